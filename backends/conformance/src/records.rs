@@ -14,7 +14,7 @@ use crate::{
     stores::Stores,
 };
 
-const KINDS: [RecordKind; 7] = RecordKind::ALL;
+const KINDS: [RecordKind; 11] = RecordKind::ALL;
 const KIND: RecordKind = RecordKind::Session;
 /// How often a record is read that another handle wrote, until it must be found.
 const SOON: usize = 500;

@@ -4,7 +4,7 @@
 //!   verify(issuer, token)
 //!      │  keys.rs: is the key known, may the issuer be called?     pure
 //!      ▼
-//!   fetch.rs: {issuer}/.well-known/openid-configuration → jwks_uri   bounded in time, size and addresses
+//!   rollhook_https: {issuer}/.well-known/openid-configuration → jwks_uri   bounded in time, size and addresses
 //!      ▼
 //!   signature.rs: the key of the token's id, for the token's algorithm
 //! ```
@@ -12,7 +12,6 @@
 //! A verifier calls an issuer once a minute at most after a call that succeeded, and once in five seconds after one that
 //! failed, whatever tokens come in.
 
-mod fetch;
 mod keys;
 mod sign_in;
 mod signature;
@@ -20,6 +19,6 @@ mod signature;
 mod tests;
 mod verifier;
 
-pub use fetch::{Fetch, FetchError};
+pub use rollhook_https::{Fetch, FetchError};
 pub use sign_in::{OidcSignIn, SignInClient};
 pub use verifier::OidcVerifier;

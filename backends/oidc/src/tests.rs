@@ -43,7 +43,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let (at, clock) = (fixtures::Issuer::start(), Arc::new(ManualClock::default()));
-        let verifier = OidcVerifier::new(Fetch::new(true), clock.clone());
+        let verifier = OidcVerifier::new(Fetch::new(true, "--allow-local-issuers"), clock.clone());
         Self { issuer: at.url.parse().unwrap(), at, clock, verifier }
     }
 
@@ -176,7 +176,7 @@ async fn an_issuer_leads_nowhere_else() {
 #[tokio::test]
 async fn an_issuer_on_this_machine_is_not_called_unless_the_operator_allows_it() {
     let world = World::new();
-    let strict = OidcVerifier::new(Fetch::new(false), world.clock.clone());
+    let strict = OidcVerifier::new(Fetch::new(false, "--allow-local-issuers"), world.clock.clone());
     assert!(strict.check(&world.issuer).unwrap_err().contains("--allow-local-issuers"));
     assert!(strict.verify(&world.issuer, &world.token()).await.is_err());
     assert_eq!(world.at.calls(), 0);

@@ -11,8 +11,9 @@
 //!
 //! [`KeyRing`] holds several keys: the newest seals, every one opens. So a key is replaced by adding one
 //! ([`KeyRing::create_key`]), sealing everything anew, and then deleting the old file. A store of webhook tokens seals
-//! by [`mod@token`].
+//! by [`mod@token`]; the service seals other secrets, which it keeps as records, by [`mod@text`].
 
+pub mod text;
 pub mod token;
 
 mod directory;

@@ -6,6 +6,7 @@
 pub mod build_queue;
 mod events;
 mod interleave;
+pub mod outbox;
 pub mod polling;
 pub mod retry;
 pub mod rollout;

@@ -112,6 +112,8 @@ actions! {
     Delete = "delete apps", Admin;
     /// Makes, lists and revokes API tokens.
     ManageTokens = "manage API tokens", Admin;
+    /// Adds, lists, tests and removes receivers of notifications.
+    ManageReceivers = "manage receivers of notifications", Admin;
     /// Reads the audit.
     ReadAudit = "read the audit", Admin;
 }
@@ -132,7 +134,8 @@ impl Action {
             | Self::Register
             | Self::Change
             | Self::Delete
-            | Self::ManageTokens => true,
+            | Self::ManageTokens
+            | Self::ManageReceivers => true,
             Self::ReadAudit => false,
         }
     }
@@ -303,6 +306,7 @@ mod tests {
             (Action::Change, [false, false, true]),
             (Action::Delete, [false, false, true]),
             (Action::ManageTokens, [false, false, true]),
+            (Action::ManageReceivers, [false, false, true]),
             (Action::ReadAudit, [false, false, true]),
         ];
         assert_eq!(table.map(|(action, _)| action).as_slice(), Action::ALL, "every action has its row");

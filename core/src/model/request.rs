@@ -11,6 +11,7 @@ use crate::{
     identity::{CLAIMS_BYTES_MAX, TRUSTS_MAX, TrustId},
     image::ImageRef,
     lock::Locked,
+    notification::{RECEIVERS_MAX, ReceiverName},
     source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath},
     text::words,
 };
@@ -305,6 +306,11 @@ fields! {
     TrustIssuer = "issuer",
     TrustAudience = "audience",
     TrustClaims = "claims",
+    ReceiverName = "name",
+    ReceiverKind = "kind",
+    ReceiverUrl = "url",
+    ReceiverSecret = "secret",
+    ReceiverEvents = "events",
 }
 
 /// The reason why a request was refused: nothing was recorded and nothing was changed.
@@ -357,6 +363,15 @@ pub enum Refusal {
     /// The app has no such trust.
     #[error("The app has no trust {0}.")]
     TrustNotFound(TrustId),
+    /// A receiver has this name.
+    #[error("There is a receiver {0} already; remove it, or choose another name.")]
+    ReceiverExists(ReceiverName),
+    /// The store has as many receivers as it may.
+    #[error("There are {RECEIVERS_MAX} receivers; remove one first.")]
+    TooManyReceivers,
+    /// No receiver of the caller's realms has this name.
+    #[error("There is no receiver {0}.")]
+    ReceiverNotFound(ReceiverName),
     /// The issuer of the caller's id_token does not answer, so that the token cannot be verified now.
     #[error("The issuer of the id_token cannot be reached; nothing was recorded. Try again.")]
     IssuerUnavailable,

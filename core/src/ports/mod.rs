@@ -41,6 +41,7 @@ mod builds;
 mod clock;
 mod history;
 mod identities;
+mod notifier;
 mod records;
 mod rollout;
 mod sign_in;
@@ -54,6 +55,7 @@ pub use history::{
     Loaded, Page, StoreLimits, UnreadableApp, Version, listed_id,
 };
 pub use identities::IdentityVerifier;
+pub use notifier::{Delivered, DeliveryFailure, Notifier, Sealer};
 pub use records::{NewRecord, RECORD_KEY_MAX, Record, RecordKey, RecordKind, RecordPlace, RecordStore};
 pub use rollout::{
     ANSWER_WITHIN, Applied, DeployId, Drift, DriverIdentity, InvalidTarget, Observation, Phase, RolloutDriver,

@@ -1,5 +1,5 @@
 //! The port that keeps the service's own small records: API tokens, sessions, the audit, locks of environments, trusted
-//! pipelines and used id_tokens.
+//! pipelines, used id_tokens, receivers of notifications and how far they were told.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -32,6 +32,14 @@ pub enum RecordKind {
     IdToken,
     /// The codes by which command lines sign in.
     LoginCode,
+    /// The receivers of notifications.
+    Receiver,
+    /// How far receivers were told of apps.
+    ReceiverCursor,
+    /// How deliveries to receivers went.
+    ReceiverStatus,
+    /// The replica that tells receivers.
+    NotifierLease,
 }
 
 impl RecordKind {
@@ -39,12 +47,17 @@ impl RecordKind {
     pub const fn is_for_strangers(self) -> bool {
         match self {
             Self::ApiToken | Self::Session | Self::Trusts | Self::IdToken | Self::LoginCode => true,
-            Self::Audit | Self::EnvironmentLock => false,
+            Self::Audit
+            | Self::EnvironmentLock
+            | Self::Receiver
+            | Self::ReceiverCursor
+            | Self::ReceiverStatus
+            | Self::NotifierLease => false,
         }
     }
 
     /// Every kind.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 11] = [
         Self::ApiToken,
         Self::Session,
         Self::Audit,
@@ -52,6 +65,10 @@ impl RecordKind {
         Self::Trusts,
         Self::IdToken,
         Self::LoginCode,
+        Self::Receiver,
+        Self::ReceiverCursor,
+        Self::ReceiverStatus,
+        Self::NotifierLease,
     ];
 }
 
@@ -63,6 +80,10 @@ words! { RecordKind:
     Trusts = "trusts",
     IdToken = "id-token",
     LoginCode = "login-code",
+    Receiver = "receiver",
+    ReceiverCursor = "receiver-cursor",
+    ReceiverStatus = "receiver-status",
+    NotifierLease = "notifier-lease",
 }
 
 checked_text! {

@@ -120,6 +120,12 @@ impl Deployer {
         self.drifts.lock().apps.get(&state.app.uid).cloned().flatten()
     }
 
+    /// Returns an app's drift as it was last looked at; `None` if it was not, or is being deployed.
+    pub(super) fn seen_drift(&self, state: &AppState) -> Option<Option<Drift>> {
+        engine::at_rest(state)?;
+        self.drifts.lock().apps.get(&state.app.uid).cloned()
+    }
+
     /// Returns the number of apps with known drift.
     pub fn drifted_apps(&self) -> usize {
         self.drifts.lock().apps.values().flatten().count()
@@ -179,6 +185,7 @@ impl Deployer {
         }
         let drift = self.ports.rollouts.drift(&spec).await?;
         self.drifts.note(&state.app, drift.as_ref());
+        self.news.drift_seen(state.app.uid);
         Ok(drift)
     }
 }

@@ -9,8 +9,8 @@ use futures_util::{FutureExt, future::BoxFuture, select_biased};
 
 use super::{
     Deployer,
+    app_events::Subscription,
     journal::{Decision, Snapshot},
-    notifier::Subscription,
     polling::PendingHead,
     run::UNREADABLE_PAUSE,
 };

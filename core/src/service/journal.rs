@@ -130,6 +130,21 @@ impl Journal {
         }
     }
 
+    /// Returns an app's remembered state if it is of this version or a higher one, or loads it. Returns `None` if the
+    /// app is unknown.
+    pub(super) async fn since(&self, app: AppUid, version: Version) -> Result<Option<Snapshot>> {
+        let known = {
+            let shared = self.lock();
+            let state =
+                shared.states.get(app).filter(|known| known.version >= version).map(|known| known.state.clone());
+            state.map(|state| Snapshot { state, now: self.time(&shared) })
+        };
+        match known {
+            Some(snapshot) => Ok(Some(snapshot)),
+            None => self.load(AppRef::Uid(app)).await,
+        }
+    }
+
     /// Returns the remembered state of an app, which may be outdated.
     pub(super) fn remembered(&self, app: AppUid) -> Option<Arc<AppState>> {
         self.lock().states.get(app).map(|known| Arc::clone(&known.state))

@@ -1,6 +1,7 @@
 //! Effects, performed only through ports: authorize → submit → drive (step ⇄ perform) → recover.
 
 mod api_tokens;
+mod app_events;
 mod apps;
 mod audit;
 mod auth;
@@ -14,12 +15,13 @@ mod lease;
 mod locks;
 mod logins;
 mod looks;
-mod notifier;
+mod notifications;
 mod poll_results;
 mod polling;
 mod promote;
 mod push;
 mod queries;
+mod receivers;
 mod recognition;
 mod register;
 mod retention;
@@ -44,6 +46,7 @@ pub use logins::LOGIN_MAX;
 pub use poll_results::{PollOutcome, Polled};
 pub use push::Pushed;
 pub use queries::Waited;
+pub use receivers::{NewReceiver, ReceiverStatus, reseal_receivers, sealed_receiver_secrets};
 pub use register::Registered;
 pub use sessions::{PERSON_SESSION_MAX, Person, SESSION_IDLE, SESSION_MAX, SessionSecret, SignInGrants};
 pub use start::StartError;
@@ -53,8 +56,8 @@ use crate::{
     app::{AppId, AppUid, POLL_MIN},
     error::Error,
     ports::{
-        AppPage, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, IdentityVerifier, RecordStore, Rng,
-        RolloutDriver, TokenStore,
+        AppPage, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, IdentityVerifier, Notifier,
+        RecordStore, Rng, RolloutDriver, Sealer, TokenStore,
     },
     replica::ReplicaId,
     request::Refusal,
@@ -80,6 +83,8 @@ pub struct Ports {
     pub records: Option<Arc<dyn RecordStore>>,
     /// The verifier of pipelines' id_tokens; `None`: no pipeline is trusted. It needs `records`.
     pub identities: Option<Arc<dyn IdentityVerifier>>,
+    /// The ports by which receivers are told of deploys; `None`: there are no receivers. They need `records`.
+    pub notifications: Option<Notifications>,
     /// The driver of rollouts.
     pub rollouts: Arc<dyn RolloutDriver>,
     /// The builder of git apps; `None`: there are only image apps.
@@ -101,6 +106,15 @@ pub struct Builder {
     pub sources: AllowedSources,
 }
 
+/// The ports by which receivers are told of deploys.
+#[derive(Clone)]
+pub struct Notifications {
+    /// The notifier.
+    pub notifier: Arc<dyn Notifier>,
+    /// The sealer of receivers' secrets.
+    pub sealer: Arc<dyn Sealer>,
+}
+
 /// The apps that a process drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -116,16 +130,19 @@ pub struct Deployer {
     journal: Arc<journal::Journal>,
     replica: ReplicaId,
     /// Wakes callers that wait for an app.
-    waiters: notifier::Notifier,
+    waiters: app_events::AppEvents,
     looks: looks::Looks,
     /// Wakes the driver of an app.
-    drivers: notifier::Notifier,
+    drivers: app_events::AppEvents,
     work_queue: work_queue::WorkQueue,
     poll_results: poll_results::PollResults,
     drifts: drift::Drifts,
     recognition: recognition::Recognition,
     refusals: audit::Refusals,
     trusts: identities::KnownTrusts,
+    news: notifications::News,
+    /// The URL at which the service is reached, for notifications; empty if it is unknown.
+    base_url: Arc<str>,
     min_poll: Duration,
     scope: Scope,
     /// The provider of sign-ins, if there is one.
@@ -150,11 +167,13 @@ impl Deployer {
             recognition: recognition::Recognition::new(&*ports.rng),
             refusals: audit::Refusals::default(),
             trusts: identities::KnownTrusts::default(),
+            news: notifications::News::default(),
+            base_url: Arc::default(),
             ports,
             replica: ReplicaId { name: replica.to_owned(), boot },
-            waiters: notifier::Notifier::default(),
+            waiters: app_events::AppEvents::default(),
             looks: looks::Looks::default(),
-            drivers: notifier::Notifier::default(),
+            drivers: app_events::AppEvents::default(),
             poll_results: poll_results::PollResults::default(),
             drifts: drift::Drifts::default(),
             min_poll: POLL_MIN,
@@ -168,6 +187,12 @@ impl Deployer {
     #[must_use]
     pub fn with_scope(self, scope: Scope) -> Self {
         Self { scope, ..self }
+    }
+
+    /// Sets the URL at which the service is reached, which notifications lead to.
+    #[must_use]
+    pub fn with_base_url(self, base_url: &str) -> Self {
+        Self { base_url: base_url.trim_end_matches('/').into(), ..self }
     }
 
     /// Wakes the waiting callers and the driver of an app that a caller of this process changed.

@@ -12,7 +12,7 @@ use std::{
 
 use futures_util::{
     FutureExt, StreamExt,
-    future::{BoxFuture, Fuse, FusedFuture, join},
+    future::{BoxFuture, Fuse, FusedFuture, join3},
     select_biased,
     stream::FuturesUnordered,
 };
@@ -104,7 +104,7 @@ impl Deployer {
                     drivers.start_search();
                     unbound = self.unbound().boxed().fuse();
                     if self.scope == Scope::Store {
-                        background = join(self.watch_locks(), self.watch_drift()).boxed().fuse();
+                        background = join3(self.watch_locks(), self.watch_drift(), self.tell_receivers()).boxed().fuse();
                     }
                 }
                 result = &mut drivers.search => drivers.search_ended(result),
@@ -117,6 +117,7 @@ impl Deployer {
             }
         }
         drop((drivers, background));
+        self.stop_telling().await;
         self.work_queue.set_alive(None);
         if let Err(error) = self.journal.heartbeat(&self.replica, Duration::ZERO).await {
             tracing::warn!(error = %error.chain(), "releasing the leases failed: they expire");

@@ -254,6 +254,7 @@ fn ports(
         history: Arc::clone(store) as _,
         records: Some(Arc::clone(store) as _),
         identities: None,
+        notifications: None,
         rollouts: Arc::clone(cluster) as _,
         builder: Some(Builder {
             builds: Arc::clone(builds) as _,

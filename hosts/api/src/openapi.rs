@@ -156,6 +156,21 @@ fn paths() -> Value {
             "/api/v1/audit",
             json!({ "get": with(call("The audit, newest first", 200, "AuditList"), &["limit", "auditAfter"]) }),
         ),
+        (
+            "/api/v1/receivers",
+            json!({
+                "get": call("List the receivers of notifications", 200, "ReceiverList"),
+                "post": sends(
+                    call("Add a receiver; a secret that is made here is shown this once", 201, "AddedReceiver"),
+                    "AddReceiver"
+                )
+            }),
+        ),
+        ("/api/v1/receivers/{receiver}", json!({ "delete": empty("Remove a receiver") })),
+        (
+            "/api/v1/receivers/{receiver}/test",
+            json!({ "post": call("Send a test to a receiver, and show its answer", 200, "TestedReceiver") }),
+        ),
         ("/api/v1/login", json!({ "post": login() })),
         ("/api/v1/whoami", json!({ "get": call("The caller and its roles", 200, "Whoami") })),
         (
@@ -314,6 +329,7 @@ fn parameters() -> Value {
         "project": parameter("path", "project", label(), "The project."),
         "environment": parameter("path", "environment", label(), "The project's environment."),
         "token": parameter("path", "token", label(), "The API token's name."),
+        "receiver": parameter("path", "receiver", label(), "The receiver's name."),
         "trust": parameter("path", "trust", json!({ "type": "string", "pattern": "^[0-9a-f]{16}$" }), "The trust's id."),
         "auditAfter": parameter("query", "after", text(), "Only entries after this one: `next` of the part before."),
         "revision": parameter("path", "revision", number(1), "The entry's number."),

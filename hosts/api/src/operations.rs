@@ -9,6 +9,7 @@ use rollhook_core::{
     deploy::Revision,
     identity::TrustId,
     ledger::AppState,
+    notification::ReceiverName,
     ports::{AppPage, ListedApp, Page, RecordPlace, WebhookSecret, listed_id},
     request::{IdempotencyKey, Refusal},
     service::{Authorized, Deployer, Principal},
@@ -16,9 +17,10 @@ use rollhook_core::{
 };
 
 use crate::{
-    AddTrust, ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer,
-    DeployList, DeployPost, Drift, LockList, LockRequest, LockedEnvironment, Polling, Promote, Rebuild, Registered,
-    Rollback, RollbackAnswer, Rotate, Standing, TokenList, Trust, TrustList, Webhook, Whoami,
+    AddReceiver, AddTrust, AddedReceiver, ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken,
+    CreatedToken, Deploy, DeployAnswer, DeployList, DeployPost, Drift, LockList, LockRequest, LockedEnvironment,
+    Polling, Promote, Rebuild, Receiver, ReceiverList, Registered, Rollback, RollbackAnswer, Rotate, Standing,
+    TestedReceiver, TokenList, Trust, TrustList, Webhook, Whoami,
 };
 
 /// The operations on apps. Requests and answers are the wire's types, so that a program works the same on a server and
@@ -128,6 +130,18 @@ pub trait Operations: Send + Sync {
 
     /// Returns at most `limit` entries of the audit after this place, newest first.
     async fn audit(&self, after: Option<RecordPlace>, limit: usize) -> Result<AuditList, Self::Error>;
+
+    /// Adds a receiver of notifications.
+    async fn add_receiver(&self, receiver: AddReceiver) -> Result<AddedReceiver, Self::Error>;
+
+    /// Returns the receivers that the caller may manage.
+    async fn receivers(&self) -> Result<ReceiverList, Self::Error>;
+
+    /// Removes a receiver.
+    async fn remove_receiver(&self, name: &ReceiverName) -> Result<(), Self::Error>;
+
+    /// Sends a test to a receiver.
+    async fn test_receiver(&self, name: &ReceiverName) -> Result<TestedReceiver, Self::Error>;
 
     /// Returns the caller, as its credentials prove.
     async fn whoami(&self) -> Result<Whoami, Self::Error>;
@@ -371,6 +385,29 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
     async fn audit(&self, after: Option<RecordPlace>, limit: usize) -> Result<AuditList, E> {
         let (entries, next) = self.deployer.audited(&self.principal, after, limit).await?;
         Ok(AuditList::of(&entries, next.as_ref()))
+    }
+
+    async fn add_receiver(&self, receiver: AddReceiver) -> Result<AddedReceiver, E> {
+        let (added, secret) = self.deployer.add_receiver(&self.principal, receiver.parse()?).await?;
+        Ok(AddedReceiver::of(&added, secret.as_ref()))
+    }
+
+    async fn receivers(&self) -> Result<ReceiverList, E> {
+        let receivers = self.deployer.receivers(&self.principal).await?;
+        Ok(ReceiverList { receivers: receivers.iter().map(|(known, status)| Receiver::of(known, status)).collect() })
+    }
+
+    async fn remove_receiver(&self, name: &ReceiverName) -> Result<(), E> {
+        Ok(self.deployer.remove_receiver(&self.principal, name).await?)
+    }
+
+    async fn test_receiver(&self, name: &ReceiverName) -> Result<TestedReceiver, E> {
+        let tested = self.deployer.test_receiver(&self.principal, name).await?;
+        let (delivered, answer) = match tested {
+            Ok(taken) => (true, taken.answer),
+            Err(failure) => (false, failure.message),
+        };
+        Ok(TestedReceiver { delivered, answer })
     }
 
     async fn whoami(&self) -> Result<Whoami, E> {

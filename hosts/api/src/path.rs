@@ -4,6 +4,7 @@ use rollhook_core::{
     app::{AppId, Environment, Project},
     deploy::Revision,
     identity::TrustId,
+    notification::ReceiverName,
 };
 
 /// Returns the path of an app.
@@ -24,6 +25,14 @@ pub fn webhook(id: &AppId) -> String {
 /// Returns the path of an environment's lock.
 pub fn lock(project: &Project, environment: &Environment) -> String {
     format!("/api/v1/locks/{project}/{environment}")
+}
+
+/// The path of the receivers of notifications.
+pub const RECEIVERS: &str = "/api/v1/receivers";
+
+/// Returns the path of a receiver.
+pub fn receiver(name: &ReceiverName) -> String {
+    format!("{RECEIVERS}/{name}")
 }
 
 /// Returns the path of the pipelines that the app trusts.

@@ -126,6 +126,8 @@ kinds! {
     TokenNotFound = "token-not-found", 404, "No such API token";
     /// No such trust.
     TrustNotFound = "trust-not-found", 404, "No such trust";
+    /// No such receiver.
+    ReceiverNotFound = "receiver-not-found", 404, "No such receiver";
     /// The webhook is not enabled.
     NoWebhook = "no-webhook", 404, "The webhook is not enabled";
     /// The path does not take this method.
@@ -136,6 +138,8 @@ kinds! {
     AppExists = "app-exists", 409, "The app is registered already";
     /// An API token has the name.
     TokenExists = "token-exists", 409, "The API token exists already";
+    /// A receiver has the name, or there are as many as there may be.
+    ReceiverExists = "receiver-exists", 409, "The receiver exists already";
     /// The app trusts as many pipelines as it may.
     TooManyTrusts = "too-many-trusts", 409, "Too many trusts";
     /// The namespace is another pair's.
@@ -212,6 +216,8 @@ impl Kind {
             Refusal::Forbidden(_) => Self::Forbidden,
             Refusal::TokenExists(_) | Refusal::TooManyTokens(_) => Self::TokenExists,
             Refusal::TokenNotFound(_) => Self::TokenNotFound,
+            Refusal::ReceiverExists(_) | Refusal::TooManyReceivers => Self::ReceiverExists,
+            Refusal::ReceiverNotFound(_) => Self::ReceiverNotFound,
             Refusal::TooManyTrusts => Self::TooManyTrusts,
             Refusal::TrustNotFound(_) => Self::TrustNotFound,
             Refusal::IssuerUnavailable => Self::IssuerUnavailable,

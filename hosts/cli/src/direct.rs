@@ -65,7 +65,8 @@ impl Direct {
             message(&format!("note: made the {} {}", created.what, created.path.display()));
         }
         let replica = format!("cli-{}-{}", rollhook_wiring::machine(), std::process::id());
-        let deployer = Deployer::new(opened.ports, &replica).with_scope(Scope::OwnCalls);
+        let deployer =
+            Deployer::new(opened.ports, &replica).with_scope(Scope::OwnCalls).with_base_url(&connection.base_url);
         if settings.driver.is_some() {
             match deployer.bind_driver().await {
                 // A read needs no driver; the engine tries again.

@@ -3,8 +3,10 @@
 use std::process::ExitCode;
 
 use crate::{
-    args::{AppCommand, Cli, Command, Connection, EnvironmentCommand, TokenCommand, TrustCommand, Webhook},
-    commands::{Session, access, apps, builds, deploys, lock, login, promotion, trust, webhook},
+    args::{
+        AppCommand, Cli, Command, Connection, EnvironmentCommand, ReceiverCommand, TokenCommand, TrustCommand, Webhook,
+    },
+    commands::{Session, access, apps, builds, deploys, lock, login, promotion, receiver, trust, webhook},
     contexts::Contexts,
     direct::Direct,
     exit::{CliError, Exit},
@@ -19,6 +21,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         command @ (Command::App(_)
         | Command::Environment(_)
         | Command::Token(_)
+        | Command::Receiver(_)
         | Command::Audit(_)
         | Command::Login(_)
         | Command::Context(_)
@@ -46,7 +49,7 @@ async fn perform(connection: &Connection, output: Output, command: Command) -> R
     match &command {
         Command::Login(args) => return Box::pin(login::login(&output, args)).await,
         Command::Context(command) => return login::context(&output, command),
-        Command::App(_) | Command::Environment(_) | Command::Token(_) => {}
+        Command::App(_) | Command::Environment(_) | Command::Token(_) | Command::Receiver(_) => {}
         Command::Audit(_) | Command::Whoami | Command::Completions { .. } => {}
     }
     if let Some(server) = connection.server.as_deref().filter(|server| !server.is_empty()) {
@@ -100,6 +103,10 @@ async fn dispatch(session: &Session<'_>, command: Command) -> Result<(), CliErro
         Command::Token(TokenCommand::Create(args)) => access::create(session, &args).await,
         Command::Token(TokenCommand::List) => access::list(session).await,
         Command::Token(TokenCommand::Revoke(args)) => access::revoke(session, &args).await,
+        Command::Receiver(ReceiverCommand::Add(args)) => receiver::add(session, &args).await,
+        Command::Receiver(ReceiverCommand::List) => receiver::list(session).await,
+        Command::Receiver(ReceiverCommand::Test(args)) => receiver::test(session, &args).await,
+        Command::Receiver(ReceiverCommand::Remove(args)) => receiver::remove(session, &args).await,
         Command::Audit(args) => access::audit(session, &args).await,
         Command::Whoami => access::whoami(session).await,
         Command::Completions { shell } => completions(shell),

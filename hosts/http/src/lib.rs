@@ -50,6 +50,7 @@ mod metrics;
 mod open_files;
 mod query;
 mod readiness;
+mod receivers;
 mod reply;
 mod router;
 mod run;

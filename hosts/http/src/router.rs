@@ -13,6 +13,7 @@ use rollhook_core::{
     app::{AppId, Environment, Project},
     deploy::Revision,
     identity::TrustId,
+    notification::ReceiverName,
     request::{IdempotencyKey, KeyHeader, Refusal},
 };
 use serde::de::DeserializeOwned;
@@ -25,7 +26,7 @@ use crate::{
     connections::InCall,
     console, deploys,
     error_reply::ErrorReply,
-    events, headers, limits, locks, manage,
+    events, headers, limits, locks, manage, receivers,
     reply::{self, Reply},
     state::State,
     target::Target,
@@ -68,6 +69,9 @@ pub(crate) enum Route {
     Tokens,
     Token,
     Audit,
+    Receivers,
+    Receiver,
+    TestReceiver,
     Whoami,
     Login,
 }
@@ -101,6 +105,9 @@ pub(crate) const ROUTES: &[(Route, &str, &str)] = &[
     (Route::Tokens, "/api/v1/tokens", "GET, HEAD, POST"),
     (Route::Token, "/api/v1/tokens/{token}", "DELETE"),
     (Route::Audit, "/api/v1/audit", "GET, HEAD"),
+    (Route::Receivers, "/api/v1/receivers", "GET, HEAD, POST"),
+    (Route::Receiver, "/api/v1/receivers/{receiver}", "DELETE"),
+    (Route::TestReceiver, "/api/v1/receivers/{receiver}/test", "POST"),
     (Route::Whoami, "/api/v1/whoami", "GET, HEAD"),
     (Route::Login, "/api/v1/login", "POST"),
 ];
@@ -201,6 +208,15 @@ impl Call {
     pub(crate) fn trust(&self) -> Result<TrustId, ErrorReply> {
         let id = find(self.uri.path()).and_then(|matched| matched.parameters[2].parse().ok());
         id.ok_or_else(|| ErrorReply::new(Kind::TrustNotFound, "The app has no trust of this id."))
+    }
+
+    /// Returns the receiver that the path names.
+    ///
+    /// # Errors
+    /// 404 if it is not a receiver's name.
+    pub(crate) fn receiver(&self) -> Result<ReceiverName, ErrorReply> {
+        let name = find(self.uri.path()).and_then(|matched| matched.parameters[0].parse().ok());
+        name.ok_or_else(|| ErrorReply::new(Kind::ReceiverNotFound, "There is no receiver of this name."))
     }
 
     /// Returns the environment that the path names.
@@ -429,6 +445,10 @@ async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply>
         Route::Tokens => access::create(call, operations).await,
         Route::Token => access::revoke(call, operations).await,
         Route::Audit => access::audit(call, operations).await,
+        Route::Receivers if call.reads() => receivers::list(call, operations).await,
+        Route::Receivers => receivers::add(call, operations).await,
+        Route::Receiver => receivers::remove(call, operations).await,
+        Route::TestReceiver => receivers::test(call, operations).await,
         Route::Whoami => access::whoami(call, operations).await,
         Route::Health
         | Route::Ready
@@ -475,7 +495,8 @@ mod tests {
                 .replace("{namespace}", "shop-test")
                 .replace("{app}", "api")
                 .replace("{revision}", "7")
-                .replace("{token}", "ci");
+                .replace("{token}", "ci")
+                .replace("{receiver}", "ops");
             assert_eq!(find(&path).map(|found| found.route), Some(*route), "{path}");
             assert_eq!(template(&path), entry(*route).0);
         }

@@ -89,7 +89,8 @@ impl Server {
         });
         let (begin_drain, drain) = Drain::new();
         let ports = Ports { history, rollouts, builder, ..ports };
-        let deployer = Arc::new(Deployer::new(ports, replica).with_min_poll(config.min_poll));
+        let deployer =
+            Arc::new(Deployer::new(ports, replica).with_min_poll(config.min_poll).with_base_url(&config.base_url));
         let base_url: Arc<str> = config.base_url.into();
         let state = State {
             console: console::of(deployer.clone(), base_url.clone(), None),

@@ -21,6 +21,10 @@ fn calls(name: &str) -> Vec<(&'static str, &'static str, Value, [bool; 3])> {
     let at = |rest: &str| -> &'static str { Box::leak(format!("{app}{rest}").into_boxed_str()) };
     let image = json!({ "image": "r.example.com/api:2" });
     let trust = json!({ "issuer": "https://gitlab.com", "audience": "rollhook", "claims": { "project_id": "7" } });
+    let receiver = json!({
+        "name": format!("r-{name}"), "kind": "webhook", "url": "https://hooks.example.com/", "project": "shop",
+        "environment": "test", "events": ["failed"]
+    });
     let other =
         json!({ "project": "shop", "environment": "test", "app": format!("{name}-2"), "image": "r.example.com/b:1" });
     vec![
@@ -56,6 +60,10 @@ fn calls(name: &str) -> Vec<(&'static str, &'static str, Value, [bool; 3])> {
         ("GET", "/api/v1/tokens", Value::Null, admins),
         ("GET", "/api/v1/audit", Value::Null, admins),
         ("DELETE", "/api/v1/tokens/nothing", Value::Null, admins),
+        ("GET", "/api/v1/receivers", Value::Null, admins),
+        ("POST", "/api/v1/receivers", receiver, admins),
+        ("POST", "/api/v1/receivers/nothing/test", Value::Null, admins),
+        ("DELETE", "/api/v1/receivers/nothing", Value::Null, admins),
         ("DELETE", at(""), Value::Null, admins),
     ]
 }

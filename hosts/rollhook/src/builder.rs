@@ -32,7 +32,17 @@ impl Builder {
         rollouts: Arc<dyn RolloutDriver>,
     ) -> Self {
         let (clock, rng) = (Arc::new(TokioClock::start()), Arc::new(SystemRng));
-        let ports = Ports { tokens, history, records: None, identities: None, rollouts, builder: None, clock, rng };
+        let ports = Ports {
+            tokens,
+            history,
+            records: None,
+            identities: None,
+            notifications: None,
+            rollouts,
+            builder: None,
+            clock,
+            rng,
+        };
         Self { ports, replica: machine(), min_poll: None }
     }
 

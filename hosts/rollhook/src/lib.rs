@@ -100,8 +100,8 @@
 //! `rollhook-conformance` has a case for every promise.
 
 pub use rollhook_core::{
-    Error, Result, app, delivery, deploy, error, image, ledger, network, ports, replica, request, service, source,
-    text, time, token,
+    Error, Result, app, delivery, deploy, error, image, ledger, network, notification, ports, replica, request,
+    service, source, text, time, token,
 };
 
 #[cfg(feature = "git")]

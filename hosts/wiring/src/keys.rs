@@ -1,10 +1,23 @@
 //! The keys that tokens are sealed with: new ones, their replacement and their use.
 
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "kubernetes"))]
+use std::collections::BTreeMap;
 use std::{path::Path, sync::Arc, time::SystemTime};
 
 use async_trait::async_trait;
 use rollhook_core::Result as PortResult;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "kubernetes"))]
+use rollhook_core::{
+    ports::Sealer,
+    service::{reseal_receivers, sealed_receiver_secrets},
+};
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "kubernetes"))]
+use rollhook_sealing::text;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "kubernetes"))]
+use zeroize::Zeroizing;
 
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "kubernetes"))]
+use crate::store::StoreSealer;
 use crate::{Error, StoreSettings, store};
 
 /// A key that tokens are sealed with.
@@ -12,7 +25,7 @@ use crate::{Error, StoreSettings, store};
 pub struct KeyUse {
     /// The key's name.
     pub key: String,
-    /// The number of tokens that it seals.
+    /// The number of tokens, and of receivers' secrets, that it seals.
     pub tokens: u64,
     /// Whether it is in the key directory; without it, its tokens do not open.
     pub held: bool,
@@ -21,7 +34,7 @@ pub struct KeyUse {
 /// The keys of an opened store that seals.
 #[async_trait]
 pub trait StoreKeys: Send + Sync {
-    /// Seals every token with the newest key, and returns how many had another.
+    /// Seals every token and every receiver's secret with the newest key, and returns how many had another.
     async fn reseal(&self) -> PortResult<u64>;
 
     /// Returns the keys in use; other keys may be deleted.
@@ -37,17 +50,35 @@ macro_rules! store_keys {
         #[async_trait]
         impl StoreKeys for $store {
             async fn reseal(&self) -> PortResult<u64> {
-                <$store>::reseal(self).await
+                let primary = self.ring().primary();
+                let is_old = |sealed: &str| text::key_of(sealed).is_ok_and(|key| key != primary);
+                let receivers = reseal_receivers(self, self.ring(), is_old).await?;
+                Ok(<$store>::reseal(self).await? + receivers)
             }
 
             async fn usage(&self) -> PortResult<Vec<KeyUse>> {
                 let held = |id: &_| self.ring().has(id);
-                let used = self.keys_in_use().await?.into_iter();
+                let mut used: BTreeMap<_, _> = self.keys_in_use().await?.into_iter().collect();
+                for sealed in sealed_receiver_secrets(self).await? {
+                    *used.entry(text::key_of(&sealed)?).or_default() += 1;
+                }
+                let used = used.into_iter();
                 Ok(used.map(|(id, tokens)| KeyUse { held: held(&id), key: id.to_string(), tokens }).collect())
             }
 
             fn key_written(&self) -> Option<SystemTime> {
                 self.ring().primary_written()
+            }
+        }
+
+        #[cfg(feature = $feature)]
+        impl Sealer for StoreSealer<$store> {
+            fn seal(&self, text: &str, purpose: &str) -> PortResult<String> {
+                Sealer::seal(self.0.ring(), text, purpose)
+            }
+
+            fn open(&self, sealed: &str, purpose: &str) -> PortResult<Zeroizing<String>> {
+                Sealer::open(self.0.ring(), sealed, purpose)
             }
         }
     };

@@ -32,7 +32,7 @@ pub use installation::{Installation, InstalledSecret};
 pub use manifests::Manifests;
 pub use open::{Opened, Rebound, open, rebind};
 pub use rollhook::{StopSignals, SystemRng, TokioClock, machine};
-pub use settings::{BuilderSettings, ClusterSettings, Settings, StoreSettings};
+pub use settings::{BuilderSettings, ClusterSettings, ReceiverSettings, Settings, StoreSettings};
 pub use sign_in::{CALLBACK, SignIn};
 pub use store::Created;
 pub use store_lock::StoreLock;

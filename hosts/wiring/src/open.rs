@@ -8,9 +8,10 @@ use std::{
 use rollhook_core::{
     ports::{Binding, Clock, DriverIdentity, RolloutDriver},
     replica::ReplicaId,
-    service::Ports,
+    service::{Notifications, Ports},
 };
 use rollhook_memory::SimulatedCluster;
+use rollhook_notifications::{AllowedReceivers, HttpNotifier};
 use rollhook_oidc::{Fetch, OidcVerifier};
 
 use crate::{
@@ -32,6 +33,9 @@ pub struct Opened {
     pub builder: BuilderStop,
 }
 
+/// The flag by which the operator lets issuers be on this machine.
+pub(crate) const LOCAL_ISSUERS: &str = "--allow-local-issuers";
+
 /// Opens the backends.
 ///
 /// # Errors
@@ -44,12 +48,18 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     let rollouts = self::driver(driver, clock.clone()).await?;
     let (builder, stop) = builder::open(&settings.builder, &driver, clock.clone()).await?;
     let mut created = Vec::new();
-    let Store { tokens, history, records, sealed } =
+    let Store { tokens, history, records, sealed, sealer } =
         store::open(&url, settings.store.key_dir.as_deref(), &mut created).await?;
     let rng = Arc::new(SystemRng);
-    let identities = OidcVerifier::new(Fetch::new(settings.allow_local_issuers), clock.clone());
+    let identities = OidcVerifier::new(Fetch::new(settings.allow_local_issuers, LOCAL_ISSUERS), clock.clone());
     let (records, identities) = (Some(records), Some(Arc::new(identities) as _));
-    let ports = Ports { tokens, history, records, identities, rollouts, builder, clock, rng };
+    let allowed = AllowedReceivers {
+        local: settings.receivers.allow_local_receivers,
+        hosts: settings.receivers.receiver_host.clone(),
+    };
+    let notifier = Arc::new(HttpNotifier::new(allowed));
+    let notifications = sealer.map(|sealer| Notifications { notifier, sealer });
+    let ports = Ports { tokens, history, records, identities, notifications, rollouts, builder, clock, rng };
     let key_written = sealed.and_then(|sealed| sealed.key_written());
     Ok(Opened { ports, store: url, created, key_written, builder: stop })
 }

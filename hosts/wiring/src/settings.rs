@@ -21,6 +21,9 @@ pub struct Settings {
     /// Let issuers of id_tokens be on this machine, at link-local addresses, and without encryption
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_ALLOW_LOCAL_ISSUERS"))]
     pub allow_local_issuers: bool,
+    /// The receivers of notifications.
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub receivers: ReceiverSettings,
     /// The builder of git apps.
     #[cfg_attr(feature = "clap", command(flatten))]
     pub builder: BuilderSettings,
@@ -38,6 +41,22 @@ pub struct StoreSettings {
     /// Directory of the keys that tokens are sealed with [default: keys in the data directory]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_KEY_DIR", value_name = "DIR"))]
     pub key_dir: Option<PathBuf>,
+}
+
+/// Which receivers of notifications may be told.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+pub struct ReceiverSettings {
+    /// Let receivers of notifications be on this machine, at link-local addresses, and without encryption
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_ALLOW_LOCAL_RECEIVERS"))]
+    pub allow_local_receivers: bool,
+    /// Host that receivers of notifications may be on: its name or address, or *.DOMAIN; may be repeated [default: any
+    /// other machine]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, env = "ROLLHOOK_RECEIVER_HOST", value_name = "PATTERN", value_delimiter = ',')
+    )]
+    pub receiver_host: Vec<HostPattern>,
 }
 
 /// Which builder a host opens.

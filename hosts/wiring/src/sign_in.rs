@@ -11,7 +11,7 @@ use rollhook_oidc::{Fetch, OidcSignIn, SignInClient};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use crate::{Error, TokioClock};
+use crate::{Error, TokioClock, open::LOCAL_ISSUERS};
 
 /// The path to which the provider returns people, below the server's base URL.
 pub const CALLBACK: &str = "/sign-in/callback";
@@ -97,7 +97,7 @@ impl SignIn {
             scopes: file.scopes,
             groups_claim: file.groups_claim,
         };
-        let provider = OidcSignIn::new(client, Fetch::new(allows_local), Arc::new(TokioClock::start()));
+        let provider = OidcSignIn::new(client, Fetch::new(allows_local, LOCAL_ISSUERS), Arc::new(TokioClock::start()));
         let provider = provider.map_err(|error| fail(error.chain()))?;
         Ok(Self { provider: Arc::new(provider), grants: grants.into() })
     }

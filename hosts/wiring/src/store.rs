@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use rollhook_core::ports::{HistoryStore, RecordStore, TokenStore};
+use rollhook_core::ports::{HistoryStore, RecordStore, Sealer, TokenStore};
 use rollhook_memory::MemoryStore;
 
 use crate::{Error, StoreUrl, keys::StoreKeys};
@@ -17,14 +17,40 @@ pub(crate) struct Store {
     pub(crate) records: Arc<dyn RecordStore>,
     /// The store's keys, if it seals.
     pub(crate) sealed: Option<Arc<dyn StoreKeys>>,
+    /// The sealer of secrets that the service keeps as records, if the build seals.
+    pub(crate) sealer: Option<Arc<dyn Sealer>>,
 }
 
 impl Store {
     #[cfg(any(feature = "sqlite", feature = "postgres", feature = "kubernetes"))]
-    fn sealing<S: TokenStore + HistoryStore + RecordStore + StoreKeys + 'static>(store: S) -> Self {
+    fn sealing<S: TokenStore + HistoryStore + RecordStore + StoreKeys + 'static>(store: S) -> Self
+    where
+        StoreSealer<S>: Sealer,
+    {
         let store = Arc::new(store);
-        Self { tokens: store.clone(), history: store.clone(), records: store.clone(), sealed: Some(store) }
+        let sealer = Some(Arc::new(StoreSealer(store.clone())) as _);
+        Self { tokens: store.clone(), history: store.clone(), records: store.clone(), sealed: Some(store), sealer }
     }
+}
+
+/// The keys of a store, for secrets that the service keeps as records.
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "kubernetes"))]
+pub(crate) struct StoreSealer<S>(pub(crate) Arc<S>);
+
+/// Returns a sealer for what is in this process's memory alone.
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "kubernetes"))]
+fn of_this_process() -> Option<Arc<dyn Sealer>> {
+    use rollhook_core::ports::Rng;
+
+    let mut key = [0; rollhook_sealing::KEY_BYTES];
+    crate::SystemRng.fill(&mut key);
+    Some(Arc::new(rollhook_sealing::KeyRing::of_key(key)))
+}
+
+/// Returns no sealer: this build seals nothing.
+#[cfg(not(any(feature = "sqlite", feature = "postgres", feature = "kubernetes")))]
+fn of_this_process() -> Option<Arc<dyn Sealer>> {
+    None
 }
 
 /// A file or directory that was missing, and was created.
@@ -52,7 +78,8 @@ pub(crate) async fn open(url: &StoreUrl, key_dir: Option<&Path>, created: &mut V
     match url {
         StoreUrl::Memory => {
             let store = Arc::new(MemoryStore::on_system_time());
-            Ok(Store { tokens: store.clone(), history: store.clone(), records: store, sealed: None })
+            let sealer = of_this_process();
+            Ok(Store { tokens: store.clone(), history: store.clone(), records: store, sealed: None, sealer })
         }
         #[cfg(feature = "sqlite")]
         StoreUrl::Sqlite(file) => Ok(with_key_warnings(sqlite(file, key_dir, created).await?).await),

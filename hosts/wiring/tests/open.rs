@@ -16,6 +16,7 @@ fn settings(directory: &Path) -> Settings {
         store: StoreSettings { store: Some(store), key_dir: Some(directory.join("keys")) },
         driver: Some("simulated:0ms".parse().unwrap()),
         allow_local_issuers: false,
+        receivers: rollhook_wiring::ReceiverSettings::default(),
         builder: BuilderSettings::default(),
     }
 }

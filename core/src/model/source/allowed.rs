@@ -82,6 +82,11 @@ impl AllowedSources {
 }
 
 impl HostPattern {
+    /// Returns whether a host, without brackets and port, is one of those that the pattern names.
+    pub fn covers(&self, host: &str) -> bool {
+        self.matches(host)
+    }
+
     /// Returns whether the pattern is this very host.
     fn is(&self, host: &str) -> bool {
         let host = host.trim_end_matches('.');

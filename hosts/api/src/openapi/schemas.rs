@@ -6,9 +6,10 @@ use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Value, json};
 
 use crate::{
-    AddTrust, ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer,
-    DeployList, DeployPost, LockList, LockRequest, LockedEnvironment, LoggedIn, Login, Problem, Promote, PushAnswer,
-    Rebuild, Registered, Rollback, RollbackAnswer, Rotate, TokenList, Trust, TrustList, Webhook, Whoami,
+    AddReceiver, AddTrust, AddedReceiver, ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken,
+    CreatedToken, Deploy, DeployAnswer, DeployList, DeployPost, LockList, LockRequest, LockedEnvironment, LoggedIn,
+    Login, Problem, Promote, PushAnswer, Rebuild, ReceiverList, Registered, Rollback, RollbackAnswer, Rotate,
+    TestedReceiver, TokenList, Trust, TrustList, Webhook, Whoami,
 };
 
 /// Returns every type by its name.
@@ -17,12 +18,13 @@ pub(super) fn schemas() -> Value {
         SchemaSettings::draft2020_12().with(|settings| settings.definitions_path = "/components/schemas".into());
     let mut requests = settings.clone().for_deserialize().into_generator();
     requests.subschema_for::<(CreateApp, AppPatch, DeployPost, Rebuild, Rollback, Promote, CreateToken)>();
-    requests.subschema_for::<(LockRequest, Rotate, AddTrust, Login)>();
+    requests.subschema_for::<(LockRequest, Rotate, AddTrust, Login, AddReceiver)>();
     let mut answers = settings.for_serialize().into_generator();
     answers.subschema_for::<(App, AppList, Registered, Webhook, Deploy, DeployList)>();
     answers.subschema_for::<(DeployAnswer, RollbackAnswer, PushAnswer, Problem)>();
     answers.subschema_for::<(ApiToken, CreatedToken, TokenList, AuditList, Whoami)>();
     answers.subschema_for::<(LockList, LockedEnvironment, Trust, TrustList, LoggedIn)>();
+    answers.subschema_for::<(AddedReceiver, ReceiverList, TestedReceiver)>();
     let mut schemas = requests.take_definitions(true);
     schemas.extend(answers.take_definitions(true));
     schemas.into()
@@ -75,6 +77,15 @@ pub(crate) fn status(_: &mut SchemaGenerator) -> Schema {
 
 pub(crate) fn role(_: &mut SchemaGenerator) -> Schema {
     one_of(&["viewer", "deployer", "admin"])
+}
+
+pub(crate) fn receiver_kind(_: &mut SchemaGenerator) -> Schema {
+    one_of(&["webhook"])
+}
+
+pub(crate) fn events(_: &mut SchemaGenerator) -> Schema {
+    let events = rollhook_core::notification::EventKind::ALL.map(rollhook_core::notification::EventKind::as_str);
+    json_schema!({ "type": "array", "items": one_of(&events) })
 }
 
 pub(crate) fn lock_scope(_: &mut SchemaGenerator) -> Schema {

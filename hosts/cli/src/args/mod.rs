@@ -5,6 +5,7 @@ mod access;
 mod app;
 mod lock;
 mod login;
+mod receiver;
 mod trust;
 mod value;
 
@@ -24,6 +25,7 @@ pub(crate) use app::{
 };
 pub(crate) use lock::{EnvironmentCommand, EnvironmentName, Lock, LockEnvironment, NewLock};
 pub(crate) use login::{ContextCommand, LoginArgs};
+pub(crate) use receiver::{AddReceiverArgs, NamedReceiver, ReceiverCommand};
 pub(crate) use trust::{AddTrustArgs, RemoveTrust, TrustCommand};
 
 /// Deploys images to apps, shows what was deployed, and rolls back.
@@ -152,6 +154,9 @@ pub(crate) enum Command {
     /// API tokens: create, list, revoke
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Receivers of notifications: add, list, test, remove
+    #[command(subcommand)]
+    Receiver(ReceiverCommand),
     /// Show who managed what, and what was refused, newest first
     Audit(Audit),
     /// Show the caller and its roles

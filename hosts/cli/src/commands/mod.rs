@@ -8,6 +8,7 @@ pub(crate) mod lock;
 pub(crate) mod login;
 mod outcome;
 pub(crate) mod promotion;
+pub(crate) mod receiver;
 pub(crate) mod trust;
 pub(crate) mod webhook;
 

@@ -7,15 +7,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::Method;
 use rollhook_api::{
-    AddTrust, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer,
-    DeployList, DeployPost, LockList, LockRequest, LockedEnvironment, Operations, Promote, Rebuild, Registered,
-    Rollback, RollbackAnswer, Rotate, TokenList, Trust, TrustList, Webhook, Whoami, access, path,
+    AddReceiver, AddTrust, AddedReceiver, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken,
+    Deploy, DeployAnswer, DeployList, DeployPost, LockList, LockRequest, LockedEnvironment, Operations, Promote,
+    Rebuild, ReceiverList, Registered, Rollback, RollbackAnswer, Rotate, TestedReceiver, TokenList, Trust, TrustList,
+    Webhook, Whoami, access, path,
 };
 use rollhook_core::{
     access::TokenName,
     app::{AppId, Environment, Project},
     deploy::Revision,
     identity::TrustId,
+    notification::ReceiverName,
     ports::{AppPage, RecordPlace},
 };
 
@@ -179,6 +181,26 @@ impl Operations for Server {
     async fn audit(&self, after: Option<RecordPlace>, limit: usize) -> Result<AuditList, CliError> {
         let after = after.map(|place| format!("&after={}", access::cursor(&place))).unwrap_or_default();
         self.get(&format!("/api/v1/audit?limit={limit}{after}")).await
+    }
+
+    async fn add_receiver(&self, receiver: AddReceiver) -> Result<AddedReceiver, CliError> {
+        self.once(Method::POST, path::RECEIVERS, &receiver).await
+    }
+
+    async fn receivers(&self) -> Result<ReceiverList, CliError> {
+        self.get(path::RECEIVERS).await
+    }
+
+    async fn remove_receiver(&self, name: &ReceiverName) -> Result<(), CliError> {
+        match self.counted(Method::DELETE, &path::receiver(name), None).await {
+            // An earlier attempt has removed it, and its answer was lost.
+            Err((CliError::Problem(problem), 2..)) if problem.status == 404 => Ok(()),
+            other => other.map(drop).map_err(|(failure, _)| failure),
+        }
+    }
+
+    async fn test_receiver(&self, name: &ReceiverName) -> Result<TestedReceiver, CliError> {
+        self.read(&self.call(Method::POST, &format!("{}/test", path::receiver(name)), None).await?)
     }
 
     async fn whoami(&self) -> Result<Whoami, CliError> {

@@ -35,26 +35,33 @@ type Connector = HttpsConnector<HttpConnector<Resolver>>;
 /// A client that reads small documents. Redirects are failures.
 #[derive(Clone)]
 pub struct Fetch {
-    allows_local: bool,
+    local: LocalAddresses,
     /// Made for the first call, and shared by clones.
     client: Arc<OnceLock<Client<Connector, Full<Bytes>>>>,
 }
 
-/// The reason why a document was not read.
+/// Whether local addresses may be called, and the flag by which the operator allows it.
+#[derive(Clone, Copy)]
+struct LocalAddresses {
+    allowed: bool,
+    flag: &'static str,
+}
+
+/// The reason why a call was not made, or a document not read.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// The URL cannot be read.
     #[error("must be a URL with a host")]
     Invalid,
     /// The URL is not https.
-    #[error("must begin with https://, unless the operator allows local issuers (--allow-local-issuers)")]
-    Plain,
+    #[error("must begin with https://, unless the operator allows local addresses ({0})")]
+    Plain(&'static str),
     /// The address is one that only the operator may let a server call.
     #[error(
         "must not be on this machine, at a link-local address or a cloud's metadata service, unless the operator allows \
-         local issuers (--allow-local-issuers)"
+         local addresses ({0})"
     )]
-    Local,
+    Local(&'static str),
     /// The system's root certificates cannot be read.
     #[error("the system's root certificates cannot be read")]
     Roots(#[source] io::Error),
@@ -76,9 +83,10 @@ pub enum FetchError {
 }
 
 impl Fetch {
-    /// Returns a client; `allows_local` lets it call this machine, link-local addresses and plain http.
-    pub fn new(allows_local: bool) -> Self {
-        Self { allows_local, client: Arc::default() }
+    /// Returns a client; `allows_local` lets it call this machine, link-local addresses and plain http, which is what
+    /// the flag of this name is for.
+    pub fn new(allows_local: bool, flag: &'static str) -> Self {
+        Self { local: LocalAddresses { allowed: allows_local, flag }, client: Arc::default() }
     }
 
     /// Returns `Ok` if a URL may be called, as far as its text says.
@@ -98,13 +106,13 @@ impl Fetch {
         }
         match uri.scheme_str() {
             Some("https") => {}
-            Some("http") if self.allows_local => {}
-            Some("http") => return Err(FetchError::Plain),
+            Some("http") if self.local.allowed => {}
+            Some("http") => return Err(FetchError::Plain(self.local.flag)),
             Some(_) | None => return Err(FetchError::Invalid),
         }
         let is_local =
             host == "localhost" || host.ends_with(".localhost") || host.parse::<IpAddr>().is_ok_and(is_local_address);
-        if is_local && !self.allows_local { Err(FetchError::Local) } else { Ok(uri) }
+        if is_local && !self.local.allowed { Err(FetchError::Local(self.local.flag)) } else { Ok(uri) }
     }
 
     /// Returns the JSON document at a URL.
@@ -120,7 +128,7 @@ impl Fetch {
         serde_json::from_slice(answer.body()).map_err(|error| FetchError::Document(url.to_owned(), error))
     }
 
-    /// Makes one call.
+    /// Makes one call. It may last as long as the server likes: the caller bounds its time.
     ///
     /// # Errors
     /// [`FetchError`]; an answer of any status is none.
@@ -143,7 +151,7 @@ impl Fetch {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
-        let mut http = HttpConnector::new_with_resolver(Resolver { allows_local: self.allows_local });
+        let mut http = HttpConnector::new_with_resolver(Resolver { local: self.local });
         http.enforce_http(false);
         http.set_connect_timeout(Some(CONNECT_TIME));
         let tls = HttpsConnectorBuilder::new().with_native_roots().map_err(FetchError::Roots)?;
@@ -158,7 +166,7 @@ impl Fetch {
 /// the addresses that were checked.
 #[derive(Clone)]
 struct Resolver {
-    allows_local: bool,
+    local: LocalAddresses,
 }
 
 impl Service<Name> for Resolver {
@@ -171,11 +179,11 @@ impl Service<Name> for Resolver {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let allows_local = self.allows_local;
+        let LocalAddresses { allowed, flag } = self.local;
         Box::pin(async move {
             let found: Vec<_> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            if !allows_local && found.iter().any(|address| is_local_address(address.ip())) {
-                return Err(io::Error::other(FetchError::Local));
+            if !allowed && found.iter().any(|address| is_local_address(address.ip())) {
+                return Err(io::Error::other(FetchError::Local(flag)));
             }
             Ok(found.into_iter())
         })
@@ -188,7 +196,7 @@ mod tests {
 
     #[test]
     fn only_https_elsewhere_is_called_unless_the_operator_allows_more() {
-        let (strict, open) = (Fetch::new(false), Fetch::new(true));
+        let (strict, open) = (Fetch::new(false, "--flag"), Fetch::new(true, "--flag"));
         for url in ["https://gitlab.com", "https://10.0.0.7:8443/x", "https://[2001:db8::1]/"] {
             assert!(strict.check(url).is_ok() && open.check(url).is_ok(), "{url}");
         }
@@ -214,11 +222,12 @@ mod tests {
     #[tokio::test]
     async fn a_name_that_leads_to_this_machine_is_not_called() {
         let name = |text: &str| text.parse::<Name>().unwrap();
+        let resolver = |allowed| Resolver { local: LocalAddresses { allowed, flag: "--flag" } };
         // Resolvers read shortened addresses, which look like names.
         for text in ["127.1", "localhost"] {
-            let mut strict = Resolver { allows_local: false };
+            let mut strict = resolver(false);
             assert!(strict.call(name(text)).await.is_err(), "{text}");
         }
-        assert!(Resolver { allows_local: true }.call(name("localhost")).await.is_ok());
+        assert!(resolver(true).call(name("localhost")).await.is_ok());
     }
 }

@@ -11,7 +11,7 @@ use crate::app::AppUid;
 
 /// One event per app that tasks wait for.
 #[derive(Default)]
-pub(super) struct Notifier(Mutex<BTreeMap<AppUid, Weak<Event>>>);
+pub(super) struct AppEvents(Mutex<BTreeMap<AppUid, Weak<Event>>>);
 
 /// The event of an app; kept for as long as a task waits for it.
 pub(super) struct Subscription {
@@ -25,7 +25,7 @@ impl Subscription {
     }
 }
 
-impl Notifier {
+impl AppEvents {
     /// The app's event.
     pub(super) fn subscribe(&self, app: AppUid) -> Subscription {
         let mut events = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,0 +1,71 @@
+//! What a receiver's answer means.
+
+use std::time::Duration;
+
+use http::{HeaderMap, Response, StatusCode, header::RETRY_AFTER};
+use rollhook_core::ports::DeliveryFailure;
+use rollhook_https::FetchError;
+
+/// Returns a failure after which the notification is sent again.
+pub(crate) fn failure(message: impl Into<String>) -> DeliveryFailure {
+    DeliveryFailure { message: message.into(), retry_after: None, is_final: false }
+}
+
+/// Returns the failure of a call that was not answered. The URL is not repeated: it may hold a secret.
+pub(crate) fn unanswered(host: &str, error: &FetchError) -> DeliveryFailure {
+    match error {
+        FetchError::Call(_, cause) => {
+            failure(format!("calling {host} failed: {}", rollhook_core::error::chain(&**cause)))
+        }
+        other => failure(format!("calling {host} failed: {}", rollhook_core::error::chain(other))),
+    }
+}
+
+/// Returns `Ok` if the receiver has taken the notification.
+pub(crate) fn judge(host: &str, answer: &Response<Vec<u8>>) -> Result<String, DeliveryFailure> {
+    let status = answer.status();
+    if status.is_success() {
+        return Ok(status.to_string());
+    }
+    let redirects = if status.is_redirection() { ", and redirects are not followed" } else { "" };
+    let message = format!("{host} answered {status}{redirects}");
+    Err(DeliveryFailure { retry_after: retry_after(status, answer.headers()), ..failure(message) })
+}
+
+/// Returns the time that the receiver asks to be left alone for.
+pub(crate) fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+    let asks =
+        matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN);
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    asks.then_some(Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, retry: Option<&str>) -> Response<Vec<u8>> {
+        let mut answer = Response::builder().status(status);
+        if let Some(retry) = retry {
+            answer = answer.header(RETRY_AFTER, retry);
+        }
+        answer.body(Vec::new()).unwrap()
+    }
+
+    #[test]
+    fn only_success_is_a_delivery() {
+        assert_eq!(judge("h", &answer(204, None)), Ok("204 No Content".to_owned()));
+        for status in [301, 308, 400, 401, 404, 410, 429, 500, 503] {
+            let failed = judge("h", &answer(status, None)).unwrap_err();
+            assert!(!failed.is_final && failed.message.starts_with(&format!("h answered {status}")), "{failed:?}");
+        }
+    }
+
+    #[test]
+    fn time_that_the_receiver_asks_for_is_kept() {
+        let asked = |status, retry| judge("h", &answer(status, Some(retry))).unwrap_err().retry_after;
+        assert_eq!(asked(429, "30"), Some(Duration::from_secs(30)));
+        assert_eq!(asked(503, " 7 "), Some(Duration::from_secs(7)));
+        assert_eq!((asked(500, "30"), asked(429, "soon"), asked(429, "-1")), (None, None, None));
+    }
+}

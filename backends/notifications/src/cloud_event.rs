@@ -1,0 +1,85 @@
+//! CloudEvents 1.0 in JSON, with the signatures of Standard Webhooks.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use hmac::{Hmac, KeyInit, Mac};
+use http::{Request, header::CONTENT_TYPE};
+use rollhook_core::{
+    notification::{Content, Notification, ReceiverSecret},
+    ports::DeliveryFailure,
+};
+use serde_json::{Map, Value, json};
+use sha2::Sha256;
+
+use crate::{answer::failure, facts};
+
+/// Returns the call that tells a receiver.
+///
+/// # Errors
+/// If the URL or the secret cannot be used, which adding the receiver has checked.
+pub(crate) fn request(
+    url: &str,
+    secret: &ReceiverSecret,
+    notification: &Notification,
+) -> Result<Request<Vec<u8>>, DeliveryFailure> {
+    let body = event(notification).to_string();
+    let sent_at = notification.sent_at.as_millis().div_euclid(1000).to_string();
+    let signature = signature(secret, notification.id.as_str(), &sent_at, &body)
+        .ok_or_else(|| failure("the receiver's secret is not one of Standard Webhooks"))?;
+    let request = Request::post(url)
+        .header(CONTENT_TYPE, "application/cloudevents+json; charset=utf-8")
+        .header("webhook-id", notification.id.as_str())
+        .header("webhook-timestamp", sent_at)
+        .header("webhook-signature", signature)
+        .body(body.into_bytes());
+    request.map_err(|_| failure("the receiver's URL cannot be called"))
+}
+
+/// Returns the signature of a message, `v1,<base64>`.
+fn signature(secret: &ReceiverSecret, id: &str, sent_at: &str, body: &str) -> Option<String> {
+    let key = secret.signing_key()?;
+    let mut mac = Hmac::<Sha256>::new_from_slice(&key).ok()?;
+    mac.update(format!("{id}.{sent_at}.{body}").as_bytes());
+    Some(format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes())))
+}
+
+/// Returns the event.
+fn event(notification: &Notification) -> Value {
+    let base_url = &notification.base_url;
+    let (kind, source, subject, data) = match &notification.content {
+        Content::Deploy { app, deploy, event } => {
+            let path = facts::app_path(app);
+            let mut data = facts::app(app);
+            data.insert("event".to_owned(), json!(event.as_str()));
+            data.extend(facts::deploy(deploy));
+            data.insert("url".to_owned(), json!(format!("{base_url}{path}/deploys/{}", deploy.revision)));
+            let subject = Some(format!("deploys/{}", deploy.revision));
+            (format!("rollhook.deploy.{event}"), path, subject, data)
+        }
+        Content::Drift { app, drift } => {
+            let path = facts::app_path(app);
+            let mut data = facts::app(app);
+            data.insert("event".to_owned(), json!("drift"));
+            data.insert("message".to_owned(), json!(drift.message));
+            data.extend(drift.image.as_ref().map(|image| ("image".to_owned(), json!(image.to_string()))));
+            data.insert("url".to_owned(), json!(format!("{base_url}{path}")));
+            ("rollhook.app.drift".to_owned(), path, None, data)
+        }
+        Content::Test => {
+            let data = facts::object(json!({ "message": "A test of this receiver." }));
+            ("rollhook.test".to_owned(), "/api/v1".to_owned(), None, data)
+        }
+    };
+    let mut event = Map::new();
+    event.insert("specversion".to_owned(), json!("1.0"));
+    event.insert("id".to_owned(), json!(notification.id.as_str()));
+    event.insert("source".to_owned(), json!(format!("{base_url}{source}")));
+    event.insert("type".to_owned(), json!(kind));
+    event.extend(subject.map(|subject| ("subject".to_owned(), json!(subject))));
+    event.insert("time".to_owned(), json!(facts::time(notification.at)));
+    event.insert("datacontenttype".to_owned(), json!("application/json"));
+    event.insert("data".to_owned(), data.into());
+    event.into()
+}
+
+#[cfg(test)]
+mod tests;

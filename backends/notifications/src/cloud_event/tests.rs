@@ -1,0 +1,61 @@
+use rollhook_core::{
+    notification::{DriftNews, EventKind, NotificationId},
+    time::Timestamp,
+};
+
+use super::*;
+use crate::samples;
+
+fn told(content: Content) -> Value {
+    event(&samples::notification(content))
+}
+
+#[test]
+fn events_are_told_with_the_facts_that_a_receiver_needs() {
+    insta::assert_json_snapshot!("accepted", told(samples::accepted()));
+    insta::assert_json_snapshot!("failed", told(samples::failed()));
+    insta::assert_json_snapshot!("put_right", told(samples::put_right()));
+    let drift = DriftNews { image: Some("r.example.com/api:hotfix".parse().unwrap()), message: "Changed.".to_owned() };
+    insta::assert_json_snapshot!("drift", told(Content::Drift { app: samples::app(), drift }));
+    insta::assert_json_snapshot!("test", told(Content::Test));
+}
+
+#[test]
+fn evidence_is_not_told() {
+    assert!(!told(samples::failed()).to_string().contains("hunter2"));
+}
+
+/// The example of the Standard Webhooks libraries' own tests.
+#[test]
+fn standard_webhooks_published_vector() {
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".parse().unwrap();
+    let signed = signature(&secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", r#"{"test": 2432232314}"#);
+    assert_eq!(signed.as_deref(), Some("v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="));
+}
+
+#[test]
+fn call_has_the_headers_of_standard_webhooks() {
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".parse().unwrap();
+    let notification = samples::notification(samples::failed());
+    let request = request("https://hooks.example.com/x", &secret, &notification).unwrap();
+    let header = |name| request.headers()[name].to_str().unwrap().to_owned();
+    assert_eq!(header("webhook-timestamp"), "1767323060");
+    assert_eq!(header("webhook-id"), notification.id.as_str());
+    let body = std::str::from_utf8(request.body()).unwrap();
+    let signed = signature(&secret, notification.id.as_str(), "1767323060", body);
+    assert_eq!(Some(header("webhook-signature")), signed);
+    assert_eq!(header("content-type"), "application/cloudevents+json; charset=utf-8");
+    assert_eq!(serde_json::from_str::<Value>(body).unwrap()["id"], notification.id.as_str());
+}
+
+#[test]
+fn ids_differ_by_event_and_stay_for_every_attempt() {
+    let (app, receiver) = (samples::app(), "0123456789abcdef0123456789abcdef".parse().unwrap());
+    let id = |number, event| {
+        NotificationId::of_deploy(&receiver, &app, rollhook_core::deploy::Revision::new(number).unwrap(), event)
+    };
+    assert_eq!(id(1, EventKind::Failed), id(1, EventKind::Failed));
+    assert_ne!(id(1, EventKind::Failed), id(1, EventKind::Accepted));
+    assert_ne!(id(1, EventKind::Failed), id(2, EventKind::Failed));
+    assert_eq!(facts::time(Timestamp::from_millis(i64::MAX)).len(), facts::time(Timestamp::default()).len());
+}

@@ -1,0 +1,72 @@
+//! The facts of a notification that every kind of receiver is told, in its own form.
+
+use rollhook_core::{
+    app::App,
+    deploy::{Deploy, Origin, State},
+    time::Timestamp,
+};
+use serde_json::{Map, Value, json};
+
+/// Returns the time as RFC 3339 text in UTC, with milliseconds.
+pub(crate) fn time(time: Timestamp) -> String {
+    let bounds = if time.as_millis() < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
+    format!("{:.3}", jiff::Timestamp::from_millisecond(time.as_millis()).unwrap_or(bounds))
+}
+
+/// Returns the path of an app in the API.
+pub(crate) fn app_path(app: &App) -> String {
+    format!("/api/v1/apps/{}", app.id)
+}
+
+/// Returns the names of an app.
+pub(crate) fn app(app: &App) -> Map<String, Value> {
+    let names = json!({
+        "app": app.id.to_string(),
+        "project": app.project.as_str(),
+        "environment": app.environment.as_str(),
+    });
+    object(names)
+}
+
+/// Returns an entry without its evidence: a log may hold secrets, and is read in the console.
+pub(crate) fn deploy(deploy: &Deploy) -> Map<String, Value> {
+    let mut facts = object(json!({
+        "revision": deploy.revision,
+        "status": deploy.status().as_str(),
+        "image": deploy.image.as_ref().map(ToString::to_string),
+        "digest": deploy.digest.as_ref().map(ToString::to_string),
+        "commit": deploy.commit.as_ref().map(ToString::to_string),
+        "trigger": deploy.trigger.as_str(),
+        "actor": deploy.actor.to_string(),
+        "restore": deploy.is_restore(),
+        "created_at": time(deploy.created_at),
+        "updated_at": time(deploy.updated_at),
+    }));
+    match &deploy.from {
+        Some(Origin::Revision(revision)) => facts.insert("from_revision".to_owned(), json!(revision)),
+        Some(Origin::Built(revision)) => facts.insert("built_as".to_owned(), json!(revision)),
+        Some(Origin::Promoted { app, revision }) => {
+            let from = json!({ "app": app.to_string(), "revision": revision });
+            facts.insert("promoted_from".to_owned(), from)
+        }
+        None => None,
+    };
+    match &deploy.state {
+        State::Failed { reason, message, .. } | State::Cancelled { reason, message } => {
+            facts.insert("reason".to_owned(), json!(reason.as_str()));
+            facts.insert("message".to_owned(), json!(message));
+        }
+        State::Superseded { by, .. } => drop(facts.insert("superseded_by".to_owned(), json!(by))),
+        State::Succeeded { note: Some(note) } => drop(facts.insert("message".to_owned(), json!(note))),
+        State::Succeeded { note: None } | State::Queued | State::Building { .. } | State::RollingOut { .. } => {}
+    }
+    facts.retain(|_, value| !value.is_null());
+    facts
+}
+
+pub(crate) fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(members) => members,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    }
+}

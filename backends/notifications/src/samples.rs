@@ -1,0 +1,86 @@
+//! Notifications for tests.
+
+use std::sync::Arc;
+
+use rollhook_core::{
+    app::{App, AppUid, Policy, Source, Target},
+    deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, State, Trigger},
+    lock::Locks,
+    notification::{Content, EventKind, Notification, NotificationId},
+    time::Timestamp,
+};
+
+pub(crate) fn app() -> Arc<App> {
+    Arc::new(App {
+        id: "shop-test/api".parse().unwrap(),
+        uid: AppUid::from_bits(7),
+        project: "shop".parse().unwrap(),
+        environment: "test".parse().unwrap(),
+        source: Source::Image,
+        target: Target::default(),
+        policy: Policy::default(),
+        holds: Vec::new(),
+        locks: Locks::default(),
+        created_at: Timestamp::from_millis(1_767_000_000_000),
+    })
+}
+
+pub(crate) fn deploy(number: u64, state: State) -> Deploy {
+    let revision = Revision::new(number).unwrap();
+    Deploy {
+        id: AdmissionId(number.into()),
+        revision,
+        image: Some(format!("r.example.com/api:v{number}").parse().unwrap()),
+        commit: Some("def456abc0def456abc0def456abc0def456abc0".parse().unwrap()),
+        trigger: Trigger::Webhook,
+        actor: Actor::Ci,
+        from: None,
+        effective: revision,
+        adopted: false,
+        state,
+        touched: true,
+        digest: None,
+        step: 2,
+        created_at: Timestamp::from_millis(1_767_323_045_678),
+        updated_at: Timestamp::from_millis(1_767_323_055_000),
+        kept_until: None,
+    }
+}
+
+pub(crate) fn accepted() -> Content {
+    of(deploy(4, State::Queued))
+}
+
+pub(crate) fn failed() -> Content {
+    let evidence = Evidence { log: vec!["PASSWORD=hunter2".to_owned()], ..Evidence::default() };
+    let message = "Container api cannot pull its image.".to_owned();
+    of(deploy(4, State::Failed { reason: Reason::new("ImagePullBackOff"), message, evidence: Some(evidence) }))
+}
+
+pub(crate) fn put_right() -> Content {
+    let digest = format!("sha256:{}", "a".repeat(64)).parse().ok();
+    let restore = Deploy {
+        trigger: Trigger::Rollback,
+        actor: Actor::Service,
+        from: Revision::new(3).map(Origin::Revision),
+        digest,
+        ..deploy(5, State::Succeeded { note: None })
+    };
+    of(restore)
+}
+
+pub(crate) fn of(deploy: Deploy) -> Content {
+    let event = EventKind::of(&deploy);
+    Content::Deploy { app: app(), deploy: Arc::new(deploy), event }
+}
+
+pub(crate) fn notification(content: Content) -> Notification {
+    let receiver = "0123456789abcdef0123456789abcdef".parse().unwrap();
+    Notification {
+        id: NotificationId::of_test(&receiver, 7),
+        content,
+        at: Timestamp::from_millis(1_767_323_055_000),
+        sent_at: Timestamp::from_millis(1_767_323_060_400),
+        base_url: "https://rollhook.example.com".into(),
+    }
+}

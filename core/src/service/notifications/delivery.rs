@@ -1,0 +1,362 @@
+//! Deliveries to one receiver: a few apps at a time, each app's events in order, and pauses after failures.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use futures_util::{
+    FutureExt, StreamExt,
+    future::{BoxFuture, Fuse, FusedFuture},
+    select_biased,
+    stream::FuturesUnordered,
+};
+use sha2::{Digest as _, Sha256};
+
+use super::worker::{self, StoredCursor, Worker};
+use crate::{
+    app::AppUid,
+    deploy::{Deploy, Revision},
+    engine::outbox::{self, Archived, Cursor, Next},
+    error::{Error, Result},
+    ledger::AppState,
+    notification::{Content, DriftNews, EventKind, Notification, NotificationId},
+    ports::{Delivered, DeliveryFailure, Drift, HistoryStoreExt, Page, RecordKind, RecordStore, Version},
+    service::{Deployer, Notifications, documents, receivers},
+};
+
+/// The most notifications to a receiver at the same time, each of another app.
+const IN_FLIGHT: usize = 4;
+/// The pause after a failure of the store.
+const STORE_PAUSE: Duration = Duration::from_secs(5);
+/// How often the status of a receiver that takes notifications is written at most.
+const STATUS_INTERVAL: Duration = Duration::from_secs(30);
+/// The revisions that a cursor is past without a delivery before it is stored.
+const UNSTORED_MAX: u64 = 20;
+/// Entries per page while the begin of a receiver is sought.
+const PAGE: usize = 50;
+/// The longest failure that is kept, in characters.
+const FAILURE_MAX: usize = 500;
+
+/// The reason why an app was not told to the end.
+enum Ended {
+    /// The receiver has not taken a notification.
+    Failed(DeliveryFailure),
+    /// The store has failed.
+    Store(Error),
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// The surroundings of a worker.
+#[derive(Clone, Copy)]
+struct Delivery<'a> {
+    deployer: &'a Deployer,
+    worker: &'a Worker,
+    records: &'a dyn RecordStore,
+    ports: &'a Notifications,
+}
+
+/// How the deliveries of a worker go.
+struct Progress<'a> {
+    failures: u32,
+    pause: Fuse<BoxFuture<'a, ()>>,
+    /// The time of the next write of the status.
+    status_due: Fuse<BoxFuture<'a, ()>>,
+}
+
+impl Deployer {
+    /// Tells a receiver of the apps of its queue. Never returns.
+    pub(super) async fn work(&self, worker: &Worker, records: &dyn RecordStore, ports: &Notifications) {
+        let delivery = Delivery { deployer: self, worker, records, ports };
+        let (mut running, mut busy) = (FuturesUnordered::new(), BTreeSet::new());
+        let mut progress = Progress { failures: 0, pause: Fuse::terminated(), status_due: Fuse::terminated() };
+        loop {
+            let arrived = worker.listen();
+            // After a failure one notification at a time is tried.
+            let room = if progress.failures == 0 { IN_FLIGHT } else { 1 };
+            while progress.is_open()
+                && busy.len() < room
+                && let Some((app, version)) = worker.take(&busy)
+            {
+                busy.insert(app);
+                running.push(async move { (app, delivery.tell_app(app, version).await) });
+            }
+            select_biased! {
+                (app, ended) = running.select_next_some() => {
+                    busy.remove(&app);
+                    delivery.ended(app, ended, &mut progress).await;
+                }
+                () = arrived.fuse() => {}
+                () = &mut progress.pause => {}
+                () = &mut progress.status_due => delivery.write_status(|_| {}).await,
+            }
+        }
+    }
+}
+
+impl Progress<'_> {
+    fn is_open(&self) -> bool {
+        self.pause.is_terminated()
+    }
+}
+
+impl<'a> Delivery<'a> {
+    /// Takes note of how telling an app has ended: `true` if something was delivered.
+    async fn ended(self, app: AppUid, ended: Result<bool, Ended>, progress: &mut Progress<'a>) {
+        let clock = &self.deployer.ports.clock;
+        let receiver = self.worker.receiver.name.as_str();
+        match ended {
+            Ok(false) => {}
+            Ok(true) => {
+                let now = Some(self.deployer.time());
+                if progress.failures > 0 {
+                    tracing::info!(receiver, "the receiver takes notifications again");
+                    progress.failures = 0;
+                }
+                let before = self.worker.update_status(|_| {});
+                if before.failing_since.is_some() || before.last_delivered_at.is_none() {
+                    let well = |status: &mut receivers::ReceiverStatus| {
+                        *status = receivers::ReceiverStatus { last_delivered_at: now, ..Default::default() };
+                    };
+                    self.write_status(well).await;
+                } else {
+                    self.worker.update_status(|status| status.last_delivered_at = now);
+                    if progress.status_due.is_terminated() {
+                        progress.status_due = clock.sleep(STATUS_INTERVAL).fuse();
+                    }
+                }
+            }
+            Err(Ended::Failed(failure)) => {
+                self.worker.put(app, None);
+                progress.failures = progress.failures.saturating_add(1);
+                let pause = outbox::pause(progress.failures, failure.retry_after, self.deployer.ports.rng.bits());
+                progress.pause = clock.sleep(pause).fuse();
+                let message: String = failure.message.chars().take(FAILURE_MAX).collect();
+                if progress.failures == 1 {
+                    tracing::warn!(receiver, error = message, "telling a receiver failed, trying again");
+                }
+                let (now, waiting) = (self.deployer.time(), self.worker.waiting());
+                let failing = |status: &mut receivers::ReceiverStatus| {
+                    status.failing_since.get_or_insert(now);
+                    (status.failure, status.waiting) = (Some(message), waiting);
+                };
+                self.write_status(failing).await;
+            }
+            Err(Ended::Store(error)) => {
+                tracing::debug!(receiver, error = %error.chain(), "reading what to tell a receiver failed");
+                self.worker.put(app, None);
+                progress.pause = clock.sleep(STORE_PAUSE).fuse();
+            }
+        }
+    }
+
+    /// Changes the receiver's status, and stores it. A failure is made up for by the next write.
+    async fn write_status(self, change: impl FnOnce(&mut receivers::ReceiverStatus)) {
+        let status = self.worker.update_status(change);
+        let written = async {
+            let key = receivers::status_key(&self.worker.receiver.id)?;
+            let known = self.records.read(RecordKind::ReceiverStatus, &key).await?;
+            let record = documents::encode(key, &status, None)?;
+            self.records.write(RecordKind::ReceiverStatus, record, known.map(|known| known.version)).await
+        };
+        if let Err(error) = written.await {
+            tracing::debug!(error = %error.chain(), "writing the status of a receiver failed");
+        }
+    }
+
+    /// Tells the receiver what is new of an app. Returns whether something was delivered.
+    async fn tell_app(self, app: AppUid, version: Option<Version>) -> Result<bool, Ended> {
+        let journal = &self.deployer.journal;
+        let snapshot = journal.since(app, version.unwrap_or(Version::REMOVED)).await?;
+        let Some(snapshot) = snapshot else {
+            if let Some(known) = self.worker.forget(app) {
+                worker::forget(self.records, &known.cursor).await?;
+            }
+            return Ok(false);
+        };
+        let state = &*snapshot.state;
+        if !self.worker.receiver.apps.contains(&state.app) {
+            return Ok(false);
+        }
+        let mut stored = match self.worker.cursor(app) {
+            Some(stored) => stored,
+            None => StoredCursor { cursor: self.first_cursor(state).await?, version: None },
+        };
+        let before = stored.cursor.seen;
+        let told = self.tell_deploys(state, &mut stored).await;
+        let told = match told {
+            Ok(told) => self.tell_drift(state, &mut stored).await.map(|drift| told || drift),
+            failed => failed,
+        };
+        // After a failure of the store, the worker has the cursor that counts already.
+        if !matches!(told, Err(Ended::Store(_))) {
+            let passed = |seen: Option<Revision>| seen.map_or(0, Revision::get);
+            self.worker.keep(&stored);
+            if passed(stored.cursor.seen).saturating_sub(passed(before)) >= UNSTORED_MAX {
+                self.store(&mut stored).await?;
+            }
+        }
+        told
+    }
+
+    async fn tell_deploys(self, state: &AppState, stored: &mut StoredCursor) -> Result<bool, Ended> {
+        let (mut archived, mut is_told, mut lost) = (Archived::new(), false, 0_u64);
+        let told = loop {
+            match stored.cursor.next(state, &archived, &self.worker.receiver.events) {
+                Next::Nothing => break Ok(is_told),
+                Next::Read(revision) => {
+                    let entry = self.deployer.ports.history.archived(state.app.uid, revision).await?;
+                    archived.insert(revision, entry.map(Arc::new));
+                }
+                Next::Lost(_) => lost += 1,
+                Next::Tell(deploy, event) => match self.tell(state, stored, deploy, event).await {
+                    Ok(()) => is_told = true,
+                    Err(ended) => break Err(ended),
+                },
+            }
+        };
+        if lost > 0 {
+            let (app, receiver) = (state.app.id.to_string(), self.worker.receiver.name.as_str());
+            tracing::warn!(app, receiver, deploys = lost, "deploys were forgotten before a receiver was told of them");
+        }
+        told
+    }
+
+    /// Tells the receiver of one event, and stores the cursor.
+    async fn tell(
+        self,
+        state: &AppState,
+        stored: &mut StoredCursor,
+        deploy: Arc<Deploy>,
+        event: EventKind,
+    ) -> Result<(), Ended> {
+        let (app, revision) = (Arc::clone(&state.app), deploy.revision);
+        let at = if event == EventKind::Accepted { deploy.created_at } else { deploy.updated_at };
+        let id = NotificationId::of_deploy(&self.worker.receiver.id, &app, revision, event);
+        let content = Content::Deploy { app, deploy, event };
+        let reference = stored.cursor.reference(revision).map(str::to_owned);
+        let notification =
+            Notification { id, content, at, sent_at: self.deployer.time(), base_url: self.deployer.base_url.clone() };
+        let delivered = self.send(&notification, reference.as_deref()).await?;
+        stored.cursor.pass(revision, event, delivered.reference);
+        self.store(stored).await?;
+        Ok(())
+    }
+
+    /// Sends a notification. One that the receiver will never take counts as told: others follow it.
+    async fn send(self, notification: &Notification, reference: Option<&str>) -> Result<Delivered, Ended> {
+        let (receiver, secret) = (&self.worker.receiver, &self.worker.secret);
+        match self.deployer.send(self.ports, receiver, secret, notification, reference).await {
+            Ok(delivered) => Ok(delivered),
+            Err(failure) if failure.is_final => {
+                let app = notification.app().map(|app| app.id.to_string());
+                let receiver = receiver.name.as_str();
+                tracing::warn!(receiver, app, error = failure.message, "a receiver refused a notification for good");
+                Ok(Delivered { reference: None, answer: failure.message })
+            }
+            Err(failure) => Err(Ended::Failed(failure)),
+        }
+    }
+
+    /// Tells the receiver of an app's drift, if that is news.
+    async fn tell_drift(self, state: &AppState, stored: &mut StoredCursor) -> Result<bool, Ended> {
+        let Some(seen) = self.deployer.seen_drift(state) else { return Ok(false) };
+        let hash = seen.as_ref().map(|drift| hash_of(state, drift));
+        if stored.cursor.drift == hash || !self.worker.receiver.events.contains(EventKind::Drift) {
+            return Ok(false);
+        }
+        let is_told = match seen {
+            None => false,
+            Some(Drift { image, message }) => {
+                let number = stored.cursor.drifts.saturating_add(1);
+                let now = self.deployer.time();
+                let notification = Notification {
+                    id: NotificationId::of_drift(&self.worker.receiver.id, &state.app, number),
+                    content: Content::Drift { app: Arc::clone(&state.app), drift: DriftNews { image, message } },
+                    at: now,
+                    sent_at: now,
+                    base_url: self.deployer.base_url.clone(),
+                };
+                self.send(&notification, None).await?;
+                stored.cursor.drifts = number;
+                true
+            }
+        };
+        stored.cursor.drift = hash;
+        self.store(stored).await?;
+        Ok(is_told)
+    }
+
+    /// Stores a cursor. If another replica has stored one meanwhile, that one counts.
+    async fn store(self, stored: &mut StoredCursor) -> Result<(), Ended> {
+        let record = documents::encode(StoredCursor::key(&stored.cursor), &stored.cursor, None)?;
+        match self.records.write(RecordKind::ReceiverCursor, record, stored.version).await {
+            Ok(version) => {
+                stored.version = Some(version);
+                self.worker.keep(stored);
+                Ok(())
+            }
+            Err(error @ Error::Conflict(_)) => {
+                self.read_cursor(stored).await?;
+                Err(error.into())
+            }
+            // The answer may have been lost: the next attempt reads what is stored.
+            Err(error) => {
+                self.worker.keep(&StoredCursor { version: None, ..stored.clone() });
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Has the worker go on with the stored cursor; one that cannot be read is written anew.
+    async fn read_cursor(self, known: &StoredCursor) -> Result<()> {
+        let read = self.records.read(RecordKind::ReceiverCursor, &StoredCursor::key(&known.cursor)).await?;
+        let Some(record) = read else {
+            self.worker.forget(known.cursor.app);
+            return Ok(());
+        };
+        let cursor = documents::decode::<Cursor>(&record).unwrap_or_else(|error| {
+            tracing::error!(error = %error.chain(), "reading how far a receiver was told failed, writing it anew");
+            known.cursor.clone()
+        });
+        self.worker.keep(&StoredCursor::read(cursor, &record));
+        Ok(())
+    }
+
+    /// Returns the cursor of an app that the receiver was told nothing of: after the deploys that were accepted before
+    /// the receiver was added.
+    async fn first_cursor(self, state: &AppState) -> Result<Cursor> {
+        let receiver = &self.worker.receiver;
+        let cursor = |seen| Cursor::after(receiver.id.clone(), state.app.uid, seen);
+        if state.updated_at < receiver.added_at {
+            return Ok(cursor(state.latest));
+        }
+        let is_older = |deploy: &Deploy| deploy.created_at < receiver.added_at;
+        let unfinished = state.unfinished.iter().rfind(|deploy| is_older(deploy)).map(|deploy| deploy.revision);
+        let mut oldest = state.unfinished.first().map(|deploy| deploy.revision);
+        let mut before = None;
+        loop {
+            let page = Page { before, succeeded: false, limit: PAGE };
+            let entries = self.deployer.ports.history.page(state.app.uid, page).await?;
+            if let Some(older) = entries.iter().find(|deploy| is_older(deploy)) {
+                return Ok(cursor(unfinished.max(Some(older.revision))));
+            }
+            before = entries.last().map(|deploy| deploy.revision).or(before);
+            oldest = oldest.into_iter().chain(before).min();
+            if entries.len() < PAGE {
+                // What was before the oldest is forgotten.
+                let forgotten = oldest.and_then(|oldest| Revision::new(oldest.get() - 1));
+                return Ok(cursor(unfinished.max(forgotten)));
+            }
+        }
+    }
+}
+
+/// Returns a hash by which a drift is known again.
+fn hash_of(state: &AppState, drift: &Drift) -> String {
+    let current = state.current.as_ref().map(|current| current.revision.get());
+    let hash = Sha256::digest(format!("{current:?}/{:?}/{}", drift.image, drift.message));
+    hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}

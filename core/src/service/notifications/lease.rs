@@ -1,0 +1,86 @@
+//! The lease of the one replica that tells receivers: a record that expires by the store's clock.
+
+use std::{sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::{Error, Result},
+    ports::{Clock, Record, RecordKey, RecordKind, RecordStore, Version},
+    replica::ReplicaId,
+    service::documents,
+};
+
+/// The time for which the lease is taken.
+const TTL: Duration = Duration::from_secs(15);
+/// The interval of renewals.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
+/// The time without a renewal after which the replica stops: well before another one may begin.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
+const KEY: &str = "lease";
+
+/// The record's document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Holder {
+    replica: ReplicaId,
+}
+
+/// A lease of this replica.
+pub(super) struct Lease {
+    version: Version,
+}
+
+impl Lease {
+    /// Takes the lease. Returns `None` if another replica has it. A new boot of a replica takes over from the one
+    /// before.
+    pub(super) async fn take(records: &dyn RecordStore, replica: &ReplicaId) -> Result<Option<Self>> {
+        let version = match read(records).await? {
+            Some((_, holder)) if holder.replica.name != replica.name => return Ok(None),
+            Some((record, _)) => Some(record.version),
+            None => None,
+        };
+        match write(records, replica, version).await {
+            Ok(version) => Ok(Some(Self { version })),
+            Err(Error::Conflict(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Renews the lease again and again, and returns once it is lost.
+    pub(super) async fn renewals(&mut self, records: &dyn RecordStore, replica: &ReplicaId, clock: &Arc<dyn Clock>) {
+        let mut renewed_at = clock.elapsed();
+        loop {
+            clock.sleep(RENEWAL_INTERVAL).await;
+            let now = clock.elapsed();
+            match write(records, replica, Some(self.version)).await {
+                Ok(version) => (self.version, renewed_at) = (version, now),
+                Err(Error::Conflict(_)) => return,
+                Err(error) => tracing::debug!(error = %error.chain(), "renewing the lease of telling failed"),
+            }
+            if clock.elapsed().saturating_sub(renewed_at) > GIVE_UP_AFTER {
+                return;
+            }
+        }
+    }
+
+    /// Releases the lease if it is this replica's.
+    pub(super) async fn release(records: &dyn RecordStore, replica: &ReplicaId) -> Result<()> {
+        match read(records).await? {
+            Some((_, holder)) if holder.replica == *replica => records.remove(RecordKind::NotifierLease, &key()?).await,
+            _ => Ok(()),
+        }
+    }
+}
+
+fn key() -> Result<RecordKey> {
+    KEY.parse().map_err(|error| Error::corrupt("the key of the lease of telling", error))
+}
+
+async fn read(records: &dyn RecordStore) -> Result<Option<(Record, Holder)>> {
+    documents::read(records, RecordKind::NotifierLease, &key()?).await
+}
+
+async fn write(records: &dyn RecordStore, replica: &ReplicaId, version: Option<Version>) -> Result<Version> {
+    let holder = Holder { replica: replica.clone() };
+    records.write(RecordKind::NotifierLease, documents::encode(key()?, &holder, Some(TTL))?, version).await
+}

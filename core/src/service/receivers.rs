@@ -1,0 +1,289 @@
+//! Receivers of notifications: adding, listing, testing and removing them.
+//!
+//! A receiver is a record, with its secret sealed: stores do not seal records.
+
+use std::time::Duration;
+
+use futures_util::{FutureExt, select_biased};
+use serde::{Deserialize, Serialize};
+
+use super::{Deployer, Notifications, Outcome, Principal, audit::Subject, documents, refused};
+use crate::{
+    access::{Action, Realm},
+    error::{Error, Result},
+    notification::{
+        Content, Destination, Events, Notification, NotificationId, RECEIVERS_MAX, Receiver, ReceiverApps, ReceiverId,
+        ReceiverName, ReceiverSecret,
+    },
+    ports::{Delivered, DeliveryFailure, Record, RecordKey, RecordKind, RecordStore, Sealer},
+    request::{Field, Refusal},
+    time::Timestamp,
+};
+
+/// The longest time of one attempt to deliver.
+const SEND_TIME: Duration = Duration::from_secs(10);
+
+/// A request to add a receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewReceiver {
+    /// The name; no other receiver may have it.
+    pub name: ReceiverName,
+    /// The apps that it is told of.
+    pub apps: ReceiverApps,
+    /// The place and way.
+    pub destination: Destination,
+    /// The events that it is told of.
+    pub events: Events,
+    /// The secret; `None`: one is made, if the kind of receiver lets the service choose it.
+    pub secret: Option<ReceiverSecret>,
+}
+
+/// How deliveries to a receiver went, as the replica that tells it has written down.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceiverStatus {
+    /// The time of the last delivery, with an error of up to half a minute.
+    pub last_delivered_at: Option<Timestamp>,
+    /// The time of the first failure since then.
+    pub failing_since: Option<Timestamp>,
+    /// The last failure, if nothing was delivered since.
+    pub failure: Option<String>,
+    /// The number of apps with something to tell while it fails.
+    pub waiting: usize,
+}
+
+/// The document of a receiver's record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Stored {
+    pub(super) receiver: Receiver,
+    sealed_secret: String,
+}
+
+impl Stored {
+    /// Returns the secret.
+    pub(super) fn secret(&self, sealer: &dyn Sealer) -> Result<ReceiverSecret> {
+        let text = sealer.open(&self.sealed_secret, &purpose(&self.receiver.id))?;
+        text.parse().map_err(|rule: &str| Error::corrupt("the secret of a receiver", rule))
+    }
+}
+
+/// The purpose that a receiver's secret is sealed for: no other receiver's.
+fn purpose(receiver: &ReceiverId) -> String {
+    format!("receiver:{receiver}")
+}
+
+/// Returns the key of a receiver's record.
+fn key_of(name: &ReceiverName) -> Result<RecordKey> {
+    name.as_str().parse().map_err(|error| Error::corrupt("the name of a receiver", error))
+}
+
+/// Returns the key of a receiver's status.
+pub(super) fn status_key(receiver: &ReceiverId) -> Result<RecordKey> {
+    receiver.as_str().parse().map_err(|error| Error::corrupt("the id of a receiver", error))
+}
+
+/// Returns how deliveries to a receiver went.
+pub(super) async fn status(records: &dyn RecordStore, receiver: &ReceiverId) -> Result<ReceiverStatus> {
+    let read = documents::read(records, RecordKind::ReceiverStatus, &status_key(receiver)?).await?;
+    Ok(read.map(|(_, status)| status).unwrap_or_default())
+}
+
+/// Returns every receiver, newest first.
+pub(super) async fn all(records: &dyn RecordStore) -> Result<Vec<(Record, Stored)>> {
+    documents::all(records, RecordKind::Receiver).await
+}
+
+/// Returns the sealed secrets of all receivers, so that the keys in use can be counted.
+///
+/// # Errors
+/// Those of the store.
+pub async fn sealed_receiver_secrets(records: &dyn RecordStore) -> Result<Vec<String>> {
+    Ok(all(records).await?.into_iter().map(|(_, stored)| stored.sealed_secret).collect())
+}
+
+/// Seals the secrets of receivers anew, those for which `is_old` says so, and returns how many were.
+///
+/// # Errors
+/// Those of the store and of the sealer.
+pub async fn reseal_receivers(
+    records: &dyn RecordStore,
+    sealer: &dyn Sealer,
+    is_old: impl Fn(&str) -> bool + Send + Sync,
+) -> Result<u64> {
+    let mut resealed = 0;
+    for (record, stored) in all(records).await?.into_iter().filter(|(_, stored)| is_old(&stored.sealed_secret)) {
+        let secret = stored.secret(sealer)?;
+        let sealed_secret = sealer.seal(secret.expose(), &purpose(&stored.receiver.id))?;
+        let written = documents::encode(record.key, &Stored { sealed_secret, ..stored }, None)?;
+        match records.write(RecordKind::Receiver, written, Some(record.version)).await {
+            // It was removed meanwhile.
+            Err(Error::Conflict(_)) => {}
+            other => {
+                other?;
+                resealed += 1;
+            }
+        }
+    }
+    Ok(resealed)
+}
+
+impl Deployer {
+    /// Returns the records and the ports by which receivers are told.
+    fn notifications(&self) -> Outcome<(&dyn RecordStore, &Notifications)> {
+        match (&self.ports.records, &self.ports.notifications) {
+            (Some(records), Some(notifications)) => Ok((&**records, notifications)),
+            _ => Err(Refusal::StoreRefused(
+                "Notifications need a store of records and a key that seals secrets, and this service has none."
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// Adds a receiver, which is told of deploys that are accepted from now on. Returns the secret if it was made here:
+    /// it is returned this once.
+    ///
+    /// # Errors
+    /// [`Refusal::Forbidden`] unless the principal is an admin of all the apps; [`Refusal::InvalidField`];
+    /// [`Refusal::ReceiverExists`], [`Refusal::TooManyReceivers`]; [`Refusal::StoreRefused`] without the ports that tell;
+    /// [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn add_receiver(
+        &self,
+        principal: &Principal,
+        wanted: NewReceiver,
+    ) -> Outcome<(Receiver, Option<ReceiverSecret>)> {
+        let act = format!("added: {} of {}", wanted.destination.kind(), wanted.apps);
+        self.may_manage_receiver(principal, &wanted.name, &act, &wanted.apps.realm).await?;
+        let (records, ports) = self.notifications()?;
+        let checked = ports.notifier.check(&wanted.destination);
+        checked.map_err(|why| Refusal::InvalidField(Field::ReceiverUrl, format!("The address {why}.")))?;
+        let made = wanted.secret.is_none().then(|| wanted.destination.new_secret(&*self.ports.rng)).flatten();
+        let invalid = |why: &str| Refusal::InvalidField(Field::ReceiverSecret, why.to_owned());
+        let secret = wanted.secret.as_ref().or(made.as_ref());
+        let secret = secret.ok_or_else(|| invalid("must be given: the receiver's own service makes it."))?;
+        wanted.destination.check_secret(secret).map_err(invalid)?;
+        if all(records).await.map_err(refused)?.len() >= RECEIVERS_MAX {
+            return Err(Refusal::TooManyReceivers);
+        }
+        let receiver = Receiver {
+            id: ReceiverId::of_bits(self.ports.rng.bits()),
+            name: wanted.name,
+            apps: wanted.apps,
+            destination: wanted.destination,
+            events: wanted.events,
+            added_by: principal.actor().clone(),
+            added_at: self.store_time().await?,
+        };
+        let sealed_secret = ports.sealer.seal(secret.expose(), &purpose(&receiver.id)).map_err(refused)?;
+        let stored = Stored { receiver, sealed_secret };
+        let record = documents::encode(key_of(&stored.receiver.name).map_err(refused)?, &stored, None);
+        match records.write(RecordKind::Receiver, record.map_err(refused)?, None).await {
+            Err(Error::Conflict(_)) => return Err(Refusal::ReceiverExists(stored.receiver.name)),
+            other => other.map_err(refused)?,
+        };
+        self.news.receivers_changed();
+        Ok((stored.receiver, made))
+    }
+
+    /// Returns the receivers of the realms whose admin the principal is, newest first, and how their deliveries went.
+    ///
+    /// # Errors
+    /// [`Refusal::Forbidden`]; [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn receivers(&self, principal: &Principal) -> Outcome<Vec<(Receiver, ReceiverStatus)>> {
+        self.permit_somewhere(principal, Action::ManageReceivers).await?;
+        let Some(records) = self.ports.records.as_deref() else { return Ok(Vec::new()) };
+        let mut listed = Vec::new();
+        for (_, stored) in all(records).await.map_err(refused)? {
+            if principal.may(Action::ManageReceivers, &stored.receiver.apps.realm) {
+                let status = status(records, &stored.receiver.id).await.map_err(refused)?;
+                listed.push((stored.receiver, status));
+            }
+        }
+        Ok(listed)
+    }
+
+    /// Removes a receiver: it is told nothing from then on, except a notification that is under way.
+    ///
+    /// # Errors
+    /// [`Refusal::ReceiverNotFound`], also for one of another realm; [`Refusal::Forbidden`];
+    /// [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn remove_receiver(&self, principal: &Principal, name: &ReceiverName) -> Outcome<()> {
+        let (records, stored) = self.named_receiver(principal, name).await?;
+        self.may_manage_receiver(principal, name, "removed", &stored.receiver.apps.realm).await?;
+        records.remove(RecordKind::Receiver, &key_of(name).map_err(refused)?).await.map_err(refused)?;
+        self.news.receivers_changed();
+        // The replica that tells removes what a failure leaves here.
+        let status = status_key(&stored.receiver.id).map_err(refused)?;
+        records.remove(RecordKind::ReceiverStatus, &status).await.map_err(refused)
+    }
+
+    /// Sends a test to a receiver, and returns its answer, or why it has not taken the test.
+    ///
+    /// # Errors
+    /// As [`Deployer::remove_receiver`]; [`Refusal::StoreRefused`] without the ports that tell.
+    pub async fn test_receiver(
+        &self,
+        principal: &Principal,
+        name: &ReceiverName,
+    ) -> Outcome<Result<Delivered, DeliveryFailure>> {
+        let (_, stored) = self.named_receiver(principal, name).await?;
+        self.may_manage_receiver(principal, name, "tested", &stored.receiver.apps.realm).await?;
+        let (_, ports) = self.notifications()?;
+        let secret = stored.secret(&*ports.sealer).map_err(refused)?;
+        let now = self.store_time().await?;
+        let notification = Notification {
+            id: NotificationId::of_test(&stored.receiver.id, self.ports.rng.bits()),
+            content: Content::Test,
+            at: now,
+            sent_at: now,
+            base_url: self.base_url.clone(),
+        };
+        Ok(self.send(ports, &stored.receiver, &secret, &notification, None).await)
+    }
+
+    /// Makes one attempt to deliver, within [`SEND_TIME`].
+    pub(super) async fn send(
+        &self,
+        ports: &Notifications,
+        receiver: &Receiver,
+        secret: &ReceiverSecret,
+        notification: &Notification,
+        reference: Option<&str>,
+    ) -> Result<Delivered, DeliveryFailure> {
+        let mut sending = ports.notifier.send(&receiver.destination, secret, notification, reference).fuse();
+        let mut time = self.ports.clock.sleep(SEND_TIME).fuse();
+        select_biased! {
+            sent = sending => sent,
+            () = time => Err(DeliveryFailure {
+                message: format!("no answer came within {} s", SEND_TIME.as_secs()),
+                retry_after: None,
+                is_final: false,
+            }),
+        }
+    }
+
+    /// Returns a receiver of the principal's realms.
+    async fn named_receiver(&self, principal: &Principal, name: &ReceiverName) -> Outcome<(&dyn RecordStore, Stored)> {
+        self.permit_somewhere(principal, Action::ManageReceivers).await?;
+        let unknown = || Refusal::ReceiverNotFound(name.clone());
+        let records = self.ports.records.as_deref().ok_or_else(unknown)?;
+        let key = key_of(name).map_err(refused)?;
+        let read: Option<(Record, Stored)> =
+            documents::read(records, RecordKind::Receiver, &key).await.map_err(refused)?;
+        let (_, stored) = read.ok_or_else(unknown)?;
+        if !principal.may(Action::ManageReceivers, &stored.receiver.apps.realm) {
+            return Err(unknown());
+        }
+        Ok((records, stored))
+    }
+
+    async fn may_manage_receiver(
+        &self,
+        principal: &Principal,
+        name: &ReceiverName,
+        act: &str,
+        realm: &Realm,
+    ) -> Outcome<()> {
+        let is_allowed = principal.may(Action::ManageReceivers, realm);
+        let subject = Subject::new(format!("receiver {name}, {act}"), realm.clone());
+        self.audit(principal.actor(), Action::ManageReceivers, subject, is_allowed).await
+    }
+}

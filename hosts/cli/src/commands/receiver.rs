@@ -1,0 +1,92 @@
+//! Receivers of notifications.
+
+use std::fs;
+
+use rollhook_api::{AddReceiver, Receiver};
+use rollhook_core::text::escaped;
+
+use super::Session;
+use crate::{
+    args::{AddReceiverArgs, NamedReceiver},
+    exit::CliError,
+    output::message,
+    table::{self, Cell, Column, Tint},
+    when,
+};
+
+pub(crate) async fn add(session: &Session<'_>, args: &AddReceiverArgs) -> Result<(), CliError> {
+    let secret = args.secret_file.as_ref().map(|file| {
+        let text = fs::read_to_string(file);
+        let text = text.map_err(|error| CliError::Usage(format!("--secret-file: {}: {error}.", file.display())))?;
+        Ok::<_, CliError>(text.trim().to_owned())
+    });
+    let request = AddReceiver {
+        name: args.name.to_string(),
+        kind: "webhook".to_owned(),
+        url: args.webhook.clone(),
+        secret: secret.transpose()?,
+        events: args.events.iter().map(ToString::to_string).collect(),
+        project: args.project.as_ref().map(ToString::to_string),
+        environment: args.environment.as_ref().map(ToString::to_string),
+        app: args.app.as_ref().map(ToString::to_string),
+    };
+    let added = session.operations.add_receiver(request).await?;
+    if !session.output.format.is_document() {
+        let receiver = &added.receiver;
+        let (apps, place) = (escaped(&receiver.apps()), escaped(&receiver.place));
+        message(&format!("{} is told of {apps} at {place}: {}.", receiver.name, receiver.events.join(", ")));
+        if added.secret.is_some() {
+            message("The secret of its signatures, which is shown this once:");
+        }
+        if session.direct.is_some() {
+            message("note: a server on this store tells it; this command does not");
+        }
+    }
+    session.output.data(&added, || added.secret.as_ref().map(|secret| format!("{secret}\n")).unwrap_or_default())
+}
+
+pub(crate) async fn list(session: &Session<'_>) -> Result<(), CliError> {
+    let list = session.operations.receivers().await?;
+    session.output.data(&list, || {
+        let headings = ["NAME", "KIND", "ON", "PLACE", "EVENTS", "LAST DELIVERY", "STATE"];
+        let rows: Vec<_> = list.receivers.iter().map(row).collect();
+        table::render(&headings.map(|heading| Column(heading, 0)), &rows, session.output.colour)
+    })
+}
+
+fn row(receiver: &Receiver) -> Vec<Cell> {
+    let now = when::now();
+    let state = match (receiver.failing_since, &receiver.failure) {
+        (Some(since), failure) => {
+            let failure = failure.as_deref().unwrap_or("unknown");
+            let waiting = receiver.waiting;
+            Cell::new(format!("failing since {}: {failure} ({waiting} waiting)", when::absolute(since)))
+                .tinted(Some(Tint::Bad))
+        }
+        (None, _) => Cell::new(if receiver.last_delivered_at.is_some() { "well" } else { "told nothing yet" }),
+    };
+    vec![
+        Cell::new(&receiver.name),
+        Cell::new(&receiver.kind),
+        Cell::new(receiver.apps()),
+        Cell::new(&receiver.place),
+        Cell::new(receiver.events.join(",")),
+        Cell::optional(receiver.last_delivered_at.map(|at| when::ago(at, now))),
+        state,
+    ]
+}
+
+pub(crate) async fn test(session: &Session<'_>, args: &NamedReceiver) -> Result<(), CliError> {
+    let tested = session.operations.test_receiver(&args.name).await?;
+    if !tested.delivered {
+        return Err(CliError::Other(format!("{} has not taken the test: {}.", args.name, escaped(&tested.answer))));
+    }
+    session.output.line(&format!("{} has taken the test: {}.", args.name, escaped(&tested.answer)))?;
+    session.document(&tested)
+}
+
+pub(crate) async fn remove(session: &Session<'_>, args: &NamedReceiver) -> Result<(), CliError> {
+    session.operations.remove_receiver(&args.name).await?;
+    session.output.line(&format!("Removed {}: it is told nothing from now on.", args.name))?;
+    session.document(&serde_json::json!({ "removed": args.name }))
+}
