@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderMap, Response, StatusCode, header::RETRY_AFTER};
-use rollhook_core::ports::DeliveryFailure;
+use rollhook_core::{error::chain, ports::DeliveryFailure};
 use rollhook_https::FetchError;
 
 /// Returns a failure after which the notification is sent again.
@@ -13,12 +13,9 @@ pub(crate) fn failure(message: impl Into<String>) -> DeliveryFailure {
 
 /// Returns the failure of a call that was not answered. The URL is not repeated: it may hold a secret.
 pub(crate) fn unanswered(host: &str, error: &FetchError) -> DeliveryFailure {
-    match error {
-        FetchError::Call(_, cause) => {
-            failure(format!("calling {host} failed: {}", rollhook_core::error::chain(&**cause)))
-        }
-        other => failure(format!("calling {host} failed: {}", rollhook_core::error::chain(other))),
-    }
+    // What a call's error says itself is its place, which may hold a secret.
+    let cause = if let FetchError::Call(_, cause) = error { chain(&**cause) } else { chain(error) };
+    failure(format!("calling {host} failed: {cause}"))
 }
 
 /// Returns `Ok` if the receiver has taken the notification.

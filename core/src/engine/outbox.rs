@@ -71,14 +71,14 @@ impl Cursor {
         for revision in self.open.keys().copied().collect::<Vec<_>>() {
             match self.next_of(revision, state, archived, events) {
                 Next::Nothing => {}
-                next => return next,
+                next @ (Next::Read(_) | Next::Tell(..) | Next::Lost(_)) => return next,
             }
         }
         while self.seen < state.latest {
             let revision = Revision::following(self.seen);
             match self.next_of(revision, state, archived, events) {
                 Next::Nothing => {}
-                next => return next,
+                next @ (Next::Read(_) | Next::Tell(..) | Next::Lost(_)) => return next,
             }
         }
         Next::Nothing

@@ -6,7 +6,7 @@
 
 use std::process::Command;
 
-use rollhook_testing::{Cli, Ended, Server, Start, cli, process::beside};
+use rollhook_testing::{Cli, Ended, Server, Start, cli, fixtures::Receiver, process::beside, until};
 
 /// A running server with a store in memory, and the command line that is told of it.
 struct Bench {
@@ -17,7 +17,8 @@ struct Bench {
 impl Bench {
     fn start() -> Self {
         let program = beside(env!("CARGO_BIN_EXE_rollhook"), "rollhook-server", "rollhook-server");
-        let server = Start::new(program).store("memory").driver("simulated:300ms").run();
+        let start = Start::new(program).store("memory").driver("simulated:300ms");
+        let server = start.arguments(["--allow-local-receivers"]).run();
         let cli = cli!().with("ROLLHOOK_SERVER", &format!("http://{}", server.address));
         let cli = cli.with("ROLLHOOK_TOKEN_FILE", server.file("admin-token").to_str().unwrap());
         Self { _server: server, cli }
@@ -60,6 +61,31 @@ fn the_first_operations() {
     bench.run("app webhook disable api").ok();
     let refused = bench.job(&enabled, "shell", "r.example.com/api:two").exits(4);
     assert!(refused.err.starts_with("error: "), "{refused:?}");
+}
+
+#[test]
+fn receivers_are_added_tested_listed_and_removed() {
+    let (bench, receiver) = (Bench::start(), Receiver::start());
+    let add = format!("receiver add ops --webhook {} --event succeeded,failed", receiver.url);
+    let added = bench.run(&add).ok();
+    let secret = added.out.trim();
+    assert!(secret.starts_with("whsec_") && added.err.contains("succeeded, failed"), "{added:?}");
+    let again = bench.run(&add).exits(1);
+    assert!(again.err.contains("There is a receiver ops already"), "{again:?}");
+    bench.run("receiver add far --webhook https://169.254.1.1/ --event deployed").exits(2);
+    let tested = bench.run("receiver test ops").ok();
+    assert_eq!(tested.out, "ops has taken the test: 204 No Content.\n");
+    assert!(receiver.sent()[0].is_signed(secret));
+    bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
+    bench.run("app deploy api --image r.example.com/api:two --wait").ok();
+    until("the deploy is told", || receiver.taken().len() == 2);
+    until("the list shows it", || bench.run("receiver list").ok().out.contains("well"));
+    receiver.answer(Some("500 Internal Server Error"));
+    let failed = bench.run("receiver test ops").exits(1);
+    assert!(failed.err.contains("127.0.0.1 answered 500"), "{failed:?}");
+    bench.run("receiver rm ops").ok();
+    assert!(!bench.run("receiver ls").ok().out.contains("ops"));
+    bench.run("receiver rm ops").exits(1);
 }
 
 #[test]

@@ -76,13 +76,13 @@ fn receiver_that_fails_is_told_later_and_others_at_once() {
         server.post(&app, &image(&format!("v{revision}"))).header("prefer", "wait=50").expect(200);
         until("the good one is told", || good.taken().ends_with(&expected(revision)));
         until("the bad one was tried", || bad.sent().len() > before);
-        if answer.is_some() {
+        if let Some(answer) = answer {
             let failing = until("the failure is shown", || {
                 let receiver = listed(&server, "bad");
                 receiver["failure"].is_string().then_some(receiver)
             });
             let failure = failing["failure"].as_str().unwrap();
-            assert!(failure.starts_with(&format!("127.0.0.1 answered {}", &answer.unwrap()[..3])), "{failure}");
+            assert!(failure.starts_with(&format!("127.0.0.1 answered {}", &answer[..3])), "{failure}");
         }
         bad.answer(Some("204 No Content"));
         until("the bad one is told", || bad.taken().ends_with(&expected(revision)));
