@@ -7,7 +7,7 @@
 //!   service::Deployer ── ledger (pure: accept, record) ── engine (pure: step) ⇄ perform
 //!        │ only through
 //!        ▼
-//!   ports: TokenStore · HistoryStore · RolloutDriver · BuildTrigger · BranchReader · IdentityVerifier · Clock · Rng
+//!   ports: TokenStore · HistoryStore · RolloutDriver · BuildTrigger · BranchReader · IdentityVerifier · AccessReviewer · Clock · Rng
 //!        ▲
 //!   backends (memory, SQLite, PostgreSQL, Kubernetes, yours)
 //! ```
@@ -32,5 +32,6 @@ mod tests;
 
 pub use error::{Error, Result};
 pub use model::{
-    access, app, delivery, deploy, error, identity, image, lock, network, replica, request, source, text, time, token,
+    access, app, delivery, deploy, error, identity, image, lock, network, permission, replica, request, source, text,
+    time, token,
 };

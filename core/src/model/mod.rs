@@ -10,6 +10,7 @@ pub mod identity;
 pub mod image;
 pub mod lock;
 pub mod network;
+pub mod permission;
 pub mod replica;
 pub mod request;
 pub mod source;

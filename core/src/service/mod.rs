@@ -23,6 +23,7 @@ mod queries;
 mod recognition;
 mod register;
 mod retention;
+mod reviews;
 mod rollback;
 mod run;
 mod sessions;
@@ -53,8 +54,8 @@ use crate::{
     app::{AppId, AppUid, POLL_MIN},
     error::Error,
     ports::{
-        AppPage, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, IdentityVerifier, RecordStore, Rng,
-        RolloutDriver, TokenStore,
+        AccessReviewer, AppPage, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, IdentityVerifier,
+        RecordStore, Rng, RolloutDriver, TokenStore,
     },
     replica::ReplicaId,
     request::Refusal,
@@ -80,6 +81,8 @@ pub struct Ports {
     pub records: Option<Arc<dyn RecordStore>>,
     /// The verifier of pipelines' id_tokens; `None`: no pipeline is trusted. It needs `records`.
     pub identities: Option<Arc<dyn IdentityVerifier>>,
+    /// The authority, such as a cluster, that knows further callers and what they may do; `None`: there is none.
+    pub reviewer: Option<Arc<dyn AccessReviewer>>,
     /// The driver of rollouts.
     pub rollouts: Arc<dyn RolloutDriver>,
     /// The builder of git apps; `None`: there are only image apps.
@@ -126,6 +129,7 @@ pub struct Deployer {
     recognition: recognition::Recognition,
     refusals: audit::Refusals,
     trusts: identities::KnownTrusts,
+    unknown_tokens: reviews::UnknownTokens,
     min_poll: Duration,
     scope: Scope,
     /// The provider of sign-ins, if there is one.
@@ -150,6 +154,7 @@ impl Deployer {
             recognition: recognition::Recognition::new(&*ports.rng),
             refusals: audit::Refusals::default(),
             trusts: identities::KnownTrusts::default(),
+            unknown_tokens: reviews::UnknownTokens::default(),
             ports,
             replica: ReplicaId { name: replica.to_owned(), boot },
             waiters: notifier::Notifier::default(),

@@ -63,6 +63,7 @@ impl Replica {
             history: faulty.clone(),
             records: None,
             identities: None,
+            reviewer: None,
             rollouts: faulty.clone(),
             builder: Some(Builder {
                 builds: faulty.clone(),

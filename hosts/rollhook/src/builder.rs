@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
-    ports::{HistoryStore, RecordStore, RolloutDriver, TokenStore},
+    ports::{AccessReviewer, HistoryStore, RecordStore, RolloutDriver, TokenStore},
     service::{self, Deployer, Ports},
 };
 
@@ -32,7 +32,8 @@ impl Builder {
         rollouts: Arc<dyn RolloutDriver>,
     ) -> Self {
         let (clock, rng) = (Arc::new(TokioClock::start()), Arc::new(SystemRng));
-        let ports = Ports { tokens, history, records: None, identities: None, rollouts, builder: None, clock, rng };
+        let (records, identities, reviewer, builder) = (None, None, None, None);
+        let ports = Ports { tokens, history, records, identities, reviewer, rollouts, builder, clock, rng };
         Self { ports, replica: machine(), min_poll: None }
     }
 
@@ -46,6 +47,12 @@ impl Builder {
     /// the management API itself.
     pub fn records(mut self, records: Arc<dyn RecordStore>) -> Self {
         self.ports.records = Some(records);
+        self
+    }
+
+    /// Lets callers in whom this authority knows, with the rights that it tells.
+    pub fn reviewer(mut self, reviewer: Arc<dyn AccessReviewer>) -> Self {
+        self.ports.reviewer = Some(reviewer);
         self
     }
 

@@ -49,7 +49,7 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     let rng = Arc::new(SystemRng);
     let identities = OidcVerifier::new(Fetch::new(settings.allow_local_issuers), clock.clone());
     let (records, identities) = (Some(records), Some(Arc::new(identities) as _));
-    let ports = Ports { tokens, history, records, identities, rollouts, builder, clock, rng };
+    let ports = Ports { tokens, history, records, identities, reviewer: None, rollouts, builder, clock, rng };
     let key_written = sealed.and_then(|sealed| sealed.key_written());
     Ok(Opened { ports, store: url, created, key_written, builder: stop })
 }
