@@ -85,7 +85,8 @@ fn token_is_the_actor_of_its_deploys_whatever_name_the_caller_claims() {
     assert_eq!(deploy(&ci), "ci-shop");
     assert_eq!(deploy(&server.admin), "mallory (admin)", "people share the admin token, and name themselves");
     let whoami = call(&server, &ci, "GET", "/api/v1/whoami").expect(200).json();
-    assert_eq!(whoami, json!({ "actor": "ci-shop", "roles": [{ "role": "deployer", "project": "shop" }] }));
+    let roles = json!([{ "role": "deployer", "project": "shop" }]);
+    assert_eq!(whoami, json!({ "actor": "ci-shop", "roles": roles, "in_cluster": false }));
 }
 
 #[test]
