@@ -7,7 +7,7 @@
 //!   service::Deployer ── ledger (pure: accept, record) ── engine (pure: step) ⇄ perform
 //!        │ only through
 //!        ▼
-//!   ports: TokenStore · HistoryStore · RolloutDriver · BuildTrigger · BranchReader · IdentityVerifier · Notifier · Clock · Rng
+//!   ports: TokenStore · HistoryStore · RolloutDriver · BuildTrigger · BranchReader · IdentityVerifier · AccessReviewer · Notifier · Clock · Rng
 //!        ▲
 //!   backends (memory, SQLite, PostgreSQL, Kubernetes, yours)
 //! ```
@@ -32,6 +32,6 @@ mod tests;
 
 pub use error::{Error, Result};
 pub use model::{
-    access, app, delivery, deploy, error, identity, image, lock, network, notification, replica, request, source, text,
-    time, token,
+    access, app, delivery, deploy, error, identity, image, lock, network, notification, permission, replica, request,
+    source, text, time, token,
 };

@@ -7,90 +7,24 @@ use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
     access::{Action, Grant, GroupGrant, Realm, Role},
-    app::{AppId, FullName, Policy},
-    deploy::Revision,
+    app::{FullName, Policy},
     ports::{AppPage, Clock as _},
-    request::{DeployRequest, Field, PolicyChange, Refusal, Registration, RollbackRequest},
+    request::{Field, PolicyChange, Refusal, Registration, RollbackRequest},
     service::{
-        Adopted, Deployer, LOGIN_MAX, NewApiToken, NewLock, Outcome, PERSON_SESSION_MAX, Person, Principal,
-        SESSION_IDLE, SESSION_MAX, SignInGrants,
+        Adopted, Deployer, LOGIN_MAX, NewApiToken, Outcome, PERSON_SESSION_MAX, Person, Principal, SESSION_IDLE,
+        SESSION_MAX, SignInGrants,
     },
     token::Token,
 };
-use world::World;
+use world::{
+    World,
+    actions::{realm, refusal, register, token},
+};
 
 const INSTANT: Duration = Duration::ZERO;
 
-fn realm(project: &str, environment: &str) -> Realm {
-    Realm::Environment { project: project.parse().unwrap(), environment: environment.parse().unwrap() }
-}
-
 fn principal(role: Role, realm: Realm) -> Principal {
     Principal::new(&format!("a-{role}"), [Grant { role, realm }])
-}
-
-async fn register(world: &World, project: &str, environment: &str) -> AppId {
-    let app = world::registration("api", Policy::default());
-    let app = Registration { project: project.parse().unwrap(), environment: environment.parse().unwrap(), ..app };
-    world.deployer.register(&world.operator, app, None).await.unwrap().app.app.id.clone()
-}
-
-fn image() -> DeployRequest {
-    DeployRequest { image: Some("registry.example.com/api:2".parse().unwrap()), commit: None, key: None }
-}
-
-/// Tries an action, and returns the refusal for lack of a role, if it is that.
-async fn refusal(deployer: &Deployer, who: &Principal, id: &AppId, action: Action) -> Option<Refusal> {
-    fn of<T>(outcome: Outcome<T>) -> Option<Refusal> {
-        match outcome {
-            Err(refusal @ (Refusal::Forbidden(_) | Refusal::AppNotFound(_))) => Some(refusal),
-            _ => None,
-        }
-    }
-    let other = FullName {
-        project: "shop".parse().unwrap(),
-        environment: "prod".parse().unwrap(),
-        name: "api".parse().unwrap(),
-    };
-    match action {
-        Action::Read => of(deployer.open(who, id).await),
-        Action::Deploy => match deployer.open(who, id).await {
-            Ok(access) => of(deployer.submit(&access, image()).await),
-            refused => of(refused),
-        },
-        Action::Rebuild => of(deployer.rebuild(who, id, None, None).await),
-        Action::Promote => of(deployer.promote(who, id, &other, None).await),
-        Action::Rollback => of(deployer.rollback(who, id, RollbackRequest::default()).await),
-        Action::Cancel => of(deployer.cancel(who, id, Revision::FIRST).await),
-        Action::ReleaseHold => of(deployer.release_hold(who, id).await),
-        Action::Lock => of(deployer.lock(who, id, lock()).await),
-        Action::Unlock => {
-            let _ = deployer.lock(&Principal::trusted("another"), id, lock()).await;
-            of(deployer.unlock(who, id).await)
-        }
-        Action::BreakGlass => of(deployer.break_glass(who, id, &lock().reason).await),
-        Action::EnableWebhook => of(deployer.enable_webhook(who, id).await),
-        Action::ReadToken => of(deployer.webhook(who, id).await),
-        Action::DisableWebhook => of(deployer.disable_webhook(who, id).await),
-        Action::ChangeTrusts => of(deployer.remove_trust(who, id, &"0123456789abcdef".parse().unwrap()).await),
-        Action::Register => {
-            let app = world::registration("second", Policy::default());
-            of(deployer.register(who, app, None).await)
-        }
-        Action::Change => of(deployer.change_policy(who, id, PolicyChange::default()).await),
-        Action::ManageTokens => of(deployer.create_api_token(who, token("other", Role::Viewer)).await),
-        Action::ReadAudit => of(deployer.audited(who, None, 10).await),
-        Action::Delete => of(deployer.delete(who, id).await),
-        other => panic!("{other} has no call here"),
-    }
-}
-
-fn lock() -> NewLock {
-    NewLock { reason: "a freeze".parse().unwrap(), ttl: None }
-}
-
-fn token(name: &str, role: Role) -> NewApiToken {
-    NewApiToken { name: name.parse().unwrap(), grant: Grant { role, realm: realm("shop", "test") }, ttl: None }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! rollhook on Kubernetes: rollouts of Deployments, StatefulSets, DaemonSets and CronJobs ([`KubernetesCluster`]),
 //! apps, tokens and history kept in the cluster itself ([`KubernetesStore`], as custom resources of [`crd`]), and
-//! builds of git apps as Jobs ([`builds::KubernetesBuilds`]). Each works without the others.
+//! builds of git apps as Jobs ([`builds::KubernetesBuilds`]); and callers whom the cluster knows
+//! ([`KubernetesReviewer`]). Each works without the others.
 //!
 //! The driver:
 //!
@@ -41,6 +42,7 @@ mod evidence;
 mod installation;
 pub mod manifests;
 mod observe;
+mod reviews;
 mod rules;
 mod store;
 mod watch;
@@ -70,6 +72,7 @@ use rollhook_core::{
 use tokio::sync::mpsc::UnboundedReceiver;
 
 pub use installation::InstallationSecrets;
+pub use reviews::KubernetesReviewer;
 pub use store::{KubernetesStore, StoreClock, crd, ensure_crds};
 pub use workload::{Template, Workload, WorkloadKind};
 

@@ -11,6 +11,7 @@ pub mod image;
 pub mod lock;
 pub mod network;
 pub mod notification;
+pub mod permission;
 pub mod replica;
 pub mod request;
 pub mod source;

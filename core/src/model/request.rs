@@ -278,6 +278,7 @@ fields! {
     Overlap = "overlap",
     Project = "project",
     Environment = "environment",
+    Namespace = "namespace",
     App = "app",
     Image = "image",
     Commit = "commit",
@@ -325,6 +326,15 @@ pub enum Refusal {
     /// The caller is known, and none of its roles allows the action.
     #[error("You may not {0} here: that takes the role {role}.", role = .0.least_role())]
     Forbidden(Action),
+    /// The caller is known to the cluster, which does not let it do the action.
+    #[error("You may not {0} here: in the cluster, that takes {permission} of rollhook's API group.", permission = .0.permission())]
+    NotGranted(Action),
+    /// The cluster that knows the caller does not answer, so that nothing can be said of its rights now.
+    #[error("The cluster cannot be asked for the caller and its rights now; nothing was done. Try again.")]
+    ReviewUnavailable,
+    /// The token of a cluster is presented where a session is to begin.
+    #[error("A cluster's token begins no session: sign in with an API token, or at your organisation.")]
+    NoSession,
     /// The app is unknown (only authenticated callers get this answer).
     #[error("There is no app {0}.")]
     AppNotFound(AppId),

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::{
     ATTEMPTS, Deployer, Outcome, Principal,
     audit::{self, Subject},
-    auth::Proof,
+    auth::{Place, Proof},
     documents, logins, refused,
 };
 use crate::{
@@ -163,12 +163,16 @@ pub async fn replace_admin_token(records: &dyn RecordStore, token: &Token, by: &
 
 impl Deployer {
     /// Returns the principal that an API token, or a command line's session, proves, by one read of the store; a session of
-    /// a token by one more. `claimed` is the name that the caller
+    /// a token by one more. A token of a cluster is the cluster's to judge. `claimed` is the name that the caller
     /// gives itself, which counts for the token that people share alone.
     ///
     /// # Errors
-    /// [`Refusal::Unauthorized`]; [`Refusal::StoreUnavailable`] while the store is away.
+    /// [`Refusal::Unauthorized`]; [`Refusal::StoreUnavailable`] while the store is away, [`Refusal::ReviewUnavailable`]
+    /// while the cluster is.
     pub async fn authenticate(&self, presented: &[u8], claimed: Option<&str>) -> Outcome<Principal> {
+        if let Some(reviewed) = self.by_review(presented).await {
+            return reviewed;
+        }
         let key = key_of(presented);
         if presented.starts_with(logins::PREFIX.as_bytes()) {
             return self.session_of(&key).await;
@@ -201,6 +205,9 @@ impl Deployer {
         match principal.proof() {
             Some(Proof::Token(key, claimed)) => self.principal_of(key, claimed.as_deref()).await,
             Some(Proof::Session(key)) => self.session_of(key).await,
+            Some(Proof::Reviewed(token)) => {
+                self.by_review(token.expose().as_bytes()).await.unwrap_or(Err(Refusal::Unauthorized))
+            }
             None => Ok(principal.clone()),
         }
     }
@@ -288,10 +295,10 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::Forbidden`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn api_tokens(&self, principal: &Principal) -> Outcome<Vec<ApiToken>> {
-        self.permit_somewhere(principal, Action::ManageTokens).await?;
+        let realms = self.permit_somewhere(principal, Action::ManageTokens).await?;
         let Some(records) = &self.ports.records else { return Ok(Vec::new()) };
         let tokens = valid(&**records).await.map_err(refused)?.into_iter();
-        let theirs = tokens.filter(|(_, stored)| principal.may(Action::ManageTokens, &stored.grant.realm));
+        let theirs = tokens.filter(|(_, stored)| realms.contain(&stored.grant.realm));
         Ok(theirs.map(|(record, stored)| stored.shown(&record)).collect())
     }
 
@@ -301,10 +308,10 @@ impl Deployer {
     /// [`Refusal::TokenNotFound`], also for a token of another realm; [`Refusal::Forbidden`];
     /// [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn revoke_api_token(&self, principal: &Principal, name: &TokenName) -> Outcome<()> {
-        self.permit_somewhere(principal, Action::ManageTokens).await?;
+        let realms = self.permit_somewhere(principal, Action::ManageTokens).await?;
         let Some(records) = &self.ports.records else { return Err(Refusal::TokenNotFound(name.clone())) };
         let mut named = valid(&**records).await.map_err(refused)?;
-        named.retain(|(_, stored)| stored.name == *name && principal.may(Action::ManageTokens, &stored.grant.realm));
+        named.retain(|(_, stored)| stored.name == *name && realms.contain(&stored.grant.realm));
         let (_, known) = named.first().ok_or_else(|| Refusal::TokenNotFound(name.clone()))?;
         self.may_manage(principal, name, "revoked", &known.grant.realm).await?;
         for (record, stored) in named {
@@ -314,9 +321,9 @@ impl Deployer {
     }
 
     async fn may_manage(&self, principal: &Principal, name: &TokenName, act: &str, realm: &Realm) -> Outcome<()> {
-        let is_allowed = principal.may(Action::ManageTokens, realm);
+        let granted = self.may(principal, Action::ManageTokens, Place::realm(realm)).await?;
         let subject = Subject::new(format!("API token {name}, {act}"), realm.clone());
-        self.audit(principal.actor(), Action::ManageTokens, subject, is_allowed).await
+        self.audit(principal.actor(), Action::ManageTokens, subject, granted).await
     }
 
     /// Makes this the token that may do everything of a store that knows none. A token that was revoked stays so.

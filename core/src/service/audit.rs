@@ -5,15 +5,19 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 
-use super::{Deployer, Outcome, Principal, documents, refused};
+use super::{
+    Deployer, Outcome, Principal,
+    auth::{Granted, Place},
+    documents, refused,
+};
 use crate::{
-    access::{Action, Realm},
+    access::{Action, Grant, Realm},
     app::AppId,
     deploy::Actor,
     error::{Error, Result},
@@ -78,6 +82,23 @@ impl Subject {
     }
 }
 
+/// The realms in which a principal may do an action.
+pub(super) enum Realms {
+    /// Those that these grants allow it in.
+    Granted(Arc<[Grant]>, Action),
+    Everything,
+}
+
+impl Realms {
+    /// Returns whether they contain all of this realm.
+    pub(super) fn contain(&self, realm: &Realm) -> bool {
+        match self {
+            Self::Granted(grants, action) => grants.iter().any(|grant| grant.allows(*action, realm)),
+            Self::Everything => true,
+        }
+    }
+}
+
 /// An entry of the audit as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
@@ -118,13 +139,14 @@ impl Deployer {
     /// Writes an entry, if the action is audited or refused, and returns `Ok` if it is allowed.
     ///
     /// # Errors
-    /// [`Refusal::Forbidden`]; [`Refusal::StoreUnavailable`] if an allowed action cannot be written down.
-    pub(super) async fn audit(&self, actor: &Actor, action: Action, subject: Subject, is_allowed: bool) -> Outcome<()> {
+    /// [`Refusal::Forbidden`], [`Refusal::NotGranted`]; [`Refusal::StoreUnavailable`] if an allowed action cannot be
+    /// written down.
+    pub(super) async fn audit(&self, actor: &Actor, action: Action, subject: Subject, granted: Granted) -> Outcome<()> {
+        let (is_allowed, decided) = (granted.is_yes(), granted.of(action));
         if is_allowed && !action.is_audited() {
             return Ok(());
         }
         tracing::info!(target: "rollhook::audit", %actor, %action, subject = subject.name, is_allowed, "audit");
-        let decided = if is_allowed { Ok(()) } else { Err(Refusal::Forbidden(action)) };
         let Some(records) = &self.ports.records else { return decided };
         if !is_allowed && !self.refusals.is_written(actor, self.ports.clock.elapsed()) {
             return decided;
@@ -141,13 +163,22 @@ impl Deployer {
         }
     }
 
-    /// Returns `Ok` if a grant of the principal allows the action somewhere.
-    pub(super) async fn permit_somewhere(&self, principal: &Principal, action: Action) -> Outcome<()> {
-        if principal.grants().iter().any(|grant| grant.role.may(action)) {
-            return Ok(());
+    /// Returns where the principal may do this, if it may anywhere. An authority outside of the service is asked for
+    /// everything: what is done somewhere belongs to no namespace.
+    pub(super) async fn permit_somewhere(&self, principal: &Principal, action: Action) -> Outcome<Realms> {
+        let granted = match principal.is_reviewed() {
+            false => Granted::by_role(principal.grants().iter().any(|grant| grant.role.may(action))),
+            true => self.may(principal, action, Place::everything()).await?,
+        };
+        if granted.is_yes() {
+            return Ok(match principal.is_reviewed() {
+                false => Realms::Granted(principal.grants().iter().cloned().collect(), action),
+                true => Realms::Everything,
+            });
         }
         let realm = principal.grants().first().map_or(Realm::Everything, |grant| grant.realm.clone());
-        self.audit(principal.actor(), action, Subject { name: realm.to_string(), realm }, false).await
+        let refused = self.audit(principal.actor(), action, Subject { name: realm.to_string(), realm }, granted).await;
+        refused.and(Err(Refusal::Forbidden(action)))
     }
 
     /// Returns at most `limit` entries after this place, newest first, and the place that the next part begins after:
@@ -162,7 +193,7 @@ impl Deployer {
         mut after: Option<RecordPlace>,
         limit: usize,
     ) -> Outcome<(Vec<Audited>, Option<RecordPlace>)> {
-        self.permit_somewhere(principal, Action::ReadAudit).await?;
+        let realms = self.permit_somewhere(principal, Action::ReadAudit).await?;
         let Some(records) = &self.ports.records else { return Ok((Vec::new(), None)) };
         let mut found = Vec::new();
         for _ in 0..PAGES {
@@ -171,7 +202,7 @@ impl Deployer {
             for record in &page {
                 after = Some(record.place());
                 match Audited::of(record) {
-                    Ok(entry) if principal.may(Action::ReadAudit, &entry.entry.realm) => found.push(entry),
+                    Ok(entry) if realms.contain(&entry.entry.realm) => found.push(entry),
                     Ok(_) => {}
                     Err(error) => tracing::error!(error = %error.chain(), "reading the audit failed"),
                 }

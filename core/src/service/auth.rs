@@ -11,7 +11,7 @@ use crate::{
     app::{AppId, AppUid},
     deploy::{Actor, Trigger},
     lock::LockRule,
-    ports::{AppRef, RecordKey, WebhookSecret},
+    ports::{AppRef, BearerToken, RecordKey, ReviewedCaller, WebhookSecret},
     request::{Cause, Refusal},
     token::{Credentials, Token},
 };
@@ -36,6 +36,66 @@ pub(super) enum Reach {
     Webhook,
     /// A principal with this role on the app, which is in this realm.
     Role(Role, Realm),
+    /// A caller who may read the app, which is in this realm: an authority outside of the service is asked for each
+    /// further action.
+    Reviewed(Arc<ReviewedCaller>, Realm),
+}
+
+/// The thing that a permission is asked for: a realm, or one app in it.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) realm: &'a Realm,
+    pub(super) app: Option<&'a AppId>,
+}
+
+impl<'a> Place<'a> {
+    pub(super) const fn app(app: &'a AppId, realm: &'a Realm) -> Self {
+        Self { realm, app: Some(app) }
+    }
+
+    pub(super) const fn realm(realm: &'a Realm) -> Self {
+        Self { realm, app: None }
+    }
+
+    pub(super) const fn everything() -> Self {
+        Self::realm(&Realm::Everything)
+    }
+}
+
+/// Whether a caller may do something, and by whose word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Granted {
+    Yes,
+    /// None of the caller's roles allows it.
+    NotByRole,
+    /// The authority that knows the caller does not allow it.
+    NotByReview,
+}
+
+impl Granted {
+    pub(super) const fn by_role(is_allowed: bool) -> Self {
+        if is_allowed { Self::Yes } else { Self::NotByRole }
+    }
+
+    pub(super) const fn by_review(is_allowed: bool) -> Self {
+        if is_allowed { Self::Yes } else { Self::NotByReview }
+    }
+
+    pub(super) fn is_yes(self) -> bool {
+        self == Self::Yes
+    }
+
+    /// Returns `Ok` if the caller may do the action.
+    ///
+    /// # Errors
+    /// [`Refusal::Forbidden`] or [`Refusal::NotGranted`].
+    pub(super) const fn of(self, action: Action) -> Outcome<()> {
+        match self {
+            Self::Yes => Ok(()),
+            Self::NotByRole => Err(Refusal::Forbidden(action)),
+            Self::NotByReview => Err(Refusal::NotGranted(action)),
+        }
+    }
 }
 
 impl Authorized {
@@ -49,11 +109,13 @@ impl Authorized {
         self.uid
     }
 
-    /// Returns whether the proof reaches as far as this action.
+    /// Returns whether the proof reaches as far as this action. A proof by an authority's word is of reading alone: for
+    /// each further action the authority is asked when it is to be done.
     pub fn may(&self, action: Action) -> bool {
         match &self.reach {
             Reach::Webhook => matches!(action, Action::Read | Action::Deploy),
             Reach::Role(role, _) => role.may(action),
+            Reach::Reviewed(..) => action == Action::Read,
         }
     }
 
@@ -61,7 +123,7 @@ impl Authorized {
     pub(super) fn realm(&self) -> Realm {
         match &self.reach {
             Reach::Webhook => Realm::Everything,
-            Reach::Role(_, realm) => realm.clone(),
+            Reach::Role(_, realm) | Reach::Reviewed(_, realm) => realm.clone(),
         }
     }
 }
@@ -72,6 +134,8 @@ pub struct Principal {
     actor: Actor,
     key: PrincipalKey,
     grants: Arc<[Grant]>,
+    /// The caller in place of grants, where an authority outside of the service decides.
+    caller: Option<Arc<ReviewedCaller>>,
     proof: Option<Proof>,
 }
 
@@ -82,6 +146,8 @@ pub(super) enum Proof {
     Token(RecordKey, Option<String>),
     /// The session of a person.
     Session(RecordKey),
+    /// A token that an authority outside of the service is asked about.
+    Reviewed(BearerToken),
 }
 
 impl Principal {
@@ -96,13 +162,31 @@ impl Principal {
         // The history shows the service itself as `auto`.
         let name = if name == Actor::Service.to_string() { "a person named auto" } else { name };
         let key = PrincipalKey::of("name", &[name]);
-        Self { actor: Actor::person(name), key, grants: grants.into_iter().collect(), proof: None }
+        Self { actor: Actor::person(name), key, grants: grants.into_iter().collect(), caller: None, proof: None }
     }
 
     /// Returns the principal under a key of its own: for callers whose names two of them may have.
     #[must_use]
     pub fn known_as(self, key: PrincipalKey) -> Self {
         Self { key, ..self }
+    }
+
+    /// Returns the principal of a caller whose rights an authority outside of the service is asked for.
+    pub(super) fn reviewed(actor: Actor, caller: ReviewedCaller, token: BearerToken) -> Self {
+        // An account of the same name that is made later is another one.
+        let key = PrincipalKey::of("reviewed", &[&caller.name, caller.uid.as_deref().unwrap_or_default()]);
+        let (caller, proof) = (Some(Arc::new(caller)), Some(Proof::Reviewed(token)));
+        Self { actor, key, grants: Arc::default(), caller, proof }
+    }
+
+    pub(super) const fn caller(&self) -> Option<&Arc<ReviewedCaller>> {
+        self.caller.as_ref()
+    }
+
+    /// Returns whether an authority outside of the service is asked for the principal's rights, call by call: it has no
+    /// grants then.
+    pub const fn is_reviewed(&self) -> bool {
+        self.caller.is_some()
     }
 
     /// Returns the principal with the record that proves it.
@@ -129,7 +213,8 @@ impl Principal {
         &self.grants
     }
 
-    /// Returns whether a grant allows the action on all of the realm.
+    /// Returns whether a grant allows the action on all of the realm; never for a principal that has none, because an
+    /// authority outside of the service is asked for its rights.
     pub fn may(&self, action: Action, realm: &Realm) -> bool {
         self.grants.iter().any(|grant| grant.allows(action, realm))
     }
@@ -208,12 +293,20 @@ impl Deployer {
     /// Returns a principal's proof for one app. An app on which it has no role is unknown to it.
     ///
     /// # Errors
-    /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
+    /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away, [`Refusal::ReviewUnavailable`]
+    /// while the authority is that knows the caller.
     pub async fn open(&self, principal: &Principal, id: &AppId) -> Outcome<Authorized> {
         let app = self.find(id).await?.state.app.clone();
         let realm = app.realm();
-        let role = principal.role_on(&realm).ok_or_else(|| Refusal::AppNotFound(id.clone()))?;
-        let (id, cause, reach) = (app.id.clone(), principal.cause(Trigger::Manual), Reach::Role(role, realm));
+        let unknown = || Refusal::AppNotFound(id.clone());
+        let reach = match principal.caller() {
+            None => Reach::Role(principal.role_on(&realm).ok_or_else(unknown)?, realm),
+            Some(caller) if self.review(caller, Action::Read, Place::app(id, &realm)).await? => {
+                Reach::Reviewed(Arc::clone(caller), realm)
+            }
+            Some(_) => return Err(unknown()),
+        };
+        let (id, cause) = (app.id.clone(), principal.cause(Trigger::Manual));
         Ok(Authorized { id, uid: app.uid, cause, reach, presented: None, locks: LockRule::Respected })
     }
 
@@ -227,7 +320,8 @@ impl Deployer {
     /// Returns `Ok` if the proof reaches as far as this action. The audit has it before it is done.
     ///
     /// # Errors
-    /// [`Refusal::Forbidden`]; [`Refusal::StoreUnavailable`] if an allowed action cannot be written down.
+    /// [`Refusal::Forbidden`], [`Refusal::NotGranted`]; [`Refusal::ReviewUnavailable`]; [`Refusal::StoreUnavailable`] if
+    /// an allowed action cannot be written down.
     pub(super) async fn permit(&self, access: &Authorized, action: Action) -> Outcome<()> {
         self.permit_because(access, action, None).await
     }
@@ -243,8 +337,19 @@ impl Deployer {
         if access.reach == Reach::Webhook && access.may(action) {
             return Ok(());
         }
+        let granted = self.reaches(access, action).await?;
         let subject = Subject::app(&access.id, access.realm()).because(reason);
-        self.audit(&access.cause.actor, action, subject, access.may(action)).await
+        self.audit(&access.cause.actor, action, subject, granted).await
+    }
+
+    /// Returns whether the proof reaches as far as this action, or the authority lets it do so.
+    pub(super) async fn reaches(&self, access: &Authorized, action: Action) -> Outcome<Granted> {
+        match &access.reach {
+            Reach::Webhook | Reach::Role(..) => Ok(Granted::by_role(access.may(action))),
+            Reach::Reviewed(caller, realm) => {
+                Ok(Granted::by_review(self.review(caller, action, Place::app(&access.id, realm)).await?))
+            }
+        }
     }
 
     /// Returns the app of this name, as it is stored.

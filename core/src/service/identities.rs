@@ -271,8 +271,8 @@ impl Deployer {
     async fn open_trusts(&self, principal: &Principal, id: &AppId, act: &str, trust: &TrustId) -> Outcome<Authorized> {
         let access = self.open(principal, id).await?;
         let subject = Subject::new(format!("app {id}, trust {trust} {act}"), access.realm());
-        let is_allowed = access.may(Action::ChangeTrusts);
-        self.audit(principal.actor(), Action::ChangeTrusts, subject, is_allowed).await?;
+        let granted = self.reaches(&access, Action::ChangeTrusts).await?;
+        self.audit(principal.actor(), Action::ChangeTrusts, subject, granted).await?;
         Ok(access)
     }
 

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Authorized, Deployer, Outcome, Principal, audit::Subject, documents, journal::Decision, refused, unwritten,
+    Authorized, Deployer, Outcome, Principal, audit::Subject, auth::Place, documents, journal::Decision, refused,
+    unwritten,
 };
 use crate::{
     access::{Action, Realm},
@@ -203,10 +204,14 @@ impl Deployer {
             documents::all(&**records, RecordKind::EnvironmentLock).await.map_err(refused)?;
         let locked = stored.into_iter().filter_map(|(_, Stored { project, environment, lock, .. })| {
             let lock = lock.filter(|lock| lock.is_in_force(now))?;
-            let realm = Realm::Environment { project: project.clone(), environment: environment.clone() };
-            principal.may(Action::Read, &realm).then_some(EnvironmentLock { project, environment, lock })
+            let name = EnvironmentName::new(&project, &environment).ok()?;
+            Some((name, EnvironmentLock { project, environment, lock }))
         });
-        Ok(locked.collect())
+        let locked: Vec<_> = locked.collect();
+        let mut readable = self.readable(principal);
+        readable.ask(locked.iter().map(|(name, _)| &name.namespace)).await?;
+        let is_readable = |name: &EnvironmentName| readable.contains(&name.namespace, &name.realm());
+        Ok(locked.into_iter().filter(|(name, _)| is_readable(name)).map(|(_, lock)| lock).collect())
     }
 
     /// Sets or ends the lock of an environment, if the principal may, and copies it into each of its apps.
@@ -226,7 +231,8 @@ impl Deployer {
         let before = present.as_ref().and_then(|(_, stored)| stored.lock.as_ref());
         let (action, realm) = (action(before, principal, now), name.realm());
         let subject = Subject::new(realm.to_string(), realm.clone()).because(Some(remark(wanted.as_ref())));
-        self.audit(principal.actor(), action, subject, principal.may(action, &realm)).await?;
+        let granted = self.may(principal, action, Place::realm(&realm)).await?;
+        self.audit(principal.actor(), action, subject, granted).await?;
         let lock = wanted.map(|lock| lock.set(principal, now));
         let sequence = present.as_ref().map_or(1, |(_, stored)| stored.sequence + 1);
         let (project, environment) = (name.project.clone(), name.environment.clone());

@@ -25,6 +25,7 @@ mod receivers;
 mod recognition;
 mod register;
 mod retention;
+mod reviews;
 mod rollback;
 mod run;
 mod sessions;
@@ -56,8 +57,8 @@ use crate::{
     app::{AppId, AppUid, POLL_MIN},
     error::Error,
     ports::{
-        AppPage, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, IdentityVerifier, Notifier,
-        RecordStore, Rng, RolloutDriver, Sealer, TokenStore,
+        AccessReviewer, AppPage, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, IdentityVerifier,
+        Notifier, RecordStore, Rng, RolloutDriver, Sealer, TokenStore,
     },
     replica::ReplicaId,
     request::Refusal,
@@ -85,6 +86,8 @@ pub struct Ports {
     pub identities: Option<Arc<dyn IdentityVerifier>>,
     /// The ports by which receivers are told of deploys; `None`: there are no receivers. They need `records`.
     pub notifications: Option<Notifications>,
+    /// The authority, such as a cluster, that knows further callers and what they may do; `None`: there is none.
+    pub reviewer: Option<Arc<dyn AccessReviewer>>,
     /// The driver of rollouts.
     pub rollouts: Arc<dyn RolloutDriver>,
     /// The builder of git apps; `None`: there are only image apps.
@@ -143,6 +146,7 @@ pub struct Deployer {
     news: notifications::News,
     /// The URL at which the service is reached, for notifications; empty if it is unknown.
     base_url: Arc<str>,
+    unknown_tokens: reviews::UnknownTokens,
     min_poll: Duration,
     scope: Scope,
     /// The provider of sign-ins, if there is one.
@@ -169,6 +173,7 @@ impl Deployer {
             trusts: identities::KnownTrusts::default(),
             news: notifications::News::default(),
             base_url: Arc::default(),
+            unknown_tokens: reviews::UnknownTokens::default(),
             ports,
             replica: ReplicaId { name: replica.to_owned(), boot },
             waiters: app_events::AppEvents::default(),

@@ -1,6 +1,6 @@
 //! Promotions: deploys of the image that another environment runs.
 
-use super::{Accepted, Authorized, Deployer, Outcome, Principal};
+use super::{Accepted, Authorized, Deployer, Outcome, Principal, auth::Place};
 use crate::{
     access::Action,
     app::{AppId, FullName},
@@ -51,7 +51,10 @@ impl Deployer {
             found => found?.state,
         };
         // An app that the principal may not read is unknown to it.
-        if source.app.full_name() != *from || !principal.may(Action::Read, &source.app.realm()) {
+        let realm = source.app.realm();
+        if source.app.full_name() != *from
+            || !self.may(principal, Action::Read, Place::app(&id, &realm)).await?.is_yes()
+        {
             return Err(Refusal::AppNotFoundIn(from.clone()));
         }
         if source.app.uid == to.uid {

@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, Stream, select_biased, stream};
 
-use super::{Authorized, Deployer, Outcome, Principal, journal::Snapshot, looks::Look, refused};
+use super::{Authorized, Deployer, Outcome, Principal, journal::Snapshot, looks::Look, refused, reviews::Readable};
 use crate::{
-    access::{Action, Realm},
+    access::Realm,
     app::{AppId, AppUid, Namespace},
     deploy::{Deploy, Revision, State},
     ledger::{AppState, history},
@@ -53,15 +53,17 @@ impl Deployer {
     /// cannot be read is logged, and named in its place.
     ///
     /// # Errors
-    /// [`Refusal::StoreUnavailable`] while the store is away.
+    /// [`Refusal::StoreUnavailable`] while the store is away; as [`Deployer::open`], and [`Refusal::InvalidField`] if a
+    /// cluster would have to be asked about too many namespaces.
     pub async fn apps(&self, principal: &Principal, page: AppPage) -> Outcome<Vec<ListedApp>> {
         let (limit, mut page) = (page.limit, page);
-        let mut listed = Vec::new();
+        let (mut listed, mut readable) = (Vec::new(), self.readable(principal));
         loop {
             let read = self.ports.history.list(page.clone()).await.map_err(refused)?;
+            readable.ask(read.iter().map(|app| &listed_id(app).namespace)).await?;
             let is_last = read.len() < page.limit;
             page.after = read.last().map(listed_id).cloned();
-            listed.extend(read.into_iter().filter(|app| may_read(principal, app)));
+            listed.extend(read.into_iter().filter(|app| may_read(&readable, app)));
             if is_last || listed.len() >= limit {
                 break;
             }
@@ -267,9 +269,9 @@ impl Deployer {
 }
 
 /// Returns whether the principal may know of an app of the list. The project of an unreadable one is unknown.
-fn may_read(principal: &Principal, listed: &ListedApp) -> bool {
+fn may_read(readable: &Readable<'_>, listed: &ListedApp) -> bool {
     let realm = listed.as_ref().map_or(Realm::Everything, |state| state.app.realm());
-    principal.may(Action::Read, &realm)
+    readable.contains(&listed_id(listed).namespace, &realm)
 }
 
 /// Returns a page of apps, and where the next one begins: after its last app, or nowhere if it is the last page.

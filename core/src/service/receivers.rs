@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::{FutureExt, select_biased};
 use serde::{Deserialize, Serialize};
 
-use super::{Deployer, Notifications, Outcome, Principal, audit::Subject, documents, refused};
+use super::{Deployer, Notifications, Outcome, Principal, audit::Subject, auth::Place, documents, refused};
 use crate::{
     access::{Action, Realm},
     error::{Error, Result},
@@ -188,11 +188,11 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::Forbidden`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn receivers(&self, principal: &Principal) -> Outcome<Vec<(Receiver, ReceiverStatus)>> {
-        self.permit_somewhere(principal, Action::ManageReceivers).await?;
+        let realms = self.permit_somewhere(principal, Action::ManageReceivers).await?;
         let Some(records) = self.ports.records.as_deref() else { return Ok(Vec::new()) };
         let mut listed = Vec::new();
         for (_, stored) in all(records).await.map_err(refused)? {
-            if principal.may(Action::ManageReceivers, &stored.receiver.apps.realm) {
+            if realms.contain(&stored.receiver.apps.realm) {
                 let status = status(records, &stored.receiver.id).await.map_err(refused)?;
                 listed.push((stored.receiver, status));
             }
@@ -262,14 +262,14 @@ impl Deployer {
 
     /// Returns a receiver of the principal's realms.
     async fn named_receiver(&self, principal: &Principal, name: &ReceiverName) -> Outcome<(&dyn RecordStore, Stored)> {
-        self.permit_somewhere(principal, Action::ManageReceivers).await?;
+        let realms = self.permit_somewhere(principal, Action::ManageReceivers).await?;
         let unknown = || Refusal::ReceiverNotFound(name.clone());
         let records = self.ports.records.as_deref().ok_or_else(unknown)?;
         let key = key_of(name).map_err(refused)?;
         let read: Option<(Record, Stored)> =
             documents::read(records, RecordKind::Receiver, &key).await.map_err(refused)?;
         let (_, stored) = read.ok_or_else(unknown)?;
-        if !principal.may(Action::ManageReceivers, &stored.receiver.apps.realm) {
+        if !realms.contain(&stored.receiver.apps.realm) {
             return Err(unknown());
         }
         Ok((records, stored))
@@ -282,8 +282,8 @@ impl Deployer {
         act: &str,
         realm: &Realm,
     ) -> Outcome<()> {
-        let is_allowed = principal.may(Action::ManageReceivers, realm);
+        let granted = self.may(principal, Action::ManageReceivers, Place::realm(realm)).await?;
         let subject = Subject::new(format!("receiver {name}, {act}"), realm.clone());
-        self.audit(principal.actor(), Action::ManageReceivers, subject, is_allowed).await
+        self.audit(principal.actor(), Action::ManageReceivers, subject, granted).await
     }
 }

@@ -5,8 +5,12 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use futures_util::TryStreamExt;
 
 use super::{
-    Authorized, Deployer, Outcome, Principal, apps::checked, audit::Subject, auth::Reach, journal::Snapshot, refused,
-    unwritten,
+    Authorized, Deployer, Outcome, Principal,
+    apps::checked,
+    audit::Subject,
+    auth::{Place, Reach},
+    journal::Snapshot,
+    refused, unwritten,
 };
 use crate::{
     access::{Action, Role},
@@ -104,14 +108,14 @@ impl Deployer {
             .map_err(|invalid| Refusal::InvalidField(Field::Environment, invalid.to_string()))?;
         let id = AppId { namespace, name: wanted.name.clone() };
         let realm = wanted.realm();
-        let is_allowed = principal.may(Action::Register, &realm);
-        self.audit(principal.actor(), Action::Register, Subject::app(&id, realm), is_allowed).await?;
+        let granted = self.may(principal, Action::Register, Place::app(&id, &realm)).await?;
+        self.audit(principal.actor(), Action::Register, Subject::app(&id, realm), granted).await?;
         // Apps of another pair that spells this namespace are none of the caller's business.
         let page = AppPage { namespace: Some(id.namespace.clone()), after: None, limit: 1 };
         let first = self.ports.history.list(page).await.map_err(refused)?;
         if let Some(Ok(first)) = first.first()
             && first.app.realm() != wanted.realm()
-            && !principal.may(Action::Read, &first.app.realm())
+            && !self.may(principal, Action::Read, Place::app(&first.app.id, &first.app.realm())).await?.is_yes()
         {
             return Err(Refusal::Forbidden(Action::Register));
         }

@@ -118,8 +118,11 @@ impl Deployer {
     /// [`Deployer::authenticate`].
     ///
     /// # Errors
-    /// As [`Deployer::authenticate`].
+    /// [`Refusal::NoSession`] for a token of a cluster; as [`Deployer::authenticate`].
     pub async fn begin_session(&self, presented: &[u8], claimed: Option<&str>) -> Outcome<(SessionSecret, Principal)> {
+        if self.is_reviewed(presented) {
+            return Err(Refusal::NoSession);
+        }
         let principal = self.authenticate(presented, claimed).await?;
         let stored = Stored::Token { token: key_of(presented), claimed: claimed.map(str::to_owned) };
         Ok((self.begin_stored(&stored, "", SESSION_IDLE).await?, principal))

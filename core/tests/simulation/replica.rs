@@ -64,6 +64,7 @@ impl Replica {
             records: None,
             identities: None,
             notifications: None,
+            reviewer: None,
             rollouts: faulty.clone(),
             builder: Some(Builder {
                 builds: faulty.clone(),

@@ -199,7 +199,8 @@ fn registration(app: usize, take_over: bool, kind: Kind) -> Registration {
 pub(crate) const fn word(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Unauthorized => "refused: unauthorized",
-        Refusal::Forbidden(_) => "refused: forbidden",
+        Refusal::Forbidden(_) | Refusal::NotGranted(_) | Refusal::NoSession => "refused: forbidden",
+        Refusal::ReviewUnavailable => "refused: the cluster's word is away",
         Refusal::TokenExists(_) | Refusal::TooManyTokens(_) | Refusal::TokenNotFound(_) => "refused: the API token",
         Refusal::TooManyTrusts | Refusal::TrustNotFound(_) => "refused: the trust",
         Refusal::IssuerUnavailable => "refused: the issuer is away",

@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
 
+pub mod actions;
 mod executor;
 mod values;
 
@@ -255,6 +256,7 @@ fn ports(
         records: Some(Arc::clone(store) as _),
         identities: None,
         notifications: None,
+        reviewer: None,
         rollouts: Arc::clone(cluster) as _,
         builder: Some(Builder {
             builds: Arc::clone(builds) as _,

@@ -268,12 +268,16 @@ pub struct Whoami {
     pub actor: String,
     /// The roles, and what they are on.
     pub roles: Vec<GrantedRole>,
+    /// Whether the cluster's roles, and none of these, say what the caller may do: they are asked at each call.
+    #[serde(default)]
+    pub in_cluster: bool,
 }
 
 impl Whoami {
     /// Returns the answer for a principal.
     pub fn of(principal: &Principal) -> Self {
-        Self { actor: principal.actor().to_string(), roles: principal.grants().iter().map(GrantedRole::of).collect() }
+        let roles = principal.grants().iter().map(GrantedRole::of).collect();
+        Self { actor: principal.actor().to_string(), roles, in_cluster: principal.is_reviewed() }
     }
 }
 

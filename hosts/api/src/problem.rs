@@ -202,6 +202,8 @@ kinds! {
     BuilderUnavailable = "builder-unavailable", 503, "The builder is not available";
     /// The issuer of an id_token is away.
     IssuerUnavailable = "issuer-unavailable", 503, "The issuer of the id_token is not available";
+    /// The cluster that knows the caller is away.
+    ReviewUnavailable = "review-unavailable", 503, "The caller's rights cannot be asked for";
     /// The provider of sign-ins is away.
     ProviderUnavailable = "provider-unavailable", 503, "The provider of sign-ins is not available";
     /// The server stops.
@@ -213,7 +215,8 @@ impl Kind {
     pub fn of(refusal: &Refusal) -> Self {
         match refusal {
             Refusal::Unauthorized => Self::Unauthorized,
-            Refusal::Forbidden(_) => Self::Forbidden,
+            Refusal::Forbidden(_) | Refusal::NotGranted(_) | Refusal::NoSession => Self::Forbidden,
+            Refusal::ReviewUnavailable => Self::ReviewUnavailable,
             Refusal::TokenExists(_) | Refusal::TooManyTokens(_) => Self::TokenExists,
             Refusal::TokenNotFound(_) => Self::TokenNotFound,
             Refusal::ReceiverExists(_) | Refusal::TooManyReceivers => Self::ReceiverExists,

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use rollhook_api::duration;
-use rollhook_wiring::{Installation, Manifests, Settings, StoreSettings};
+use rollhook_wiring::{Installation, Manifests, ReviewAudience, Settings, StoreSettings};
 
 use crate::client_ip::Cidr;
 
@@ -107,6 +107,17 @@ pub struct Serve {
     /// File that names the provider at which people sign in to the console, and the roles of its groups
     #[arg(long, env = "ROLLHOOK_SIGN_IN", value_name = "FILE")]
     pub sign_in: Option<PathBuf>,
+    /// Let callers prove themselves by tokens of the cluster that are made for this audience; its roles say what they may
+    /// do [audience if none is named: rollhook]
+    #[arg(
+        long,
+        env = "ROLLHOOK_KUBERNETES_IDENTITY",
+        value_name = "AUDIENCE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "rollhook"
+    )]
+    pub kubernetes_identity: Option<ReviewAudience>,
     /// How CI reaches this server; webhook URLs begin with it [default: http://ADDRESS]
     #[arg(long, env = "ROLLHOOK_BASE_URL", value_name = "URL", value_parser = base_url)]
     pub base_url: Option<String>,

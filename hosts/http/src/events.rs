@@ -87,7 +87,9 @@ impl Watch {
                 // A stream lasts no longer than its caller's token.
                 match self.operations.reopen(self.access.app()).await {
                     Ok(access) => self.access = access,
-                    Err(Refusal::StoreUnavailable { .. }) => return Some(": still here\n\n".to_owned()),
+                    Err(Refusal::StoreUnavailable { .. } | Refusal::ReviewUnavailable) => {
+                        return Some(": still here\n\n".to_owned());
+                    }
                     Err(_) => return None,
                 }
                 match changed {

@@ -120,7 +120,11 @@ async fn serve(args: Serve) -> Result<(), Failure> {
     let probes = args.probe_listen.map(bind).transpose()?;
     let address = listener.local_addr()?;
     let _lock = StoreLock::take(&store)?;
-    let opened = rollhook_wiring::open(&settings).await?;
+    let mut opened = rollhook_wiring::open(&settings).await?;
+    if let Some(audience) = args.kubernetes_identity {
+        opened.ports.reviewer = Some(audience.reviewer().await?);
+        tracing::info!(%audience, "callers may prove themselves by tokens of the cluster");
+    }
     let replica = format!("{SERVER}{}-{address}", machine());
     let config = Config {
         base_url: args.base_url.unwrap_or_else(|| format!("http://{address}")),

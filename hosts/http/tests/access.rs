@@ -1,6 +1,9 @@
 //! Roles, API tokens and the audit, against the real binary.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
+mod calls;
+
+use calls::calls;
 use rollhook_testing::{Call, Server, server};
 use serde_json::{Value, json};
 
@@ -12,60 +15,6 @@ fn token(server: &Server, body: &Value) -> String {
 
 fn call(server: &Server, token: &str, method: &str, path: &str) -> Call {
     Call::to(server.address, method, path).header("authorization", &format!("Bearer {token}"))
-}
-
-/// Each call of the API, the body that it is made with, and whether viewer, deployer and admin of the app may make it.
-fn calls(name: &str) -> Vec<(&'static str, &'static str, Value, [bool; 3])> {
-    let (all, deployers, admins) = ([true, true, true], [false, true, true], [false, false, true]);
-    let app = format!("/api/v1/apps/shop-test/{name}");
-    let at = |rest: &str| -> &'static str { Box::leak(format!("{app}{rest}").into_boxed_str()) };
-    let image = json!({ "image": "r.example.com/api:2" });
-    let trust = json!({ "issuer": "https://gitlab.com", "audience": "rollhook", "claims": { "project_id": "7" } });
-    let receiver = json!({
-        "name": format!("r-{name}"), "kind": "webhook", "url": "https://hooks.example.com/", "project": "shop",
-        "environment": "test", "events": ["failed"]
-    });
-    let other =
-        json!({ "project": "shop", "environment": "test", "app": format!("{name}-2"), "image": "r.example.com/b:1" });
-    vec![
-        ("GET", at(""), Value::Null, all),
-        ("GET", at("/deploys"), Value::Null, all),
-        ("GET", at("/deploys/1"), Value::Null, all),
-        ("GET", at("/deploys/1/events"), Value::Null, all),
-        ("GET", at("/deploys/1/log"), Value::Null, all),
-        ("GET", "/api/v1/apps", Value::Null, all),
-        ("GET", "/api/v1/whoami", Value::Null, all),
-        ("POST", at("/deploys"), image, deployers),
-        ("POST", at("/rebuild"), json!({}), deployers),
-        ("POST", at("/deploys/1/cancel"), Value::Null, deployers),
-        ("POST", at("/rollback"), json!({}), deployers),
-        ("POST", at("/promote"), json!({ "from": { "project": "shop", "environment": "prod" } }), deployers),
-        ("DELETE", at("/hold"), Value::Null, deployers),
-        ("PUT", at("/lock"), json!({ "reason": "a freeze" }), deployers),
-        ("DELETE", at("/lock"), Value::Null, deployers),
-        ("PUT", "/api/v1/locks/shop/test", json!({ "reason": "a freeze" }), deployers),
-        ("DELETE", "/api/v1/locks/shop/test", Value::Null, deployers),
-        ("GET", "/api/v1/locks", Value::Null, all),
-        ("POST", at("/deploys"), json!({ "image": "r.example.com/api:3", "break_glass": "an outage" }), admins),
-        ("POST", at("/webhook/rotate"), json!({ "overlap": "1m" }), deployers),
-        ("GET", at("/webhook?masked=true"), Value::Null, all),
-        ("POST", at("/webhook"), Value::Null, deployers),
-        ("GET", at("/webhook"), Value::Null, deployers),
-        ("GET", at("/webhook/trusts"), Value::Null, all),
-        ("POST", at("/webhook/trusts"), trust, admins),
-        ("DELETE", at("/webhook/trusts/0123456789abcdef"), Value::Null, admins),
-        ("DELETE", at("/webhook"), Value::Null, admins),
-        ("POST", "/api/v1/apps", other, admins),
-        ("PATCH", at(""), json!({ "policy": { "settle": "1s" } }), admins),
-        ("GET", "/api/v1/tokens", Value::Null, admins),
-        ("GET", "/api/v1/audit", Value::Null, admins),
-        ("DELETE", "/api/v1/tokens/nothing", Value::Null, admins),
-        ("GET", "/api/v1/receivers", Value::Null, admins),
-        ("POST", "/api/v1/receivers", receiver, admins),
-        ("POST", "/api/v1/receivers/nothing/test", Value::Null, admins),
-        ("DELETE", "/api/v1/receivers/nothing", Value::Null, admins),
-        ("DELETE", at(""), Value::Null, admins),
-    ]
 }
 
 #[test]
@@ -136,7 +85,8 @@ fn token_is_the_actor_of_its_deploys_whatever_name_the_caller_claims() {
     assert_eq!(deploy(&ci), "ci-shop");
     assert_eq!(deploy(&server.admin), "mallory (admin)", "people share the admin token, and name themselves");
     let whoami = call(&server, &ci, "GET", "/api/v1/whoami").expect(200).json();
-    assert_eq!(whoami, json!({ "actor": "ci-shop", "roles": [{ "role": "deployer", "project": "shop" }] }));
+    let roles = json!([{ "role": "deployer", "project": "shop" }]);
+    assert_eq!(whoami, json!({ "actor": "ci-shop", "roles": roles, "in_cluster": false }));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
-    ports::{HistoryStore, RecordStore, RolloutDriver, TokenStore},
+    ports::{AccessReviewer, HistoryStore, RecordStore, RolloutDriver, TokenStore},
     service::{self, Deployer, Ports},
 };
 
@@ -37,6 +37,7 @@ impl Builder {
             history,
             records: None,
             identities: None,
+            reviewer: None,
             notifications: None,
             rollouts,
             builder: None,
@@ -56,6 +57,12 @@ impl Builder {
     /// the management API itself.
     pub fn records(mut self, records: Arc<dyn RecordStore>) -> Self {
         self.ports.records = Some(records);
+        self
+    }
+
+    /// Lets callers in whom this authority knows, with the rights that it tells.
+    pub fn reviewer(mut self, reviewer: Arc<dyn AccessReviewer>) -> Self {
+        self.ports.reviewer = Some(reviewer);
         self
     }
 

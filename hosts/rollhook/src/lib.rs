@@ -7,7 +7,7 @@
 //!   Deployer                 every rule: numbering, idempotency, serialised builds, restores, holds, leases
 //!        │ only through
 //!        ▼
-//!   TokenStore · HistoryStore · RecordStore · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
+//!   TokenStore · HistoryStore · RecordStore · AccessReviewer · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
 //!        ▲
 //!   memory · sqlite · postgres · kubernetes · git · command, or your own
 //! ```
@@ -100,8 +100,8 @@
 //! `rollhook-conformance` has a case for every promise.
 
 pub use rollhook_core::{
-    Error, Result, app, delivery, deploy, error, image, ledger, network, notification, ports, replica, request,
-    service, source, text, time, token,
+    Error, Result, app, delivery, deploy, error, image, ledger, network, notification, permission, ports, replica,
+    request, service, source, text, time, token,
 };
 
 #[cfg(feature = "git")]

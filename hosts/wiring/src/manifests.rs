@@ -2,7 +2,7 @@
 
 use rollhook_core::app::Namespace;
 
-use crate::Error;
+use crate::{Error, ReviewAudience};
 
 /// The manifests to print.
 #[derive(Clone, Debug)]
@@ -14,6 +14,13 @@ pub struct Manifests {
     /// A namespace with apps; may be repeated
     #[cfg_attr(feature = "clap", arg(long, value_name = "NAMESPACE", required = true))]
     pub app_namespace: Vec<Namespace>,
+    /// Callers may prove themselves by tokens of the cluster for this audience; adds what the server needs for that, and
+    /// roles for callers [audience if none is named: rollhook]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "AUDIENCE", num_args = 0..=1, require_equals = true, default_missing_value = "rollhook")
+    )]
+    pub kubernetes_identity: Option<ReviewAudience>,
     /// The server's image; adds a Deployment of two replicas to start from
     #[cfg_attr(feature = "clap", arg(long, value_name = "IMAGE"))]
     pub image: Option<String>,
@@ -41,10 +48,13 @@ impl Manifests {
         let builds = builds.map(Namespace::as_str);
         let ports = self.build_registry_port.as_slice();
         let server = self.image.as_deref();
-        let server = server.map(|image| manifests::server(namespace, image, builds.map(|builds| (builds, ports))));
+        let identity = self.kubernetes_identity.as_ref().map(ReviewAudience::as_str);
+        let server =
+            server.map(|image| manifests::server(namespace, image, builds.map(|builds| (builds, ports)), identity));
         let builds = builds.map(|builds| manifests::builds(namespace, builds, ports));
-        let always = [manifests::crds(), manifests::rbac(namespace, &self.app_namespace)];
-        Ok(always.into_iter().chain(builds).chain(server).collect())
+        let always = [manifests::crds(), manifests::rbac(namespace, &self.app_namespace, identity.is_some())];
+        let roles = identity.map(|_| manifests::roles());
+        Ok(always.into_iter().chain(roles).chain(builds).chain(server).collect())
     }
 
     /// Returns the manifests as YAML.

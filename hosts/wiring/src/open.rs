@@ -59,7 +59,8 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     };
     let notifier = Arc::new(HttpNotifier::new(allowed));
     let notifications = sealer.map(|sealer| Notifications { notifier, sealer });
-    let ports = Ports { tokens, history, records, identities, notifications, rollouts, builder, clock, rng };
+    let ports =
+        Ports { tokens, history, records, identities, reviewer: None, notifications, rollouts, builder, clock, rng };
     let key_written = sealed.and_then(|sealed| sealed.key_written());
     Ok(Opened { ports, store: url, created, key_written, builder: stop })
 }

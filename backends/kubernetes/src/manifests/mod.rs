@@ -6,6 +6,7 @@
 mod builds;
 mod network;
 mod rbac;
+mod roles;
 mod server;
 
 use rollhook_core::app::Namespace;
@@ -30,12 +31,21 @@ pub fn crds() -> String {
 }
 
 /// The ServiceAccount of a server in this namespace, and its permissions: for its own objects, and for the apps in each
-/// of these namespaces. Nothing of it reads Secrets or changes workloads anywhere else.
-pub fn rbac(namespace: &str, app_namespaces: &[Namespace]) -> String {
+/// of these namespaces. Nothing of it reads Secrets or changes workloads anywhere else. `reviews`: it may ask who a caller
+/// is and what the caller may do as well.
+pub fn rbac(namespace: &str, app_namespaces: &[Namespace], reviews: bool) -> String {
     let about = "What rollhook may do. For each namespace that apps are in, there is a RoleBinding: without it, nothing in\n\
                  there is read but rollhook's own custom resources, and single Leases. Print it for your namespaces, which must be there, and\n\
                  again with each new one.";
-    print(about, rbac::objects(namespace, app_namespaces))
+    let reviews = if reviews { rbac::reviews(namespace) } else { Vec::new() };
+    print(about, rbac::objects(namespace, app_namespaces).into_iter().chain(reviews))
+}
+
+/// The ClusterRoles of viewers, deployers and admins, for callers whom the cluster knows.
+pub fn roles() -> String {
+    let about = "Roles for callers whom the cluster knows, as rollhook's table has them: bind one in a namespace of apps by a\n\
+                 RoleBinding, or everywhere by a ClusterRoleBinding.";
+    print(about, roles::objects())
 }
 
 /// The namespace of builds of git apps, for a server in `namespace`: what builds may reach, and what the server may do
@@ -48,11 +58,11 @@ pub fn builds(namespace: &str, builds: &str, registry_ports: &[u16]) -> String {
 
 /// Two replicas of the server, as an example to start from, and what they may reach. `image` is where you keep its
 /// image; `builds` is the namespace of builds, where it has git apps built in the cluster, with the ports as in
-/// [`builds`].
-pub fn server(namespace: &str, image: &str, builds: Option<(&str, &[u16])>) -> String {
+/// [`builds`]. `identity` is the audience of the cluster's tokens by which callers may prove themselves.
+pub fn server(namespace: &str, image: &str, builds: Option<(&str, &[u16])>, identity: Option<&str>) -> String {
     let about = server::about(namespace, builds.map(|(namespace, _)| namespace));
     let builds = builds.map(|(namespace, ports)| server::Builds { namespace, ports });
-    print(&about, server::objects(namespace, image, builds))
+    print(&about, server::objects(namespace, image, builds, identity))
 }
 
 /// The permissions and connections of server and builds, as data for the templates of the Helm chart.

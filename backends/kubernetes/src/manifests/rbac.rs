@@ -6,6 +6,7 @@
 //! | in the server's own namespace | Leases of replicas; the server's records |
 //! | everywhere | reads of our custom resources, which hold no secret, and their definitions; Leases by name |
 //! | everywhere | the namespace `kube-system`, whose uid is the identity of the cluster |
+//! | everywhere, if callers may prove themselves to the cluster | reviews of tokens and of rights, which are created and never stored |
 
 use rollhook_core::app::Namespace;
 use serde::Serialize;
@@ -18,6 +19,8 @@ const API: &str = "rbac.authorization.k8s.io";
 /// The ClusterRole that is bound in each namespace of apps.
 const APPS: &str = "rollhook-apps";
 const OWN: &str = SERVICE_ACCOUNT;
+/// The ClusterRole of the reviews of callers.
+const REVIEWS: &str = "rollhook-reviews";
 /// All reads that a watch needs.
 const READ: [&str; 3] = ["get", "list", "watch"];
 
@@ -49,6 +52,18 @@ impl Rules {
     fn all(self) -> Vec<Value> {
         [self.driver, self.store].concat()
     }
+}
+
+/// The permissions to ask who a caller is, and what the caller may do.
+pub(super) fn reviews(namespace: &str) -> Vec<Value> {
+    let rules = vec![
+        rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
+        rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
+    ];
+    vec![
+        role("ClusterRole", REVIEWS, None, rules),
+        binding("ClusterRoleBinding", None, "ClusterRole", REVIEWS, namespace),
+    ]
 }
 
 /// The objects that a rollout reads and changes, and those that are stored beside the apps.
@@ -187,8 +202,20 @@ mod tests {
     }
 
     #[test]
+    fn callers_are_reviewed_and_nothing_else_is_done_by_the_further_permissions() {
+        let reviews = reviews("rollhook");
+        let rules: Vec<&Value> = reviews.iter().flat_map(rules).collect();
+        assert_eq!(rules.len(), 2);
+        assert!(rules.iter().all(|rule| rule["verbs"] == json!(["create"])));
+        assert!(
+            made().iter().flat_map(self::rules).all(|rule| !has(&rule["resources"], "tokenreviews")),
+            "off by default"
+        );
+    }
+
+    #[test]
     fn no_rule_has_a_wildcard() {
-        for object in made() {
+        for object in made().into_iter().chain(reviews("rollhook")) {
             for rule in rules(&object) {
                 for list in ["apiGroups", "resources", "verbs"] {
                     assert!(!has(&rule[list], "*"), "{rule}");

@@ -61,10 +61,10 @@ pub(super) fn about(namespace: &str, builds: Option<&str>) -> String {
     about
 }
 
-pub(super) fn objects(namespace: &str, image: &str, builds: Option<Builds<'_>>) -> [Value; 3] {
+pub(super) fn objects(namespace: &str, image: &str, builds: Option<Builds<'_>>, identity: Option<&str>) -> [Value; 3] {
     let labels = json!({"app.kubernetes.io/name": "rollhook"});
     let metadata = json!({"name": "rollhook", "namespace": namespace, "labels": labels});
-    let deployment = json!({
+    let mut deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
         "spec": {
             "replicas": 2,
@@ -72,6 +72,10 @@ pub(super) fn objects(namespace: &str, image: &str, builds: Option<Builds<'_>>) 
             "template": {"metadata": {"labels": labels}, "spec": pod(image, builds.map(|builds| builds.namespace))},
         },
     });
+    let variables = &mut deployment["spec"]["template"]["spec"]["containers"][0]["env"];
+    if let (Some(audience), Some(variables)) = (identity, variables.as_array_mut()) {
+        variables.push(json!({"name": "ROLLHOOK_KUBERNETES_IDENTITY", "value": audience}));
+    }
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": metadata,
         "spec": {"selector": labels, "ports": [{"name": "http", "port": 80, "targetPort": "http"}]},
@@ -206,8 +210,15 @@ mod tests {
     }
 
     #[test]
+    fn callers_of_the_cluster_are_let_in_only_where_an_audience_is_named() {
+        let variables = |identity| objects("rollhook", "rollhook-server:1", None, identity)[0].to_string();
+        let is_set = |identity| variables(identity).contains("ROLLHOOK_KUBERNETES_IDENTITY");
+        assert!(!is_set(None) && is_set(Some("rollhook")));
+    }
+
+    #[test]
     fn server_reaches_the_api_server_and_git_hosts_only_with_builds() {
-        let policy = |builds| objects("rollhook", "rollhook-server:1", builds)[2].clone();
+        let policy = |builds| objects("rollhook", "rollhook-server:1", builds, None)[2].clone();
         let ports = |policy: &Value| -> Vec<u64> {
             let ports = policy["spec"]["egress"][1]["ports"].as_array().unwrap();
             ports.iter().map(|port| port["port"].as_u64().unwrap()).collect()
@@ -215,7 +226,7 @@ mod tests {
         assert_eq!(ports(&policy(None)), [443, 6443]);
         let builds = Builds { namespace: "rollhook-builds", ports: &[5000] };
         assert_eq!(ports(&policy(Some(builds))), [22, 80, 443, 5000, 6443]);
-        let [deployment, ..] = objects("rollhook", "rollhook-server:1", None);
+        let [deployment, ..] = objects("rollhook", "rollhook-server:1", None, None);
         let labels = &deployment["spec"]["template"]["metadata"]["labels"];
         assert_eq!(policy(None)["spec"]["podSelector"]["matchLabels"], *labels);
         let opened = &deployment["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"];

@@ -12,9 +12,10 @@ const IMAGE: &str = "registry.example.com/rollhook-server:0.1.0";
 fn committed_manifests_are_those_that_the_code_prints() {
     let printed = [
         ("crds.yaml", manifests::crds()),
-        ("rbac.yaml", manifests::rbac(manifests::NAMESPACE, &["shop-test".parse().unwrap()])),
+        ("rbac.yaml", manifests::rbac(manifests::NAMESPACE, &["shop-test".parse().unwrap()], false)),
+        ("roles.yaml", manifests::roles()),
         ("builds.yaml", manifests::builds(manifests::NAMESPACE, builds::NAMESPACE, &[])),
-        ("server.yaml", manifests::server(manifests::NAMESPACE, IMAGE, None)),
+        ("server.yaml", manifests::server(manifests::NAMESPACE, IMAGE, None, None)),
     ];
     let manifests = printed.map(|(name, text)| (Path::new("manifests").join(name), text));
     let chart = Path::new("../../packaging/helm/rollhook/generated");

@@ -28,7 +28,7 @@ fn act_as_server(mut request: Request<Body>) -> Request<Body> {
 #[test]
 fn printed_permissions_are_enough() {
     test("printed_permissions_are_enough", async |fresh: &Fresh| {
-        let printed = manifests::rbac(OWN, &["shop-test".parse().unwrap()]);
+        let printed = manifests::rbac(OWN, &["shop-test".parse().unwrap()], false);
         let file = std::env::temp_dir().join(format!("rollhook-store-manifests-{}.yaml", std::process::id()));
         std::fs::write(&file, printed).unwrap();
         fresh.kubectl(&["apply", "--filename", file.to_str().unwrap()]);

@@ -54,7 +54,7 @@ impl Entries {
                     let entry = self.0.iter().find(|entry| entry.revision == revision && entry.is_terminal());
                     assert!(archived.insert(revision, entry.cloned().map(Arc::new)).is_none(), "read twice");
                 }
-                next => return next,
+                next @ (Next::Tell(..) | Next::Lost(_) | Next::Nothing) => return next,
             }
         }
     }

@@ -138,6 +138,16 @@ impl Claims {
         Self(members)
     }
 
+    /// Returns the claims of a signed JSON Web Token of any issuer and algorithm, none of which is verified; `None` if the
+    /// text is no such token.
+    pub fn unverified(text: &str) -> Option<Self> {
+        let (signed, signature) = text.rsplit_once('.').filter(|_| text.len() <= TOKEN_MAX)?;
+        let (header, claims) = signed.split_once('.')?;
+        URL_SAFE_NO_PAD.decode(signature).ok().filter(|bytes| !bytes.is_empty())?;
+        object::<Map<String, Value>>(header).ok()?;
+        object(claims).ok().map(Self)
+    }
+
     /// Returns the text of a claim: of a string, a whole number, or a truth value.
     pub fn text(&self, name: &str) -> Option<String> {
         match self.0.get(name)? {
@@ -212,6 +222,20 @@ mod tests {
         assert!(token(&header, &json!({ "sub": long }), "AAAA").is_err());
         for text in ["", ".", "..", "a.b", "a.b.c", "rh_x", "e30.e30.AAAA"] {
             assert!(text.parse::<IdToken>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn unverified_claims_are_those_of_any_signed_token_and_of_no_other_text() {
+        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let text = |header: &Value, claims: &Value| format!("{}.{}.AAAA", part(header), part(claims));
+        let read = Claims::unverified(&text(&json!({ "alg": "ES512" }), &json!({ "aud": ["rollhook"] }))).unwrap();
+        assert!(read.are_for("rollhook"));
+        assert!(Claims::unverified(&text(&json!([]), &json!({}))).is_none());
+        assert!(Claims::unverified(&text(&json!({}), &json!([]))).is_none());
+        assert!(Claims::unverified(&text(&json!({}), &json!({ "sub": "x".repeat(TOKEN_MAX) }))).is_none());
+        for text in ["", ".", "..", "a.b", "a.b.c", "e30.e30.", "rh_x", "rhl_0123", "e30.e30.A=="] {
+            assert!(Claims::unverified(text).is_none(), "{text}");
         }
     }
 

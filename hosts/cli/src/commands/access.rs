@@ -101,5 +101,6 @@ pub(crate) async fn whoami(session: &Session<'_>) -> Result<(), CliError> {
 
 fn said(whoami: &Whoami) -> String {
     let roles = whoami.roles.iter().map(|role| format!("  {} of {}\n", role.role, escaped(&role.realm())));
-    format!("{}\n{}", escaped(&whoami.actor), roles.collect::<String>())
+    let in_cluster = if whoami.in_cluster { "  what the cluster's roles allow\n" } else { "" };
+    format!("{}\n{}{in_cluster}", escaped(&whoami.actor), roles.collect::<String>())
 }
