@@ -28,6 +28,7 @@ mod run;
 mod sessions;
 mod start;
 mod submit;
+mod webhook_calls;
 mod work_queue;
 
 use std::{
@@ -48,6 +49,7 @@ pub use register::Registered;
 pub use sessions::{PERSON_SESSION_MAX, Person, SESSION_IDLE, SESSION_MAX, SessionSecret, SignInGrants};
 pub use start::StartError;
 pub use submit::Accepted;
+pub use webhook_calls::{CallAnswer, Caller, WebhookCall};
 
 use crate::{
     app::{AppId, AppUid, POLL_MIN},
@@ -126,6 +128,7 @@ pub struct Deployer {
     recognition: recognition::Recognition,
     refusals: audit::Refusals,
     trusts: identities::KnownTrusts,
+    calls: webhook_calls::WebhookCalls,
     min_poll: Duration,
     scope: Scope,
     /// The provider of sign-ins, if there is one.
@@ -150,6 +153,7 @@ impl Deployer {
             recognition: recognition::Recognition::new(&*ports.rng),
             refusals: audit::Refusals::default(),
             trusts: identities::KnownTrusts::default(),
+            calls: webhook_calls::WebhookCalls::default(),
             ports,
             replica: ReplicaId { name: replica.to_owned(), boot },
             waiters: notifier::Notifier::default(),

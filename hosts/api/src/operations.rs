@@ -18,7 +18,7 @@ use rollhook_core::{
 use crate::{
     AddTrust, ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer,
     DeployList, DeployPost, Drift, LockList, LockRequest, LockedEnvironment, Polling, Promote, Rebuild, Registered,
-    Rollback, RollbackAnswer, Rotate, Standing, TokenList, Trust, TrustList, Webhook, Whoami,
+    Rollback, RollbackAnswer, Rotate, Standing, TokenList, Trust, TrustList, Webhook, WebhookCallList, Whoami,
 };
 
 /// The operations on apps. Requests and answers are the wire's types, so that a program works the same on a server and
@@ -57,6 +57,9 @@ pub trait Operations: Send + Sync {
 
     /// Closes an app's webhook.
     async fn disable_webhook(&self, id: &AppId) -> Result<(), Self::Error>;
+
+    /// Returns the last calls of an app's webhook that reached this process, or the server's.
+    async fn webhook_calls(&self, id: &AppId) -> Result<WebhookCallList, Self::Error>;
 
     /// Returns the pipelines that an app trusts.
     async fn trusts(&self, id: &AppId) -> Result<TrustList, Self::Error>;
@@ -248,6 +251,10 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
 
     async fn disable_webhook(&self, id: &AppId) -> Result<(), E> {
         Ok(self.deployer.disable_webhook(&self.principal, id).await?)
+    }
+
+    async fn webhook_calls(&self, id: &AppId) -> Result<WebhookCallList, E> {
+        Ok(WebhookCallList::of(&self.deployer.webhook_calls(&self.principal, id).await?))
     }
 
     async fn trusts(&self, id: &AppId) -> Result<TrustList, E> {

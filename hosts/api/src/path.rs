@@ -26,6 +26,11 @@ pub fn lock(project: &Project, environment: &Environment) -> String {
     format!("/api/v1/locks/{project}/{environment}")
 }
 
+/// Returns the path of the webhook's last calls.
+pub fn webhook_calls(id: &AppId) -> String {
+    format!("{}/webhook/calls", app(id))
+}
+
 /// Returns the path of the pipelines that the app trusts.
 pub fn trusts(id: &AppId) -> String {
     format!("{}/webhook/trusts", app(id))

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use crate::{
     AddTrust, ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer,
     DeployList, DeployPost, LockList, LockRequest, LockedEnvironment, LoggedIn, Login, Problem, Promote, PushAnswer,
-    Rebuild, Registered, Rollback, RollbackAnswer, Rotate, TokenList, Trust, TrustList, Webhook, Whoami,
+    Rebuild, Registered, Rollback, RollbackAnswer, Rotate, TokenList, Trust, TrustList, Webhook, WebhookCallList,
+    Whoami,
 };
 
 /// Returns every type by its name.
@@ -22,7 +23,7 @@ pub(super) fn schemas() -> Value {
     answers.subschema_for::<(App, AppList, Registered, Webhook, Deploy, DeployList)>();
     answers.subschema_for::<(DeployAnswer, RollbackAnswer, PushAnswer, Problem)>();
     answers.subschema_for::<(ApiToken, CreatedToken, TokenList, AuditList, Whoami)>();
-    answers.subschema_for::<(LockList, LockedEnvironment, Trust, TrustList, LoggedIn)>();
+    answers.subschema_for::<(LockList, LockedEnvironment, Trust, TrustList, LoggedIn, WebhookCallList)>();
     let mut schemas = requests.take_definitions(true);
     schemas.extend(answers.take_definitions(true));
     schemas.into()

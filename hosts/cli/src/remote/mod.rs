@@ -9,7 +9,7 @@ use http::Method;
 use rollhook_api::{
     AddTrust, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer,
     DeployList, DeployPost, LockList, LockRequest, LockedEnvironment, Operations, Promote, Rebuild, Registered,
-    Rollback, RollbackAnswer, Rotate, TokenList, Trust, TrustList, Webhook, Whoami, access, path,
+    Rollback, RollbackAnswer, Rotate, TokenList, Trust, TrustList, Webhook, WebhookCallList, Whoami, access, path,
 };
 use rollhook_core::{
     access::TokenName,
@@ -74,6 +74,10 @@ impl Operations for Server {
 
     async fn disable_webhook(&self, id: &AppId) -> Result<(), CliError> {
         self.call(Method::DELETE, &format!("{}/webhook", path::app(id)), None).await.map(drop)
+    }
+
+    async fn webhook_calls(&self, id: &AppId) -> Result<WebhookCallList, CliError> {
+        self.get(&path::webhook_calls(id)).await
     }
 
     async fn trusts(&self, id: &AppId) -> Result<TrustList, CliError> {
