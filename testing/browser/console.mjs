@@ -300,6 +300,16 @@ try {
   await dialog.getByRole('button', { name: 'Make a new token' }).click();
   await page.getByText('This is the new token.').waitFor();
   if (await page.locator('#token').textContent() === first) fail('the token is the old one');
+  const hook = await page.locator('#url').textContent();
+  const post = (headers) => page.request.post(new URL(hook).pathname, { headers, data: { image: 'registry.example.com/shop/api:1.0.0' } });
+  const unsigned = { 'x-hub-signature-256': `sha256=${'0'.repeat(64)}` };
+  for (const headers of [{}, unsigned, unsigned, { 'x-service-token': 'rh_wrong' }]) {
+    if ((await post(headers)).status() !== 401) fail('a wrong call is let in');
+  }
+  await page.goto(`${app}/webhook`);
+  await says(page.locator('.call').first(), '401 wrong-token');
+  await says(page.locator('.call', { hasText: 'wrong-signature' }), 'the secret at the sender');
+  await picture('webhook-calls');
   await page.getByRole('link', { name: 'Trust a pipeline…' }).click();
   await page.getByLabel('Number of the repository').fill('shop/api');
   await expecting(422, async () => {

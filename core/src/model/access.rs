@@ -19,7 +19,7 @@ use crate::{
 pub enum Role {
     /// Reads apps, histories and logs, and no token.
     Viewer,
-    /// Deploys, rolls back, promotes, cancels and locks; enables webhooks, and reads their tokens.
+    /// Deploys, rolls back, promotes, cancels and locks; enables webhooks, and reads their tokens and last calls.
     Deployer,
     /// Registers, changes and deletes apps; disables webhooks; makes API tokens and reads the audit.
     Admin,
@@ -100,6 +100,8 @@ actions! {
     EnableWebhook = "enable the webhook", Deployer;
     /// Reads a webhook's token.
     ReadToken = "read the webhook's token", Deployer;
+    /// Reads the last calls of a webhook, with their callers' addresses and why they were refused.
+    ReadCalls = "read the webhook's calls", Deployer;
     /// Disables a webhook.
     DisableWebhook = "disable the webhook", Admin;
     /// Changes the pipelines whose id_tokens open a webhook.
@@ -122,7 +124,8 @@ impl Action {
     /// Returns whether the audit has the action. The others are in the app's history, or change nothing.
     pub const fn is_audited(self) -> bool {
         match self {
-            Self::Read | Self::Deploy | Self::Rebuild | Self::Promote | Self::Rollback | Self::Cancel => false,
+            Self::Read | Self::ReadCalls => false,
+            Self::Deploy | Self::Rebuild | Self::Promote | Self::Rollback | Self::Cancel => false,
             Self::ReleaseHold
             | Self::Lock
             | Self::Unlock
@@ -300,6 +303,7 @@ mod tests {
             (Action::BreakGlass, [false, false, true]),
             (Action::EnableWebhook, [false, true, true]),
             (Action::ReadToken, [false, true, true]),
+            (Action::ReadCalls, [false, true, true]),
             (Action::DisableWebhook, [false, false, true]),
             (Action::ChangeTrusts, [false, false, true]),
             (Action::Register, [false, false, true]),

@@ -1,11 +1,13 @@
 //! An app's secret token, and the proofs that a caller holds it.
 
 mod credentials;
+mod fault;
 mod trace;
 
 use std::{fmt, str::FromStr};
 
 pub use credentials::{Credential, Credentials, SignedMessage, TOLERANCE};
+pub use fault::Fault;
 pub use trace::{TokenTrace, TraceKey};
 
 use base64::Engine as _;

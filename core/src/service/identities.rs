@@ -39,6 +39,7 @@ pub(super) struct KnownTrusts(Mutex<HashMap<AppId, Remembered>>);
 /// An app's trusts as they were read, and the times of the store and of this process.
 #[derive(Clone)]
 struct Remembered {
+    app: AppUid,
     trusts: Arc<[Trust]>,
     now: Timestamp,
     at: Duration,
@@ -106,7 +107,12 @@ impl KnownTrusts {
             known.clear();
         }
         let trusts = stored.trusts.iter().cloned().collect();
-        known.insert(app.clone(), Remembered { trusts, now: record.now, at });
+        known.insert(app.clone(), Remembered { app: stored.app, trusts, now: record.now, at });
+    }
+
+    /// Returns the registration whose trusts were read.
+    pub(super) fn uid(&self, app: &AppId) -> Option<AppUid> {
+        self.remembered(app).map(|known| known.app)
     }
 
     fn remembered(&self, app: &AppId) -> Option<Remembered> {

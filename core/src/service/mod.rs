@@ -31,6 +31,7 @@ mod run;
 mod sessions;
 mod start;
 mod submit;
+mod webhook_calls;
 mod work_queue;
 
 use std::{
@@ -52,6 +53,7 @@ pub use register::Registered;
 pub use sessions::{PERSON_SESSION_MAX, Person, SESSION_IDLE, SESSION_MAX, SessionSecret, SignInGrants};
 pub use start::StartError;
 pub use submit::Accepted;
+pub use webhook_calls::{CallAnswer, Caller, WebhookCall};
 
 use crate::{
     app::{AppId, AppUid, POLL_MIN},
@@ -147,6 +149,7 @@ pub struct Deployer {
     /// The URL at which the service is reached, for notifications; empty if it is unknown.
     base_url: Arc<str>,
     unknown_tokens: reviews::UnknownTokens,
+    calls: webhook_calls::WebhookCalls,
     min_poll: Duration,
     scope: Scope,
     /// The provider of sign-ins, if there is one.
@@ -174,6 +177,7 @@ impl Deployer {
             news: notifications::News::default(),
             base_url: Arc::default(),
             unknown_tokens: reviews::UnknownTokens::default(),
+            calls: webhook_calls::WebhookCalls::default(),
             ports,
             replica: ReplicaId { name: replica.to_owned(), boot },
             waiters: app_events::AppEvents::default(),

@@ -21,9 +21,9 @@ use zeroize::Zeroizing;
 
 use super::{Deployer, api_tokens::key_of, auth::NO_SECRET};
 use crate::{
-    app::AppId,
+    app::{AppId, AppUid},
     ports::{RecordKey, Rng, WebhookSecret, listed_id},
-    token::{Credentials, Token, TokenTrace, TraceKey},
+    token::{Credentials, Fault, Token, TokenTrace, TraceKey},
 };
 
 /// The most apps of each of the table's two generations.
@@ -36,7 +36,10 @@ const READS: usize = 50;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The traces of each app's token, and of the one before.
-type Traces = HashMap<AppId, (TokenTrace, Option<TokenTrace>)>;
+type Traces = HashMap<AppId, Traced>;
+
+/// The registration that a token is of, its trace, and that of the token before.
+type Traced = (AppUid, TokenTrace, Option<TokenTrace>);
 
 /// The memory of tokens that were read.
 pub(super) struct Recognition {
@@ -98,8 +101,9 @@ impl Recognition {
         };
         let is = |trace: &TokenTrace, token: &Token| trace.matches(&self.key, token.expose().as_bytes());
         let previous = secret.previous.as_ref().map(|previous| &previous.token);
-        let is_known = newer.get(app).is_some_and(|(newest, before)| {
-            is(newest, &secret.token)
+        let is_known = newer.get(app).is_some_and(|(uid, newest, before)| {
+            *uid == secret.app
+                && is(newest, &secret.token)
                 && match (before, previous) {
                     (Some(before), Some(previous)) => is(before, previous),
                     (before, previous) => before.is_none() && previous.is_none(),
@@ -113,21 +117,36 @@ impl Recognition {
         }
         older.remove(app);
         let trace = |token: &Token| TokenTrace::new(&self.key, token);
-        newer.insert(app.clone(), (trace(&secret.token), previous.map(trace)));
+        newer.insert(app.clone(), (secret.app, trace(&secret.token), previous.map(trace)));
     }
 
     /// Returns whether the credentials fit the app's token as it was last read.
     pub(super) fn fits(&self, app: &AppId, credentials: &Credentials, body: &[u8]) -> bool {
-        let known = {
-            let generations = self.apps.lock().unwrap_or_else(PoisonError::into_inner);
-            generations.0.get(app).or_else(|| generations.1.get(app)).cloned()
-        };
+        let known = self.known(app);
         let fits = |trace: Option<&TokenTrace>| {
             let compared = trace.or(self.dummy.as_ref());
             compared.is_some_and(|trace| credentials.fit_trace(trace, &self.key, body)) & trace.is_some()
         };
-        let (newest, before) = known.map_or((None, None), |(newest, before)| (Some(newest), before));
+        let (newest, before) = known.map_or((None, None), |(_, newest, before)| (Some(newest), before));
         fits(newest.as_ref()) | fits(before.as_ref())
+    }
+
+    /// Returns the app, if its token was read, and why credentials that were refused do not fit it. The work is the same
+    /// for every name.
+    pub(super) fn fault(&self, app: &AppId, credentials: &Credentials, body: &[u8]) -> (Option<AppUid>, Fault) {
+        let known = self.known(app);
+        let uid = known.as_ref().map(|(uid, ..)| *uid);
+        let (newest, before) = known.map_or((None, None), |(_, newest, before)| (Some(newest), before));
+        let compared = |trace: Option<TokenTrace>| trace.or_else(|| self.dummy.clone());
+        let has_before = before.is_some();
+        let fits_before = compared(before).is_some_and(|trace| credentials.fit_trace(&trace, &self.key, body));
+        let fault = compared(newest).map_or(Fault::WrongToken, |trace| credentials.fault(&trace, &self.key, body));
+        (uid, if fits_before && has_before { Fault::ReplacedToken } else { fault })
+    }
+
+    fn known(&self, app: &AppId) -> Option<Traced> {
+        let generations = self.apps.lock().unwrap_or_else(PoisonError::into_inner);
+        generations.0.get(app).or_else(|| generations.1.get(app)).cloned()
     }
 
     /// Remembers whether the API token or session of this record is valid, as it was just read.

@@ -203,6 +203,9 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::ReviewUnavailable => "refused: the cluster's word is away",
         Refusal::TokenExists(_) | Refusal::TooManyTokens(_) | Refusal::TokenNotFound(_) => "refused: the API token",
         Refusal::TooManyTrusts | Refusal::TrustNotFound(_) => "refused: the trust",
+        Refusal::ReceiverExists(_) | Refusal::TooManyReceivers | Refusal::ReceiverNotFound(_) => {
+            "refused: the receiver"
+        }
         Refusal::IssuerUnavailable => "refused: the issuer is away",
         Refusal::AppNotFound(_) | Refusal::AppNotFoundIn(_) => "refused: no such app",
         Refusal::RevisionNotFound(_) => "refused: no such revision",

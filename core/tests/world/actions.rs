@@ -60,6 +60,7 @@ pub async fn refusal(deployer: &Deployer, who: &Principal, id: &AppId, action: A
         Action::BreakGlass => of(deployer.break_glass(who, id, &lock().reason).await),
         Action::EnableWebhook => of(deployer.enable_webhook(who, id).await),
         Action::ReadToken => of(deployer.webhook(who, id).await),
+        Action::ReadCalls => of(deployer.webhook_calls(who, id).await),
         Action::DisableWebhook => of(deployer.disable_webhook(who, id).await),
         Action::ChangeTrusts => of(deployer.remove_trust(who, id, &"0123456789abcdef".parse().unwrap()).await),
         Action::Register => {

@@ -16,6 +16,7 @@
 
 pub mod access;
 pub mod app;
+pub mod calls;
 pub mod deploy;
 pub mod duration;
 pub mod lock;
@@ -37,6 +38,7 @@ pub use access::{
     ApiToken, AuditEntry, AuditList, CreateToken, CreatedToken, GrantedRole, LoggedIn, Login, TokenList, Whoami,
 };
 pub use app::{App, AppList, AppPatch, CreateApp, Drift, Hold, Policy, PolicyPatch, Registered, Rotate, Webhook};
+pub use calls::{WebhookCall, WebhookCallList};
 pub use deploy::{
     Deploy, DeployAnswer, DeployList, DeployPost, Promote, PromoteFrom, Rebuild, Restore, Rollback, RollbackAnswer,
     RolledBackTo, Standing, TakenFrom, ends_within,

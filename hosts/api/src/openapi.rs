@@ -105,6 +105,10 @@ fn paths() -> Value {
             json!({ "post": sends(call("Give the webhook a new token; the present one is let in for a time", 200, "Webhook"), "Rotate") }),
         ),
         (
+            "/api/v1/apps/{namespace}/{app}/webhook/calls",
+            json!({ "get": call("The webhook's last calls that reached this process of the server", 200, "WebhookCallList") }),
+        ),
+        (
             "/api/v1/apps/{namespace}/{app}/webhook/trusts",
             json!({
                 "get": call("List the pipelines that the webhook trusts", 200, "TrustList"),

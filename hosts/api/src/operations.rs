@@ -20,7 +20,7 @@ use crate::{
     AddReceiver, AddTrust, AddedReceiver, ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken,
     CreatedToken, Deploy, DeployAnswer, DeployList, DeployPost, Drift, LockList, LockRequest, LockedEnvironment,
     Polling, Promote, Rebuild, Receiver, ReceiverList, Registered, Rollback, RollbackAnswer, Rotate, Standing,
-    TestedReceiver, TokenList, Trust, TrustList, Webhook, Whoami,
+    TestedReceiver, TokenList, Trust, TrustList, Webhook, WebhookCallList, Whoami,
 };
 
 /// The operations on apps. Requests and answers are the wire's types, so that a program works the same on a server and
@@ -59,6 +59,9 @@ pub trait Operations: Send + Sync {
 
     /// Closes an app's webhook.
     async fn disable_webhook(&self, id: &AppId) -> Result<(), Self::Error>;
+
+    /// Returns the last calls of an app's webhook that reached this process, or the server's.
+    async fn webhook_calls(&self, id: &AppId) -> Result<WebhookCallList, Self::Error>;
 
     /// Returns the pipelines that an app trusts.
     async fn trusts(&self, id: &AppId) -> Result<TrustList, Self::Error>;
@@ -262,6 +265,10 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
 
     async fn disable_webhook(&self, id: &AppId) -> Result<(), E> {
         Ok(self.deployer.disable_webhook(&self.principal, id).await?)
+    }
+
+    async fn webhook_calls(&self, id: &AppId) -> Result<WebhookCallList, E> {
+        Ok(WebhookCallList::of(&self.deployer.webhook_calls(&self.principal, id).await?))
     }
 
     async fn trusts(&self, id: &AppId) -> Result<TrustList, E> {

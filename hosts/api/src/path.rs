@@ -35,6 +35,11 @@ pub fn receiver(name: &ReceiverName) -> String {
     format!("{RECEIVERS}/{name}")
 }
 
+/// Returns the path of the webhook's last calls.
+pub fn webhook_calls(id: &AppId) -> String {
+    format!("{}/webhook/calls", app(id))
+}
+
 /// Returns the path of the pipelines that the app trusts.
 pub fn trusts(id: &AppId) -> String {
     format!("{}/webhook/trusts", app(id))

@@ -120,6 +120,7 @@ async fn app(session: &Session<'_>, command: AppCommand) -> Result<(), CliError>
         AppCommand::Webhook(Webhook::Enable(target)) => webhook::enable(session, &target).await,
         AppCommand::Webhook(Webhook::Rotate(args)) => webhook::rotate(session, &args).await,
         AppCommand::Webhook(Webhook::Status(args)) => webhook::status(session, &args).await,
+        AppCommand::Webhook(Webhook::Calls(target)) => webhook::calls(session, &target).await,
         AppCommand::Webhook(Webhook::Disable(target)) => webhook::disable(session, &target).await,
         AppCommand::Webhook(Webhook::Trust(command)) => match command {
             TrustCommand::Add(args) => trust::add(session, &args).await,

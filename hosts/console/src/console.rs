@@ -165,7 +165,8 @@ impl Console {
         // A page that only asks is refused here; what is refused when it is done, the core refuses, and the audit has
         // it.
         if request.reads() && !permitted(&call, &page) {
-            return (errors::Shown::forbidden().reply(&call.frame(), request.is_partial()), Caller::Known);
+            let shown = errors::Shown::forbidden(call.access.permissions, page.need(true));
+            return (shown.reply(&call.frame(), request.is_partial()), Caller::Known);
         }
         let reply = pages::answer(&call, &page).await;
         let reply = reply.unwrap_or_else(|failure| errors::failure(&call.frame(), request.is_partial(), &failure));

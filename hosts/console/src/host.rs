@@ -145,6 +145,8 @@ pub struct Permissions {
     pub may_deploy: bool,
     /// Enables webhooks, and shows their tokens.
     pub may_read_tokens: bool,
+    /// Reads the last calls of webhooks.
+    pub may_read_calls: bool,
     /// Registers, changes and deletes apps; disables webhooks.
     pub may_administer: bool,
     /// Reads the audit, and manages the API tokens of some realm. Only known where no app is asked for.
@@ -162,6 +164,7 @@ impl Permissions {
         Self {
             may_deploy: may(Action::Deploy),
             may_read_tokens: may(Action::ReadToken),
+            may_read_calls: may(Action::ReadCalls),
             may_administer: may(Action::Change),
             may_see_access: may(Action::ReadAudit),
         }

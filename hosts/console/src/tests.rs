@@ -210,7 +210,7 @@ fn page_that_a_role_does_not_cover_is_not_offered() {
     }
     let answer = bench.call(Method::GET, "/apps/new", Some(&cookie), "");
     assert_eq!(answer.response.status(), 403);
-    assert!(text(&answer).contains("Your role does not cover this"));
+    assert!(text(&answer).contains("This takes the role admin, and yours is viewer here. Nothing was done."));
     assert_eq!(bench.status(Method::POST, "/sign-out", &cookie), 303, "leaving needs no role");
 }
 

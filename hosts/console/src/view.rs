@@ -124,6 +124,16 @@ impl Mark {
         Self { tone: "held", shape: LOCK, word: word.into() }
     }
 
+    /// Returns the mark of an answer with this HTTP status.
+    pub(crate) fn answer(status: u16, word: String) -> Self {
+        let (tone, shape) = match status {
+            0..400 => ("good", CHECK),
+            400..500 => ("bad", CROSS),
+            _ => ("warn", TRIANGLE),
+        };
+        Self { tone, shape, word }
+    }
+
     pub(crate) fn behind(word: impl Into<String>) -> Self {
         Self { tone: "past", shape: ARROW, word: word.into() }
     }

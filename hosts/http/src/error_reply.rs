@@ -88,6 +88,11 @@ impl ErrorReply {
         self.0.kind
     }
 
+    /// The HTTP status.
+    pub(crate) fn status(&self) -> u16 {
+        self.0.problem.status
+    }
+
     /// Returns kind and problem, for a page.
     pub(crate) fn into_parts(self) -> (Kind, Problem) {
         (self.0.kind, self.0.problem)

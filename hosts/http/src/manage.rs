@@ -89,6 +89,12 @@ pub(crate) async fn webhook(call: &Call, operations: Local<ErrorReply>) -> Resul
     Ok(reply::json(StatusCode::OK, &webhook))
 }
 
+/// Answers `GET …/webhook/calls`.
+pub(crate) async fn webhook_calls(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
+    Query::parse(call.uri.query(), &[])?;
+    Ok(reply::json(StatusCode::OK, &operations.webhook_calls(&call.app()?).await?))
+}
+
 /// Answers `DELETE …/webhook`.
 pub(crate) async fn disable(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     operations.disable_webhook(&call.app()?).await?;

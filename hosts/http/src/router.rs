@@ -52,6 +52,7 @@ pub(crate) enum Route {
     App,
     AppWebhook,
     RotateWebhook,
+    WebhookCalls,
     Trusts,
     Trust,
     Deploys,
@@ -88,6 +89,7 @@ pub(crate) const ROUTES: &[(Route, &str, &str)] = &[
     (Route::App, "/api/v1/apps/{namespace}/{app}", "GET, HEAD, PATCH, DELETE"),
     (Route::AppWebhook, "/api/v1/apps/{namespace}/{app}/webhook", "GET, HEAD, POST, DELETE"),
     (Route::RotateWebhook, "/api/v1/apps/{namespace}/{app}/webhook/rotate", "POST"),
+    (Route::WebhookCalls, "/api/v1/apps/{namespace}/{app}/webhook/calls", "GET, HEAD"),
     (Route::Trusts, "/api/v1/apps/{namespace}/{app}/webhook/trusts", "GET, HEAD, POST"),
     (Route::Trust, "/api/v1/apps/{namespace}/{app}/webhook/trusts/{trust}", "DELETE"),
     (Route::Deploys, "/api/v1/apps/{namespace}/{app}/deploys", "GET, HEAD, POST"),
@@ -173,6 +175,8 @@ pub(crate) struct Call {
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Whole,
+    /// The caller's address.
+    pub(crate) client: IpAddr,
     /// Held by answers that are streamed.
     pub(crate) in_call: InCall,
 }
@@ -327,6 +331,7 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
             // A store that is away says nothing about the caller.
             if refusal == Refusal::Unauthorized {
                 state.limits.failed(client, &Target::App(app.clone()));
+                webhook::note_refused(&state.deployer, app, client, &parts.headers, &[]);
                 in_call.refused();
             }
             body::discard(incoming, &parts.headers);
@@ -342,7 +347,7 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
         in_call.refused();
         return Err(failure);
     }
-    let call = Call { state, method: parts.method, uri: parts.uri, headers: parts.headers, body, in_call };
+    let call = Call { state, method: parts.method, uri: parts.uri, headers: parts.headers, body, client, in_call };
     let answered = Box::pin(answer(route, &call)).await;
     if let Some(target) = target.filter(|_| matches!(&answered, Err(failure) if failure.kind() == Kind::Unauthorized)) {
         call.state.limits.failed(client, &target);
@@ -425,6 +430,7 @@ async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply>
         Route::AppWebhook if call.method == Method::POST => manage::enable(call, operations).await,
         Route::AppWebhook => manage::disable(call, operations).await,
         Route::RotateWebhook => manage::rotate(call, operations).await,
+        Route::WebhookCalls => manage::webhook_calls(call, operations).await,
         Route::Trusts if call.reads() => trusts::list(call, operations).await,
         Route::Trusts => trusts::add(call, operations).await,
         Route::Trust => trusts::remove(call, operations).await,

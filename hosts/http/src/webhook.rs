@@ -1,13 +1,15 @@
 //! The webhook: deploys by CI, with a token or a signature, and pushes that git hosts report.
 
-use std::future::ready;
+use std::{future::ready, net::IpAddr};
 
-use http::StatusCode;
-use rollhook_api::{DeployAnswer, DeployPost, PushAnswer};
+use http::{HeaderMap, StatusCode};
+use rollhook_api::{DeployAnswer, DeployPost, Kind, PushAnswer};
 use rollhook_core::{
+    app::AppId,
     delivery::Delivery,
+    deploy::Revision,
     request::{IdempotencyKey, KeyHeader, Refusal},
-    service::{Accepted, Authorized, Pushed},
+    service::{Accepted, Authorized, CallAnswer, Caller, Deployer, Pushed},
 };
 
 use crate::{
@@ -24,7 +26,47 @@ const SIGNED_KEY: &[KeyHeader] = &[KeyHeader::WebhookId];
 
 /// Answers a webhook call.
 pub(crate) async fn post(call: &Call) -> Result<Reply, ErrorReply> {
-    accept(call).await.map_err(ErrorReply::redacted)
+    let mut outcome = Outcome::default();
+    let answered = accept(call, &mut outcome).await.map_err(ErrorReply::redacted);
+    note(call, &outcome, &answered);
+    answered
+}
+
+/// The proof and the deploy of a call, for the list of the app's last calls.
+#[derive(Default)]
+struct Outcome {
+    access: Option<Authorized>,
+    revision: Option<Revision>,
+}
+
+/// Remembers the call and its answer, for those who may read them.
+fn note(call: &Call, outcome: &Outcome, answered: &Result<Reply, ErrorReply>) {
+    let deployer = &call.state.deployer;
+    let Some(access) = &outcome.access else {
+        // A store that is away says nothing about the caller.
+        if matches!(answered, Err(failure) if failure.kind() == Kind::Unauthorized)
+            && let Ok(app) = call.app()
+        {
+            note_refused(deployer, &app, call.client, &call.headers, &call.body.bytes);
+        }
+        return;
+    };
+    let (status, reason) = match answered {
+        Ok(reply) => (reply.status().as_u16(), None),
+        Err(failure) => (failure.status(), Some(failure.kind().parts())),
+    };
+    let reason = reason.map(|(slug, _, title)| (slug, title));
+    let answer = CallAnswer { status, reason, revision: outcome.revision };
+    let at = auth::wall_clock();
+    let caller = Caller { at, source: call.client, credentials: &auth::credentials(&call.headers, at) };
+    deployer.note_call(access, &caller, answer);
+}
+
+/// Remembers a call of an app that this process knows, whose credentials were refused.
+pub(crate) fn note_refused(deployer: &Deployer, app: &AppId, client: IpAddr, headers: &HeaderMap, body: &[u8]) {
+    let at = auth::wall_clock();
+    let caller = Caller { at, source: client, credentials: &auth::credentials(headers, at) };
+    deployer.note_refused_call(app, &caller, body);
 }
 
 /// Answers one entry to a holder of the app's webhook token.
@@ -41,8 +83,9 @@ enum Request {
     Push(Delivery),
 }
 
-async fn accept(call: &Call) -> Result<Reply, ErrorReply> {
+async fn accept(call: &Call, outcome: &mut Outcome) -> Result<Reply, ErrorReply> {
     let access = authorize(call, &call.body.bytes).await?;
+    outcome.access = Some(access.clone());
     call.state.limits.call(access.uid())?;
     let (operation, request) = match rollhook_git_hosts::delivery(&call.headers, &call.body.bytes)? {
         Some(delivery) => ("push", Request::Push(delivery)),
@@ -50,7 +93,7 @@ async fn accept(call: &Call) -> Result<Reply, ErrorReply> {
     };
     let key = headers::key(&call.headers, keys(call), operation, &call.body.bytes)?;
     if let Err(refusal) = call.state.limits.deploy(access.uid()) {
-        return repeated(call, access, key.as_ref(), refusal).await;
+        return repeated(call, access, key.as_ref(), refusal, outcome).await;
     }
     let accepted = match request {
         Request::Deploy(post) => call.state.deployer.submit(&access, post.parse(key)?).await?,
@@ -61,6 +104,7 @@ async fn accept(call: &Call) -> Result<Reply, ErrorReply> {
             }
         },
     };
+    outcome.revision = Some(accepted.deploy.revision);
     answered(call, access, &accepted).await
 }
 
@@ -70,10 +114,14 @@ async fn repeated(
     access: Authorized,
     key: Option<&IdempotencyKey>,
     refusal: ErrorReply,
+    outcome: &mut Outcome,
 ) -> Result<Reply, ErrorReply> {
     let Some(key) = key else { return Err(refusal) };
     match call.state.deployer.repeated(&access, key).await? {
-        Some(accepted) => answered(call, access, &accepted).await,
+        Some(accepted) => {
+            outcome.revision = Some(accepted.deploy.revision);
+            answered(call, access, &accepted).await
+        }
         None => Err(refusal),
     }
 }

@@ -7,7 +7,7 @@ use sha2::Sha256;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use super::{NotAToken, Signature, Token, TokenTrace, TraceKey, base64, finished, keyed};
+use super::{Fault, NotAToken, Signature, Token, TokenTrace, TraceKey, base64, finished, keyed};
 use crate::{identity::IdToken, time::Timestamp};
 
 /// The greatest difference between a signed message's time and ours, as Standard Webhooks advises.
@@ -88,6 +88,18 @@ impl Credentials {
         messages: impl Fn() -> Hmac<Sha256>,
         body: &[u8],
     ) -> bool {
+        let fit = self.each_fits(matches, signatures, messages, body);
+        !self.secrets.is_empty() & fit.into_iter().fold(true, |all, one| all & one)
+    }
+
+    /// Returns of each secret whether it fits. All of them are checked, even after a mismatch.
+    fn each_fits(
+        &self,
+        matches: impl Fn(&[u8]) -> bool,
+        signatures: impl Fn() -> Hmac<Sha256>,
+        messages: impl Fn() -> Hmac<Sha256>,
+        body: &[u8],
+    ) -> Vec<bool> {
         let signed = OnceCell::new();
         let fits = |presented: &Result<Credential, NotAToken>| match presented {
             Ok(Credential::Token(presented)) => matches(presented),
@@ -98,7 +110,39 @@ impl Credentials {
             Ok(Credential::Message(message)) => message.fits_keyed(messages(), body),
             Err(NotAToken) => false,
         };
-        !self.secrets.is_empty() & self.secrets.iter().map(fits).fold(true, |all, one| all & one)
+        self.secrets.iter().map(fits).collect()
+    }
+
+    /// Returns why credentials that were refused do not fit the token of this trace: the fault of the first that does
+    /// not, or else of the id_token.
+    pub(crate) fn fault(&self, trace: &TokenTrace, key: &TraceKey, body: &[u8]) -> Fault {
+        let matches = |presented: &[u8]| trace.matches(key, presented);
+        let fit = self.each_fits(matches, || trace.signatures(), || trace.messages(), body);
+        let wrong = self.secrets.iter().zip(fit).find(|(_, fits)| !fits).map(|(presented, _)| match presented {
+            Ok(Credential::Token(_)) => Fault::WrongToken,
+            Ok(Credential::Signature(_)) => Fault::WrongSignature,
+            Ok(Credential::Message(_)) => Fault::WrongMessage,
+            Err(NotAToken) => Fault::Unreadable,
+        });
+        let of_identity = self.identity.as_ref().map(|identity| match identity {
+            Ok(_) => Fault::WrongIdentity,
+            Err(NotAToken) => Fault::Unreadable,
+        });
+        // Secrets that fit were refused as those of a token that this process has read since.
+        let otherwise = if self.secrets.is_empty() { Fault::NoCredentials } else { Fault::WrongToken };
+        wrong.or(of_identity).unwrap_or(otherwise)
+    }
+
+    /// Returns the kind of each credential that was presented.
+    pub fn kinds(&self) -> impl Iterator<Item = &'static str> {
+        let identity = self.identity.as_ref().map(|presented| if presented.is_ok() { "identity" } else { "invalid" });
+        let secrets = self.secrets.iter().map(|presented| match presented {
+            Ok(Credential::Token(_)) => "token",
+            Ok(Credential::Signature(_)) => "signature",
+            Ok(Credential::Message(_)) => "message",
+            Err(NotAToken) => "invalid",
+        });
+        secrets.chain(identity)
     }
 }
 
@@ -110,14 +154,7 @@ impl FromIterator<Result<Credential, NotAToken>> for Credentials {
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let identity = self.identity.as_ref().map(|presented| if presented.is_ok() { "identity" } else { "invalid" });
-        let kinds = self.secrets.iter().map(|presented| match presented {
-            Ok(Credential::Token(_)) => "token",
-            Ok(Credential::Signature(_)) => "signature",
-            Ok(Credential::Message(_)) => "message",
-            Err(NotAToken) => "invalid",
-        });
-        f.debug_list().entries(kinds).entries(identity).finish()
+        f.debug_list().entries(self.kinds()).finish()
     }
 }
 
@@ -216,6 +253,26 @@ mod tests {
         }
         assert!(!bad.iter().any(|one| fits(&[one])));
         assert!(!Credentials::token(secret.expose().as_bytes()).fit(&token(2), body), "a token opens what it is for");
+    }
+
+    #[test]
+    fn the_fault_is_that_of_the_first_credential_that_does_not_fit() {
+        let (key, secret, body) = (TraceKey::from_random([7; 32]), token(1), b"{}");
+        let trace = TokenTrace::new(&key, &secret);
+        let good = Ok(Credential::Token(Zeroizing::new(secret.expose().as_bytes().to_vec())));
+        let wrong = Ok(Credential::Token(Zeroizing::new(b"x".to_vec())));
+        let signature = Signature::bare(&"0".repeat(64)).map(Credential::Signature);
+        let message = SignedMessage::new("id", "1700000000", "v1,x", at(1_700_000_000)).map(Credential::Message);
+        let fault = |all: &[&Result<Credential, NotAToken>]| {
+            all.iter().map(|one| (*one).clone()).collect::<Credentials>().fault(&trace, &key, body)
+        };
+        assert_eq!(fault(&[]), Fault::NoCredentials);
+        assert_eq!(fault(&[&wrong]), Fault::WrongToken);
+        assert_eq!(fault(&[&good, &signature]), Fault::WrongSignature);
+        assert_eq!(fault(&[&good, &message, &wrong]), Fault::WrongMessage);
+        assert_eq!(fault(&[&good, &Err(NotAToken)]), Fault::Unreadable);
+        let unreadable = [good].into_iter().collect::<Credentials>().with_identity(Some(Err(NotAToken)));
+        assert_eq!(unreadable.fault(&trace, &key, body), Fault::Unreadable);
     }
 
     /// The example of the Standard Webhooks libraries' own tests; its secret in base64 is the key below.

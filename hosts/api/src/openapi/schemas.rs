@@ -9,7 +9,7 @@ use crate::{
     AddReceiver, AddTrust, AddedReceiver, ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken,
     CreatedToken, Deploy, DeployAnswer, DeployList, DeployPost, LockList, LockRequest, LockedEnvironment, LoggedIn,
     Login, Problem, Promote, PushAnswer, Rebuild, ReceiverList, Registered, Rollback, RollbackAnswer, Rotate,
-    TestedReceiver, TokenList, Trust, TrustList, Webhook, Whoami,
+    TestedReceiver, TokenList, Trust, TrustList, Webhook, WebhookCallList, Whoami,
 };
 
 /// Returns every type by its name.
@@ -23,7 +23,7 @@ pub(super) fn schemas() -> Value {
     answers.subschema_for::<(App, AppList, Registered, Webhook, Deploy, DeployList)>();
     answers.subschema_for::<(DeployAnswer, RollbackAnswer, PushAnswer, Problem)>();
     answers.subschema_for::<(ApiToken, CreatedToken, TokenList, AuditList, Whoami)>();
-    answers.subschema_for::<(LockList, LockedEnvironment, Trust, TrustList, LoggedIn)>();
+    answers.subschema_for::<(LockList, LockedEnvironment, Trust, TrustList, LoggedIn, WebhookCallList)>();
     answers.subschema_for::<(AddedReceiver, ReceiverList, TestedReceiver)>();
     let mut schemas = requests.take_definitions(true);
     schemas.extend(answers.take_definitions(true));

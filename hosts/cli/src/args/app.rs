@@ -67,6 +67,8 @@ pub(crate) enum Webhook {
     Rotate(Rotate),
     /// Show the URL and the token
     Status(WebhookStatus),
+    /// Show the last calls that reached the server's process, and why they were refused
+    Calls(Target),
     /// Close the webhook: its token is refused from then on, and no pipeline is trusted any more
     Disable(Target),
     /// Pipelines that call the webhook by their id_tokens, without a secret: add, list, remove

@@ -1,7 +1,7 @@
 //! An app's webhook: URL, token and CI snippets.
 
 use rollhook_api::{
-    App, Rotate, Webhook,
+    App, Rotate, Webhook, WebhookCall,
     snippets::{Job, Snippets, git_hosts, repository},
 };
 use rollhook_core::{app::Source, text::escaped};
@@ -13,6 +13,7 @@ use crate::{
     exit::CliError,
     output::message,
     remote::is_loopback,
+    table::{self, Cell, Column, Tint},
     when,
 };
 
@@ -93,6 +94,42 @@ pub(crate) async fn disable(session: &Session<'_>, target: &Target) -> Result<()
     let id = session.find(target).await?;
     session.operations.disable_webhook(&id).await?;
     session.output.line(&format!("Disabled the webhook of {id}; its token is refused from now on"))
+}
+
+pub(crate) async fn calls(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
+    if session.direct.is_some() {
+        let why = "--server: the calls of a webhook are known to the server that answered them alone; name it.";
+        return Err(CliError::Usage(why.to_owned()));
+    }
+    let id = session.find(target).await?;
+    let list = session.operations.webhook_calls(&id).await?;
+    session.output.data(&list, || {
+        let columns = ["WHEN", "FROM", "BY", "ANSWER", "REASON"].map(|heading| Column(heading, 0));
+        let rows: Vec<_> = list.calls.iter().map(call).collect();
+        table::render(&columns, &rows, session.output.colour)
+    })?;
+    message(
+        "note: these calls reached the process that has answered now, since its start; other replicas have their own",
+    );
+    Ok(())
+}
+
+fn call(call: &WebhookCall) -> Vec<Cell> {
+    let times = if call.times > 1 { format!(" ({} times)", call.times) } else { String::new() };
+    let answer = match call.revision {
+        Some(revision) => format!("{} #{revision}", call.status),
+        None => format!("{}{times}", call.status),
+    };
+    let tint = if call.status < 400 { Tint::Good } else { Tint::Bad };
+    let reason = [&call.reason, &call.detail].into_iter().flatten().cloned().collect::<Vec<_>>().join(": ");
+    let by = if call.credentials.is_empty() { "nothing".to_owned() } else { call.credentials.join(", ") };
+    vec![
+        Cell::new(when::absolute(call.at)),
+        Cell::new(call.source.to_string()),
+        Cell::new(by),
+        Cell::new(answer).tinted(Some(tint)),
+        Cell::new(reason),
+    ]
 }
 
 fn note(webhook: &Webhook) {

@@ -10,7 +10,7 @@ use rollhook_api::{
     AddReceiver, AddTrust, AddedReceiver, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken,
     Deploy, DeployAnswer, DeployList, DeployPost, LockList, LockRequest, LockedEnvironment, Operations, Promote,
     Rebuild, ReceiverList, Registered, Rollback, RollbackAnswer, Rotate, TestedReceiver, TokenList, Trust, TrustList,
-    Webhook, Whoami, access, path,
+    Webhook, WebhookCallList, Whoami, access, path,
 };
 use rollhook_core::{
     access::TokenName,
@@ -76,6 +76,10 @@ impl Operations for Server {
 
     async fn disable_webhook(&self, id: &AppId) -> Result<(), CliError> {
         self.call(Method::DELETE, &format!("{}/webhook", path::app(id)), None).await.map(drop)
+    }
+
+    async fn webhook_calls(&self, id: &AppId) -> Result<WebhookCallList, CliError> {
+        self.get(&path::webhook_calls(id)).await
     }
 
     async fn trusts(&self, id: &AppId) -> Result<TrustList, CliError> {

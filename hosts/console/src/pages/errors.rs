@@ -10,9 +10,9 @@ use rollhook_core::text::escaped;
 
 use crate::{
     console::status,
-    host::Failure,
+    host::{Failure, Permissions},
     reply::{self, Reply},
-    route::Route,
+    route::{Need, Route},
     view::Frame,
 };
 
@@ -64,10 +64,24 @@ impl Shown {
         Self::new(StatusCode::FORBIDDEN, "Refused", detail, hint)
     }
 
-    /// Returns the failure of a person who may not do what the page does.
-    pub(crate) fn forbidden() -> Self {
-        let detail = "Your role does not cover this. Nothing was done.";
-        Self::new(StatusCode::FORBIDDEN, "Not permitted", detail, "An administrator can grant you a role that does.")
+    /// Returns the failure of a person whose role does not cover what the page does.
+    pub(crate) fn forbidden(may: Permissions, need: Need) -> Self {
+        let role = match may {
+            Permissions { may_administer: true, .. } => "admin",
+            Permissions { may_deploy: true, .. } => "deployer",
+            Permissions { .. } => "viewer",
+        };
+        let needed = match need {
+            Need::Nothing => "viewer",
+            Need::Deploy | Need::Token => "deployer",
+            Need::Administer | Need::Access => "admin",
+        };
+        let detail = match role == needed {
+            // A role on something else.
+            true => format!("This takes the role {needed} here, and yours does not reach as far. Nothing was done."),
+            false => format!("This takes the role {needed}, and yours is {role} here. Nothing was done."),
+        };
+        Self::new(StatusCode::FORBIDDEN, "Not permitted", &detail, "An administrator can grant you a role that does.")
     }
 
     pub(crate) fn method(route: &Route) -> Self {

@@ -20,6 +20,7 @@ use crate::{
     host::Failure,
     reply::{self, Reply},
     request::values,
+    route::Need,
     view::{Frame, Image, Mark, app_path},
 };
 
@@ -216,7 +217,8 @@ impl Plan {
 pub(crate) async fn page(call: &Call<'_>, project: &Project) -> Result<Reply, Failure> {
     let asked = Asked::read(call, project, |name| call.request.query(name)).await?;
     if !asked.is_permitted(call) && asked.fault().is_none_or(|(kind, _)| kind == Kind::InvalidField) {
-        return Ok(errors::Shown::forbidden().reply(&call.frame(), call.request.is_partial()));
+        let shown = errors::Shown::forbidden(call.access.permissions, Need::Deploy);
+        return Ok(shown.reply(&call.frame(), call.request.is_partial()));
     }
     let only = call.request.query("app");
     let plan = asked.plan(call, only.as_deref());

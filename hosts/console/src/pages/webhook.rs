@@ -3,7 +3,7 @@
 use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
-    App, Kind, Rotate, TrustList, Webhook,
+    App, Kind, Rotate, TrustList, Webhook, WebhookCallList,
     snippets::{Job, KeylessSnippets, Snippets, git_hosts},
 };
 use rollhook_core::{
@@ -18,7 +18,7 @@ use crate::{
     console::Call,
     host::Failure,
     reply::{self, Reply},
-    view::{Frame, Head, When, app_path},
+    view::{Frame, Head, Mark, When, app_path},
 };
 
 #[derive(Template)]
@@ -30,6 +30,8 @@ struct WebhookPage<'a> {
     snippets: Snippets,
     git_hosts: Option<String>,
     keyless: Option<Keyless>,
+    /// The last calls; `None`: they are not for the caller.
+    calls: Option<Vec<Called>>,
     repositories: Vec<String>,
     takes_images: bool,
 }
@@ -47,6 +49,42 @@ struct Enabled {
     is_new: bool,
     /// The end of the time of the token before.
     previous_until: Option<String>,
+}
+
+/// A call of the webhook.
+struct Called {
+    mark: Mark,
+    when: When,
+    source: String,
+    by: String,
+    times: Option<u64>,
+    detail: Option<String>,
+    /// The deploy that it made, or repeated.
+    deploy: Option<String>,
+    revision: String,
+}
+
+impl Called {
+    fn of(call: &rollhook_api::WebhookCall, path: &str, frame: &Frame) -> Self {
+        let kind = |kind: &String| match kind.as_str() {
+            "message" => "signed message".to_owned(),
+            "identity" => "id_token".to_owned(),
+            "invalid" => "unreadable header".to_owned(),
+            other => escaped(other),
+        };
+        let by: Vec<String> = call.credentials.iter().map(kind).collect();
+        let word = call.reason.as_deref().map_or_else(String::new, |reason| format!(" {}", escaped(reason)));
+        Self {
+            mark: Mark::answer(call.status, format!("{}{word}", call.status)),
+            when: When::new(call.at, frame.now),
+            source: call.source.to_string(),
+            by: if by.is_empty() { "no credentials".to_owned() } else { by.join(", ") },
+            times: Some(call.times).filter(|times| *times > 1),
+            detail: call.detail.as_deref().map(escaped),
+            deploy: call.revision.map(|revision| format!("{path}/deploys/{revision}")),
+            revision: call.revision.map(|revision| revision.to_string()).unwrap_or_default(),
+        }
+    }
 }
 
 /// The pipelines that the app trusts.
@@ -95,7 +133,7 @@ enum Token {
     New,
 }
 
-fn shown(call: &Call<'_>, app: &App, webhook: Option<Webhook>, trusts: TrustList, token: Token) -> Reply {
+fn shown(call: &Call<'_>, app: &App, webhook: Option<Webhook>, lists: Lists, token: Token) -> Reply {
     let frame = call.frame();
     let enabled = webhook.map(|webhook| {
         let (secret, key) = (Zeroizing::new(webhook.token), Zeroizing::new(webhook.signing_key));
@@ -121,7 +159,8 @@ fn shown(call: &Call<'_>, app: &App, webhook: Option<Webhook>, trusts: TrustList
             Source::Git(git) => Some(escaped_lines(&git_hosts::settings(git.branch.as_str()))),
             Source::Image => None,
         },
-        keyless: Keyless::of(app, trusts),
+        keyless: Keyless::of(app, lists.trusts),
+        calls: lists.calls.map(|list| list.calls.iter().map(|call| Called::of(call, &app_path(app), &frame)).collect()),
         repositories: app.policy.repositories.iter().map(|entry| escaped(entry)).collect(),
         takes_images: app.source == Source::Image,
         frame: &frame,
@@ -133,6 +172,23 @@ fn shown(call: &Call<'_>, app: &App, webhook: Option<Webhook>, trusts: TrustList
 fn escaped_lines(text: &str) -> String {
     // The first line is the terminal's heading.
     text.lines().skip(1).map(escaped).collect::<Vec<_>>().join("\n")
+}
+
+/// The lists of the page.
+struct Lists {
+    trusts: TrustList,
+    calls: Option<WebhookCallList>,
+}
+
+impl Lists {
+    async fn read(call: &Call<'_>, id: &AppId) -> Result<Self, Failure> {
+        let operations = call.operations();
+        let calls = match call.access.permissions.may_read_calls {
+            true => Some(operations.webhook_calls(id).await?),
+            false => None,
+        };
+        Ok(Self { trusts: operations.trusts(id).await?, calls })
+    }
 }
 
 fn if_enabled(read: Result<Webhook, Failure>) -> Result<Option<Webhook>, Failure> {
@@ -148,16 +204,16 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> 
     let operations = call.operations();
     let app = operations.app(id).await?;
     let webhook = if_enabled(operations.masked_webhook(id).await)?;
-    Ok(shown(call, &app, webhook, operations.trusts(id).await?, Token::Masked))
+    Ok(shown(call, &app, webhook, Lists::read(call, id).await?, Token::Masked))
 }
 
 /// Answers `POST …/webhook/reveal`.
 pub(crate) async fn reveal(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let operations = call.operations();
     let app = operations.app(id).await?;
-    let trusts = operations.trusts(id).await?;
+    let lists = Lists::read(call, id).await?;
     let webhook = if_enabled(operations.webhook(id).await)?;
-    Ok(shown(call, &app, webhook, trusts, Token::Revealed))
+    Ok(shown(call, &app, webhook, lists, Token::Revealed))
 }
 
 /// The words of a question.
@@ -203,9 +259,9 @@ pub(crate) async fn confirm_enable(call: &Call<'_>, id: &AppId) -> Result<Reply,
 pub(crate) async fn enable(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let operations = call.operations();
     // Read first: once the token is made, no failure may keep it from being shown.
-    let (app, trusts) = (operations.app(id).await?, operations.trusts(id).await?);
+    let (app, lists) = (operations.app(id).await?, Lists::read(call, id).await?);
     let webhook = operations.enable_webhook(id).await?;
-    Ok(shown(call, &app, Some(webhook), trusts, Token::New))
+    Ok(shown(call, &app, Some(webhook), lists, Token::New))
 }
 
 /// Answers `GET …/webhook/rotate`.
@@ -225,9 +281,9 @@ pub(crate) async fn confirm_rotate(call: &Call<'_>, id: &AppId) -> Result<Reply,
 /// Answers `POST …/webhook/rotate`.
 pub(crate) async fn rotate(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let operations = call.operations();
-    let (app, trusts) = (operations.app(id).await?, operations.trusts(id).await?);
+    let (app, lists) = (operations.app(id).await?, Lists::read(call, id).await?);
     let webhook = operations.rotate_webhook(id, Rotate::default()).await?;
-    Ok(shown(call, &app, Some(webhook), trusts, Token::New))
+    Ok(shown(call, &app, Some(webhook), lists, Token::New))
 }
 
 /// Answers `GET …/webhook/disable`.

@@ -1,6 +1,7 @@
-//! The page of an app's webhook: the pipelines that it trusts.
+//! The page of an app's webhook: the pipelines that it trusts, and its last calls.
 
-use rollhook_testing::server;
+use rollhook_testing::{Call, image, server};
+use serde_json::Value;
 
 use super::{API, Browser};
 
@@ -65,4 +66,71 @@ fn a_pipeline_is_trusted_by_a_form() {
     deployer.post(TRUST, &github).expect(403);
     let list = server.manage("GET", &format!("{API}/webhook/trusts")).expect(200).json();
     assert_eq!(list["trusts"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn the_last_calls_say_why_they_were_refused_to_those_who_may_know() {
+    let server = server!().run();
+    let app = server.app("api");
+    let zeros = format!("sha256={}", "0".repeat(64));
+    let call = |hook: &str| server.call("POST", hook).json(&image("v2"));
+    let faults: [&dyn Fn(Call) -> Call; 4] = [
+        &|call| call,
+        &|call| call.header("x-service-token", "rh_wrong"),
+        &|call| call.header("x-hub-signature-256", &zeros),
+        &|call| call.header("x-service-token", &app.token).header("x-service-token", &app.token),
+    ];
+    for fault in faults {
+        // Strangers see no difference between this app and one that is made up.
+        let [known, unknown] = [app.hook.as_str(), "/api/v1/webhook/shop-test/none"].map(|hook| {
+            let reply = fault(call(hook)).expect(401);
+            let mut problem = reply.json();
+            problem.as_object_mut().unwrap().remove("request_id");
+            problem
+        });
+        assert_eq!(known, unknown);
+    }
+    for _ in 0..2 {
+        call(&app.hook).header("x-service-token", "rh_wrong").expect(401);
+    }
+    call(&app.hook).header("x-service-token", &app.token).expect(202);
+    let broken = server.call("POST", &app.hook).header("x-service-token", &app.token);
+    broken.header("content-type", "application/json").body(b"{").expect(400);
+
+    let calls = || server.manage("GET", &format!("{API}/webhook/calls")).expect(200).json()["calls"].clone();
+    let list = calls();
+    let told = |reason: Option<&str>| {
+        let all = list.as_array().unwrap();
+        all.iter().find(|call| call["reason"].as_str() == reason).unwrap_or_else(|| panic!("{reason:?}: {list}"))
+    };
+    let seen = |call: &Value| (call["status"].as_u64().unwrap(), call["credentials"].clone(), call["times"].clone());
+    let expected = |status: u64, kinds: &[&str], times: u64| (status, serde_json::json!(kinds), times.into());
+    assert_eq!(seen(told(Some("no-credentials"))), expected(401, &[], 1));
+    assert_eq!(seen(told(Some("wrong-token"))), expected(401, &["token"], 3));
+    assert_eq!(seen(told(Some("wrong-signature"))), expected(401, &["signature"], 1));
+    assert_eq!(seen(told(Some("unreadable-header"))), expected(401, &["invalid"], 1));
+    assert_eq!(seen(told(Some("malformed"))), expected(400, &["token"], 1));
+    assert_eq!((seen(told(None)), &told(None)["revision"]), (expected(202, &["token"], 1), &2.into()));
+    assert_eq!(list.as_array().unwrap().len(), 6);
+    assert!(!list.to_string().contains(&app.token) && !list.to_string().contains("rh_"));
+    server.manage("GET", "/api/v1/apps/shop-test/none/webhook/calls").expect(404);
+
+    let [viewer, deployer] = ["viewer", "deployer"].map(|role| Browser::of_role(&server, role, "test"));
+    let page = deployer.page("/apps/shop-test/api/webhook");
+    for told in
+        ["Last calls", "401 wrong-signature", "3 times", "the secret at the sender", "/deploys/2\"", "127.0.0.1"]
+    {
+        assert!(page.contains(told), "{told}: {page}");
+    }
+    let page = viewer.page("/apps/shop-test/api/webhook");
+    assert!(!page.contains("Last calls") && !page.contains("wrong-signature"), "{page}");
+    let body = serde_json::json!({ "name": "watcher", "role": "viewer", "project": "shop" });
+    let made = server.manage("POST", "/api/v1/tokens").json(&body).expect(201).json();
+    let refused = server.call("GET", &format!("{API}/webhook/calls"));
+    refused.header("authorization", &format!("Bearer {}", made["token"].as_str().unwrap())).expect(403);
+
+    // The calls are the registration's: an app of the same name begins without any.
+    server.manage("DELETE", API).expect(204);
+    server.register("api", &serde_json::json!({ "image": "r.example.com/api:v1", "take_over": true }));
+    assert_eq!(calls(), serde_json::json!([]));
 }
