@@ -114,7 +114,7 @@ async fn caller(deployer: &Deployer) -> Principal {
 
 /// The scope in which an action is granted to one who may do it in `shop-test` alone.
 fn scope(action: Action) -> &'static str {
-    if matches!(action, Action::ManageTokens | Action::ReadAudit) { "" } else { "shop-test" }
+    if matches!(action, Action::ManageTokens | Action::ManageReceivers | Action::ReadAudit) { "" } else { "shop-test" }
 }
 
 /// Ends the lock of the other party, by which locking is another action.
@@ -136,7 +136,10 @@ fn each_permission_allows_its_own_action_in_its_namespace_and_nothing_else() {
                 authority.grant(Action::Read, "shop-test");
                 authority.grant(granted, scope(granted));
                 // An action on an app elsewhere finds none; one on none is not of this namespace.
-                if !matches!(action, Action::Register | Action::ManageTokens | Action::ReadAudit) {
+                if !matches!(
+                    action,
+                    Action::Register | Action::ManageTokens | Action::ManageReceivers | Action::ReadAudit
+                ) {
                     let refused = refusal(&deployer, &who, &elsewhere, action).await;
                     assert_eq!(refused, Some(Refusal::AppNotFound(elsewhere.clone())), "{granted}: {action} elsewhere");
                 }

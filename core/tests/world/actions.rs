@@ -69,6 +69,7 @@ pub async fn refusal(deployer: &Deployer, who: &Principal, id: &AppId, action: A
         }
         Action::Change => of(deployer.change_policy(who, id, PolicyChange::default()).await),
         Action::ManageTokens => of(deployer.create_api_token(who, token("other", Role::Viewer)).await),
+        Action::ManageReceivers => of(deployer.receivers(who).await),
         Action::ReadAudit => of(deployer.audited(who, None, 10).await),
         Action::Delete => of(deployer.delete(who, id).await),
         other => panic!("{other} has no call here"),
