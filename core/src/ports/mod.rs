@@ -56,8 +56,8 @@ pub use history::{
 pub use identities::IdentityVerifier;
 pub use records::{NewRecord, RECORD_KEY_MAX, Record, RecordKey, RecordKind, RecordPlace, RecordStore};
 pub use rollout::{
-    ANSWER_WITHIN, Applied, DeployId, Drift, DriverIdentity, InvalidTarget, Observation, Phase, RolloutDriver,
-    RolloutFailure, RolloutFailureKind, RolloutSpec, TargetRequest, Validated,
+    ANSWER_WITHIN, Applied, DeployId, Drift, DriverIdentity, Instances, InvalidTarget, Observation, Phase,
+    RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec, TargetRequest, Validated,
 };
 pub use sign_in::{SignInProvider, SignInRequest, SignedIn};
 pub use tokens::{PreviousToken, Sealing, TokenMatcher, TokenStore, WebhookSecret};

@@ -17,6 +17,7 @@ mod looks;
 mod notifier;
 mod poll_results;
 mod polling;
+mod progress;
 mod promote;
 mod push;
 mod queries;
@@ -42,6 +43,7 @@ pub use builds::LogPart;
 pub use locks::{EnvironmentLock, NewLock};
 pub use logins::LOGIN_MAX;
 pub use poll_results::{PollOutcome, Polled};
+pub use progress::Progress;
 pub use push::Pushed;
 pub use queries::Waited;
 pub use register::Registered;
@@ -122,6 +124,7 @@ pub struct Deployer {
     drivers: notifier::Notifier,
     work_queue: work_queue::WorkQueue,
     poll_results: poll_results::PollResults,
+    observations: progress::Observations,
     drifts: drift::Drifts,
     recognition: recognition::Recognition,
     refusals: audit::Refusals,
@@ -156,6 +159,7 @@ impl Deployer {
             looks: looks::Looks::default(),
             drivers: notifier::Notifier::default(),
             poll_results: poll_results::PollResults::default(),
+            observations: progress::Observations::default(),
             drifts: drift::Drifts::default(),
             min_poll: POLL_MIN,
             scope: Scope::Store,

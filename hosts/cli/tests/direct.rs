@@ -196,7 +196,7 @@ fn rolling_out(home: &Cli, words: &str) -> Child {
     let mut child = home.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let said = child.stderr.as_mut().unwrap();
     let mut so_far = Vec::new();
-    while !String::from_utf8_lossy(&so_far).contains("rolls out") {
+    while !["rolls out", "new pods"].iter().any(|said| String::from_utf8_lossy(&so_far).contains(said)) {
         let mut byte = [0];
         said.read_exact(&mut byte).unwrap();
         so_far.push(byte[0]);

@@ -30,6 +30,7 @@ pub(crate) fn entry(revision: u64, image: &str, status: Status, ago: u64) -> Dep
         reason: None,
         message: None,
         superseded_by: None,
+        progress: None,
         evidence: None,
         step: 2,
         created_at: accepted,
