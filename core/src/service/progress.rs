@@ -24,7 +24,7 @@ const RECENT: Duration = Duration::from_secs(2);
 pub struct Progress {
     /// The deploy's instances; `None` if another process drives the app, or its rollout driver does not count them.
     pub instances: Option<Instances>,
-    /// What the rollout waits for, as a clause; `None` if another process drives the app.
+    /// The condition that the rollout waits for, as a clause; `None` if another process drives the app.
     pub message: Option<String>,
     /// The time at which the rollout fails unless it is complete; `None` while the cluster cannot be reached, for which
     /// time it moves on.

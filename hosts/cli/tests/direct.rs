@@ -97,7 +97,7 @@ fn rollback_names_what_it_superseded_and_refuses_where_there_is_nothing() {
     home.run("app create api --image r.example.com/api:one --settle 0s").ok();
     let refused = home.run("app rollback api").exits(1);
     assert!(refused.err.starts_with("error: ") || refused.err.contains("\nerror: "), "{refused:?}");
-    assert!(refused.err.contains("no earlier version"), "{refused:?}");
+    assert!(refused.err.contains("with another image than that of revision"), "{refused:?}");
     assert_eq!(home.run("app rollback api --revision 9").exits(1).out, "");
 }
 

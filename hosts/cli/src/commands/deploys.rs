@@ -73,9 +73,9 @@ pub(crate) async fn history(session: &Session<'_>, args: &args::History) -> Resu
             break;
         }
     }
-    let colour = session.output.colour;
-    let table = || history::table(&list.deploys, when::now(), colour);
-    session.output.list(&list, table, || history::wide(&list.deploys, colour))
+    let style = session.output.style;
+    let table = || history::table(&list.deploys, when::now(), style);
+    session.output.list(&list, table, || history::wide(&list.deploys, style))
 }
 
 pub(crate) async fn deploy(session: &Session<'_>, args: &args::Deploy) -> Result<(), CliError> {
