@@ -153,6 +153,7 @@ impl RolloutDriver for Sites {
             phase: if ready && failure.is_none() { Phase::Complete { digest, note: None } } else { Phase::Progressing },
             progress: format!("{:?} {} {ready}", record.map(|record| record.switched), served.is_some()),
             message: if ready { "the release is served" } else { "the release is not served yet" }.to_owned(),
+            instances: None,
             restarts,
             failure,
         })

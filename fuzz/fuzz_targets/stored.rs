@@ -100,6 +100,7 @@ fn drives(view: AppState) {
         phase,
         progress: String::new(),
         message: "it is seen".to_owned(),
+        instances: None,
         restarts: 0,
         failure: None,
     };

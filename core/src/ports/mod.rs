@@ -60,8 +60,8 @@ pub use identities::IdentityVerifier;
 pub use notifier::{Delivered, DeliveryFailure, Notifier, Sealer};
 pub use records::{NewRecord, RECORD_KEY_MAX, Record, RecordKey, RecordKind, RecordPlace, RecordStore};
 pub use rollout::{
-    ANSWER_WITHIN, Applied, DeployId, Drift, DriverIdentity, InvalidTarget, Observation, Phase, RolloutDriver,
-    RolloutFailure, RolloutFailureKind, RolloutSpec, TargetRequest, Validated,
+    ANSWER_WITHIN, Applied, DeployId, Drift, DriverIdentity, Instances, InvalidTarget, Observation, Phase,
+    RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec, TargetRequest, Validated,
 };
 pub use sign_in::{SignInProvider, SignInRequest, SignedIn};
 pub use tokens::{PreviousToken, Sealing, TokenMatcher, TokenStore, WebhookSecret};

@@ -17,7 +17,7 @@ use crate::{
 };
 
 pub use drift::Drift;
-pub use observation::{Observation, Phase, RolloutFailure, RolloutFailureKind};
+pub use observation::{Instances, Observation, Phase, RolloutFailure, RolloutFailureKind};
 pub use target::{InvalidTarget, TargetRequest, Validated};
 
 /// `{app uid}/{revision}`: carried by a target and its instances, and the fence of every change.

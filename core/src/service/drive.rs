@@ -101,6 +101,7 @@ impl Deployer {
         .run()
         .await;
         self.poll_results.forget(app);
+        self.observations.forget(app);
     }
 }
 
@@ -229,6 +230,11 @@ impl Driver<'_> {
                 self.observed_at = Some(deployer.ports.clock.elapsed());
                 let seen = rollouts.observe(&spec).await;
                 self.calls.called(&spec, "observing", &seen);
+                if let Ok(seen) = &seen
+                    && deployer.observations.note(app, spec.id.revision, seen)
+                {
+                    deployer.waiters.notify(app);
+                }
                 Next::step(Event::Observed(seen.map_err(call_error)))
             }
             Effect::Watch(spec, until) => self.watch(&spec, until, state, change).await,

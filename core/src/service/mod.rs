@@ -18,6 +18,7 @@ mod looks;
 mod notifications;
 mod poll_results;
 mod polling;
+mod progress;
 mod promote;
 mod push;
 mod queries;
@@ -46,6 +47,7 @@ pub use builds::LogPart;
 pub use locks::{EnvironmentLock, NewLock};
 pub use logins::LOGIN_MAX;
 pub use poll_results::{PollOutcome, Polled};
+pub use progress::Progress;
 pub use push::Pushed;
 pub use queries::Waited;
 pub use receivers::{NewReceiver, ReceiverStatus, reseal_receivers, sealed_receiver_secrets};
@@ -141,6 +143,7 @@ pub struct Deployer {
     drivers: app_events::AppEvents,
     work_queue: work_queue::WorkQueue,
     poll_results: poll_results::PollResults,
+    observations: progress::Observations,
     drifts: drift::Drifts,
     recognition: recognition::Recognition,
     refusals: audit::Refusals,
@@ -184,6 +187,7 @@ impl Deployer {
             looks: looks::Looks::default(),
             drivers: app_events::AppEvents::default(),
             poll_results: poll_results::PollResults::default(),
+            observations: progress::Observations::default(),
             drifts: drift::Drifts::default(),
             min_poll: POLL_MIN,
             scope: Scope::Store,

@@ -4,7 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, Stream, select_biased, stream};
 
-use super::{Authorized, Deployer, Outcome, Principal, journal::Snapshot, looks::Look, refused, reviews::Readable};
+use super::{
+    Authorized, Deployer, Outcome, Principal, Progress, journal::Snapshot, looks::Look, refused, reviews::Readable,
+};
 use crate::{
     access::Realm,
     app::{AppId, AppUid, Namespace},
@@ -174,23 +176,32 @@ impl Deployer {
         }
     }
 
-    /// Returns the app's state once it is another than `seen`, or as it is when `limit` is over. Retries while the
-    /// store is away.
+    /// Returns the app's state, and the progress of its rollout, once one of them is another than `seen`, or as they
+    /// are when `limit` is over. Retries while the store is away.
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`] if the app is deleted meanwhile.
-    pub async fn state_changed(&self, access: &Authorized, seen: &AppState, limit: Duration) -> Outcome<AppState> {
+    pub async fn state_changed(
+        &self,
+        access: &Authorized,
+        (seen, seen_progress): (&AppState, Option<&Progress>),
+        limit: Duration,
+    ) -> Outcome<(AppState, Option<Progress>)> {
         let end = self.ports.clock.elapsed() + limit;
         let changes = self.waiters.subscribe(access.uid);
         loop {
             let change = changes.listen();
             let left = end.saturating_sub(self.ports.clock.elapsed());
             match self.journal.recent(access.uid, POLL).await.map_err(refused) {
-                Ok(Some(now)) if *now.state != *seen || left.is_zero() => return Ok(now.into_state()),
+                Ok(Some(now)) => {
+                    let progress = self.present_progress(&now.state);
+                    if *now.state != *seen || progress.as_ref() != seen_progress || left.is_zero() {
+                        return Ok((now.into_state(), progress));
+                    }
+                }
                 Ok(None) => return Err(Refusal::AppNotFound(access.id.clone())),
                 Err(Refusal::StoreUnavailable { .. } | Refusal::StoreRefused(_)) if !left.is_zero() => {}
                 Err(refusal) => return Err(refusal),
-                Ok(Some(_)) => {}
             }
             select_biased! {
                 () = change.fuse() => {}

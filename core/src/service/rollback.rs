@@ -64,18 +64,16 @@ impl Deployer {
         if let Some(revision) = request.revision {
             return Ok(Arc::new(self.entry_of(state, revision).await?));
         }
-        let missing = || {
-            Refusal::NothingToRollBackTo(format!(
-                "{} has no earlier version that succeeded with another image.",
-                access.id
-            ))
-        };
         match rollback::default_target(state) {
             Target::Entry(entry) => Ok(entry),
             Target::Before { below, other_than } => {
-                self.newest_other(access, below, &other_than).await?.map(Arc::new).ok_or_else(missing)
+                let found = self.newest_other(access, below, &other_than).await?.map(Arc::new);
+                found.ok_or_else(|| no_other_image(&access.id, below, &other_than))
             }
-            Target::None => Err(missing()),
+            Target::None => Err(Refusal::NothingToRollBackTo(format!(
+                "No deploy of {} has succeeded yet, so that there is no version to return to. Deploy another image.",
+                access.id
+            ))),
         }
     }
 
@@ -94,6 +92,17 @@ impl Deployer {
             }
         }
     }
+}
+
+/// Returns the refusal of a rollback that has looked at every entry below a revision.
+fn no_other_image(id: &AppId, below: Revision, other_than: &Deploy) -> Refusal {
+    let image = other_than.image.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string);
+    Refusal::NothingToRollBackTo(format!(
+        "{id} has no deploy before revision {below} that succeeded with another image than that of revision {} \
+         ({image}), which is on the cluster. Name a revision of the history to return to it all the same (--revision N), \
+         or deploy another image.",
+        other_than.revision
+    ))
 }
 
 /// Returns whether a rollback means the same version on both states.

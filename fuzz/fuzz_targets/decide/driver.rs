@@ -265,6 +265,7 @@ impl World {
             phase: if weather.complete { Phase::Complete { digest, note: None } } else { Phase::Progressing },
             progress: weather.progress.to_string(),
             message: "as the weather is".into(),
+            instances: None,
             restarts: weather.restarts.into(),
             failure: weather.failure.map(failure),
         };

@@ -8,7 +8,7 @@ use rollhook_core::{
     ledger::{self, AppState, restore::Owed},
     lock::{LockReason, REASON_MAX},
     request::{self, Field, IdempotencyKey, Refusal},
-    service::{Accepted, Authorized, Deployer},
+    service::{self, Accepted, Authorized, Deployer},
     time::Timestamp,
 };
 use schemars::JsonSchema;
@@ -123,6 +123,9 @@ pub struct DeployAnswer {
     /// waited. Outages of the cluster and waits for a build slot are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_within: Option<u64>,
+    /// The progress of the rollout; only while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
     /// Whether an earlier call under the same key made the entry; on the wire, the header `Idempotent-Replayed`.
     #[serde(skip)]
     pub replayed: bool,
@@ -147,6 +150,7 @@ impl DeployAnswer {
             reason: ending.reason,
             message: ending.message,
             ends_within: None,
+            progress: None,
             replayed: false,
         }
     }
@@ -203,6 +207,38 @@ impl Restore {
                 Some(Self { revision: None, to: to.effective, image: image(&to), status: None })
             }
             Owed::Restore(_) | Owed::Nothing | Owed::NothingToRestore => None,
+        }
+    }
+}
+
+/// The progress of a rollout, as far as the server that answers knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Progress {
+    /// The number of pods of this revision that are ready. Absent, like `wanted` and `message`, if another server drives
+    /// the app: what was observed is not stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<u32>,
+    /// The number of pods of this revision that should run once the rollout is complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wanted: Option<u32>,
+    /// What the rollout waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The time at which the rollout fails unless it is complete. Absent while the cluster cannot be reached: that time
+    /// does not count, so that the deadline moves on.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::time::maybe")]
+    #[schemars(schema_with = "schemas::time")]
+    pub deadline: Option<Timestamp>,
+}
+
+impl Progress {
+    /// Returns the progress as it is on the wire.
+    pub fn of(progress: &service::Progress) -> Self {
+        Self {
+            ready: progress.instances.map(|instances| instances.ready),
+            wanted: progress.instances.map(|instances| instances.wanted),
+            message: progress.message.clone(),
+            deadline: progress.deadline,
         }
     }
 }
@@ -316,6 +352,9 @@ pub struct Deploy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<u64>")]
     pub superseded_by: Option<Revision>,
+    /// The progress of the rollout; only while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
     /// The evidence of a failed rollout; only where one entry is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::evidence")]
@@ -371,12 +410,19 @@ impl Deploy {
             reason: ending.reason,
             message: ending.message,
             superseded_by: ending.superseded_by,
+            progress: None,
             evidence: ending.evidence,
             step: entry.step,
             created_at: entry.created_at,
             updated_at: entry.updated_at,
             url: path::deploy(id, entry.revision),
         }
+    }
+
+    /// Returns an entry with the progress of its rollout, by the app's state of the same time.
+    pub fn shown(deployer: &Deployer, state: &AppState, entry: &deploy::Deploy) -> Self {
+        let progress = deployer.progress(state, entry).as_ref().map(Progress::of);
+        Self { progress, ..Self::of(&state.app.id, entry, Standing::of(state)) }
     }
 
     /// Returns the entry as lists show it.

@@ -40,8 +40,8 @@ pub use access::{
 pub use app::{App, AppList, AppPatch, CreateApp, Drift, Hold, Policy, PolicyPatch, Registered, Rotate, Webhook};
 pub use calls::{WebhookCall, WebhookCallList};
 pub use deploy::{
-    Deploy, DeployAnswer, DeployList, DeployPost, Promote, PromoteFrom, Rebuild, Restore, Rollback, RollbackAnswer,
-    RolledBackTo, Standing, TakenFrom, ends_within,
+    Deploy, DeployAnswer, DeployList, DeployPost, Progress, Promote, PromoteFrom, Rebuild, Restore, Rollback,
+    RollbackAnswer, RolledBackTo, Standing, TakenFrom, ends_within,
 };
 pub use lock::{Lock, LockList, LockRequest, LockedEnvironment};
 pub use operations::{Local, Operations};

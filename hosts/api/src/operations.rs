@@ -289,23 +289,23 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
     async fn history(&self, id: &AppId, before: Option<Revision>, limit: usize) -> Result<DeployList, E> {
         let access = self.open(id).await?;
         let (state, entries) = self.deployer.history(&access, Page { before, succeeded: false, limit }).await?;
-        let standing = Standing::of(&state);
         let oldest = entries.last().map(|entry| entry.revision);
         let next = oldest.filter(|oldest| entries.len() == limit && *oldest > Revision::FIRST);
-        let deploys = entries.iter().map(|entry| Deploy::of(id, entry, standing).without_evidence()).collect();
+        let deploy = |entry| Deploy::shown(&self.deployer, &state, entry).without_evidence();
+        let deploys = entries.iter().map(deploy).collect();
         Ok(DeployList { deploys, next })
     }
 
     async fn entry(&self, id: &AppId, revision: Revision) -> Result<Deploy, E> {
         let access = self.open(id).await?;
         let (state, entry) = self.deployer.entry_and_state(&access, revision).await?;
-        Ok(Deploy::of(id, &entry, Standing::of(&state)))
+        Ok(Deploy::shown(&self.deployer, &state, &entry))
     }
 
     async fn changed(&self, id: &AppId, revision: Revision, seen: u32, limit: Duration) -> Result<Deploy, E> {
         let access = self.open(id).await?;
         let (state, entry) = self.deployer.changed(&access, revision, seen, limit).await?;
-        Ok(Deploy::of(id, &entry, Standing::of(&state)))
+        Ok(Deploy::shown(&self.deployer, &state, &entry))
     }
 
     async fn deploy(&self, id: &AppId, post: DeployPost) -> Result<DeployAnswer, E> {

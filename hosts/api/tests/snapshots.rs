@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use rollhook_api::{
     App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Kind, PolicyPatch, Problem,
-    Promote, PromoteFrom, Registered, Rollback, RollbackAnswer, SourcePatch, Standing, Webhook,
+    Progress, Promote, PromoteFrom, Registered, Rollback, RollbackAnswer, SourcePatch, Standing, Webhook,
 };
 use rollhook_core::{
     access::PrincipalKey,
@@ -13,9 +13,9 @@ use rollhook_core::{
     deploy::{Actor, AdmissionId, Evidence, Origin, Outage, Reason, Revision, State, Trigger},
     ledger::AppState,
     lock::{Lock, Locks},
-    ports::{Sealing, WebhookSecret},
+    ports::{Instances, Sealing, WebhookSecret},
     request::{Field, Refusal},
-    service::Accepted,
+    service::{self, Accepted},
     time::Timestamp,
     token::Token,
 };
@@ -191,6 +191,12 @@ fn deploys() {
     let standing = Standing::of(&view());
     insta::assert_json_snapshot!("deploy_succeeded", Deploy::of(&id(), &succeeded(), standing));
     insta::assert_json_snapshot!("deploy_failed", Deploy::of(&id(), &failed(), standing));
+    let progress = service::Progress {
+        instances: Some(Instances { ready: 2, wanted: 4 }),
+        message: Some("2 of 4 new pods are ready".to_owned()),
+        deadline: Some(Timestamp::from_millis(1_767_000_600_000)),
+    };
+    insta::assert_json_snapshot!("progress", Progress::of(&progress));
     insta::assert_json_snapshot!("deploy_rollback", Deploy::of(&id(), &rollback(), standing));
     let from = Some(Origin::Promoted { app: "shop-dev/api".parse().unwrap(), revision: revision(9) });
     let promoted = rollhook_core::deploy::Deploy { trigger: Trigger::Promotion, from, ..entry(5, State::Queued) };

@@ -11,30 +11,27 @@ use serde_json::Value;
 use crate::{
     commands::lock::described,
     history::{mark, short_commit, short_image, tint, what},
-    table::{self, Cell, Colour, Column},
+    table::{self, Cell, Column, Fit, Style},
     when,
 };
 
+const COLUMNS: [Column; 4] = [
+    Column("APP", 0, Fit::Cut),
+    Column("#", 2, Fit::Drop(1)),
+    Column("IMAGE", 0, Fit::Image),
+    Column("WHEN", 0, Fit::Cut),
+];
+
 /// Returns the list as a table: the current image, its time, and unfinished deploys.
-pub(crate) fn table(apps: &[App], now: Timestamp, colour: Colour) -> String {
-    let columns = [Column("APP", 0), Column("#", 2), Column("IMAGE", 0), Column("WHEN", 0)];
+pub(crate) fn table(apps: &[App], now: Timestamp, style: Style) -> String {
     let rows: Vec<_> = apps.iter().map(|app| row(app, short_image, |time| when::ago(time, now))).collect();
-    table::render(&columns, &rows, colour)
+    table::render(&COLUMNS, &rows, style)
 }
 
 /// Returns the list with all columns.
-pub(crate) fn wide(apps: &[App], colour: Colour) -> String {
-    let columns = [
-        Column("APP", 0),
-        Column("#", 2),
-        Column("IMAGE", 0),
-        Column("WHEN", 0),
-        Column("PROJECT", 0),
-        Column("ENVIRONMENT", 0),
-        Column("WORKLOAD", 0),
-        Column("HOLDS", 0),
-        Column("UID", 0),
-    ];
+pub(crate) fn wide(apps: &[App], style: Style) -> String {
+    let more = ["PROJECT", "ENVIRONMENT", "WORKLOAD", "HOLDS", "UID"].map(|heading| Column(heading, 0, Fit::Keep));
+    let columns: Vec<Column> = COLUMNS.into_iter().chain(more).collect();
     let rows: Vec<_> = apps
         .iter()
         .map(|app| {
@@ -49,7 +46,7 @@ pub(crate) fn wide(apps: &[App], colour: Colour) -> String {
             row
         })
         .collect();
-    table::render(&columns, &rows, colour)
+    table::render(&columns, &rows, style.at_any_width())
 }
 
 fn row(app: &App, image: fn(&str) -> String, when: impl Fn(Timestamp) -> String) -> Vec<Cell> {

@@ -9,26 +9,30 @@ use rollhook_core::{
 };
 
 use crate::{
-    table::{self, Cell, Colour, Column, Tint},
+    table::{self, Cell, Column, Fit, Style, Tint},
     when,
 };
 
 /// The columns, as wide as the longest revision, commit and trigger usually are, so that two histories line up.
-const COLUMNS: [Column; 5] =
-    [Column("#", 2), Column("IMAGE", 0), Column("COMMIT", 8), Column("TRIGGER", 9), Column("WHEN", 0)];
-const MORE: [Column; 5] =
-    [Column("STATUS", 0), Column("REASON", 0), Column("ACTOR", 0), Column("DIGEST", 0), Column("FROM", 0)];
+const COLUMNS: [Column; 5] = [
+    Column("#", 2, Fit::Keep),
+    Column("IMAGE", 0, Fit::Image),
+    Column("COMMIT", 8, Fit::Drop(2)),
+    Column("TRIGGER", 9, Fit::Drop(1)),
+    Column("WHEN", 0, Fit::Cut),
+];
+const MORE: [&str; 5] = ["STATUS", "REASON", "ACTOR", "DIGEST", "FROM"];
 
 /// The history as a table.
-pub(crate) fn table(deploys: &[Deploy], now: Timestamp, colour: Colour) -> String {
+pub(crate) fn table(deploys: &[Deploy], now: Timestamp, style: Style) -> String {
     let row = |deploy: &Deploy| row(deploy, &when::ago(deploy.created_at, now), short_image, short_commit);
     let rows: Vec<_> = deploys.iter().map(row).collect();
-    table::render(&COLUMNS, &rows, colour)
+    table::render(&COLUMNS, &rows, style)
 }
 
 /// The history with all columns, and times and commits in full.
-pub(crate) fn wide(deploys: &[Deploy], colour: Colour) -> String {
-    let columns: Vec<Column> = COLUMNS.iter().chain(&MORE).copied().collect();
+pub(crate) fn wide(deploys: &[Deploy], style: Style) -> String {
+    let columns: Vec<Column> = COLUMNS.into_iter().chain(MORE.map(|heading| Column(heading, 0, Fit::Keep))).collect();
     let rows: Vec<_> = deploys
         .iter()
         .map(|deploy| {
@@ -43,7 +47,7 @@ pub(crate) fn wide(deploys: &[Deploy], colour: Colour) -> String {
             row
         })
         .collect();
-    table::render(&columns, &rows, colour)
+    table::render(&columns, &rows, style.at_any_width())
 }
 
 fn row(deploy: &Deploy, when: &str, image: fn(&str) -> String, commit: fn(&str) -> String) -> Vec<Cell> {

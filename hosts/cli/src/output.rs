@@ -11,15 +11,19 @@ use std::{
 use rollhook_core::text::escaped;
 use serde::Serialize;
 
-use crate::{args::Format, exit::CliError, table::Colour};
+use crate::{
+    args::Format,
+    exit::CliError,
+    table::{Colour, Style},
+};
 
 /// The format of a command's output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     /// The value of `--output`.
     pub(crate) format: Format,
-    /// Whether standard output shows colours.
-    pub(crate) colour: Colour,
+    /// How tables are printed.
+    pub(crate) style: Style,
     /// Whether a person watches standard error.
     pub(crate) watched: bool,
 }
@@ -30,7 +34,11 @@ impl Output {
         let plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || env::var_os("TERM").is_some_and(|term| term == "dumb");
         let colour = if io::stdout().is_terminal() && !plain { Colour::On } else { Colour::Off };
-        Self { format, colour, watched: io::stderr().is_terminal() }
+        let columns = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
+        let width = if format == Format::Table && io::stdout().is_terminal() { columns() } else { None };
+        // A terminal that does not know its size says 0.
+        let style = Style { colour, width: width.filter(|width| *width > 0) };
+        Self { format, style, watched: io::stderr().is_terminal() }
     }
 
     /// Prints the document if a program reads, else the text, which is made only then.

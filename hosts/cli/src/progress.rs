@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use rollhook_api::{Deploy, Operations};
-use rollhook_core::{
-    app::AppId,
-    deploy::{Revision, Status},
-};
+use rollhook_core::{app::AppId, deploy::Revision, text::escaped};
 use rollhook_wiring::StopSignals;
 
 use crate::{
@@ -15,10 +12,11 @@ use crate::{
     exit::{CliError, Exit},
     history::{predicate, what},
     output::{Output, message},
+    when,
 };
 
-/// The longest wait for a change in one call.
-const WAIT: Duration = Duration::from_secs(10);
+/// The longest wait for a change in one call; the pods of a rollout may have changed by then.
+const WAIT: Duration = Duration::from_secs(1);
 /// The most consecutive failures: an accepted deploy goes on during a short outage, and each call has been repeated
 /// several times already.
 const FAILURES: u32 = 20;
@@ -26,31 +24,40 @@ const FAILURES: u32 = 20;
 const AFTER_FAILURE: Duration = Duration::from_secs(2);
 
 /// The display of progress: a bar on a terminal, else lines.
-struct Progress(Option<ProgressBar>);
+struct Progress {
+    bar: Option<ProgressBar>,
+    /// The activity that was shown last.
+    shown: String,
+}
 
 impl Progress {
     fn new(output: Output) -> Self {
-        Self(output.watched.then(|| {
+        let bar = output.watched.then(|| {
             let bar = ProgressBar::new_spinner();
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}") {
                 bar.set_style(style);
             }
             bar.enable_steady_tick(Duration::from_millis(120));
             bar
-        }))
+        });
+        Self { bar, shown: String::new() }
     }
 
-    /// Shows the present activity, until the next call.
-    fn activity(&self, text: &str) {
-        match &self.0 {
-            Some(bar) => bar.set_message(text.to_owned()),
-            None => message(text),
+    /// Shows the present activity, until the next call: on a terminal with the time left, which changes all the time.
+    fn activity(&mut self, text: &str, left: Option<Duration>) {
+        match &self.bar {
+            Some(bar) => {
+                bar.set_message(left.map_or_else(|| text.to_owned(), |left| format!("{text} ({})", at_most(left))))
+            }
+            None if text != self.shown => message(text),
+            None => {}
         }
+        text.clone_into(&mut self.shown);
     }
 
     /// Prints an event, which stays.
     fn event(&self, text: &str) {
-        match &self.0 {
+        match &self.bar {
             Some(bar) => bar.suspend(|| message(text)),
             None => message(text),
         }
@@ -59,7 +66,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if let Some(bar) = &self.0 {
+        if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
     }
@@ -71,9 +78,9 @@ impl Drop for Progress {
 /// # Errors
 /// [`CliError::Interrupted`] if the person stops the command; others if the entry cannot be read.
 pub(crate) async fn watch(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<Deploy, CliError> {
-    let progress = Progress::new(session.output);
+    let mut progress = Progress::new(session.output);
     tokio::select! {
-        ended = follow(session.operations, id, revision, &progress) => ended,
+        ended = follow(session.operations, id, revision, &mut progress) => ended,
         () = interrupted() => {
             let how = match session.direct {
                 Some(_) => "It goes on as soon as a server or another rollhook works on this store.",
@@ -88,9 +95,8 @@ async fn follow(
     operations: &dyn Operations<Error = CliError>,
     id: &AppId,
     mut revision: Revision,
-    progress: &Progress,
+    progress: &mut Progress,
 ) -> Result<Deploy, CliError> {
-    let mut shown: Option<(Revision, Status)> = None;
     let mut step = None;
     let mut failures = 0;
     loop {
@@ -102,8 +108,7 @@ async fn follow(
             Ok(entry) => entry,
             Err(failure) if failure.exit() == Exit::Unreachable && failures < FAILURES => {
                 failures += 1;
-                shown = None;
-                progress.activity(&format!("Still trying: {}", failure.lines().join(" ")));
+                progress.activity(&format!("Still trying: {}", failure.lines().join(" ")), None);
                 tokio::time::sleep(AFTER_FAILURE).await;
                 continue;
             }
@@ -111,9 +116,8 @@ async fn follow(
         };
         failures = 0;
         step = Some(entry.step);
-        if shown != Some((revision, entry.status)) && !entry.status.is_terminal() {
-            progress.activity(&format!("Revision {revision} {}: {}", predicate(entry.status), what(&entry)));
-            shown = Some((revision, entry.status));
+        if !entry.status.is_terminal() {
+            progress.activity(&activity(&entry), time_left(&entry));
         }
         match entry.superseded_by {
             Some(by) if entry.reason.as_deref() == Some("superseded") => {
@@ -127,11 +131,58 @@ async fn follow(
     }
 }
 
+/// Returns what an unfinished deploy does: what its rollout waits for, or its status.
+fn activity(entry: &Deploy) -> String {
+    let observed = entry.progress.as_ref().and_then(|progress| progress.message.as_deref());
+    match observed {
+        Some(observed) => format!("Revision {}: {}", entry.revision, escaped(observed)),
+        None => format!("Revision {} {}: {}", entry.revision, predicate(entry.status), what(entry)),
+    }
+}
+
+/// Returns the time until the rollout fails, by this machine's clock.
+fn time_left(entry: &Deploy) -> Option<Duration> {
+    Some(entry.progress.as_ref()?.deadline?.since(when::now()))
+}
+
+fn at_most(left: Duration) -> String {
+    match left.as_secs() {
+        seconds @ 0..60 => format!("at most {seconds} s more"),
+        seconds => format!("at most {} min more", seconds.div_ceil(60)),
+    }
+}
+
 /// Returns once the person or the system stops the command.
 async fn interrupted() {
     match StopSignals::catch() {
         Ok(mut signals) => signals.next().await,
         // Without a handler, the signal itself ends the process.
         Err(_) => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollhook_api::Progress;
+    use rollhook_core::deploy::Status;
+
+    use super::*;
+    use crate::history::tests::entry;
+
+    #[test]
+    fn a_rollout_tells_its_pods_where_the_server_knows_them() {
+        let rolling = entry(5, "def456a", Status::RollingOut, 0);
+        assert_eq!(activity(&rolling), "Revision 5 rolls out: registry.example.com/api:def456a");
+        let message = Some("2 of 4 new pods are ready\u{1b}".to_owned());
+        let progress = Some(Progress { ready: Some(2), wanted: Some(4), message, deadline: None });
+        let observed = Deploy { progress, ..rolling };
+        assert_eq!(activity(&observed), "Revision 5: 2 of 4 new pods are ready\\u{1b}");
+        assert_eq!(time_left(&observed), None);
+    }
+
+    #[test]
+    fn the_time_left_is_rounded_up() {
+        assert_eq!(at_most(Duration::from_secs(59)), "at most 59 s more");
+        assert_eq!(at_most(Duration::from_secs(61)), "at most 2 min more");
     }
 }

@@ -103,6 +103,26 @@ fn a_failed_deploy_fails_the_job_and_the_command() {
 }
 
 #[test]
+fn wait_shows_the_pods_and_the_restore_of_what_failed() {
+    let bench = Bench::start();
+    bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
+    bench.run("app set api --rollout-deadline 2s").ok();
+    let failed = bench.run("app deploy api r.example.com/api:hang --wait").exits(3);
+    for said in [
+        "Revision 2: 0 of 1 new pods are available\n",
+        "Revision 2 failed (rollout-deadline-exceeded)",
+        "Revision 3 restores r.example.com/api:one\n",
+    ] {
+        assert!(failed.err.contains(said), "{said}: {failed:?}");
+    }
+    assert_eq!(failed.err.matches("Revision 2: 0 of 1").count(), 1, "a line for each change: {failed:?}");
+    assert!(failed.out.ends_with("Revision 3 succeeded: shop-test/api runs r.example.com/api:one\n"), "{failed:?}");
+    bench.run("app set api --on-failure leave").ok();
+    let left = bench.run("app deploy api r.example.com/api:hang --wait").exits(3);
+    assert!(!left.err.contains("restores"), "{left:?}");
+}
+
+#[test]
 fn server_understands_every_other_command() {
     let bench = Bench::start();
     bench.run("app create api --image r.example.com/api:one --settle 0s --port 80 --env A=b --wait").ok();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::LOCATION};
-use rollhook_api::{Deploy, DeployAnswer, Kind, Restore, Standing, ends_within};
+use rollhook_api::{Deploy, DeployAnswer, Kind, Progress, Restore, Standing, ends_within};
 use rollhook_core::{
     deploy::{Revision, State},
     request::Refusal,
@@ -85,6 +85,7 @@ async fn ended(call: &Call, answer: DeployAnswer, access: Authorized, limit: Dur
     if let Some(last) = &waited.superseded_by {
         now.superseded_by = Some(last.revision);
     }
+    now.progress = deployer.progress_of(&access, waited.last()).await.as_ref().map(Progress::of);
     let (kind, what) = match &waited.last().state {
         State::Succeeded { .. } => return Ok(reply::json(StatusCode::OK, &now)),
         State::Queued

@@ -18,7 +18,7 @@ use rollhook_core::{
     ledger::AppState,
     ports::{RecordKey, SignInRequest},
     request::{IdempotencyKey, Refusal},
-    service::{Authorized, Deployer, Person, Principal, SessionSecret},
+    service::{Authorized, Deployer, Person, Principal, Progress, SessionSecret},
     text::escaped,
     time::Timestamp,
 };
@@ -243,7 +243,7 @@ impl Host for OnDeployer {
     async fn watch(&self, principal: &Principal, id: &AppId) -> Result<Box<dyn Watch>, Failure> {
         let authorized = self.deployer.open(principal, id).await?;
         let seen = self.deployer.state(&authorized).await?;
-        Ok(Box::new(Watched { deployer: self.deployer.clone(), authorized, seen }))
+        Ok(Box::new(Watched { deployer: self.deployer.clone(), authorized, seen, progress: None }))
     }
 
     fn base_url(&self) -> &str {
@@ -272,14 +272,16 @@ struct Watched {
     deployer: Arc<Deployer>,
     authorized: Authorized,
     seen: AppState,
+    progress: Option<Progress>,
 }
 
 #[async_trait]
 impl Watch for Watched {
     async fn changed(&mut self, limit: Duration) -> Result<bool, Failure> {
-        let now = self.deployer.state_changed(&self.authorized, &self.seen, limit).await?;
-        let has_changed = now != self.seen;
-        self.seen = now;
+        let seen = (&self.seen, self.progress.as_ref());
+        let (now, progress) = self.deployer.state_changed(&self.authorized, seen, limit).await?;
+        let has_changed = now != self.seen || progress != self.progress;
+        (self.seen, self.progress) = (now, progress);
         Ok(has_changed)
     }
 }

@@ -1,7 +1,7 @@
 //! Deploys by an operator: the history, and every operation that adds an entry to it.
 
 use http::StatusCode;
-use rollhook_api::{Deploy, DeployPost, Local, Operations, Promote, Rebuild, Rollback, Standing, openapi};
+use rollhook_api::{Deploy, DeployPost, Local, Operations, Promote, Rebuild, Rollback, openapi};
 use rollhook_core::{deploy::Revision, service::Authorized};
 
 use crate::{
@@ -42,7 +42,7 @@ pub(crate) async fn entry(call: &Call, access: &Authorized) -> Result<Reply, Err
             () = call.state.drain.begun() => {}
         }
     }
-    let mut reply = reply::json(StatusCode::OK, &Deploy::of(access.app(), &entry, Standing::of(&state)));
+    let mut reply = reply::json(StatusCode::OK, &Deploy::shown(deployer, &state, &entry));
     reply.headers_mut().extend(wait.and_then(answer::applied));
     Ok(reply)
 }

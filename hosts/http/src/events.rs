@@ -8,12 +8,8 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, StatusCode};
-use rollhook_api::{Deploy, Local, Standing};
-use rollhook_core::{
-    deploy::{self, Revision},
-    request::Refusal,
-    service::Authorized,
-};
+use rollhook_api::{Deploy, Local};
+use rollhook_core::{deploy::Revision, request::Refusal, service::Authorized};
 
 use crate::{
     connections::InCall,
@@ -36,7 +32,7 @@ pub(crate) async fn stream(call: &Call, operations: Local<ErrorReply>) -> Result
         // Tells a browser's EventSource not to connect again.
         return Ok(reply::empty(StatusCode::NO_CONTENT));
     }
-    let first = (seen != Some(now.step)).then_some((Standing::of(&state), now));
+    let first = (seen != Some(now.step)).then(|| Deploy::shown(&call.state.deployer, &state, &now));
     let watch = Watch {
         state: call.state.clone(),
         operations,
@@ -64,8 +60,8 @@ struct Watch {
     access: Authorized,
     revision: Revision,
     seen: u32,
-    /// The entry to begin with, and its app's standing at the same point in time.
-    first: Option<(Standing, deploy::Deploy)>,
+    /// The entry to begin with.
+    first: Option<Deploy>,
     ended: bool,
     _in_call: InCall,
 }
@@ -76,7 +72,7 @@ impl Watch {
         if self.ended {
             return None;
         }
-        let (standing, entry) = match self.first.take() {
+        let entry = match self.first.take() {
             Some(first) => first,
             None => {
                 let drain = self.state.drain.clone();
@@ -94,7 +90,7 @@ impl Watch {
                 }
                 match changed {
                     Ok((state, entry)) if entry.step > self.seen || entry.is_terminal() => {
-                        (Standing::of(&state), entry)
+                        Deploy::shown(&self.state.deployer, &state, &entry)
                     }
                     // The store may be back by the next turn.
                     Ok(_) | Err(Refusal::StoreUnavailable { .. }) => return Some(": still here\n\n".to_owned()),
@@ -104,14 +100,14 @@ impl Watch {
             }
         };
         self.seen = entry.step;
-        self.ended = entry.is_terminal();
-        Some(self.event(&entry, standing))
+        self.ended = entry.status.is_terminal();
+        Some(event(&entry))
     }
+}
 
-    fn event(&self, entry: &deploy::Deploy, standing: Standing) -> String {
-        let data = serde_json::to_string(&Deploy::of(self.access.app(), entry, standing)).unwrap_or_default();
-        format!("event: status\nid: {}-{}\ndata: {data}\n\n", entry.revision, entry.step)
-    }
+fn event(entry: &Deploy) -> String {
+    let data = serde_json::to_string(entry).unwrap_or_default();
+    format!("event: status\nid: {}-{}\ndata: {data}\n\n", entry.revision, entry.step)
 }
 
 #[cfg(test)]

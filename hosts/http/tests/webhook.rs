@@ -281,7 +281,11 @@ fn a_wait_tells_how_it_ended() {
     assert_eq!(good.json()["status"], "succeeded");
     assert_eq!(good.header("preference-applied"), Some("wait=20"));
     let late = wait("hang-1", 1).header("idempotency-key", "k").expect(202);
-    assert_eq!(late.json()["status"], "rolling_out");
+    let late = late.json();
+    assert_eq!(late["status"], "rolling_out");
+    let pods = (&late["progress"]["ready"], &late["progress"]["wanted"], &late["progress"]["message"]);
+    assert_eq!(pods, (&json!(0), &json!(1), &json!("0 of 1 new pods are available")), "{late}");
+    assert!(late["progress"]["deadline"].is_string(), "{late}");
     let bad = wait("hang-1", 90).header("idempotency-key", "k").expect(424);
     assert_eq!(bad.problem(), "deploy-failed");
     assert_eq!(bad.header("preference-applied"), Some("wait=50"));
@@ -290,6 +294,7 @@ fn a_wait_tells_how_it_ended() {
     assert_eq!(body["deploy"]["reason"], "rollout-deadline-exceeded");
     assert!(body["detail"].as_str().unwrap().starts_with("Revision 3 failed (rollout-deadline-exceeded): "), "{body}");
     assert!(body["deploy"]["on_cluster"] == true && body["deploy"]["current"] == false, "{body}");
+    assert_eq!(body["deploy"]["progress"], json!(null));
 }
 
 #[test]

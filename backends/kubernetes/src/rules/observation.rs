@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use rollhook_core::{
     deploy::Reason,
-    ports::{Observation, Phase, RolloutFailure, RolloutFailureKind},
+    ports::{Instances, Observation, Phase, RolloutFailure, RolloutFailureKind},
 };
 
 use super::{
@@ -23,6 +23,7 @@ pub(crate) fn of_missing(rollout: &Rollout) -> Observation {
         phase: Phase::Progressing,
         progress: "missing".to_owned(),
         message,
+        instances: None,
         restarts: 0,
         failure: Some(failure),
     }
@@ -47,6 +48,7 @@ pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &[Pod]) -> Observatio
             true => message(is_complete, &status, &pods),
             false => other_revision(&stamp),
         },
+        instances: instances(object, &status, &pods).filter(|_| is_ours),
         progress: progress(&status, &pods),
         restarts: pods.restarts,
         phase: match is_complete {
@@ -104,6 +106,17 @@ fn failure(object: &Object, status: &RolloutStatus, pods: &PodSummary) -> Option
 /// A failure that ends the deploy at once.
 fn final_failure(reason: &str, message: String) -> RolloutFailure {
     RolloutFailure { kind: RolloutFailureKind::Final, reason: Reason::new(reason), container: None, message }
+}
+
+/// The new pods; `None` for a CronJob, which starts none, and until the controller has observed the specification.
+fn instances(object: &Object, status: &RolloutStatus, pods: &PodSummary) -> Option<Instances> {
+    if matches!(object, Object::CronJob(_)) || !status.is_observed {
+        return None;
+    }
+    Some(Instances {
+        ready: u32::try_from(pods.ready).unwrap_or(u32::MAX),
+        wanted: u32::try_from(status.wanted).unwrap_or_default(),
+    })
 }
 
 /// A text that changes as the rollout gets on, and stays the same while a container is restarted again and again.

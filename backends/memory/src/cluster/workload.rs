@@ -5,7 +5,7 @@ use std::time::Duration;
 use rollhook_core::{
     deploy::{Evidence, Reason},
     image::{Digest, ImageRef},
-    ports::{DeployId, Observation, Phase, RolloutFailure, RolloutFailureKind, RolloutSpec},
+    ports::{DeployId, Instances, Observation, Phase, RolloutFailure, RolloutFailureKind, RolloutSpec},
 };
 
 use super::script::{Scene, Scripts};
@@ -102,6 +102,7 @@ impl Running {
             phase,
             progress: format!("{ready}/{pods}"),
             message: format!("{ready} of {pods} new pods are available"),
+            instances: Some(Instances { ready, wanted: pods }),
             restarts,
             failure,
         }
@@ -136,6 +137,7 @@ pub(super) fn waiting(stamp: Option<DeployId>, message: &str) -> Observation {
         phase: Phase::Progressing,
         progress: stamp.map_or_else(|| "unstamped".to_owned(), |stamp| stamp.to_string()),
         message: message.to_owned(),
+        instances: None,
         restarts: 0,
         failure: None,
     }

@@ -30,6 +30,7 @@ fn complete() -> Observation {
         phase: Phase::Complete { digest: None, note: None },
         progress: "2/2".to_owned(),
         message: "2 of 2 new pods are available".to_owned(),
+        instances: None,
         restarts: 0,
         failure: None,
     }

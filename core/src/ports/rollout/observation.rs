@@ -17,11 +17,22 @@ pub struct Observation {
     pub progress: String,
     /// The progress in a line for people: "2 of 4 new instances are ready".
     pub message: String,
+    /// This deploy's instances; `None` if the driver does not count them, or another deploy is on the target.
+    pub instances: Option<Instances>,
     /// The number of restarts of this deploy's instances, all together, since the deploy began.
     /// A deploy settles only while the number stays the same, and fails after 3 restarts since it was first complete.
     pub restarts: u32,
     /// The failure of this deploy's instances; `None` as soon as they recover.
     pub failure: Option<RolloutFailure>,
+}
+
+/// The instances of a deploy, such as pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instances {
+    /// The number of instances that are ready.
+    pub ready: u32,
+    /// The number of instances that should run once the rollout is complete.
+    pub wanted: u32,
 }
 
 /// The phase of a deploy.

@@ -5,7 +5,7 @@ use rollhook_core::{
 use serde_json::json;
 
 use super::*;
-use crate::history::tests::{NOW, entry};
+use crate::history::tests::{NOW, PLAIN, entry};
 
 fn settings(object: Value) -> Settings {
     serde_json::from_value(object).unwrap()
@@ -44,8 +44,12 @@ fn lists_and_details() {
         App { app: "web".to_owned(), on_cluster: app().current, unfinished: Vec::new(), holds: Vec::new(), ..app() };
     let fresh = App { app: "new".to_owned(), current: None, on_cluster: None, ..app() };
     let apps = [app(), well, fresh];
-    insta::assert_snapshot!("list", table(&apps, NOW, Colour::Off));
-    insta::assert_snapshot!("list_wide", wide(&apps, Colour::Off));
+    for width in [48, 80, 120] {
+        let list = table(&apps, NOW, Style { width: Some(width), ..PLAIN });
+        assert!(list.lines().all(|line| line.chars().count() <= width) && list.contains("api:abc123f"), "{list}");
+    }
+    insta::assert_snapshot!("list", table(&apps, NOW, PLAIN));
+    insta::assert_snapshot!("list_wide", wide(&apps, PLAIN));
     insta::assert_snapshot!("details", details(&apps[0], NOW));
 }
 
@@ -86,6 +90,6 @@ fn drift_is_told_in_the_list_and_in_the_details() {
     let image = Some("registry.example.com/shop/api:hotfix".to_owned());
     let drift = Some(rollhook_api::Drift { image, message: "alice set the image".to_owned() });
     let app = App { drift, on_cluster: app().current, unfinished: Vec::new(), ..app() };
-    assert!(table(std::slice::from_ref(&app), NOW, Colour::Off).contains(":hotfix runs instead)"));
+    assert!(table(std::slice::from_ref(&app), NOW, PLAIN).contains(":hotfix runs instead)"));
     assert!(details(&app, NOW).contains("Drift             alice set the image"), "{}", details(&app, NOW));
 }

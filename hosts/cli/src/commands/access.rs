@@ -9,7 +9,7 @@ use crate::{
     confirm::confirm,
     exit::CliError,
     output::message,
-    table::{self, Cell, Column, Tint},
+    table::{self, Cell, Column, Fit, Tint},
     when,
 };
 
@@ -37,9 +37,16 @@ pub(crate) async fn create(session: &Session<'_>, args: &args::CreateToken) -> R
 pub(crate) async fn list(session: &Session<'_>) -> Result<(), CliError> {
     let list = session.operations.tokens().await?;
     session.output.data(&list, || {
-        let columns = ["NAME", "ROLE", "ON", "EXPIRES", "LAST USED", "MADE BY"].map(|heading| Column(heading, 0));
+        let columns = [
+            Column("NAME", 0, Fit::Cut),
+            Column("ROLE", 0, Fit::Keep),
+            Column("ON", 0, Fit::Cut),
+            Column("EXPIRES", 0, Fit::Time),
+            Column("LAST USED", 0, Fit::Drop(2)),
+            Column("MADE BY", 0, Fit::Drop(1)),
+        ];
         let rows: Vec<_> = list.tokens.iter().map(row).collect();
-        table::render(&columns, &rows, session.output.colour)
+        table::render(&columns, &rows, session.output.style)
     })
 }
 
@@ -77,9 +84,15 @@ pub(crate) async fn audit(session: &Session<'_>, args: &Audit) -> Result<(), Cli
         }
     }
     session.output.data(&list, || {
-        let columns = ["WHEN", "WHO", "WHAT", "ON", ""].map(|heading| Column(heading, 0));
+        let columns = [
+            Column("WHEN", 0, Fit::Time),
+            Column("WHO", 0, Fit::Cut),
+            Column("WHAT", 0, Fit::Cut),
+            Column("ON", 0, Fit::Cut),
+            Column("", 0, Fit::Keep),
+        ];
         let rows: Vec<_> = list.entries.iter().map(act).collect();
-        table::render(&columns, &rows, session.output.colour)
+        table::render(&columns, &rows, session.output.style)
     })
 }
 

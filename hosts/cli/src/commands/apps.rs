@@ -1,9 +1,8 @@
 //! Registering, listing, showing, changing and removing apps.
 
-use rollhook_api::{App, AppList, AppPatch, CreateApp};
+use rollhook_api::{App, AppPatch, CreateApp};
 use rollhook_core::{
     app::{Namespace, Settings},
-    ports::AppPage,
     text::escaped,
 };
 use serde_json::Value;
@@ -18,9 +17,6 @@ use crate::{
     output::message,
     when,
 };
-
-/// The number of apps per page.
-const PAGE: usize = 100;
 
 pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), CliError> {
     let id = args.target.id()?;
@@ -89,23 +85,13 @@ pub(crate) async fn list(session: &Session<'_>, args: &List) -> Result<(), CliEr
         args.project.as_ref().is_none_or(|project| project.as_str() == app.project)
             && args.environment.as_ref().is_none_or(|environment| environment.as_str() == app.environment)
     };
-    let mut list = AppList::default();
-    loop {
-        let after = list.next.as_deref().map(str::parse).transpose()?;
-        let page = AppPage { namespace: namespace.clone(), after, limit: PAGE };
-        let page = session.operations.apps(page).await?;
-        list.apps.extend(page.apps.into_iter().filter(wanted));
-        list.unreadable.extend(page.unreadable);
-        list.next = page.next;
-        if list.next.is_none() {
-            break;
-        }
-    }
+    let mut list = session.apps(namespace).await?;
+    list.apps.retain(wanted);
     for app in &list.unreadable {
         message(&format!("note: {app} is stored, and cannot be read; the log says why"));
     }
-    let colour = session.output.colour;
-    session.output.list(&list, || apps::table(&list.apps, when::now(), colour), || apps::wide(&list.apps, colour))
+    let style = session.output.style;
+    session.output.list(&list, || apps::table(&list.apps, when::now(), style), || apps::wide(&list.apps, style))
 }
 
 pub(crate) async fn show(session: &Session<'_>, target: &Target) -> Result<(), CliError> {

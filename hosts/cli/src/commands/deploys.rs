@@ -3,11 +3,14 @@
 use rollhook_api::{Deploy, DeployAnswer, DeployList, DeployPost, Rollback, RollbackAnswer, duration};
 use rollhook_core::{
     app::AppId,
-    deploy::{Revision, Status, Trigger},
+    deploy::{Revision, Status},
     text::escaped,
 };
 
-use super::{Session, outcome::succeeded};
+use super::{
+    Session,
+    outcome::{is_restore, succeeded},
+};
 use crate::{args, confirm::confirm, exit::CliError, history, output::message, progress::watch, when};
 
 /// The number of entries per page.
@@ -21,7 +24,7 @@ pub(crate) async fn wait(session: &Session<'_>, args: &args::WaitFor) -> Result<
         None => {
             let newest = session.operations.history(id, None, PAGE).await?.deploys.into_iter();
             // What was put right by itself is no deploy that anybody waits for.
-            let mut asked_for = newest.filter(|deploy| deploy.actor != "auto" || deploy.trigger != Trigger::Rollback);
+            let mut asked_for = newest.filter(|deploy| !is_restore(deploy));
             asked_for.next().ok_or_else(|| CliError::Other(format!("{id} has no deploys yet.")))?.revision
         }
     };
@@ -70,9 +73,9 @@ pub(crate) async fn history(session: &Session<'_>, args: &args::History) -> Resu
             break;
         }
     }
-    let colour = session.output.colour;
-    let table = || history::table(&list.deploys, when::now(), colour);
-    session.output.list(&list, table, || history::wide(&list.deploys, colour))
+    let style = session.output.style;
+    let table = || history::table(&list.deploys, when::now(), style);
+    session.output.list(&list, table, || history::wide(&list.deploys, style))
 }
 
 pub(crate) async fn deploy(session: &Session<'_>, args: &args::Deploy) -> Result<(), CliError> {

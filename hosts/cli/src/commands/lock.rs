@@ -7,7 +7,7 @@ use super::Session;
 use crate::{
     args::{self, EnvironmentName, LockEnvironment, NewLock, Target},
     exit::CliError,
-    table::{self, Cell, Column},
+    table::{self, Cell, Column, Fit},
     when,
 };
 
@@ -74,8 +74,14 @@ pub(crate) async fn locked_environments(session: &Session<'_>) -> Result<(), Cli
         ]
     };
     session.output.data(&list, || {
-        let columns = ["PROJECT", "ENVIRONMENT", "BY", "UNTIL", "REASON"].map(|heading| Column(heading, 0));
+        let columns = [
+            Column("PROJECT", 0, Fit::Cut),
+            Column("ENVIRONMENT", 0, Fit::Cut),
+            Column("BY", 0, Fit::Drop(1)),
+            Column("UNTIL", 0, Fit::Time),
+            Column("REASON", 0, Fit::Cut),
+        ];
         let rows: Vec<_> = list.locks.iter().map(row).collect();
-        table::render(&columns, &rows, session.output.colour)
+        table::render(&columns, &rows, session.output.style)
     })
 }

@@ -16,7 +16,7 @@ use crate::{
     exit::CliError,
     output::{Output, message},
     remote::{Server, random_hex},
-    table::{self, Cell, Column},
+    table::{self, Cell, Column, Fit},
 };
 
 /// The time in which a person signs in.
@@ -111,8 +111,13 @@ pub(crate) fn context(output: &Output, command: &ContextCommand) -> Result<(), C
                 let is_current = contexts.current.as_ref() == Some(name);
                 serde_json::json!({ "name": name, "server": context.server, "actor": context.actor, "current": is_current })
             });
-            let columns = ["", "NAME", "SERVER", "SIGNED IN AS"].map(|heading| Column(heading, 0));
-            output.data(&documents.collect::<Vec<_>>(), || table::render(&columns, &rows, output.colour))
+            let columns = [
+                Column("", 0, Fit::Keep),
+                Column("NAME", 0, Fit::Keep),
+                Column("SERVER", 0, Fit::Cut),
+                Column("SIGNED IN AS", 0, Fit::Cut),
+            ];
+            output.data(&documents.collect::<Vec<_>>(), || table::render(&columns, &rows, output.style))
         }
         ContextCommand::Use { name } => {
             if !contexts.contexts.contains_key(name) {

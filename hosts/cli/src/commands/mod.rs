@@ -12,9 +12,10 @@ pub(crate) mod receiver;
 pub(crate) mod trust;
 pub(crate) mod webhook;
 
-use rollhook_api::{App, Operations};
+use rollhook_api::{App, AppList, Operations, openapi::PAGE_MAX};
 use rollhook_core::{
-    app::{AppId, FullName},
+    app::{AppId, FullName, Namespace},
+    ports::AppPage,
     request::Refusal,
 };
 use serde::Serialize;
@@ -49,6 +50,23 @@ impl Session<'_> {
             return Ok(app);
         }
         Err(Refusal::AppNotFoundIn(name.clone()).into())
+    }
+
+    /// Returns all apps that the caller may read, or those of one namespace. Another pair of project and environment may
+    /// spell the same namespace.
+    async fn apps(&self, namespace: Option<Namespace>) -> Result<AppList, CliError> {
+        let mut list = AppList::default();
+        loop {
+            let after = list.next.as_deref().map(str::parse).transpose()?;
+            let page = AppPage { namespace: namespace.clone(), after, limit: PAGE_MAX };
+            let page = self.operations.apps(page).await?;
+            list.apps.extend(page.apps);
+            list.unreadable.extend(page.unreadable);
+            list.next = page.next;
+            if list.next.is_none() {
+                return Ok(list);
+            }
+        }
     }
 
     /// Starts the engine of this process, if it has one; to be called before an operation that makes or ends a deploy.

@@ -1,12 +1,11 @@
 //! Promotions: of one app, or of all apps of an environment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rollhook_api::{App, Promote, PromoteFrom, promotion::Plan};
 use rollhook_core::{
-    app::{AppId, AppName, Environment, FullName, Namespace, Project},
+    app::{AppId, AppName, Environment, Namespace, Project},
     deploy::{Revision, Status},
-    ports::AppPage,
     text::escaped,
 };
 use serde::Serialize;
@@ -20,11 +19,8 @@ use crate::{
     exit::CliError,
     history::short_image,
     progress::watch,
-    table::{self, Cell, Column, Tint},
+    table::{self, Cell, Column, Fit, Tint},
 };
-
-/// The number of apps per page.
-const PAGE: usize = 100;
 
 /// An environment of a project.
 type EnvironmentOf<'a> = (&'a Project, &'a Environment);
@@ -32,6 +28,9 @@ type EnvironmentOf<'a> = (&'a Project, &'a Environment);
 /// The promotion of one app, planned or done.
 #[derive(Serialize)]
 struct Promoted {
+    /// The app that is promoted to.
+    #[serde(skip)]
+    id: AppId,
     #[serde(flatten)]
     plan: Plan,
     #[serde(flatten)]
@@ -70,15 +69,14 @@ async fn one(
     to: EnvironmentOf<'_>,
 ) -> Result<(), CliError> {
     let target = args::Target { app: app.clone(), project: to.0.clone(), environment: to.1.clone() };
-    let id = &session.find(&target).await?;
+    let (id, target) = (&target.id()?, session.app(&target).await?);
     let promote = request(from);
-    let source = promote.parse(id)?.id()?;
+    let source = promote.parse(id)?;
     if args.dry_run {
-        let source = FullName { project: from.0.clone(), environment: from.1.clone(), name: app.clone() };
-        let (source, target) = (Some(session.named(&source).await?), session.app(&target).await?);
-        let planned = [planned(app.as_str(), source.as_ref(), Some(&target))];
-        return print(session, &planned);
+        let source = session.named(&source).await?;
+        return print(session, &[planned(id.clone(), &source, Some(&target))]);
     }
+    let source = source.id()?;
     session.drive()?;
     let answer = session.operations.promote(id, promote).await?;
     let (image, revision) = (image(&answer), answer.revision);
@@ -97,80 +95,109 @@ async fn all(
             "--from-environment: name another environment than the one to promote to.".to_owned(),
         ));
     }
-    let (sources, targets) = (apps(session, from).await?, apps(session, to).await?);
-    if sources.is_empty() {
+    let (sources, targets) = (Apps::read(session, from).await?, Apps::read(session, to).await?);
+    if sources.readable.is_empty() && sources.unreadable.is_empty() {
         return Err(CliError::Other(format!("There are no apps in project {}, environment {}.", from.0, from.1)));
     }
-    let mut promoted: Vec<_> =
-        sources.iter().map(|(name, source)| planned(name, Some(source), targets.get(name))).collect();
+    let mut promoted = planned_all(&sources, &targets, &Namespace::of(to.0, to.1)?);
     if !args.dry_run {
         session.drive()?;
         for app in promoted.iter_mut().filter(|app| matches!(app.outcome, Outcome::Planned)) {
-            let id = AppId { namespace: Namespace::of(to.0, to.1)?, name: app.plan.app.parse()? };
-            app.outcome = match session.operations.promote(&id, request(from)).await {
+            app.outcome = match session.operations.promote(&app.id, request(from)).await {
                 Ok(answer) => Outcome::Accepted { revision: answer.revision, status: answer.status },
                 Err(failure) => Outcome::Refused { message: failure.lines().join(" ") },
             };
         }
-        // All are under way before the first is waited for.
-        for app in &mut promoted {
-            let Outcome::Accepted { revision, status } = &mut app.outcome else { continue };
-            if args.wait.wait || session.direct.is_some() {
-                let id = AppId { namespace: Namespace::of(to.0, to.1)?, name: app.plan.app.parse()? };
-                let ended = match watch(session, &id, *revision).await {
-                    Ok(ended) => session.finish_restores(&id).await.map(|()| ended),
-                    failed => failed,
-                };
-                match ended {
-                    Ok(ended) => (*revision, *status) = (ended.revision, ended.status),
-                    Err(failure @ CliError::Interrupted(_)) => return Err(failure),
-                    Err(failure) => {
-                        app.outcome = Outcome::Unknown { revision: *revision, message: failure.lines().join(" ") }
-                    }
-                }
-            }
+        if args.wait.wait || session.direct.is_some() {
+            // All are under way before the first is waited for.
+            wait_for_ends(session, &mut promoted).await?;
         }
     }
     print(session, &promoted)?;
+    outcome(&promoted)
+}
+
+/// Waits for the end of each accepted promotion, and for the restore of one that failed.
+async fn wait_for_ends(session: &Session<'_>, promoted: &mut [Promoted]) -> Result<(), CliError> {
+    for app in promoted {
+        let Outcome::Accepted { revision, .. } = app.outcome else { continue };
+        let ended = match watch(session, &app.id, revision).await {
+            Ok(ended) => session.follow_restore(&app.id, &ended).await.map(|()| ended),
+            failed => failed,
+        };
+        app.outcome = match ended {
+            Ok(ended) => Outcome::Accepted { revision: ended.revision, status: ended.status },
+            Err(failure @ CliError::Interrupted(_)) => return Err(failure),
+            Err(failure) => Outcome::Unknown { revision, message: failure.lines().join(" ") },
+        };
+    }
+    Ok(())
+}
+
+/// Returns `Ok` if no promotion was refused, or ended without success.
+fn outcome(promoted: &[Promoted]) -> Result<(), CliError> {
     let refused = promoted.iter().filter(|app| matches!(app.outcome, Outcome::Refused { .. })).count();
     if refused > 0 {
         return Err(CliError::Other(format!("{refused} of {} apps were not promoted.", promoted.len())));
     }
-    let ended_badly = |app: &Promoted| matches!(app.outcome, Outcome::Accepted { status, .. } if status.is_terminal() && status != Status::Succeeded);
     if promoted.iter().any(|app| matches!(app.outcome, Outcome::Unknown { .. })) {
         return Err(CliError::Unreachable("The end of some promotions is not known; see app status.".to_owned()));
     }
     if promoted.iter().any(ended_badly) { Err(CliError::Unsuccessful) } else { Ok(()) }
 }
 
+fn ended_badly(app: &Promoted) -> bool {
+    match app.outcome {
+        Outcome::Accepted { status, .. } => status.is_terminal() && status != Status::Succeeded,
+        Outcome::Planned | Outcome::Skipped { .. } | Outcome::Unknown { .. } | Outcome::Refused { .. } => false,
+    }
+}
+
 fn request((project, environment): EnvironmentOf<'_>) -> Promote {
     Promote { from: PromoteFrom { project: project.to_string(), environment: environment.to_string() } }
 }
 
-/// Returns the apps of an environment by their names.
-async fn apps(
-    session: &Session<'_>,
-    (project, environment): EnvironmentOf<'_>,
-) -> Result<BTreeMap<String, App>, CliError> {
-    let namespace = Some(Namespace::of(project, environment)?);
-    let (mut apps, mut after) = (BTreeMap::new(), None);
-    loop {
-        let page = AppPage { namespace: namespace.clone(), after, limit: PAGE };
-        let page = session.operations.apps(page).await?;
-        // Another pair may spell the same namespace.
+/// The apps of an environment by their names.
+struct Apps {
+    readable: BTreeMap<AppName, App>,
+    /// The apps that are stored, and cannot be read. Apps of another pair that spells the same namespace are among them.
+    unreadable: BTreeSet<AppName>,
+}
+
+impl Apps {
+    async fn read(session: &Session<'_>, (project, environment): EnvironmentOf<'_>) -> Result<Self, CliError> {
+        let list = session.apps(Some(Namespace::of(project, environment)?)).await?;
         let theirs = |app: &App| app.project == project.as_str() && app.environment == environment.as_str();
-        apps.extend(page.apps.into_iter().filter(theirs).map(|app| (app.app.clone(), app)));
-        match page.next {
-            Some(next) => after = Some(next.parse()?),
-            None => return Ok(apps),
-        }
+        let named = |app: App| Ok((app.app.parse()?, app));
+        let readable = list.apps.into_iter().filter(theirs).map(named).collect::<Result<_, CliError>>()?;
+        let name = |id: &String| Ok(id.parse::<AppId>()?.name);
+        let unreadable = list.unreadable.iter().map(name).collect::<Result<_, CliError>>()?;
+        Ok(Self { readable, unreadable })
     }
 }
 
-fn planned(name: &str, source: Option<&App>, target: Option<&App>) -> Promoted {
-    let plan = Plan::of(name, source, target);
+/// Returns what is to be done with each app that is promoted from.
+fn planned_all(sources: &Apps, targets: &Apps, to: &Namespace) -> Vec<Promoted> {
+    let id = |name: &AppName| AppId { namespace: to.clone(), name: name.clone() };
+    let readable = sources.readable.iter().map(|(name, source)| match targets.unreadable.contains(name) {
+        true => unreadable(id(name), "promote to"),
+        false => planned(id(name), source, targets.readable.get(name)),
+    });
+    let mut planned: Vec<_> = readable.collect();
+    planned.extend(sources.unreadable.iter().map(|name| unreadable(id(name), "promote from")));
+    planned.sort_by(|one, other| one.id.name.cmp(&other.id.name));
+    planned
+}
+
+fn unreadable(id: AppId, which: &str) -> Promoted {
+    let message = format!("the app to {which} is stored, and cannot be read; the server's log says why");
+    Promoted { plan: Plan::of(id.name.as_str(), None, None), id, outcome: Outcome::Refused { message } }
+}
+
+fn planned(id: AppId, source: &App, target: Option<&App>) -> Promoted {
+    let plan = Plan::of(id.name.as_str(), Some(source), target);
     let outcome = plan.skipped.map_or(Outcome::Planned, |why| Outcome::Skipped { message: why.to_owned() });
-    Promoted { plan, outcome }
+    Promoted { id, plan, outcome }
 }
 
 fn print(session: &Session<'_>, promoted: &[Promoted]) -> Result<(), CliError> {
@@ -194,9 +221,53 @@ fn print(session: &Session<'_>, promoted: &[Promoted]) -> Result<(), CliError> {
         };
         vec![Cell::new(&app.plan.app), shown(&app.plan.image), shown(&app.plan.present), Cell::new(told).tinted(tint)]
     };
-    let columns = ["APP", "IMAGE", "IN PLACE OF", ""].map(|heading| Column(heading, 0));
+    let columns = [
+        Column("APP", 0, Fit::Keep),
+        Column("IMAGE", 0, Fit::Image),
+        Column("IN PLACE OF", 0, Fit::Drop(1)),
+        Column("", 0, Fit::Cut),
+    ];
     let rows: Vec<_> = promoted.iter().map(row).collect();
     session
         .output
-        .data(&serde_json::json!({ "apps": promoted }), || table::render(&columns, &rows, session.output.colour))
+        .data(&serde_json::json!({ "apps": promoted }), || table::render(&columns, &rows, session.output.style))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apps::tests::app;
+
+    fn apps(readable: &[&str], unreadable: &[&str]) -> Apps {
+        let name = |name: &&str| name.parse::<AppName>().unwrap();
+        Apps {
+            readable: readable.iter().map(|of| (name(of), App { app: (*of).to_owned(), ..app() })).collect(),
+            unreadable: unreadable.iter().map(name).collect(),
+        }
+    }
+
+    #[test]
+    fn apps_that_cannot_be_read_are_named_and_fail_the_promotion() {
+        let (from, to) = (apps(&["api", "web"], &["worker"]), apps(&["web"], &["api"]));
+        let planned = planned_all(&from, &to, &"shop-prod".parse().unwrap());
+        let told: Vec<_> = planned
+            .iter()
+            .map(|app| match &app.outcome {
+                Outcome::Refused { message } => (app.plan.app.as_str(), message.as_str()),
+                Outcome::Planned | Outcome::Skipped { .. } | Outcome::Accepted { .. } | Outcome::Unknown { .. } => {
+                    (app.plan.app.as_str(), "")
+                }
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("api", "the app to promote to is stored, and cannot be read; the server's log says why"),
+                ("web", ""),
+                ("worker", "the app to promote from is stored, and cannot be read; the server's log says why"),
+            ]
+        );
+        let failure = outcome(&planned).unwrap_err();
+        assert_eq!(failure.lines(), ["2 of 3 apps were not promoted."]);
+    }
 }

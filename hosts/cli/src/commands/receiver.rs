@@ -10,7 +10,7 @@ use crate::{
     args::{AddReceiverArgs, NamedReceiver},
     exit::CliError,
     output::message,
-    table::{self, Cell, Column, Tint},
+    table::{self, Cell, Column, Fit, Tint},
     when,
 };
 
@@ -48,9 +48,17 @@ pub(crate) async fn add(session: &Session<'_>, args: &AddReceiverArgs) -> Result
 pub(crate) async fn list(session: &Session<'_>) -> Result<(), CliError> {
     let list = session.operations.receivers().await?;
     session.output.data(&list, || {
-        let headings = ["NAME", "KIND", "ON", "PLACE", "EVENTS", "LAST DELIVERY", "STATE"];
+        let columns = [
+            Column("NAME", 0, Fit::Cut),
+            Column("KIND", 0, Fit::Drop(2)),
+            Column("ON", 0, Fit::Cut),
+            Column("PLACE", 0, Fit::Drop(3)),
+            Column("EVENTS", 0, Fit::Drop(1)),
+            Column("LAST DELIVERY", 0, Fit::Drop(4)),
+            Column("STATE", 0, Fit::Cut),
+        ];
         let rows: Vec<_> = list.receivers.iter().map(row).collect();
-        table::render(&headings.map(|heading| Column(heading, 0)), &rows, session.output.colour)
+        table::render(&columns, &rows, session.output.style)
     })
 }
 

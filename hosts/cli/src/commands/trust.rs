@@ -12,7 +12,7 @@ use crate::{
     args::{AddTrustArgs, RemoveTrust, Target},
     exit::CliError,
     output::message,
-    table::{self, Cell, Column},
+    table::{self, Cell, Column, Fit},
 };
 
 /// The document that adding prints for programs.
@@ -70,8 +70,13 @@ pub(crate) async fn list(session: &Session<'_>, target: &Target) -> Result<(), C
     let id = session.find(target).await?;
     let list = session.operations.trusts(&id).await?;
     session.output.data(&list, || {
-        let columns = ["ID", "ISSUER", "AUDIENCE", "CLAIMS"].map(|heading| Column(heading, 0));
-        table::render(&columns, &rows(&list), session.output.colour)
+        let columns = [
+            Column("ID", 0, Fit::Keep),
+            Column("ISSUER", 0, Fit::Cut),
+            Column("AUDIENCE", 0, Fit::Drop(1)),
+            Column("CLAIMS", 0, Fit::Cut),
+        ];
+        table::render(&columns, &rows(&list), session.output.style)
     })
 }
 

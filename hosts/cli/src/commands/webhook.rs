@@ -13,7 +13,7 @@ use crate::{
     exit::CliError,
     output::message,
     remote::is_loopback,
-    table::{self, Cell, Column, Tint},
+    table::{self, Cell, Column, Fit, Tint},
     when,
 };
 
@@ -104,9 +104,15 @@ pub(crate) async fn calls(session: &Session<'_>, target: &Target) -> Result<(), 
     let id = session.find(target).await?;
     let list = session.operations.webhook_calls(&id).await?;
     session.output.data(&list, || {
-        let columns = ["WHEN", "FROM", "BY", "ANSWER", "REASON"].map(|heading| Column(heading, 0));
+        let columns = [
+            Column("WHEN", 0, Fit::Time),
+            Column("FROM", 0, Fit::Drop(2)),
+            Column("BY", 0, Fit::Drop(1)),
+            Column("ANSWER", 0, Fit::Keep),
+            Column("REASON", 0, Fit::Cut),
+        ];
         let rows: Vec<_> = list.calls.iter().map(call).collect();
-        table::render(&columns, &rows, session.output.colour)
+        table::render(&columns, &rows, session.output.style)
     })?;
     message(
         "note: these calls reached the process that has answered now, since its start; other replicas have their own",

@@ -3,6 +3,9 @@ use std::time::Duration;
 use rollhook_core::deploy::{Evidence, Revision, Status, Trigger};
 
 use super::*;
+use crate::table::Colour;
+
+pub(crate) const PLAIN: Style = Style { colour: Colour::Off, width: None };
 
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_767_323_045_678);
 const MINUTE: u64 = 60;
@@ -30,6 +33,7 @@ pub(crate) fn entry(revision: u64, image: &str, status: Status, ago: u64) -> Dep
         reason: None,
         message: None,
         superseded_by: None,
+        progress: None,
         evidence: None,
         step: 2,
         created_at: accepted,
@@ -95,26 +99,53 @@ fn the_table_of_the_contract() {
 2   registry.example.com/api:badbad1  badbad1   webhook    9 min ago (failed)
 1   registry.example.com/api:abc123f  abc123f   manual     3 days ago
 ";
-    assert_eq!(table(&contract(), NOW, Colour::Off), expected);
+    assert_eq!(table(&contract(), NOW, PLAIN), expected);
 }
 
 #[test]
 fn every_status_and_hostile_text() {
-    insta::assert_snapshot!("table", table(&everything(), NOW, Colour::Off));
-    insta::assert_snapshot!("wide", wide(&everything(), Colour::Off));
-    let all = format!("{}{}", table(&everything(), NOW, Colour::Off), wide(&everything(), Colour::Off));
+    insta::assert_snapshot!("table", table(&everything(), NOW, PLAIN));
+    insta::assert_snapshot!("wide", wide(&everything(), PLAIN));
+    let all = format!("{}{}", table(&everything(), NOW, PLAIN), wide(&everything(), PLAIN));
     assert!(all.chars().all(|c| c == '\n' || !c.is_control()), "{all:?}");
 }
 
 #[test]
+fn a_narrow_terminal_shows_image_and_outcome() {
+    let at = |width| table(&contract(), NOW, Style { width: Some(width), ..PLAIN });
+    assert_eq!(at(120), table(&contract(), NOW, PLAIN));
+    assert_eq!(
+        at(76),
+        at(120).replace("registry.example.com/", "").replace("IMAGE                             ", "IMAGE        ")
+    );
+    let expected = "\
+#  IMAGE        COMMIT   WHEN
+3  api:def456a  def456a  2 min ago (current)
+2  api:badbad1  badbad1  9 min ago (failed)
+1  api:abc123f  abc123f  3 days ago
+";
+    assert_eq!(at(48), expected);
+    for width in [48, 80, 120] {
+        let table = table(&everything(), NOW, Style { width: Some(width), ..PLAIN });
+        assert!(table.lines().all(|line| line.chars().count() <= width), "{table}");
+    }
+}
+
+#[test]
 fn colours_only_where_they_are_shown() {
-    assert!(table(&contract(), NOW, Colour::On).contains("\u{1b}[32m2 min ago (current)\u{1b}[0m"));
-    assert!(table(&contract(), NOW, Colour::On).contains("\u{1b}[31m9 min ago (failed)\u{1b}[0m"));
+    assert!(
+        table(&contract(), NOW, Style { colour: Colour::On, width: None })
+            .contains("\u{1b}[32m2 min ago (current)\u{1b}[0m")
+    );
+    assert!(
+        table(&contract(), NOW, Style { colour: Colour::On, width: None })
+            .contains("\u{1b}[31m9 min ago (failed)\u{1b}[0m")
+    );
 }
 
 #[test]
 fn an_empty_history_is_its_headings() {
-    assert_eq!(table(&[], NOW, Colour::Off), "#   IMAGE  COMMIT    TRIGGER    WHEN\n");
+    assert_eq!(table(&[], NOW, PLAIN), "#   IMAGE  COMMIT    TRIGGER    WHEN\n");
 }
 
 #[test]

@@ -110,12 +110,16 @@ impl Shown {
 impl Running {
     pub(crate) fn new(app: &App, deploy: &Deploy, frame: &Frame) -> Self {
         let policy = &app.policy;
+        let progress = deploy.progress.as_ref();
+        // Another server may drive the app: then this one has not observed it.
+        let observed = progress.and_then(|progress| progress.message.as_deref()).map(sentence);
         let (waits_for, limit) = match deploy.status {
             Status::Queued => ("The deploy waits for its turn.".to_owned(), None),
             Status::Building if deploy.image.is_some() => {
                 ("The image is built, and waits for its turn to roll out.".to_owned(), None)
             }
             Status::Building => ("The image is being built.".to_owned(), Some(&policy.build_deadline)),
+            Status::RollingOut if observed.is_some() => (observed.unwrap_or_default(), Some(&policy.rollout_deadline)),
             Status::RollingOut if policy.settle == "0s" => (
                 "The rollout waits until the pods of this revision are ready.".to_owned(),
                 Some(&policy.rollout_deadline),
@@ -130,6 +134,10 @@ impl Running {
             Status::Succeeded | Status::Failed | Status::Superseded | Status::Cancelled => (String::new(), None),
         };
         let limit = limit.and_then(|limit| rollhook_api::duration::parse(limit));
+        let deadline = match progress {
+            Some(progress) => progress.deadline,
+            None => limit.map(|limit| deploy.updated_at.after(limit)),
+        };
         Self {
             entry: Entry::new(app, deploy, frame),
             waits_for,
@@ -139,9 +147,18 @@ impl Running {
                 seconds @ 0..60 => format!("{seconds} s"),
                 seconds => format!("{} min {} s", seconds / 60, seconds % 60),
             },
-            deadline: limit.map(|limit| When::until(deploy.updated_at.after(limit), frame.now)),
+            deadline: deadline.map(|deadline| When::until(deadline, frame.now)),
         }
     }
+}
+
+/// Returns a clause as a sentence.
+fn sentence(clause: &str) -> String {
+    let clause = escaped(clause);
+    let mut letters = clause.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    let stop = if clause.ends_with('.') { "" } else { "." };
+    format!("{first}{}{stop}", letters.as_str())
 }
 
 fn steps(app: &App, deploy: &Deploy) -> Vec<Step> {

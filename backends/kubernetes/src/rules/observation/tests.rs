@@ -61,6 +61,7 @@ fn complete_when_the_controller_and_the_pods_say_so() {
     assert!(is_complete(&seen));
     assert_eq!(seen.deploy, Some(rollout(5).id));
     assert_eq!(seen.message, "3 of 3 new pods are available");
+    assert_eq!(seen.instances, Some(Instances { ready: 3, wanted: 3 }));
     assert_eq!((seen.restarts, seen.failure), (0, None));
 }
 
@@ -68,9 +69,12 @@ fn complete_when_the_controller_and_the_pods_say_so() {
 fn old_version_is_never_the_new_ones_success() {
     // Every count is as it should be, because the controller has not looked yet.
     let object = deployment(json!({"status": {"observedGeneration": 2}}));
-    assert!(!is_complete(&of(&rollout(5), &object, &pods(4))));
+    let early = of(&rollout(5), &object, &pods(4));
+    assert!(!is_complete(&early) && early.instances.is_none());
     // And if it had: the pods of the new revision are what counts.
-    assert!(!is_complete(&of(&rollout(5), &deployment(json!({})), &pods(4))));
+    let old = of(&rollout(5), &deployment(json!({})), &pods(4));
+    assert!(!is_complete(&old));
+    assert_eq!(old.instances, Some(Instances { ready: 0, wanted: 3 }));
 }
 
 #[test]
