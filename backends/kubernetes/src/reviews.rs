@@ -1,6 +1,6 @@
 //! Callers whom the cluster knows: TokenReview says whose a token is, SubjectAccessReview what its holder may do.
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
 use async_trait::async_trait;
 use k8s_openapi::api::{
@@ -13,6 +13,7 @@ use rollhook_core::{
     permission::Permission,
     ports::{AccessReviewer, BearerToken, ReviewScope, ReviewedCaller},
 };
+use tokio::sync::Semaphore;
 
 use crate::{
     bounded_by,
@@ -23,12 +24,15 @@ use crate::{
 
 /// The deadline of one question: a caller waits for several.
 const ANSWER: Duration = Duration::from_secs(5);
+/// The most questions at once: rollouts share the API server's patience with this service account.
+const AT_ONCE: usize = 16;
 
 /// Asks the API server for callers and their rights. It needs `create` on `tokenreviews` and `subjectaccessreviews`, and
 /// nothing else.
 pub struct KubernetesReviewer {
     cluster: Cluster,
     audience: String,
+    room: Semaphore,
 }
 
 impl KubernetesReviewer {
@@ -46,7 +50,17 @@ impl KubernetesReviewer {
     /// # Errors
     /// `Invalid` if it cannot be used.
     pub fn with_config(config: kube::Config, audience: &str) -> Result<Self> {
-        Ok(Self { cluster: Cluster::with(config)?, audience: audience.to_owned() })
+        let room = Semaphore::new(AT_ONCE);
+        Ok(Self { cluster: Cluster::with(config)?, audience: audience.to_owned(), room })
+    }
+
+    /// Asks once there is room; the deadline counts the wait.
+    async fn ask<T>(&self, question: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let asked = async {
+            let _room = self.room.acquire().await;
+            question.await
+        };
+        bounded_by(ANSWER, asked).await
     }
 }
 
@@ -62,7 +76,7 @@ impl AccessReviewer for KubernetesReviewer {
         let review = TokenReview { spec, ..TokenReview::default() };
         let reviews = Api::<TokenReview>::all(self.cluster.clone().into_client());
         let asked = async { reviews.create(&post_parameters(), &review).await.map_err(classify) };
-        let status = bounded_by(ANSWER, asked).await?.status;
+        let status = self.ask(asked).await?.status;
         Ok(caller(status.ok_or_else(|| unanswered("TokenReview"))?, &self.audience))
     }
 
@@ -70,7 +84,7 @@ impl AccessReviewer for KubernetesReviewer {
         let review = SubjectAccessReview { spec: question(caller, permission, scope), ..Default::default() };
         let reviews = Api::<SubjectAccessReview>::all(self.cluster.clone().into_client());
         let asked = async { reviews.create(&post_parameters(), &review).await.map_err(classify) };
-        let status = bounded_by(ANSWER, asked).await?.status;
+        let status = self.ask(asked).await?.status;
         Ok(is_allowed(&status.ok_or_else(|| unanswered("SubjectAccessReview"))?))
     }
 }

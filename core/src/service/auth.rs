@@ -296,15 +296,18 @@ impl Deployer {
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away, [`Refusal::ReviewUnavailable`]
     /// while the authority is that knows the caller.
     pub async fn open(&self, principal: &Principal, id: &AppId) -> Outcome<Authorized> {
+        let unknown = || Refusal::AppNotFound(id.clone());
+        // Asked by the name alone, before the store: an app that the caller may not read costs what an unknown one costs.
+        if let Some(caller) = principal.caller()
+            && !self.review_of_app(caller, Action::Read, id).await?
+        {
+            return Err(unknown());
+        }
         let app = self.find(id).await?.state.app.clone();
         let realm = app.realm();
-        let unknown = || Refusal::AppNotFound(id.clone());
         let reach = match principal.caller() {
             None => Reach::Role(principal.role_on(&realm).ok_or_else(unknown)?, realm),
-            Some(caller) if self.review(caller, Action::Read, Place::app(id, &realm)).await? => {
-                Reach::Reviewed(Arc::clone(caller), realm)
-            }
-            Some(_) => return Err(unknown()),
+            Some(caller) => Reach::Reviewed(Arc::clone(caller), realm),
         };
         let (id, cause) = (app.id.clone(), principal.cause(Trigger::Manual));
         Ok(Authorized { id, uid: app.uid, cause, reach, presented: None, locks: LockRule::Respected })

@@ -229,9 +229,16 @@ impl Deployer {
         };
         let (present, now) = (name.read(records).await?, self.store_time().await?);
         let before = present.as_ref().and_then(|(_, stored)| stored.lock.as_ref());
-        let (action, realm) = (action(before, principal, now), name.realm());
+        let (mut action, realm) = (action(before, principal, now), name.realm());
         let subject = Subject::new(realm.to_string(), realm.clone()).because(Some(remark(wanted.as_ref())));
-        let granted = self.may(principal, action, Place::realm(&realm)).await?;
+        let mut granted = self.may(principal, action, Place::realm(&realm)).await?;
+        if !granted.is_yes() && action == Action::Unlock {
+            // Who may lock nothing here is not told that there is a lock.
+            let may_lock = self.may(principal, Action::Lock, Place::realm(&realm)).await?;
+            if !may_lock.is_yes() {
+                (action, granted) = (Action::Lock, may_lock);
+            }
+        }
         self.audit(principal.actor(), action, subject, granted).await?;
         let lock = wanted.map(|lock| lock.set(principal, now));
         let sequence = present.as_ref().map_or(1, |(_, stored)| stored.sequence + 1);

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     access::{Action, Realm},
-    app::Namespace,
+    app::{AppId, Namespace},
     deploy::Actor,
     error::Error,
     identity::{Claims, LEEWAY},
@@ -142,6 +142,11 @@ impl Deployer {
             (None, _) => ReviewScope::Everything,
         };
         self.asked(caller, action, scope).await
+    }
+
+    /// Returns whether the authority lets the caller do this to the app of this name, whether there is one or not.
+    pub(super) async fn review_of_app(&self, caller: &ReviewedCaller, action: Action, id: &AppId) -> Outcome<bool> {
+        self.asked(caller, action, ReviewScope::App(&id.namespace, &id.name)).await
     }
 
     async fn asked(&self, caller: &ReviewedCaller, action: Action, scope: ReviewScope<'_>) -> Outcome<bool> {
