@@ -6,7 +6,10 @@ mod world;
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -18,9 +21,9 @@ use rollhook_core::{
     access::{Grant, Realm, Role},
     app::Policy,
     notification::{Content, Destination, EventKind, Events, Notification, ReceiverApps, ReceiverName, ReceiverSecret},
-    ports::{Delivered, DeliveryFailure, Notifier, RecordKind, RecordStore, Sealer},
+    ports::{Delivered, DeliveryFailure, NewRecord, Notifier, RecordKind, RecordStore, Sealer},
     request::{Field, Refusal},
-    service::{Authorized, Deployer, NewReceiver, Notifications, Ports, Principal},
+    service::{Authorized, Deployer, NewReceiver, Notifications, Ports, Principal, ReceiverStatus},
 };
 use rollhook_memory::Script;
 use world::World;
@@ -87,8 +90,11 @@ impl Notifier for FakeNotifier {
     }
 }
 
-/// A sealer that turns texts around.
-struct FakeSealer;
+/// A sealer that turns texts around, unless its key is missing.
+#[derive(Default)]
+struct FakeSealer {
+    lacks_key: AtomicBool,
+}
 
 impl Sealer for FakeSealer {
     fn seal(&self, text: &str, purpose: &str) -> Result<String> {
@@ -96,6 +102,9 @@ impl Sealer for FakeSealer {
     }
 
     fn open(&self, sealed: &str, purpose: &str) -> Result<Zeroizing<String>> {
+        if self.lacks_key.load(Ordering::Relaxed) {
+            return Err(Error::invalid("the key is missing"));
+        }
         let text = sealed.strip_prefix(&format!("{purpose} ")).ok_or_else(|| Error::invalid("another purpose"))?;
         Ok(Zeroizing::new(text.chars().rev().collect()))
     }
@@ -142,7 +151,17 @@ impl Bench {
 }
 
 fn replica(world: &World, notifier: &Arc<FakeNotifier>, name: &str, seed: u64) -> Deployer {
-    let notifications = Notifications { notifier: notifier.clone(), sealer: Arc::new(FakeSealer) };
+    replica_with(world, notifier, &Arc::default(), name, seed)
+}
+
+fn replica_with(
+    world: &World,
+    notifier: &Arc<FakeNotifier>,
+    sealer: &Arc<FakeSealer>,
+    name: &str,
+    seed: u64,
+) -> Deployer {
+    let notifications = Notifications { notifier: notifier.clone(), sealer: sealer.clone() };
     Deployer::new(Ports { notifications: Some(notifications), builder: None, ..world.ports(seed) }, name)
 }
 
@@ -411,6 +430,103 @@ fn removed_receiver_is_told_nothing_and_leaves_nothing() {
         world.sleep(90).await;
         assert_eq!(world.store.list(RecordKind::ReceiverCursor, None, 10).await.unwrap(), []);
     });
+}
+
+/// Stores a document in the place of the one of the receiver `ops`, and returns that.
+async fn replace(world: &World, kind: RecordKind, document: &str) -> String {
+    let listed = world.store.list(kind, None, 10).await.unwrap();
+    let is_of_ops = |key: &str| kind != RecordKind::Receiver || key == "ops";
+    let known = listed.into_iter().find(|record| is_of_ops(record.key.as_str())).unwrap();
+    let record = NewRecord { key: known.key, document: document.to_owned(), ttl: None };
+    world.store.write(kind, record, Some(known.version)).await.unwrap();
+    known.document
+}
+
+const OF_TWO_DEPLOYS: [(u64, EventKind); 4] = [(2, Accepted), (2, Succeeded), (3, Accepted), (3, Succeeded)];
+
+#[test]
+fn receiver_whose_secret_cannot_be_opened_for_a_while_is_told_nothing_twice() {
+    let bench = Bench::new();
+    let world = &bench.world;
+    let access = bench.run(async {
+        let access = app(world, "api").await;
+        world.sleep(1).await;
+        bench.add("ops", GOOD, &[]).await;
+        bench.add("other", BAD, &[]).await;
+        world.deployed(&access, &world::api("v2")).await;
+        world.sleep(40).await;
+        access
+    });
+    let sealer = Arc::new(FakeSealer { lacks_key: AtomicBool::new(true) });
+    let next = replica_with(world, &bench.notifier, &sealer, "teller", 8);
+    world.run_beside(&next, async {
+        world.sleep(100).await;
+        assert_eq!(world.store.list(RecordKind::ReceiverCursor, None, 10).await.unwrap().len(), 2);
+        world.deployed(&access, &world::api("v3")).await;
+        world.sleep(100).await;
+        assert_eq!(bench.notifier.calls.lock().unwrap().len(), 4);
+        sealer.lacks_key.store(false, Ordering::Relaxed);
+        world.sleep(100).await;
+    });
+    assert_eq!((bench.taken(GOOD), bench.taken(BAD)), (OF_TWO_DEPLOYS.to_vec(), OF_TWO_DEPLOYS.to_vec()));
+    assert_eq!(bench.notifier.calls.lock().unwrap().len(), 8, "each once");
+}
+
+#[test]
+fn receiver_that_cannot_be_read_for_a_while_is_told_nothing_twice() {
+    // The same replica tells again, or the next one.
+    for is_restarted in [false, true] {
+        let bench = Bench::new();
+        let world = &bench.world;
+        let (access, document) = bench.run(async {
+            let access = app(world, "api").await;
+            world.sleep(1).await;
+            bench.add("ops", GOOD, &[]).await;
+            bench.add("other", BAD, &[]).await;
+            world.deployed(&access, &world::api("v2")).await;
+            world.sleep(40).await;
+            let document = replace(world, RecordKind::Receiver, r#"{"receiver":"of a later version"}"#).await;
+            world.sleep(100).await;
+            (access, document)
+        });
+        let next = replica(world, &bench.notifier, "teller", 8);
+        world.run_beside(if is_restarted { &next } else { &bench.deployer }, async {
+            world.sleep(100).await;
+            world.deployed(&access, &world::api("v3")).await;
+            world.sleep(100).await;
+            assert_eq!((bench.taken(GOOD).len(), bench.taken(BAD).len()), (2, 4));
+            replace(world, RecordKind::Receiver, &document).await;
+            world.sleep(100).await;
+        });
+        assert_eq!((bench.taken(GOOD), bench.taken(BAD)), (OF_TWO_DEPLOYS.to_vec(), OF_TWO_DEPLOYS.to_vec()));
+        assert_eq!(bench.notifier.calls.lock().unwrap().len(), 8, "each once");
+    }
+}
+
+#[test]
+fn status_that_cannot_be_read_stops_neither_notifications_nor_the_list() {
+    let bench = Bench::new();
+    let world = &bench.world;
+    let access = bench.run(async {
+        let access = app(world, "api").await;
+        world.sleep(1).await;
+        bench.add("ops", GOOD, &[]).await;
+        world.deployed(&access, &world::api("v2")).await;
+        world.sleep(40).await;
+        access
+    });
+    let next = replica(world, &bench.notifier, "teller", 8);
+    world.idle(replace(world, RecordKind::ReceiverStatus, "[]"));
+    world.run_beside(&next, async {
+        world.sleep(40).await;
+        let listed = next.receivers(&world.operator).await.unwrap();
+        assert!(listed.len() == 1 && listed[0].1 == ReceiverStatus::default(), "{listed:?}");
+        world.deployed(&access, &world::api("v3")).await;
+        world.sleep(40).await;
+        let listed = next.receivers(&world.operator).await.unwrap();
+        assert!(listed[0].1.last_delivered_at.is_some(), "written anew: {listed:?}");
+    });
+    assert_eq!(bench.taken(GOOD), OF_TWO_DEPLOYS);
 }
 
 #[test]

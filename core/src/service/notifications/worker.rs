@@ -126,6 +126,11 @@ impl Worker {
         self.lock().cursors.get(&app).cloned()
     }
 
+    /// Returns the cursors as they are.
+    pub(super) fn cursors(&self) -> BTreeMap<AppUid, StoredCursor> {
+        self.lock().cursors.clone()
+    }
+
     pub(super) fn keep(&self, cursor: &StoredCursor) {
         self.lock().cursors.insert(cursor.cursor.app, cursor.clone());
     }
