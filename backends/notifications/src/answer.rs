@@ -19,7 +19,7 @@ pub(crate) fn unanswered(host: &str, error: &FetchError) -> DeliveryFailure {
 }
 
 /// Returns `Ok` if the receiver has taken the notification.
-pub(crate) fn judge(host: &str, answer: &Response<Vec<u8>>) -> Result<String, DeliveryFailure> {
+pub(crate) fn judge(host: &str, answer: &Response<()>) -> Result<String, DeliveryFailure> {
     let status = answer.status();
     if status.is_success() {
         return Ok(status.to_string());
@@ -41,12 +41,12 @@ pub(crate) fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Dur
 mod tests {
     use super::*;
 
-    fn answer(status: u16, retry: Option<&str>) -> Response<Vec<u8>> {
+    fn answer(status: u16, retry: Option<&str>) -> Response<()> {
         let mut answer = Response::builder().status(status);
         if let Some(retry) = retry {
             answer = answer.header(RETRY_AFTER, retry);
         }
-        answer.body(Vec::new()).unwrap()
+        answer.body(()).unwrap()
     }
 
     #[test]
