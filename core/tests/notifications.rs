@@ -48,6 +48,7 @@ struct Call {
 enum Fault {
     Fails,
     Hangs,
+    /// Notifications of the app `poison` alone.
     RefusesForGood,
 }
 
@@ -72,7 +73,9 @@ impl Notifier for FakeNotifier {
         _reference: Option<&str>,
     ) -> Result<Delivered, DeliveryFailure> {
         let url = destination.place();
-        let fault = self.fault.lock().unwrap().filter(|_| url == BAD);
+        let is_poison = notification.app().is_some_and(|app| app.id.name.as_str() == "poison");
+        let concerns = |fault: &Fault| url == BAD && (is_poison || *fault != Fault::RefusesForGood);
+        let fault = self.fault.lock().unwrap().filter(concerns);
         let revision = match &notification.content {
             Content::Deploy { deploy, .. } => Some(deploy.revision.get()),
             Content::Drift { .. } | Content::Test => None,
@@ -292,20 +295,34 @@ fn dead_receiver_hurts_no_other_and_is_told_when_it_is_back() {
 }
 
 #[test]
-fn notification_that_is_refused_for_good_holds_up_no_other() {
+fn notification_that_is_refused_for_good_is_given_up() {
     let bench = Bench::new();
     let world = &bench.world;
     bench.run(async {
-        let access = app(world, "api").await;
+        let (poison, other) = (app(world, "poison").await, app(world, "other").await);
         world.sleep(1).await;
         bench.add("bad", BAD, &[]).await;
         bench.set(Some(Fault::RefusesForGood));
-        world.deployed(&access, &world::api("v2")).await;
-        world.sleep(5).await;
+        world.deployed(&poison, &world::api("v2")).await;
+        world.sleep(6 * 3600).await;
+        let attempts = |revision, event| {
+            let calls = bench.notifier.calls.lock().unwrap();
+            let of_it = |call: &&Call| call.revision == Some(revision) && call.event == Some(event);
+            calls.iter().filter(of_it).count()
+        };
+        assert_eq!((attempts(2, Accepted), attempts(2, Succeeded)), (20, 20));
+        let status = async || bench.deployer.receivers(&world.operator).await.unwrap().remove(0).1;
+        let failing = status().await;
+        assert!(failing.last_delivered_at.is_none() && failing.failure.unwrap().contains("given up"));
+        // Another app's are told beside it, and one that is refused for a while is told.
+        world.deployed(&poison, &world::api("v3")).await;
+        world.deployed(&other, &world::api("v2")).await;
+        world.sleep(1300).await;
+        assert_eq!(bench.taken(BAD), [(2, Accepted), (2, Succeeded)]);
         bench.set(None);
-        world.deployed(&access, &world::api("v3")).await;
-        world.sleep(5).await;
-        assert_eq!(bench.taken(BAD), [(3, Accepted), (3, Succeeded)]);
+        world.sleep(600).await;
+        assert_eq!(bench.taken(BAD), OF_TWO_DEPLOYS);
+        assert!((2..20).contains(&attempts(3, Accepted)) && status().await.failure.is_none());
     });
 }
 
