@@ -6,7 +6,10 @@ mod world;
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -18,9 +21,9 @@ use rollhook_core::{
     access::{Grant, Realm, Role},
     app::Policy,
     notification::{Content, Destination, EventKind, Events, Notification, ReceiverApps, ReceiverName, ReceiverSecret},
-    ports::{Delivered, DeliveryFailure, Notifier, RecordKind, RecordStore, Sealer},
+    ports::{Delivered, DeliveryFailure, NewRecord, Notifier, RecordKind, RecordStore, Sealer},
     request::{Field, Refusal},
-    service::{Authorized, Deployer, NewReceiver, Notifications, Ports, Principal},
+    service::{Authorized, Deployer, NewReceiver, Notifications, Ports, Principal, ReceiverStatus},
 };
 use rollhook_memory::Script;
 use world::World;
@@ -45,6 +48,7 @@ struct Call {
 enum Fault {
     Fails,
     Hangs,
+    /// Notifications of the app `poison` alone.
     RefusesForGood,
 }
 
@@ -69,7 +73,9 @@ impl Notifier for FakeNotifier {
         _reference: Option<&str>,
     ) -> Result<Delivered, DeliveryFailure> {
         let url = destination.place();
-        let fault = self.fault.lock().unwrap().filter(|_| url == BAD);
+        let is_poison = notification.app().is_some_and(|app| app.id.name.as_str() == "poison");
+        let concerns = |fault: &Fault| url == BAD && (is_poison || *fault != Fault::RefusesForGood);
+        let fault = self.fault.lock().unwrap().filter(concerns);
         let revision = match &notification.content {
             Content::Deploy { deploy, .. } => Some(deploy.revision.get()),
             Content::Drift { .. } | Content::Test => None,
@@ -87,8 +93,11 @@ impl Notifier for FakeNotifier {
     }
 }
 
-/// A sealer that turns texts around.
-struct FakeSealer;
+/// A sealer that turns texts around, unless its key is missing.
+#[derive(Default)]
+struct FakeSealer {
+    lacks_key: AtomicBool,
+}
 
 impl Sealer for FakeSealer {
     fn seal(&self, text: &str, purpose: &str) -> Result<String> {
@@ -96,6 +105,9 @@ impl Sealer for FakeSealer {
     }
 
     fn open(&self, sealed: &str, purpose: &str) -> Result<Zeroizing<String>> {
+        if self.lacks_key.load(Ordering::Relaxed) {
+            return Err(Error::invalid("the key is missing"));
+        }
         let text = sealed.strip_prefix(&format!("{purpose} ")).ok_or_else(|| Error::invalid("another purpose"))?;
         Ok(Zeroizing::new(text.chars().rev().collect()))
     }
@@ -142,7 +154,17 @@ impl Bench {
 }
 
 fn replica(world: &World, notifier: &Arc<FakeNotifier>, name: &str, seed: u64) -> Deployer {
-    let notifications = Notifications { notifier: notifier.clone(), sealer: Arc::new(FakeSealer) };
+    replica_with(world, notifier, &Arc::default(), name, seed)
+}
+
+fn replica_with(
+    world: &World,
+    notifier: &Arc<FakeNotifier>,
+    sealer: &Arc<FakeSealer>,
+    name: &str,
+    seed: u64,
+) -> Deployer {
+    let notifications = Notifications { notifier: notifier.clone(), sealer: sealer.clone() };
     Deployer::new(Ports { notifications: Some(notifications), builder: None, ..world.ports(seed) }, name)
 }
 
@@ -273,20 +295,34 @@ fn dead_receiver_hurts_no_other_and_is_told_when_it_is_back() {
 }
 
 #[test]
-fn notification_that_is_refused_for_good_holds_up_no_other() {
+fn notification_that_is_refused_for_good_is_given_up() {
     let bench = Bench::new();
     let world = &bench.world;
     bench.run(async {
-        let access = app(world, "api").await;
+        let (poison, other) = (app(world, "poison").await, app(world, "other").await);
         world.sleep(1).await;
         bench.add("bad", BAD, &[]).await;
         bench.set(Some(Fault::RefusesForGood));
-        world.deployed(&access, &world::api("v2")).await;
-        world.sleep(5).await;
+        world.deployed(&poison, &world::api("v2")).await;
+        world.sleep(6 * 3600).await;
+        let attempts = |revision, event| {
+            let calls = bench.notifier.calls.lock().unwrap();
+            let of_it = |call: &&Call| call.revision == Some(revision) && call.event == Some(event);
+            calls.iter().filter(of_it).count()
+        };
+        assert_eq!((attempts(2, Accepted), attempts(2, Succeeded)), (20, 20));
+        let status = async || bench.deployer.receivers(&world.operator).await.unwrap().remove(0).1;
+        let failing = status().await;
+        assert!(failing.last_delivered_at.is_none() && failing.failure.unwrap().contains("given up"));
+        // Another app's are told beside it, and one that is refused for a while is told.
+        world.deployed(&poison, &world::api("v3")).await;
+        world.deployed(&other, &world::api("v2")).await;
+        world.sleep(1300).await;
+        assert_eq!(bench.taken(BAD), [(2, Accepted), (2, Succeeded)]);
         bench.set(None);
-        world.deployed(&access, &world::api("v3")).await;
-        world.sleep(5).await;
-        assert_eq!(bench.taken(BAD), [(3, Accepted), (3, Succeeded)]);
+        world.sleep(600).await;
+        assert_eq!(bench.taken(BAD), OF_TWO_DEPLOYS);
+        assert!((2..20).contains(&attempts(3, Accepted)) && status().await.failure.is_none());
     });
 }
 
@@ -411,6 +447,108 @@ fn removed_receiver_is_told_nothing_and_leaves_nothing() {
         world.sleep(90).await;
         assert_eq!(world.store.list(RecordKind::ReceiverCursor, None, 10).await.unwrap(), []);
     });
+}
+
+/// Stores a document in the place of the one of the receiver `ops`, and returns that.
+async fn replace(world: &World, kind: RecordKind, document: &str) -> String {
+    let listed = world.store.list(kind, None, 10).await.unwrap();
+    let is_of_ops = |key: &str| kind != RecordKind::Receiver || key == "ops";
+    let known = listed.into_iter().find(|record| is_of_ops(record.key.as_str())).unwrap();
+    let record = NewRecord { key: known.key, document: document.to_owned(), ttl: None };
+    world.store.write(kind, record, Some(known.version)).await.unwrap();
+    known.document
+}
+
+const OF_TWO_DEPLOYS: [(u64, EventKind); 4] = [(2, Accepted), (2, Succeeded), (3, Accepted), (3, Succeeded)];
+
+#[test]
+fn receiver_whose_secret_cannot_be_opened_for_a_while_is_told_nothing_twice() {
+    let bench = Bench::new();
+    let world = &bench.world;
+    let access = bench.run(async {
+        let access = app(world, "api").await;
+        world.sleep(1).await;
+        bench.add("ops", GOOD, &[]).await;
+        bench.add("other", BAD, &[]).await;
+        world.deployed(&access, &world::api("v2")).await;
+        world.sleep(40).await;
+        access
+    });
+    let sealer = Arc::new(FakeSealer { lacks_key: AtomicBool::new(true) });
+    let next = replica_with(world, &bench.notifier, &sealer, "teller", 8);
+    world.run_beside(&next, async {
+        world.sleep(100).await;
+        assert_eq!(world.store.list(RecordKind::ReceiverCursor, None, 10).await.unwrap().len(), 2);
+        world.deployed(&access, &world::api("v3")).await;
+        world.sleep(100).await;
+        assert_eq!(bench.notifier.calls.lock().unwrap().len(), 4);
+        sealer.lacks_key.store(false, Ordering::Relaxed);
+        world.sleep(100).await;
+    });
+    assert_eq!((bench.taken(GOOD), bench.taken(BAD)), (OF_TWO_DEPLOYS.to_vec(), OF_TWO_DEPLOYS.to_vec()));
+    assert_eq!(bench.notifier.calls.lock().unwrap().len(), 8, "each once");
+}
+
+#[test]
+fn receiver_that_cannot_be_read_for_a_while_is_told_nothing_twice() {
+    // The same replica tells all the time, or another one begins meanwhile.
+    for is_restarted in [false, true] {
+        let bench = Bench::new();
+        let world = &bench.world;
+        let before = async {
+            let access = app(world, "api").await;
+            world.sleep(1).await;
+            bench.add("ops", GOOD, &[]).await;
+            bench.add("other", BAD, &[]).await;
+            world.deployed(&access, &world::api("v2")).await;
+            world.sleep(40).await;
+            let document = replace(world, RecordKind::Receiver, r#"{"receiver":"of a later version"}"#).await;
+            world.sleep(100).await;
+            (access, document)
+        };
+        let after = async |(access, document): (Authorized, String)| {
+            world.sleep(100).await;
+            world.deployed(&access, &world::api("v3")).await;
+            world.sleep(100).await;
+            assert_eq!((bench.taken(GOOD).len(), bench.taken(BAD).len()), (2, 4));
+            replace(world, RecordKind::Receiver, &document).await;
+            world.sleep(100).await;
+        };
+        if is_restarted {
+            let known = bench.run(before);
+            world.run_beside(&replica(world, &bench.notifier, "teller", 8), after(known));
+        } else {
+            bench.run(async { after(before.await).await });
+        }
+        assert_eq!((bench.taken(GOOD), bench.taken(BAD)), (OF_TWO_DEPLOYS.to_vec(), OF_TWO_DEPLOYS.to_vec()));
+        assert_eq!(bench.notifier.calls.lock().unwrap().len(), 8, "each once");
+    }
+}
+
+#[test]
+fn status_that_cannot_be_read_stops_neither_notifications_nor_the_list() {
+    let bench = Bench::new();
+    let world = &bench.world;
+    let access = bench.run(async {
+        let access = app(world, "api").await;
+        world.sleep(1).await;
+        bench.add("ops", GOOD, &[]).await;
+        world.deployed(&access, &world::api("v2")).await;
+        world.sleep(40).await;
+        access
+    });
+    let next = replica(world, &bench.notifier, "teller", 8);
+    world.idle(replace(world, RecordKind::ReceiverStatus, "[]"));
+    world.run_beside(&next, async {
+        world.sleep(40).await;
+        let listed = next.receivers(&world.operator).await.unwrap();
+        assert!(listed.len() == 1 && listed[0].1 == ReceiverStatus::default(), "{listed:?}");
+        world.deployed(&access, &world::api("v3")).await;
+        world.sleep(40).await;
+        let listed = next.receivers(&world.operator).await.unwrap();
+        assert!(listed[0].1.last_delivered_at.is_some(), "written anew: {listed:?}");
+    });
+    assert_eq!(bench.taken(GOOD), OF_TWO_DEPLOYS);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
     client::legacy::{
@@ -134,17 +135,26 @@ impl Fetch {
     /// [`FetchError`]; an answer of any status is none.
     pub async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, FetchError> {
         let uri = self.uri(&request.uri().to_string())?;
-        // A query may hold a secret; the place alone is told.
-        let place =
-            || format!("{}{}", uri.authority().map(http::uri::Authority::as_str).unwrap_or_default(), uri.path());
-        let failed = |error: Box<dyn std::error::Error + Send + Sync>| FetchError::Call(place(), error);
+        let (parts, body) = self.answer(&uri, request).await?.into_parts();
+        let body = Limited::new(body, DOCUMENT_MAX).collect().await.map_err(|error| failed(&uri, error))?.to_bytes();
+        Ok(Response::from_parts(parts, body.into()))
+    }
+
+    /// Makes one call, and returns the head of the answer: the body is not read, however long or slow it is. The caller
+    /// bounds the time.
+    ///
+    /// # Errors
+    /// [`FetchError`]; an answer of any status is none.
+    pub async fn send_for_head(&self, request: Request<Vec<u8>>) -> Result<Response<()>, FetchError> {
+        let uri = self.uri(&request.uri().to_string())?;
+        Ok(self.answer(&uri, request).await?.map(drop))
+    }
+
+    async fn answer(&self, uri: &Uri, request: Request<Vec<u8>>) -> Result<Response<Incoming>, FetchError> {
         let mut request = request.map(|body| Full::new(Bytes::from(body)));
         let agent = header::HeaderValue::from_static(concat!("rollhook/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().insert(header::USER_AGENT, agent);
-        let answer = self.client()?.request(request).await.map_err(|error| failed(error.into()))?;
-        let (parts, body) = answer.into_parts();
-        let body = Limited::new(body, DOCUMENT_MAX).collect().await.map_err(failed)?.to_bytes();
-        Ok(Response::from_parts(parts, body.into()))
+        self.client()?.request(request).await.map_err(|error| failed(uri, error.into()))
     }
 
     fn client(&self) -> Result<&Client<Connector, Full<Bytes>>, FetchError> {
@@ -160,6 +170,12 @@ impl Fetch {
         let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
         Ok(self.client.get_or_init(|| client))
     }
+}
+
+/// Returns the failure of a call. A query may hold a secret; the place alone is told.
+fn failed(uri: &Uri, error: Box<dyn std::error::Error + Send + Sync>) -> FetchError {
+    let host = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
+    FetchError::Call(format!("{host}{}", uri.path()), error)
 }
 
 /// Resolves names, and refuses those that lead where only the operator may let a server call. The connection is made to

@@ -6,6 +6,15 @@ use http::{HeaderMap, Response, StatusCode, header::RETRY_AFTER};
 use rollhook_core::{error::chain, ports::DeliveryFailure};
 use rollhook_https::FetchError;
 
+/// The answers that another attempt with the same notification will hardly change.
+const FINAL: [StatusCode; 5] = [
+    StatusCode::BAD_REQUEST,
+    StatusCode::NOT_FOUND,
+    StatusCode::GONE,
+    StatusCode::PAYLOAD_TOO_LARGE,
+    StatusCode::UNPROCESSABLE_ENTITY,
+];
+
 /// Returns a failure after which the notification is sent again.
 pub(crate) fn failure(message: impl Into<String>) -> DeliveryFailure {
     DeliveryFailure { message: message.into(), retry_after: None, is_final: false }
@@ -19,14 +28,15 @@ pub(crate) fn unanswered(host: &str, error: &FetchError) -> DeliveryFailure {
 }
 
 /// Returns `Ok` if the receiver has taken the notification.
-pub(crate) fn judge(host: &str, answer: &Response<Vec<u8>>) -> Result<String, DeliveryFailure> {
+pub(crate) fn judge(host: &str, answer: &Response<()>) -> Result<String, DeliveryFailure> {
     let status = answer.status();
     if status.is_success() {
         return Ok(status.to_string());
     }
     let redirects = if status.is_redirection() { ", and redirects are not followed" } else { "" };
     let message = format!("{host} answered {status}{redirects}");
-    Err(DeliveryFailure { retry_after: retry_after(status, answer.headers()), ..failure(message) })
+    let is_final = FINAL.contains(&status);
+    Err(DeliveryFailure { message, retry_after: retry_after(status, answer.headers()), is_final })
 }
 
 /// Returns the time that the receiver asks to be left alone for.
@@ -41,20 +51,27 @@ pub(crate) fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Dur
 mod tests {
     use super::*;
 
-    fn answer(status: u16, retry: Option<&str>) -> Response<Vec<u8>> {
+    fn answer(status: u16, retry: Option<&str>) -> Response<()> {
         let mut answer = Response::builder().status(status);
         if let Some(retry) = retry {
             answer = answer.header(RETRY_AFTER, retry);
         }
-        answer.body(Vec::new()).unwrap()
+        answer.body(()).unwrap()
     }
 
     #[test]
     fn only_success_is_a_delivery() {
         assert_eq!(judge("h", &answer(204, None)), Ok("204 No Content".to_owned()));
-        for status in [301, 308, 400, 401, 404, 410, 429, 500, 503] {
+        let failed = |status| {
             let failed = judge("h", &answer(status, None)).unwrap_err();
-            assert!(!failed.is_final && failed.message.starts_with(&format!("h answered {status}")), "{failed:?}");
+            assert!(failed.message.starts_with(&format!("h answered {status}")), "{failed:?}");
+            failed
+        };
+        for status in [301, 308, 401, 403, 408, 429, 500, 503] {
+            assert!(!failed(status).is_final, "{status}");
+        }
+        for status in [400, 404, 410, 413, 422] {
+            assert!(failed(status).is_final, "{status}");
         }
     }
 

@@ -38,11 +38,11 @@ impl HttpNotifier {
     }
 
     /// Makes a call that the operator allows, now as when the receiver was added.
-    async fn call(&self, request: Request<Vec<u8>>) -> Result<(String, Response<Vec<u8>>), DeliveryFailure> {
+    async fn call(&self, request: Request<Vec<u8>>) -> Result<(String, Response<()>), DeliveryFailure> {
         let url = request.uri().to_string();
         let host = request.uri().host().unwrap_or_default().to_owned();
         self.check_url(&url).map_err(|why| failure(format!("{host} is not called: its address {why}")))?;
-        match self.fetch.send(request).await {
+        match self.fetch.send_for_head(request).await {
             Ok(answer) => Ok((host, answer)),
             Err(error) => Err(unanswered(&host, &error)),
         }
@@ -72,5 +72,67 @@ impl Notifier for HttpNotifier {
             }
             other => Err(failure(format!("this notifier does not know the kind {}", other.kind()))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        net::{TcpListener, TcpStream},
+        thread,
+        time::Duration,
+    };
+
+    use super::*;
+    use crate::samples;
+
+    /// Returns the URL of a server that answers its first call in this way.
+    fn server(answer: impl FnOnce(&mut TcpStream) + Send + 'static) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            while request.last() != Some(&b'}') {
+                let mut part = [0; 4096];
+                let length = stream.read(&mut part).unwrap();
+                assert_ne!(length, 0, "the call was torn");
+                request.extend_from_slice(&part[..length]);
+            }
+            answer(&mut stream);
+        });
+        url
+    }
+
+    async fn answered(answer: impl FnOnce(&mut TcpStream) + Send + 'static) -> Result<String, DeliveryFailure> {
+        let notifier = HttpNotifier::new(AllowedReceivers { local: true, ..AllowedReceivers::default() });
+        let destination = Destination::Webhook { url: server(answer).parse().unwrap() };
+        let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".parse().unwrap();
+        let notification = samples::notification(samples::failed());
+        let sent = notifier.send(&destination, &secret, &notification, None);
+        let sent = tokio::time::timeout(Duration::from_secs(5), sent).await.expect("it hung on the body");
+        sent.map(|delivered| delivered.answer)
+    }
+
+    #[tokio::test]
+    async fn answer_is_decided_by_its_head() {
+        let large = |stream: &mut TcpStream| {
+            let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n");
+            let _ = stream.write_all(&[b'x'; 1_000_000]);
+        };
+        let slow = |stream: &mut TcpStream| {
+            let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx");
+            // Until the caller goes away.
+            let _ = stream.read_to_end(&mut Vec::new());
+        };
+        let torn = |stream: &mut TcpStream| {
+            let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx");
+        };
+        assert_eq!(answered(large).await, Ok("200 OK".to_owned()));
+        assert_eq!(answered(slow).await, Ok("200 OK".to_owned()));
+        assert_eq!(answered(torn).await, Ok("200 OK".to_owned()));
+        let refused = |stream: &mut TcpStream| drop(write!(stream, "HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\n"));
+        assert!(answered(refused).await.is_err());
     }
 }

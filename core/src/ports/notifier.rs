@@ -28,7 +28,7 @@ pub struct DeliveryFailure {
     pub message: String,
     /// The time that the receiver asks to be left alone for.
     pub retry_after: Option<Duration>,
-    /// Whether the receiver will never take this notification, and may take others.
+    /// Whether the receiver refuses this notification, and may take others: after some attempts it is given up.
     pub is_final: bool,
 }
 

@@ -37,7 +37,15 @@ pub(super) async fn read<T: DeserializeOwned>(
 
 /// Returns every record of a kind, newest first, with its document. A document that cannot be read is logged and left out.
 pub(super) async fn all<T: DeserializeOwned>(records: &dyn RecordStore, kind: RecordKind) -> Result<Vec<(Record, T)>> {
-    let (mut found, mut after) = (Vec::new(), None);
+    Ok(all_and_unreadable(records, kind).await?.0)
+}
+
+/// Returns what [`all`] does, and the number of documents that were left out.
+pub(super) async fn all_and_unreadable<T: DeserializeOwned>(
+    records: &dyn RecordStore,
+    kind: RecordKind,
+) -> Result<(Vec<(Record, T)>, usize)> {
+    let (mut found, mut unreadable, mut after) = (Vec::new(), 0, None);
     loop {
         let page = records.list(kind, after, PAGE).await?;
         let is_last = page.len() < PAGE;
@@ -45,11 +53,14 @@ pub(super) async fn all<T: DeserializeOwned>(records: &dyn RecordStore, kind: Re
         for record in page {
             match decode(&record) {
                 Ok(document) => found.push((record, document)),
-                Err(error) => tracing::error!(%kind, error = %error.chain(), "reading a record failed"),
+                Err(error) => {
+                    unreadable += 1;
+                    tracing::error!(%kind, error = %error.chain(), "reading a record failed");
+                }
             }
         }
         if is_last {
-            return Ok(found);
+            return Ok((found, unreadable));
         }
     }
 }

@@ -114,7 +114,7 @@ struct Term<'a> {
     workers: BTreeMap<ReceiverId, (Arc<Worker>, AbortHandle)>,
     running: FuturesUnordered<BoxFuture<'a, ()>>,
     search: Fuse<BoxFuture<'a, ()>>,
-    /// The cursors of receivers that have no worker yet.
+    /// The cursors of receivers that have no worker.
     cursors: BTreeMap<ReceiverId, BTreeMap<AppUid, StoredCursor>>,
 }
 
@@ -244,12 +244,17 @@ impl<'a> Term<'a> {
 
     /// Starts and stops workers as receivers were added and removed. Returns whether one was started.
     async fn refresh(&mut self) -> Result<bool> {
-        let listed = receivers::all(self.records).await?;
+        let (listed, unreadable) = receivers::all_and_unreadable(self.records).await?;
         let ids: BTreeSet<_> = listed.iter().map(|(_, stored)| stored.receiver.id.clone()).collect();
-        self.workers.retain(|id, (_, stop)| {
+        let cursors = &mut self.cursors;
+        self.workers.retain(|id, (worker, stop)| {
             let stays = ids.contains(id);
             if !stays {
                 stop.abort();
+                // It may be one of the unreadable ones, and go on from here once it can be read again.
+                if unreadable > 0 {
+                    cursors.insert(id.clone(), worker.cursors());
+                }
             }
             stays
         });
@@ -267,7 +272,7 @@ impl<'a> Term<'a> {
                 }
             };
             let cursors = self.cursors.remove(&stored.receiver.id).unwrap_or_default();
-            let status = receivers::status(self.records, &stored.receiver.id).await?;
+            let status = receivers::status(self.records, &stored.receiver).await?;
             let worker = Arc::new(Worker::new(stored.receiver, secret, cursors, status));
             let (stop, stopped) = AbortHandle::new_pair();
             let (deployer, records, ports) = (self.deployer, self.records, self.ports);
@@ -277,14 +282,17 @@ impl<'a> Term<'a> {
             self.workers.insert(worker.receiver.id.clone(), (worker, stop));
             is_started = true;
         }
-        self.forget_removed().await;
+        if unreadable == 0 {
+            self.forget_removed(&ids).await;
+        }
         Ok(is_started)
     }
 
-    /// Removes the cursors of receivers that were removed. A failure leaves them to the next term.
-    async fn forget_removed(&mut self) {
-        let known: BTreeSet<_> = self.workers.keys().cloned().collect();
-        let gone: Vec<_> = self.cursors.keys().filter(|id| !known.contains(id)).cloned().collect();
+    /// Removes the cursors of receivers that were removed: those that are not among `listed`, which must be all. One
+    /// without a worker, because its secret cannot be opened, needs its cursors later. A failure leaves them to the next
+    /// term.
+    async fn forget_removed(&mut self, listed: &BTreeSet<ReceiverId>) {
+        let gone: Vec<_> = self.cursors.keys().filter(|id| !listed.contains(id)).cloned().collect();
         for id in gone {
             for cursor in self.cursors.remove(&id).unwrap_or_default().into_values() {
                 if let Err(error) = worker::forget(self.records, &cursor.cursor).await {

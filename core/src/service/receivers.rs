@@ -81,15 +81,28 @@ pub(super) fn status_key(receiver: &ReceiverId) -> Result<RecordKey> {
     receiver.as_str().parse().map_err(|error| Error::corrupt("the id of a receiver", error))
 }
 
-/// Returns how deliveries to a receiver went.
-pub(super) async fn status(records: &dyn RecordStore, receiver: &ReceiverId) -> Result<ReceiverStatus> {
-    let read = documents::read(records, RecordKind::ReceiverStatus, &status_key(receiver)?).await?;
-    Ok(read.map(|(_, status)| status).unwrap_or_default())
+/// Returns how deliveries to a receiver went. A status that cannot be read is logged and counts as none: the next
+/// delivery writes it anew.
+pub(super) async fn status(records: &dyn RecordStore, receiver: &Receiver) -> Result<ReceiverStatus> {
+    match documents::read(records, RecordKind::ReceiverStatus, &status_key(&receiver.id)?).await {
+        Ok(read) => Ok(read.map(|(_, status)| status).unwrap_or_default()),
+        Err(error @ Error::Corrupt { .. }) => {
+            let receiver = receiver.name.as_str();
+            tracing::warn!(receiver, error = %error.chain(), "reading the status of a receiver failed");
+            Ok(ReceiverStatus::default())
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns every receiver, newest first.
 pub(super) async fn all(records: &dyn RecordStore) -> Result<Vec<(Record, Stored)>> {
     documents::all(records, RecordKind::Receiver).await
+}
+
+/// Returns what [`all`] does, and the number of receivers that cannot be read.
+pub(super) async fn all_and_unreadable(records: &dyn RecordStore) -> Result<(Vec<(Record, Stored)>, usize)> {
+    documents::all_and_unreadable(records, RecordKind::Receiver).await
 }
 
 /// Returns the sealed secrets of all receivers, so that the keys in use can be counted.
@@ -193,7 +206,7 @@ impl Deployer {
         let mut listed = Vec::new();
         for (_, stored) in all(records).await.map_err(refused)? {
             if realms.contain(&stored.receiver.apps.realm) {
-                let status = status(records, &stored.receiver.id).await.map_err(refused)?;
+                let status = status(records, &stored.receiver).await.map_err(refused)?;
                 listed.push((stored.receiver, status));
             }
         }

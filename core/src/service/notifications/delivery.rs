@@ -133,16 +133,11 @@ impl<'a> Delivery<'a> {
                 progress.failures = progress.failures.saturating_add(1);
                 let pause = outbox::pause(progress.failures, failure.retry_after, self.deployer.ports.rng.bits());
                 progress.pause = clock.sleep(pause).fuse();
-                let message: String = failure.message.chars().take(FAILURE_MAX).collect();
+                let message = failure.message;
                 if progress.failures == 1 {
                     tracing::warn!(receiver, error = message, "telling a receiver failed, trying again");
                 }
-                let (now, waiting) = (self.deployer.time(), self.worker.waiting());
-                let failing = |status: &mut receivers::ReceiverStatus| {
-                    status.failing_since.get_or_insert(now);
-                    (status.failure, status.waiting) = (Some(message), waiting);
-                };
-                self.write_status(failing).await;
+                self.write_failure(message).await;
             }
             Err(Ended::Store(error)) => {
                 tracing::debug!(receiver, error = %error.chain(), "reading what to tell a receiver failed");
@@ -150,6 +145,17 @@ impl<'a> Delivery<'a> {
                 progress.pause = clock.sleep(STORE_PAUSE).fuse();
             }
         }
+    }
+
+    /// Has the receiver's status show a failure.
+    async fn write_failure(self, message: String) {
+        let message = message.chars().take(FAILURE_MAX).collect();
+        let (now, waiting) = (self.deployer.time(), self.worker.waiting());
+        let failing = |status: &mut receivers::ReceiverStatus| {
+            status.failing_since.get_or_insert(now);
+            (status.failure, status.waiting) = (Some(message), waiting);
+        };
+        self.write_status(failing).await;
     }
 
     /// Changes the receiver's status, and stores it. A failure is made up for by the next write.
@@ -212,7 +218,7 @@ impl<'a> Delivery<'a> {
                 }
                 Next::Lost(_) => lost += 1,
                 Next::Tell(deploy, event) => match self.tell(state, stored, deploy, event).await {
-                    Ok(()) => is_told = true,
+                    Ok(is_delivered) => is_told |= is_delivered,
                     Err(ended) => break Err(ended),
                 },
             }
@@ -224,14 +230,14 @@ impl<'a> Delivery<'a> {
         told
     }
 
-    /// Tells the receiver of one event, and stores the cursor.
+    /// Tells the receiver of one event, and stores the cursor. Returns `false` if the event was given up.
     async fn tell(
         self,
         state: &AppState,
         stored: &mut StoredCursor,
         deploy: Arc<Deploy>,
         event: EventKind,
-    ) -> Result<(), Ended> {
+    ) -> Result<bool, Ended> {
         let (app, revision) = (Arc::clone(&state.app), deploy.revision);
         let at = if event == EventKind::Accepted { deploy.created_at } else { deploy.updated_at };
         let id = NotificationId::of_deploy(&self.worker.receiver.id, &app, revision, event);
@@ -240,24 +246,38 @@ impl<'a> Delivery<'a> {
         let notification =
             Notification { id, content, at, sent_at: self.deployer.time(), base_url: self.deployer.base_url.clone() };
         let delivered = self.send(&notification, reference.as_deref()).await?;
-        stored.cursor.pass(revision, event, delivered.reference);
+        let is_delivered = delivered.is_some();
+        stored.cursor.pass(revision, event, delivered.and_then(|delivered| delivered.reference));
         self.store(stored).await?;
-        Ok(())
+        Ok(is_delivered)
     }
 
-    /// Sends a notification. One that the receiver will never take counts as told: others follow it.
-    async fn send(self, notification: &Notification, reference: Option<&str>) -> Result<Delivered, Ended> {
+    /// Sends a notification. Returns `None` if it is given up because the receiver refuses it again and again: others
+    /// follow it.
+    async fn send(self, notification: &Notification, reference: Option<&str>) -> Result<Option<Delivered>, Ended> {
         let (receiver, secret) = (&self.worker.receiver, &self.worker.secret);
         match self.deployer.send(self.ports, receiver, secret, notification, reference).await {
-            Ok(delivered) => Ok(delivered),
-            Err(failure) if failure.is_final => {
-                let app = notification.app().map(|app| app.id.to_string());
-                let receiver = receiver.name.as_str();
-                tracing::warn!(receiver, app, error = failure.message, "a receiver refused a notification for good");
-                Ok(Delivered { reference: None, answer: failure.message })
+            Ok(delivered) => Ok(Some(delivered)),
+            Err(failure) if failure.is_final && self.is_refused_for_good(notification) => {
+                let (app, event) = (notification.app().map(|app| app.id.to_string()), notification.event());
+                let (receiver, event) = (receiver.name.as_str(), event.map(tracing::field::display));
+                tracing::warn!(
+                    receiver,
+                    app,
+                    event,
+                    error = failure.message,
+                    "giving up a notification that is refused"
+                );
+                self.write_failure(format!("a notification was given up: {}", failure.message)).await;
+                Ok(None)
             }
             Err(failure) => Err(Ended::Failed(failure)),
         }
+    }
+
+    fn is_refused_for_good(self, notification: &Notification) -> bool {
+        let now = self.deployer.ports.clock.elapsed();
+        notification.app().is_some_and(|app| self.worker.is_refused_for_good(app.uid, &notification.id, now))
     }
 
     /// Tells the receiver of an app's drift, if that is news.
@@ -279,9 +299,9 @@ impl<'a> Delivery<'a> {
                     sent_at: now,
                     base_url: self.deployer.base_url.clone(),
                 };
-                self.send(&notification, None).await?;
+                let delivered = self.send(&notification, None).await?;
                 stored.cursor.drifts = number;
-                true
+                delivered.is_some()
             }
         };
         stored.cursor.drift = hash;

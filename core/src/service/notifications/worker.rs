@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use event_listener::{Event, EventListener};
@@ -13,10 +14,15 @@ use crate::{
     engine::outbox::Cursor,
     error::Result,
     ledger::AppState,
-    notification::{Receiver, ReceiverSecret},
+    notification::{NotificationId, Receiver, ReceiverSecret},
     ports::{Record, RecordKey, RecordKind, RecordStore, Version},
     service::receivers::ReceiverStatus,
 };
+
+/// The refusals after which a notification is given up, so that it holds up its app no longer.
+const REFUSALS_MAX: u32 = 20;
+/// The time after which a refusal is the last one.
+const REFUSED_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// A cursor, and its version in the store.
 #[derive(Clone)]
@@ -57,6 +63,24 @@ struct Shared {
     /// The least version of the state to look at for each of them; `None`: the state is read anew.
     versions: BTreeMap<AppUid, Option<Version>>,
     status: ReceiverStatus,
+    /// The refusals of each app's notification that was refused last.
+    refusals: BTreeMap<AppUid, Refusals>,
+}
+
+/// The refusals of one notification, since this process tells.
+struct Refusals {
+    notification: NotificationId,
+    /// The time of the first, as the clock's elapsed time.
+    since: Duration,
+    count: u32,
+}
+
+impl Refusals {
+    /// Counts one more, and returns whether it is the last one.
+    fn is_last(&mut self, now: Duration) -> bool {
+        self.count = self.count.saturating_add(1);
+        self.count >= REFUSALS_MAX || now.saturating_sub(self.since) >= REFUSED_MAX
+    }
 }
 
 impl Worker {
@@ -66,7 +90,8 @@ impl Worker {
         cursors: BTreeMap<AppUid, StoredCursor>,
         status: ReceiverStatus,
     ) -> Self {
-        let shared = Shared { cursors, queue: VecDeque::new(), versions: BTreeMap::new(), status };
+        let shared =
+            Shared { cursors, queue: VecDeque::new(), versions: BTreeMap::new(), status, refusals: BTreeMap::new() };
         Self { receiver, secret, shared: Mutex::new(shared), arrived: Event::new() }
     }
 
@@ -126,12 +151,30 @@ impl Worker {
         self.lock().cursors.get(&app).cloned()
     }
 
+    /// Returns the cursors as they are.
+    pub(super) fn cursors(&self) -> BTreeMap<AppUid, StoredCursor> {
+        self.lock().cursors.clone()
+    }
+
     pub(super) fn keep(&self, cursor: &StoredCursor) {
         self.lock().cursors.insert(cursor.cursor.app, cursor.clone());
     }
 
     pub(super) fn forget(&self, app: AppUid) -> Option<StoredCursor> {
-        self.lock().cursors.remove(&app)
+        let shared = &mut *self.lock();
+        shared.refusals.remove(&app);
+        shared.cursors.remove(&app)
+    }
+
+    /// Counts a refusal of a notification, and returns whether it is to be given up.
+    pub(super) fn is_refused_for_good(&self, app: AppUid, notification: &NotificationId, now: Duration) -> bool {
+        let refusals = &mut self.lock().refusals;
+        let first = || Refusals { notification: notification.clone(), since: now, count: 0 };
+        let refusals = refusals.entry(app).or_insert_with(first);
+        if refusals.notification != *notification {
+            *refusals = first();
+        }
+        refusals.is_last(now)
     }
 
     /// Changes the status, and returns it as it is then.
@@ -143,5 +186,23 @@ impl Worker {
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_refusal_is_the_twentieth_or_the_first_after_a_day() {
+        let receiver = "0123456789abcdef0123456789abcdef".parse().unwrap();
+        let notification = NotificationId::of_test(&receiver, 7);
+        let first = || Refusals { notification: notification.clone(), since: Duration::from_secs(9), count: 0 };
+        let mut often = first();
+        assert_eq!((1..=20).find(|second| often.is_last(Duration::from_secs(9 + second))), Some(20));
+        let mut late = first();
+        let day = 24 * 3600;
+        assert!(!late.is_last(Duration::from_secs(9)) && !late.is_last(Duration::from_secs(8 + day)));
+        assert!(late.is_last(Duration::from_secs(9 + day)));
     }
 }
