@@ -23,7 +23,7 @@
 #   5  the server cannot be reached, or refuses calls for now: nothing was deployed
 #   7  the app or its environment is locked
 #   8  the deploy has not ended in time, and goes on
-#   9  the connection broke after the call was sent, and no answer came since: the end is not known
+#   9  the deploy was accepted, or may have been, and the server does not answer since or refuses: the end is unknown
 #
 # Token and id_token go to curl by standard input: no process list shows them. The script never prints them, switches
 # tracing off (set -x), keeps them from the environment of its children, and ignores ~/.curlrc, which could trace too.
@@ -31,6 +31,9 @@
 
 { set +x; } 2> /dev/null
 set -u
+# A variable that the job exports would stay exported when a secret is assigned to it.
+set +a
+unset token id_token maker_token proof config
 LC_ALL=C
 export LC_ALL
 umask 077
@@ -230,10 +233,12 @@ ask_for_id_token() {
   : > "$work/answer"
   : > "$work/fields"
   if is_plain "$id_token"; then return 0; fi
+  sent=no why="GitHub gave no id_token (${why:-HTTP $http})"
   case $http in
-    4??) finish 4 unauthorized "GitHub gave no id_token (HTTP $http). Does the job have the permission id-token: write?" ;;
+    408 | 429) http=000 ;;
+    4??) maker_said=$http http=no_id_token ;;
+    *) http=000 ;;
   esac
-  why="GitHub gave no id_token (${why:-HTTP $http})" http=000 sent=no
   return 1
 }
 
@@ -268,7 +273,20 @@ again() { # WHY
   finish 5 unavailable "The server takes no deploy for now; nothing was deployed: $1"
 }
 
-# The restore that follows a failed rollout: the repeated call has its present state.
+# Ends by an answer that no repetition mends. A deploy that was or may have been accepted before goes on all the same.
+refused() { # EXIT_CODE STATUS TEXT
+  now_answers="the server now answers HTTP $http"
+  [ "$http" != no_id_token ] || now_answers="GitHub now answers HTTP $maker_said"
+  if [ -n "$revision" ]; then
+    finish 9 unknown "Revision $revision was accepted; $now_answers: its end is unknown. $3 With IDEMPOTENCY_KEY=$key the script goes on waiting for it."
+  elif [ -n "$maybe" ]; then
+    finish 9 unknown "An earlier call was sent, and the deploy may have been accepted; $now_answers: its end is unknown. $3 With IDEMPOTENCY_KEY=$key the script follows that deploy, and makes no second one."
+  fi
+  finish "$1" "$2" "$3"
+}
+
+# The restore that follows a failed rollout: the repeated call has its present state. The deploy has failed, whatever the
+# answers are from here on.
 follow_restore() {
   end=$(($(now) + 300))
   while [ -n "$(number restore.to)" ] && [ "$(now)" -lt "$end" ]; do
@@ -276,8 +294,9 @@ follow_restore() {
     sleep 2
     cp "$work/fields" "$work/known"
     post
-    if [ "$http" != 424 ]; then
+    if [ "$http" != 424 ] || [ "$(number revision)" != "$revision" ] || [ -z "$(word deploy.status)" ]; then
       mv "$work/known" "$work/fields"
+      http=424
       return
     fi
   done
@@ -380,24 +399,23 @@ accepted() {
   [ $((moment - before)) -ge 2 ] || sleep 2
 }
 succeeded() {
-  revision=$(number revision) by=$(number superseded_by)
-  if [ -z "$revision" ] || { [ "$(word status)" != succeeded ] && [ -z "$by" ]; }; then
-    revision=
-    finish 1 refused "$(reason)"
-  fi
+  ended=$(number revision) by=$(number superseded_by)
+  if [ -z "$ended" ] || { [ "$(word status)" != succeeded ] && [ -z "$by" ]; }; then refused 1 refused "$(reason)"; fi
+  revision=$ended
   if [ -n "$by" ]; then finish 0 superseded "Revision $revision was superseded by revision $by, which succeeded."; fi
   finish 0 succeeded "Revision $revision succeeded: $(field namespace)/$(field app) runs $(field image)"
 }
 failed() {
-  revision=$(number revision)
-  [ "$(word deploy.status)" ] || finish 1 refused "$(reason)"
+  ended=$(number revision)
+  [ "$(word deploy.status)" ] || refused 1 refused "$(reason)"
+  revision=${ended:-$revision}
   printf '%s\n' "Failed: $(reason)"
   follow_restore
   finish 3 "$(word deploy.status)" "$(reason)"
 }
 locked() {
   until=$(field lock.until)
-  finish 7 locked "$(reason)${until:+ (The lock ends at $until.)}"
+  refused 7 locked "$(reason)${until:+ (The lock ends at $until.)}"
 }
 
 main() {
@@ -417,15 +435,16 @@ main() {
     esac
     case $http in
       200) succeeded ;;
-      202) if [ -n "$(number revision)" ]; then accepted; else finish 1 refused "$(reason)"; fi ;;
+      202) if [ -n "$(number revision)" ]; then accepted; else refused 1 refused "$(reason)"; fi ;;
       424) failed ;;
       000) no_answer ;;
-      401 | 403) finish 4 unauthorized "$(reason)" ;;
+      no_id_token) refused 4 unauthorized "$why. Does the job have the permission id-token: write?" ;;
+      401 | 403) refused 4 unauthorized "$(reason)" ;;
       423) locked ;;
       408 | 429) again "$(reason)" ;;
       5??) unavailable ;;
-      3??) finish 1 refused "The URL answers with a redirect (HTTP $http), which is not followed: the token would go elsewhere. Set SERVICE_WEBHOOK_URL to the webhook itself." ;;
-      *) finish 1 refused "$(reason)" ;;
+      3??) refused 1 refused "The URL answers with a redirect (HTTP $http), which is not followed: the token would go elsewhere. Set SERVICE_WEBHOOK_URL to the webhook itself." ;;
+      *) refused 1 refused "$(reason)" ;;
     esac
   done
 }

@@ -91,6 +91,25 @@ fn every_input_of_the_component_is_used_and_declared() {
 }
 
 #[test]
+fn the_documented_gitlab_job_has_every_required_input() {
+    let docs = read("../../docs/ci.md");
+    let (_, example) = docs.split_once("    inputs:\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    let template = read("gitlab/job.yml");
+    let (inputs, _) = template.split_once("\n---\n").unwrap();
+    let mut required = Vec::new();
+    for line in inputs.lines() {
+        if let Some(name) = line.strip_prefix("    ").filter(|name| !name.starts_with(' ')) {
+            required.push(name);
+        } else if line.starts_with("      default:") {
+            required.pop();
+        }
+    }
+    assert_eq!(required, ["audience:"]);
+    assert!(required.iter().all(|name| example.contains(&format!("      {name} "))), "{example}");
+}
+
+#[test]
 fn shellcheck_finds_nothing() {
     if !is_installed("shellcheck") {
         return skip(&test_name!(), "there is no shellcheck");

@@ -87,6 +87,35 @@ fn the_token_is_in_no_process_list_no_environment_and_no_trace() {
 }
 
 #[test]
+fn no_secret_is_in_a_childs_environment_even_if_the_job_exports_the_scripts_variables() {
+    let token = json!({ "value": "secret-id-token" }).to_string();
+    let succeeded = json!({ "revision": 2, "status": "succeeded" }).to_string();
+    in_every_shell(&test_name!(), |shell| {
+        let maker = Front::start("/token", vec![Answer::Told("200 OK", token.clone())]);
+        let front = Front::start(HOOK, vec![Answer::Told("200 OK", succeeded.clone())]);
+        let job = || {
+            let names = ["token", "id_token", "maker_token", "proof", "config"];
+            names.into_iter().fold(Job::new(shell, &front.url, "secret-token"), |job, name| job.with(name, "x"))
+        };
+        let gitlab = || job().without("SERVICE_WEBHOOK_TOKEN").with("ROLLHOOK_ID_TOKEN", "secret-id-token");
+        let github = || {
+            let job = job().without("SERVICE_WEBHOOK_TOKEN").with("ACTIONS_ID_TOKEN_REQUEST_URL", &maker.url);
+            job.with("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "secret-of-the-run")
+        };
+        for job in [job(), job().exporting(), gitlab(), gitlab().exporting(), github(), github().exporting()] {
+            job.replace("curl", r#"{ printf '%s\n' "$@"; env; } >> "$HOME/seen"; exec "$REAL" "$@""#);
+            job.run().ok();
+            let seen = job.read("seen");
+            assert!(seen.contains("SERVICE_WEBHOOK_URL=") && !seen.contains("secret"), "{seen}");
+        }
+        let sent = [front.calls(), maker.calls()].concat().concat();
+        for secret in ["X-Service-Token: secret-token\r", "Bearer secret-id-token\r", "Bearer secret-of-the-run\r"] {
+            assert!(sent.contains(secret), "{secret}: {sent}");
+        }
+    });
+}
+
+#[test]
 fn a_redirect_is_not_followed_with_the_token() {
     in_every_shell(&test_name!(), |shell| {
         let elsewhere = Front::start("/", vec![Answer::Closed]);

@@ -95,6 +95,12 @@ impl Job {
         self
     }
 
+    /// Exports each variable that the script sets, as `set -a` does.
+    pub(crate) fn exporting(mut self) -> Self {
+        self.options.push("-a".to_owned());
+        self
+    }
+
     /// Is a job of GitHub, with its files.
     pub(crate) fn on_github(self) -> Self {
         let (output, summary) = (self.file("output"), self.file("summary"));
