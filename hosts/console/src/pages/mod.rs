@@ -7,6 +7,7 @@ pub(crate) mod confirm;
 pub(crate) mod deploys;
 pub(crate) mod entry;
 pub(crate) mod errors;
+mod git_fields;
 pub(crate) mod lock;
 pub(crate) mod matrix;
 pub(crate) mod new_deploy;

@@ -6,6 +6,7 @@ use rollhook_api::{CreateApp, GitChoice};
 use rollhook_core::{app::Settings, text::escaped};
 use serde_json::Value;
 
+use super::git_fields::GitFields;
 use crate::{
     console::{Call, status},
     host::Failure,
@@ -33,16 +34,6 @@ struct RegisterPage {
     /// The field that the error is about, as the form names it.
     field: String,
     error: Option<String>,
-}
-
-/// The source of a git app.
-struct GitFields {
-    url: String,
-    branch: String,
-    dockerfile: String,
-    context: String,
-    image_repository: String,
-    credentials: String,
 }
 
 impl GitFields {

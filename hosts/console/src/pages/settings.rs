@@ -8,7 +8,7 @@ use rollhook_core::{
     text::escaped,
 };
 
-use super::{confirm::Question, deploys::held_from};
+use super::{confirm::Question, deploys::held_from, git_fields::GitFields};
 use crate::{
     console::{Call, status},
     host::Failure,
@@ -23,7 +23,7 @@ struct SettingsPage<'a> {
     frame: &'a Frame,
     head: &'a Head,
     policy: Form,
-    source: Option<SourceForm>,
+    source: Option<GitFields>,
     holds: Vec<String>,
     held_from: &'static str,
     registered: When,
@@ -46,16 +46,6 @@ struct Form {
     repositories: String,
     keep: String,
     poll: String,
-}
-
-/// A git app's source.
-struct SourceForm {
-    url: String,
-    branch: String,
-    dockerfile: String,
-    context: String,
-    image_repository: String,
-    credentials: String,
 }
 
 impl Form {
@@ -115,7 +105,7 @@ fn invalid(detail: &str) -> Failure {
     Failure::new(Kind::InvalidField, detail)
 }
 
-impl SourceForm {
+impl GitFields {
     fn of(source: &Source) -> Option<Self> {
         let Source::Git(git) = source else { return None };
         Some(Self {
@@ -134,7 +124,7 @@ fn settings<'a>(app: &App, head: &'a Head, frame: &'a Frame) -> SettingsPage<'a>
         frame,
         head,
         policy: Form::of(&app.policy),
-        source: SourceForm::of(&app.source),
+        source: GitFields::of(&app.source),
         holds: app
             .holds
             .iter()
