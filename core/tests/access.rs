@@ -38,7 +38,7 @@ fn each_role_can_do_what_the_table_says_and_no_more() {
             let who = principal(role, realm("shop", "test"));
             for action in others.into_iter().chain(delete).copied() {
                 let refused = refusal(&world.deployer, &who, &id, action).await;
-                let expected = (!role.may(action)).then_some(Refusal::Forbidden(action));
+                let expected = (!role.may(action)).then_some(Refusal::Forbidden(action, Some(role)));
                 assert_eq!(refused, expected, "{role} may {action}");
             }
         });
@@ -60,7 +60,7 @@ fn app_outside_of_every_realm_is_unknown() {
                 let refused = refusal(&world.deployer, &who, &id, *action).await;
                 let expected = if *action == Action::ManageTokens {
                     let may = who.may(Action::ManageTokens, &self::realm("shop", "test"));
-                    (!may).then_some(Refusal::Forbidden(Action::ManageTokens))
+                    (!may).then_some(Refusal::Forbidden(Action::ManageTokens, None))
                 } else {
                     Some(Refusal::AppNotFound(id.clone()))
                 };
@@ -168,7 +168,7 @@ fn nobody_makes_or_sees_a_token_beyond_the_own_realm() {
         for realm in [Realm::Everything, realm("shop", "prod"), Realm::Project { project: "shop".parse().unwrap() }] {
             let wanted = NewApiToken { grant: Grant { role: Role::Viewer, realm }, ..token("more", Role::Viewer) };
             let refused = world.deployer.create_api_token(&who, wanted).await.unwrap_err();
-            assert_eq!(refused, Refusal::Forbidden(Action::ManageTokens));
+            assert_eq!(refused, Refusal::Forbidden(Action::ManageTokens, None));
         }
         let seen = world.deployer.api_tokens(&who).await.unwrap();
         assert_eq!(seen.iter().map(|token| token.name.as_str()).collect::<Vec<_>>(), ["a-ci"]);
@@ -250,7 +250,7 @@ fn audit_has_every_act_of_management_and_every_refusal() {
         );
         assert_eq!(world.deployer.audited(&world.operator, None, 100).await.unwrap().0.len(), 8);
         let refused = world.deployer.audited(&deployer, None, 100).await.unwrap_err();
-        assert_eq!(refused, Refusal::Forbidden(Action::ReadAudit));
+        assert_eq!(refused, Refusal::Forbidden(Action::ReadAudit, Some(Role::Deployer)));
     });
 }
 
@@ -332,7 +332,10 @@ fn person_has_the_grants_of_the_sign_in_on_every_replica_for_twelve_hours_at_mos
         let principal = other.session(&secret).await.unwrap();
         assert_eq!(principal.actor().to_string(), "ada@example.com via login.example.com");
         assert!(other.open(&principal, &id).await.is_ok());
-        assert_eq!(other.webhook(&principal, &id).await.unwrap_err(), Refusal::Forbidden(Action::ReadToken));
+        assert_eq!(
+            other.webhook(&principal, &id).await.unwrap_err(),
+            Refusal::Forbidden(Action::ReadToken, Some(Role::Viewer))
+        );
         assert!(other.confirm(&principal).await.is_ok());
         for hour in 1..PERSON_SESSION_MAX.as_secs() / 3600 {
             world.clock.sleep(Duration::from_secs(3600)).await;
@@ -405,7 +408,7 @@ fn namespace_of_another_pair_tells_nothing_of_its_apps() {
             let app = world::registration(name, Policy::default());
             let app = Registration { project: "shop".parse().unwrap(), environment: "eu-prod".parse().unwrap(), ..app };
             let refused = world.deployer.register(&who, app, None).await.unwrap_err();
-            assert_eq!(refused, Refusal::Forbidden(Action::Register), "{name}");
+            assert_eq!(refused, Refusal::Forbidden(Action::Register, None), "{name}");
         }
     });
 }

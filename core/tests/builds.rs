@@ -6,11 +6,12 @@ mod world;
 
 use std::time::Duration;
 
+use rollhook_conformance::samples::git_source;
 use rollhook_core::{
     app::{HoldPolicy, Policy},
     deploy::{Commit, Reason, Revision, State, Status, Trigger},
     ports::{BuildState, BuildTrigger, DeployId},
-    request::{DeployRequest, Field, Refusal},
+    request::{DeployRequest, Field, IdempotencyKey, KeyHeader, Refusal},
     service::{Accepted, Authorized, Outcome},
 };
 use rollhook_memory::{BuildScript, Script};
@@ -314,25 +315,52 @@ fn deleting_an_app_ends_its_build() {
 }
 
 #[test]
-fn a_rebuild_is_a_deploy_of_what_is_current() {
+fn a_rebuild_deploys_the_head_of_the_branch_unless_a_commit_is_named() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.git_app(Policy::default()).await;
         let rebuild =
             async |commit: Option<Commit>| world.deployer.rebuild(&world.operator, access.app(), commit, None).await;
-        assert!(matches!(rebuild(None).await, Err(Refusal::InvalidField(Field::Commit, _))));
-        world.deploy_commit(&access, "a1").await.unwrap();
-        world.ended(&access, 1).await;
-        world.deploy_commit(&access, "500").await.unwrap();
-        world.ended(&access, 2).await;
-        let again = rebuild(None).await.unwrap().deploy;
-        assert_eq!((again.commit.clone(), again.trigger), (Some(sha("a1")), Trigger::Manual));
-        assert_eq!(world.ended(&access, 3).await.status(), Status::Succeeded);
+        assert!(matches!(rebuild(None).await, Err(Refusal::SourceUnavailable { .. })), "it does not answer");
+        world.builds.set_head(&git_source(), None);
+        let missing = rebuild(None).await;
+        assert!(
+            matches!(&missing, Err(Refusal::InvalidField(Field::Commit, why)) if why.contains("main")),
+            "{missing:?}"
+        );
+        world.builds.close_source(&git_source());
+        assert!(matches!(rebuild(None).await, Err(Refusal::InvalidField(Field::Commit, _))), "it refuses");
+        assert!(world.history(&access).await.is_empty(), "nothing was recorded");
+
+        world.builds.set_head(&git_source(), Some(sha("a1")));
+        let first = rebuild(None).await.unwrap().deploy;
+        assert_eq!((first.commit.clone(), first.trigger), (Some(sha("a1")), Trigger::Manual));
+        assert_eq!(world.ended(&access, 1).await.status(), Status::Succeeded);
+        world.builds.set_head(&git_source(), Some(sha("b2")));
+        assert_eq!(rebuild(None).await.unwrap().deploy.commit, Some(sha("b2")), "it has moved");
         assert_eq!(rebuild(Some(sha("c3"))).await.unwrap().deploy.commit, Some(sha("c3")));
         world.quiet(&access).await;
         let plain = world.register("web", Policy::default()).await;
         let refused = world.deployer.rebuild(&world.operator, plain.app(), None, None).await;
         assert!(matches!(refused, Err(Refusal::WrongKind(_))));
+    });
+}
+
+#[test]
+fn a_repeated_rebuild_is_the_first_one_wherever_the_branch_is_by_now() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.git_app(Policy::default()).await;
+        let key = IdempotencyKey::new(KeyHeader::IdempotencyKey, "once", [7; 32]).unwrap();
+        let rebuild = async || world.deployer.rebuild(&world.operator, access.app(), None, Some(key.clone())).await;
+        world.builds.set_head(&git_source(), Some(sha("a1")));
+        rebuild().await.unwrap();
+        world.builds.set_head(&git_source(), Some(sha("b2")));
+        let again = rebuild().await.unwrap();
+        assert!(again.replayed && again.deploy.commit == Some(sha("a1")), "{again:?}");
+        world.builds.silence_source(&git_source());
+        assert!(rebuild().await.unwrap().replayed, "the source need not answer");
+        assert_eq!(world.history(&access).await.len(), 1);
     });
 }
 

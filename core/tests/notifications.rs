@@ -574,9 +574,9 @@ fn receivers_are_an_admins_and_their_secrets_are_sealed() {
         let viewer = Principal::new("eve", [Grant { role: Role::Deployer, realm: shop.clone() }]);
         let admin = Principal::new("ada", [Grant { role: Role::Admin, realm: shop.clone() }]);
         let of = |realm: &Realm| wanted("ops", GOOD, &[], realm.clone());
-        assert!(matches!(deployer.add_receiver(&viewer, of(&shop)).await, Err(Refusal::Forbidden(_))));
-        assert!(matches!(deployer.receivers(&viewer).await, Err(Refusal::Forbidden(_))));
-        assert!(matches!(deployer.add_receiver(&admin, of(&Realm::Everything)).await, Err(Refusal::Forbidden(_))));
+        assert!(matches!(deployer.add_receiver(&viewer, of(&shop)).await, Err(Refusal::Forbidden(..))));
+        assert!(matches!(deployer.receivers(&viewer).await, Err(Refusal::Forbidden(..))));
+        assert!(matches!(deployer.add_receiver(&admin, of(&Realm::Everything)).await, Err(Refusal::Forbidden(..))));
         let (_, secret) = deployer.add_receiver(&admin, of(&shop)).await.unwrap();
         let secret = secret.unwrap();
         assert_eq!(secret.signing_key().unwrap().len(), 32);

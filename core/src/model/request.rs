@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    access::{Action, Realm, TokenName},
+    access::{Action, Realm, Role, TokenName},
     app::{AppId, Environment, FullName, Policy, Project, Settings, Source},
     deploy::{Actor, Commit, Revision, Trigger},
     identity::{CLAIMS_BYTES_MAX, TRUSTS_MAX, TrustId},
@@ -323,9 +323,9 @@ pub enum Refusal {
     /// exist.
     #[error("The credentials are missing or not valid for this resource.")]
     Unauthorized,
-    /// The caller is known, and none of its roles allows the action.
-    #[error("You may not {0} here: that takes the role {role}.", role = .0.least_role())]
-    Forbidden(Action),
+    /// The caller is known, and its role, if it has one there, does not allow the action.
+    #[error("You may not {0} here: that takes the role {needed}{yours}.", needed = .0.least_role(), yours = yours(*.1))]
+    Forbidden(Action, Option<Role>),
     /// The caller is known to the cluster, which does not let it do the action.
     #[error("You may not {0} here: in the cluster, that takes {permission} of rollhook's API group.", permission = .0.permission())]
     NotGranted(Action),
@@ -478,6 +478,16 @@ pub enum Refusal {
     /// The builder is unavailable and the answer needs it (logs only).
     #[error("The builder cannot be reached; try again.")]
     BuilderUnavailable,
+    /// The source does not name its branch's head now, and the answer needs it.
+    #[error(
+        "The head of branch {branch} cannot be read now: {why}. Nothing was recorded; try again, or name the commit."
+    )]
+    SourceUnavailable {
+        /// The branch.
+        branch: Branch,
+        /// The failure, in the branch reader's words.
+        why: String,
+    },
     /// The build has no known log.
     #[error("There is no build log of revision {0}: it was not built by this server, or its log is gone by now.")]
     NoBuildLog(Revision),
@@ -488,6 +498,10 @@ pub enum Refusal {
 
 /// The end of [`Refusal::StoreUnavailable`] if the write may have happened.
 const MAYBE_RECORDED: &str = "the call may have been recorded. Repeat it with the same Idempotency-Key.";
+
+fn yours(role: Option<Role>) -> String {
+    role.map(|role| format!(", and yours is {role}")).unwrap_or_default()
+}
 
 fn current_changed(expected: &Revision, current: &Option<Revision>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match current {

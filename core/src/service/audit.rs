@@ -167,7 +167,10 @@ impl Deployer {
     /// everything: what is done somewhere belongs to no namespace.
     pub(super) async fn permit_somewhere(&self, principal: &Principal, action: Action) -> Outcome<Realms> {
         let granted = match principal.is_reviewed() {
-            false => Granted::by_role(principal.grants().iter().any(|grant| grant.role.may(action))),
+            false => {
+                let role = principal.grants().iter().map(|grant| grant.role).max();
+                Granted::by_role(role.is_some_and(|role| role.may(action)), role)
+            }
             true => self.may(principal, action, Place::everything()).await?,
         };
         if granted.is_yes() {
@@ -177,8 +180,9 @@ impl Deployer {
             });
         }
         let realm = principal.grants().first().map_or(Realm::Everything, |grant| grant.realm.clone());
-        let refused = self.audit(principal.actor(), action, Subject { name: realm.to_string(), realm }, granted).await;
-        refused.and(Err(Refusal::Forbidden(action)))
+        let subject = Subject { name: realm.to_string(), realm };
+        let audited = self.audit(principal.actor(), action, subject, granted).await;
+        audited.and(Err(Refusal::Forbidden(action, None)))
     }
 
     /// Returns at most `limit` entries after this place, newest first, and the place that the next part begins after:

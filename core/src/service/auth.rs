@@ -66,15 +66,15 @@ impl<'a> Place<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Granted {
     Yes,
-    /// None of the caller's roles allows it.
-    NotByRole,
+    /// The caller's role, if it has one there, does not allow it.
+    NotByRole(Option<Role>),
     /// The authority that knows the caller does not allow it.
     NotByReview,
 }
 
 impl Granted {
-    pub(super) const fn by_role(is_allowed: bool) -> Self {
-        if is_allowed { Self::Yes } else { Self::NotByRole }
+    pub(super) const fn by_role(is_allowed: bool, role: Option<Role>) -> Self {
+        if is_allowed { Self::Yes } else { Self::NotByRole(role) }
     }
 
     pub(super) const fn by_review(is_allowed: bool) -> Self {
@@ -92,7 +92,7 @@ impl Granted {
     pub(super) const fn of(self, action: Action) -> Outcome<()> {
         match self {
             Self::Yes => Ok(()),
-            Self::NotByRole => Err(Refusal::Forbidden(action)),
+            Self::NotByRole(role) => Err(Refusal::Forbidden(action, role)),
             Self::NotByReview => Err(Refusal::NotGranted(action)),
         }
     }
@@ -348,7 +348,8 @@ impl Deployer {
     /// Returns whether the proof reaches as far as this action, or the authority lets it do so.
     pub(super) async fn reaches(&self, access: &Authorized, action: Action) -> Outcome<Granted> {
         match &access.reach {
-            Reach::Webhook | Reach::Role(..) => Ok(Granted::by_role(access.may(action))),
+            Reach::Webhook => Ok(Granted::by_role(access.may(action), None)),
+            Reach::Role(role, _) => Ok(Granted::by_role(role.may(action), Some(*role))),
             Reach::Reviewed(caller, realm) => {
                 Ok(Granted::by_review(self.review(caller, action, Place::app(&access.id, realm)).await?))
             }

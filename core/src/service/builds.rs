@@ -4,19 +4,22 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, select_biased};
 
-use super::{Accepted, Authorized, Builder, Deployer, Outcome, Principal};
+use super::{Accepted, Authorized, Builder, Deployer, Outcome, Principal, polling::sentence, submit::Declined};
 use crate::{
     access::Action,
     app::{App, AppId, AppUid, Source},
     deploy::{Commit, Revision, Trigger},
-    error::Error,
+    error::{Error, Result},
     ledger::{Admission, admission},
-    ports::{BuildState, DeployId, Page},
+    ports::{BuildState, DeployId},
     request::{DeployRequest, Field, IdempotencyKey, Refusal},
+    source::GitSource,
 };
 
 /// The interval of reads of a growing log: the builder's hints do not cover it.
 const POLL: Duration = Duration::from_millis(500);
+/// The time in which the source has to name its branch's head: a person waits for it.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A part of a build's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,8 +31,8 @@ pub struct LogPart {
 }
 
 impl Deployer {
-    /// Builds and deploys a commit of a git app: the given one, or else that of the current deploy, or of the newest
-    /// deploy if none is current.
+    /// Builds and deploys a commit of a git app: the given one, or else the head of its branch. A repeated call is
+    /// answered with the first one's deploy, wherever the branch is by now.
     ///
     /// # Errors
     /// The refusal; nothing was recorded, unless it says that it may have been.
@@ -44,27 +47,66 @@ impl Deployer {
             cause: principal.cause(Trigger::Manual),
             ..self.open_for(Action::Rebuild, principal, id).await?
         };
-        let (admission_id, cause) = (self.admission_id(), access.cause.clone());
-        let commit = match commit {
-            Some(commit) => Ok(commit),
-            None => self.newest_commit(&access).await,
+        if let Some(key) = &key
+            && let Some(accepted) = self.repeated(&access, key).await?
+        {
+            return Ok(accepted);
+        }
+        let (commit, source) = match commit {
+            Some(commit) => (commit, None),
+            None => {
+                let app = self.state(&access).await?.app;
+                let source = from_git(&app)?;
+                (self.branch_commit(source).await?, Some(source.clone()))
+            }
         };
+        let (admission_id, cause) = (self.admission_id(), access.cause.clone());
         let accepted = self.admit(&access, admission_id, key, move |state| {
+            // The head of a branch that the app has left meanwhile is not its head.
+            if source.as_ref().is_some_and(|source| from_git(&state.app) != Ok(source)) {
+                return Err(Declined::Outdated);
+            }
             from_git(&state.app)?;
-            let request = DeployRequest { image: None, commit: Some(commit.clone()?), key: None };
+            let request = DeployRequest { image: None, commit: Some(commit.clone()), key: None };
             let decided = admission::deploy(&state.app, &request, &cause)?;
             Ok((Admission::plain(admission_id, decided.deploy), ()))
         });
         Ok(accepted.await?.ok_or(Refusal::Busy)?.0)
     }
 
-    async fn newest_commit(&self, access: &Authorized) -> Outcome<Commit> {
-        let (state, mut newest) = self.history(access, Page { before: None, succeeded: false, limit: 1 }).await?;
-        let current = state.current.as_ref().and_then(|current| current.commit.clone());
-        let commits = [current, newest.pop().and_then(|newest| newest.commit)];
-        commits.into_iter().flatten().find(Commit::is_sha).ok_or_else(|| {
-            Refusal::InvalidField(Field::Commit, "nothing was built from a commit yet: say which one.".to_owned())
-        })
+    /// Returns the head of a source's branch.
+    async fn branch_commit(&self, source: &GitSource) -> Outcome<Commit> {
+        let unread = match self.head_within(source, READ_TIMEOUT).await {
+            Some(Ok(Some(head))) => return Ok(head),
+            Some(Ok(None)) => {
+                let missing =
+                    format!("the source has no branch {}; change the branch, or name a commit.", source.branch);
+                return Err(Refusal::InvalidField(Field::Commit, missing));
+            }
+            Some(Err(error)) => error,
+            None => Error::Unavailable { what: format!("{} did not answer in time", source.url), cause: None },
+        };
+        tracing::warn!(source = %source.url, error = %unread.chain(), "reading a branch failed");
+        match &unread {
+            Error::Denied { .. } | Error::NotFound(_) | Error::Invalid { .. } | Error::Corrupt { .. } => {
+                let why = format!("the head of branch {} cannot be read: {}.", source.branch, sentence(&unread));
+                Err(Refusal::InvalidField(Field::Commit, why))
+            }
+            Error::Unavailable { .. } | Error::Conflict(_) => {
+                Err(Refusal::SourceUnavailable { branch: source.branch.clone(), why: sentence(&unread) })
+            }
+        }
+    }
+
+    /// Returns the answer of a source that is asked for its branch's head, or `None` if it does not answer in time.
+    pub(super) async fn head_within(&self, source: &GitSource, limit: Duration) -> Option<Result<Option<Commit>>> {
+        let Some(builder) = &self.ports.builder else {
+            return Some(Err(Error::invalid("this process has no builder, and reads no sources")));
+        };
+        select_biased! {
+            head = builder.branches.head(source).fuse() => Some(head),
+            () = self.ports.clock.sleep(limit).fuse() => None,
+        }
     }
 
     /// Returns a part of a build's log from this byte on. With `follow` it waits for one as long as the build runs.
@@ -120,10 +162,10 @@ impl Deployer {
     }
 }
 
-/// Returns whether an app is built from git, or the refusal.
-fn from_git(app: &App) -> Outcome<()> {
-    match app.source {
-        Source::Git(_) => Ok(()),
+/// Returns the source of a git app.
+fn from_git(app: &App) -> Outcome<&GitSource> {
+    match &app.source {
+        Source::Git(source) => Ok(source),
         Source::Image => Err(Refusal::WrongKind(format!(
             "{} is an image app: CI builds its images, and has the builds' logs.",
             app.id

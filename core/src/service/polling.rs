@@ -207,7 +207,7 @@ impl Deployer {
 }
 
 /// Returns the error's text without the word for its class.
-fn sentence(error: &Error) -> String {
+pub(super) fn sentence(error: &Error) -> String {
     match error {
         Error::Denied { what, .. }
         | Error::Invalid { what, .. }

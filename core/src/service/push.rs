@@ -2,8 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::{FutureExt, select_biased};
-
 use super::{
     ATTEMPTS, Accepted, Authorized, Deployer, Outcome,
     submit::{Declined, replayed},
@@ -142,14 +140,14 @@ impl Deployer {
 
     /// Returns the branch's head, if the source answers in time.
     async fn read(&self, source: &GitSource, end: Duration) -> Result<Option<Commit>, Unread> {
-        let builder = self.ports.builder.as_ref().ok_or(Unread::Failed)?;
         let left = end.saturating_sub(self.ports.clock.elapsed());
-        select_biased! {
-            head = builder.branches.head(source).fuse() => head.map_err(|error| {
+        match self.head_within(source, left).await {
+            Some(Ok(head)) => Ok(head),
+            Some(Err(error)) => {
                 tracing::warn!(source = %source.url, error = %error.chain(), "reading a branch failed");
-                Unread::Failed
-            }),
-            () = self.ports.clock.sleep(left).fuse() => {
+                Err(Unread::Failed)
+            }
+            None => {
                 tracing::warn!(source = %source.url, "reading a branch timed out");
                 Err(Unread::TimedOut)
             }

@@ -160,7 +160,7 @@ impl Deployer {
     /// [`Refusal::ReviewUnavailable`] while the authority is away.
     pub(super) async fn may(&self, principal: &Principal, action: Action, place: Place<'_>) -> Outcome<Granted> {
         match principal.caller() {
-            None => Ok(Granted::by_role(principal.may(action, place.realm))),
+            None => Ok(Granted::by_role(principal.may(action, place.realm), principal.role_on(place.realm))),
             Some(caller) => Ok(Granted::by_review(self.review(caller, action, place).await?)),
         }
     }

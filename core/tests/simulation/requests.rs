@@ -199,7 +199,7 @@ fn registration(app: usize, take_over: bool, kind: Kind) -> Registration {
 pub(crate) const fn word(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Unauthorized => "refused: unauthorized",
-        Refusal::Forbidden(_) | Refusal::NotGranted(_) | Refusal::NoSession => "refused: forbidden",
+        Refusal::Forbidden(..) | Refusal::NotGranted(_) | Refusal::NoSession => "refused: forbidden",
         Refusal::ReviewUnavailable => "refused: the cluster's word is away",
         Refusal::TokenExists(_) | Refusal::TooManyTokens(_) | Refusal::TokenNotFound(_) => "refused: the API token",
         Refusal::TooManyTrusts | Refusal::TrustNotFound(_) => "refused: the trust",
@@ -230,6 +230,7 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::StoreUnavailable { maybe_recorded: true } => "refused: may have been recorded",
         Refusal::ClusterUnavailable | Refusal::ClusterDenied(_) => "refused: the cluster is away",
         Refusal::BuilderUnavailable => "refused: the builder is away",
+        Refusal::SourceUnavailable { .. } => "refused: the source is away",
         Refusal::NoBuildLog(_) => "refused: no build log",
         Refusal::StoreRefused(_) => "refused: by the store",
         Refusal::Internal => "refused: internal",

@@ -32,7 +32,7 @@ fn image() -> DeployRequest {
 pub async fn refusal(deployer: &Deployer, who: &Principal, id: &AppId, action: Action) -> Option<Refusal> {
     fn of<T>(outcome: Outcome<T>) -> Option<Refusal> {
         match outcome {
-            Err(refusal @ (Refusal::Forbidden(_) | Refusal::NotGranted(_) | Refusal::AppNotFound(_))) => Some(refusal),
+            Err(refusal @ (Refusal::Forbidden(..) | Refusal::NotGranted(_) | Refusal::AppNotFound(_))) => Some(refusal),
             _ => None,
         }
     }

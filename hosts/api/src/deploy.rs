@@ -60,11 +60,11 @@ impl DeployPost {
     }
 }
 
-/// A request to build a commit of a git app again: the body of `POST …/rebuild`.
+/// A request to build a commit of a git app: the body of `POST …/rebuild`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rebuild {
-    /// The commit; by default the current one.
+    /// The commit; by default the head of the app's branch.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minLength" = 1, "maxLength" = deploy::COMMIT_MAX, "pattern" = schemas::COMMIT))]
     pub commit: Option<String>,

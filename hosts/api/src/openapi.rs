@@ -146,7 +146,7 @@ fn paths() -> Value {
         ),
         (
             "/api/v1/apps/{namespace}/{app}/rebuild",
-            json!({ "post": waits(keyed(sends(call("Build a git app again", 202, "DeployAnswer"), "Rebuild"))) }),
+            json!({ "post": waits(keyed(sends(call("Build a commit of a git app", 202, "DeployAnswer"), "Rebuild"))) }),
         ),
         (
             "/api/v1/tokens",

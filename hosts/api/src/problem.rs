@@ -200,6 +200,8 @@ kinds! {
     ClusterUnavailable = "cluster-unavailable", 503, "The cluster is not available";
     /// The builder is away.
     BuilderUnavailable = "builder-unavailable", 503, "The builder is not available";
+    /// The source of a git app is away.
+    SourceUnavailable = "source-unavailable", 503, "The source cannot be read";
     /// The issuer of an id_token is away.
     IssuerUnavailable = "issuer-unavailable", 503, "The issuer of the id_token is not available";
     /// The cluster that knows the caller is away.
@@ -215,7 +217,7 @@ impl Kind {
     pub fn of(refusal: &Refusal) -> Self {
         match refusal {
             Refusal::Unauthorized => Self::Unauthorized,
-            Refusal::Forbidden(_) | Refusal::NotGranted(_) | Refusal::NoSession => Self::Forbidden,
+            Refusal::Forbidden(..) | Refusal::NotGranted(_) | Refusal::NoSession => Self::Forbidden,
             Refusal::ReviewUnavailable => Self::ReviewUnavailable,
             Refusal::TokenExists(_) | Refusal::TooManyTokens(_) => Self::TokenExists,
             Refusal::TokenNotFound(_) => Self::TokenNotFound,
@@ -249,6 +251,7 @@ impl Kind {
             Refusal::StoreRefused(_) => Self::StoreRefused,
             Refusal::ClusterUnavailable | Refusal::ClusterDenied(_) => Self::ClusterUnavailable,
             Refusal::BuilderUnavailable => Self::BuilderUnavailable,
+            Refusal::SourceUnavailable { .. } => Self::SourceUnavailable,
             Refusal::NoBuildLog(_) => Self::NoBuildLog,
             Refusal::Internal => Self::Internal,
         }

@@ -5,7 +5,7 @@
 use rollhook_testing::cli;
 
 const CREATE: &str = "app create api --git https://git.example.com/shop/api.git --image-repository \
-                      registry.example.com/shop/api --branch main --settle 0s";
+                      registry.example.com/shop/api --branch main --settle 0s --no-build";
 
 #[test]
 fn a_git_app_is_registered_built_shown_and_its_log_read() {
@@ -16,9 +16,11 @@ fn a_git_app_is_registered_built_shown_and_its_log_read() {
     for line in ["https://git.example.com/shop/api.git", "main", "Dockerfile in .", "registry.example.com/shop/api"] {
         assert!(shown.contains(line), "{line} is not in {shown}");
     }
-    home.run("app rebuild api").exits(1);
+    assert_eq!(home.run("app history api -o json").ok().json()["deploys"], serde_json::json!([]));
+    let head = home.run("app rebuild api").ok();
+    assert!(head.out.contains("for shop-test/api: revision 1"), "{head:?}");
     let built = home.run("app rebuild api --commit abc1234").ok();
-    assert!(built.out.contains("Building abc1234 for shop-test/api: revision 1"), "{built:?}");
+    assert!(built.out.contains("Building abc1234 for shop-test/api: revision 2"), "{built:?}");
     let entry = home.run("app show api -o json").ok().json();
     let commit = entry["current"]["commit"].as_str().unwrap();
     assert!(commit.len() == 40 && commit.starts_with("abc1234"), "{commit}");
@@ -31,6 +33,17 @@ fn a_git_app_is_registered_built_shown_and_its_log_read() {
         failed.err.contains("build-failed") && failed.err.contains("broken"),
         "its last lines are told: {failed:?}"
     );
+}
+
+#[test]
+fn a_new_git_app_runs_the_head_of_its_branch_and_a_head_that_cannot_be_read_is_told() {
+    let home = cli!().fast();
+    let git = "--git https://git.example.com/shop/api.git --image-repository registry.example.com/shop/api --settle 0s";
+    let created = home.run(&format!("app create api {git} -o json")).ok().json();
+    let commit = created["deploy"]["commit"].as_str().unwrap();
+    assert_eq!((&created["deploy"]["status"], commit.len()), (&"succeeded".into(), 40), "{created}");
+    assert_eq!(created["app"]["current"]["commit"], commit, "{created}");
+    home.run("app create web --no-build").exits(2);
 }
 
 #[test]

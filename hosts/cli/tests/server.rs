@@ -222,7 +222,10 @@ fn tokens_are_made_listed_and_revoked_and_the_audit_tells_of_it() {
     assert_eq!(viewer.run("whoami").ok().out, "a-ci\n  viewer of shop\n");
     viewer.run("app history api").ok();
     let refused = viewer.run("app rollback api").exits(4);
-    assert!(refused.err.contains("error: You may not roll back here: that takes the role deployer."), "{refused:?}");
+    assert!(
+        refused.err.contains("error: You may not roll back here: that takes the role deployer, and yours is viewer."),
+        "{refused:?}"
+    );
     viewer.run("token list").exits(4);
     let listed = bench.run("token list").ok();
     assert!(listed.out.contains("a-ci   viewer  shop"), "{listed:?}");

@@ -46,7 +46,8 @@ impl Call<'_> {
         realm.is_ok_and(|realm| self.access.principal.may(Action::Promote, &realm))
     }
 
-    /// Returns the operations under the key of the submitted form, so that a form that is sent twice acts once.
+    /// Returns the operations under the key of the submitted form, so that a form that is sent twice acts once; each
+    /// operation of a form has a key of its own.
     ///
     /// # Errors
     /// 422 if the key is malformed.
@@ -59,7 +60,7 @@ impl Call<'_> {
             .chain_update([0])
             .chain_update(&self.request.body)
             .finalize();
-        let key = IdempotencyKey::new(KeyHeader::IdempotencyKey, &text, request.into())
+        let key = IdempotencyKey::new(KeyHeader::IdempotencyKey, &format!("{operation}-{text}"), request.into())
             .map_err(|error| Failure::new(Kind::InvalidKey, format!("{error}.")))?;
         Ok(self.console.host.operations(&self.access.principal, Some(key)))
     }

@@ -119,9 +119,10 @@ fn a_commit_is_built_and_deployed_and_ci_is_told() {
     let (code, problem) = bench.curl("0123456789012345678901234567890123456789");
     assert_eq!((code, &problem["deploy"]["reason"]), (22, &json!("commit-not-found")), "{problem}");
 
+    let head = bench.repository.commit("build.txt", "mended");
     let rebuilt = bench.server.manage("POST", &format!("{}/rebuild", bench.app.path)).header("prefer", "wait=50");
     let rebuilt = rebuilt.expect(200).json();
-    assert_eq!((&rebuilt["commit"], &rebuilt["trigger"]), (&json!(next), &json!("manual")), "what is current");
+    assert_eq!((&rebuilt["commit"], &rebuilt["trigger"]), (&json!(head), &json!("manual")), "the branch's head");
     let app = bench.server.manage("GET", &bench.app.path).expect(200).json();
     assert_eq!(app["source"]["branch"], "main");
     assert_eq!(app["current"]["revision"], 5);

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use rollhook_core::{deploy::Commit, image::ImageRef, source::ImageRepository};
+use rollhook_core::{
+    deploy::Commit,
+    image::ImageRef,
+    source::{GitSource, ImageRepository},
+};
 
 use crate::sha256;
 
@@ -109,6 +113,12 @@ pub(super) fn in_full(commit: &Commit) -> Commit {
     }
     let full = format!("{given}{}", sha256(&given));
     full.get(..40).and_then(|full| full.parse().ok()).unwrap_or_else(|| commit.clone())
+}
+
+/// Returns the head that is invented for a source's branch: a commit whose build succeeds.
+pub(super) fn head(source: &GitSource) -> Option<Commit> {
+    let digest = sha256(&format!("{} {}", source.url, source.branch));
+    digest.get(..39).and_then(|digits| format!("a{digits}").parse().ok())
 }
 
 /// Returns the image that a build of the commit pushes.

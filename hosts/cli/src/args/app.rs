@@ -187,6 +187,9 @@ pub(crate) struct Create {
     pub(crate) wait: Wait,
     #[command(flatten)]
     pub(crate) git: Git,
+    /// Leave the first build of a git app to CI, instead of building its branch's head
+    #[arg(long, requires = "git", help_heading = "An app that is built from git")]
+    pub(crate) no_build: bool,
     #[command(flatten)]
     pub(crate) template: Template,
     #[command(flatten)]
@@ -356,7 +359,7 @@ pub(crate) struct Set {
 pub(crate) struct Rebuild {
     #[command(flatten)]
     pub(crate) target: Target,
-    /// The commit, in full or its first 7 digits or more; default: the one that is current
+    /// The commit, in full or its first 7 digits or more; default: the head of the branch
     #[arg(long, value_name = "SHA")]
     pub(crate) commit: Option<Commit>,
     #[command(flatten)]

@@ -1,13 +1,13 @@
 //! Registering, listing, showing, changing and removing apps.
 
-use rollhook_api::{App, AppPatch, CreateApp};
+use rollhook_api::{App, AppPatch, CreateApp, Deploy, Rebuild};
 use rollhook_core::{
-    app::{Namespace, Settings},
+    app::{AppId, Namespace, Settings},
     text::escaped,
 };
 use serde_json::Value;
 
-use super::{Session, lock::described, outcome::succeeded};
+use super::{Session, deploys::image, lock::described, outcome::succeeded};
 use crate::{
     apps,
     args::{Create, Delete, List, Set, Target},
@@ -24,13 +24,35 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), C
     session.drive()?;
     let mut registered = session.operations.create(request).await?;
     let workload = escaped(&apps::title(&registered.app, " "));
-    let Some(deploy) = &registered.deploy else {
-        session.output.line(&format!("Registered {id}: {workload}, to be made by the first build that succeeds"))?;
-        return session.document(&registered);
+    let revision = match &registered.deploy {
+        Some(deploy) => {
+            let (image, revision) = (what(deploy), deploy.revision);
+            let how = if registered.adopted { "which runs" } else { "to be made with" };
+            session.output.line(&format!("Registered {id}: {workload}, {how} {image}, is revision {revision}"))?;
+            revision
+        }
+        None => {
+            session
+                .output
+                .line(&format!("Registered {id}: {workload}, to be made by the first build that succeeds"))?;
+            if args.no_build {
+                return session.document(&registered);
+            }
+            match build_head(session, &id).await {
+                Ok(deploy) => registered.deploy.insert(deploy).revision,
+                Err(failure) => {
+                    session.document(&registered)?;
+                    let (app, project, environment) =
+                        (&args.target.app, &args.target.project, &args.target.environment);
+                    message(&format!(
+                        "The app is registered. To build it: rollhook app rebuild {app} --project {project} \
+                         --environment {environment}"
+                    ));
+                    return Err(failure);
+                }
+            }
+        }
     };
-    let (image, revision) = (what(deploy), deploy.revision);
-    let how = if registered.adopted { "which runs" } else { "to be made with" };
-    session.output.line(&format!("Registered {id}: {workload}, {how} {image}, is revision {revision}"))?;
     let ended = session.wait_for_end(&id, revision, args.wait).await?;
     if let Some(ended) = &ended {
         registered.app = session.operations.app(&id).await?;
@@ -38,6 +60,13 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), C
     }
     session.document(&registered)?;
     succeeded(ended.as_ref())
+}
+
+/// Begins the first build of a git app.
+async fn build_head(session: &Session<'_>, id: &AppId) -> Result<Deploy, CliError> {
+    let answer = session.operations.rebuild(id, Rebuild::default()).await?;
+    session.output.line(&format!("Building {} for {id}: revision {}", image(&answer), answer.revision))?;
+    session.operations.entry(id, answer.revision).await
 }
 
 fn request(args: &Create) -> Result<CreateApp, CliError> {

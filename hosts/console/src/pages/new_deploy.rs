@@ -2,7 +2,7 @@
 
 use askama::Template;
 use http::StatusCode;
-use rollhook_api::{App, DeployPost, Rebuild, snippets};
+use rollhook_api::{App, DeployAnswer, DeployPost, Kind, Rebuild, snippets};
 use rollhook_core::{
     app::{AppId, Source},
     text::escaped,
@@ -90,18 +90,36 @@ pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
             call.keyed("deploy")?.deploy(id, post).await
         }
     };
+    let form = Form {
+        image: image.unwrap_or_default(),
+        commit: commit.unwrap_or_default(),
+        break_glass: reason.unwrap_or_default(),
+        ..Form::new(call, &app)
+    };
+    answer(call, id, form, accepted)
+}
+
+/// Builds the head of the branch of an app that was just registered.
+pub(super) async fn build_head(call: &Call<'_>, app: &App) -> Result<Reply, Failure> {
+    let name = format!("{}/{}", app.namespace, app.app);
+    let id = name.parse::<AppId>().map_err(|invalid| Failure::new(Kind::InvalidField, format!("{invalid}.")))?;
+    let accepted = call.keyed("rebuild")?.rebuild(&id, Rebuild::default()).await;
+    answer(call, &id, Form::new(call, app), accepted)
+}
+
+/// Returns the app's page, or the form again with the refusal's sentence.
+fn answer(call: &Call<'_>, id: &AppId, form: Form, accepted: Result<DeployAnswer, Failure>) -> Result<Reply, Failure> {
     match accepted {
         Ok(_) => Ok(reply::redirect(&format!("/apps/{}/{}", id.namespace, id.name))),
-        Err(failure) if (400..500).contains(&failure.problem.status) => {
-            let form = Form {
-                image: image.unwrap_or_default(),
-                commit: commit.unwrap_or_default(),
-                break_glass: reason.unwrap_or_default(),
-                error: Some(escaped(&failure.problem.detail)),
-                ..Form::new(call, &app)
-            };
+        Err(failure) if is_correctable(&failure) => {
+            let form = Form { error: Some(escaped(&failure.problem.detail)), ..form };
             Ok(form.reply(call, status(&failure)))
         }
         Err(failure) => Err(failure),
     }
+}
+
+/// Returns whether other values of the form, or the same ones later, may be accepted.
+fn is_correctable(failure: &Failure) -> bool {
+    (400..500).contains(&failure.problem.status) || failure.kind == Kind::SourceUnavailable
 }

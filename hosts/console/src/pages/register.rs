@@ -6,7 +6,7 @@ use rollhook_api::{CreateApp, GitChoice};
 use rollhook_core::{app::Settings, text::escaped};
 use serde_json::Value;
 
-use super::git_fields::GitFields;
+use super::{git_fields::GitFields, new_deploy};
 use crate::{
     console::{Call, status},
     host::Failure,
@@ -30,6 +30,8 @@ struct RegisterPage {
     container: String,
     is_git: bool,
     git: GitFields,
+    /// Whether a git app's first build is begun at once.
+    builds: bool,
     key: String,
     /// The field that the error is about, as the form names it.
     field: String,
@@ -67,6 +69,7 @@ impl RegisterPage {
             container: text("container"),
             is_git: is_git(&value),
             git: GitFields::new(&value),
+            builds: value("build").is_some(),
             key: call.new_key(),
             field: String::new(),
             error: None,
@@ -101,7 +104,7 @@ fn source(field: &impl Fn(&str) -> Option<String>) -> Option<GitChoice> {
 
 /// Answers `GET /apps/new`.
 pub(crate) fn page(call: &Call<'_>) -> Reply {
-    let page = RegisterPage::new(call, |name| call.request.query(name));
+    let page = RegisterPage { builds: true, ..RegisterPage::new(call, |name| call.request.query(name)) };
     reply::html(StatusCode::OK, &page)
 }
 
@@ -126,6 +129,9 @@ pub(crate) async fn submit(call: &Call<'_>) -> Result<Reply, Failure> {
         ..CreateApp::default()
     };
     match call.keyed("register")?.create(wanted).await {
+        Ok(registered) if registered.deploy.is_none() && field("build").is_some() => {
+            new_deploy::build_head(call, &registered.app).await
+        }
         Ok(registered) => Ok(reply::redirect(&format!("/apps/{}/{}", registered.app.namespace, registered.app.app))),
         Err(failure) if (400..500).contains(&failure.problem.status) => {
             let about = failure.problem.members.get("field").and_then(Value::as_str).unwrap_or_default();
