@@ -8,9 +8,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rollhook_core::app::{Environment, Project};
 use serde::{Deserialize, Serialize};
 
-use crate::exit::CliError;
+use crate::{args::Place, exit::CliError};
 
 /// The contexts, and the one that counts where no server is named.
 #[derive(Default, Deserialize, Serialize)]
@@ -34,9 +35,26 @@ pub(crate) struct Context {
     pub(crate) token_file: Option<PathBuf>,
     /// The person or the token, as the server has named it.
     pub(crate) actor: String,
+    /// The project of commands that name none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) project: Option<Project>,
+    /// The environment of commands that name none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) environment: Option<Environment>,
 }
 
 impl Context {
+    /// Returns the context of a server, with a token or the file of one.
+    pub(crate) fn new(server: &str, actor: String, token: Option<String>, token_file: Option<PathBuf>) -> Self {
+        Self { server: server.to_owned(), token, token_file, actor, project: None, environment: None }
+    }
+
+    /// Sets the project and the environment that are given; the others stay.
+    pub(crate) fn default_to(&mut self, place: &Place) {
+        self.project = place.project.clone().or(self.project.take());
+        self.environment = place.environment.clone().or(self.environment.take());
+    }
+
     /// Returns the context's token.
     ///
     /// # Errors

@@ -14,6 +14,7 @@
 mod apps;
 mod args;
 mod commands;
+mod completion;
 mod confirm;
 mod contexts;
 mod direct;
@@ -29,5 +30,6 @@ mod when;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    completion::answer();
     run::run(args::Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit()))
 }

@@ -7,17 +7,18 @@ use crate::{
         AppCommand, Cli, Command, Connection, EnvironmentCommand, ReceiverCommand, TokenCommand, TrustCommand, Webhook,
     },
     commands::{Session, access, apps, builds, deploys, lock, login, promotion, receiver, trust, webhook},
+    completion,
     contexts::Contexts,
     direct::Direct,
     exit::{CliError, Exit},
-    output::{Output, message, print},
+    output::{Output, message},
     remote::Server,
 };
 
 /// Runs the command to its end.
 pub(crate) fn run(cli: Cli) -> ExitCode {
     let ended = match cli.command {
-        Command::Completions { shell } => completions(shell),
+        Command::Completions { shell } => completion::script(shell),
         command @ (Command::App(_)
         | Command::Environment(_)
         | Command::Token(_)
@@ -39,12 +40,6 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
     }
 }
 
-fn completions(shell: clap_complete::Shell) -> Result<(), CliError> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::definition(), "rollhook", &mut script);
-    print(&String::from_utf8_lossy(&script))
-}
-
 async fn perform(connection: &Connection, output: Output, command: Command) -> Result<(), CliError> {
     match &command {
         Command::Login(args) => return Box::pin(login::login(&output, args)).await,
@@ -54,6 +49,7 @@ async fn perform(connection: &Connection, output: Output, command: Command) -> R
     }
     if let Some(server) = connection.server.as_deref().filter(|server| !server.is_empty()) {
         let server = Server::new(server)?;
+        server.warn_if_unencrypted();
         return Box::pin(dispatch(&Session { operations: &server, direct: None, output }, command)).await;
     }
     // A store or driver that is named is meant; else the server that the person has signed in to.
@@ -61,6 +57,7 @@ async fn perform(connection: &Connection, output: Output, command: Command) -> R
         && let Some(context) = Contexts::read()?.current()
     {
         let server = Server::new(&context.server)?;
+        server.warn_if_unencrypted();
         let session = Session { operations: &server, direct: None, output };
         let ended = Box::pin(dispatch(&session, command)).await;
         if let Err(CliError::Problem(problem)) = &ended
@@ -109,7 +106,7 @@ async fn dispatch(session: &Session<'_>, command: Command) -> Result<(), CliErro
         Command::Receiver(ReceiverCommand::Remove(args)) => receiver::remove(session, &args).await,
         Command::Audit(args) => access::audit(session, &args).await,
         Command::Whoami => access::whoami(session).await,
-        Command::Completions { shell } => completions(shell),
+        Command::Completions { shell } => completion::script(shell),
         Command::Login(args) => login::login(&session.output, &args).await,
         Command::Context(command) => login::context(&session.output, &command),
     }

@@ -121,3 +121,57 @@ fn context_of_a_token_file_is_kept_and_chosen() {
     // A store that is named is meant.
     assert!(!bench.cli.run("app list").ok().out.contains("api"));
 }
+
+#[test]
+fn context_says_the_project_and_the_environment_of_commands_that_name_none() {
+    let bench = Bench::start();
+    let file = bench.server.file("admin-token");
+    let run = |words: &str| -> Ended {
+        let mut command = bench.command(words);
+        command.env_remove("ROLLHOOK_PROJECT").env_remove("ROLLHOOK_ENVIRONMENT");
+        command.output().unwrap().into()
+    };
+    run(&format!("login {} --token-file {} --name one -p shop", bench.url(), file.display())).ok();
+    assert!(run("app show api").exits(2).err.contains("--environment"), "one of the two is still missing");
+    run("app show api -e test").ok();
+    let used = run("context use one --environment test").ok();
+    assert!(used.out.contains("project shop, environment test"), "{used:?}");
+    run("app show api").ok();
+    assert!(run("app show api -e prod").exits(1).err.contains("shop-prod/api"), "a flag comes first");
+    assert!(run("app list").ok().out.contains("api"), "lists show everything all the same");
+    run(&format!("app show api --server {}", bench.url())).exits(2);
+    run(&format!("login {} --token-file {} --name one", bench.url(), file.display())).ok();
+    run("app show api").ok();
+}
+
+#[test]
+fn names_are_completed_by_what_the_server_lists() {
+    let bench = Bench::start();
+    for (project, environment, app) in [("shop", "prod", "admin"), ("blog", "prod", "web")] {
+        let app = serde_json::json!({
+            "project": project, "environment": environment, "app": app, "image": "r.example.com/a:v1"
+        });
+        bench.server.manage("POST", "/api/v1/apps").json(&app).expect(201);
+    }
+    let file = bench.server.file("admin-token");
+    let complete = |line: &str| -> Vec<String> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let mut command = bench.command("");
+        command.args(["--", "rollhook"]).args(&words).env("ROLLHOOK_COMPLETE", "bash").env("_CLAP_IFS", "\n");
+        command.env("_CLAP_COMPLETE_INDEX", words.len().to_string()).env("ROLLHOOK_TOKEN_FILE", &file);
+        command.env_remove("ROLLHOOK_PROJECT").env_remove("ROLLHOOK_ENVIRONMENT");
+        let ended = Ended::from(command.output().unwrap()).ok();
+        assert_eq!(ended.err, "", "{line}");
+        ended.out.lines().map(|name| name.trim().to_owned()).filter(|name| !name.starts_with('-')).collect()
+    };
+    let server = format!("--server {}", bench.url());
+    assert_eq!(complete(&format!("{server} app history a")), ["admin", "api"]);
+    assert_eq!(complete(&format!("{server} app history -p shop -e prod ")), ["admin"]);
+    assert_eq!(complete(&format!("{server} app show -p ")), ["blog", "shop"]);
+    assert_eq!(complete(&format!("{server} app show web -p shop -e ")), ["prod", "test"]);
+    assert!(complete("app history a").is_empty(), "no server is named");
+    assert!(complete("--server http://127.0.0.1:1 app history a").is_empty(), "it is away");
+    bench.run(&format!("login {} --token-file {}", bench.url(), file.display())).ok();
+    assert_eq!(complete("app rollback a"), ["admin", "api"], "the server that the person is signed in to");
+    assert_eq!(complete("app webhook en"), ["enable"]);
+}

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use rollhook_core::app::{Environment, Project};
 
 #[derive(Debug, Args)]
 pub(crate) struct LoginArgs {
@@ -15,6 +16,19 @@ pub(crate) struct LoginArgs {
     /// The context's name [default: the server's host]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+/// The project and environment that commands work on which name none.
+#[derive(Debug, Args)]
+pub(crate) struct Place {
+    /// The project of commands that name none
+    #[arg(short, long)]
+    pub(crate) project: Option<Project>,
+    /// The environment of commands that name none
+    #[arg(short, long)]
+    pub(crate) environment: Option<Environment>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -27,5 +41,7 @@ pub(crate) enum ContextCommand {
         /// The context's name
         #[arg(value_name = "NAME")]
         name: String,
+        #[command(flatten)]
+        place: Place,
     },
 }

@@ -5,6 +5,7 @@ mod access;
 mod app;
 mod lock;
 mod login;
+mod named;
 mod receiver;
 mod trust;
 mod value;
@@ -16,7 +17,7 @@ use clap::{
 };
 use rollhook_wiring::Settings;
 
-use crate::exit::Exit;
+use crate::{contexts::Contexts, exit::Exit};
 
 pub(crate) use access::{Audit, CreateToken, RevokeToken, TokenCommand};
 pub(crate) use app::{
@@ -24,7 +25,8 @@ pub(crate) use app::{
     Target, Wait, WaitFor, Webhook, WebhookStatus,
 };
 pub(crate) use lock::{EnvironmentCommand, EnvironmentName, Lock, LockEnvironment, NewLock};
-pub(crate) use login::{ContextCommand, LoginArgs};
+pub(crate) use login::{ContextCommand, LoginArgs, Place};
+pub(crate) use named::Named;
 pub(crate) use receiver::{AddReceiverArgs, NamedReceiver, ReceiverCommand};
 pub(crate) use trust::{AddTrustArgs, RemoveTrust, TrustCommand};
 
@@ -122,7 +124,17 @@ impl Cli {
     /// # Errors
     /// clap's message, help included.
     pub(crate) fn read<T: Into<OsString> + Clone>(words: impl IntoIterator<Item = T>) -> Result<Self, clap::Error> {
+        let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
         let mut command = Self::definition();
+        // Contexts that cannot be read are reported by the command.
+        if let Some(context) = Contexts::read().ok().as_ref().and_then(Contexts::current)
+            && (context.project.is_some() || context.environment.is_some())
+        {
+            let named = Named::by(&words);
+            if named.server.is_none() && !named.names_backends {
+                command = named::with_defaults(command, context);
+            }
+        }
         let matches = command.try_get_matches_from_mut(words)?;
         let flag = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
         let direct = flag("store") || flag("driver");

@@ -29,21 +29,28 @@ const REQUEST_MAX: usize = 8 * 1024;
 /// Signs in at a server, and makes it the one that counts where none is named.
 pub(crate) async fn login(output: &Output, args: &LoginArgs) -> Result<(), CliError> {
     let server = args.server.trim_end_matches('/').to_owned();
-    let context = match &args.token_file {
+    let mut context = match &args.token_file {
         Some(file) => {
             let file = std::path::absolute(file).map_err(|error| CliError::Usage(format!("--token-file: {error}.")))?;
-            let actor = Server::with_token(&server, &read_token(&file)?)?.whoami().await?.actor;
-            Context { server: server.clone(), token: None, token_file: Some(file), actor }
+            let client = Server::with_token(&server, &read_token(&file)?)?;
+            client.warn_if_unencrypted();
+            let actor = client.whoami().await?.actor;
+            Context::new(&server, actor, None, Some(file))
         }
         None => {
             let LoggedIn { token, actor } = by_browser(&server).await?;
-            Context { server: server.clone(), token: Some(token), token_file: None, actor }
+            Context::new(&server, actor, Some(token), None)
         }
     };
     let host = server.split_once("://").map_or(server.as_str(), |(_, rest)| rest);
     let name = args.name.clone().unwrap_or_else(|| host.to_owned());
     let mut contexts = Contexts::read()?;
     let actor = context.actor.clone();
+    // Signing in again keeps what was set.
+    if let Some(before) = contexts.contexts.get(&name).filter(|before| before.server == context.server) {
+        (context.project, context.environment) = (before.project.clone(), before.environment.clone());
+    }
+    context.default_to(&args.place);
     contexts.contexts.insert(name.clone(), context);
     contexts.current = Some(name.clone());
     contexts.write()?;
@@ -53,6 +60,7 @@ pub(crate) async fn login(output: &Output, args: &LoginArgs) -> Result<(), CliEr
 /// Waits for a browser on this machine, which brings a code for a secret that never leaves this process otherwise.
 async fn by_browser(server: &str) -> Result<LoggedIn, CliError> {
     let client = Server::anonymous(server)?;
+    client.warn_if_unencrypted();
     let listener = TcpListener::bind("127.0.0.1:0").await;
     let listener = listener.map_err(|error| CliError::Other(format!("Listening on this machine failed: {error}.")))?;
     let port = listener.local_addr().map_err(|error| CliError::Other(format!("{error}.")))?.port();
@@ -97,6 +105,12 @@ async fn code_of(mut stream: TcpStream, state: &str) -> Option<String> {
     code.map(|code| (*code).to_owned())
 }
 
+/// Returns the names of a context's project and environment; empty if none is set.
+fn place(context: &Context) -> [String; 2] {
+    let project = context.project.as_ref().map(ToString::to_string);
+    [project.unwrap_or_default(), context.environment.as_ref().map(ToString::to_string).unwrap_or_default()]
+}
+
 /// Lists the contexts, or makes one of them the current one.
 pub(crate) fn context(output: &Output, command: &ContextCommand) -> Result<(), CliError> {
     let mut contexts = Contexts::read()?;
@@ -104,28 +118,45 @@ pub(crate) fn context(output: &Output, command: &ContextCommand) -> Result<(), C
         ContextCommand::List => {
             let row = |(name, context): (&String, &Context)| {
                 let current = if contexts.current.as_ref() == Some(name) { "*" } else { "" };
-                vec![Cell::new(current), Cell::new(name), Cell::new(&context.server), Cell::new(&context.actor)]
+                let [project, environment] = place(context);
+                let cells = [current, name, &context.server, &context.actor, &project, &environment];
+                cells.map(Cell::new).to_vec()
             };
             let rows: Vec<_> = contexts.contexts.iter().map(row).collect();
             let documents = contexts.contexts.iter().map(|(name, context)| {
                 let is_current = contexts.current.as_ref() == Some(name);
-                serde_json::json!({ "name": name, "server": context.server, "actor": context.actor, "current": is_current })
+                serde_json::json!({
+                    "name": name, "server": context.server, "actor": context.actor, "current": is_current,
+                    "project": context.project, "environment": context.environment
+                })
             });
             let columns = [
                 Column("", 0, Fit::Keep),
                 Column("NAME", 0, Fit::Keep),
                 Column("SERVER", 0, Fit::Cut),
                 Column("SIGNED IN AS", 0, Fit::Cut),
+                Column("PROJECT", 0, Fit::Keep),
+                Column("ENVIRONMENT", 0, Fit::Keep),
             ];
             output.data(&documents.collect::<Vec<_>>(), || table::render(&columns, &rows, output.style))
         }
-        ContextCommand::Use { name } => {
-            if !contexts.contexts.contains_key(name) {
+        ContextCommand::Use { name, place: wanted } => {
+            let Some(context) = contexts.contexts.get_mut(name) else {
                 return Err(CliError::Usage(format!("There is no context {name}; rollhook context list shows them.")));
-            }
+            };
+            context.default_to(wanted);
+            let [project, environment] = place(context);
             contexts.current = Some(name.clone());
             contexts.write()?;
-            output.line(&format!("Context {} is the current one", escaped(name)))
+            let name = escaped(name);
+            match project.is_empty() && environment.is_empty() {
+                true => output.line(&format!("Context {name} is the current one")),
+                false => output.line(&format!(
+                    "Context {name} is the current one; commands that name none work on project {}, environment {}",
+                    if project.is_empty() { "-" } else { &project },
+                    if environment.is_empty() { "-" } else { &environment },
+                )),
+            }
         }
     }
 }

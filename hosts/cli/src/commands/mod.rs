@@ -54,7 +54,7 @@ impl Session<'_> {
 
     /// Returns all apps that the caller may read, or those of one namespace. Another pair of project and environment may
     /// spell the same namespace.
-    async fn apps(&self, namespace: Option<Namespace>) -> Result<AppList, CliError> {
+    pub(crate) async fn apps(&self, namespace: Option<Namespace>) -> Result<AppList, CliError> {
         let mut list = AppList::default();
         loop {
             let after = list.next.as_deref().map(str::parse).transpose()?;

@@ -39,6 +39,8 @@ pub(crate) struct Server {
     base: String,
     authorization: Option<HeaderValue>,
     actor: HeaderValue,
+    /// Whether others on the way can read the token.
+    is_unencrypted: bool,
 }
 
 /// A failed attempt, and the pause after which it may be repeated.
@@ -97,9 +99,6 @@ impl Server {
         if uri.authority().is_none_or(|authority| authority.as_str().contains('@')) || uri.query().is_some() {
             return Err(CliError::Usage("--server: must be a URL without credentials and query.".to_owned()));
         }
-        if plain && !is_loopback(&uri) {
-            message("warning: the API token goes to the server unencrypted; use https://");
-        }
         let tls = HttpsConnectorBuilder::new().with_native_roots();
         let tls = tls.map_err(|error| CliError::Other(format!("The system's root certificates: {error}.")))?;
         let mut http = HttpConnector::new();
@@ -109,7 +108,14 @@ impl Server {
         let client = Client::builder(TokioExecutor::new()).build(connector);
         let actor = HeaderValue::from_bytes(escaped(&user()).as_bytes());
         let actor = actor.unwrap_or_else(|_| HeaderValue::from_static("cli"));
-        Ok(Self { client, base, authorization: None, actor })
+        Ok(Self { client, base, authorization: None, actor, is_unencrypted: plain && !is_loopback(&uri) })
+    }
+
+    /// Warns a person whose token others may read on its way.
+    pub(crate) fn warn_if_unencrypted(&self) {
+        if self.is_unencrypted {
+            message("warning: the API token goes to the server unencrypted; use https://");
+        }
     }
 
     /// Makes a call, and returns the body of its answer.

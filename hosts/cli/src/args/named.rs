@@ -1,0 +1,66 @@
+//! The names on a command line, as far as it is written.
+
+use std::ffi::OsString;
+
+use clap::ArgMatches;
+use rollhook_core::app::{Environment, Project};
+
+use super::Cli;
+use crate::contexts::Context;
+
+/// What a command line names, by flags or by variables; it may lack its end.
+#[derive(Debug, Default)]
+pub(crate) struct Named {
+    /// The server.
+    pub(crate) server: Option<String>,
+    /// Whether a store or a driver is named, to work without a server.
+    pub(crate) names_backends: bool,
+    project: Option<Project>,
+    environment: Option<Environment>,
+}
+
+impl Named {
+    /// Reads the names on a command line.
+    pub(crate) fn by(words: &[OsString]) -> Self {
+        let Ok(matches) = Cli::definition().ignore_errors(true).try_get_matches_from(words) else {
+            return Self::default();
+        };
+        let backend = |name| one::<String>(&matches, name).is_some();
+        let mut command = &matches;
+        while let Some((_, inner)) = command.subcommand() {
+            command = inner;
+        }
+        Self {
+            server: one::<String>(&matches, "server").filter(|server| !server.is_empty()),
+            names_backends: backend("store") || backend("driver"),
+            project: one(command, "project"),
+            environment: one(command, "environment"),
+        }
+    }
+
+    /// Returns whether apps of this project and environment are meant.
+    pub(crate) fn has(&self, project: &str, environment: &str) -> bool {
+        self.project.as_ref().is_none_or(|named| named.as_str() == project)
+            && self.environment.as_ref().is_none_or(|named| named.as_str() == environment)
+    }
+}
+
+fn one<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, name: &str) -> Option<T> {
+    matches.try_get_one::<T>(name).ok().flatten().cloned()
+}
+
+/// Fills in the project and the environment that a person has set for the context, where a command needs them.
+pub(super) fn with_defaults(command: clap::Command, context: &Context) -> clap::Command {
+    let command = command.mut_args(|arg| {
+        let value = match arg.get_id().as_str() {
+            "project" if arg.is_required_set() => context.project.as_ref().map(ToString::to_string),
+            "environment" if arg.is_required_set() => context.environment.as_ref().map(ToString::to_string),
+            _ => None,
+        };
+        match value {
+            Some(value) => arg.required(false).default_value(value).hide_default_value(true),
+            None => arg,
+        }
+    });
+    command.mut_subcommands(|command| with_defaults(command, context))
+}
