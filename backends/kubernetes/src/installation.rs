@@ -12,10 +12,20 @@ use crate::{
     error::{classify, is_already_exists},
 };
 
+/// The annotation of the run that created a Secret.
+const RUN: &str = "rollhook.dev/made-by-run";
+
 /// The Secrets of one namespace, of which some are created and none is changed.
 pub struct InstallationSecrets {
     cluster: Cluster,
     namespace: String,
+}
+
+/// A Secret that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundSecret {
+    /// The run that created it, if that had a name.
+    pub run: Option<String>,
 }
 
 impl InstallationSecrets {
@@ -35,26 +45,28 @@ impl InstallationSecrets {
         &self.namespace
     }
 
-    /// Returns whether there is a Secret of this name.
+    /// Returns the Secret of this name, if there is one.
     ///
     /// # Errors
     /// If the cluster does not answer, or refuses the read.
-    pub async fn exists(&self, name: &str) -> Result<bool> {
+    pub async fn find(&self, name: &str) -> Result<Option<FoundSecret>> {
         let secrets = self.cluster.api::<Secret>(&self.namespace);
         let found = bounded(async { secrets.get_metadata_opt(name).await.map_err(classify) }).await?;
-        Ok(found.is_some())
+        Ok(found.map(|found| FoundSecret { run: found.metadata.annotations.and_then(|mut all| all.remove(RUN)) }))
     }
 
-    /// Creates a Secret of these files. Returns `false`, and changes nothing, if there is one of this name.
+    /// Creates a Secret of these files, which keeps the name of the run that creates it. Returns `false`, and changes
+    /// nothing, if there is one of this name.
     ///
     /// # Errors
     /// If the cluster does not answer, or refuses the Secret.
-    pub async fn create(&self, name: &str, files: BTreeMap<String, Vec<u8>>) -> Result<bool> {
+    pub async fn create(&self, name: &str, files: BTreeMap<String, Vec<u8>>, run: Option<&str>) -> Result<bool> {
         let labels = [("app.kubernetes.io/name", "rollhook"), ("app.kubernetes.io/managed-by", "rollhook")];
         let secret = Secret {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
                 labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+                annotations: run.map(|run| [(RUN.to_owned(), run.to_owned())].into()),
                 ..ObjectMeta::default()
             },
             data: Some(files.into_iter().map(|(file, content)| (file, ByteString(content))).collect()),

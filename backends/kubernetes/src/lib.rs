@@ -71,7 +71,7 @@ use rollhook_core::{
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
-pub use installation::InstallationSecrets;
+pub use installation::{FoundSecret, InstallationSecrets};
 pub use reviews::KubernetesReviewer;
 pub use store::{KubernetesStore, StoreClock, crd, ensure_crds};
 pub use workload::{Template, Workload, WorkloadKind};

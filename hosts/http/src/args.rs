@@ -35,6 +35,8 @@ pub enum Command {
     /// Print the manifests that a cluster needs before rollhook runs in it, for kubectl apply -f -
     Manifests(Manifests),
     /// Make the Secrets of a server in a cluster, keys and admin token, unless they exist
+    ///
+    /// Nothing is made, and the exit code is 3, if one of the two is lost while the other is there.
     Secrets(Installation),
     /// Ask the server on this machine whether it is healthy; fails unless it is
     Healthcheck(Healthcheck),

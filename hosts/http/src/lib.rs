@@ -65,5 +65,5 @@ mod webhook;
 
 pub use args::{Args, RateLimit};
 pub use client_ip::{Cidr, InvalidCidr};
-pub use run::run;
+pub use run::{Failure, exit_code, run};
 pub use server::{Config, Server};

@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("rollhook-server: {}", rollhook_core::error::chain(&*failure));
-            ExitCode::FAILURE
+            rollhook_server::exit_code(&failure)
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The binary: opens the backends, serves until a signal, stops in order.
 
-use std::{error::Error, io::Write, net::SocketAddr};
+use std::{error::Error, io::Write, net::SocketAddr, process::ExitCode};
 
 use rollhook_core::{ports::Sealing, service::StartError};
 use rollhook_wiring::{
@@ -22,7 +22,8 @@ use crate::{
     server::{Config, Server},
 };
 
-type Failure = Box<dyn Error + Send + Sync>;
+/// The reason why the program could not start, or not stop in order.
+pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// The most connections that the kernel keeps until they are accepted. Where it is full, newcomers wait for seconds.
 const BACKLOG: u32 = 4096;
@@ -54,6 +55,17 @@ pub fn run(args: Args) -> Result<(), Failure> {
             log::init(args.serve.log_format)?;
             runtime()?.block_on(serve(args.serve))
         }
+    }
+}
+
+/// The exit code of a failure that stays until a person does something: a Job that runs the command need not repeat it.
+const NEEDS_A_PERSON: u8 = 3;
+
+/// Returns the exit code that tells a failure's kind.
+pub fn exit_code(failure: &Failure) -> ExitCode {
+    match failure.downcast_ref::<rollhook_wiring::Error>() {
+        Some(error) if error.needs_a_person() => ExitCode::from(NEEDS_A_PERSON),
+        Some(_) | None => ExitCode::FAILURE,
     }
 }
 

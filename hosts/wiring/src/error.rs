@@ -63,6 +63,20 @@ pub enum Error {
         /// The Secret of the admin token.
         admin_token: String,
     },
+    /// The Secret of an installation's admin token is missing, while that of its keys is there.
+    #[error(
+        "there is a Secret {keys}, and no Secret {admin_token} with the admin token that the store knows: put it back from \
+         your copy; if it is lost, make a new one (rollhook-server admin-token new admin-token, kubectl create secret \
+         generic {admin_token} --from-file=admin-token) and have the store take it (rollhook-server admin-token set \
+         admin-token --store STORE --key-dir DIR); if no server has ever been started with these keys, delete the Secret \
+         {keys} and begin anew"
+    )]
+    AdminTokenSecretLost {
+        /// The Secret of the keys.
+        keys: String,
+        /// The Secret of the admin token.
+        admin_token: String,
+    },
     /// An admin token's file holds something else.
     #[error("{} does not hold an admin token; make one with: rollhook-server admin-token new FILE", .0.display())]
     NotAToken(PathBuf),
@@ -115,6 +129,11 @@ impl Error {
     /// Returns a function that makes failures of opening `what`.
     pub(crate) fn backend(what: &'static str) -> impl Fn(Box<dyn std::error::Error + Send + Sync>) -> Self {
         move |source| Self::Backend { what, source }
+    }
+
+    /// Returns whether repeating the command changes nothing, until a person has put back or replaced what is lost.
+    pub const fn needs_a_person(&self) -> bool {
+        matches!(self, Self::KeysLost { .. } | Self::AdminTokenSecretLost { .. })
     }
 
     /// Returns the failure and its sources in one line.

@@ -9,6 +9,8 @@ mod rbac;
 mod roles;
 mod server;
 
+use std::collections::BTreeMap;
+
 use rollhook_core::app::Namespace;
 use serde_json::{Value, json};
 
@@ -65,13 +67,15 @@ pub fn server(namespace: &str, image: &str, builds: Option<(&str, &[u16])>, iden
     print(&about, server::objects(namespace, image, builds, identity))
 }
 
-/// The permissions and connections of server and builds, as data for the templates of the Helm chart.
+/// The permissions and connections of server and builds, and the roles of callers, as data for the templates of the Helm chart.
 pub fn chart() -> String {
-    let about = "The permissions and connections of server and builds. Generated: see templates/rbac.yaml.";
+    let about = "The permissions and connections of server and builds, and roles of callers. Generated: see templates/rbac.yaml.";
     let data = json!({
         "apps": rbac::in_app_namespaces(),
         "everywhere": rbac::everywhere(),
         "own": rbac::in_own_namespace(),
+        "reviews": rbac::of_reviews(),
+        "roles": roles::all().collect::<BTreeMap<_, _>>(),
         "builds": {"labels": builds::labels(), "namespace": builds::rules(), "everywhere": builds::everywhere()},
         "egress": {"names": network::names(), "anywhere": network::anywhere()},
         "ports": {"apiServers": server::API_SERVERS, "gitHosts": builds::PORTS},

@@ -55,13 +55,16 @@ impl Rules {
 }
 
 /// The permissions to ask who a caller is, and what the caller may do.
-pub(super) fn reviews(namespace: &str) -> Vec<Value> {
-    let rules = vec![
+pub(super) fn of_reviews() -> Vec<Value> {
+    vec![
         rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
-    ];
+    ]
+}
+
+pub(super) fn reviews(namespace: &str) -> Vec<Value> {
     vec![
-        role("ClusterRole", REVIEWS, None, rules),
+        role("ClusterRole", REVIEWS, None, of_reviews()),
         binding("ClusterRoleBinding", None, "ClusterRole", REVIEWS, namespace),
     ]
 }

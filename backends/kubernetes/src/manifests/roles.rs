@@ -10,7 +10,12 @@ use super::rbac::{role, rule};
 use crate::store::crd::GROUP;
 
 pub(super) fn objects() -> Vec<Value> {
-    Role::ALL.into_iter().map(|named| role("ClusterRole", &format!("rollhook-{named}"), None, rules(named))).collect()
+    all().map(|(name, rules)| role("ClusterRole", &name, None, rules)).collect()
+}
+
+/// The name and the rules of each role.
+pub(super) fn all() -> impl Iterator<Item = (String, Vec<Value>)> {
+    Role::ALL.into_iter().map(|named| (format!("rollhook-{named}"), rules(named)))
 }
 
 /// The rules of a role: one for each resource, with all of its verbs.

@@ -1,12 +1,14 @@
 //! The chart on a real API server: what it renders is accepted, and says what the server's own manifests say.
 
+use std::fs;
+
 use rollhook_testing::{
     beds::{Kind, Kubectl},
-    server, test_name,
+    server, skip, test_name,
 };
 use serde_json::{Value, json};
 
-use crate::helm::{Helm, chart};
+use crate::helm::{Helm, chart, tools};
 
 /// The namespaces that value sets name, made once; dry runs leave nothing in them.
 fn cluster(test: &str) -> Option<(Kubectl, Helm)> {
@@ -85,6 +87,10 @@ fn chart_is_linted_and_its_objects_are_accepted_by_an_api_server() {
             "extraEnv[0].value=off",
             "affinity.nodeAffinity=null",
             "log.format=text",
+            "kubernetesIdentity.enabled=true",
+            "kubernetesIdentity.audience=https://deploys.example.com",
+            "receivers.allowedHosts={*.example.com,192.0.2.1}",
+            "receivers.allowLocal=true",
         ],
         &[
             &of_apps,
@@ -101,23 +107,51 @@ fn chart_is_linted_and_its_objects_are_accepted_by_an_api_server() {
     ];
     for set in sets {
         let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), render(&helm, own, set)).unwrap();
+        fs::write(file.path(), render(&helm, own, set)).unwrap();
         kubectl.run(&["--namespace=", "apply", "--dry-run=server", "--filename", file.path().to_str().unwrap()]);
     }
-    // These resources are of projects that the cluster does not have.
+}
+
+#[test]
+fn objects_of_other_projects_resources_are_accepted_by_an_api_server() {
+    let test = test_name!();
+    let Some((kubectl, helm)) = cluster(&test) else { return };
+    let tools = fs::read_dir(tools()).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut resources =
+        tools.filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"crds-")));
+    let Some(resources) = resources.next() else {
+        return skip(&test, "there are no custom resources of others (.ci/setup brings them)");
+    };
+    let resources = resources.to_str().unwrap().to_owned();
+    kubectl.run(&["--namespace=", "apply", "--server-side", "--force-conflicts", "--filename", &resources]);
+    kubectl.run(&["--namespace=", "wait", "--for=condition=Established", "--timeout=60s", "--filename", &resources]);
+    let namespaces = Namespaces::make(&kubectl, "chart-others");
     let rendered = render(
         &helm,
-        own,
+        &namespaces.all()[0],
         &[
             "httpRoute.enabled=true",
             "httpRoute.parentRefs[0].name=public",
             "httpRoute.hostnames={deploys.example.com}",
             "serviceMonitor.enabled=true",
+            "prometheusRule.enabled=true",
+            "prometheusRule.runbookUrl=https://docs.example.com/runbook/PAGE.html",
+            "grafanaDashboard.enabled=true",
         ],
     );
-    for line in ["kind: HTTPRoute", "kind: ServiceMonitor", r#"value: "https://deploys.example.com""#] {
-        assert!(rendered.contains(line), "{line}: {rendered}");
-    }
+    // A field that the resource does not know is an error.
+    let accepted = documents(&kubectl, &rendered, &["--dry-run=server", "--validate=strict"]);
+    let of = |kind: &str| {
+        let found = accepted.iter().find(|object| object["kind"] == kind);
+        found.unwrap_or_else(|| panic!("no {kind}: {rendered}"))
+    };
+    assert_eq!(of("HTTPRoute")["spec"]["hostnames"], json!(["deploys.example.com"]));
+    assert_eq!(of("ServiceMonitor")["spec"]["endpoints"][0]["path"], "/metrics");
+    let alert = &of("PrometheusRule")["spec"]["groups"][0]["rules"][0];
+    assert_eq!(alert["annotations"]["runbook_url"], "https://docs.example.com/runbook/deploy-failed.html");
+    let dashboard: Value = serde_json::from_str(of("ConfigMap")["data"]["rollhook.json"].as_str().unwrap()).unwrap();
+    assert_eq!(dashboard["title"], "rollhook");
+    assert!(rendered.contains(r#"value: "https://deploys.example.com""#), "{rendered}");
 }
 
 #[test]
@@ -137,6 +171,7 @@ fn values_that_cannot_work_are_refused_with_their_name() {
         ("ingress.enabled=true", "ingress.host"),
         ("httpRoute.enabled=true", "httpRoute.parentRefs"),
         ("builds.enabled=true", "builds.image"),
+        ("prometheusRule.runbookUrl=https://docs.example.com", "prometheusRule/runbookUrl"),
         ("appNamespaces={rollhook}", "rollhook is the server's own namespace"),
     ] {
         let arguments = ["template", "rollhook", directory.to_str().unwrap(), "--namespace", "rollhook", "--set", set];
@@ -167,14 +202,16 @@ fn chart_and_printed_manifests_say_the_same() {
                 "builds.registrySecret=build-registry",
                 "builds.credentialsSecret=build-credentials",
                 "builds.ports={5000}",
+                "kubernetesIdentity.enabled=true",
             ],
         ),
+        &LOCAL,
     );
     let printed = server!()
         .command()
         .args(["manifests", "--app-namespace", "shop-test"])
         .args(["--image", "r.example.com/rollhook-server:v1", "--build-namespace", "rollhook-builds"])
-        .args(["--build-registry-port", "5000"])
+        .args(["--build-registry-port", "5000", "--kubernetes-identity"])
         .output()
         .unwrap();
     // The example names its Secrets, and what is to be filled in, differently.
@@ -187,7 +224,7 @@ fn chart_and_printed_manifests_say_the_same() {
         .replace("registry.example.com/rollhook/builder@sha256:FILL-IN", BUILDER)
         // The chart mounts no Secret that is not named.
         .replace("          optional: true\n", "");
-    let printed = documents(&kubectl, &printed);
+    let printed = documents(&kubectl, &printed, &LOCAL);
     assert!(printed.len() > 15, "{printed:?}");
     for object in &printed {
         let same = chart.iter().find(|other| identity(other) == identity(object));
@@ -212,22 +249,18 @@ fn chart_and_printed_manifests_say_the_same() {
     assert_eq!(further.iter().map(|of| json!(of)).collect::<Vec<_>>(), [budget]);
 }
 
-/// The objects of a stream of documents.
-fn documents(kubectl: &Kubectl, text: &str) -> Vec<Value> {
+/// The objects of a stream of documents, as the server or kubectl itself takes them.
+fn documents(kubectl: &Kubectl, text: &str, checks: &[&str]) -> Vec<Value> {
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), text).unwrap();
-    let arguments = [
-        "create",
-        "--dry-run=client",
-        "--validate=false",
-        "--output=json",
-        "--filename",
-        file.path().to_str().unwrap(),
-    ];
-    let json = Kubectl { namespace: String::new(), ..kubectl.clone() }.run(&arguments);
+    fs::write(file.path(), text).unwrap();
+    let create = ["create", "--output=json", "--filename", file.path().to_str().unwrap()];
+    let json = Kubectl { namespace: String::new(), ..kubectl.clone() }.run(&[&create[..], checks].concat());
     let read = serde_json::Deserializer::from_str(&json).into_iter::<Value>().map(Result::unwrap);
     read.flat_map(|read| read["items"].as_array().cloned().unwrap_or_else(|| vec![read])).collect()
 }
+
+/// The checks of kubectl alone.
+const LOCAL: [&str; 2] = ["--dry-run=client", "--validate=false"];
 
 fn identity(object: &Value) -> [Option<&str>; 3] {
     let metadata = &object["metadata"];

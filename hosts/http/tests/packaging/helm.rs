@@ -2,6 +2,7 @@
 
 use std::{
     env,
+    ffi::OsString,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
@@ -13,6 +14,12 @@ pub(crate) fn chart() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/helm/rollhook")
 }
 
+/// The directory of the programs and files that `.ci/setup` brings.
+pub(crate) fn tools() -> PathBuf {
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    cache.unwrap_or_else(|| env::home_dir().unwrap_or_default().join(".cache")).join("rollhook-tools")
+}
+
 /// helm on one cluster.
 pub(crate) struct Helm {
     program: PathBuf,
@@ -22,14 +29,19 @@ pub(crate) struct Helm {
 impl Helm {
     /// Without helm the test is reported as skipped.
     pub(crate) fn on(kubectl: &Kubectl, test: &str) -> Option<Self> {
-        let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        let cache = cache.unwrap_or_else(|| env::home_dir().unwrap_or_default().join(".cache"));
-        let program = cache.join("rollhook-tools/bin/helm");
+        let program = tools().join("bin/helm");
         if !program.exists() {
             skip(test, "helm is not installed (.ci/setup builds it)");
             return None;
         }
         Some(Self { program, state: kubectl.state.clone() })
+    }
+
+    /// The PATH of programs that call helm.
+    pub(crate) fn path(&self) -> OsString {
+        let inherited = env::var_os("PATH").unwrap_or_default();
+        let own = self.program.parent().map(PathBuf::from);
+        env::join_paths(own.into_iter().chain(env::split_paths(&inherited))).unwrap()
     }
 
     /// A helm command; its own files are beside the cluster's.
@@ -51,8 +63,8 @@ impl Helm {
 
     /// Returns what a command says when it fails, which it must.
     pub(crate) fn fails(&self, arguments: &[&str]) -> String {
-        let Output { status, stderr, .. } = self.command(arguments).output().unwrap();
+        let Output { status, stdout, stderr } = self.command(arguments).output().unwrap();
         assert!(!status.success(), "helm {arguments:?}");
-        String::from_utf8_lossy(&stderr).into_owned()
+        String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned()
     }
 }

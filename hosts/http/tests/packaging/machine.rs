@@ -1,8 +1,10 @@
 //! The files for a single machine: the systemd unit and the compose file.
 
-use std::{env, fs, path::PathBuf, process::Command};
+use std::{fs, path::PathBuf, process::Command};
 
 use rollhook_testing::{process::is_installed, skip, test_name};
+
+use crate::helm::tools;
 
 fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(name)
@@ -29,9 +31,7 @@ fn systemd_unit_is_valid_and_confined() {
 
 #[test]
 fn compose_file_follows_the_specification() {
-    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.unwrap_or_else(|| env::home_dir().unwrap_or_default().join(".cache"));
-    let check = cache.join("rollhook-tools/python/bin/check-jsonschema");
+    let check = tools().join("python/bin/check-jsonschema");
     if !check.exists() {
         return skip(&test_name!(), "check-jsonschema is not installed (.ci/setup does it)");
     }
