@@ -7,7 +7,8 @@
 //! | [`mod@cli`] | the `rollhook` binary as people run it |
 //! | [`beds`] | lent clusters, nodes and PostgreSQL servers, and what tests start on them |
 //! | [`documents`] | the README and the book: their pages, and the commands that they show |
-//! | [`fixtures`] | a git host, an sshd, payload bodies |
+//! | [`fixtures`] | a git host, an sshd, a receiver, an ingress, payload bodies |
+//! | [`pipeline`] | the jobs that `webhook enable` prints, run as CI systems run them |
 //! | [`until()`], [`until_async`] | bounded waiting |
 //! | [`usually_or_long`] | the extent of tests that `.ci/test long` extends |
 //! | [`skip`], [`test_name!`](crate::test_name) | tests that cannot run on this machine |
@@ -23,6 +24,7 @@ pub mod cli;
 pub mod client;
 pub mod documents;
 pub mod fixtures;
+pub mod pipeline;
 pub mod process;
 pub mod server;
 

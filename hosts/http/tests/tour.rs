@@ -1,17 +1,11 @@
 //! What people paste: the README's tour, and the snippets that `webhook enable` prints, run as CI runs them.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    os::unix::fs::symlink,
-    path::PathBuf,
-    process::{Command, Stdio},
-    thread,
-};
+use std::{fs, os::unix::fs::symlink, path::PathBuf, thread};
 
 use rollhook_testing::{
     Cli, Ended, Server, free_address,
+    pipeline::{CiSystem, Job, clean, printed},
     process::{beside, is_installed},
     server, skip, test_name,
 };
@@ -72,30 +66,23 @@ fn each_snippet_deploys_and_fails_the_pipeline_when_the_deploy_fails() {
     }
     let server = server!().run();
     thread::scope(|scope| {
-        for kind in [Kind::GitLab, Kind::GitHub, Kind::Shell] {
+        for system in [CiSystem::GitLab, CiSystem::GitHub, CiSystem::Shell] {
             let server = &server;
-            scope.spawn(move || deploys_and_fails(server, kind));
+            scope.spawn(move || deploys_and_fails(server, system));
         }
     });
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    GitLab,
-    GitHub,
-    Shell,
-}
-
-fn deploys_and_fails(server: &Server, kind: Kind) {
-    let app = format!("{kind:?}").to_lowercase();
+fn deploys_and_fails(server: &Server, system: CiSystem) {
+    let app = format!("{system:?}").to_lowercase();
     let image = |tag: &str| format!("registry.example.com/{app}:{tag}");
     let cli = Cli::new(rollhook()).with("ROLLHOOK_SERVER", &format!("http://{}", server.address));
     let cli = cli.with("ROLLHOOK_TOKEN", &server.admin);
     let run = |words: String| cli.run(&words).ok().out;
     run(format!("app create {app} --image {} --settle 0s --wait", image("first")));
     let enabled = run(format!("app webhook enable {app}"));
-    let job = Job::read(kind, &enabled);
-    let (url, token) = (value(&enabled, "URL"), value(&enabled, "Token"));
+    let job = Job::read(system, &enabled);
+    let (url, token) = (printed(&enabled, "URL"), printed(&enabled, "Token"));
     assert!(!job.script.contains(token), "{}", job.script);
 
     let out = job.run(url, token, "good000").ok().out;
@@ -116,72 +103,6 @@ fn deploys_and_fails(server: &Server, kind: Kind) {
     let history = run(format!("app history {app}"));
     let newest = history.lines().nth(1).unwrap();
     assert!(newest.contains(&image("first")) && newest.ends_with("(current)"), "{history}");
-}
-
-/// A job as a pipeline's file describes it.
-struct Job {
-    kind: Kind,
-    script: String,
-    variables: BTreeMap<String, String>,
-}
-
-impl Job {
-    /// Out of what `webhook enable` printed.
-    fn read(kind: Kind, enabled: &str) -> Self {
-        let sections: Vec<_> = enabled.split("\n--- ").collect();
-        let (title, begin, mark) = match kind {
-            Kind::GitLab => ("GitLab CI", "  script:\n", "    - "),
-            Kind::GitHub => ("GitHub Actions", "        run: |\n", "          "),
-            Kind::Shell => ("Anything else", " ---\n", ""),
-        };
-        let section = sections.iter().find(|section| section.starts_with(title)).unwrap();
-        let (head, script) = section.split_once(begin).unwrap();
-        let script: String =
-            script.lines().map_while(|line| line.strip_prefix(mark)).map(|line| format!("{line}\n")).collect();
-        let variable = |line: &str| {
-            let (name, value) = line.split(" #").next()?.trim().split_once(": ")?;
-            name.chars().all(|letter| letter.is_ascii_uppercase() || letter == '_').then(|| (name.into(), value.into()))
-        };
-        Self { kind, script, variables: head.lines().filter_map(variable).collect() }
-    }
-
-    /// With the variables that the pipeline's service sets, and its own.
-    fn run(&self, url: &str, token: &str, commit: &str) -> Ended {
-        let directory = tempfile::tempdir().unwrap();
-        let mut command = clean(if let Kind::GitHub = self.kind { "bash" } else { "sh" });
-        if let Kind::GitHub = self.kind {
-            command.args(["--noprofile", "--norc", "-eo", "pipefail"]);
-        }
-        // GitLab ends a job at the first line that fails.
-        command.args(["-e", "-c", &self.script]).current_dir(directory.path());
-        command.env("SERVICE_WEBHOOK_URL", url).env("SERVICE_WEBHOOK_TOKEN", token);
-        for (name, value) in &self.variables {
-            if name.starts_with("SERVICE_") {
-                assert_eq!(value.split('.').nth(1), Some(format!("{name} }}}}").as_str()), "{value}");
-                continue;
-            }
-            command.env(name, value.replace("$CI_COMMIT_SHORT_SHA", commit));
-        }
-        match self.kind {
-            Kind::GitLab => command.envs([("CI_PIPELINE_ID", "7"), ("CI_JOB_ID", commit), ("CI_COMMIT_SHA", commit)]),
-            // The tag is the first seven digits.
-            Kind::GitHub => command.envs([("GITHUB_RUN_ID", commit), ("GITHUB_SHA", &format!("{commit}89abcdef"))]),
-            Kind::Shell => command.env("COMMIT", commit),
-        };
-        command.output().unwrap().into()
-    }
-}
-
-/// `URL    https://…`
-fn value<'a>(enabled: &'a str, name: &str) -> &'a str {
-    enabled.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim()
-}
-
-/// A program that sees nothing of the environment of these tests but where programs are.
-fn clean(program: impl AsRef<std::ffi::OsStr>) -> Command {
-    let mut command = Command::new(program);
-    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).stdin(Stdio::null());
-    command
 }
 
 /// The command line's program.

@@ -1,197 +1,157 @@
-//! An operator's way, with image and chart as they get them, on a real kubelet: install, deploy, upgrade in the middle
-//! of a rollout, go back, uninstall, install again.
+//! An operator's way, with image and chart as they get them, on a real kubelet: install, register, deploy from a
+//! pipeline, see it in the console, break it while the chart is upgraded, be told, go back, uninstall, install again.
 
-use std::net::SocketAddr;
+use std::thread;
 
 use rollhook_testing::{
-    App, Call,
-    beds::{Kind, Kubectl, is_over},
-    test_name, until,
+    beds::{Kubectl, Postgres},
+    fixtures::{Ingress, Receiver},
+    pipeline::{CiSystem, Job, printed},
+    skip, test_name, until,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::{
-    helm::{Helm, chart},
-    images::Image,
-};
+use crate::release::{Release, replicas, step};
 
-const RELEASE: &str = "rollhook";
+#[test]
+fn operator_installs_deploys_breaks_upgrades_and_removes_a_release_without_losing_a_deploy() {
+    let test = test_name!();
+    let Some(release) = step("build the image", || Release::new(&test, "rollhook")) else { return };
+    let _resources = CustomResources(release.own.clone());
+    let notes = step("helm install", || release.helm("install", &[]));
+    assert!(notes.contains("rollhook app create api") && notes.contains(&release.project), "{notes}");
+    assert_eq!(replicas(&release.own).len(), 2);
+    let secrets = release.secrets();
+    let cli = release.cli();
 
-/// A release in a namespace of the lent node, and a namespace of its apps.
-struct Release {
-    own: Kubectl,
-    apps: Kubectl,
-    project: String,
-    helm: Helm,
-    image: &'static Image,
-}
+    step("register an app", || {
+        let image = release.app_image("v1");
+        let template = "--replicas 2 --port 8080 --readiness-path /healthz --settle 1s --wait";
+        cli.run(&format!("app create api --image {image} {template}")).ok();
+    });
+    // Further pods count as soon as they are ready; what the app was made with is for apps that people use.
+    let patch = json!({ "spec": { "minReadySeconds": 0 } }).to_string();
+    release.apps.run(&["patch", "deployment", "api", "--patch", &patch]);
+    let enabled = cli.run("app webhook enable api").ok().out;
+    let (job, url, token) =
+        (Job::read(CiSystem::GitLab, &enabled), printed(&enabled, "URL"), printed(&enabled, "Token"));
+    let receiver = Receiver::on(release.bridge());
+    let secret = cli.run(&format!("receiver add ops --webhook {} -o json", receiver.url)).ok().json()["secret"].clone();
 
-impl Release {
-    /// Without a node or helm the test is reported as skipped.
-    fn new(test: &str) -> Option<Self> {
-        let project = format!("shop{}", std::process::id());
-        let state = Kind::Node.lent_for(test)?;
-        let own = Kubectl { state: state.clone(), namespace: format!("rollhook-{project}") };
-        let apps = Kubectl { state, namespace: format!("{project}-test") };
-        let helm = Helm::on(&own, test)?;
-        for kubectl in [&own, &apps] {
-            kubectl.run(&["create", "namespace", &kubectl.namespace]);
-        }
-        own.run(&["label", "namespace", &own.namespace, "pod-security.kubernetes.io/enforce=restricted"]);
-        let image = Image::server(&own);
-        Some(Self { own, apps, project, helm, image })
-    }
+    let ended = step("deploy from a pipeline", || job.run(url, token, "v2").ok());
+    assert!(ended.out.contains("Revision 2 succeeded"), "{ended:?}");
+    assert_eq!(release.apps.image("deployment/api"), release.app_image("v2"));
+    let page = step("see it in the console", || release.page());
+    assert!(page.contains(&release.app_image("v2")) && page.contains("current"), "{page}");
+    let listed = release.own.run(&["exec", "deployment/rollhook", "--", "rollhook", "app", "list"]);
+    assert!(listed.contains("api"), "{listed}");
 
-    /// `helm install` or `helm upgrade`, as the notes of the docs have it.
-    fn helm(&self, verb: &str, sets: &[&str]) -> String {
-        let directory = chart();
-        let values = [
-            format!("appNamespaces={{{}}}", self.apps.namespace),
-            format!("image.repository={}", self.image.repository()),
-            format!("image.digest={}", self.image.digest),
-        ];
-        let mut arguments = vec![verb, RELEASE, directory.to_str().unwrap(), "--namespace", &self.own.namespace];
-        arguments.extend(["--wait", "--timeout", "4m"]);
-        for set in values.iter().map(String::as_str).chain(sets.iter().copied()) {
-            arguments.extend(["--set", set]);
-        }
-        self.helm.run(&arguments)
-    }
-
-    /// The addresses of ready replicas.
-    fn replicas(&self) -> Vec<SocketAddr> {
-        let address = |pod: &Value| {
-            let ready = pod["status"]["containerStatuses"].as_array()?.iter().all(|status| status["ready"] == true);
-            let ip = pod["status"]["podIP"].as_str()?;
-            ready.then(|| format!("{ip}:8080").parse().unwrap())
-        };
-        self.own.pods("rollhook").iter().filter_map(address).collect()
-    }
-
-    fn secrets(&self) -> [Value; 2] {
-        ["rollhook-keys", "rollhook-admin-token"].map(|name| self.own.get(&format!("secret/{name}"))["data"].clone())
-    }
-
-    /// The admin token, read as the release's notes say.
-    fn token(&self) -> String {
-        let path = "go-template={{index .data \"admin-token\" | base64decode}}";
-        self.own.run(&["get", "secret", "rollhook-admin-token", "--output", path]).trim().to_owned()
-    }
-
-    fn manage(&self, method: &str, path: &str) -> Call {
-        let replica = until("a replica is ready", || self.replicas().first().copied());
-        Call::to(replica, method, path).header("authorization", &format!("Bearer {}", self.token()))
-    }
-
-    fn path(&self) -> String {
-        format!("/api/v1/apps/{}/api", self.apps.namespace)
-    }
-
-    /// The entry of a revision, once it has ended.
-    fn ended(&self, revision: u64) -> Value {
-        until("the deploy has ended", || {
-            let path = format!("{}/deploys/{revision}", self.path());
-            let entry = self.manage("GET", &path).header("prefer", "wait=20").send();
-            (entry.status == 200).then(|| entry.json()).filter(is_over)
+    // The upgrade replaces both replicas while they watch a rollout that fails.
+    let broken = step("break it, upgrade the chart meanwhile, and have it put right", || {
+        thread::scope(|scope| {
+            let pipeline = scope.spawn(|| job.run(url, token, "crash").exits(3));
+            until("it rolls out", || cli.run("app history api").ok().out.contains("rolling"));
+            step("  of that, helm upgrade", || release.helm("upgrade", &["podAnnotations.restarted=once"]));
+            pipeline.join().unwrap()
         })
-    }
+    });
+    assert!(broken.err.contains("Put right: revision 4 runs"), "{broken:?}");
+    assert_eq!(release.apps.image("deployment/api").split('@').next(), Some(release.app_image("v2").as_str()));
+    let history = ["1 manual succeeded", "2 webhook succeeded", "3 webhook failed", "4 rollback succeeded"];
+    assert_eq!(release.outline(), history);
+    assert!(release.page().contains("put right by #4"));
+    assert_eq!(release.secrets(), secrets, "the hook replaces nothing");
+    step("be told", || is_told(&receiver, secret.as_str().unwrap()));
 
-    /// Each entry as `revision trigger status`, oldest first.
-    fn outline(&self) -> Vec<String> {
-        let list = self.manage("GET", &format!("{}/deploys", self.path())).expect(200).json();
-        let word = |entry: &Value, name: &str| entry[name].as_str().unwrap().to_owned();
-        let line =
-            |entry: &Value| format!("{} {} {}", entry["revision"], word(entry, "trigger"), word(entry, "status"));
-        list["deploys"].as_array().unwrap().iter().rev().map(line).collect()
-    }
+    let history = [&history[..], &["5 rollback succeeded", "6 webhook succeeded"]].concat();
+    deploys_while_the_chart_goes_back(&release, || job.run(url, token, "v3").ok().out);
+    assert_eq!(release.outline(), history);
 
-    fn app_image(&self, tag: &str) -> String {
-        format!("{}/app:{tag}", self.image.repository().split('/').next().unwrap())
-    }
+    step("helm uninstall", || release.back(&["uninstall"]));
+    assert_eq!(release.apps.running("api"), [release.app_image("v3"), release.app_image("v3")]);
+    assert_eq!(release.apps.get("appdeploys")["items"].as_array().unwrap().len(), 6);
+    assert_eq!(release.secrets(), secrets);
 
-    /// CI's call, by a replica that is ready.
-    fn post(&self, app: &App, tag: &str) -> Call {
-        let body = json!({ "image": self.app_image(tag), "commit": tag });
-        let replica = until("a replica is ready", || self.replicas().first().copied());
-        let call = Call::to(replica, "POST", &app.hook).header("x-service-token", &app.token);
-        call.header("idempotency-key", tag).json(&body)
-    }
+    step("helm install again", || release.helm("install", &[]));
+    assert_eq!(release.outline(), history);
+    assert!(job.run(url, token, "v3").ok().out.contains("Revision 6 succeeded"), "the same job deploys nothing anew");
 }
 
-impl Drop for Release {
+/// A person rolls the app back, and a good deploy is under way while helm goes back to the release's first revision.
+fn deploys_while_the_chart_goes_back(release: &Release, pipeline: impl FnOnce() -> String + Send) {
+    let cli = release.cli();
+    let rollback = cli.run("app rollback api --wait").ok().out;
+    assert!(rollback.contains("revision 1"), "{rollback}");
+    cli.run("app set api --settle 20s").ok();
+    step("deploy again, and helm rollback meanwhile", || {
+        thread::scope(|scope| {
+            let pipeline = scope.spawn(pipeline);
+            until("it rolls out", || cli.run("app history api").ok().out.contains("rolling"));
+            release.back(&["rollback", "1"]);
+            let out = pipeline.join().unwrap();
+            assert!(out.contains("Revision 6 succeeded"), "{out}");
+        });
+    });
+}
+
+/// Waits until the receiver was told how the rollout failed and was put right, in order and signed.
+fn is_told(receiver: &Receiver, secret: &str) {
+    let expected =
+        [("accepted", 2), ("succeeded", 2), ("accepted", 3), ("failed", 3), ("accepted", 4), ("put_right", 4)];
+    let expected: Vec<_> = expected.map(|(event, revision)| format!("{event} {revision}")).into();
+    let events = || {
+        let name = |kind: &str| kind.trim_start_matches("rollhook.deploy.").to_owned();
+        let told = receiver.taken().into_iter();
+        told.map(|(kind, subject)| format!("{} {}", name(&kind), subject.trim_start_matches("deploys/")))
+            .collect::<Vec<_>>()
+    };
+    until("the receiver is told", || (events() == expected).then_some(()).ok_or_else(events));
+    assert!(receiver.sent().iter().all(|sent| sent.is_signed(secret)));
+}
+
+/// The chart's custom resources, which outlive the release.
+struct CustomResources(Kubectl);
+
+impl Drop for CustomResources {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("--- the server's namespace\n{}", self.own.story());
-            eprintln!("--- the namespace of apps\n{}", self.apps.story());
-            let logs =
-                self.own.command(&["logs", "--selector", "app.kubernetes.io/instance=rollhook", "--prefix"]).output();
-            eprintln!(
-                "--- the logs\n{}",
-                logs.map(|logs| String::from_utf8_lossy(&logs.stdout).into_owned()).unwrap_or_default()
-            );
-        }
-        let gone = self
-            .helm
-            .command(&["uninstall", RELEASE, "--namespace", &self.own.namespace, "--ignore-not-found"])
-            .output();
-        drop(gone);
-        self.own.remove_namespace();
-        self.apps.remove_namespace();
         let resources = ["apps", "appdeploys", "serverrecords"].map(|name| format!("crd/{name}.rollhook.dev"));
-        let mut delete = self.own.command(&["delete", "--ignore-not-found", "--wait=false"]);
+        let mut delete = self.0.command(&["delete", "--ignore-not-found", "--wait=false"]);
         drop(delete.args(resources).output());
     }
 }
 
 #[test]
-fn release_is_installed_upgraded_in_a_rollout_rolled_back_and_removed_without_losing_a_deploy() {
-    let Some(release) = Release::new(&test_name!()) else { return };
-    let notes = release.helm("install", &[]);
-    assert!(notes.contains("rollhook app create api") && notes.contains(&release.project), "{notes}");
-    assert_eq!(release.replicas().len(), 2);
-    let secrets = release.secrets();
+fn release_with_its_store_in_postgresql_keeps_the_history_and_makes_no_lost_admin_token_anew() {
+    let test = test_name!();
+    let database = match Postgres::own() {
+        Ok(database) => database,
+        Err(reason) => return skip(&test, reason),
+    };
+    let Some(release) = Release::new(&test, "rollhook-postgres") else { return };
+    // The database listens on loopback, where pods do not get to.
+    let url = database.url("url").unwrap();
+    let address = url.rsplit('@').next().unwrap().split('/').next().unwrap();
+    let server = address.parse().unwrap();
+    let door = Ingress::on(release.bridge(), move || Some(server));
+    let url = format!("--from-literal=url={}", url.replace(address, &door.address.to_string()));
+    release.own.run(&["create", "secret", "generic", "database", &url]);
 
-    // The first app, registered in the pod as the notes say.
-    let create = json!({
-        "project": release.project, "environment": "test", "app": "api", "image": release.app_image("v1"),
-        "template": { "replicas": 2, "port": 8080, "readiness_path": "/healthz" }, "policy": { "settle": "1s" },
-    });
-    release.manage("POST", "/api/v1/apps").json(&create).expect(201);
-    assert_eq!(release.ended(1)["status"], "succeeded");
-    let enabled = release.manage("POST", &format!("{}/webhook", release.path())).expect(200).json();
-    let app = App::new(&release.apps.namespace, "api", enabled["token"].as_str().unwrap().to_owned());
-    // Further pods count as soon as they are ready; what the app was made with is for apps that people use.
-    let patch = json!({ "spec": { "minReadySeconds": 0 } }).to_string();
-    release.apps.run(&["patch", "deployment", "api", "--patch", &patch]);
-    assert_eq!(release.post(&app, "v2").repeat().status, 200);
-    assert_eq!(release.apps.image("deployment/api"), release.app_image("v2"));
-    let rollback = release.manage("POST", &format!("{}/rollback", release.path())).expect(202).json();
-    assert_eq!(release.ended(rollback["revision"].as_u64().unwrap())["status"], "succeeded");
-    let listed = release.own.run(&["exec", "deployment/rollhook", "--", "rollhook", "app", "list"]);
-    assert!(listed.contains("api"), "{listed}");
-
-    // The upgrade replaces both replicas while they wait for the deploy to settle.
-    let policy = json!({ "policy": { "settle": "30s" } });
-    release.manage("PATCH", &release.path()).json(&policy).expect(200);
-    let accepted = release.post(&app, "v3").expect(202).json();
-    assert_eq!(accepted["revision"], 4, "{accepted}");
-    release.helm("upgrade", &["podAnnotations.restarted=once", "log.level=debug"]);
-    assert_eq!(release.ended(4)["status"], "succeeded");
-    let history = ["1 manual succeeded", "2 webhook succeeded", "3 rollback succeeded", "4 webhook succeeded"];
+    let sets = ["store.type=postgres", "store.postgres.existingSecret=database"];
+    release.helm("install", &sets);
+    let image = release.app_image("v1");
+    let cli = release.cli();
+    cli.run(&format!("app create api --image {image} --port 8080 --readiness-path /healthz --settle 0s --wait")).ok();
+    cli.run(&format!("app deploy api {} --wait", release.app_image("v2"))).ok();
+    let history = ["1 manual succeeded", "2 manual succeeded"];
     assert_eq!(release.outline(), history);
-    assert_eq!(release.secrets(), secrets, "the hook replaces nothing");
+    assert!(release.page().contains(&release.app_image("v2")));
 
-    release.helm.run(&["rollback", RELEASE, "1", "--namespace", &release.own.namespace, "--wait", "--timeout", "4m"]);
+    let token = format!("--from-literal=admin-token={}", release.token());
+    release.own.run(&["delete", "secret", "rollhook-admin-token"]);
+    let told = release.helm_fails("upgrade", &sets);
+    assert!(told.contains("there is a Secret rollhook-keys, and no Secret rollhook-admin-token"), "{told}");
+    release.own.run(&["create", "secret", "generic", "rollhook-admin-token", &token]);
+    release.back(&["uninstall"]);
+    release.helm("install", &sets);
     assert_eq!(release.outline(), history);
-    let replayed = release.post(&app, "v3").repeat();
-    assert_eq!((replayed.status, replayed.json()["revision"].clone()), (200, json!(4)));
-
-    release.helm.run(&["uninstall", RELEASE, "--namespace", &release.own.namespace, "--wait"]);
-    assert_eq!(release.apps.running("api"), [release.app_image("v3"), release.app_image("v3")]);
-    assert_eq!(release.apps.get("appdeploys")["items"].as_array().unwrap().len(), 4);
-    assert_eq!(release.secrets(), secrets);
-
-    release.helm("install", &[]);
-    assert_eq!(release.outline(), history);
-    assert_eq!(release.post(&app, "v3").repeat().json()["revision"], 4);
 }

@@ -8,4 +8,5 @@ mod image;
 mod images;
 mod install;
 mod machine;
+mod release;
 mod secrets;
