@@ -1,14 +1,25 @@
 //! What people paste: the README's tour, and the snippets that `webhook enable` prints, run as CI runs them.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-use std::{fs, os::unix::fs::symlink, path::PathBuf, thread};
+use std::{
+    fs,
+    net::TcpStream,
+    os::unix::fs::symlink,
+    path::PathBuf,
+    process::{Command, Stdio},
+    thread,
+};
 
 use rollhook_testing::{
-    Cli, Ended, Server, free_address,
+    Call, Cli, Ended, Server,
+    documents::root,
+    free_address,
     pipeline::{CiSystem, Job, clean, printed},
-    process::{beside, is_installed},
-    server, skip, test_name,
+    process::{Running, beside, is_installed},
+    server, skip, test_name, until,
 };
+use serde_json::Value;
+use tempfile::TempDir;
 
 const README: &str = include_str!("../../../README.md");
 
@@ -19,8 +30,7 @@ fn the_readme_tour_works_as_it_is_pasted() {
     }
     let directory = tempfile::tempdir().unwrap();
     // What the tour builds is there already.
-    fs::create_dir(directory.path().join("target")).unwrap();
-    symlink(rollhook().parent().unwrap(), directory.path().join("target/release")).unwrap();
+    lay_out(&directory);
     let address = free_address().to_string();
     let ready = format!("for _ in $(seq 600); do curl -sf http://{address}/readyz && break; sleep 0.1; done");
     let script: Vec<String> = tour()
@@ -50,6 +60,37 @@ fn the_readme_tour_works_as_it_is_pasted() {
     line("Rolling back", &["revision 1", "registry.example.com/api:abc123f", "new revision 3"]);
     line("3 ", &["registry.example.com/api:abc123f", "rollback", "(current)"]);
     assert!(log.contains("NOTHING IS DEPLOYED ANYWHERE"), "{log}");
+}
+
+#[test]
+fn the_readme_begins_with_the_build_of_server_and_command_line_and_starts_the_server() {
+    let (_, block) = README.split_once("```sh\n").unwrap();
+    let first = block.lines().next().unwrap().split(" #").next().unwrap().trim();
+    let (build, start) = first.split_once(" && ").unwrap();
+    // The tour begins with the same build, which then takes no time.
+    assert_eq!((build, tour().lines().next()), ("cargo build", Some(build)));
+    let arguments = ["metadata", "--no-deps", "--offline", "--format-version", "1"];
+    let metadata = Command::new(env!("CARGO")).args(arguments).current_dir(root()).output().unwrap();
+    let metadata: Value = serde_json::from_slice(&metadata.stdout).unwrap();
+    let built = metadata["workspace_default_members"].to_string();
+    assert!(built.contains("/hosts/http#rollhook-server@") && built.contains("/hosts/cli#rollhook-cli@"), "{built}");
+
+    let directory = tempfile::tempdir().unwrap();
+    lay_out(&directory);
+    let address = free_address();
+    let mut server = clean("sh");
+    server.args(["-c", &format!("exec {start}")]).current_dir(directory.path());
+    server.env("XDG_DATA_HOME", directory.path()).env("ROLLHOOK_LISTEN", address.to_string()).stderr(Stdio::null());
+    let _server = Running(server.stdout(Stdio::null()).spawn().unwrap());
+    until("the console is there", || {
+        TcpStream::connect(address).is_ok() && Call::to(address, "GET", "/sign-in").send().status == 200
+    });
+}
+
+/// Makes the directory in which the README's build has put its programs.
+fn lay_out(directory: &TempDir) {
+    fs::create_dir(directory.path().join("target")).unwrap();
+    symlink(rollhook().parent().unwrap(), directory.path().join("target/debug")).unwrap();
 }
 
 /// The commands of the tour.
