@@ -9,7 +9,7 @@ use rollhook_core::{
     access::{Action, Grant, GroupGrant, Realm, Role},
     app::{FullName, Policy},
     ports::{AppPage, Clock as _},
-    request::{Field, PolicyChange, Refusal, Registration, RollbackRequest},
+    request::{Field, PolicyChange, PromoteRequest, Refusal, Registration, RollbackRequest},
     service::{
         Adopted, Deployer, LOGIN_MAX, NewApiToken, Outcome, PERSON_SESSION_MAX, Person, Principal, SESSION_IDLE,
         SESSION_MAX, SignInGrants,
@@ -105,7 +105,7 @@ fn promotion_from_an_app_that_the_caller_may_not_read_finds_none() {
             name: "api".parse().unwrap(),
         };
         let who = principal(Role::Admin, realm("shop", "test"));
-        let refused = world.deployer.promote(&who, &id, &from, None).await.unwrap_err();
+        let refused = world.deployer.promote(&who, &id, PromoteRequest::new(from.clone())).await.unwrap_err();
         assert_eq!(refused, Refusal::AppNotFoundIn(from));
     });
 }

@@ -18,7 +18,7 @@ use rollhook_core::{
     app::{AppId, FullName},
     permission::Permission,
     ports::{AccessReviewer, AppPage, BearerToken, ReviewScope, ReviewedCaller},
-    request::{Field, Refusal},
+    request::{Field, PromoteRequest, Refusal},
     service::{Deployer, NewLock, Ports, Principal},
 };
 use serde_json::json;
@@ -176,7 +176,7 @@ fn app_that_the_caller_may_not_read_is_unknown_to_it_whatever_else_it_may() {
         authority.grant(Action::Promote, "shop-test");
         let names = ("shop".parse().unwrap(), "prod".parse().unwrap(), "api".parse().unwrap());
         let from = FullName { project: names.0, environment: names.1, name: names.2 };
-        let refused = deployer.promote(&who, &id, &from, None).await.unwrap_err();
+        let refused = deployer.promote(&who, &id, PromoteRequest::new(from.clone())).await.unwrap_err();
         assert_eq!(refused, Refusal::AppNotFoundIn(from));
     });
 }

@@ -11,7 +11,7 @@ use rollhook_conformance::samples;
 use rollhook_core::{
     app::{FullName, Policy, Target},
     deploy::{Revision, Status, Trigger},
-    request::{DeployRequest, Field, IdempotencyKey, KeyHeader, PolicyChange, Refusal, Registration},
+    request::{DeployRequest, Field, IdempotencyKey, KeyHeader, PolicyChange, PromoteRequest, Refusal, Registration},
     token::Credentials,
 };
 use rollhook_memory::Script;
@@ -197,8 +197,15 @@ fn promotion_deploys_the_image_of_the_other_environment() {
         let mut wanted = registration("api", Policy::default());
         wanted.environment = "prod".parse().unwrap();
         let prod = world.deployer.register(&world.operator, wanted, None).await.unwrap().app;
-        let accepted =
-            world.deployer.promote(&world.operator, &prod.app.id, &full_name("shop", "test"), None).await.unwrap();
+        let unseen =
+            PromoteRequest { if_current: Some(Revision::FIRST), ..PromoteRequest::new(full_name("shop", "test")) };
+        let refused = world.deployer.promote(&world.operator, &prod.app.id, unseen).await.unwrap_err();
+        assert_eq!(refused, Refusal::CurrentChanged { expected: Revision::FIRST, current: Revision::new(2) });
+        let accepted = world
+            .deployer
+            .promote(&world.operator, &prod.app.id, PromoteRequest::new(full_name("shop", "test")))
+            .await
+            .unwrap();
         assert_eq!(accepted.deploy.trigger, Trigger::Promotion);
         let access = world.deployer.open(&world.operator, &prod.app.id).await.unwrap();
         let done = world.ended(&access, 2).await;
@@ -300,7 +307,8 @@ fn promotion_is_from_the_named_project_and_environment_alone() {
         };
         let (secret, to) = (register("a-b", "c").await, register("a", "prod").await);
         world.sleep(60).await;
-        let promote = async |from: FullName| world.deployer.promote(&world.operator, &to, &from, None).await;
+        let promote =
+            async |from: FullName| world.deployer.promote(&world.operator, &to, PromoteRequest::new(from)).await;
         let other = full_name("a", "b-c");
         assert_eq!(other.id().unwrap(), secret, "both spell one namespace");
         let refusal = promote(other.clone()).await.unwrap_err();
@@ -317,7 +325,8 @@ fn nothing_is_promoted_from_an_environment_to_itself() {
     let world = World::new(SECOND);
     world.run(async {
         let test = world.app("api", Policy::default()).await;
-        let promoted = world.deployer.promote(&world.operator, test.app(), &full_name("shop", "test"), None).await;
+        let promoted =
+            world.deployer.promote(&world.operator, test.app(), PromoteRequest::new(full_name("shop", "test"))).await;
         let Err(Refusal::InvalidField(Field::FromEnvironment, why)) = promoted else { panic!("{promoted:?}") };
         assert!(why.contains("is the app itself"), "{why}");
         assert_eq!(world.quiet(&test).await.len(), 1, "nothing is recorded");

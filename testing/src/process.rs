@@ -61,6 +61,19 @@ pub fn is_installed(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
+/// Returns the path of a program that `.ci/setup` has put into the cache, such as `bin/promtool`. If it is missing, the
+/// test is reported as skipped.
+pub fn tool(path: &str, test: &str) -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
+    let program = cache.join("rollhook-tools").join(path);
+    if !program.exists() {
+        crate::skip(test, &format!("there is no {path}: .ci/setup installs it"));
+        return None;
+    }
+    Some(program)
+}
+
 /// Returns the path of another package's program, which lies beside `program`. Cargo tells a test the programs of its
 /// own package only; that of another one is there if the whole workspace was built, and is built here otherwise.
 pub fn beside(program: impl AsRef<Path>, package: &str, name: &str) -> PathBuf {

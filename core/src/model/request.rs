@@ -101,6 +101,24 @@ pub struct RollbackRequest {
     pub key: Option<IdempotencyKey>,
 }
 
+/// A person's request to promote what another environment's app runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromoteRequest {
+    /// The app whose image is deployed.
+    pub from: FullName,
+    /// The revision that the person believes to be current there; the promotion is refused if another one is.
+    pub if_current: Option<Revision>,
+    /// The idempotency key.
+    pub key: Option<IdempotencyKey>,
+}
+
+impl PromoteRequest {
+    /// Returns the request to promote what the app runs, whatever that is.
+    pub const fn new(from: FullName) -> Self {
+        Self { from, if_current: None, key: None }
+    }
+}
+
 /// A person's request to register an app.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {

@@ -9,7 +9,8 @@ use rollhook_core::{
     deploy::{Commit, Deploy, Revision},
     ports::WebhookSecret,
     request::{
-        DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, Refusal, Registration, RollbackRequest, SourceChange,
+        DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, PromoteRequest, Refusal, Registration, RollbackRequest,
+        SourceChange,
     },
     service::{Accepted, Deployer, NewLock, Outcome, Principal, Pushed},
     token::{Credentials, Token},
@@ -113,7 +114,8 @@ impl Request {
             Self::Promote(key) => {
                 let to = id(1);
                 let access = deployer.open(&person, &to).await?;
-                let accepted = deployer.promote(&person, &to, &full_name(0), key).await?;
+                let accepted =
+                    deployer.promote(&person, &to, PromoteRequest { key, ..PromoteRequest::new(full_name(0)) }).await?;
                 Ok(Answer::Accepted(access.uid(), accepted))
             }
             Self::Rebuild(id, commit, key) => {

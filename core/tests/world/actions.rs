@@ -6,7 +6,7 @@ use rollhook_core::{
     access::{Action, Grant, Realm, Role},
     app::{AppId, FullName, Policy},
     deploy::Revision,
-    request::{DeployRequest, PolicyChange, Refusal, Registration, RollbackRequest},
+    request::{DeployRequest, PolicyChange, PromoteRequest, Refusal, Registration, RollbackRequest},
     service::{Deployer, NewApiToken, NewLock, Outcome, Principal},
 };
 
@@ -48,7 +48,7 @@ pub async fn refusal(deployer: &Deployer, who: &Principal, id: &AppId, action: A
             refused => of(refused),
         },
         Action::Rebuild => of(deployer.rebuild(who, id, None, None).await),
-        Action::Promote => of(deployer.promote(who, id, &other, None).await),
+        Action::Promote => of(deployer.promote(who, id, PromoteRequest::new(other)).await),
         Action::Rollback => of(deployer.rollback(who, id, RollbackRequest::default()).await),
         Action::Cancel => of(deployer.cancel(who, id, Revision::FIRST).await),
         Action::ReleaseHold => of(deployer.release_hold(who, id).await),

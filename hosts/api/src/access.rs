@@ -38,9 +38,11 @@ pub struct CreateToken {
     pub role: String,
     /// The project that the role is on; absent: everything.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::LABEL, "maxLength" = LABEL_MAX))]
     pub project: Option<String>,
     /// The environment of the project that the role is on; absent: all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::LABEL, "maxLength" = LABEL_MAX))]
     pub environment: Option<String>,
     /// The time for which the token is valid, such as `90d`; absent: until it is revoked.
     #[serde(skip_serializing_if = "Option::is_none")]

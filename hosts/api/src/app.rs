@@ -13,7 +13,7 @@ use rollhook_core::{
     time::Timestamp,
 };
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
 use crate::{
     deploy::{Deploy, Standing},
@@ -40,7 +40,7 @@ pub struct CreateApp {
     #[schemars(extend("pattern" = schemas::LABEL, "maxLength" = LABEL_MAX))]
     pub app: String,
     /// The source of an app that rollhook builds; absent for an app whose images CI builds.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "optional_object")]
     pub git: Option<GitChoice>,
     /// The workload that deploys change, in the settings of the server's rollout driver.
     #[schemars(schema_with = "schemas::workload")]
@@ -53,6 +53,7 @@ pub struct CreateApp {
     #[schemars(schema_with = "schemas::template")]
     pub template: Settings,
     /// The differences from the default policy.
+    #[serde(deserialize_with = "object")]
     pub policy: PolicyPatch,
     /// Whether another registration's deploy id on the workload may be overwritten.
     pub take_over: bool,
@@ -94,6 +95,17 @@ where
     T: FromStr<Err: fmt::Display>,
 {
     field(name, given.map(str::parse).transpose())
+}
+
+/// Reads a JSON object: a derived type alone takes the members as an array too, by their order.
+pub(crate) fn object<'de, D: Deserializer<'de>, T: DeserializeOwned>(json: D) -> Result<T, D::Error> {
+    T::deserialize(serde_json::Value::Object(serde_json::Map::deserialize(json)?)).map_err(serde::de::Error::custom)
+}
+
+fn optional_object<'de, D: Deserializer<'de>, T: DeserializeOwned>(json: D) -> Result<Option<T>, D::Error> {
+    let read = Option::<serde_json::Map<_, _>>::deserialize(json)?;
+    let read = read.map(|members| T::deserialize(serde_json::Value::Object(members)));
+    read.transpose().map_err(serde::de::Error::custom)
 }
 
 /// An app's policy.
@@ -229,12 +241,13 @@ fn invalid(name: Field, rule: &str) -> Refusal {
 /// `PATCH /api/v1/apps/{ns}/{app}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("minProperties" = 1))]
 pub struct AppPatch {
     /// The change of the policy.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     pub policy: PolicyPatch,
     /// The change of a git app's source.
-    #[serde(default, skip_serializing_if = "SourcePatch::is_empty")]
+    #[serde(default, skip_serializing_if = "SourcePatch::is_empty", deserialize_with = "object")]
     pub source: SourcePatch,
 }
 

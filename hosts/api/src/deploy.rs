@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rollhook_core::{
-    app::{self, AppId, Environment, FullName, Project},
+    app::{self, AppId, Environment, FullName, LABEL_MAX, Project},
     deploy::{self, Evidence, Origin, Revision, State, Status, Trigger},
     ledger::{self, AppState, restore::Owed},
     lock::{LockReason, REASON_MAX},
@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    app::{field, optional},
+    app::{field, object, optional},
     openapi::schemas,
     path,
 };
@@ -466,11 +466,11 @@ pub struct DeployList {
 pub struct Rollback {
     /// The revision to return to; by default, the last good version before the one that is on the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<u64>")]
+    #[schemars(with = "Option<u64>", extend("minimum" = 1))]
     pub revision: Option<Revision>,
     /// The revision that the caller believes to be current; the call is refused if another one is.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<u64>")]
+    #[schemars(with = "Option<u64>", extend("minimum" = 1))]
     pub if_current: Option<Revision>,
 }
 
@@ -525,15 +525,22 @@ impl RollbackAnswer {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Promote {
     /// The environment to promote from.
+    #[serde(deserialize_with = "object")]
     pub from: PromoteFrom,
+    /// The revision that the caller believes to be current there; the call is refused if another one is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<u64>", extend("minimum" = 1))]
+    pub if_current: Option<Revision>,
 }
 
 /// The environment whose app of the same name is promoted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PromoteFrom {
     /// The promoted app's project.
+    #[schemars(extend("pattern" = schemas::LABEL, "maxLength" = LABEL_MAX))]
     pub project: String,
     /// The promoted app's environment.
+    #[schemars(extend("pattern" = schemas::LABEL, "maxLength" = LABEL_MAX))]
     pub environment: String,
 }
 

@@ -155,7 +155,7 @@ fn paths() -> Value {
                 "post": sends(call("Make an API token, which is shown this once", 201, "CreatedToken"), "CreateToken")
             }),
         ),
-        ("/api/v1/tokens/{token}", json!({ "delete": empty("Revoke an API token") })),
+        ("/api/v1/tokens/{name}", json!({ "delete": empty("Revoke an API token") })),
         (
             "/api/v1/audit",
             json!({ "get": with(call("The audit, newest first", 200, "AuditList"), &["limit", "auditAfter"]) }),
@@ -221,8 +221,17 @@ fn login() -> Value {
 }
 
 fn events() -> Value {
+    let event = json!({
+        "type": "object",
+        "description": "One event of the stream.",
+        "properties": {
+            "event": { "const": "status" },
+            "id": { "type": "string", "description": "The revision and the step, joined by a hyphen." },
+            "data": { "type": "string", "description": "The entry as JSON: a Deploy." }
+        }
+    });
     let mut events = with(call("The entry's changes, until it has ended", 200, "Deploy"), &["lastEventId"]);
-    events["responses"]["200"]["content"] = json!({ "text/event-stream": { "schema": { "type": "string" } } });
+    events["responses"]["200"]["content"] = json!({ "text/event-stream": { "schema": event } });
     events["responses"]["204"] = json!({ "description": "The deploy has ended, and the caller has seen its end." });
     events
 }
@@ -323,24 +332,25 @@ fn problem() -> Value {
 fn parameters() -> Value {
     let parameter = |place: &str, name: &str, schema: Value, what: &str| json!({ "in": place, "name": name, "required": place == "path", "schema": schema, "description": what });
     let label = || json!({ "type": "string", "pattern": schemas::LABEL, "maxLength": LABEL_MAX });
+    let such_as = |example: &str| json!({ "type": "string", "pattern": schemas::LABEL, "maxLength": LABEL_MAX, "examples": [example] });
     let number = |least: u64| json!({ "type": "integer", "minimum": least });
     let key = || json!({ "type": "string", "minLength": 1, "maxLength": KEY_MAX, "pattern": "^[ -~]+$" });
     let text = || json!({ "type": "string" });
     let limit = json!({ "type": "integer", "minimum": 1, "maximum": PAGE_MAX });
     json!({
-        "namespace": parameter("path", "namespace", label(), "Project and environment, joined by a hyphen."),
-        "app": parameter("path", "app", label(), "The app's name."),
-        "project": parameter("path", "project", label(), "The project."),
-        "environment": parameter("path", "environment", label(), "The project's environment."),
-        "token": parameter("path", "token", label(), "The API token's name."),
+        "namespace": parameter("path", "namespace", such_as("shop-test"), "Project and environment, joined by a hyphen."),
+        "app": parameter("path", "app", such_as("api"), "The app's name."),
+        "project": parameter("path", "project", such_as("shop"), "The project."),
+        "environment": parameter("path", "environment", such_as("test"), "The project's environment."),
+        "name": parameter("path", "name", label(), "The API token's name."),
         "receiver": parameter("path", "receiver", label(), "The receiver's name."),
         "trust": parameter("path", "trust", json!({ "type": "string", "pattern": "^[0-9a-f]{16}$" }), "The trust's id."),
-        "auditAfter": parameter("query", "after", text(), "Only entries after this one: `next` of the part before."),
+        "auditAfter": parameter("query", "after", json!({ "type": "string", "pattern": r"^[0-9]{1,15}\.[0-9a-z]([-.0-9a-z]{0,126}[0-9a-z])?$" }), "Only entries after this one: `next` of the part before."),
         "revision": parameter("path", "revision", number(1), "The entry's number."),
         "limit": parameter("query", "limit", limit, "At most this many."),
         "before": parameter("query", "before", number(1), "Only revisions below this one: `next` of the part before."),
         "appNamespace": parameter("query", "namespace", label(), "Only apps of this namespace."),
-        "appAfter": parameter("query", "after", text(), "Only apps after this one: `next` of the part before."),
+        "appAfter": parameter("query", "after", json!({ "type": "string", "pattern": schemas::APP }), "Only apps after this one: `next` of the part before."),
         "prefer": parameter("header", "Prefer", text(), "`wait=N`: answer once it has ended, after N seconds (at most 50) in any case."),
         "idempotencyKey": parameter("header", "Idempotency-Key", key(), "Repeating the call with this key does not repeat its effect for 24 hours."),
         "webhookId": parameter("header", "webhook-id", key(), "Taken for the key where there is no Idempotency-Key; kept for 7 days."),

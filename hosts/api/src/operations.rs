@@ -11,7 +11,7 @@ use rollhook_core::{
     ledger::AppState,
     notification::ReceiverName,
     ports::{AppPage, ListedApp, Page, RecordPlace, WebhookSecret, listed_id},
-    request::{IdempotencyKey, Refusal},
+    request::{IdempotencyKey, PromoteRequest, Refusal},
     service::{Authorized, Deployer, Principal},
     time::Timestamp,
 };
@@ -339,8 +339,9 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
     }
 
     async fn promote(&self, id: &AppId, promote: Promote) -> Result<DeployAnswer, E> {
-        let from = promote.parse(id)?;
-        let accepted = self.deployer.promote(&self.principal, id, &from, self.key.clone()).await?;
+        let (from, key) = (promote.parse(id)?, self.key.clone());
+        let request = PromoteRequest { from, if_current: promote.if_current, key };
+        let accepted = self.deployer.promote(&self.principal, id, request).await?;
         Ok(DeployAnswer::accepted(id, &accepted))
     }
 

@@ -1,6 +1,6 @@
 //! The plan of a promotion: the image that an app gets, the one that it replaces, or why the app stays as it is.
 
-use rollhook_core::app::Source;
+use rollhook_core::{app::Source, deploy::Revision};
 use serde::Serialize;
 
 use crate::{App, Deploy};
@@ -12,6 +12,9 @@ pub struct Plan {
     pub app: String,
     /// The image that is promoted.
     pub image: Option<String>,
+    /// The revision that runs it.
+    #[serde(skip)]
+    pub revision: Option<Revision>,
     /// The image that runs in its place now.
     pub present: Option<String>,
     /// Why the app stays as it is; `None`: the image is deployed.
@@ -37,7 +40,8 @@ impl Plan {
             _ if is_steady && run_the_same(source, target) => Some("the same image runs already"),
             _ => None,
         };
-        Self { app: name.to_owned(), image: image(from), present: image(to), skipped }
+        let revision = from.map(|deploy| deploy.revision);
+        Self { app: name.to_owned(), image: image(from), revision, present: image(to), skipped }
     }
 }
 

@@ -183,7 +183,7 @@ fn requests() {
     );
     insta::assert_json_snapshot!("rollback", Rollback { revision: None, if_current: Some(revision(3)) });
     let from = PromoteFrom { project: "shop".to_owned(), environment: "test".to_owned() };
-    insta::assert_json_snapshot!("promote", Promote { from });
+    insta::assert_json_snapshot!("promote", Promote { from, if_current: None });
 }
 
 #[test]

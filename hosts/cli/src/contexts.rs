@@ -63,7 +63,9 @@ impl Context {
         match (&self.token, &self.token_file) {
             (Some(token), _) => Ok(token.clone()),
             (None, Some(file)) => read_token(file),
-            (None, None) => Err(CliError::Usage(format!("The context has no token: rollhook login {}", self.server))),
+            (None, None) => {
+                Err(CliError::Usage(format!("The context has no token; sign in again: rollhook login {}", self.server)))
+            }
         }
     }
 }
@@ -74,7 +76,7 @@ impl Context {
 /// If the file cannot be read.
 pub(crate) fn read_token(file: &Path) -> Result<String, CliError> {
     let read = fs::read_to_string(file).map(|text| text.trim().to_owned());
-    read.map_err(|error| CliError::Usage(format!("{}: {error}.", file.display())))
+    read.map_err(|error| CliError::Usage(format!("Reading {} failed: {error}.", file.display())))
 }
 
 impl Contexts {
@@ -86,10 +88,13 @@ impl Contexts {
         let Some(file) = file() else { return Ok(Self::default()) };
         match fs::read(&file) {
             Ok(text) => serde_json::from_slice(&text).map_err(|error| {
-                CliError::Usage(format!("{}: {error}; delete the file, and log in again.", file.display()))
+                CliError::Usage(format!(
+                    "Reading {} failed: {error}. Delete the file, and sign in again.",
+                    file.display()
+                ))
             }),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(CliError::Usage(format!("{}: {error}.", file.display()))),
+            Err(error) => Err(CliError::Usage(format!("Reading {} failed: {error}.", file.display()))),
         }
     }
 
@@ -103,13 +108,17 @@ impl Contexts {
     /// # Errors
     /// If the file cannot be written.
     pub(crate) fn write(&self) -> Result<(), CliError> {
-        let file = file().ok_or_else(|| CliError::Other("Neither XDG_CONFIG_HOME nor HOME is set.".to_owned()))?;
-        let failed = |error: std::io::Error| CliError::Other(format!("{}: {error}.", file.display()));
+        let file = file().ok_or_else(|| {
+            CliError::Other(
+                "Contexts are kept in the home directory, and neither XDG_CONFIG_HOME nor HOME is set.".to_owned(),
+            )
+        })?;
+        let failed = |error: std::io::Error| CliError::Other(format!("Writing {} failed: {error}.", file.display()));
         let directory = file.parent().unwrap_or(Path::new("/"));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
         let draft = file.with_extension(format!("{}.new", std::process::id()));
-        let text =
-            serde_json::to_vec_pretty(self).map_err(|error| CliError::Other(format!("The contexts: {error}.")))?;
+        let text = serde_json::to_vec_pretty(self)
+            .map_err(|error| CliError::Other(format!("The contexts cannot be written as JSON: {error}.")))?;
         let mut options = fs::OpenOptions::new();
         let written = options.write(true).create_new(true).mode(0o600).open(&draft);
         let written = written.and_then(|mut draft| draft.write_all(&text).and_then(|()| draft.sync_all()));

@@ -248,7 +248,9 @@ fn a_reader_that_leaves_early_is_no_failure() {
 #[test]
 fn completions_are_scripts() {
     let home = cli!();
-    for (shell, part) in [("bash", "complete -F"), ("zsh", "#compdef rollhook"), ("fish", "complete -c rollhook")] {
+    for (shell, part) in
+        [("bash", "_clap_complete_rollhook rollhook"), ("zsh", "#compdef rollhook"), ("fish", "--command rollhook")]
+    {
         assert!(home.run(&format!("completions {shell}")).ok().out.contains(part), "{shell}");
     }
     let left: Vec<_> = std::fs::read_dir(home.path()).unwrap().collect();

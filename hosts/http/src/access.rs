@@ -24,7 +24,7 @@ pub(crate) async fn tokens(call: &Call, operations: Local<ErrorReply>) -> Result
     Ok(reply::json(StatusCode::OK, &operations.tokens().await?))
 }
 
-/// Answers `DELETE /tokens/{token}`.
+/// Answers `DELETE /tokens/{name}`.
 pub(crate) async fn revoke(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     operations.revoke_token(&call.token()?).await?;
     Ok(reply::empty(StatusCode::NO_CONTENT))

@@ -105,7 +105,7 @@ pub(crate) const ROUTES: &[(Route, &str, &str)] = &[
     (Route::Promote, "/api/v1/apps/{namespace}/{app}/promote", "POST"),
     (Route::Rebuild, "/api/v1/apps/{namespace}/{app}/rebuild", "POST"),
     (Route::Tokens, "/api/v1/tokens", "GET, HEAD, POST"),
-    (Route::Token, "/api/v1/tokens/{token}", "DELETE"),
+    (Route::Token, "/api/v1/tokens/{name}", "DELETE"),
     (Route::Audit, "/api/v1/audit", "GET, HEAD"),
     (Route::Receivers, "/api/v1/receivers", "GET, HEAD, POST"),
     (Route::Receiver, "/api/v1/receivers/{receiver}", "DELETE"),
@@ -501,7 +501,7 @@ mod tests {
                 .replace("{namespace}", "shop-test")
                 .replace("{app}", "api")
                 .replace("{revision}", "7")
-                .replace("{token}", "ci")
+                .replace("{name}", "ci")
                 .replace("{receiver}", "ops");
             assert_eq!(find(&path).map(|found| found.route), Some(*route), "{path}");
             assert_eq!(template(&path), entry(*route).0);

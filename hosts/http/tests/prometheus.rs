@@ -10,7 +10,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use rollhook_testing::{Call, Server, free_address, image, server, skip, test_name, until};
+use rollhook_testing::{Call, Server, free_address, image, process::tool, server, test_name, until};
 use serde_json::{Value, json};
 
 /// A file of the repository.
@@ -20,18 +20,6 @@ fn file(path: &str) -> PathBuf {
 
 fn text(path: &str) -> String {
     fs::read_to_string(file(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
-
-/// A program of Prometheus, which `.ci/setup` builds. If it is missing, the test is reported as skipped.
-fn program(name: &str, test: &str) -> Option<PathBuf> {
-    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?;
-    let program = cache.join("rollhook-tools/bin").join(name);
-    if !program.exists() {
-        skip(test, &format!("no {name}: .ci/setup builds it"));
-        return None;
-    }
-    Some(program)
 }
 
 /// The names of metrics in a text, as they are sampled.
@@ -89,7 +77,7 @@ fn metrics_pass_prometheus_own_check_and_are_documented() {
     ] {
         assert!(metrics.contains(sample), "{sample}\n{metrics}");
     }
-    let Some(promtool) = program("promtool", &test_name!()) else { return };
+    let Some(promtool) = tool("bin/promtool", &test_name!()) else { return };
     judged(Command::new(promtool).args(["check", "metrics"]), &metrics);
 }
 
@@ -101,7 +89,7 @@ fn samples(metrics: &str) -> String {
 
 #[test]
 fn alerts_pass_prometheus_own_check_and_their_tests() {
-    let Some(promtool) = program("promtool", &test_name!()) else { return };
+    let Some(promtool) = tool("bin/promtool", &test_name!()) else { return };
     let alerts = |name| file(&format!("packaging/prometheus/{name}"));
     judged(Command::new(&promtool).args(["check", "rules", "--lint-fatal"]).arg(alerts("alerts.yaml")), "");
     judged(Command::new(&promtool).args(["test", "rules"]).arg(alerts("alerts.test.yaml")), "");
@@ -155,7 +143,7 @@ impl Drop for Prometheus {
 
 #[test]
 fn prometheus_scrapes_a_server_and_loads_the_alerts() {
-    let Some(prometheus) = program("prometheus", &test_name!()) else { return };
+    let Some(prometheus) = tool("bin/prometheus", &test_name!()) else { return };
     let server = busy();
     let (address, directory) = (free_address(), server.recipe().file("prometheus"));
     let settings = format!(

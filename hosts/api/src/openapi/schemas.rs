@@ -33,6 +33,9 @@ pub(super) fn schemas() -> Value {
 /// The pattern of a DNS-1123 label.
 pub(crate) const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 
+/// The pattern of an app's name with its namespace.
+pub(crate) const APP: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+
 /// The pattern of a commit or label: no spaces around it.
 pub(crate) const COMMIT: &str = r"^\S(.*\S)?$";
 /// The pattern of a duration.

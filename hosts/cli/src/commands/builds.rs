@@ -65,7 +65,9 @@ async fn newest(session: &Session<'_>, id: &AppId) -> Result<Revision, CliError>
     let built = |entry: &&Deploy| entry.commit.is_some() && entry.from.is_none() && !entry.adopted;
     match recent.iter().find(built) {
         Some(entry) => Ok(entry.revision),
-        None => Err(CliError::Other(format!("Nothing of {id} was built recently; see --revision."))),
+        None => Err(CliError::Other(format!(
+            "None of the newest {RECENT} deploys of {id} was built; name one with --revision."
+        ))),
     }
 }
 

@@ -103,7 +103,9 @@ async fn all(
     if !args.dry_run {
         session.drive()?;
         for app in promoted.iter_mut().filter(|app| matches!(app.outcome, Outcome::Planned)) {
-            app.outcome = match session.operations.promote(&app.id, request(from)).await {
+            // What was planned, and nothing that has come meanwhile.
+            let promote = Promote { if_current: app.plan.revision, ..request(from) };
+            app.outcome = match session.operations.promote(&app.id, promote).await {
                 Ok(answer) => Outcome::Accepted { revision: answer.revision, status: answer.status },
                 Err(failure) => Outcome::Refused { message: failure.lines().join(" ") },
             };
@@ -154,7 +156,8 @@ fn ended_badly(app: &Promoted) -> bool {
 }
 
 fn request((project, environment): EnvironmentOf<'_>) -> Promote {
-    Promote { from: PromoteFrom { project: project.to_string(), environment: environment.to_string() } }
+    let from = PromoteFrom { project: project.to_string(), environment: environment.to_string() };
+    Promote { from, if_current: None }
 }
 
 /// The apps of an environment by their names.

@@ -17,7 +17,8 @@ use crate::{
 pub(crate) async fn add(session: &Session<'_>, args: &AddReceiverArgs) -> Result<(), CliError> {
     let secret = args.secret_file.as_ref().map(|file| {
         let text = fs::read_to_string(file);
-        let text = text.map_err(|error| CliError::Usage(format!("--secret-file: {}: {error}.", file.display())))?;
+        let text = text
+            .map_err(|error| CliError::Usage(format!("--secret-file: reading {} failed: {error}.", file.display())))?;
         Ok::<_, CliError>(text.trim().to_owned())
     });
     let request = AddReceiver {

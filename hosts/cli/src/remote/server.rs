@@ -88,7 +88,9 @@ impl Server {
     /// As [`Server::new`].
     pub(crate) fn anonymous(server: &str) -> Result<Self, CliError> {
         let base = server.trim_end_matches('/').to_owned();
-        let uri: Uri = base.parse().map_err(|_| CliError::Usage("--server: must be a URL.".to_owned()))?;
+        let uri: Uri = base
+            .parse()
+            .map_err(|_| CliError::Usage("--server: must be a URL, such as https://deploys.example.com.".to_owned()))?;
         let plain = match uri.scheme_str() {
             Some("http") => true,
             Some("https") => false,
@@ -100,7 +102,8 @@ impl Server {
             return Err(CliError::Usage("--server: must be a URL without credentials and query.".to_owned()));
         }
         let tls = HttpsConnectorBuilder::new().with_native_roots();
-        let tls = tls.map_err(|error| CliError::Other(format!("The system's root certificates: {error}.")))?;
+        let tls =
+            tls.map_err(|error| CliError::Other(format!("Reading the system's root certificates failed: {error}.")))?;
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_connect_timeout(Some(CONNECT_TIMEOUT));
@@ -261,7 +264,8 @@ impl Server {
 }
 
 fn encode<B: Serialize>(body: &B) -> Result<Bytes, CliError> {
-    let body = serde_json::to_vec(body).map_err(|error| CliError::Other(format!("The request: {error}.")))?;
+    let body = serde_json::to_vec(body)
+        .map_err(|error| CliError::Other(format!("The request cannot be written as JSON: {error}.")))?;
     Ok(body.into())
 }
 
@@ -276,8 +280,9 @@ pub(crate) fn is_loopback(url: &Uri) -> bool {
 fn bearer(server: &str) -> Result<HeaderValue, CliError> {
     let token = match (env::var("ROLLHOOK_TOKEN"), env::var_os("ROLLHOOK_TOKEN_FILE")) {
         (Ok(token), _) if !token.is_empty() => token,
-        (_, Some(file)) if !file.is_empty() => fs::read_to_string(&file)
-            .map_err(|error| CliError::Usage(format!("ROLLHOOK_TOKEN_FILE: {}: {error}.", file.display())))?,
+        (_, Some(file)) if !file.is_empty() => fs::read_to_string(&file).map_err(|error| {
+            CliError::Usage(format!("ROLLHOOK_TOKEN_FILE: reading {} failed: {error}.", file.display()))
+        })?,
         _ => {
             let contexts = Contexts::read()?;
             let at_server = |context: &&Context| context.server == server;

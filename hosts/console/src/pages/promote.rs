@@ -191,7 +191,7 @@ fn row(name: &str, source: &App, target: Option<&App>) -> Row {
         app: escaped(name),
         image: plan.image.as_deref().map(Image::new),
         present: plan.present.as_deref().map(Image::new),
-        revision: source.current.as_ref().map(|deploy| deploy.revision),
+        revision: plan.revision,
         skipped: plan.skipped,
         notes: target.map(notes).unwrap_or_default(),
         target: target.map(app_path),
@@ -266,22 +266,19 @@ pub(crate) async fn submit(call: &Call<'_>, project: &Project) -> Result<Reply, 
 
 /// Promotes one app, unless what it is promoted from is no longer what the plan has shown.
 async fn promote(call: &Call<'_>, asked: &Asked, name: &str, revision: &str) -> Result<Deploy, Failure> {
-    let (sources, targets) = (asked.named(&asked.from), asked.named(&asked.to));
-    let (source, target) = (sources.get(name), targets.get(name));
-    let (Some(source), Some(target)) = (source, target) else {
+    let targets = asked.named(&asked.to);
+    let Some(target) = targets.get(name) else {
         return Err(Failure::new(Kind::AppNotFound, "The app is not in both environments."));
     };
     let id: AppId = format!("{}/{}", target.namespace, target.app)
         .parse()
         .map_err(|_| Failure::new(Kind::AppNotFound, "There is no app of this name."))?;
     let operations = call.keyed("promote")?;
-    let seen = revision.parse().ok();
-    if seen.is_none() || seen != source.current.as_ref().map(|deploy| deploy.revision) {
-        let detail = format!("{} runs another revision by now. Look at the plan again.", asked.from);
-        return Err(Failure::new(Kind::CurrentChanged, detail));
-    }
+    let Ok(seen) = revision.parse() else {
+        return Err(Failure::new(Kind::CurrentChanged, "The plan has shown no revision. Look at it again."));
+    };
     let from = PromoteFrom { project: asked.project.clone(), environment: asked.from.clone() };
-    let answer = operations.promote(&id, Promote { from }).await?;
+    let answer = operations.promote(&id, Promote { from, if_current: Some(seen) }).await?;
     operations.entry(&id, answer.revision).await
 }
 

@@ -7,20 +7,16 @@ use std::{
 };
 
 use rollhook_api::snippets::{self, KeylessSnippets, Snippets};
-use rollhook_testing::{Ended, process::is_installed, skip, test_name};
+use rollhook_testing::{
+    Ended,
+    process::{is_installed, tool},
+    skip, test_name,
+};
 
 use crate::job::PACKAGING;
 
 fn read(name: &str) -> String {
     fs::read_to_string(Path::new(PACKAGING).join(name)).unwrap()
-}
-
-/// The program that `.ci/setup` has installed.
-fn check_jsonschema() -> Option<PathBuf> {
-    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?;
-    let program = cache.join("rollhook-tools/python/bin/check-jsonschema");
-    program.exists().then_some(program)
 }
 
 #[track_caller]
@@ -35,9 +31,7 @@ fn fits(program: &Path, schema: &str, text: &str) {
 
 #[test]
 fn what_is_printed_and_packaged_fits_the_providers_schemas() {
-    let Some(program) = check_jsonschema() else {
-        return skip(&test_name!(), "there is no check-jsonschema: .ci/setup installs it");
-    };
+    let Some(program) = tool("python/bin/check-jsonschema", &test_name!()) else { return };
     let image = snippets::Job {
         name: "shop-prod-api".to_owned(),
         repository: Some("registry.example.com/shop/api".to_owned()),

@@ -82,7 +82,7 @@ fn an_environment_is_promoted_app_by_app() {
     let fields = [("from", "test"), ("to", "prod"), ("app", "api@1"), ("app", "web@1"), ("key", "k1")];
     let done = browser.post(PROMOTE, &fields).expect(200).text();
     assert!(done.contains("/apps/shop-prod/api/deploys/2") && done.contains("Promoted from test to prod"), "{done}");
-    assert!(done.contains("not promoted") && done.contains("runs another revision by now"), "{done}");
+    assert!(done.contains("not promoted") && done.contains("is current by now"), "{done}");
     assert_eq!((revisions(&server, "prod", "api"), revisions(&server, "prod", "web")), (2, 1));
     entry(&server, "prod", "api", 2);
     let status = browser.page("/apps/shop-prod/api/deploys/2/status");
