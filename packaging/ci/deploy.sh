@@ -157,7 +157,7 @@ check() {
     maker=github audience=${ROLLHOOK_AUDIENCE:-$base}
     case $audience in *[!A-Za-z0-9._:/-]*) usage "ROLLHOOK_AUDIENCE is no audience." ;; esac
   else
-    usage "SERVICE_WEBHOOK_TOKEN is empty or not set, and there is no id_token. Does this job get the secret? Jobs of forks do not, nor, if it is protected, those of other branches. Without a secret, GitHub needs permissions: id-token: write, and GitLab id_tokens: ROLLHOOK_ID_TOKEN."
+    usage "SERVICE_WEBHOOK_TOKEN is empty or not set, and there is no id_token. Does this job get the secret? Jobs of forks do not, nor, if it is protected, those of other branches. Without a secret, GitHub needs permissions: id-token: write, and GitLab id_tokens: ROLLHOOK_ID_TOKEN (its component: the input audience)."
   fi
   for name in DEPLOY_TIMEOUT DEPLOY_RETRY; do
     eval "text=\${$name:-}"

@@ -1,9 +1,14 @@
 //! The pages of the book: each is in its contents, and each link leads somewhere.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, fs, process::Command};
 
-use rollhook_testing::documents::{pages, root};
+use rollhook_testing::{
+    Ended,
+    documents::{pages, root},
+    process::tool,
+    test_name,
+};
 
 const CONTENTS: &str = "docs/SUMMARY.md";
 
@@ -57,9 +62,36 @@ fn every_link_leads_to_a_file_and_a_heading() {
     }
 }
 
+/// The links of a rendered page to others of the book, with their fragments.
+fn rendered_links(page: &str) -> BTreeSet<(String, String)> {
+    let targets = page.split("href=\"").skip(1).filter_map(|after| after.split('"').next());
+    let local = targets.filter(|target| !target.contains("://"));
+    local
+        .map(|target| target.split_once('#').unwrap_or((target, "")))
+        .map(|(file, at)| (file.into(), at.into()))
+        .collect()
+}
+
 #[test]
-fn book_reads_its_pages_from_where_they_are() {
-    let book = fs::read_to_string(root().join("docs/book.toml")).unwrap();
-    assert!(book.contains("src = \".\""), "{book}");
-    assert!(Path::new(&root().join(CONTENTS)).exists());
+fn book_is_built_without_a_warning_and_its_links_lead_to_its_own_pages() {
+    let Some(mdbook) = tool("bin/mdbook", &test_name!()) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let mut build = Command::new(mdbook);
+    build.arg("build").arg(root().join("docs")).arg("--dest-dir").arg(directory.path()).env_remove("RUST_LOG");
+    let ended = Ended::from(build.output().unwrap()).ok();
+    let said = format!("{}{}", ended.out, ended.err);
+    assert!(!said.contains("WARN") && !said.contains("ERROR"), "{said}");
+
+    for (path, _) in pages().iter().filter(|(path, _)| path.starts_with("docs/") && path != CONTENTS) {
+        let page = directory.path().join(path.trim_start_matches("docs/")).with_extension("html");
+        let text = fs::read_to_string(&page).unwrap_or_else(|error| panic!("{path}: {error}"));
+        for (file, fragment) in rendered_links(&text) {
+            let target = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(&file) };
+            assert!(target.exists(), "{path} links to {file}, which is not in the book");
+            if !fragment.is_empty() && target.extension().is_some_and(|kind| kind == "html") {
+                let known = fs::read_to_string(&target).unwrap();
+                assert!(known.contains(&format!("id=\"{fragment}\"")), "{path} links to {file}#{fragment}");
+            }
+        }
+    }
 }

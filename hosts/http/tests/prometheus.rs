@@ -114,11 +114,11 @@ fn alerts_and_dashboard_use_metrics_that_exist() {
 #[test]
 fn each_alert_has_its_runbook_page_and_its_tests() {
     let (alerts, tests) = (text("packaging/prometheus/alerts.yaml"), text("packaging/prometheus/alerts.test.yaml"));
-    let (page, mut names, mut links) = (text("docs/runbook/README.md"), 0, 0);
+    let (page, mut names, mut links) = (text("docs/runbook/index.md"), 0, 0);
     for line in alerts.lines().map(str::trim) {
         if let Some(name) = line.strip_prefix("- alert: ") {
             names += 1;
-            assert!(page.contains(&format!("| `{name}` |")), "{name} is not in docs/runbook/README.md");
+            assert!(page.contains(&format!("| `{name}` |")), "{name} is not in docs/runbook/index.md");
             assert!(tests.contains(&format!("        alertname: {name}\n        exp_alerts:")), "{name} is not tested");
         } else if let Some(link) = line.strip_prefix("runbook_url: ") {
             links += 1;

@@ -1,14 +1,11 @@
 //! The files for GitHub and GitLab, and the script, as the providers' own rules have them.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::Path, process::Command};
 
 use rollhook_api::snippets::{self, KeylessSnippets, Snippets};
 use rollhook_testing::{
     Ended,
+    pipeline::clean,
     process::{is_installed, tool},
     skip, test_name,
 };
@@ -84,23 +81,51 @@ fn every_input_of_the_component_is_used_and_declared() {
     }
 }
 
+/// Runs the component's job with this audience and these variables; no server is where they lead to.
+fn runs_component(audience: &str, variables: &[(&str, &str)]) -> Ended {
+    let template = read("gitlab/template.yml");
+    let (_, script) = template.split_once("  script:\n    - |\n").unwrap();
+    let lines = script.lines().take_while(|line| !line.starts_with("  artifacts:"));
+    let script: String = lines.map(|line| format!("{}\n", line.strip_prefix("      ").unwrap_or(line))).collect();
+    let script = script.replace("$[[ inputs.audience ]]", audience);
+    let directory = tempfile::tempdir().unwrap();
+    let mut job = clean("sh");
+    job.args(["-e", "-c", &script]).current_dir(directory.path()).env("DEPLOY_RETRY", "0").env("CI_JOB_ID", "1");
+    job.env("SERVICE_WEBHOOK_URL", "http://127.0.0.1:1/api/v1/webhook/shop-test/api").env("COMMIT", "abc");
+    job.envs(variables.iter().copied()).output().unwrap().into()
+}
+
 #[test]
-fn the_documented_gitlab_job_has_every_required_input() {
-    let docs = read("../../docs/ci.md");
-    let (_, example) = docs.split_once("    inputs:\n").unwrap();
-    let (example, _) = example.split_once("```").unwrap();
+fn the_component_wants_an_audience_only_where_there_is_no_token() {
+    let id_token = ("ROLLHOOK_ID_TOKEN", "of.the.job");
+    let nothing = runs_component("none", &[id_token]).exits(2);
+    assert!(nothing.err.contains("the input audience"), "{nothing:?}");
+    // Both get as far as the server.
+    runs_component("none", &[id_token, ("SERVICE_WEBHOOK_TOKEN", "rh_token")]).exits(5);
+    runs_component("https://deploys.example.com", &[id_token]).exits(5);
+}
+
+#[test]
+fn no_input_of_the_component_is_required() {
     let template = read("gitlab/job.yml");
     let (inputs, _) = template.split_once("\n---\n").unwrap();
-    let mut required = Vec::new();
-    for line in inputs.lines() {
-        if let Some(name) = line.strip_prefix("    ").filter(|name| !name.starts_with(' ')) {
-            required.push(name);
-        } else if line.starts_with("      default:") {
-            required.pop();
+    let count = |mark: &str| inputs.lines().filter(|line| line.starts_with(mark)).count();
+    let names = inputs.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     ")).count();
+    assert_eq!(count("      default:"), names, "{inputs}");
+}
+
+#[test]
+fn workflows_fit_the_providers_schema_and_name_actions_by_commit() {
+    let Some(program) = tool("python/bin/check-jsonschema", &test_name!()) else { return };
+    let folder = Path::new(PACKAGING).join("../../.github/workflows");
+    for entry in fs::read_dir(folder).unwrap() {
+        let workflow = fs::read_to_string(entry.unwrap().path()).unwrap();
+        for (_, action) in workflow.lines().filter_map(|line| line.split_once("uses: ")) {
+            let commit = action.split_once('@').unwrap().1.split(' ').next().unwrap();
+            assert!(commit.len() == 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit()), "{action}");
         }
+        fits(&program, "vendor.github-workflows", &workflow);
     }
-    assert_eq!(required, ["audience:"]);
-    assert!(required.iter().all(|name| example.contains(&format!("      {name} "))), "{example}");
 }
 
 #[test]

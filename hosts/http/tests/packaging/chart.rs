@@ -4,11 +4,12 @@ use std::fs;
 
 use rollhook_testing::{
     beds::{Kind, Kubectl},
-    server, skip, test_name,
+    process::tool,
+    server, test_name,
 };
 use serde_json::{Value, json};
 
-use crate::helm::{Helm, chart, tools};
+use crate::helm::{Helm, chart};
 
 /// The namespaces that value sets name, made once; dry runs leave nothing in them.
 fn cluster(test: &str) -> Option<(Kubectl, Helm)> {
@@ -116,12 +117,7 @@ fn chart_is_linted_and_its_objects_are_accepted_by_an_api_server() {
 fn objects_of_other_projects_resources_are_accepted_by_an_api_server() {
     let test = test_name!();
     let Some((kubectl, helm)) = cluster(&test) else { return };
-    let tools = fs::read_dir(tools()).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut resources =
-        tools.filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"crds-")));
-    let Some(resources) = resources.next() else {
-        return skip(&test, "there are no custom resources of others (.ci/setup brings them)");
-    };
+    let Some(resources) = tool("crds", &test) else { return };
     let resources = resources.to_str().unwrap().to_owned();
     kubectl.run(&["--namespace=", "apply", "--server-side", "--force-conflicts", "--filename", &resources]);
     kubectl.run(&["--namespace=", "wait", "--for=condition=Established", "--timeout=60s", "--filename", &resources]);

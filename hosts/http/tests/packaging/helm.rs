@@ -7,17 +7,11 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use rollhook_testing::{beds::Kubectl, skip};
+use rollhook_testing::{beds::Kubectl, process::tool};
 
 /// The chart.
 pub(crate) fn chart() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/helm/rollhook")
-}
-
-/// The directory of the programs and files that `.ci/setup` brings.
-pub(crate) fn tools() -> PathBuf {
-    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    cache.unwrap_or_else(|| env::home_dir().unwrap_or_default().join(".cache")).join("rollhook-tools")
 }
 
 /// helm on one cluster.
@@ -29,11 +23,7 @@ pub(crate) struct Helm {
 impl Helm {
     /// Without helm the test is reported as skipped.
     pub(crate) fn on(kubectl: &Kubectl, test: &str) -> Option<Self> {
-        let program = tools().join("bin/helm");
-        if !program.exists() {
-            skip(test, "helm is not installed (.ci/setup builds it)");
-            return None;
-        }
+        let program = tool("bin/helm", test)?;
         Some(Self { program, state: kubectl.state.clone() })
     }
 

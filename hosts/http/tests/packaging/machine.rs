@@ -2,9 +2,10 @@
 
 use std::{fs, path::PathBuf, process::Command};
 
-use rollhook_testing::{process::is_installed, skip, test_name};
-
-use crate::helm::tools;
+use rollhook_testing::{
+    process::{is_installed, tool},
+    skip, test_name,
+};
 
 fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(name)
@@ -31,10 +32,7 @@ fn systemd_unit_is_valid_and_confined() {
 
 #[test]
 fn compose_file_follows_the_specification() {
-    let check = tools().join("python/bin/check-jsonschema");
-    if !check.exists() {
-        return skip(&test_name!(), "check-jsonschema is not installed (.ci/setup does it)");
-    }
+    let Some(check) = tool("python/bin/check-jsonschema", &test_name!()) else { return };
     let checked =
         Command::new(check).args(["--builtin-schema", "vendor.compose-spec"]).arg(file("compose.yaml")).output();
     let checked = checked.unwrap();
