@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, Response, StatusCode, header::RETRY_AFTER};
+use http::{
+    HeaderMap, Response, StatusCode,
+    header::{DATE, RETRY_AFTER},
+};
 use rollhook_core::{error::chain, ports::DeliveryFailure};
 use rollhook_https::FetchError;
 
@@ -35,16 +38,35 @@ pub(crate) fn judge(host: &str, answer: &Response<()>) -> Result<String, Deliver
     }
     let redirects = if status.is_redirection() { ", and redirects are not followed" } else { "" };
     let message = format!("{host} answered {status}{redirects}");
-    let is_final = FINAL.contains(&status);
-    Err(DeliveryFailure { message, retry_after: retry_after(status, answer.headers()), is_final })
+    Err(DeliveryFailure { message, retry_after: retry_after(status, answer.headers()), is_final: is_final(status) })
+}
+
+/// Returns whether another attempt with the same notification will hardly be answered in another way.
+pub(crate) fn is_final(status: StatusCode) -> bool {
+    FINAL.contains(&status)
 }
 
 /// Returns the time that the receiver asks to be left alone for.
 pub(crate) fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     let asks =
         matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN);
-    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    asks.then_some(Duration::from_secs(seconds))
+    if asks { seconds(headers).or_else(|| until_reset(headers)) } else { None }
+}
+
+/// Returns the time until a used-up limit of GitHub begins anew, by the clock of the answer itself.
+fn until_reset(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
+    if text("x-ratelimit-remaining")? != "0" {
+        return None;
+    }
+    let reset: i64 = text("x-ratelimit-reset")?.parse().ok()?;
+    let now = jiff::fmt::rfc2822::parse(text(DATE.as_str())?).ok()?.timestamp().as_second();
+    u64::try_from(reset.saturating_sub(now)).ok().map(Duration::from_secs)
+}
+
+/// Returns the time in the header `Retry-After`.
+pub(crate) fn seconds(headers: &HeaderMap) -> Option<Duration> {
+    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
 #[cfg(test)]
@@ -81,5 +103,14 @@ mod tests {
         assert_eq!(asked(429, "30"), Some(Duration::from_secs(30)));
         assert_eq!(asked(503, " 7 "), Some(Duration::from_secs(7)));
         assert_eq!((asked(500, "30"), asked(429, "soon"), asked(429, "-1")), (None, None, None));
+        let limited = |remaining: &str| {
+            let answer = Response::builder()
+                .status(403)
+                .header("date", "Fri, 02 Jan 2026 03:04:05 GMT")
+                .header("x-ratelimit-remaining", remaining)
+                .header("x-ratelimit-reset", "1767323105");
+            judge("h", &answer.body(()).unwrap()).unwrap_err().retry_after
+        };
+        assert_eq!((limited("0"), limited("7")), (Some(Duration::from_secs(60)), None));
     }
 }

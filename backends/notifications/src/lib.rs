@@ -1,19 +1,23 @@
-//! Tells receivers of deploys: each kind of receiver is a pure function from a notification to a request, and from the
-//! answer to what it means.
+//! Tells receivers of deploys, each kind in its own form.
 //!
 //! ```text
-//!   Notification ── cloud_event.rs ──► Request ── rollhook_https (bounded) ──► receiver
-//!                                                                                 │
-//!   Delivered · DeliveryFailure ◄──────────────── answer.rs ◄─────────────────────╯
+//!   Notification ─┬─ cloud_event.rs ──────────────────────────► Request ── rollhook_https (bounded) ──► receiver
+//!                 ╰─ slack.rs · github.rs · gitlab.rs ── api.rs ──╯                                        │
+//!   Delivered · DeliveryFailure ◄────────────────────────────── answer.rs ◄────────────────────────────────╯
 //! ```
 
 mod answer;
+mod api;
 mod cloud_event;
 mod facts;
+mod github;
+mod gitlab;
 mod hosts;
 mod notifier;
+mod phrases;
 #[cfg(test)]
 mod samples;
+mod slack;
 
 pub use hosts::AllowedReceivers;
 pub use notifier::HttpNotifier;

@@ -10,8 +10,9 @@ use rollhook_https::Fetch;
 
 use crate::{
     answer::{failure, judge, unanswered},
-    cloud_event,
+    cloud_event, github, gitlab,
     hosts::AllowedReceivers,
+    slack,
 };
 
 /// The flag by which the operator allows local receivers.
@@ -37,25 +38,70 @@ impl HttpNotifier {
         Ok(())
     }
 
-    /// Makes a call that the operator allows, now as when the receiver was added.
+    /// Makes a call, and returns the host and the head of its answer.
     async fn call(&self, request: Request<Vec<u8>>) -> Result<(String, Response<()>), DeliveryFailure> {
-        let url = request.uri().to_string();
-        let host = request.uri().host().unwrap_or_default().to_owned();
-        self.check_url(&url).map_err(|why| failure(format!("{host} is not called: its address {why}")))?;
+        let host = self.allowed_host(&request)?;
         match self.fetch.send_for_head(request).await {
             Ok(answer) => Ok((host, answer)),
             Err(error) => Err(unanswered(&host, &error)),
         }
     }
+
+    /// Makes a call, and returns the host and its whole answer.
+    pub(crate) async fn exchange(
+        &self,
+        request: Request<Vec<u8>>,
+    ) -> Result<(String, Response<Vec<u8>>), DeliveryFailure> {
+        let host = self.allowed_host(&request)?;
+        match self.fetch.send(request).await {
+            Ok(answer) => Ok((host, answer)),
+            Err(error) => Err(unanswered(&host, &error)),
+        }
+    }
+
+    /// Returns the host of a call that the operator allows, now as when the receiver was added.
+    fn allowed_host(&self, request: &Request<Vec<u8>>) -> Result<String, DeliveryFailure> {
+        let host = request.uri().host().unwrap_or_default().to_owned();
+        let checked = self.check_url(&request.uri().to_string());
+        checked.map_err(|why| failure(format!("{host} is not called: its address {why}")))?;
+        Ok(host)
+    }
+
+    async fn tell(
+        &self,
+        destination: &Destination,
+        secret: &ReceiverSecret,
+        notification: &Notification,
+        reference: Option<&str>,
+    ) -> Result<Delivered, DeliveryFailure> {
+        match destination {
+            Destination::Webhook { url } => {
+                let (host, answer) = self.call(cloud_event::request(url.as_str(), secret, notification)?).await?;
+                Ok(Delivered { reference: None, answer: judge(&host, &answer)? })
+            }
+            Destination::Slack { api, channel } => {
+                slack::tell((self, api), channel, secret, notification, reference).await
+            }
+            Destination::GitHub { api, repository } => {
+                github::tell((self, api), repository, secret, notification, reference).await
+            }
+            Destination::GitLab { api, project } => {
+                gitlab::tell((self, api), project, secret, notification, reference).await
+            }
+            other => Err(failure(format!("this notifier does not know the kind {}", other.kind()))),
+        }
+    }
+}
+
+/// Returns the delivery of a notification that the service has no place for.
+pub(crate) fn untold(why: &str) -> Delivered {
+    Delivered { reference: None, answer: format!("nothing to tell: {why}") }
 }
 
 #[async_trait]
 impl Notifier for HttpNotifier {
     fn check(&self, destination: &Destination) -> Result<(), String> {
-        match destination {
-            Destination::Webhook { url } => self.check_url(url.as_str()),
-            other => Err(format!("is of the kind {}, which this notifier does not know", other.kind())),
-        }
+        self.check_url(destination.url())
     }
 
     async fn send(
@@ -63,15 +109,14 @@ impl Notifier for HttpNotifier {
         destination: &Destination,
         secret: &ReceiverSecret,
         notification: &Notification,
-        _reference: Option<&str>,
+        reference: Option<&str>,
     ) -> Result<Delivered, DeliveryFailure> {
-        match destination {
-            Destination::Webhook { url } => {
-                let (host, answer) = self.call(cloud_event::request(url.as_str(), secret, notification)?).await?;
-                Ok(Delivered { reference: None, answer: judge(&host, &answer)? })
-            }
-            other => Err(failure(format!("this notifier does not know the kind {}", other.kind()))),
-        }
+        let told = self.tell(destination, secret, notification, reference).await;
+        // A service may repeat the token that it refuses.
+        told.map_err(|failure| DeliveryFailure {
+            message: failure.message.replace(secret.expose(), "(secret)"),
+            ..failure
+        })
     }
 }
 

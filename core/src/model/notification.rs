@@ -1,5 +1,6 @@
 //! Notifications: what parties outside are told of deploys, and the receivers that are told.
 
+mod destination;
 mod receiver;
 
 use std::{fmt, str::FromStr, sync::Arc};
@@ -7,9 +8,9 @@ use std::{fmt, str::FromStr, sync::Arc};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+pub use destination::{ApiUrl, Destination, DestinationUrl, GitHubRepository, GitLabProject, SlackChannel};
 pub use receiver::{
-    Destination, DestinationUrl, Events, RECEIVERS_MAX, Receiver, ReceiverApps, ReceiverId, ReceiverName,
-    ReceiverSecret, SECRET_MAX,
+    Events, RECEIVERS_MAX, Receiver, ReceiverApps, ReceiverId, ReceiverName, ReceiverSecret, SECRET_MAX,
 };
 
 use crate::{

@@ -328,6 +328,8 @@ fields! {
     ReceiverName = "name",
     ReceiverKind = "kind",
     ReceiverUrl = "url",
+    ReceiverChannel = "channel",
+    ReceiverRepository = "repository",
     ReceiverSecret = "secret",
     ReceiverEvents = "events",
 }

@@ -1,5 +1,7 @@
 //! Receivers of notifications.
 
+use std::{fmt::Display, str::FromStr};
+
 use rollhook_core::{
     access::Realm,
     app::LABEL_MAX,
@@ -19,17 +21,26 @@ use crate::{
 /// A request to add a receiver: the body of `POST /api/v1/receivers`.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["name", "kind", "url"]))]
+#[schemars(extend("required" = ["name", "kind"]))]
 pub struct AddReceiver {
     /// The name.
     #[schemars(extend("pattern" = schemas::LABEL, "maxLength" = LABEL_MAX))]
     pub name: String,
-    /// The kind: `webhook`.
+    /// The kind.
     #[schemars(schema_with = "schemas::receiver_kind")]
     pub kind: String,
-    /// The URL that CloudEvents are posted to.
-    pub url: String,
-    /// The secret of signatures, `whsec_` and base64; absent: one is made.
+    /// A `webhook`'s URL, which CloudEvents are posted to. Of the others, the URL of the service's API; absent: the
+    /// usual one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The channel of `slack`: its id, or `#` and its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// The repository of `github`, `OWNER/REPOSITORY`; the project of `gitlab`, its number or its path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repository: Option<String>,
+    /// A `webhook`'s secret of signatures, `whsec_` and base64; absent: one is made. Of the others, the token that the
+    /// service has given, which they need.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = SECRET_MAX))]
     pub secret: Option<String>,
@@ -58,10 +69,7 @@ impl AddReceiver {
         let environment = optional(Field::Environment, self.environment.as_deref())?;
         let realm = field(Field::Environment, Realm::of(project, environment))?;
         let app = optional(Field::App, self.app.as_deref())?;
-        let destination = match self.kind.as_str() {
-            "webhook" => Destination::Webhook { url: field(Field::ReceiverUrl, self.url.parse())? },
-            _ => return Err(Refusal::InvalidField(Field::ReceiverKind, "must be webhook.".to_owned())),
-        };
+        let destination = self.destination()?;
         let events = self.events.iter().map(|event| field(Field::ReceiverEvents, event.parse::<EventKind>()));
         let secret = self.secret.as_deref().map(str::parse::<ReceiverSecret>).transpose();
         Ok(NewReceiver {
@@ -71,6 +79,52 @@ impl AddReceiver {
             events: Events::new(events.collect::<Result<Vec<_>, _>>()?),
             secret: field(Field::ReceiverSecret, secret)?,
         })
+    }
+
+    fn destination(&self) -> Result<Destination, Refusal> {
+        let api = |usual| needed(Field::ReceiverUrl, Some(self.url.as_deref().unwrap_or(usual)));
+        let (channel, repository) = (self.channel.as_ref(), self.repository.as_ref());
+        if self.kind != "slack" {
+            absent(Field::ReceiverChannel, channel)?;
+        }
+        if matches!(self.kind.as_str(), "webhook" | "slack") {
+            absent(Field::ReceiverRepository, repository)?;
+        }
+        let repository = repository.map(String::as_str);
+        Ok(match self.kind.as_str() {
+            "webhook" => Destination::Webhook { url: needed(Field::ReceiverUrl, self.url.as_deref())? },
+            "slack" => Destination::Slack {
+                api: api(Destination::SLACK_API)?,
+                channel: needed(Field::ReceiverChannel, channel.map(String::as_str))?,
+            },
+            "github" => Destination::GitHub {
+                api: api(Destination::GITHUB_API)?,
+                repository: needed(Field::ReceiverRepository, repository)?,
+            },
+            "gitlab" => Destination::GitLab {
+                api: api(Destination::GITLAB_API)?,
+                project: needed(Field::ReceiverRepository, repository)?,
+            },
+            _ => {
+                let rule = format!("must be one of {}.", Destination::KINDS.join(", "));
+                return Err(Refusal::InvalidField(Field::ReceiverKind, rule));
+            }
+        })
+    }
+}
+
+/// Returns the value of a field that the kind of receiver needs.
+fn needed<T: FromStr<Err: Display>>(name: Field, text: Option<&str>) -> Result<T, Refusal> {
+    let text =
+        text.ok_or_else(|| Refusal::InvalidField(name, "must be given for this kind of receiver.".to_owned()))?;
+    field(name, text.parse())
+}
+
+/// Checks that a field is absent that the kind of receiver does not have.
+fn absent(name: Field, value: Option<&String>) -> Result<(), Refusal> {
+    match value {
+        Some(_) => Err(Refusal::InvalidField(name, "must not be given for this kind of receiver.".to_owned())),
+        None => Ok(()),
     }
 }
 
@@ -85,7 +139,7 @@ impl std::fmt::Debug for AddReceiver {
 pub struct Receiver {
     /// The name.
     pub name: String,
-    /// The kind: `webhook`.
+    /// The kind.
     #[schemars(schema_with = "schemas::receiver_kind")]
     pub kind: String,
     /// The place that it is told at.
@@ -203,15 +257,30 @@ mod tests {
         let good = AddReceiver {
             name: "ops".to_owned(),
             kind: "webhook".to_owned(),
-            url: "https://hooks.example.com/".to_owned(),
+            url: Some("https://hooks.example.com/".to_owned()),
             ..AddReceiver::default()
         };
-        assert!(good.clone().parse().is_ok());
         let text = |text: &str| Some(text.to_owned());
+        let of = |kind: &str| AddReceiver { kind: kind.to_owned(), url: None, ..good.clone() };
+        for request in [
+            good.clone(),
+            AddReceiver { channel: text("#deploys"), ..of("slack") },
+            AddReceiver { repository: text("shop/api"), ..of("github") },
+            AddReceiver { repository: text("17"), url: text("https://gitlab.example.com/api/v4"), ..of("gitlab") },
+        ] {
+            assert!(request.clone().parse().is_ok(), "{request:?}");
+        }
         for (request, expected) in [
             (AddReceiver { name: "Ops".to_owned(), ..good.clone() }, Field::ReceiverName),
             (AddReceiver { kind: "pager".to_owned(), ..good.clone() }, Field::ReceiverKind),
-            (AddReceiver { url: "hooks.example.com".to_owned(), ..good.clone() }, Field::ReceiverUrl),
+            (AddReceiver { url: text("hooks.example.com"), ..good.clone() }, Field::ReceiverUrl),
+            (AddReceiver { url: None, ..good.clone() }, Field::ReceiverUrl),
+            (AddReceiver { repository: text("shop/api"), ..good.clone() }, Field::ReceiverRepository),
+            (AddReceiver { channel: text("# deploys"), ..of("slack") }, Field::ReceiverChannel),
+            (of("slack"), Field::ReceiverChannel),
+            (AddReceiver { repository: text("shop"), ..of("github") }, Field::ReceiverRepository),
+            (AddReceiver { repository: text("a/b"), url: text("https://h/?x"), ..of("gitlab") }, Field::ReceiverUrl),
+            (AddReceiver { repository: text("a/b"), channel: text("#x"), ..of("gitlab") }, Field::ReceiverChannel),
             (AddReceiver { secret: text("a b"), ..good.clone() }, Field::ReceiverSecret),
             (AddReceiver { events: vec!["deployed".to_owned()], ..good.clone() }, Field::ReceiverEvents),
             (AddReceiver { environment: text("test"), ..good.clone() }, Field::Environment),

@@ -9,7 +9,7 @@ use base64::{
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::EventKind;
+use super::{Destination, EventKind};
 use crate::{
     access::Realm,
     app::{App, AppName, InvalidName, label},
@@ -23,10 +23,10 @@ use crate::{
 pub const RECEIVERS_MAX: usize = 100;
 /// The longest secret, in bytes.
 pub const SECRET_MAX: usize = 1024;
-/// The longest URL, in bytes.
-const URL_MAX: usize = 2048;
 /// How the secret of a signature begins (Standard Webhooks).
 const SIGNING_PREFIX: &str = "whsec_";
+/// The random bytes of a signature's secret that is made here.
+const SIGNING_BYTES_MADE: usize = 32;
 /// The lengths of a signature's secret, in bytes (Standard Webhooks).
 const SIGNING_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
@@ -51,86 +51,6 @@ impl ReceiverId {
     }
 }
 
-checked_text! {
-    /// The URL of a receiver: `https://…`, or `http://…` where the operator allows that; without credentials and
-    /// fragment. Whether it may be called is the notifier's to say.
-    DestinationUrl, InvalidName, url
-}
-
-fn url(text: &str) -> Result<String, InvalidName> {
-    // An error repeats the text, and a URL's user part and query may hold secrets.
-    let shown = text.split(['?', '#']).next().unwrap_or_default().rsplit('@').next().unwrap_or_default();
-    let fail = |rule| Err(InvalidName::new("receiver's URL", shown, rule));
-    if text.len() > URL_MAX
-        || text.bytes().any(|byte| !byte.is_ascii_graphic() || matches!(byte, b'"' | b'<' | b'>' | b'\\'))
-    {
-        return fail("must be at most 2048 printable ASCII characters");
-    }
-    let Some(rest) = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")) else {
-        return fail("must begin with https://");
-    };
-    let authority = rest.split(['/', '?']).next().unwrap_or_default();
-    if authority.is_empty() || authority.starts_with(':') {
-        return fail("must have a host");
-    }
-    if authority.contains('@') || text.contains('#') {
-        return fail("must hold no credentials and no fragment");
-    }
-    Ok(text.to_owned())
-}
-
-/// The place that a receiver is told at, and the way in which it is told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "kind")]
-#[non_exhaustive]
-pub enum Destination {
-    /// CloudEvents in JSON are posted to a URL, with signatures of Standard Webhooks.
-    Webhook {
-        /// The URL.
-        url: DestinationUrl,
-    },
-}
-
-impl Destination {
-    /// The kind, as people name it.
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Webhook { .. } => "webhook",
-        }
-    }
-
-    /// The place, for people.
-    pub fn place(&self) -> String {
-        match self {
-            Self::Webhook { url } => url.to_string(),
-        }
-    }
-
-    /// Returns a new secret, if one can be made for this kind: the others' secrets are given by their services.
-    pub fn new_secret(&self, rng: &dyn Rng) -> Option<ReceiverSecret> {
-        match self {
-            Self::Webhook { .. } => {
-                let mut bytes = Zeroizing::new([0; 32]);
-                rng.fill(bytes.as_mut_slice());
-                Some(ReceiverSecret(Zeroizing::new(format!("{SIGNING_PREFIX}{}", STANDARD.encode(*bytes)))))
-            }
-        }
-    }
-
-    /// Returns `Ok` if this can be the secret of a receiver of this kind.
-    ///
-    /// # Errors
-    /// The rule that it breaks.
-    pub fn check_secret(&self, secret: &ReceiverSecret) -> Result<(), &'static str> {
-        match self {
-            Self::Webhook { .. } if secret.signing_key().is_none() => {
-                Err("must be whsec_ and the base64 of 24 to 64 bytes (Standard Webhooks).")
-            }
-            Self::Webhook { .. } => Ok(()),
-        }
-    }
-}
-
 /// The secret of a receiver: the key of its signatures, or the token that its service has given.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ReceiverSecret(Zeroizing<String>);
@@ -139,6 +59,13 @@ impl ReceiverSecret {
     /// The secret's text.
     pub fn expose(&self) -> &str {
         &self.0
+    }
+
+    /// Returns a new key of signatures.
+    pub fn new_signing_key(rng: &dyn Rng) -> Self {
+        let mut bytes = Zeroizing::new([0; SIGNING_BYTES_MADE]);
+        rng.fill(bytes.as_mut_slice());
+        Self(Zeroizing::new(format!("{SIGNING_PREFIX}{}", STANDARD.encode(*bytes))))
     }
 
     /// Returns the key of signatures, if the secret is one of Standard Webhooks.
@@ -257,26 +184,6 @@ pub struct Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_url_holds_no_credentials() {
-        for text in ["https://hooks.example.com/x?y=1", "http://127.0.0.1:9000", "https://[::1]:8443/x"] {
-            assert!(text.parse::<DestinationUrl>().is_ok(), "{text}");
-        }
-        for text in [
-            "",
-            "hooks.example.com",
-            "ftp://x/",
-            "https://",
-            "https:///x",
-            "https://u:hunter2@h/",
-            "https://h/#x",
-            "https://h/ x",
-        ] {
-            let refused = text.parse::<DestinationUrl>().unwrap_err().to_string();
-            assert!(!refused.contains("hunter2"), "{refused}");
-        }
-    }
 
     #[test]
     fn a_signing_secret_is_one_of_standard_webhooks() {

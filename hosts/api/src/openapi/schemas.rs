@@ -83,7 +83,7 @@ pub(crate) fn role(_: &mut SchemaGenerator) -> Schema {
 }
 
 pub(crate) fn receiver_kind(_: &mut SchemaGenerator) -> Schema {
-    one_of(&["webhook"])
+    one_of(&rollhook_core::notification::Destination::KINDS)
 }
 
 pub(crate) fn events(_: &mut SchemaGenerator) -> Schema {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use rollhook_core::{
     app::{AppName, Environment, Project},
     notification::{EventKind, ReceiverName},
@@ -10,7 +10,7 @@ use rollhook_core::{
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReceiverCommand {
-    /// Add a receiver, which is told of deploys from now on; the secret of its signatures is printed this once
+    /// Add a receiver, which is told of deploys from now on; a secret that is made here is printed this once
     ///
     /// The server tells receivers: a command that works on a store without one leaves that to the next server.
     Add(Box<AddReceiverArgs>),
@@ -25,14 +25,28 @@ pub(crate) enum ReceiverCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("destination").required(true))]
 pub(crate) struct AddReceiverArgs {
     /// The receiver's name
     #[arg(value_name = "NAME")]
     pub(crate) name: ReceiverName,
-    /// The URL that CloudEvents are posted to, with signatures of Standard Webhooks
+    /// Tell this URL by CloudEvents, with signatures of Standard Webhooks
+    #[arg(long, value_name = "URL", group = "destination", conflicts_with = "api_url")]
+    pub(crate) webhook: Option<String>,
+    /// Tell this channel of Slack, its id or # and its name, by one message per deploy
+    #[arg(long, value_name = "CHANNEL", group = "destination", requires = "secret_file")]
+    pub(crate) slack: Option<String>,
+    /// Tell this repository of GitHub by deployments, and its commits by statuses
+    #[arg(long, value_name = "OWNER/REPO", group = "destination", requires = "secret_file")]
+    pub(crate) github: Option<String>,
+    /// Tell this project of GitLab, its path or number, by deployments
+    #[arg(long, value_name = "PROJECT", group = "destination", requires = "secret_file")]
+    pub(crate) gitlab: Option<String>,
+    /// The URL of the service's API [default: https://slack.com/api, https://api.github.com, https://gitlab.com/api/v4]
     #[arg(long, value_name = "URL")]
-    pub(crate) webhook: String,
-    /// File with the secret of the signatures, whsec_ and base64 [default: one is made, and printed]
+    pub(crate) api_url: Option<String>,
+    /// File with the secret: of a webhook's signatures, whsec_ and base64 [default: one is made, and printed]; or the
+    /// token that Slack, GitHub or GitLab has given
     #[arg(long, value_name = "FILE")]
     pub(crate) secret_file: Option<PathBuf>,
     /// An event that the receiver is told of; may be repeated [default: all but building and rolling_out]

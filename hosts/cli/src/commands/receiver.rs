@@ -21,10 +21,18 @@ pub(crate) async fn add(session: &Session<'_>, args: &AddReceiverArgs) -> Result
             .map_err(|error| CliError::Usage(format!("--secret-file: reading {} failed: {error}.", file.display())))?;
         Ok::<_, CliError>(text.trim().to_owned())
     });
+    let kind = match (&args.slack, &args.github, &args.gitlab) {
+        (Some(_), _, _) => "slack",
+        (_, Some(_), _) => "github",
+        (_, _, Some(_)) => "gitlab",
+        (None, None, None) => "webhook",
+    };
     let request = AddReceiver {
         name: args.name.to_string(),
-        kind: "webhook".to_owned(),
-        url: args.webhook.clone(),
+        kind: kind.to_owned(),
+        url: args.webhook.clone().or_else(|| args.api_url.clone()),
+        channel: args.slack.clone(),
+        repository: args.github.clone().or_else(|| args.gitlab.clone()),
         secret: secret.transpose()?,
         events: args.events.iter().map(ToString::to_string).collect(),
         project: args.project.as_ref().map(ToString::to_string),

@@ -1,6 +1,8 @@
 //! Receivers that are told of deploys, by the real binary and a receiver on this machine.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
+mod services;
+
 use rollhook_testing::{Server, Start, fixtures::Receiver, image, server, until};
 use serde_json::{Value, json};
 

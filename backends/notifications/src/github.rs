@@ -1,0 +1,216 @@
+//! GitHub: a deployment per deploy with a status per event, and a status of its commit.
+//!
+//! A deployment is found again by its payload: an attempt whose answer was lost makes no second one.
+
+use http::{
+    HeaderName, Method, StatusCode,
+    header::{ACCEPT, AUTHORIZATION},
+};
+use rollhook_core::{
+    app::App,
+    deploy::Deploy,
+    notification::{ApiUrl, Content, EventKind, GitHubRepository, Notification, ReceiverSecret},
+    ports::{Delivered, DeliveryFailure},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    answer::failure,
+    api::{Answer, Api, accepts, encoded},
+    notifier::{HttpNotifier, untold},
+    phrases,
+};
+
+/// The longest description of a status, in characters.
+const DESCRIPTION_MAX: usize = 140;
+/// The media type that has a commit answered as its SHA alone.
+const SHA: &str = "application/vnd.github.sha";
+
+/// A deployment at GitHub.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Deployment {
+    id: u64,
+    /// The SHA of its commit, in full.
+    sha: String,
+}
+
+impl Deployment {
+    fn of_reference(reference: &str) -> Option<Self> {
+        let (id, sha) = reference.split_once(' ')?;
+        Some(Self { id: id.parse().ok()?, sha: sha.to_owned() }).filter(|known| is_sha(&known.sha))
+    }
+
+    fn reference(&self) -> String {
+        format!("{} {}", self.id, self.sha)
+    }
+}
+
+fn is_sha(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// An event of a deploy.
+#[derive(Clone, Copy)]
+struct Told<'a> {
+    notification: &'a Notification,
+    app: &'a App,
+    deploy: &'a Deploy,
+    event: EventKind,
+}
+
+/// The calls of one repository.
+struct GitHub<'a> {
+    api: Api<'a>,
+    /// The path of the repository.
+    path: String,
+    repository: &'a GitHubRepository,
+}
+
+/// Tells a repository of an event.
+pub(crate) async fn tell(
+    (notifier, url): (&HttpNotifier, &ApiUrl),
+    repository: &GitHubRepository,
+    token: &ReceiverSecret,
+    notification: &Notification,
+    reference: Option<&str>,
+) -> Result<Delivered, DeliveryFailure> {
+    let headers = vec![
+        accepts("application/vnd.github+json"),
+        (AUTHORIZATION, format!("Bearer {}", token.expose())),
+        (HeaderName::from_static("x-github-api-version"), "2022-11-28".to_owned()),
+    ];
+    let github = GitHub { api: Api { notifier, url, headers }, path: format!("/repos/{repository}"), repository };
+    match &notification.content {
+        Content::Deploy { app, deploy, event } => {
+            github.tell_deploy(Told { notification, app, deploy, event: *event }, reference).await
+        }
+        Content::Drift { .. } => Ok(untold("a deployment says nothing of drift")),
+        Content::Test => {
+            let answer = github.api.get(&github.path).await?.succeeded("reading the repository")?;
+            Ok(Delivered { reference: None, answer: answer.status.to_string() })
+        }
+    }
+}
+
+impl GitHub<'_> {
+    async fn tell_deploy(&self, told: Told<'_>, reference: Option<&str>) -> Result<Delivered, DeliveryFailure> {
+        let Some(commit) = &told.deploy.commit else { return Ok(untold("the deploy names no commit")) };
+        let known = reference.and_then(Deployment::of_reference);
+        let (mut deployment, is_known) = match known {
+            Some(known) => (known, true),
+            None => (self.deployment(told, commit.as_str()).await?, false),
+        };
+        let mut answer = self.add_status(told, &deployment).await?;
+        if answer.status == StatusCode::NOT_FOUND && is_known {
+            // Somebody has deleted it.
+            deployment = self.deployment(told, commit.as_str()).await?;
+            answer = self.add_status(told, &deployment).await?;
+        }
+        let answer = answer.succeeded("the status of a deployment")?;
+        let path = format!("{}/statuses/{}", self.path, deployment.sha);
+        self.api.post(&path, &commit_status(told)).await?.succeeded("the status of a commit")?;
+        Ok(Delivered { reference: Some(deployment.reference()), answer: answer.status.to_string() })
+    }
+
+    async fn add_status(&self, told: Told<'_>, deployment: &Deployment) -> Result<Answer, DeliveryFailure> {
+        let path = format!("{}/deployments/{}/statuses", self.path, deployment.id);
+        self.api.post(&path, &deployment_status(told)).await
+    }
+
+    /// Returns the deployment of a deploy: the one that an earlier attempt has made, or a new one.
+    async fn deployment(&self, told: Told<'_>, commit: &str) -> Result<Deployment, DeliveryFailure> {
+        let sha = self.sha(commit).await?;
+        let environment = encoded(told.app.environment.as_str());
+        let path = format!("{}/deployments?sha={sha}&environment={environment}&per_page=100", self.path);
+        let listed = self.api.get(&path).await?.succeeded("the list of deployments")?.json();
+        let ours = payload(told);
+        let found = listed.as_array().into_iter().flatten().find(|known| is_payload(&known["payload"], &ours));
+        if let Some(id) = found.and_then(|known| known["id"].as_u64()) {
+            return Ok(Deployment { id, sha });
+        }
+        let made = self.api.post(&format!("{}/deployments", self.path), &deployment_body(told, &sha)).await?;
+        let made = made.succeeded("a deployment")?;
+        let id = made.json()["id"].as_u64();
+        let id = id.ok_or_else(|| failure(format!("{} gave an answer that is none of GitHub's", made.host)))?;
+        Ok(Deployment { id, sha })
+    }
+
+    /// Returns the SHA of a commit in full: CI may have posted a part of it, and statuses take whole ones.
+    async fn sha(&self, commit: &str) -> Result<String, DeliveryFailure> {
+        let path = format!("{}/commits/{}", self.path, encoded(commit));
+        let answer = self.api.call(Method::GET, &path, None, &[(ACCEPT, SHA)]).await?;
+        if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::UNPROCESSABLE_ENTITY) {
+            let message = format!(
+                "{} knows no commit {commit:?} in {}, or the token may not read it",
+                answer.host, self.repository
+            );
+            return Err(DeliveryFailure { message, ..answer.failure("") });
+        }
+        let answer = answer.succeeded("reading a commit")?;
+        let sha = String::from_utf8_lossy(&answer.body).trim().to_owned();
+        if is_sha(&sha) {
+            Ok(sha)
+        } else {
+            Err(failure(format!("{} gave an answer that is none of GitHub's", answer.host)))
+        }
+    }
+}
+
+/// What a deployment is found again by.
+fn payload(told: Told<'_>) -> Value {
+    json!({ "rollhook": { "app": told.app.id.to_string(), "uid": told.app.uid.to_string(), "revision": told.deploy.revision } })
+}
+
+/// Returns whether a deployment has this payload, which GitHub may answer as a text.
+fn is_payload(known: &Value, ours: &Value) -> bool {
+    let read = known.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    read.as_ref().unwrap_or(known) == ours
+}
+
+fn deployment_body(told: Told<'_>, sha: &str) -> Value {
+    let Told { app, deploy, .. } = told;
+    let image = deploy.image.as_ref().map(|image| format!(": {image}")).unwrap_or_default();
+    let description: String = format!("{} #{}{image}", app.id, deploy.revision).chars().take(DESCRIPTION_MAX).collect();
+    json!({
+        "ref": sha,
+        "task": "deploy",
+        "environment": app.environment.as_str(),
+        "description": description,
+        "payload": payload(told),
+        // The deploy is accepted already: GitHub merges nothing into it, and waits for no checks.
+        "auto_merge": false,
+        "required_contexts": [],
+    })
+}
+
+fn deployment_status(told: Told<'_>) -> Value {
+    let state = match told.event {
+        EventKind::Accepted => "queued",
+        EventKind::Building | EventKind::RollingOut => "in_progress",
+        EventKind::Succeeded | EventKind::PutRight | EventKind::RolledBack => "success",
+        EventKind::Failed => "failure",
+        EventKind::Superseded | EventKind::Cancelled | EventKind::Drift => "inactive",
+    };
+    status(told, state, "log_url", None)
+}
+
+fn commit_status(told: Told<'_>) -> Value {
+    let state = match told.event {
+        EventKind::Accepted | EventKind::Building | EventKind::RollingOut => "pending",
+        EventKind::Succeeded | EventKind::PutRight | EventKind::RolledBack => "success",
+        EventKind::Failed => "failure",
+        EventKind::Superseded | EventKind::Cancelled | EventKind::Drift => "error",
+    };
+    status(told, state, "target_url", Some(format!("rollhook/{}", told.app.id)))
+}
+
+fn status(told: Told<'_>, state: &str, url: &str, context: Option<String>) -> Value {
+    let Told { notification, app, deploy, event } = told;
+    let mut status =
+        json!({ "state": state, "description": phrases::description(app, deploy, event, DESCRIPTION_MAX) });
+    let members = [(url, phrases::page(notification, app, Some(deploy))), ("context", context)];
+    for (name, value) in members.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+        status[name] = json!(value);
+    }
+    status
+}

@@ -1,0 +1,59 @@
+//! Sentences on deploys, for services that show texts to people.
+
+use rollhook_core::{
+    app::App,
+    deploy::{Deploy, State},
+    notification::{EventKind, Notification},
+    text::escaped,
+};
+
+/// The longest explanation of an end, in characters.
+const EXPLANATION_MAX: usize = 1000;
+
+/// What has happened to a deploy, as the rest of a sentence that begins with it.
+pub(crate) const fn happened(event: EventKind) -> &'static str {
+    match event {
+        EventKind::Accepted => "was accepted",
+        EventKind::Building => "is being built",
+        EventKind::RollingOut => "is being rolled out",
+        EventKind::Succeeded => "succeeded",
+        EventKind::Failed => "failed",
+        EventKind::Superseded => "was superseded",
+        EventKind::Cancelled => "was cancelled",
+        EventKind::PutRight => "has put a failed rollout right",
+        EventKind::RolledBack => "rolled back",
+        EventKind::Drift => "was changed by another party",
+    }
+}
+
+/// Returns why a deploy ended as it did, if the event is its end and there is a reason.
+pub(crate) fn explanation(deploy: &Deploy, event: EventKind) -> Option<String> {
+    if event != EventKind::of(deploy) {
+        return None;
+    }
+    let text = match &deploy.state {
+        State::Failed { reason, message, .. } => format!("{}: {message}", reason.as_str()),
+        State::Cancelled { message, .. } => message.clone(),
+        State::Superseded { by, .. } => format!("Revision {by} took its place."),
+        State::Succeeded { note } => note.clone()?,
+        State::Queued | State::Building { .. } | State::RollingOut { .. } => return None,
+    };
+    Some(escaped(&text).chars().take(EXPLANATION_MAX).collect())
+}
+
+/// Returns a deploy's story in at most `max` characters, without its image: the service shows the commit.
+pub(crate) fn description(app: &App, deploy: &Deploy, event: EventKind, max: usize) -> String {
+    let why = explanation(deploy, event).map(|why| format!(": {why}")).unwrap_or_default();
+    let text = format!("{} #{} {}{why}", app.id, deploy.revision, happened(event));
+    if text.chars().count() <= max {
+        return text;
+    }
+    text.chars().take(max.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// Returns the URL of a page in the console; `None` if the service does not know its own URL.
+pub(crate) fn page(notification: &Notification, app: &App, deploy: Option<&Deploy>) -> Option<String> {
+    let deploy = deploy.map(|deploy| format!("/deploys/{}", deploy.revision)).unwrap_or_default();
+    let base = &notification.base_url;
+    base.starts_with("http").then(|| format!("{base}/apps/{}{deploy}", app.id))
+}

@@ -1,0 +1,163 @@
+//! Slack: one message per deploy in a channel, which is changed as the deploy goes on (`chat.postMessage`,
+//! `chat.update`).
+
+use http::{StatusCode, header::AUTHORIZATION};
+use rollhook_core::{
+    deploy::Deploy,
+    notification::{ApiUrl, Content, EventKind, Notification, ReceiverSecret, SlackChannel},
+    ports::{Delivered, DeliveryFailure},
+    text::escaped,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    answer::failure,
+    api::{Answer, Api},
+    notifier::HttpNotifier,
+    phrases,
+};
+
+/// The errors of a change after which a new message is sent: the one before is gone, or cannot be changed any more.
+const GONE: [&str; 3] = ["message_not_found", "cant_update_message", "edit_window_closed"];
+
+/// A message that was sent: the channel's id, and the message's time, which is its id there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Message {
+    channel: String,
+    ts: String,
+}
+
+impl Message {
+    /// Returns the message that these texts name.
+    fn new(channel: &str, ts: &str) -> Option<Self> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'.';
+        let is_id = |text: &str| (1..=64).contains(&text.len()) && text.bytes().all(is_plain);
+        (is_id(channel) && is_id(ts)).then(|| Self { channel: channel.to_owned(), ts: ts.to_owned() })
+    }
+
+    fn of_reference(reference: &str) -> Option<Self> {
+        let (channel, ts) = reference.split_once(' ')?;
+        Self::new(channel, ts)
+    }
+
+    fn reference(&self) -> String {
+        format!("{} {}", self.channel, self.ts)
+    }
+}
+
+/// What an answer of Slack means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The message was sent or changed.
+    Sent(Message),
+    /// The message is gone: a new one is to be sent.
+    Gone,
+}
+
+/// Sends a message, or changes the one before; one that is gone is sent anew.
+pub(crate) async fn tell(
+    (notifier, url): (&HttpNotifier, &ApiUrl),
+    channel: &SlackChannel,
+    token: &ReceiverSecret,
+    notification: &Notification,
+    reference: Option<&str>,
+) -> Result<Delivered, DeliveryFailure> {
+    let api = Api { notifier, url, headers: vec![(AUTHORIZATION, format!("Bearer {}", token.expose()))] };
+    let text = text(notification);
+    if let Some(Message { channel, ts }) = reference.and_then(Message::of_reference) {
+        let body = json!({ "channel": channel, "ts": ts, "text": text });
+        if let Outcome::Sent(message) = outcome(&api.post("/chat.update", &body).await?)? {
+            return Ok(delivered(&message));
+        }
+    }
+    let body = json!({ "channel": channel.as_str(), "text": text, "unfurl_links": false, "unfurl_media": false });
+    match outcome(&api.post("/chat.postMessage", &body).await?)? {
+        Outcome::Sent(message) => Ok(delivered(&message)),
+        Outcome::Gone => Err(failure("Slack says of a new message that it is gone")),
+    }
+}
+
+fn delivered(message: &Message) -> Delivered {
+    Delivered { reference: Some(message.reference()), answer: "ok".to_owned() }
+}
+
+/// Returns what an answer means: Slack answers 200 to failures as well, and says `ok`.
+fn outcome(answer: &Answer) -> Result<Outcome, DeliveryFailure> {
+    if answer.status != StatusCode::OK {
+        return Err(answer.failure("a message"));
+    }
+    let (host, body) = (&answer.host, answer.json());
+    let text = |name: &str| body[name].as_str().unwrap_or_default();
+    let foreign = || failure(format!("{host} gave an answer that is none of Slack's"));
+    if body["ok"] == Value::Bool(true) {
+        return Message::new(text("channel"), text("ts")).map(Outcome::Sent).ok_or_else(foreign);
+    }
+    match text("error") {
+        "" => Err(foreign()),
+        error if GONE.contains(&error) => Ok(Outcome::Gone),
+        error => {
+            let error = escaped(error).chars().take(100).collect::<String>();
+            Err(DeliveryFailure {
+                retry_after: crate::answer::seconds(&answer.headers),
+                ..failure(format!("{host} answered {error}"))
+            })
+        }
+    }
+}
+
+/// Returns the text of the message.
+fn text(notification: &Notification) -> String {
+    match &notification.content {
+        Content::Deploy { app, deploy, event } => {
+            let page = phrases::page(notification, app, Some(deploy));
+            let app = link(page, &format!("{} #{}", app.id, deploy.revision));
+            format!("{} {app} {}{}", icon(*event), emphasised(*event), details(deploy, *event))
+        }
+        Content::Drift { app, drift } => {
+            let (event, page) = (EventKind::Drift, phrases::page(notification, app, None));
+            let app = link(page, &app.id.to_string());
+            format!("{} {app} {}: {}", icon(event), phrases::happened(event), quoted(&drift.message))
+        }
+        Content::Test => "A test of this receiver.".to_owned(),
+    }
+}
+
+fn emphasised(event: EventKind) -> String {
+    let text = phrases::happened(event);
+    if event == EventKind::Failed { format!("*{text}*") } else { text.to_owned() }
+}
+
+fn details(deploy: &Deploy, event: EventKind) -> String {
+    let image = deploy.image.as_ref().map(|image| format!(" `{}`", quoted(&image.to_string()))).unwrap_or_default();
+    let commit = deploy.commit.as_ref().map(|commit| format!(" (commit {})", quoted(commit.as_str())));
+    let by = quoted(&deploy.actor.to_string());
+    let why = phrases::explanation(deploy, event).map(|why| format!("\n{}", quoted(&why)));
+    format!(":{image}{} by {by}{}", commit.unwrap_or_default(), why.unwrap_or_default())
+}
+
+const fn icon(event: EventKind) -> &'static str {
+    match event {
+        EventKind::Accepted => ":inbox_tray:",
+        EventKind::Building => ":hammer_and_wrench:",
+        EventKind::RollingOut => ":hourglass_flowing_sand:",
+        EventKind::Succeeded => ":white_check_mark:",
+        EventKind::Failed => ":x:",
+        EventKind::Superseded => ":fast_forward:",
+        EventKind::Cancelled => ":no_entry_sign:",
+        EventKind::PutRight => ":adhesive_bandage:",
+        EventKind::RolledBack => ":rewind:",
+        EventKind::Drift => ":warning:",
+    }
+}
+
+fn link(url: Option<String>, text: &str) -> String {
+    url.map_or_else(|| quoted(text), |url| format!("<{url}|{}>", quoted(text)))
+}
+
+/// Returns the text as Slack takes it: three characters are escaped, and so no text from outside mentions anyone.
+fn quoted(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests;
