@@ -33,5 +33,5 @@ mod tests;
 pub use error::{Error, Result};
 pub use model::{
     access, app, delivery, deploy, error, identity, image, lock, network, notification, permission, replica, request,
-    source, text, time, token,
+    source, text, time, token, trace,
 };

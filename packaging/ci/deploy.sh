@@ -12,6 +12,7 @@
 #   DEPLOY_TIMEOUT         seconds to wait for the end; default: the app's own deadlines, and a minute
 #   DEPLOY_RETRY           seconds to go on trying while the server gives no answer; default: 120
 #   IDEMPOTENCY_KEY        default: made of the run, its attempt and the body
+#   TRACEPARENT            the job's span (W3C Trace Context), which the deploy's trace goes on
 #   DEPLOY_DOTENV          a file that is given DEPLOY_REVISION, DEPLOY_STATUS and DEPLOY_URL
 #
 # Exit codes:
@@ -173,6 +174,8 @@ check() {
   [ -z "$image" ] || body="\"image\":$(quoted "$image")"
   [ -z "$commit" ] || body="$body${body:+,}\"commit\":$(quoted "$commit")"
   body="{$body}"
+  trace=${TRACEPARENT:-}
+  case $trace in *[!0-9a-f-]*) trace= ;; esac
   key=${IDEMPOTENCY_KEY:-$(run)-$(printf '%s' "$body" | checksum)}
   { is_plain "$key" && [ ${#key} -le 255 ]; } || usage "IDEMPOTENCY_KEY must be 1 to 255 printable characters without spaces."
 }
@@ -219,7 +222,7 @@ post() {
   if [ -n "$maker" ] && ! ask_for_id_token; then return; fi
   if [ -n "$token" ]; then proof="X-Service-Token: $token"; else proof="Authorization: Bearer $id_token"; fi
   request "$url" "$proof" --max-time $((wait + 40)) -H 'Content-Type: application/json' -H "Prefer: wait=$wait" \
-    -H "Idempotency-Key: $key" --data-binary "$body"
+    -H "Idempotency-Key: $key" ${trace:+-H "traceparent: $trace"} --data-binary "$body"
   proof=
   read_json "$work/answer"
 }

@@ -31,10 +31,11 @@ pub fn signal(pid: u32, name: &str) {
     assert!(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap().success());
 }
 
-/// Removes settings of rollhook, logging and clusters from what a command inherits.
+/// Removes settings of rollhook, logging, traces and clusters from what a command inherits.
 pub fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("ROLLHOOK_") || name == "RUST_LOG" || name == "KUBECONFIG" {
+        let text = name.to_string_lossy();
+        if text.starts_with("ROLLHOOK_") || text.starts_with("OTEL_") || name == "RUST_LOG" || name == "KUBECONFIG" {
             command.env_remove(name);
         }
     }

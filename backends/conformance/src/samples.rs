@@ -102,6 +102,7 @@ pub fn deploy(tag: &str) -> NewDeploy {
         from: None,
         effective: None,
         adopted: false,
+        trace: None,
     }
 }
 

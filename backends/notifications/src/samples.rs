@@ -44,6 +44,7 @@ pub(crate) fn deploy(number: u64, state: State) -> Deploy {
         created_at: Timestamp::from_millis(1_767_323_045_678),
         updated_at: Timestamp::from_millis(1_767_323_055_000),
         kept_until: None,
+        trace: None,
     }
 }
 

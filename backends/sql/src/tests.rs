@@ -51,6 +51,7 @@ fn ended(state: State) -> Deploy {
         created_at: Timestamp::from_millis(6),
         updated_at: Timestamp::from_millis(8),
         kept_until: None,
+        trace: None,
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{
     replica::ReplicaId,
     request::{Cause, IdempotencyKey, Refusal},
     time::Timestamp,
+    trace::TraceParent,
 };
 
 /// The most unfinished deploys that an app may have.
@@ -33,6 +34,8 @@ pub struct NewDeploy {
     pub effective: Option<Revision>,
     /// The new [`Deploy::adopted`].
     pub adopted: bool,
+    /// The new [`Deploy::trace`].
+    pub trace: Option<TraceParent>,
 }
 
 /// The newest revision that a decision was made on.
@@ -221,7 +224,7 @@ impl NewDeploy {
     /// Returns a deploy of this cause, without an image and a commit.
     pub fn new(cause: &Cause) -> Self {
         let Cause { trigger, actor } = cause.clone();
-        Self { image: None, commit: None, trigger, actor, from: None, effective: None, adopted: false }
+        Self { image: None, commit: None, trigger, actor, from: None, effective: None, adopted: false, trace: None }
     }
 
     /// Returns the queued entry of this deploy.
@@ -243,6 +246,7 @@ impl NewDeploy {
             created_at: now,
             updated_at: now,
             kept_until: None,
+            trace: self.trace,
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     image::{Digest, ImageRef},
     text::{checked_text, words},
     time::Timestamp,
+    trace::TraceParent,
 };
 
 /// The number of a history entry: positive, per app, without gaps, never reused; higher is newer.
@@ -342,6 +343,9 @@ pub struct Deploy {
     /// The end of the time in which a repeated call may ask for the entry by its idempotency key; `None` without a key.
     #[serde(default)]
     pub kept_until: Option<Timestamp>,
+    /// The caller's place in a trace that the deploy is a part of, if it has named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceParent>,
 }
 
 impl Deploy {

@@ -18,3 +18,4 @@ pub mod source;
 pub mod text;
 pub mod time;
 pub mod token;
+pub mod trace;

@@ -14,6 +14,7 @@ use crate::{
     ports::{AppRef, BearerToken, RecordKey, ReviewedCaller, WebhookSecret},
     request::{Cause, Refusal},
     token::{Credentials, Token},
+    trace::TraceParent,
 };
 
 /// The proof that a caller may act on one app, and how far; only [`Deployer::authorize`] and [`Deployer::open`] make
@@ -27,6 +28,8 @@ pub struct Authorized {
     /// The id_token that proves the caller: bound to one call before the call has an effect.
     pub(super) presented: Option<Presented>,
     pub(super) locks: LockRule,
+    /// The caller's place in a trace, which the deploys that it asks for are a part of.
+    pub(super) trace: Option<TraceParent>,
 }
 
 /// The reach of an [`Authorized`]: the actions on its app that it proves.
@@ -102,6 +105,12 @@ impl Authorized {
     /// The app that the proof is for.
     pub fn app(&self) -> &AppId {
         &self.id
+    }
+
+    /// Returns the proof for a call that is part of this trace.
+    #[must_use]
+    pub fn traced(self, trace: Option<TraceParent>) -> Self {
+        Self { trace, ..self }
     }
 
     /// The registration that the proof is for.
@@ -276,7 +285,7 @@ impl Deployer {
         let uid = secret.ok_or(Refusal::Unauthorized)?.app;
         let cause = Cause { trigger: Trigger::Webhook, actor: Actor::Ci };
         let (reach, locks) = (Reach::Webhook, LockRule::Respected);
-        Ok(Authorized { id: app.clone(), uid, cause, reach, presented: None, locks })
+        Ok(Authorized { id: app.clone(), uid, cause, reach, presented: None, locks, trace: None })
     }
 
     /// Returns whether these credentials fit the app's token, and the pipelines that it trusts, as this process last read
@@ -310,7 +319,7 @@ impl Deployer {
             Some(caller) => Reach::Reviewed(Arc::clone(caller), realm),
         };
         let (id, cause) = (app.id.clone(), principal.cause(Trigger::Manual));
-        Ok(Authorized { id, uid: app.uid, cause, reach, presented: None, locks: LockRule::Respected })
+        Ok(Authorized { id, uid: app.uid, cause, reach, presented: None, locks: LockRule::Respected, trace: None })
     }
 
     /// Returns a principal's proof for one app, if it may do this there. The audit has it before it is done.

@@ -26,7 +26,7 @@ use crate::{
     },
     error::{Error, Result},
     ledger::{
-        Admission, AppState, Built, Change, ExpectedLatest, Record, Refused,
+        Admission, AppState, Built, Change, ExpectedLatest, NewDeploy, Record, Refused,
         restore::{self, Owed},
         rollback,
     },
@@ -453,6 +453,8 @@ impl Driver<'_> {
     async fn restore(&mut self, app_state: &AppState, current: &Deploy) -> Next {
         let cause = Cause { trigger: Trigger::Rollback, actor: Actor::Service };
         let Ok(deploy) = rollback::deploy(current, &cause) else { return Next::Stop };
+        // The trace of the failed deploy shows how it was put right.
+        let deploy = NewDeploy { trace: app_state.on_cluster().and_then(|failed| failed.trace.clone()), ..deploy };
         let (expected, revision) = (ExpectedLatest::Exactly(app_state.latest), current.revision);
         let (id, replica) = (self.deployer.admission_id(), self.deployer.replica.clone());
         let restored = self.deployer.journal.update(self.app, None, move |change, lookup, now| {

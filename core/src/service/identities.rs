@@ -159,7 +159,7 @@ impl Deployer {
         let presented = Presented { key, left, body: Sha256::digest(body).into() };
         let cause = Cause { trigger: Trigger::Webhook, actor: actor(trust, claims) };
         let (id, uid, presented) = (app.clone(), stored.app, Some(presented));
-        Ok(Authorized { id, uid, cause, reach: Reach::Webhook, presented, locks: LockRule::Respected })
+        Ok(Authorized { id, uid, cause, reach: Reach::Webhook, presented, locks: LockRule::Respected, trace: None })
     }
 
     /// Binds the id_token of a proof to the call with this key, and returns the key under which the call is made: a call

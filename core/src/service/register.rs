@@ -191,7 +191,10 @@ impl Deployer {
         let Some(key) = key else { return Err(Refusal::AppExists(id)) };
         let cause = crate::request::Cause { trigger: Trigger::Manual, actor: crate::deploy::Actor::Service };
         let (reach, locks) = (Reach::Role(Role::Admin, wanted.realm()), LockRule::Respected);
-        match self.replay(&Authorized { id: id.clone(), uid, cause, reach, presented: None, locks }, key).await? {
+        match self
+            .replay(&Authorized { id: id.clone(), uid, cause, reach, presented: None, locks, trace: None }, key)
+            .await?
+        {
             (app, Some(deploy)) => Ok(Registered { adopted: deploy.adopted, app, deploy: Some(deploy) }),
             // No entry could carry the key: a call with equal contents counts as the same call.
             (app, None) if registration::waits_for_a_build(&app.app) && registration::made(&app.app, wanted) => {

@@ -5,7 +5,7 @@ use crate::{
     access::Action,
     deploy::{AdmissionId, Deploy, Revision},
     error::{Error, Result},
-    ledger::{Admission, Admitted, AppState, Change, KeyLookup, UNFINISHED_MAX, admission},
+    ledger::{Admission, Admitted, AppState, Change, KeyLookup, NewDeploy, UNFINISHED_MAX, admission},
     ports::{AppRef, Page},
     request::{DeployRequest, Field, IdempotencyKey, Refusal},
     time::Timestamp,
@@ -85,7 +85,7 @@ impl Deployer {
         mut decide: impl FnMut(&AppState) -> Decided<T> + Send + 'static,
     ) -> Outcome<Option<(Accepted, Option<T>)>> {
         let (driver, used, lacks_builder) = (self.driver(), key.clone(), self.lacks_builder());
-        let locks = access.locks;
+        let (locks, trace) = (access.locks, access.trace.clone());
         let has_builder = self.ports.builder.is_some();
         let admitted =
             self.journal.update(access.uid, key.as_ref(), move |change, lookup, now| match decide(&change.state) {
@@ -94,7 +94,8 @@ impl Deployer {
                         return refuse(change, used.as_ref(), lookup, now, Refusal::WrongKind(NO_BUILDER.to_owned()));
                     }
                     let driver = driver.clone().filter(|_| !lacks_builder(&change.state));
-                    let admission = Admission { key: used.clone(), driver, locks, ..admission };
+                    let deploy = NewDeploy { trace: trace.clone(), ..admission.deploy };
+                    let admission = Admission { key: used.clone(), driver, locks, deploy, ..admission };
                     let admitted = change.admit(admission, lookup, now);
                     let is_refused = matches!(admitted, Admitted::Full | Admitted::Outdated | Admitted::Locked(_));
                     if is_refused && used.is_some() && lookup == KeyLookup::Unread {

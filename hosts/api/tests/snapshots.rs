@@ -51,6 +51,7 @@ fn entry(number: u64, state: State) -> rollhook_core::deploy::Deploy {
         created_at: Timestamp::from_millis(1_767_323_045_678),
         updated_at: Timestamp::from_millis(1_767_323_055_000),
         kept_until: None,
+        trace: None,
     }
 }
 

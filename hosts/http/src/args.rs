@@ -145,6 +145,9 @@ pub struct Serve {
     /// How log lines are written to stderr; RUST_LOG says which
     #[arg(long, env = "ROLLHOOK_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     pub log_format: LogFormat,
+    /// Export deploys as traces of OpenTelemetry to this collector, by OTLP over HTTP (/v1/traces)
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
     // Last: its headings hold for the flags after it.
     /// The backends.
     #[command(flatten)]

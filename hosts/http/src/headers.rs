@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, Version, header::HOST, request::Parts};
 use rollhook_api::Kind;
-use rollhook_core::request::{IdempotencyKey, KeyHeader};
+use rollhook_core::{
+    request::{IdempotencyKey, KeyHeader},
+    trace::TraceParent,
+};
 use sha2::{Digest, Sha256};
 
 use crate::error_reply::ErrorReply;
@@ -44,6 +47,15 @@ fn preferences(line: &str) -> impl Iterator<Item = &str> {
         quoted ^= character == '"';
         character == ',' && !quoted
     })
+}
+
+/// Returns the caller's place in a trace (W3C Trace Context). One that cannot be read is ignored, and so are several.
+pub(crate) fn trace_parent(headers: &HeaderMap) -> Option<TraceParent> {
+    let mut given = headers.get_all("traceparent").iter();
+    match (given.next(), given.next()) {
+        (Some(parent), None) => parent.to_str().ok()?.trim().parse().ok(),
+        _ => None,
+    }
 }
 
 /// Returns the idempotency key of a call of this operation with this body. Of several headers, the first in `accepted`

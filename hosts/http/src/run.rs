@@ -5,7 +5,7 @@ use std::{error::Error, io::Write, net::SocketAddr, process::ExitCode};
 use rollhook_core::{ports::Sealing, service::StartError};
 use rollhook_wiring::{
     Created, DriverUrl, Installation, Rebound, Settings, SignIn, StopSignals, StoreLock, StoreSettings, StoreUrl,
-    admin,
+    Traces, admin,
     keys::{self, StoreKeys},
     machine,
 };
@@ -138,6 +138,11 @@ async fn serve(args: Serve) -> Result<(), Failure> {
         tracing::info!(%audience, "callers may prove themselves by tokens of the cluster");
     }
     let replica = format!("{SERVER}{}-{address}", machine());
+    let endpoint = args.otlp_endpoint.filter(|endpoint| !endpoint.is_empty());
+    let traces = endpoint.map(|endpoint| Traces::new(&endpoint, &replica)).transpose()?;
+    if let Some(traces) = &traces {
+        opened.ports.history = traces.of(opened.ports.history);
+    }
     let config = Config {
         base_url: args.base_url.unwrap_or_else(|| format!("http://{address}")),
         rate_limit: args.rate_limit,
@@ -189,6 +194,9 @@ async fn serve(args: Serve) -> Result<(), Failure> {
     };
     let served = server.serve(stop).await;
     opened.builder.stop().await;
+    if let Some(traces) = traces {
+        traces.stop().await;
+    }
     Ok(served?)
 }
 

@@ -84,7 +84,7 @@ enum Request {
 }
 
 async fn accept(call: &Call, outcome: &mut Outcome) -> Result<Reply, ErrorReply> {
-    let access = authorize(call, &call.body.bytes).await?;
+    let access = authorize(call, &call.body.bytes).await?.traced(headers::trace_parent(&call.headers));
     outcome.access = Some(access.clone());
     call.state.limits.call(access.uid())?;
     let (operation, request) = match rollhook_git_hosts::delivery(&call.headers, &call.body.bytes)? {

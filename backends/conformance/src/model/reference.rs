@@ -361,5 +361,6 @@ fn entry(admission: &Admission, revision: Revision, time: Timestamp, kept_until:
         created_at: time,
         updated_at: time,
         kept_until,
+        trace: new.trace,
     }
 }

@@ -7,7 +7,11 @@ mod front;
 mod hostile;
 mod job;
 
-use rollhook_testing::{App, Server, fixtures::Issuer, image, server, test_name, until};
+use rollhook_testing::{
+    App, Server,
+    fixtures::{Issuer, Receiver},
+    image, server, test_name, until,
+};
 use serde_json::{Value, json};
 
 use self::{
@@ -57,6 +61,24 @@ fn a_deploy_that_succeeds_is_green_with_outputs_and_a_summary() {
         job.run().ok();
         let said = std::fs::read_to_string(dotenv).unwrap();
         assert!(said.starts_with("DEPLOY_REVISION=3\nDEPLOY_STATUS=succeeded\nDEPLOY_URL=http://127.0.0.1:"), "{said}");
+    });
+}
+
+#[test]
+fn the_jobs_span_is_passed_on() {
+    in_every_shell(&test_name!(), |shell| {
+        let server = Receiver::start();
+        let done =
+            r#"{"namespace":"shop-test","app":"api","revision":2,"status":"succeeded","image":"r.example.com/api:v2"}"#;
+        server.serve(move |_| ("200 OK".to_owned(), done.to_owned()));
+        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let job = || Job::new(shell, &format!("{}/api/v1/webhook/shop-test/api", server.url), "token");
+        for traceparent in [parent, "a b\" -H x: y", ""] {
+            job().with("TRACEPARENT", traceparent).run().ok();
+        }
+        job().run().ok();
+        let sent: Vec<_> = server.sent().iter().map(|sent| sent.headers.get("traceparent").cloned()).collect();
+        assert_eq!(sent, [Some(parent.to_owned()), None, None, None]);
     });
 }
 

@@ -1,0 +1,56 @@
+//! Exports deploys as traces, by the protocol of OpenTelemetry (OTLP over HTTP).
+//!
+//! ```text
+//!   caller's span (traceparent)
+//!     └─ deploy ──────────────────────────────────────────┐
+//!          ├ accept ├ queue ├ build ├ ready ├ rollout       │
+//! ```
+//!
+//! A span is made of what a commit to the store says, once the commit is confirmed, and its id of the deploy's own: the
+//! spans of one deploy belong together whichever replicas and processes drove it. No span is open in memory, and none is
+//! sent twice. What could not be confirmed or sent is missing: a trace is a picture, and the history is the truth.
+
+mod collector;
+mod history;
+mod phases;
+mod spans;
+
+use std::{sync::Arc, time::Duration};
+
+use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanProcessor};
+use rollhook_core::ports::HistoryStore;
+
+pub use collector::EndpointError;
+
+use history::TracedHistoryStore;
+
+/// The longest time in which the last spans are sent when a process stops.
+const STOP_TIME: Duration = Duration::from_secs(3);
+
+/// The export of traces to one collector.
+#[derive(Clone)]
+pub struct Traces {
+    processor: Arc<BatchSpanProcessor>,
+}
+
+impl Traces {
+    /// Returns the export to the collector at this URL, to which `/v1/traces` is appended. `replica` names this process.
+    /// OpenTelemetry's own variables add headers, resource attributes and the sizes of batches. Needs a runtime.
+    ///
+    /// # Errors
+    /// [`EndpointError`].
+    pub fn new(endpoint: &str, replica: &str) -> Result<Self, EndpointError> {
+        Ok(Self { processor: Arc::new(collector::processor(endpoint, replica)?) })
+    }
+
+    /// Returns the store, with the export of what is written to it.
+    pub fn of(&self, history: Arc<dyn HistoryStore>) -> Arc<dyn HistoryStore> {
+        Arc::new(TracedHistoryStore::new(history, self.processor.clone()))
+    }
+
+    /// Sends the last spans. A collector that does not answer is not waited for.
+    pub async fn stop(self) {
+        let stopped = tokio::task::spawn_blocking(move || self.processor.shutdown_with_timeout(STOP_TIME));
+        let _ = tokio::time::timeout(STOP_TIME, stopped).await;
+    }
+}
