@@ -153,6 +153,7 @@ pub(crate) fn deploy(state: AppState, key: Option<String>) -> Result<[Change; 3]
         from: None,
         effective: None,
         adopted: false,
+        trace: None,
     };
     let driver = Some(ReplicaId { name: "server-host-127.0.0.1:8080".to_owned(), boot: 0x1234_5678_9abc_def0 });
     let id = AdmissionId(state.app.uid.as_bits());

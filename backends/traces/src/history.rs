@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -21,6 +21,7 @@ use rollhook_core::{
     request::IdempotencyKey,
     trace::TraceParent,
 };
+use tokio::time::Instant;
 
 use crate::{phases::Phase, spans};
 

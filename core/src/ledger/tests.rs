@@ -41,6 +41,7 @@ fn deploy(tag: &str) -> Admission {
         from: None,
         effective: None,
         adopted: false,
+        trace: None,
     };
     Admission::plain(AdmissionId(7), deploy)
 }

@@ -28,10 +28,8 @@ fn spans(collector: &Receiver) -> Vec<Span> {
 }
 
 fn int(attribute: &KeyValue) -> Option<i64> {
-    match attribute.value.as_ref()?.value.as_ref()? {
-        Value::IntValue(number) => Some(*number),
-        _ => None,
-    }
+    let Value::IntValue(number) = attribute.value.as_ref()?.value.as_ref()? else { return None };
+    Some(*number)
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -172,6 +172,7 @@ impl BrokenBackend {
                 from: accepted.from,
                 effective,
                 adopted: accepted.adopted,
+                trace: accepted.trace,
             };
             again.admit(Admission::plain(accepted.id, deploy), KeyLookup::Unread, loaded.now);
         }
