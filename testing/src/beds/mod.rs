@@ -1,11 +1,12 @@
-//! Test beds: clusters, nodes and PostgreSQL servers that the test command lends by their state directories, and what
+//! Test beds: clusters, nodes, PostgreSQL servers and Docker engines that the test command lends by their state directories, and what
 //! tests start on them.
 //!
 //! `ROLLHOOK_TEST_CLUSTER` simulates nodes and pods, which do what their image's name says
 //! (`backends/kubernetes/testbed/cluster/stages.yaml`); `ROLLHOOK_TEST_NODE` runs real containers;
-//! `ROLLHOOK_TEST_POSTGRES` is a PostgreSQL server.
+//! `ROLLHOOK_TEST_POSTGRES` is a PostgreSQL server; `ROLLHOOK_TEST_DOCKER` is a Docker engine.
 
 mod cluster;
+mod docker;
 mod fleet;
 mod kubectl;
 mod namespace;
@@ -17,6 +18,7 @@ use std::{
 };
 
 pub use cluster::{OwnCluster, own_cluster_of_process, shared_cluster};
+pub use docker::Docker;
 pub use fleet::{Fleet, Shared};
 pub use kubectl::{Kubectl, Watch, merge, workload};
 pub use namespace::{Bed, FIRST, is_over};
@@ -33,6 +35,8 @@ pub enum Kind {
     Node,
     /// A PostgreSQL server.
     Postgres,
+    /// A Docker engine.
+    Docker,
 }
 
 impl Kind {
@@ -45,6 +49,7 @@ impl Kind {
             Self::Cluster => ("ROLLHOOK_TEST_CLUSTER", "no cluster is lent (ROLLHOOK_TEST_CLUSTER)"),
             Self::Node => ("ROLLHOOK_TEST_NODE", "no node is lent (ROLLHOOK_TEST_NODE)"),
             Self::Postgres => ("ROLLHOOK_TEST_POSTGRES", "no PostgreSQL is lent (ROLLHOOK_TEST_POSTGRES)"),
+            Self::Docker => ("ROLLHOOK_TEST_DOCKER", "no Docker is lent (ROLLHOOK_TEST_DOCKER)"),
         };
         std::env::var_os(variable).filter(|state| !state.is_empty()).map(PathBuf::from).ok_or(reason)
     }

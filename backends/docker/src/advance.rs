@@ -1,0 +1,278 @@
+//! Takes the steps of a rollout: read, decide, one change; and again, until there is something to wait for.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use http::{Method, StatusCode};
+use rollhook_core::{
+    Error, Result,
+    error::Entity,
+    ports::{Applied, Observation},
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{
+    engine::{Called, Engine, in_path, in_query},
+    lock,
+    pulls::{Pull, Pulls},
+    readiness::Readiness,
+    rules::{
+        container::{Container, Seen},
+        creation, fence, observation,
+        observation::Work,
+        plan,
+        plan::{Facts, Step},
+        recreation,
+    },
+    settings::Rollout,
+    target,
+};
+
+/// The number of steps of one call; the next call takes the others.
+const STEPS: u32 = 16;
+/// The pause before a start or a creation that failed is tried again.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// The machine, and the work of this process on it. All of it can be lost: it is begun anew by what the engine has.
+#[derive(Default)]
+pub(crate) struct Machine {
+    pub(crate) pulls: Pulls,
+    readiness: Readiness,
+    /// Containers that were told to end, and have not yet.
+    stopping: Arc<Mutex<HashSet<String>>>,
+    /// Starts of containers that failed.
+    starts: Mutex<HashMap<String, Instant>>,
+    /// The engine's refusals to make a deploy's container.
+    refusals: Mutex<HashMap<String, (String, Instant)>>,
+}
+
+impl Machine {
+    /// Applies a rollout.
+    pub(crate) async fn apply(&self, engine: &Engine, rollout: &Rollout) -> Result<Applied> {
+        let answer = fence::decide(&target::read(engine, &rollout.workload).await?, rollout).answer();
+        let answer = match answer {
+            Some(answer) => answer,
+            None => match self.claim(engine, rollout).await? {
+                Some(answer) => answer,
+                None => return Err(Error::Conflict(Entity::Object)),
+            },
+        };
+        if answer == Applied::Done && !rollout.adopted {
+            // The claim stands: what fails now is for an observation to report.
+            if let Err(failure) = self.advance(engine, rollout).await {
+                let error = rollhook_core::error::chain(&failure);
+                tracing::debug!(app = %rollout.app, error, "beginning a rollout failed");
+            }
+        }
+        Ok(answer)
+    }
+
+    /// Adds the deploy's claim, and returns what the target carries then; `None` if the claim is gone again.
+    async fn claim(&self, engine: &Engine, rollout: &Rollout) -> Result<Option<Applied>> {
+        let name = recreation::claim_name(rollout);
+        let labels = recreation::stamp(rollout).labels(&rollout.workload.key());
+        engine.post("/volumes/create", Some(&json!({ "Name": name, "Labels": labels }))).await?;
+        let answer = fence::decide(&target::read(engine, &rollout.workload).await?, rollout).answer();
+        if answer.as_ref().is_some_and(|answer| *answer != Applied::Done) {
+            engine.delete(&format!("/volumes/{}", in_path(&name))).await?;
+        }
+        Ok(answer)
+    }
+
+    /// Takes the next steps, and returns what is to be seen.
+    pub(crate) async fn observe(&self, engine: &Engine, rollout: &Rollout) -> Result<Observation> {
+        let (seen, step, facts) = self.advance(engine, rollout).await?;
+        let own = observation::own(&seen, rollout);
+        let complete = step == Step::Complete || rollout.adopted;
+        let digest = match own.filter(|_| complete) {
+            Some(own) => self.digest(engine, own, rollout).await?,
+            None => None,
+        };
+        Ok(observation::observe(&seen, rollout, &step, facts.is_ready, &self.work(rollout), digest))
+    }
+
+    async fn digest(
+        &self,
+        engine: &Engine,
+        container: &Container,
+        rollout: &Rollout,
+    ) -> Called<Option<rollhook_core::image::Digest>> {
+        let image = engine.find(&format!("/images/{}/json", in_path(container.image_id()))).await?;
+        Ok(image.and_then(|image| observation::digest(&image, &rollout.image)))
+    }
+
+    fn work(&self, rollout: &Rollout) -> Work {
+        let create_error = lock(&self.refusals).get(&rollout.id.to_string()).map(|(message, _)| message.clone());
+        match self.pulls.known(rollout.id) {
+            Some(Pull::Running(progress)) => Work { pull: Some(progress), create_error, ..Work::default() },
+            Some(Pull::Failed(error, _)) => Work { pull_error: Some(error), create_error, ..Work::default() },
+            Some(Pull::There(_) | Pull::Absent) | None => Work { create_error, ..Work::default() },
+        }
+    }
+
+    /// Takes steps until there is something to wait for.
+    async fn advance(&self, engine: &Engine, rollout: &Rollout) -> Called<(Seen, Step, Facts)> {
+        let mut taken = 0;
+        loop {
+            let seen = target::read(engine, &rollout.workload).await?;
+            let facts = self.facts(engine, &seen, rollout).await?;
+            let step = plan::next(&seen, rollout, facts);
+            taken += 1;
+            if taken > STEPS || !self.take(engine, rollout, &step).await? {
+                return Ok((seen, step, facts));
+            }
+        }
+    }
+
+    async fn facts(&self, engine: &Engine, seen: &Seen, rollout: &Rollout) -> Called<Facts> {
+        let Some(own) = observation::own(seen, rollout) else {
+            let is_ours = fence::carried(seen) == Some(rollout.id);
+            let pull = if is_ours { self.pulls.look(engine, rollout).await? } else { Pull::Absent };
+            return Ok(Facts { has_image: matches!(pull, Pull::There(_)), ..Facts::default() });
+        };
+        let may_start = lock(&self.starts).get(own.id()).is_none_or(|at| at.elapsed() >= AGAIN);
+        let is_ready = self.readiness.look(own, rollout).await;
+        let is_drained = is_ready && self.readiness.is_drained(own);
+        Ok(Facts { has_image: true, is_ready, is_drained, may_start })
+    }
+
+    /// Takes a step. Returns whether the next one may follow at once.
+    async fn take(&self, engine: &Engine, rollout: &Rollout, step: &Step) -> Called<bool> {
+        match step {
+            Step::Wait | Step::Complete => Ok(false),
+            Step::Pull => {
+                self.pulls.begin(engine, rollout);
+                Ok(false)
+            }
+            Step::Create(model) => self.create(engine, rollout, model.as_deref()).await,
+            Step::Connect { network, container, endpoint } => {
+                let path = format!("/networks/{}/connect", in_path(network));
+                let body = json!({ "Container": container, "EndpointConfig": endpoint });
+                self.may_be_refused(rollout, engine.post(&path, Some(&body)).await)
+            }
+            Step::Start(container) => self.start(engine, rollout, container).await,
+            Step::Stop(containers) => {
+                containers.iter().for_each(|container| self.stop(engine, container));
+                Ok(false)
+            }
+            Step::Rename { container, name } => {
+                let path = format!("/containers/{}/rename?name={}", in_path(container), in_query(name));
+                passing(engine.post(&path, None).await)
+            }
+            Step::Remove(containers) => {
+                for container in containers {
+                    let path = format!("/containers/{}?force=true", in_path(container));
+                    if !passing(engine.delete(&path).await.map(|()| Value::Null))? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            Step::Release(claims) => {
+                for claim in claims {
+                    engine.delete(&format!("/volumes/{}", in_path(claim))).await?;
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    async fn create(&self, engine: &Engine, rollout: &Rollout, model: Option<&Container>) -> Called<bool> {
+        let refused = lock(&self.refusals).get(&rollout.id.to_string()).is_some_and(|(_, at)| at.elapsed() < AGAIN);
+        let Pull::There(image) = self.pulls.look(engine, rollout).await? else { return Ok(false) };
+        if refused {
+            return Ok(false);
+        }
+        let body = match (model, &rollout.workload.template) {
+            (Some(model), _) => {
+                let made_of = engine.find(&format!("/images/{}/json", in_path(model.image_id()))).await?;
+                let defaults = made_of.as_ref().map(|image| &image["Config"]);
+                recreation::body(model, defaults, rollout, &image)
+            }
+            (None, Some(template)) => creation::body(template, rollout, &image),
+            (None, None) => return Ok(false),
+        };
+        let last = model.map_or(rollout.workload.name.as_str(), Container::final_name);
+        let name = recreation::name(last, rollout.id);
+        let made = engine.post(&format!("/containers/create?name={}", in_query(&name)), Some(&body)).await;
+        match made {
+            Err(failure) if failure.is_not_found() => {
+                // The image went after it was pulled, or another part is missing, such as a network.
+                self.pulls.forget(rollout.id.app);
+                self.may_be_refused(rollout, Err(failure))
+            }
+            // Another process has made it.
+            Err(failure) if failure.is_conflict() => Ok(true),
+            made => self.may_be_refused(rollout, made),
+        }
+    }
+
+    /// Keeps the engine's refusal of a deploy's container, for observations.
+    fn may_be_refused(&self, rollout: &Rollout, called: Called) -> Called<bool> {
+        let id = rollout.id.to_string();
+        match called {
+            Ok(_) => {
+                lock(&self.refusals).remove(&id);
+                Ok(true)
+            }
+            Err(failure) => {
+                let Some(message) = failure.refusal() else { return Err(failure) };
+                lock(&self.refusals).insert(id, (message.to_owned(), Instant::now()));
+                Ok(false)
+            }
+        }
+    }
+
+    async fn start(&self, engine: &Engine, rollout: &Rollout, container: &str) -> Called<bool> {
+        match engine.post(&format!("/containers/{}/start", in_path(container)), None).await {
+            Ok(_) => {
+                lock(&self.starts).remove(container);
+                Ok(true)
+            }
+            // A newer deploy has removed it.
+            Err(failure) if failure.is(StatusCode::NOT_FOUND) && failure.refusal().is_some_and(is_gone) => Ok(true),
+            Err(failure) => {
+                let Some(message) = failure.refusal() else { return Err(failure) };
+                tracing::debug!(app = %rollout.app, error = message, "starting a container failed");
+                // The engine keeps the error with the container.
+                lock(&self.starts).insert(container.to_owned(), Instant::now());
+                Ok(false)
+            }
+        }
+    }
+
+    /// Tells a container to end, with the time that it asks for, which may be longer than a call.
+    fn stop(&self, engine: &Engine, container: &str) {
+        if !lock(&self.stopping).insert(container.to_owned()) {
+            return;
+        }
+        let (engine, stopping, container) = (engine.clone(), self.stopping.clone(), container.to_owned());
+        tokio::spawn(async move {
+            let path = format!("/containers/{}/stop", in_path(&container));
+            if let Err(failure) = engine.bytes(Method::POST, &path, None).await
+                && !failure.is_not_found()
+            {
+                let error = rollhook_core::error::chain(&failure);
+                tracing::debug!(container, error, "stopping a container failed");
+            }
+            lock(&stopping).remove(&container);
+        });
+    }
+}
+
+fn is_gone(message: &str) -> bool {
+    message.contains("No such container")
+}
+
+/// A change that another process makes at the same time is no failure: all is read again.
+fn passing(called: Called) -> Called<bool> {
+    match called {
+        Ok(_) => Ok(true),
+        Err(failure) if failure.is_not_found() || failure.is_conflict() => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}

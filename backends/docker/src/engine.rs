@@ -1,0 +1,138 @@
+//! The engine's API: HTTP on its socket, with objects as the JSON that they are.
+//!
+//! Objects are not read into types: a container is made anew from what the engine tells of the one before, and what a
+//! type does not know would be lost. Paths carry no version, so that reading and writing are of the same one.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+use tokio::net::UnixStream;
+
+use crate::error::Failure;
+
+/// The largest answer that is read.
+const ANSWER_MAX: usize = 32 * 1024 * 1024;
+/// Characters that are escaped in a path; a slash of a name stays.
+const IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'?').add(b'#').add(b'%');
+
+/// The engine of this machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Engine {
+    socket: PathBuf,
+}
+
+/// The outcome of a call.
+pub(crate) type Called<T = Value> = Result<T, Failure>;
+
+impl Engine {
+    pub(crate) fn new(socket: PathBuf) -> Self {
+        Self { socket }
+    }
+
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Called {
+        self.call(Method::GET, path, None).await
+    }
+
+    /// Reads an object; `None` if there is none.
+    pub(crate) async fn find(&self, path: &str) -> Called<Option<Value>> {
+        match self.get(path).await {
+            Ok(found) => Ok(Some(found)),
+            Err(failure) if failure.is_not_found() => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: Option<&Value>) -> Called {
+        self.call(Method::POST, path, body).await
+    }
+
+    /// Removes an object, which may be gone already.
+    pub(crate) async fn delete(&self, path: &str) -> Called<()> {
+        match self.call(Method::DELETE, path, None).await {
+            Err(failure) if !failure.is_not_found() => Err(failure),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Called {
+        let bytes = self.bytes(method, path, body).await?;
+        if bytes.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&bytes).map_err(Failure::Unreadable)
+    }
+
+    /// Calls, and returns the answer as it is.
+    pub(crate) async fn bytes(&self, method: Method, path: &str, body: Option<&Value>) -> Called<Bytes> {
+        let answer = self.open(method, path, body, None).await?;
+        read(answer).await
+    }
+
+    /// Calls, and returns the answer before its body was read. `login` is the value of `X-Registry-Auth`.
+    pub(crate) async fn open(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        login: Option<&str>,
+    ) -> Called<Response<Incoming>> {
+        let broken = |error: hyper::Error| Failure::Broken(error.into());
+        let stream = UnixStream::connect(&self.socket)
+            .await
+            .map_err(|source| Failure::Connect { socket: self.socket.clone(), source })?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        tokio::spawn(connection);
+        let mut request = Request::builder().method(method).uri(path).header(header::HOST, "docker");
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        if let Some(login) = login {
+            request = request.header("x-registry-auth", login);
+        }
+        let bytes = body.map(Value::to_string).unwrap_or_default();
+        let request = request.body(Full::new(Bytes::from(bytes))).map_err(|error| Failure::Broken(error.into()))?;
+        let answer = sender.send_request(request).await.map_err(broken)?;
+        let status = answer.status();
+        if status.is_success() || status == StatusCode::NOT_MODIFIED {
+            return Ok(answer);
+        }
+        let bytes = read(answer).await?;
+        let told: Option<Value> = serde_json::from_slice(&bytes).ok();
+        let message = told.as_ref().and_then(|told| told["message"].as_str().map(str::to_owned));
+        let message = message.unwrap_or_else(|| String::from_utf8_lossy(&bytes).trim().to_owned());
+        Err(Failure::Status { status, message })
+    }
+}
+
+async fn read(answer: Response<Incoming>) -> Called<Bytes> {
+    let body = Limited::new(answer.into_body(), ANSWER_MAX).collect().await.map_err(Failure::Broken)?;
+    Ok(body.to_bytes())
+}
+
+/// A part of a path, such as the name of an image.
+pub(crate) fn in_path(part: &str) -> String {
+    utf8_percent_encode(part, IN_PATH).to_string()
+}
+
+/// A value of a query.
+pub(crate) fn in_query(value: &str) -> String {
+    utf8_percent_encode(value, NON_ALPHANUMERIC).to_string()
+}
+
+/// The parameter that narrows a list.
+pub(crate) fn filters(filters: &[(&str, &[String])]) -> String {
+    let object: serde_json::Map<String, Value> =
+        filters.iter().map(|(name, values)| ((*name).to_owned(), json!(values))).collect();
+    format!("filters={}", in_query(&Value::Object(object).to_string()))
+}

@@ -1,0 +1,93 @@
+//! Failures of the engine's API, sorted by the caller's next step.
+
+use std::{io, path::PathBuf};
+
+use http::StatusCode;
+use rollhook_core::{Error, error::Entity};
+
+/// A failed call of the engine.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The socket could not be opened.
+    #[error("cannot connect to {}", socket.display())]
+    Connect {
+        socket: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// The connection ended early.
+    #[error("the engine's answer broke off")]
+    Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The answer is not what the API describes.
+    #[error("the engine's answer cannot be read")]
+    Unreadable(#[source] serde_json::Error),
+    /// The engine refused the call.
+    #[error("the engine answered {status}: {message}")]
+    Status { status: StatusCode, message: String },
+}
+
+impl Failure {
+    /// Returns the engine's own words, if it refused the call.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        match self {
+            Self::Status { message, .. } => Some(message),
+            Self::Connect { .. } | Self::Broken(_) | Self::Unreadable(_) => None,
+        }
+    }
+
+    pub(crate) fn is(&self, expected: StatusCode) -> bool {
+        matches!(self, Self::Status { status, .. } if *status == expected)
+    }
+
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.is(StatusCode::NOT_FOUND)
+    }
+
+    pub(crate) fn is_conflict(&self) -> bool {
+        self.is(StatusCode::CONFLICT)
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let what = failure.to_string();
+        match &failure {
+            Failure::Connect { socket, source } if source.kind() == io::ErrorKind::PermissionDenied => {
+                let what = format!(
+                    "this process may not open {}: run it as a member of the socket's group, which is docker as a rule",
+                    socket.display()
+                );
+                Self::Denied { what, cause: Some(failure.into()) }
+            }
+            Failure::Connect { .. } | Failure::Broken(_) => Self::unavailable("Docker cannot be reached", failure),
+            Failure::Unreadable(_) => Self::corrupt(what, failure),
+            Failure::Status { status, .. } => match *status {
+                StatusCode::NOT_FOUND => Self::NotFound(Entity::Object),
+                StatusCode::CONFLICT => Self::Conflict(Entity::Object),
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Self::Denied { what, cause: Some(failure.into()) },
+                status if status.is_client_error() => Self::Invalid { what, cause: Some(failure.into()) },
+                _ => Self::unavailable(what, failure),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_say_what_the_caller_does_next() {
+        let status = |code: u16| Failure::Status { status: StatusCode::from_u16(code).unwrap(), message: "no".into() };
+        assert!(matches!(Error::from(status(404)), Error::NotFound(_)));
+        assert!(matches!(Error::from(status(409)), Error::Conflict(_)));
+        assert!(matches!(Error::from(status(400)), Error::Invalid { .. }));
+        assert!(matches!(Error::from(status(403)), Error::Denied { .. }));
+        assert!(matches!(Error::from(status(500)), Error::Unavailable { .. }));
+        let connect = |kind: io::ErrorKind| Failure::Connect { socket: "/s".into(), source: kind.into() };
+        assert!(matches!(Error::from(connect(io::ErrorKind::NotFound)), Error::Unavailable { .. }));
+        assert!(matches!(Error::from(connect(io::ErrorKind::ConnectionRefused)), Error::Unavailable { .. }));
+        let denied = Error::from(connect(io::ErrorKind::PermissionDenied));
+        assert!(matches!(&denied, Error::Denied { what, .. } if what.contains("group")), "{denied}");
+    }
+}

@@ -1,0 +1,173 @@
+//! rollhook on one machine with Docker: rollouts of containers and of services of Compose projects ([`DockerMachine`]).
+//!
+//! ```text
+//!            apply, observe                         validate, drift          changed        evidence
+//!                  │                                      │                     │               │
+//!   advance: rules::fence ─ rules::plan        rules::{registration, drift}   watch        log, state
+//!                  │                                      │                     │               │
+//!                  └───────── engine: HTTP on the socket, every failure classified ─────────────┘
+//! ```
+//!
+//! Decisions about containers are pure functions in `rules`; the files beside it read and write.
+//!
+//! One deploy: `apply` reads the target's containers, and the fence compares their stamps (the label
+//! `dev.rollhook.deploy`, `{app uid}/{revision}`) with that of the rollout. It adds the deploy's claim, a volume that
+//! carries the stamp until there is a container, and reads again. Then the image is pulled, and a container is made of
+//! what inspecting the one before tells, with another image and our labels. `observe` takes the next step each time it
+//! is called: it starts the container beside the old one, watches it, gives it the old one's name, stops and removes
+//! the old one; or, where both cannot run at the same time, stops the old one first.
+//!
+//! Access to the engine's socket is the access of root to the machine.
+
+mod advance;
+mod engine;
+mod error;
+mod evidence;
+mod host;
+mod logins;
+mod pulls;
+mod readiness;
+mod rules;
+mod settings;
+mod target;
+mod watch;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::{
+    StreamExt,
+    future::BoxFuture,
+    stream::{self, BoxStream},
+};
+use rollhook_core::{
+    Error, Result,
+    app::{App, AppUid},
+    deploy::Evidence,
+    ports::{
+        Applied, Drift, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest,
+        Validated,
+    },
+};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+pub use settings::{Kind, Replace, Template, Workload};
+
+use crate::{advance::Machine, engine::Engine, host::Environment, rules::drift, settings::Rollout, watch::Watch};
+
+/// The deadline of a call to a port, with all its requests.
+const CALL: Duration = Duration::from_secs(9);
+/// How long a rollout is left unobserved where no event comes, such as while an image is pulled.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A rollout driver for the containers of one machine.
+pub struct DockerMachine {
+    engine: Engine,
+    machine: Machine,
+    watch: Watch,
+}
+
+impl DockerMachine {
+    /// Finds the engine's socket: by `DOCKER_HOST`, or where engines put it. Nothing is sent until the first call.
+    ///
+    /// # Errors
+    /// `Invalid` if `DOCKER_HOST` names something other than a socket of this machine.
+    pub fn connect() -> Result<Self> {
+        Ok(Self::at(Environment::of_process().socket(Path::exists)?))
+    }
+
+    /// A driver for the engine with this socket.
+    pub fn at(socket: PathBuf) -> Self {
+        Self { engine: Engine::new(socket), machine: Machine::default(), watch: Watch::default() }
+    }
+
+    /// The engine's socket.
+    pub fn socket(&self) -> &Path {
+        self.engine.socket()
+    }
+}
+
+/// The outcome of a call to a port. Returns `Unavailable` after the deadline.
+fn bounded<'a, T: 'a>(call: impl Future<Output = Result<T>> + Send + 'a) -> BoxFuture<'a, Result<T>> {
+    Box::pin(async {
+        tokio::time::timeout(CALL, call).await.unwrap_or_else(|_| {
+            let what = format!("Docker did not answer within {} s", CALL.as_secs());
+            Err(Error::Unavailable { what, cause: None })
+        })
+    })
+}
+
+/// Locks a mutex, poisoned or not: no change leaves a state half made before it could panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn identity(engine: &Engine) -> Result<DriverIdentity> {
+    let version = engine.get("/version").await?;
+    let parts = version["Components"].as_array().into_iter().flatten();
+    if parts.filter_map(|part| part["Name"].as_str()).any(|name| name.contains("Podman")) {
+        return Err(Error::invalid(format!(
+            "{} is Podman's, which rollhook does not deploy to: name Docker's socket with DOCKER_HOST=unix:///PATH",
+            engine.socket().display()
+        )));
+    }
+    let info = engine.get("/info").await?;
+    match info["ID"].as_str().filter(|id| !id.is_empty() && !id.contains(char::is_control)) {
+        Some(id) => Ok(DriverIdentity(format!("docker {id}"))),
+        None => Err(Error::Corrupt { what: "the engine has no id".to_owned(), cause: None }),
+    }
+}
+
+#[async_trait]
+impl RolloutDriver for DockerMachine {
+    async fn identity(&self) -> Result<DriverIdentity> {
+        bounded(identity(&self.engine)).await
+    }
+
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
+        bounded(async {
+            // Which engine it is has been asked at the start; it may have been away then.
+            identity(&self.engine).await?;
+            target::validate(&self.engine, request).await
+        })
+        .await
+    }
+
+    async fn apply(&self, spec: &RolloutSpec) -> Result<Applied> {
+        bounded(self.machine.apply(&self.engine, &Rollout::of(spec)?)).await
+    }
+
+    async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {
+        bounded(self.machine.observe(&self.engine, &Rollout::of(spec)?)).await
+    }
+
+    async fn changed(&self, _spec: &RolloutSpec) {
+        drop(tokio::time::timeout(LOOK, self.watch.changed(&self.engine)).await);
+    }
+
+    async fn drift(&self, spec: &RolloutSpec) -> Result<Option<Drift>> {
+        let rollout = Rollout::of(spec)?;
+        self.watch.know(rollout.id.app, &rollout.workload);
+        bounded(async { Ok(drift::drift(&target::read(&self.engine, &rollout.workload).await?, &rollout)) }).await
+    }
+
+    fn drift_changes(&self) -> Option<BoxStream<'static, AppUid>> {
+        let hints = self.watch.take_hints(&self.engine)?;
+        let next = async |mut hints: UnboundedReceiver<AppUid>| hints.recv().await.map(|app| (app, hints));
+        Some(stream::unfold(hints, next).boxed())
+    }
+
+    async fn forget(&self, app: &App) -> Result<()> {
+        self.watch.forget(app.uid);
+        self.machine.pulls.forget(app.uid);
+        Ok(())
+    }
+
+    async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
+        bounded(evidence::evidence(&self.engine, &Rollout::of(spec)?, failure)).await
+    }
+}

@@ -1,0 +1,258 @@
+//! Images: which one a deploy means, and pulling it beside the calls of the port, which must answer at once.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use http::Method;
+use http_body_util::BodyExt;
+use rollhook_core::{app::AppUid, image::ImageRef, ports::DeployId};
+use serde_json::Value;
+use tokio::{sync::Semaphore, task::AbortHandle, time::Instant};
+
+use crate::{
+    engine::{Called, Engine, in_path, in_query},
+    error::Failure,
+    lock, logins,
+    settings::Rollout,
+};
+
+/// How many images are pulled at once.
+const AT_ONCE: usize = 3;
+/// How long a registry may send nothing.
+const SILENCE: Duration = Duration::from_secs(60);
+/// The pause before an image that could not be pulled is tried again.
+const AGAIN: Duration = Duration::from_secs(5);
+/// The longest line of progress that is read.
+const LINE_MAX: usize = 1024 * 1024;
+
+/// The state of an image that a deploy needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Pull {
+    /// On this machine, under this name or id.
+    There(String),
+    /// Being pulled: how far, for people.
+    Running(String),
+    /// Not pulled: the registry's words.
+    Failed(String, Instant),
+    /// Not begun.
+    Absent,
+}
+
+struct Entry {
+    id: DeployId,
+    state: Arc<Mutex<Pull>>,
+    task: Option<AbortHandle>,
+}
+
+/// The images that deploys of this process need.
+pub(crate) struct Pulls {
+    entries: Mutex<HashMap<AppUid, Entry>>,
+    room: Arc<Semaphore>,
+}
+
+impl Default for Pulls {
+    fn default() -> Self {
+        Self { entries: Mutex::default(), room: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+}
+
+impl Pulls {
+    /// Returns the state of a deploy's image.
+    pub(crate) async fn look(&self, engine: &Engine, rollout: &Rollout) -> Called<Pull> {
+        if let Some(known) = self.known(rollout.id) {
+            return Ok(known);
+        }
+        let there = local(engine, &rollout.image).await?;
+        Ok(there.map_or(Pull::Absent, Pull::There))
+    }
+
+    /// Returns what this process knows of a deploy's image.
+    pub(crate) fn known(&self, id: DeployId) -> Option<Pull> {
+        let entries = lock(&self.entries);
+        entries.get(&id.app).filter(|entry| entry.id == id).map(|entry| lock(&entry.state).clone())
+    }
+
+    /// Begins to pull a deploy's image, unless that is under way or has just failed. What an earlier deploy of the app
+    /// waits for is given up.
+    pub(crate) fn begin(&self, engine: &Engine, rollout: &Rollout) {
+        let mut entries = lock(&self.entries);
+        if let Some(entry) = entries.get(&rollout.id.app).filter(|entry| entry.id == rollout.id) {
+            if entry.task.as_ref().is_some_and(|task| !task.is_finished()) {
+                return;
+            }
+            match &*lock(&entry.state) {
+                Pull::There(_) => return,
+                Pull::Failed(_, at) if at.elapsed() < AGAIN => return,
+                Pull::Failed(..) | Pull::Running(_) | Pull::Absent => {}
+            }
+        }
+        let before = entries.remove(&rollout.id.app);
+        // An image that failed stays failed until the next attempt is decided.
+        let state = match &before {
+            Some(entry) if entry.id == rollout.id => entry.state.clone(),
+            _ => Arc::new(Mutex::new(Pull::Running("waiting for its turn".to_owned()))),
+        };
+        if let Some(task) = before.and_then(|entry| entry.task) {
+            task.abort();
+        }
+        let (engine, image, room, told) = (engine.clone(), rollout.image.clone(), self.room.clone(), state.clone());
+        let again = matches!(*lock(&state), Pull::Failed(..));
+        let task = tokio::spawn(async move {
+            let _room = room.acquire_owned().await;
+            let ended = pull(&engine, &image, |progress| {
+                if !again {
+                    *lock(&told) = Pull::Running(progress);
+                }
+            });
+            *lock(&told) = match ended.await {
+                Ok(name) => Pull::There(name),
+                Err(message) => Pull::Failed(message, Instant::now()),
+            };
+        });
+        entries.insert(rollout.id.app, Entry { id: rollout.id, state, task: Some(task.abort_handle()) });
+    }
+
+    /// Forgets the state of an app's image, such as one that was removed after it was pulled.
+    pub(crate) fn forget(&self, app: AppUid) {
+        if let Some(task) = lock(&self.entries).remove(&app).and_then(|entry| entry.task) {
+            task.abort();
+        }
+    }
+}
+
+/// Returns the name or id of the image where it is on this machine and needs no pull: one with a digest, or one that
+/// was made here, and neither pulled from nor pushed to its repository. A tag of a registry may have moved.
+async fn local(engine: &Engine, image: &ImageRef) -> Called<Option<String>> {
+    if let Some(digest) = image.digest() {
+        for name in [format!("{}@{digest}", image.repository()), digest.to_string()] {
+            if engine.find(&format!("/images/{}/json", in_path(&name))).await?.is_some() {
+                return Ok(Some(name));
+            }
+        }
+        return Ok(None);
+    }
+    let name = image.to_string();
+    let found = engine.find(&format!("/images/{}/json", in_path(&name))).await?;
+    Ok(found.filter(|found| is_made_here(found, image)).map(|_| name))
+}
+
+fn is_made_here(found: &Value, image: &ImageRef) -> bool {
+    let digests = found["RepoDigests"].as_array().into_iter().flatten();
+    let mut known = digests.filter_map(|entry| entry.as_str()?.parse::<ImageRef>().ok());
+    !known.any(|known| known.canonical_repository() == image.canonical_repository())
+}
+
+/// Pulls an image, and returns its name; or the reason why it cannot be had, in the registry's words.
+async fn pull(engine: &Engine, image: &ImageRef, told: impl Fn(String)) -> Result<String, String> {
+    let tag = image.digest().map(ToString::to_string).or_else(|| image.tag().map(str::to_owned));
+    let tag = tag.unwrap_or_else(|| "latest".to_owned());
+    let path = format!("/images/create?fromImage={}&tag={}", in_query(image.repository()), in_query(&tag));
+    let login = logins::login(image).await;
+    let words =
+        |failure: Failure| failure.refusal().map_or_else(|| rollhook_core::error::chain(&failure), str::to_owned);
+    told("asking the registry".to_owned());
+    let call = engine.open(Method::POST, &path, None, login.as_deref());
+    let answer = tokio::time::timeout(SILENCE, call).await.map_err(|_| silent())?.map_err(words)?;
+    let mut body = answer.into_body();
+    let (mut line, mut layers) = (Vec::new(), Layers::default());
+    loop {
+        let frame = tokio::time::timeout(SILENCE, body.frame()).await.map_err(|_| silent())?;
+        let Some(frame) = frame else { break };
+        let frame = frame.map_err(|error| format!("Docker's answer broke off: {error}"))?;
+        for byte in frame.data_ref().into_iter().flatten() {
+            if *byte != b'\n' {
+                line.push(*byte);
+                if line.len() > LINE_MAX {
+                    return Err("Docker's answer cannot be read".to_owned());
+                }
+            } else if let Ok(event) = serde_json::from_slice(&std::mem::take(&mut line)) {
+                layers.take(&event)?;
+            }
+        }
+        told(layers.to_string());
+    }
+    Ok(match image.digest() {
+        Some(digest) => format!("{}@{digest}", image.repository()),
+        None => image.to_string(),
+    })
+}
+
+fn silent() -> String {
+    format!("the registry sent nothing for {} s", SILENCE.as_secs())
+}
+
+/// The layers of an image that is pulled.
+#[derive(Default)]
+struct Layers {
+    seen: HashMap<String, bool>,
+    bytes: HashMap<String, u64>,
+}
+
+impl Layers {
+    /// Takes one line of the engine's answer.
+    ///
+    /// # Errors
+    /// The reason why the image cannot be pulled.
+    fn take(&mut self, event: &Value) -> Result<(), String> {
+        if let Some(error) = event["error"].as_str() {
+            return Err(error.to_owned());
+        }
+        let Some(id) = event["id"].as_str() else { return Ok(()) };
+        let status = event["status"].as_str().unwrap_or_default();
+        // The first line names the image; it is no layer.
+        if status.starts_with("Pulling from") {
+            return Ok(());
+        }
+        let is_done = matches!(status, "Pull complete" | "Already exists" | "Download complete");
+        *self.seen.entry(id.to_owned()).or_default() |= is_done;
+        if let Some(bytes) = event["progressDetail"]["current"].as_u64().filter(|_| status == "Downloading") {
+            self.bytes.insert(id.to_owned(), bytes);
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for Layers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let done = self.seen.values().filter(|done| **done).count();
+        let megabytes = self.bytes.values().sum::<u64>() / 1_000_000;
+        write!(f, "{done} of {} layers, {megabytes} MB", self.seen.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn image_that_its_repository_never_had_is_made_here() {
+        let digest = format!("sha256:{}", "0".repeat(64));
+        let found = |repository: &str| json!({"RepoDigests": [format!("{repository}@{digest}")]});
+        let image: ImageRef = "shop/web:v1".parse().unwrap();
+        assert!(is_made_here(&json!({"RepoDigests": []}), &image));
+        assert!(is_made_here(&found("registry.example.com/web"), &image), "another name of the same bits");
+        assert!(!is_made_here(&found("docker.io/shop/web"), &image));
+    }
+
+    #[test]
+    fn progress_counts_layers_and_megabytes() {
+        let mut layers = Layers::default();
+        let downloading = json!({"current": 5_000_000, "total": 9_000_000});
+        for event in [
+            json!({"status": "Pulling from shop/api", "id": "v1"}),
+            json!({"status": "Already exists", "id": "a"}),
+            json!({"status": "Downloading", "id": "b", "progressDetail": downloading}),
+            json!({"status": "Extracting", "id": "b", "progressDetail": {"current": 1}}),
+            json!({"status": "Digest: sha256:1"}),
+        ] {
+            layers.take(&event).unwrap();
+        }
+        assert_eq!(layers.to_string(), "1 of 2 layers, 5 MB");
+        assert_eq!(layers.take(&json!({"error": "manifest unknown"})), Err("manifest unknown".to_owned()));
+    }
+}

@@ -1,0 +1,82 @@
+//! Whether a container is ready: by its health check, by a path that it serves, or by having run for a while.
+
+use std::{collections::HashMap, sync::Mutex, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, header};
+use http_body_util::Empty;
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpStream, time::Instant};
+
+use crate::{
+    lock,
+    rules::container::{Container, Process},
+    settings::Rollout,
+};
+
+/// How long a container without a check must have run to count as ready: many end within their first seconds.
+const UP: Duration = Duration::from_secs(5);
+/// How long an old container goes on after the new one has its name: proxies may have looked the name up before.
+const DRAIN: Duration = Duration::from_secs(2);
+/// How long a container may take to answer.
+const ANSWER: Duration = Duration::from_secs(2);
+/// The number of containers that are remembered; the memory only saves waiting.
+const REMEMBERED: usize = 1000;
+
+/// Since when containers run, by this process's own clock.
+#[derive(Default)]
+pub(crate) struct Readiness {
+    since: Mutex<HashMap<String, Instant>>,
+}
+
+impl Readiness {
+    /// Returns whether the container is ready.
+    pub(crate) async fn look(&self, container: &Container, rollout: &Rollout) -> bool {
+        if container.process() != Process::Running || container.is_paused() {
+            return false;
+        }
+        if container.health().is_some_and(|health| health != "healthy") {
+            return false;
+        }
+        let template = rollout.workload.template.as_ref();
+        let checked = template.and_then(|template| template.port.zip(template.readiness_path.as_deref()));
+        match checked {
+            Some((port, path)) => answers(container, port, path).await,
+            // An adopted container ran before it was registered.
+            None => rollout.adopted || container.health().is_some() || self.has_run(container),
+        }
+    }
+
+    /// Returns whether the container, which is ready, has had its name for long enough.
+    pub(crate) fn is_drained(&self, container: &Container) -> bool {
+        container.name() == container.final_name() && self.has_been("named", container) >= DRAIN
+    }
+
+    fn has_run(&self, container: &Container) -> bool {
+        self.has_been("running", container) >= UP
+    }
+
+    /// Returns for how long the container has been seen like this.
+    fn has_been(&self, what: &str, container: &Container) -> Duration {
+        let mut since = lock(&self.since);
+        if since.len() >= REMEMBERED {
+            since.clear();
+        }
+        let run = format!("{what} {} {}", container.id(), container.started_at());
+        since.entry(run).or_insert_with(Instant::now).elapsed()
+    }
+}
+
+async fn answers(container: &Container, port: u16, path: &str) -> bool {
+    let Some(address) = container.address() else { return false };
+    let address = if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
+    let asked = async {
+        let stream = TcpStream::connect(&address).await.ok()?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
+        tokio::spawn(connection);
+        let request = Request::get(path).header(header::HOST, &address).body(Empty::<Bytes>::new()).ok()?;
+        Some(sender.send_request(request).await.ok()?.status())
+    };
+    let status = tokio::time::timeout(ANSWER, asked).await.ok().flatten();
+    status.is_some_and(|status| status.is_success() || status.is_redirection())
+}

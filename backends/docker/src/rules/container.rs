@@ -1,0 +1,260 @@
+//! A container as the engine tells it, and the target that it belongs to.
+
+use std::collections::BTreeMap;
+
+use rollhook_core::{app::AppUid, image::ImageRef, ports::DeployId};
+use serde_json::Value;
+
+/// The label of the target that a container or a claim belongs to.
+pub(crate) const TARGET: &str = "dev.rollhook.target";
+/// The label of the deploy id.
+pub(crate) const DEPLOY: &str = "dev.rollhook.deploy";
+/// The label of the image as it was deployed.
+pub(crate) const IMAGE: &str = "dev.rollhook.image";
+/// The label of the registration that was taken over, if one was.
+pub(crate) const TOOK_OVER: &str = "dev.rollhook.took-over";
+/// The label of the name that the container has once it is ready.
+pub(crate) const NAME: &str = "dev.rollhook.name";
+/// Where all of these labels begin.
+pub(crate) const OURS: &str = "dev.rollhook.";
+
+/// The labels by which Compose knows its containers.
+pub(crate) const COMPOSE_PROJECT: &str = "com.docker.compose.project";
+pub(crate) const COMPOSE_SERVICE: &str = "com.docker.compose.service";
+pub(crate) const COMPOSE_ONEOFF: &str = "com.docker.compose.oneoff";
+
+/// The deploy id that a container or a claim carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) id: DeployId,
+    /// The registration whose stamps this one replaces.
+    pub(crate) took_over: Option<AppUid>,
+    pub(crate) image: Option<ImageRef>,
+}
+
+impl Stamp {
+    /// Reads a stamp from labels; `None` if there is none.
+    pub(crate) fn of(labels: &Value) -> Option<Self> {
+        let label = |name: &str| labels[name].as_str();
+        let id = label(DEPLOY)?.parse().ok()?;
+        let took_over = label(TOOK_OVER).and_then(|uid| uid.parse().ok());
+        Some(Self { id, took_over, image: label(IMAGE).and_then(|image| image.parse().ok()) })
+    }
+
+    /// The labels, with that of the target.
+    pub(crate) fn labels(&self, target: &str) -> BTreeMap<&'static str, String> {
+        let mut labels = BTreeMap::from([(TARGET, target.to_owned()), (DEPLOY, self.id.to_string())]);
+        labels.extend(self.took_over.map(|uid| (TOOK_OVER, uid.to_string())));
+        labels.extend(self.image.as_ref().map(|image| (IMAGE, image.to_string())));
+        labels
+    }
+}
+
+/// A deploy's claim of the target: a volume that is never mounted. It carries the stamp from the moment at which the
+/// deploy was applied until its container, which needs the image first, does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) name: String,
+    pub(crate) stamp: Stamp,
+}
+
+/// The state of a container's process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Process {
+    /// Made, and never started.
+    Created,
+    Running,
+    /// Ended, and to be started again by the engine.
+    Restarting,
+    /// Ended, and not started again by the engine.
+    Ended,
+}
+
+/// A container, as inspecting it tells.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Container {
+    pub(crate) object: Value,
+}
+
+impl Container {
+    fn text<'a>(&'a self, pointer: &str) -> &'a str {
+        self.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        self.text("/Id")
+    }
+
+    /// The id as people see it.
+    pub(crate) fn short_id(&self) -> &str {
+        self.id().get(..12).unwrap_or_default()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.text("/Name").trim_start_matches('/')
+    }
+
+    /// The name that the container gets when a new one takes its own.
+    pub(crate) fn name_aside(&self, name: &str) -> String {
+        format!("{name}.old-{}", self.short_id())
+    }
+
+    /// Whether the container has this name, or had it before a new one took it.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        self.name() == name || self.name() == self.name_aside(name)
+    }
+
+    pub(crate) fn label(&self, name: &str) -> Option<&str> {
+        self.object["Config"]["Labels"][name].as_str()
+    }
+
+    pub(crate) fn stamp(&self) -> Option<Stamp> {
+        Stamp::of(&self.object["Config"]["Labels"])
+    }
+
+    pub(crate) fn deploy(&self) -> Option<DeployId> {
+        self.stamp().map(|stamp| stamp.id)
+    }
+
+    /// The name that the container has, or will have once it is ready.
+    pub(crate) fn final_name(&self) -> &str {
+        self.label(NAME).unwrap_or_else(|| self.name())
+    }
+
+    /// The image by its name, if the engine tells one.
+    pub(crate) fn image(&self) -> Option<ImageRef> {
+        let stamped = self.stamp().and_then(|stamp| stamp.image);
+        stamped.or_else(|| self.text("/Config/Image").parse::<ImageRef>().ok().map(ImageRef::or_latest))
+    }
+
+    /// The id of the image.
+    pub(crate) fn image_id(&self) -> &str {
+        self.text("/Image")
+    }
+
+    pub(crate) fn process(&self) -> Process {
+        match self.text("/State/Status") {
+            "created" | "configured" | "initialized" => Process::Created,
+            "running" | "paused" => Process::Running,
+            "restarting" => Process::Restarting,
+            _ => Process::Ended,
+        }
+    }
+
+    /// Whether the container runs, or will by itself.
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(self.process(), Process::Running | Process::Restarting)
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.text("/State/Status") == "paused"
+    }
+
+    pub(crate) fn started_at(&self) -> &str {
+        self.text("/State/StartedAt")
+    }
+
+    pub(crate) fn created_at(&self) -> &str {
+        self.text("/Created")
+    }
+
+    pub(crate) fn exit_code(&self) -> i64 {
+        self.object["State"]["ExitCode"].as_i64().unwrap_or_default()
+    }
+
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        self.object["State"]["OOMKilled"] == true
+    }
+
+    /// The engine's error of the last start.
+    pub(crate) fn start_error(&self) -> Option<&str> {
+        Some(self.text("/State/Error")).filter(|error| !error.is_empty())
+    }
+
+    pub(crate) fn restarts(&self) -> u32 {
+        self.object["RestartCount"].as_u64().and_then(|count| count.try_into().ok()).unwrap_or_default()
+    }
+
+    /// The state of the health check, if the container has one: `starting`, `healthy` or `unhealthy`.
+    pub(crate) fn health(&self) -> Option<&str> {
+        Some(self.text("/State/Health/Status")).filter(|health| !health.is_empty() && *health != "none")
+    }
+
+    /// The last outputs of the health check, oldest first.
+    pub(crate) fn health_log(&self) -> impl Iterator<Item = (i64, &str)> {
+        let log = self.object["State"]["Health"]["Log"].as_array();
+        log.into_iter()
+            .flatten()
+            .map(|entry| (entry["ExitCode"].as_i64().unwrap_or_default(), entry["Output"].as_str().unwrap_or_default()))
+    }
+
+    pub(crate) fn networks(&self) -> impl Iterator<Item = (&String, &Value)> {
+        self.object["NetworkSettings"]["Networks"].as_object().into_iter().flatten()
+    }
+
+    /// An address at which this machine reaches the container.
+    pub(crate) fn address(&self) -> Option<&str> {
+        if self.text("/HostConfig/NetworkMode") == "host" {
+            return Some("127.0.0.1");
+        }
+        self.networks().filter_map(|(_, network)| network["IPAddress"].as_str()).find(|address| !address.is_empty())
+    }
+
+    /// The reason why a second container like this one cannot run beside it, for people; `None` if it can.
+    pub(crate) fn sole(&self) -> Option<String> {
+        let host = &self.object["HostConfig"];
+        let ports = host["PortBindings"].as_object().into_iter().flatten().flat_map(|(_, bound)| bound.as_array());
+        let mut fixed = ports.flatten().filter_map(|bound| bound["HostPort"].as_str());
+        if let Some(port) = fixed.find(|port| !port.is_empty() && *port != "0") {
+            return Some(format!("port {port} of this machine leads to one container at a time"));
+        }
+        let mode = host["NetworkMode"].as_str().unwrap_or_default();
+        if mode == "host" || mode.starts_with("container:") {
+            return Some(format!("its network is that of another ({mode}), where each port is free once"));
+        }
+        let addressed = |(_, network): (&String, &Value)| {
+            ["IPv4Address", "IPv6Address"]
+                .iter()
+                .any(|kind| network["IPAMConfig"][*kind].as_str().is_some_and(|address| !address.is_empty()))
+        };
+        if self.networks().any(addressed) {
+            return Some("it has an address of its own".to_owned());
+        }
+        None
+    }
+
+    /// A volume or directory that the container may write to, which two at once may damage.
+    pub(crate) fn writes_to(&self) -> Option<&str> {
+        let mounts = self.object["Mounts"].as_array().into_iter().flatten();
+        let mut written = mounts.filter(|mount| mount["RW"] == true && mount["Type"] != "tmpfs");
+        written.find_map(|mount| mount["Destination"].as_str())
+    }
+}
+
+/// All that belongs to a target.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Seen {
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) containers: Vec<Container>,
+}
+
+impl Seen {
+    pub(crate) fn stamps(&self) -> impl Iterator<Item = Stamp> {
+        let containers = self.containers.iter().filter_map(Container::stamp);
+        self.claims.iter().map(|claim| claim.stamp.clone()).chain(containers)
+    }
+
+    /// The container of a deploy. Of several, which two processes made at once, it is the one that has been started.
+    pub(crate) fn of(&self, id: DeployId) -> Option<&Container> {
+        let order = |container: &&Container| (container.process() != Process::Created, container.id().to_owned());
+        self.containers.iter().filter(|container| container.deploy() == Some(id)).max_by_key(order)
+    }
+
+    /// The container that says how the next one is made: what others started last, else what we made last.
+    pub(crate) fn model(&self) -> Option<&Container> {
+        let order = |container: &&Container| {
+            (container.deploy().is_none() && container.is_up(), container.created_at().to_owned())
+        };
+        self.containers.iter().max_by_key(order)
+    }
+}

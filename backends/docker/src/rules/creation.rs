@@ -1,0 +1,171 @@
+//! The container that is made for an app that has none, and the check of the settings that say how.
+
+use rollhook_core::ports::InvalidTarget;
+use serde_json::{Map, Value, json};
+
+use super::recreation::stamp_labels;
+use crate::settings::{Replace, Rollout, Template, invalid_setting};
+
+/// A published port: address and port of this machine, and the container's port.
+struct Published {
+    address: String,
+    port: u16,
+    inner: String,
+}
+
+/// The document that makes the container, of this image.
+pub(crate) fn body(template: &Template, rollout: &Rollout, image: &str) -> Value {
+    let mut labels = json!(template.labels);
+    stamp_labels(&mut labels, rollout, &rollout.workload.name);
+    let env: Vec<String> = template.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let published: Vec<Published> = template.publish.iter().filter_map(|text| publish(text)).collect();
+    let mut exposed: Map<String, Value> =
+        published.iter().map(|published| (published.inner.clone(), json!({}))).collect();
+    exposed.extend(template.port.map(|port| (format!("{port}/tcp"), json!({}))));
+    let mut bindings = Map::new();
+    for Published { address, port, inner } in published {
+        let bound = json!({ "HostIp": address, "HostPort": port.to_string() });
+        if let Some(all) = bindings.entry(inner).or_insert_with(|| json!([])).as_array_mut() {
+            all.push(bound);
+        }
+    }
+    let mut host = json!({
+        "Binds": template.volumes,
+        "PortBindings": bindings,
+        // Running again after a reboot, and not after a person stopped it.
+        "RestartPolicy": { "Name": "unless-stopped" },
+    });
+    if let Some(network) = &template.network {
+        host["NetworkMode"] = network.clone().into();
+    }
+    if let Some(bytes) = template.memory.as_deref().and_then(memory) {
+        host["Memory"] = bytes.into();
+    }
+    json!({ "Image": image, "Env": env, "ExposedPorts": exposed, "Labels": labels, "HostConfig": host })
+}
+
+/// Checks a template.
+///
+/// # Errors
+/// [`InvalidTarget::Setting`].
+pub(crate) fn check(template: &Template) -> Result<(), InvalidTarget> {
+    if template.publish.iter().any(|text| publish(text).is_none()) {
+        return Err(invalid_setting("template.publish", "must be ports such as 8080:80 or 127.0.0.1:8080:80."));
+    }
+    let is_volume = |text: &String| {
+        let mut parts = text.split(':');
+        let (Some(source), Some(place)) = (parts.next(), parts.next()) else { return false };
+        let mode = parts.next();
+        let source_fits = source.starts_with('/') || (!source.is_empty() && !source.contains('/'));
+        source_fits && place.starts_with('/') && matches!(mode, None | Some("ro" | "rw")) && parts.next().is_none()
+    };
+    if !template.volumes.iter().all(is_volume) {
+        let rule = "must be NAME:/PATH or /DIRECTORY:/PATH, both also with :ro.";
+        return Err(invalid_setting("template.volumes", rule));
+    }
+    if template.memory.as_deref().is_some_and(|text| memory(text).is_none()) {
+        return Err(invalid_setting("template.memory", "must be an amount such as 512m or 2g, at least 6m."));
+    }
+    match &template.readiness_path {
+        Some(_) if template.port.is_none() => Err(invalid_setting("template.readiness_path", "needs a port.")),
+        Some(path) if !path.starts_with('/') || path.contains(|c: char| c.is_whitespace() || c.is_control()) => {
+            Err(invalid_setting("template.readiness_path", "must be a path that begins with a slash."))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The order of replacement that a template allows.
+pub(crate) fn replace(template: &Template) -> Replace {
+    let host = matches!(template.network.as_deref(), Some("host"));
+    let writes = template.volumes.iter().any(|volume| !volume.ends_with(":ro"));
+    if host || writes || !template.publish.is_empty() { Replace::StopFirst } else { Replace::StartFirst }
+}
+
+/// Whether two containers of the template cannot run at the same time.
+pub(crate) fn is_sole(template: &Template) -> bool {
+    !template.publish.is_empty() || template.network.as_deref() == Some("host")
+}
+
+fn publish(text: &str) -> Option<Published> {
+    let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
+    let mut parts = ports.rsplitn(3, ':');
+    let inner: u16 = parts.next()?.parse().ok().filter(|port| *port > 0)?;
+    let port: u16 = parts.next()?.parse().ok().filter(|port| *port > 0)?;
+    let address = parts.next().unwrap_or_default();
+    let is_address = address.is_empty() || address.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
+    let known = matches!(protocol, "tcp" | "udp");
+    (known && is_address).then(|| Published { address: address.to_owned(), port, inner: format!("{inner}/{protocol}") })
+}
+
+/// The number of bytes; engines take no less than 6 MiB.
+fn memory(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text.get(digits.len()..)?.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" => 1 << 10,
+        "m" => 1 << 20,
+        "g" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit).filter(|bytes| *bytes >= 6 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::rules::samples::rollout;
+
+    #[test]
+    fn container_has_all_settings_of_the_template() {
+        let template = Template {
+            port: Some(80),
+            publish: vec!["127.0.0.1:8080:80".to_owned(), "9000:53/udp".to_owned()],
+            env: BTreeMap::from([("MODE".to_owned(), "test".to_owned())]),
+            readiness_path: Some("/healthz".to_owned()),
+            network: Some("shop".to_owned()),
+            volumes: vec!["data:/data".to_owned()],
+            labels: BTreeMap::from([("caddy".to_owned(), "web.example.com".to_owned())]),
+            memory: Some("512m".to_owned()),
+        };
+        assert_eq!(check(&template), Ok(()));
+        let body = body(&template, &rollout(1), "web:v1");
+        assert_eq!(body["Env"], json!(["MODE=test"]));
+        assert_eq!(body["ExposedPorts"], json!({"80/tcp": {}, "53/udp": {}}));
+        assert_eq!(body["Labels"]["caddy"], "web.example.com");
+        assert_eq!(
+            body["HostConfig"],
+            json!({
+                "Binds": ["data:/data"], "NetworkMode": "shop", "Memory": 536_870_912,
+                "PortBindings": {
+                    "80/tcp": [{"HostIp": "127.0.0.1", "HostPort": "8080"}],
+                    "53/udp": [{"HostIp": "", "HostPort": "9000"}],
+                },
+                "RestartPolicy": {"Name": "unless-stopped"},
+            })
+        );
+    }
+
+    #[test]
+    fn invalid_settings_are_named() {
+        let publish = |text: &str| Template { publish: vec![text.to_owned()], ..Template::default() };
+        let volume = |text: &str| Template { volumes: vec![text.to_owned()], ..Template::default() };
+        let path = |port, path: &str| Template { port, readiness_path: Some(path.to_owned()), ..Template::default() };
+        for (template, name) in [
+            (publish("80"), "template.publish"),
+            (publish("host:8080:80"), "template.publish"),
+            (publish("8080:80/sctp"), "template.publish"),
+            (volume("data"), "template.volumes"),
+            (volume("a/b:/data"), "template.volumes"),
+            (volume("data:/data:z:z"), "template.volumes"),
+            (path(None, "/healthz"), "template.readiness_path"),
+            (path(Some(80), "healthz"), "template.readiness_path"),
+            (Template { memory: Some("1t".to_owned()), ..Template::default() }, "template.memory"),
+        ] {
+            let Err(InvalidTarget::Setting { name: found, .. }) = check(&template) else { panic!("{template:?}") };
+            assert_eq!(found, name);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The fence: what a deploy may do to a target, by the stamps that the target carries.
+//!
+//! Engines have no compare-and-swap, and names that are taken once. So stamps are appended, never replaced: each deploy
+//! adds its own claim, reads all again, and goes on only if its own is the newest. Of two that append at once, the
+//! later one sees the other, so that the newest wins in any order; and a container is started only after a reading that
+//! is younger than the claim. What is not the newest is removed, so that a process that was stopped in between finds
+//! nothing to start.
+
+use rollhook_core::{
+    app::AppUid,
+    deploy::{Reason, Revision},
+    ports::{Applied, DeployId},
+};
+
+use super::container::Seen;
+use crate::settings::Rollout;
+
+/// The decision about a deploy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// The deploy's claim is to be added.
+    Append,
+    /// The target carries the deploy.
+    UpToDate,
+    /// The target carries a newer one.
+    Newer(Revision),
+    /// The target must not be changed.
+    Refused { reason: Reason, message: String },
+}
+
+impl Decision {
+    pub(crate) fn refused(reason: &str, message: String) -> Self {
+        Self::Refused { reason: Reason::new(reason), message }
+    }
+
+    /// The answer to `apply`; `None` if there is something to append.
+    pub(crate) fn answer(self) -> Option<Applied> {
+        match self {
+            Self::Append => None,
+            Self::UpToDate => Some(Applied::Done),
+            Self::Newer(revision) => Some(Applied::Newer(revision)),
+            Self::Refused { reason, message } => Some(Applied::Refused { reason, message }),
+        }
+    }
+}
+
+/// Decides about a deploy.
+pub(crate) fn decide(seen: &Seen, rollout: &Rollout) -> Decision {
+    let owners = owners(seen);
+    let own = newest_of(seen, rollout.id.app);
+    if own.is_some() && !owners.contains(&rollout.id.app) {
+        let by = owners.first().map(ToString::to_string).unwrap_or_default();
+        return foreign(rollout, &by);
+    }
+    let allowed = |uid: &AppUid| *uid == rollout.id.app || rollout.take_over == Some(*uid);
+    if let Some(other) = owners.iter().find(|uid| !allowed(uid)) {
+        let id = newest_of(seen, *other).map_or_else(|| other.to_string(), |revision| format!("{other}/{revision}"));
+        return foreign(rollout, &id);
+    }
+    match own {
+        Some(revision) if revision > rollout.id.revision => return Decision::Newer(revision),
+        _ if seen.containers.is_empty() && (rollout.adopted || rollout.workload.template.is_none()) => {
+            let name = &rollout.workload.name;
+            let message = format!("there is no container {name} any more: create it again, then deploy again");
+            return Decision::refused(Reason::TARGET_MISSING, message);
+        }
+        _ if rollout.adopted => return Decision::UpToDate,
+        Some(revision) if revision == rollout.id.revision => return Decision::UpToDate,
+        Some(_) | None => {}
+    }
+    Decision::Append
+}
+
+fn foreign(rollout: &Rollout, id: &str) -> Decision {
+    let message = format!(
+        "{} carries the stamp of another registration ({id}): if that one is gone, register the app with --take-over",
+        rollout.workload
+    );
+    Decision::refused(Reason::FOREIGN_TARGET, message)
+}
+
+/// The deploy id that the target carries. `None`: it carries none, or those of two registrations that began at once.
+pub(crate) fn carried(seen: &Seen) -> Option<DeployId> {
+    let owners = owners(seen);
+    let [app] = owners[..] else { return None };
+    newest_of(seen, app).map(|revision| DeployId { app, revision })
+}
+
+/// The registrations whose stamps are there, without those that another one took over.
+fn owners(seen: &Seen) -> Vec<AppUid> {
+    let taken: Vec<(AppUid, AppUid)> =
+        seen.stamps().filter_map(|stamp| stamp.took_over.map(|from| (from, stamp.id.app))).collect();
+    let mut owners: Vec<AppUid> = seen.stamps().map(|stamp| stamp.id.app).collect();
+    owners.sort_by_key(ToString::to_string);
+    owners.dedup();
+    owners.retain(|uid| !taken.iter().any(|(from, by)| from == uid && by != uid));
+    owners
+}
+
+fn newest_of(seen: &Seen, app: AppUid) -> Option<Revision> {
+    seen.stamps().filter(|stamp| stamp.id.app == app).map(|stamp| stamp.id.revision).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::samples::{OURS, THEIRS, claim, container, rollout, seen, stamped, taking};
+
+    #[test]
+    fn first_deploy_is_appended_to_what_exists() {
+        let decision = decide(&seen(vec![container("web", "running")]), &rollout(1));
+        assert_eq!(decision, Decision::Append);
+    }
+
+    #[test]
+    fn newest_claim_decides_whether_it_has_a_container_or_not() {
+        let mut seen = seen(vec![stamped(OURS, 3, "running")]);
+        assert_eq!(decide(&seen, &rollout(2)).answer(), Some(Applied::Newer(Revision::new(3).unwrap())));
+        assert_eq!(decide(&seen, &rollout(3)), Decision::UpToDate);
+        assert_eq!(decide(&seen, &rollout(4)), Decision::Append);
+        seen.claims.push(claim(OURS, 5));
+        assert_eq!(decide(&seen, &rollout(4)).answer(), Some(Applied::Newer(Revision::new(5).unwrap())));
+        assert_eq!(carried(&seen).unwrap().revision.get(), 5);
+    }
+
+    #[test]
+    fn stamp_of_another_registration_is_refused_by_its_name() {
+        let seen = seen(vec![stamped(THEIRS, 5, "running")]);
+        let Decision::Refused { reason, message } = decide(&seen, &rollout(9)) else { panic!() };
+        assert_eq!(reason.as_str(), Reason::FOREIGN_TARGET);
+        assert!(message.contains(&format!("{THEIRS}/5")), "{message}");
+        assert_eq!(decide(&seen, &taking(1, THEIRS)), Decision::Append);
+        assert!(matches!(decide(&seen, &taking(1, OURS)), Decision::Refused { .. }));
+    }
+
+    #[test]
+    fn registration_that_was_taken_over_is_refused() {
+        let mut taken = claim(OURS, 1);
+        taken.stamp.took_over = Some(THEIRS);
+        let seen = Seen { claims: vec![taken], ..seen(vec![stamped(THEIRS, 5, "running")]) };
+        let mut theirs = rollout(6);
+        theirs.id.app = THEIRS;
+        assert!(matches!(decide(&seen, &theirs), Decision::Refused { .. }));
+        assert_eq!(carried(&seen).unwrap().app, OURS);
+        assert_eq!(decide(&seen, &taking(1, THEIRS)), Decision::UpToDate);
+    }
+
+    #[test]
+    fn two_that_begin_at_once_are_both_refused() {
+        let seen = Seen { claims: vec![claim(OURS, 1), claim(THEIRS, 1)], ..seen(vec![container("web", "running")]) };
+        assert!(matches!(decide(&seen, &rollout(1)), Decision::Refused { .. }));
+        assert_eq!(carried(&seen), None);
+    }
+
+    #[test]
+    fn missing_container_is_made_only_by_a_template() {
+        let Decision::Refused { reason, .. } = decide(&Seen::default(), &rollout(2)) else { panic!() };
+        assert_eq!(reason.as_str(), Reason::TARGET_MISSING);
+        let mut created = rollout(2);
+        created.workload.template = Some(Default::default());
+        assert_eq!(decide(&Seen::default(), &created), Decision::Append);
+        created.adopted = true;
+        assert!(matches!(decide(&Seen::default(), &created), Decision::Refused { .. }));
+    }
+}

@@ -1,0 +1,13 @@
+//! Decisions about containers, as functions of what was read.
+
+pub(crate) mod container;
+pub(crate) mod creation;
+pub(crate) mod diagnostics;
+pub(crate) mod drift;
+pub(crate) mod fence;
+pub(crate) mod observation;
+pub(crate) mod plan;
+pub(crate) mod recreation;
+pub(crate) mod registration;
+#[cfg(test)]
+pub(crate) mod samples;

@@ -1,0 +1,207 @@
+//! The observation of a deploy.
+
+use rollhook_core::{
+    deploy::Reason,
+    image::{Digest, ImageRef},
+    ports::{Instances, Observation, Phase, RolloutFailure, RolloutFailureKind},
+};
+use serde_json::Value;
+
+use super::{
+    container::{Container, Process, Seen},
+    diagnostics, fence,
+    plan::Step,
+};
+use crate::settings::{Replace, Rollout};
+
+/// The work of this process for a deploy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Work {
+    /// How far the image was pulled, for people.
+    pub(crate) pull: Option<String>,
+    /// Why the image cannot be pulled.
+    pub(crate) pull_error: Option<String>,
+    /// Why the container cannot be made.
+    pub(crate) create_error: Option<String>,
+}
+
+/// Returns the observation of a deploy whose next step is known.
+pub(crate) fn observe(
+    seen: &Seen,
+    rollout: &Rollout,
+    step: &Step,
+    is_ready: bool,
+    work: &Work,
+    digest: Option<Digest>,
+) -> Observation {
+    let own = own(seen, rollout);
+    let carried = fence::carried(seen);
+    let complete = if rollout.adopted {
+        is_ready && carried.is_none() && own.is_some_and(|own| runs(own, &rollout.image))
+    } else {
+        *step == Step::Complete && is_ready
+    };
+    let is_carried = rollout.adopted || carried == Some(rollout.id);
+    let stopped_first = rollout.workload.replace == Replace::StopFirst && !rollout.adopted;
+    let note = stopped_first.then(|| "the old container stopped before the new one started".to_owned());
+    let phase = if complete { Phase::Complete { digest, note } } else { Phase::Progressing };
+    Observation {
+        deploy: carried,
+        phase,
+        progress: progress(seen, own, work),
+        message: message(own, step, is_ready, complete, work),
+        instances: is_carried.then(|| Instances { ready: u32::from(is_ready && own.is_some()), wanted: 1 }),
+        restarts: own.filter(|_| is_carried).map_or(0, Container::restarts),
+        failure: if complete { None } else { failure(seen, rollout, is_ready, work) },
+    }
+}
+
+/// The container whose readiness matters for a deploy.
+pub(crate) fn own<'a>(seen: &'a Seen, rollout: &Rollout) -> Option<&'a Container> {
+    if rollout.adopted { seen.model() } else { seen.of(rollout.id) }
+}
+
+fn runs(container: &Container, image: &ImageRef) -> bool {
+    container.image().is_some_and(|found| found.same_bits(None, image, None))
+}
+
+fn failure(seen: &Seen, rollout: &Rollout, is_ready: bool, work: &Work) -> Option<RolloutFailure> {
+    let told = |kind, reason: &str, message: String| {
+        Some(RolloutFailure { kind, reason: Reason::new(reason), container: None, message })
+    };
+    let (name, carried) = (&rollout.workload, fence::carried(seen));
+    if carried.is_some_and(|id| id.app == rollout.id.app && id.revision > rollout.id.revision) {
+        return None;
+    }
+    let may_be_made = rollout.workload.template.is_some() && carried == Some(rollout.id);
+    if seen.containers.is_empty() && !may_be_made {
+        let message = format!("{name} is gone: create it again, then deploy again");
+        return told(RolloutFailureKind::Final, Reason::TARGET_MISSING, message);
+    }
+    if !rollout.adopted && carried != Some(rollout.id) {
+        return match carried {
+            Some(id) if id.app != rollout.id.app => {
+                let message = format!("{name} carries the stamp of another registration ({id})");
+                told(RolloutFailureKind::Final, Reason::FOREIGN_TARGET, message)
+            }
+            _ => {
+                let message = format!("another party replaced {name}: deploy again to bring the version back");
+                told(RolloutFailureKind::Final, Reason::REVERTED, message)
+            }
+        };
+    }
+    if let Some(own) = own(seen, rollout) {
+        return diagnostics::failure(own, is_ready);
+    }
+    if let Some(error) = &work.pull_error {
+        let message = format!("the image {} cannot be pulled: {error}", rollout.image);
+        return told(RolloutFailureKind::Image, "image-pull-failed", message);
+    }
+    let error = work.create_error.as_ref()?;
+    told(RolloutFailureKind::Config, "container-not-created", format!("Docker refuses the container: {error}"))
+}
+
+/// A text that differs whenever the rollout has moved.
+fn progress(seen: &Seen, own: Option<&Container>, work: &Work) -> String {
+    let state = own.map(|own| format!("{:?} {:?}", own.process() == Process::Running, own.health()));
+    let others = seen.containers.iter().filter(|other| other.is_up()).count();
+    format!("{} {others} {state:?} {:?}", seen.containers.len(), work.pull)
+}
+
+fn message(own: Option<&Container>, step: &Step, is_ready: bool, complete: bool, work: &Work) -> String {
+    let Some(own) = own else {
+        return match &work.pull {
+            Some(pull) => format!("pulling the image: {pull}"),
+            None => "the new container is not there yet".to_owned(),
+        };
+    };
+    let text = match (own.process(), step) {
+        (Process::Running, _) if complete => "the container is ready",
+        (Process::Running, _) if is_ready => "the new container is ready; the old one is stopping",
+        (Process::Running, _) if own.health().is_some() => {
+            "the new container runs; its health check has not passed yet"
+        }
+        (Process::Running, _) => "the new container runs; it is not ready yet",
+        (Process::Created, Step::Stop(_)) => "the old container is stopping",
+        (Process::Created, _) => "the new container is starting",
+        (Process::Restarting | Process::Ended, _) => return diagnostics::state(own),
+    };
+    text.to_owned()
+}
+
+/// The digest by which the image that runs can be had again: the registry's, or the image's own id where it was made
+/// on this machine.
+pub(crate) fn digest(image: &Value, wanted: &ImageRef) -> Option<Digest> {
+    let listed = image["RepoDigests"].as_array().into_iter().flatten();
+    let named = listed.filter_map(|entry| entry.as_str()?.parse::<ImageRef>().ok());
+    let ours: Vec<Digest> = named
+        .filter(|entry| entry.canonical_repository() == wanted.canonical_repository())
+        .filter_map(|entry| entry.digest().cloned())
+        .collect();
+    let asked = wanted.digest().filter(|digest| ours.contains(digest)).cloned();
+    let id = || image["Id"].as_str().and_then(|id| id.parse().ok());
+    asked.or_else(|| ours.into_iter().next()).or_else(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::rules::samples::{OURS, claim, container, rollout, seen, stamped};
+
+    fn look(seen: &Seen, step: &Step, is_ready: bool) -> Observation {
+        observe(seen, &rollout(2), step, is_ready, &Work::default(), None)
+    }
+
+    #[test]
+    fn complete_is_the_end_of_all_steps() {
+        let there = seen(vec![stamped(OURS, 2, "running")]);
+        assert!(matches!(look(&there, &Step::Complete, true).phase, Phase::Complete { .. }));
+        assert_eq!(look(&there, &Step::Complete, false).phase, Phase::Progressing);
+        let both = seen(vec![container("web", "running"), stamped(OURS, 2, "running")]);
+        assert_eq!(look(&both, &Step::Stop(Vec::new()), true).phase, Phase::Progressing);
+    }
+
+    #[test]
+    fn image_that_cannot_be_pulled_is_told_with_the_engines_words() {
+        let waiting = Seen { claims: vec![claim(OURS, 2)], ..seen(vec![container("web", "running")]) };
+        let work = Work { pull_error: Some("manifest unknown".to_owned()), ..Work::default() };
+        let found = observe(&waiting, &rollout(2), &Step::Pull, false, &work, None);
+        let failure = found.failure.unwrap();
+        assert_eq!(failure.kind, RolloutFailureKind::Image);
+        assert!(failure.message.contains("web:v2") && failure.message.contains("manifest unknown"), "{failure:?}");
+    }
+
+    #[test]
+    fn container_that_another_party_put_there_ends_the_deploy() {
+        let replaced = seen(vec![container("web", "running")]);
+        let failure = look(&replaced, &Step::Wait, false).failure.unwrap();
+        assert_eq!((failure.kind, failure.reason.as_str()), (RolloutFailureKind::Final, Reason::REVERTED));
+        let failure = look(&Seen::default(), &Step::Wait, false).failure.unwrap();
+        assert_eq!(failure.reason.as_str(), Reason::TARGET_MISSING);
+        let newer = seen(vec![stamped(OURS, 3, "running")]);
+        assert_eq!(look(&newer, &Step::Wait, false).failure, None, "a newer deploy is no failure of this one");
+    }
+
+    #[test]
+    fn adopted_deploy_is_complete_while_its_image_runs() {
+        let adopted = Rollout { adopted: true, image: "registry.example.com/web:v1".parse().unwrap(), ..rollout(1) };
+        let look = |seen: &Seen, is_ready| observe(seen, &adopted, &Step::Wait, is_ready, &Work::default(), None);
+        let there = seen(vec![container("web", "running")]);
+        assert!(matches!(look(&there, true).phase, Phase::Complete { .. }));
+        assert_eq!(look(&there, false).phase, Phase::Progressing);
+        assert_eq!(look(&seen(vec![stamped(OURS, 2, "running")]), true).phase, Phase::Progressing);
+    }
+
+    #[test]
+    fn digest_is_the_registrys_or_the_images_own() {
+        let digest = |byte: u8| format!("sha256:{}", format!("{byte:02x}").repeat(32));
+        let listed = [format!("other/web@{}", digest(1)), format!("registry.example.com/web@{}", digest(2))];
+        let image = json!({"Id": digest(9), "RepoDigests": listed});
+        let found = |image: &Value, wanted: &str| super::digest(image, &wanted.parse().unwrap()).unwrap().to_string();
+        assert_eq!(found(&image, "registry.example.com/web:v1"), digest(2));
+        assert_eq!(found(&image, "docker.io/other/web"), digest(1));
+        assert_eq!(found(&json!({"Id": digest(9), "RepoDigests": []}), "web:v1"), digest(9));
+    }
+}

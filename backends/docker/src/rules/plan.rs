@@ -1,0 +1,213 @@
+//! The next step of a rollout. Each step may be taken again, and by several processes at once.
+//!
+//! ```text
+//!   claim ─▶ image ─▶ container ─▶ networks ─▶ (old ones stop) ─▶ start ─▶ ready ─▶ names ─▶ old ones stop and go
+//! ```
+
+use serde_json::Value;
+
+use super::{
+    container::{Container, Process, Seen},
+    fence, recreation,
+};
+use crate::settings::{Replace, Rollout};
+
+/// Facts that are not read from the containers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Facts {
+    /// Whether the image is on this machine as the deploy wants it.
+    pub(crate) has_image: bool,
+    /// Whether the deploy's container is ready.
+    pub(crate) is_ready: bool,
+    /// Whether the old container has had the time, since the new one has its name, to end what it serves.
+    pub(crate) is_drained: bool,
+    /// Whether a start that failed may be tried again.
+    pub(crate) may_start: bool,
+}
+
+/// A step of a rollout.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Step {
+    /// Nothing is to be done now.
+    Wait,
+    /// The image is to be pulled.
+    Pull,
+    /// The container is to be made; `None`: by the template.
+    Create(Option<Box<Container>>),
+    /// The container is to join a network.
+    Connect {
+        network: String,
+        container: String,
+        endpoint: Value,
+    },
+    Start(String),
+    /// The containers are to be told to end.
+    Stop(Vec<String>),
+    Rename {
+        container: String,
+        name: String,
+    },
+    /// The containers are to be removed, running or not.
+    Remove(Vec<String>),
+    /// The claims are to be removed.
+    Release(Vec<String>),
+    /// The deploy's container is the only one.
+    Complete,
+}
+
+/// Returns the next step.
+pub(crate) fn next(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
+    if rollout.adopted || fence::carried(seen) != Some(rollout.id) {
+        return Step::Wait;
+    }
+    let Some(own) = seen.of(rollout.id) else {
+        return match (facts.has_image, seen.model()) {
+            (false, _) => Step::Pull,
+            (true, Some(model)) => Step::Create(Some(Box::new(model.clone()))),
+            (true, None) if rollout.workload.template.is_some() => Step::Create(None),
+            (true, None) => Step::Wait,
+        };
+    };
+    let others: Vec<&Container> = seen.containers.iter().filter(|other| other.id() != own.id()).collect();
+    // A deploy's container that never started is nothing to go back to, and a stopped process might start it.
+    let leftover = others.iter().filter(|other| other.process() == Process::Created && other.deploy().is_some());
+    let leftover = ids(leftover);
+    if !leftover.is_empty() {
+        return Step::Remove(leftover);
+    }
+    if own.process() == Process::Created {
+        return begin(own, &others, rollout, facts);
+    }
+    let running = ids(others.iter().filter(|other| other.is_up()));
+    if !facts.is_ready {
+        let alone = rollout.workload.replace == Replace::StopFirst;
+        return if alone && !running.is_empty() { Step::Stop(running) } else { Step::Wait };
+    }
+    replace(seen, own, &others, running, facts.is_drained)
+}
+
+fn begin(own: &Container, others: &[&Container], rollout: &Rollout, facts: Facts) -> Step {
+    let model = others.iter().max_by_key(|other| other.created_at().to_owned());
+    let missing = model.map(|model| recreation::missing_networks(model, own)).unwrap_or_default();
+    if let Some((network, endpoint)) = missing.into_iter().next() {
+        return Step::Connect { network, container: own.id().to_owned(), endpoint };
+    }
+    let running = ids(others.iter().filter(|other| other.is_up()));
+    if rollout.workload.replace == Replace::StopFirst && !running.is_empty() {
+        return Step::Stop(running);
+    }
+    match own.start_error() {
+        _ if !facts.may_start => Step::Wait,
+        // What made the start fail may cling to the container: it is made anew.
+        Some(_) => Step::Remove(vec![own.id().to_owned()]),
+        None => Step::Start(own.id().to_owned()),
+    }
+}
+
+/// The steps that follow once the container is ready: its name leads to it first, and then the old one ends.
+fn replace(seen: &Seen, own: &Container, others: &[&Container], running: Vec<String>, is_drained: bool) -> Step {
+    let name = own.final_name();
+    if own.name() != name {
+        let holder = others.iter().find(|other| other.name() == name);
+        return match holder {
+            Some(holder) => Step::Rename { container: holder.id().to_owned(), name: holder.name_aside(name) },
+            None => Step::Rename { container: own.id().to_owned(), name: name.to_owned() },
+        };
+    }
+    if !running.is_empty() {
+        return if is_drained { Step::Stop(running) } else { Step::Wait };
+    }
+    let ended = ids(others.iter());
+    if !ended.is_empty() {
+        return Step::Remove(ended);
+    }
+    if !seen.claims.is_empty() {
+        return Step::Release(seen.claims.iter().map(|claim| claim.name.clone()).collect());
+    }
+    Step::Complete
+}
+
+fn ids<'a>(containers: impl Iterator<Item = &'a &'a Container>) -> Vec<String> {
+    containers.map(|container| container.id().to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::rules::samples::{OURS, claim, container, rollout, seen, stamped, with};
+
+    const READY: Facts = Facts { has_image: true, is_ready: true, is_drained: true, may_start: true };
+    const STARTED: Facts = Facts { is_ready: false, ..READY };
+
+    fn stop_first(revision: u64) -> Rollout {
+        let mut rollout = rollout(revision);
+        rollout.workload.replace = Replace::StopFirst;
+        rollout
+    }
+
+    #[test]
+    fn new_container_is_made_beside_the_old_one() {
+        let old = container("web", "running");
+        let mut seen = Seen { claims: vec![claim(OURS, 2)], ..seen(vec![old.clone()]) };
+        assert_eq!(next(&seen, &rollout(2), Facts::default()), Step::Pull);
+        assert_eq!(next(&seen, &rollout(2), STARTED), Step::Create(Some(Box::new(old.clone()))));
+        let made = stamped(OURS, 2, "created");
+        seen.containers.push(made.clone());
+        assert_eq!(next(&seen, &rollout(2), STARTED), Step::Start(made.id().to_owned()));
+        seen.containers[1] = with(made.clone(), "/State/Error", json!("no such file"));
+        assert_eq!(next(&seen, &rollout(2), Facts { may_start: false, ..STARTED }), Step::Wait);
+        assert_eq!(next(&seen, &rollout(2), STARTED), Step::Remove(vec![made.id().to_owned()]));
+        seen.containers[1] = stamped(OURS, 2, "running");
+        assert_eq!(next(&seen, &rollout(2), STARTED), Step::Wait, "the old one runs until the new one is ready");
+    }
+
+    #[test]
+    fn old_one_ends_once_the_name_leads_to_the_new_one() {
+        let old = container("web", "running");
+        let made = stamped(OURS, 2, "running");
+        let mut seen = Seen { claims: vec![claim(OURS, 2)], ..seen(vec![old.clone(), made.clone()]) };
+        let aside = old.name_aside("web");
+        let step = |seen: &Seen| next(seen, &rollout(2), READY);
+        assert_eq!(step(&seen), Step::Rename { container: old.id().to_owned(), name: aside.clone() });
+        seen.containers[0] = with(old.clone(), "/Name", json!(format!("/{aside}")));
+        assert!(seen.containers[0].is_named("web"), "it still belongs to the target");
+        assert_eq!(step(&seen), Step::Rename { container: made.id().to_owned(), name: "web".to_owned() });
+        seen.containers[1] = with(made, "/Name", json!("/web"));
+        assert_eq!(next(&seen, &rollout(2), Facts { is_drained: false, ..READY }), Step::Wait);
+        assert_eq!(step(&seen), Step::Stop(vec![old.id().to_owned()]));
+        seen.containers[0] = with(seen.containers[0].clone(), "/State/Status", json!("exited"));
+        assert_eq!(step(&seen), Step::Remove(vec![old.id().to_owned()]));
+        seen.containers.remove(0);
+        assert_eq!(step(&seen), Step::Release(vec![claim(OURS, 2).name]));
+        seen.claims.clear();
+        assert_eq!(step(&seen), Step::Complete);
+        assert_eq!(next(&seen, &rollout(2), STARTED), Step::Wait);
+    }
+
+    #[test]
+    fn old_one_stops_first_where_both_cannot_run() {
+        let old = container("web", "running");
+        let seen = seen(vec![old.clone(), stamped(OURS, 2, "created")]);
+        assert_eq!(next(&seen, &stop_first(2), STARTED), Step::Stop(vec![old.id().to_owned()]));
+    }
+
+    #[test]
+    fn superseded_container_that_never_started_is_removed_at_once() {
+        let left = stamped(OURS, 2, "created");
+        let seen = seen(vec![container("web", "running"), left.clone(), stamped(OURS, 3, "running")]);
+        assert_eq!(next(&seen, &rollout(3), STARTED), Step::Remove(vec![left.id().to_owned()]));
+        assert_eq!(next(&seen, &rollout(2), STARTED), Step::Wait, "a superseded deploy does nothing");
+    }
+
+    #[test]
+    fn networks_are_joined_before_the_start() {
+        let networks = json!({"shop": {}, "proxy": {"Aliases": ["web"]}});
+        let old = with(container("web", "running"), "/NetworkSettings/Networks", networks);
+        let made = stamped(OURS, 2, "created");
+        let step = next(&seen(vec![old, made.clone()]), &rollout(2), STARTED);
+        let endpoint = json!({"Aliases": ["web"]});
+        assert_eq!(step, Step::Connect { network: "proxy".to_owned(), container: made.id().to_owned(), endpoint });
+    }
+}

@@ -1,0 +1,244 @@
+//! The container of the next deploy, made of the one before: all that it was made with, another image, our labels.
+//!
+//! Inspecting a container tells what it was made with mixed with what its image brought along. The image's part is
+//! taken out, or the next image would run with the commands and variables of the one before.
+
+use rollhook_core::ports::DeployId;
+use serde_json::{Map, Value, json};
+
+use super::container::{Container, NAME, OURS, Stamp};
+use crate::settings::Rollout;
+
+/// The name of a deploy's container until it is ready. Another process that makes it at the same time finds it taken.
+pub(crate) fn name(last: &str, id: DeployId) -> String {
+    let uid = id.app.to_string();
+    format!("{last}.{}-{}", id.revision, uid.get(..6).unwrap_or(&uid))
+}
+
+/// The name of a deploy's claim.
+pub(crate) fn claim_name(rollout: &Rollout) -> String {
+    format!("rollhook.{}", name(&rollout.workload.name.replace('/', "."), rollout.id))
+}
+
+/// The stamp of a deploy.
+pub(crate) fn stamp(rollout: &Rollout) -> Stamp {
+    Stamp { id: rollout.id, took_over: rollout.take_over, image: Some(rollout.image.clone()) }
+}
+
+/// The document that makes the container anew, of this image.
+///
+/// `defaults` is the configuration of the image that the container before was made of; without one, nothing is taken
+/// out.
+pub(crate) fn body(model: &Container, defaults: Option<&Value>, rollout: &Rollout, image: &str) -> Value {
+    let none = Value::Null;
+    let mut config = without_defaults(model, defaults.unwrap_or(&none));
+    let mode = model.object["HostConfig"]["NetworkMode"].as_str().unwrap_or_default();
+    let named_by_engine = config.get("Hostname").and_then(Value::as_str) == Some(model.short_id());
+    if named_by_engine || mode == "host" || mode.starts_with("container:") {
+        config.remove("Hostname");
+    }
+    let mut labels = config.remove("Labels").unwrap_or_else(|| json!({}));
+    stamp_labels(&mut labels, rollout, model.final_name());
+    config.insert("Labels".to_owned(), labels);
+    config.insert("Image".to_owned(), image.into());
+    config.insert("HostConfig".to_owned(), host_config(model));
+    let primary = model.networks().find(|(network, settings)| is_primary(mode, network, settings));
+    if let Some((network, settings)) = primary {
+        let endpoints = json!({ network: endpoint(model, settings) });
+        config.insert("NetworkingConfig".to_owned(), json!({ "EndpointsConfig": endpoints }));
+    }
+    Value::Object(config)
+}
+
+/// Replaces our labels.
+pub(crate) fn stamp_labels(labels: &mut Value, rollout: &Rollout, last_name: &str) {
+    if !labels.is_object() {
+        *labels = json!({});
+    }
+    let Some(labels) = labels.as_object_mut() else { return };
+    labels.retain(|name, _| !name.starts_with(OURS));
+    for (name, value) in stamp(rollout).labels(&rollout.workload.key()) {
+        labels.insert(name.to_owned(), value.into());
+    }
+    labels.insert(NAME.to_owned(), last_name.into());
+}
+
+/// The networks of the model that a container made of it has yet to join, with how it joins.
+pub(crate) fn missing_networks(model: &Container, made: &Container) -> Vec<(String, Value)> {
+    let joined: Vec<&String> = made.networks().map(|(network, _)| network).collect();
+    let missing = model.networks().filter(|(network, _)| !joined.contains(network));
+    missing.map(|(network, settings)| (network.clone(), endpoint(model, settings))).collect()
+}
+
+fn is_primary(mode: &str, network: &str, settings: &Value) -> bool {
+    // The engine's own bridge takes no settings.
+    let own = matches!(network, "bridge" | "host" | "none");
+    !own && (network == mode || settings["NetworkID"].as_str().is_some_and(|id| !id.is_empty() && id == mode))
+}
+
+/// The settings that were asked for of a network, without the addresses that came of them.
+fn endpoint(model: &Container, settings: &Value) -> Value {
+    let mut kept = Map::new();
+    for name in ["IPAMConfig", "Links", "DriverOpts", "GwPriority"] {
+        if let Some(value) = settings.get(name).filter(|value| !value.is_null()) {
+            kept.insert(name.to_owned(), value.clone());
+        }
+    }
+    let aliases = settings["Aliases"].as_array().into_iter().flatten();
+    let given: Vec<&Value> = aliases.filter(|alias| alias.as_str() != Some(model.short_id())).collect();
+    if !given.is_empty() {
+        kept.insert("Aliases".to_owned(), json!(given));
+    }
+    Value::Object(kept)
+}
+
+fn without_defaults(model: &Container, defaults: &Value) -> Map<String, Value> {
+    let mut config = model.object["Config"].as_object().cloned().unwrap_or_default();
+    let is_default = |config: &Map<String, Value>, name: &str| config.get(name) == defaults.get(name);
+    // Of an entrypoint that was given, the command is too.
+    if is_default(&config, "Entrypoint") {
+        config.remove("Entrypoint");
+        if is_default(&config, "Cmd") {
+            config.remove("Cmd");
+        }
+    }
+    for name in ["WorkingDir", "User", "StopSignal", "Healthcheck", "Shell", "ArgsEscaped", "OnBuild"] {
+        if is_default(&config, name) {
+            config.remove(name);
+        }
+    }
+    if let (Some(Value::Array(given)), Some(brought)) = (config.get_mut("Env"), defaults["Env"].as_array()) {
+        given.retain(|entry| !brought.contains(entry));
+    }
+    for name in ["Labels", "ExposedPorts", "Volumes"] {
+        if let (Some(Value::Object(given)), Some(brought)) = (config.get_mut(name), defaults[name].as_object()) {
+            given.retain(|key, value| brought.get(key) != Some(value));
+        }
+    }
+    config
+}
+
+fn host_config(model: &Container) -> Value {
+    let mut host = model.object["HostConfig"].clone();
+    // `/db:/web/database` is how the engine tells what was given as `/db:database`.
+    for link in host["Links"].as_array_mut().into_iter().flatten() {
+        let given = link.as_str().and_then(|link| link.split_once(':'));
+        let given = given.map(|(other, alias)| format!("{other}:{}", alias.rsplit('/').next().unwrap_or(alias)));
+        *link = given.map_or(Value::Null, Value::from);
+    }
+    let unnamed = unnamed_volumes(model);
+    if !unnamed.is_empty() {
+        let mut binds = host["Binds"].as_array().cloned().unwrap_or_default();
+        binds.extend(unnamed.into_iter().map(Value::from));
+        host["Binds"] = binds.into();
+    }
+    host
+}
+
+/// The volumes that the engine made because the image asks for one, as they are bound by name: what they hold goes
+/// over to the next container.
+fn unnamed_volumes(model: &Container) -> Vec<String> {
+    let host = &model.object["HostConfig"];
+    let listed = |list: &str| host[list].as_array().into_iter().flatten();
+    let bound: Vec<&str> = listed("Binds").filter_map(|bind| bind.as_str()?.split(':').nth(1)).collect();
+    let mounted: Vec<&str> = listed("Mounts").filter_map(|mount| mount["Target"].as_str()).collect();
+    let mounts = model.object["Mounts"].as_array().into_iter().flatten();
+    let volumes = mounts.filter(|mount| mount["Type"] == "volume").filter_map(|mount| {
+        let (name, place) = (mount["Name"].as_str()?, mount["Destination"].as_str()?);
+        let named = bound.contains(&place) || mounted.contains(&place);
+        let read_only = if mount["RW"] == false { ":ro" } else { "" };
+        (!named).then(|| format!("{name}:{place}{read_only}"))
+    });
+    volumes.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{
+        container::DEPLOY,
+        samples::{OURS as APP, container, id, rollout, stamped, with},
+    };
+
+    fn given() -> (Container, Value) {
+        let defaults = json!({
+            "Env": ["PATH=/bin", "VERSION=1"], "Cmd": ["serve"], "Entrypoint": ["/app"], "WorkingDir": "/srv",
+            "Labels": {"org.opencontainers.image.version": "1"}, "ExposedPorts": {"80/tcp": {}},
+            "Healthcheck": {"Test": ["CMD", "/check"]},
+        });
+        let config = json!({
+            "Hostname": container("web", "running").short_id(), "Image": "web:v1", "User": "app",
+            "Env": ["MODE=test", "PATH=/bin", "VERSION=1"], "Cmd": ["serve"], "Entrypoint": ["/app"],
+            "WorkingDir": "/srv", "ExposedPorts": {"80/tcp": {}, "81/tcp": {}},
+            "Healthcheck": {"Test": ["CMD", "/check"]}, "FutureSetting": {"A": [1, 2.5]},
+            "Labels": {"org.opencontainers.image.version": "1", "com.docker.compose.project": "shop", DEPLOY: "old/1"},
+        });
+        (with(container("web", "running"), "/Config", config), defaults)
+    }
+
+    #[test]
+    fn what_the_image_brought_along_is_left_to_the_next_image() {
+        let (model, defaults) = given();
+        let body = body(&model, Some(&defaults), &rollout(2), "web:v2");
+        assert_eq!(body["Env"], json!(["MODE=test"]));
+        assert_eq!(body["ExposedPorts"], json!({"81/tcp": {}}));
+        for name in ["Cmd", "Entrypoint", "WorkingDir", "Healthcheck", "Hostname"] {
+            assert_eq!(body.get(name), None, "{name}");
+        }
+        assert_eq!((&body["Image"], &body["User"]), (&json!("web:v2"), &json!("app")));
+        assert_eq!(body["FutureSetting"], json!({"A": [1, 2.5]}), "settings of newer engines are kept");
+    }
+
+    #[test]
+    fn labels_are_kept_but_ours() {
+        let (model, defaults) = given();
+        let body = body(&model, Some(&defaults), &rollout(2), "web:v2");
+        assert_eq!(body["Labels"]["com.docker.compose.project"], "shop");
+        assert_eq!(body["Labels"].get("org.opencontainers.image.version"), None);
+        assert_eq!(body["Labels"][DEPLOY], id(APP, 2).to_string());
+        assert_eq!(body["Labels"][NAME], "web");
+    }
+
+    #[test]
+    fn command_that_was_given_is_kept() {
+        let (model, defaults) = given();
+        let model = with(model, "/Config/Cmd", json!(["migrate"]));
+        let made = body(&model, Some(&defaults), &rollout(2), "web:v2");
+        assert_eq!((made.get("Entrypoint"), &made["Cmd"]), (None, &json!(["migrate"])));
+        // Of an entrypoint that was given, the image's command is none.
+        let model = with(model, "/Config/Entrypoint", json!(["/other"]));
+        let model = with(model, "/Config/Cmd", json!(["serve"]));
+        let made = body(&model, Some(&defaults), &rollout(2), "web:v2");
+        assert_eq!((&made["Entrypoint"], &made["Cmd"]), (&json!(["/other"]), &json!(["serve"])));
+    }
+
+    #[test]
+    fn unnamed_volumes_and_links_go_over() {
+        let host = json!({
+            "NetworkMode": "shop", "Binds": ["conf:/etc/app:ro"], "Links": ["/db:/web/database"],
+            "Mounts": [{"Target": "/cache", "Type": "volume"}], "RestartPolicy": {"Name": "always"},
+        });
+        let volume =
+            |name: &str, place: &str| json!({"Type": "volume", "Name": name, "Destination": place, "RW": true});
+        let mounts = json!([volume("conf", "/etc/app"), volume("c", "/cache"), volume("a1b2", "/data")]);
+        let model = with(with(container("web", "running"), "/HostConfig", host), "/Mounts", mounts);
+        let body = body(&model, None, &rollout(2), "web:v2");
+        assert_eq!(body["HostConfig"]["Binds"], json!(["conf:/etc/app:ro", "a1b2:/data"]));
+        assert_eq!(body["HostConfig"]["Links"], json!(["/db:database"]));
+        assert_eq!(body["HostConfig"]["RestartPolicy"]["Name"], "always");
+    }
+
+    #[test]
+    fn networks_are_joined_as_they_were() {
+        let short = container("web", "running").short_id().to_owned();
+        let networks = json!({
+            "shop": {"IPAddress": "10.0.0.2", "Aliases": ["web", short], "IPAMConfig": null, "EndpointID": "e"},
+            "proxy": {"IPAddress": "10.0.1.2", "Aliases": null, "DriverOpts": {"a": "b"}},
+        });
+        let model = with(container("web", "running"), "/NetworkSettings/Networks", networks);
+        let made = body(&model, None, &rollout(2), "web:v2");
+        assert_eq!(made["NetworkingConfig"]["EndpointsConfig"], json!({"shop": {"Aliases": ["web"]}}));
+        let joined = stamped(APP, 2, "created");
+        assert_eq!(missing_networks(&model, &joined), [("proxy".to_owned(), json!({"DriverOpts": {"a": "b"}}))]);
+    }
+}

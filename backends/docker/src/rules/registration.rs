@@ -1,0 +1,280 @@
+//! The target of an app that is registered: completed from what exists, or refused.
+
+use rollhook_core::{
+    app::{AppId, AppUid, Settings},
+    ports::{InvalidTarget, TargetRequest, Validated},
+};
+
+use super::{
+    container::{COMPOSE_PROJECT, Container, Seen},
+    creation, fence,
+};
+use crate::settings::{Kind, Replace, RequestedSettings, Workload, invalid_setting};
+
+/// A registration whose settings were read.
+#[derive(Clone, Debug)]
+pub(crate) struct Registration<'a> {
+    request: &'a TargetRequest,
+    requested: RequestedSettings,
+}
+
+impl<'a> Registration<'a> {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// [`InvalidTarget::Setting`].
+    pub(crate) fn parse(request: &'a TargetRequest) -> Result<Self, InvalidTarget> {
+        let requested = RequestedSettings::parse(&request.settings)?;
+        creation::check(&requested.template)?;
+        let registration = Self { request, requested };
+        let name = registration.name();
+        let is_compose = registration.requested.kind == Some(Kind::Compose);
+        let fits = match name.split_once('/') {
+            Some((project, service)) if is_compose => is_name(project) && is_name(service),
+            Some(_) => false,
+            None => is_name(&name),
+        };
+        if !fits {
+            let rule = "must be a container's name (two or more letters, digits, '_', '.' and '-'); with the kind compose, \
+                        PROJECT/SERVICE.";
+            return Err(invalid_setting("workload.name", rule));
+        }
+        Ok(registration)
+    }
+
+    /// The name that was asked for; the app's by default.
+    pub(crate) fn name(&self) -> String {
+        self.requested.name.clone().unwrap_or_else(|| self.request.app.name.to_string())
+    }
+
+    /// The kind that was asked for; `None` if what exists decides.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        self.requested.kind
+    }
+
+    /// The project of a service, among those that have a service of this name.
+    ///
+    /// # Errors
+    /// [`InvalidTarget::Unusable`] if there is none, or several.
+    pub(crate) fn project(&self, containers: &[Container]) -> Result<String, InvalidTarget> {
+        let mut projects: Vec<&str> = containers.iter().filter_map(|found| found.label(COMPOSE_PROJECT)).collect();
+        projects.sort_unstable();
+        projects.dedup();
+        let name = self.name();
+        match projects[..] {
+            [project] => Ok(project.to_owned()),
+            [] => Err(InvalidTarget::Unusable(format!(
+                "No Compose project has containers of a service {name}: start it with docker compose up -d first."
+            ))),
+            _ => Err(InvalidTarget::Unusable(format!(
+                "Several Compose projects have a service {name}: name one of them, --workload compose/PROJECT/{name}: {}.",
+                projects.join(", ")
+            ))),
+        }
+    }
+
+    /// The completed settings, or the refusal.
+    pub(crate) fn validate(&self, kind: Kind, name: String, seen: &Seen) -> Validated {
+        let workload = Workload { kind, name, replace: Replace::StartFirst, template: None };
+        let validated = match (self.taken(&workload), seen.model()) {
+            (Some(taken), _) => Err(taken),
+            (None, Some(model)) => self.adopt(workload, seen, model),
+            (None, None) => self.create(workload, seen),
+        };
+        validated.unwrap_or_else(Validated::Invalid)
+    }
+
+    /// The refusal of a target that another app names.
+    fn taken(&self, workload: &Workload) -> Option<InvalidTarget> {
+        let is_same = |(app, settings): &&(AppId, Settings)| {
+            RequestedSettings::parse(settings).is_ok_and(|other| {
+                let name = other.name.as_deref().unwrap_or(app.name.as_str());
+                (other.kind.unwrap_or_default(), name) == (workload.kind, workload.name.as_str())
+            })
+        };
+        let (other, _) = self.request.others.iter().filter(|_| !self.request.take_over).find(is_same)?;
+        Some(InvalidTarget::Taken(format!(
+            "{workload} is the workload of the app {other}. Name another one, or register with --take-over: then {other} \
+             is refused from the first deploy on."
+        )))
+    }
+
+    fn adopt(&self, mut workload: Workload, seen: &Seen, model: &Container) -> Result<Validated, InvalidTarget> {
+        let unusable = |why: String| InvalidTarget::Unusable(format!("{workload} cannot be deployed to: {why}"));
+        let take_over = self.stamped(&workload, seen)?;
+        let running = seen.containers.iter().filter(|found| found.is_up() && found.deploy().is_none()).count();
+        if running > 1 {
+            return Err(unusable(format!("it is scaled to {running} containers, and an app is one container.")));
+        }
+        if model.label("com.docker.swarm.service.id").is_some() {
+            return Err(unusable("it is part of a swarm service, which replaces its containers itself.".to_owned()));
+        }
+        let newest = seen.stamps().filter(|stamp| Some(stamp.id) == fence::carried(seen)).find_map(|stamp| stamp.image);
+        let image = newest.or_else(|| model.image());
+        let image = image.ok_or_else(|| unusable("its image has no name: start it from a tag.".to_owned()))?;
+        workload.replace = match (self.requested.replace, model.sole()) {
+            (Some(Replace::StartFirst), Some(why)) => {
+                return Err(invalid_setting("workload.replace", &format!("cannot be start-first: {why}.")));
+            }
+            (Some(given), _) => given,
+            (None, Some(_)) => Replace::StopFirst,
+            (None, None) if model.writes_to().is_some() => Replace::StopFirst,
+            (None, None) => Replace::StartFirst,
+        };
+        Ok(Validated::Adopt { settings: workload.settings(), image, take_over })
+    }
+
+    /// The registration whose stamp the target carries.
+    fn stamped(&self, workload: &Workload, seen: &Seen) -> Result<Option<AppUid>, InvalidTarget> {
+        let id = fence::carried(seen).or_else(|| seen.stamps().map(|stamp| stamp.id).next());
+        match id {
+            Some(id) if !self.request.take_over => Err(InvalidTarget::Taken(format!(
+                "{workload} carries the stamp of another registration ({id}). If that one is gone, register with \
+                 --take-over."
+            ))),
+            id => Ok(id.map(|id| id.app)),
+        }
+    }
+
+    fn create(&self, mut workload: Workload, seen: &Seen) -> Result<Validated, InvalidTarget> {
+        if workload.kind == Kind::Compose {
+            let why = format!("{workload} has no container: start it with docker compose up -d first.");
+            return Err(InvalidTarget::Unusable(why));
+        }
+        self.stamped(&workload, seen)?;
+        if let Some(claim) = seen.claims.first() {
+            let name = &claim.name;
+            let why = format!(
+                "{workload} waits for an image of another registration: remove its claim with docker volume rm {name}."
+            );
+            return Err(InvalidTarget::Unusable(why));
+        }
+        if self.request.image.is_none() && !self.request.built {
+            let why = format!("{workload} does not exist; give an image to have it made.");
+            return Err(InvalidTarget::Unusable(why));
+        }
+        let template = self.requested.template.clone();
+        workload.replace = match self.requested.replace {
+            Some(Replace::StartFirst) if creation::is_sole(&template) => {
+                let rule = "cannot be start-first: a port of this machine leads to one container at a time.";
+                return Err(invalid_setting("workload.replace", rule));
+            }
+            Some(given) => given,
+            None => creation::replace(&template),
+        };
+        workload.template = Some(template);
+        Ok(Validated::Create { settings: workload.settings() })
+    }
+}
+
+/// Whether the engine takes the name for a container.
+fn is_name(name: &str) -> bool {
+    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+    (2..=128).contains(&name.len())
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.bytes().all(is_valid)
+}
+
+#[cfg(test)]
+mod tests {
+    use rollhook_core::ports::InvalidTarget::{Setting, Taken, Unusable};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::rules::samples::{THEIRS, container, seen, stamped, with};
+
+    fn request(settings: Value) -> TargetRequest {
+        TargetRequest {
+            app: "shop-test/web".parse().unwrap(),
+            settings: serde_json::from_value(settings).unwrap(),
+            image: "registry.example.com/web:v1".parse().ok(),
+            built: false,
+            take_over: false,
+            others: Vec::new(),
+        }
+    }
+
+    fn validate(request: &TargetRequest, seen: &Seen) -> Validated {
+        let registration = match Registration::parse(request) {
+            Ok(registration) => registration,
+            Err(invalid) => return Validated::Invalid(invalid),
+        };
+        registration.validate(registration.kind().unwrap_or_default(), registration.name(), seen)
+    }
+
+    fn replace(validated: Validated) -> Value {
+        match validated {
+            Validated::Adopt { settings, .. } | Validated::Create { settings } => settings["replace"].clone(),
+            Validated::Invalid(invalid) => panic!("{invalid:?}"),
+        }
+    }
+
+    #[test]
+    fn container_is_adopted_with_the_order_that_it_allows() {
+        let asked = request(json!({}));
+        let free = container("web", "running");
+        assert_eq!(replace(validate(&asked, &seen(vec![free.clone()]))), "start-first");
+        let bound = json!({"80/tcp": [{"HostIp": "", "HostPort": "8080"}]});
+        let fixed = with(free.clone(), "/HostConfig/PortBindings", bound);
+        assert_eq!(replace(validate(&asked, &seen(vec![fixed.clone()]))), "stop-first");
+        let volume = json!([{"Type": "volume", "Name": "d", "Destination": "/data", "RW": true}]);
+        let writes = with(free, "/Mounts", volume);
+        assert_eq!(replace(validate(&asked, &seen(vec![writes.clone()]))), "stop-first");
+        let given = request(json!({"replace": "start-first"}));
+        assert_eq!(replace(validate(&given, &seen(vec![writes]))), "start-first");
+        let refused = validate(&given, &seen(vec![fixed]));
+        let Validated::Invalid(Setting { name, rule }) = refused else { panic!("{refused:?}") };
+        assert!(name == "workload.replace" && rule.contains("port 8080"), "{rule}");
+    }
+
+    #[test]
+    fn stamp_of_another_registration_is_told() {
+        let there = seen(vec![stamped(THEIRS, 5, "running")]);
+        let asked = request(json!({}));
+        let answer = validate(&asked, &there);
+        let Validated::Invalid(Taken(why)) = answer else { panic!("{answer:?}") };
+        assert!(why.contains(&THEIRS.to_string()), "{why}");
+        let answer = validate(&TargetRequest { take_over: true, ..asked }, &there);
+        assert!(matches!(answer, Validated::Adopt { take_over: Some(THEIRS), .. }), "{answer:?}");
+    }
+
+    #[test]
+    fn missing_container_is_created_by_its_template() {
+        let asked = request(json!({"template": {"port": 80, "publish": ["8080:80"]}}));
+        assert_eq!(replace(validate(&asked, &Seen::default())), "stop-first");
+        let without = TargetRequest { image: None, ..asked };
+        assert!(matches!(validate(&without, &Seen::default()), Validated::Invalid(Unusable(_))));
+        let compose = request(json!({"kind": "compose", "name": "shop/web"}));
+        let answer = validate(&compose, &Seen::default());
+        assert!(matches!(&answer, Validated::Invalid(Unusable(why)) if why.contains("compose up")), "{answer:?}");
+    }
+
+    #[test]
+    fn scaled_service_is_refused() {
+        let two = seen(vec![container("web-1", "running"), container("web-2", "running")]);
+        let answer = validate(&request(json!({})), &two);
+        assert!(matches!(&answer, Validated::Invalid(Unusable(why)) if why.contains("2 containers")), "{answer:?}");
+    }
+
+    #[test]
+    fn name_must_be_one_that_the_engine_takes() {
+        for name in ["../x", "a/b", "", "a", "-a", "a b"] {
+            let answer = validate(&request(json!({"name": name})), &Seen::default());
+            assert!(
+                matches!(&answer, Validated::Invalid(Setting { name, .. }) if name == "workload.name"),
+                "{answer:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn project_of_a_service_is_found_or_asked_for() {
+        let asked = request(json!({"kind": "compose", "name": "web"}));
+        let registration = Registration::parse(&asked).unwrap();
+        let of = |project: &str| with(container("web", "running"), "/Config/Labels", json!({COMPOSE_PROJECT: project}));
+        assert_eq!(registration.project(&[of("shop"), of("shop")]).unwrap(), "shop");
+        let Err(Unusable(why)) = registration.project(&[of("shop"), of("blog")]) else { panic!() };
+        assert!(why.contains("blog, shop"), "{why}");
+        assert!(registration.project(&[]).is_err());
+    }
+}

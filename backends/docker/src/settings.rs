@@ -1,0 +1,268 @@
+//! The settings of a target: one container or one service of a Compose project, and how to create it.
+//!
+//! ```json
+//! {"kind": "container", "name": "web", "replace": "start-first"}
+//! {"kind": "compose", "name": "shop/web", "replace": "stop-first"}
+//! ```
+//!
+//! A person gives any part of them; [`rules::registration`](crate::rules::registration) fills in the rest. `template`
+//! is stored only if the container is to be created.
+
+use std::{collections::BTreeMap, fmt};
+
+use rollhook_core::{
+    Error, Result,
+    app::{AppId, AppUid, Settings},
+    image::ImageRef,
+    ports::{DeployId, InvalidTarget, RolloutSpec},
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+/// The kinds of target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A container, by its name.
+    #[default]
+    Container,
+    /// A service of a Compose project, `project/service`.
+    Compose,
+}
+
+/// The order in which a new container replaces the old one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Replace {
+    /// The new one starts beside the old one, which stops once the new one is ready.
+    StartFirst,
+    /// The old one stops before the new one starts: they cannot run at the same time.
+    StopFirst,
+}
+
+/// The target of an app.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Workload {
+    /// The kind of the target.
+    pub kind: Kind,
+    /// The container's name, or `project/service`.
+    pub name: String,
+    /// The order of replacement.
+    pub replace: Replace,
+    /// How to create the container if it does not exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<Template>,
+}
+
+/// A container to be created.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Template {
+    /// The port that the container listens on.
+    pub port: Option<u16>,
+    /// Ports of this machine that lead into the container: `8080:80` or `127.0.0.1:8080:80`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub publish: Vec<String>,
+    /// Environment variables, whose values are stored and shown as they are.
+    pub env: BTreeMap<String, String>,
+    /// Path on `port` that answers with 2xx or 3xx once the container is ready.
+    pub readiness_path: Option<String>,
+    /// The network that the container joins; it must exist.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+    /// Volumes and directories, `name:/path` or `/directory:/path`, both also with `:ro`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<String>,
+    /// Labels, such as those that a proxy reads.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// The memory that the container may use, such as `512m`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+}
+
+impl Workload {
+    /// The settings that name the target.
+    pub fn settings(&self) -> Settings {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(settings)) => settings,
+            Ok(_) | Err(_) => Settings::new(),
+        }
+    }
+
+    /// The value of the label by which the target's containers are found.
+    pub(crate) fn key(&self) -> String {
+        self.to_string()
+    }
+
+    /// Project and service of Compose.
+    pub(crate) fn service(&self) -> Option<(&str, &str)> {
+        match self.kind {
+            Kind::Container => None,
+            Kind::Compose => self.name.split_once('/'),
+        }
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Kind::Container => write!(f, "container/{}", self.name),
+            Kind::Compose => write!(f, "compose/{}", self.name),
+        }
+    }
+}
+
+/// The settings that a person gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RequestedSettings {
+    pub(crate) kind: Option<Kind>,
+    pub(crate) name: Option<String>,
+    pub(crate) replace: Option<Replace>,
+    pub(crate) template: Template,
+}
+
+impl RequestedSettings {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// [`InvalidTarget::Setting`], which names the setting.
+    pub(crate) fn parse(settings: &Settings) -> Result<Self, InvalidTarget> {
+        let mut requested = Self::default();
+        for (name, value) in settings {
+            match name.as_str() {
+                "kind" => requested.kind = Some(one_of("workload.kind", value, "container or compose")?),
+                "name" => requested.name = setting("workload.name", value)?,
+                "replace" => {
+                    requested.replace = Some(one_of("workload.replace", value, "start-first or stop-first")?);
+                }
+                "template" => requested.template = template(setting("template", value)?)?,
+                _ => return Err(unknown(&format!("workload.{name}"), "kind, name and replace")),
+            }
+        }
+        Ok(requested)
+    }
+}
+
+fn template(settings: Settings) -> Result<Template, InvalidTarget> {
+    let mut template = Template::default();
+    for (name, value) in &settings {
+        let full = format!("template.{name}");
+        match name.as_str() {
+            "port" => template.port = setting(&full, value)?,
+            "publish" => template.publish = setting(&full, value)?,
+            "env" => template.env = setting(&full, value)?,
+            "readiness_path" => template.readiness_path = setting(&full, value)?,
+            "network" => template.network = setting(&full, value)?,
+            "volumes" => template.volumes = setting(&full, value)?,
+            "labels" => template.labels = setting(&full, value)?,
+            "memory" => template.memory = setting(&full, value)?,
+            "replicas" => {
+                if setting::<u32>(&full, value)? != 1 {
+                    return Err(invalid_setting(&full, "must be 1: an app is one container of this machine."));
+                }
+            }
+            "env_from_secrets" => {
+                return Err(invalid_setting(&full, "is for Kubernetes; use env, or create the container yourself."));
+            }
+            "pull_secret" => {
+                return Err(invalid_setting(&full, "is for Kubernetes; images are pulled with the server's logins."));
+            }
+            _ => {
+                let known = "port, publish, env, readiness_path, network, volumes, labels and memory";
+                return Err(unknown(&full, known));
+            }
+        }
+    }
+    Ok(template)
+}
+
+fn one_of<T: DeserializeOwned>(name: &str, value: &Value, words: &str) -> Result<T, InvalidTarget> {
+    T::deserialize(value).map_err(|_| invalid_setting(name, &format!("must be {words}.")))
+}
+
+fn setting<T: DeserializeOwned>(name: &str, value: &Value) -> Result<T, InvalidTarget> {
+    T::deserialize(value).map_err(|error| {
+        let text = error.to_string();
+        // The value itself may be a secret.
+        let expected = text.rfind(", expected ").map_or("another value", |start| &text[start + ", expected ".len()..]);
+        invalid_setting(name, &format!("must be {expected}."))
+    })
+}
+
+fn unknown(name: &str, known: &str) -> InvalidTarget {
+    invalid_setting(name, &format!("is not a setting of a container; there are {known}."))
+}
+
+/// The refusal of a setting.
+pub(crate) fn invalid_setting(name: &str, rule: &str) -> InvalidTarget {
+    InvalidTarget::Setting { name: name.to_owned(), rule: rule.to_owned() }
+}
+
+/// A [`RolloutSpec`] with the settings of its target as a type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rollout {
+    pub(crate) app: AppId,
+    pub(crate) id: DeployId,
+    pub(crate) workload: Workload,
+    pub(crate) take_over: Option<AppUid>,
+    pub(crate) image: ImageRef,
+    pub(crate) adopted: bool,
+}
+
+impl Rollout {
+    /// Reads the target's settings.
+    ///
+    /// # Errors
+    /// `Corrupt` if another driver wrote them.
+    pub(crate) fn of(spec: &RolloutSpec) -> Result<Self> {
+        let workload = Workload::deserialize(&spec.target.settings)
+            .map_err(|error| Error::corrupt(format!("the target of app {} is not a container", spec.app), error))?;
+        Ok(Self {
+            app: spec.app.clone(),
+            id: spec.id,
+            workload,
+            take_over: spec.target.take_over,
+            image: spec.image.clone().or_latest(),
+            adopted: spec.adopted,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn settings(value: Value) -> Settings {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn invalid_setting_is_named() {
+        let cases = [
+            (json!({"kind": "Deployment"}), "workload.kind", "must be container or compose."),
+            (json!({"replace": true}), "workload.replace", "must be start-first or stop-first."),
+            (json!({"containers": ["a"]}), "workload.containers", "is not a setting of a container"),
+            (json!({"template": {"replicas": 2}}), "template.replicas", "must be 1"),
+            (json!({"template": {"env": {"A": {"hunter2": 1}}}}), "template.env", "must be a string."),
+            (json!({"template": {"pull_secret": "s"}}), "template.pull_secret", "is for Kubernetes"),
+        ];
+        for (given, name, rule) in cases {
+            let invalid = RequestedSettings::parse(&settings(given.clone())).unwrap_err();
+            let InvalidTarget::Setting { name: found, rule: why } = invalid else { panic!("{invalid:?}") };
+            assert_eq!(found, name, "{given}");
+            assert!(why.starts_with(rule) && why.ends_with('.') && !why.contains("hunter2"), "{given}: {why}");
+        }
+    }
+
+    #[test]
+    fn settings_are_read_as_they_were_stored() {
+        let template = Template { port: Some(80), publish: vec!["8080:80".to_owned()], ..Template::default() };
+        for (kind, name, template) in [(Kind::Compose, "shop/web", None), (Kind::Container, "web", Some(template))] {
+            let workload = Workload { kind, name: name.to_owned(), replace: Replace::StopFirst, template };
+            assert_eq!(Workload::deserialize(&workload.settings()).unwrap(), workload);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Reads a target: its claims and containers.
+
+use std::collections::BTreeSet;
+
+use rollhook_core::{
+    Result,
+    ports::{TargetRequest, Validated},
+};
+use serde_json::Value;
+
+use crate::{
+    engine::{Called, Engine, filters, in_path},
+    rules::{
+        container::{COMPOSE_ONEOFF, COMPOSE_PROJECT, COMPOSE_SERVICE, Claim, Container, Seen, Stamp, TARGET},
+        registration::Registration,
+    },
+    settings::{Kind, Replace, Workload},
+};
+
+/// Reads all that belongs to the target. Claims go first: a claim is removed only after its container is there.
+pub(crate) async fn read(engine: &Engine, workload: &Workload) -> Called<Seen> {
+    let claims = claims(engine, workload).await?;
+    let ours = [format!("{TARGET}={}", workload.key())];
+    let mut ids = list(engine, &[("label", &ours)]).await?;
+    let named = match workload.service() {
+        Some((project, service)) => {
+            let labels = [format!("{COMPOSE_PROJECT}={project}"), format!("{COMPOSE_SERVICE}={service}")];
+            list(engine, &[("label", &labels)]).await?
+        }
+        None => list(engine, &[("name", &[name_pattern(&workload.name)])]).await?,
+    };
+    ids.extend(named);
+    let containers = inspect(engine, ids).await?;
+    Ok(Seen { claims, containers: containers.into_iter().filter(|found| belongs(found, workload)).collect() })
+}
+
+/// The expression that the names of the target's own container have, also of one that a new one has replaced.
+fn name_pattern(name: &str) -> String {
+    format!("^/{}(\\.old-[0-9a-f]{{12}})?$", name.replace('.', "\\."))
+}
+
+fn belongs(container: &Container, workload: &Workload) -> bool {
+    if let Some(target) = container.label(TARGET) {
+        return target == workload.key();
+    }
+    let is_one_off = container.label(COMPOSE_ONEOFF).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    match workload.kind {
+        Kind::Container => container.is_named(&workload.name),
+        Kind::Compose => !is_one_off,
+    }
+}
+
+async fn claims(engine: &Engine, workload: &Workload) -> Called<Vec<Claim>> {
+    let label = [format!("{TARGET}={}", workload.key())];
+    let found = engine.get(&format!("/volumes?{}", filters(&[("label", &label)]))).await?;
+    let claim = |volume: &Value| {
+        let stamp = Stamp::of(&volume["Labels"])?;
+        Some(Claim { name: volume["Name"].as_str()?.to_owned(), stamp })
+    };
+    Ok(found["Volumes"].as_array().into_iter().flatten().filter_map(claim).collect())
+}
+
+async fn list(engine: &Engine, narrowed: &[(&str, &[String])]) -> Called<BTreeSet<String>> {
+    let found = engine.get(&format!("/containers/json?all=true&{}", filters(narrowed))).await?;
+    let ids = found.as_array().into_iter().flatten().filter_map(|listed| listed["Id"].as_str());
+    Ok(ids.map(str::to_owned).collect())
+}
+
+async fn inspect(engine: &Engine, ids: BTreeSet<String>) -> Called<Vec<Container>> {
+    let mut containers = Vec::new();
+    for id in ids {
+        // A container may go between the list and this.
+        let found = engine.find(&format!("/containers/{}/json", in_path(&id))).await?;
+        containers.extend(found.map(|object| Container { object }));
+    }
+    Ok(containers)
+}
+
+/// Completes the settings of a registration from what exists.
+pub(crate) async fn validate(engine: &Engine, request: &TargetRequest) -> Result<Validated> {
+    let registration = match Registration::parse(request) {
+        Ok(registration) => registration,
+        Err(invalid) => return Ok(Validated::Invalid(invalid)),
+    };
+    let name = registration.name();
+    let found =
+        |kind, name: &str| Workload { kind, name: name.to_owned(), replace: Replace::StartFirst, template: None };
+    if registration.kind() != Some(Kind::Compose) {
+        let seen = read(engine, &found(Kind::Container, &name)).await?;
+        let exists = !seen.containers.is_empty() || !seen.claims.is_empty();
+        if exists || registration.kind().is_some() {
+            return Ok(registration.validate(Kind::Container, name, &seen));
+        }
+    }
+    let name = match name.split_once('/') {
+        Some(_) => name,
+        None => {
+            let labels = [format!("{COMPOSE_SERVICE}={name}")];
+            let services = inspect(engine, list(engine, &[("label", &labels)]).await?).await?;
+            if services.is_empty() && registration.kind().is_none() {
+                return Ok(registration.validate(Kind::Container, name, &Seen::default()));
+            }
+            match registration.project(&services) {
+                Ok(project) => format!("{project}/{name}"),
+                Err(invalid) => return Ok(Validated::Invalid(invalid)),
+            }
+        }
+    };
+    let seen = read(engine, &found(Kind::Compose, &name)).await?;
+    Ok(registration.validate(Kind::Compose, name, &seen))
+}

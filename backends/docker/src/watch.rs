@@ -1,0 +1,126 @@
+//! Events of the engine: hints that something is to be looked at again.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use http::Method;
+use http_body_util::BodyExt;
+use rollhook_core::app::AppUid;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+
+use crate::{
+    engine::{Engine, filters},
+    lock,
+    rules::drift,
+    settings::Workload,
+};
+
+/// The events that can change an observation.
+const EVENTS: [&str; 8] = ["create", "start", "die", "destroy", "rename", "pause", "unpause", "health_status"];
+/// The pause before the engine is asked for events again.
+const AGAIN: Duration = Duration::from_secs(2);
+
+type Known = Arc<Mutex<HashMap<AppUid, Workload>>>;
+
+/// The engine's events, read by one task as long as this exists.
+pub(crate) struct Watch {
+    known: Known,
+    changed: watch::Sender<()>,
+    hints: Mutex<Option<mpsc::UnboundedReceiver<AppUid>>>,
+    sender: mpsc::UnboundedSender<AppUid>,
+    task: Mutex<Option<tokio::task::AbortHandle>>,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        Self {
+            known: Known::default(),
+            changed: watch::Sender::new(()),
+            hints: Mutex::new(Some(receiver)),
+            sender,
+            task: Mutex::default(),
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(task) = lock(&self.task).take() {
+            task.abort();
+        }
+    }
+}
+
+impl Watch {
+    /// Remembers the target of an app, so that its changes are hinted at.
+    pub(crate) fn know(&self, app: AppUid, workload: &Workload) {
+        lock(&self.known).insert(app, workload.clone());
+    }
+
+    pub(crate) fn forget(&self, app: AppUid) {
+        lock(&self.known).remove(&app);
+    }
+
+    /// Returns the hints, to the first caller.
+    pub(crate) fn take_hints(&self, engine: &Engine) -> Option<mpsc::UnboundedReceiver<AppUid>> {
+        self.begin(engine);
+        lock(&self.hints).take()
+    }
+
+    /// Returns when a container has changed.
+    pub(crate) async fn changed(&self, engine: &Engine) {
+        self.begin(engine);
+        // The sender lives as long as this, so that an error cannot be.
+        drop(self.changed.subscribe().changed().await);
+    }
+
+    fn begin(&self, engine: &Engine) {
+        let mut task = lock(&self.task);
+        if task.is_none() {
+            let (engine, known) = (engine.clone(), self.known.clone());
+            let (changed, sender) = (self.changed.clone(), self.sender.clone());
+            *task = Some(tokio::spawn(follow(engine, known, changed, sender)).abort_handle());
+        }
+    }
+}
+
+async fn follow(engine: Engine, known: Known, changed: watch::Sender<()>, sender: mpsc::UnboundedSender<AppUid>) {
+    let events = EVENTS.map(str::to_owned);
+    let path = format!("/events?{}", filters(&[("type", &["container".to_owned()]), ("event", &events)]));
+    loop {
+        if let Ok(answer) = engine.open(Method::GET, &path, None, None).await {
+            // What happened before is not told.
+            let apps: Vec<AppUid> = lock(&known).keys().copied().collect();
+            hint(&sender, apps);
+            let (mut body, mut line) = (answer.into_body(), Vec::new());
+            while let Some(Ok(frame)) = body.frame().await {
+                for byte in frame.data_ref().into_iter().flatten() {
+                    if *byte != b'\n' {
+                        line.push(*byte);
+                    } else if let Ok(event) = serde_json::from_slice::<Value>(&std::mem::take(&mut line)) {
+                        changed.send_replace(());
+                        hint(&sender, concerned(&known, &event["Actor"]["Attributes"]));
+                    }
+                }
+            }
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Sends hints; a listener that is gone needs none.
+fn hint(sender: &mpsc::UnboundedSender<AppUid>, apps: Vec<AppUid>) {
+    for app in apps {
+        let _gone = sender.send(app);
+    }
+}
+
+fn concerned(known: &Known, attributes: &Value) -> Vec<AppUid> {
+    let known = lock(known);
+    known.iter().filter(|(_, workload)| drift::concerns(workload, attributes)).map(|(app, _)| *app).collect()
+}

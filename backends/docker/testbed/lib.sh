@@ -1,0 +1,32 @@
+# Shared by the scripts of this test bed; sourced, never run. D is the state directory; in it lie
+#   docker.sock   the engine's socket     env   NETWORK=… REGISTRY=… (host:port)     *.log   what the processes said
+
+api() { DOCKER_HOST=unix://$D/docker.sock DOCKER_CONFIG=$D/config "$(client)" "$@"; }
+# Debian's client fits Debian's engine; another one may lie before it in $PATH.
+client() { if [ -x /usr/bin/docker ]; then echo /usr/bin/docker; else command -v docker; fi; }
+daemon() { command -v dockerd || { [ -x /usr/sbin/dockerd ] && echo /usr/sbin/dockerd; }; }
+
+answers() { api version > /dev/null 2>&1; }
+until_true() { # SECONDS COMMAND...
+  local left=$(($1 * 10)); shift
+  until "$@"; do left=$((left - 1)); [ $left -gt 0 ] || { echo "$* stays false" >&2; return 1; }; sleep .1; done
+}
+# The number alone may be another process's by now, so it must also have been started from here.
+pid_of() { # NAME
+  local pid; pid=$(cat "$D/$1.pid" 2> /dev/null) || return 1
+  grep -qF -- "$D/" "/proc/$pid/cmdline" 2> /dev/null && echo "$pid"
+}
+gone() { ! [ -d "/proc/$1" ]; }
+kill_and_wait() { # NAME SIGNAL
+  local pid; pid=$(pid_of "$1") || return 0
+  kill -"$2" "$pid" 2> /dev/null; until_true 30 gone "$pid"
+}
+
+start_daemon() {
+  # No firewall rule and no bridge of the machine's: only networks of its own. vfs copies each layer, and runs anywhere.
+  rm -f "$D/dockerd.pid"
+  PATH=$PATH:/usr/sbin:/sbin setsid "$(daemon)" --data-root "$D/data" --exec-root "$D/exec" --pidfile "$D/dockerd.pid" \
+    --host "unix://$D/docker.sock" --storage-driver vfs --iptables=false --ip6tables=false --ip-masq=false --bridge none \
+    --live-restore=false --shutdown-timeout 5 >> "$D/dockerd.log" 2>&1 < /dev/null &
+  until_true 30 answers
+}

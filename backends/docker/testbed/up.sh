@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# up.sh STATE_DIR [PID]: starts a Docker engine and a registry of its own, in about 5 s, as root, and prints the engine's
+# socket. The engine has a network (STATE_DIR/env) and these images, each of 2 MB, by what their containers do:
+#   app:v1 app:v2  get ready and serve their version on port 8080     app:crash  log a line and exit with 1
+#   app:hang       start, and never get ready                         app:dies   get ready, and exit with 1 after 4 s
+# A container is ready once its health check finds /tmp/ready. The registry holds none: tests push there.
+# Stop it with down.sh STATE_DIR; with a PID, it also goes down once that process has ended.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd); . "$here/lib.sh"
+D=$(realpath -m "$1"); mkdir -p "$D/config"
+[ "$(id -u)" = 0 ] || { echo 'up.sh: run it as root' >&2; exit 1; }
+[ -n "$(daemon)" ] || { echo 'up.sh: no dockerd: install Debian'"'"'s package docker.io' >&2; exit 1; }
+[ ! -e "$D/docker.sock" ] || { echo "up.sh: there is an engine in $D" >&2; exit 1; }
+trap 'code=$?; [ $code = 0 ] || { tail -n 5 "$D"/*.log >&2 || true; "$here/down.sh" "$D"; exit $code; }' EXIT
+start_daemon
+
+network=rollhook-test
+for attempt in 1 2 3 4 5; do
+  subnet=10.$((64 + RANDOM % 128)).$((RANDOM % 256)).0/24
+  api network create --subnet "$subnet" "$network" > /dev/null 2>> "$D/network.log" && break
+  [ $attempt != 5 ] || { echo 'up.sh: no subnet is free' >&2; exit 1; }
+done
+
+for attempt in 1 2 3 4 5; do
+  port=$((12000 + RANDOM % 20000))
+  printf '%s\n' 'version: 0.1' 'storage:' '  filesystem:' "    rootdirectory: $D/registry" '  delete: {enabled: true}' \
+    'http:' "  addr: 127.0.0.1:$port" '  debug: {addr: ""}' > "$D/registry.yml"
+  setsid docker-registry serve "$D/registry.yml" > "$D/registry.log" 2>&1 < /dev/null & echo $! > "$D/registry.pid"
+  until_true 5 curl -sf -o /dev/null "http://127.0.0.1:$port/v2/" && break
+  [ $attempt != 5 ] || { echo 'up.sh: the registry does not start' >&2; exit 1; }
+done
+
+image() { # TAG VERSION SCRIPT
+  local root; root=$(mktemp -d "$D/image.XXXXXX")
+  mkdir -p "$root/bin" "$root/tmp" "$root/www" "$root/data"
+  cp "$(command -v busybox)" "$root/bin/busybox"
+  for tool in sh sleep httpd test touch cat echo rm wget; do ln -s busybox "$root/bin/$tool"; done
+  echo "$2" > "$root/www/version"
+  printf '#!/bin/sh\nrm -f /tmp/ready\ntrap "exit 0" TERM\n%s\n' "$3" > "$root/app"; chmod +x "$root/app"
+  tar -C "$root" -c . | api import --change 'CMD ["/app"]' --change "ENV VERSION=$2" --change 'ENV PATH=/bin' \
+    --change 'HEALTHCHECK --interval=1s --timeout=5s --retries=3 CMD ["test", "-f", "/tmp/ready"]' - "app:$1" > /dev/null
+  rm -rf "$root"
+}
+serve='httpd -p 8080 -h /www; touch /tmp/ready; sleep 100000 & wait'
+image v1 v1 "$serve"
+image v2 v2 "$serve"
+image crash crash 'echo "no database"; exit 1'
+image hang hang 'sleep 100000 & wait'
+image dies dies 'touch /tmp/ready; sleep 4; echo "dies: exiting 1"; exit 1'
+
+printf '%s\n' "NETWORK=$network" "REGISTRY=127.0.0.1:$port" > "$D/env"
+if [ -n "${2:-}" ]; then
+  setsid bash -c 'while [ -d "/proc/$1" ] && [ -e "$2/env" ]; do sleep .5; done; [ ! -e "$2/env" ] || exec "$3/down.sh" "$2"' watch "$2" "$D" "$here" \
+    > /dev/null 2>&1 < /dev/null &
+fi
+echo "$D/docker.sock"

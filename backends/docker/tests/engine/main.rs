@@ -1,0 +1,6 @@
+//! The driver on a real Docker engine.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bed;
+mod conformance;
