@@ -160,7 +160,12 @@ fn workload(app: &App) -> String {
     let plural = if containers.len() == 1 { "" } else { "s" };
     let listed =
         if containers.is_empty() { String::new() } else { format!(", container{plural} {}", containers.join(", ")) };
-    title(app, "/") + &listed
+    let replaced = match app.workload.get("replace").and_then(Value::as_str) {
+        Some("stop-first") => ", the old container stops before the new one starts",
+        Some(_) => ", the new container starts beside the old one",
+        None => "",
+    };
+    title(app, "/") + &listed + replaced
 }
 
 fn entry(deploy: Option<&rollhook_api::Deploy>, now: Timestamp) -> String {

@@ -97,7 +97,7 @@ impl Direct {
     pub(crate) fn start(&self) -> Result<(), CliError> {
         let Some(driver) = self.driver else {
             return Err(CliError::Usage(
-                "--driver: name the rollout driver, kubernetes, or simulated to try things out (or name a --server)."
+                "--driver: name the rollout driver, kubernetes or docker, or simulated to try things out (or name a --server)."
                     .to_owned(),
             ));
         };

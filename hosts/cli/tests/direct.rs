@@ -154,7 +154,7 @@ fn wrong_words_exit_with_2_and_name_the_flag() {
     assert!(home.run("app list --store memory").exits(2).err.contains("--store"));
     let password = home.run("app list --store mysql://u:hunter2@db").exits(2);
     assert!(!password.err.contains("hunter2"), "{password:?}");
-    assert!(home.run("app list --driver docker").exits(2).err.contains("--driver"));
+    assert!(home.run("app list --driver swarm").exits(2).err.contains("--driver"));
     assert!(home.run("app list --server ftp://x").exits(2).err.contains("--server"));
     assert!(home.run("app list --server http://127.0.0.1:1").exits(2).err.contains("ROLLHOOK_TOKEN"));
     let app =

@@ -216,14 +216,16 @@ fn warn(settings: &Settings, store: &StoreUrl, sealing: Sealing) {
     }
     match settings.driver.unwrap_or_default() {
         DriverUrl::Simulated(_) => {
-            tracing::warn!("THE DRIVER IS SIMULATED: NOTHING IS DEPLOYED ANYWHERE. Use --driver kubernetes to deploy.");
+            tracing::warn!(
+                "THE DRIVER IS SIMULATED: NOTHING IS DEPLOYED ANYWHERE. Use --driver kubernetes or docker to deploy."
+            );
             if settings.builder.build_command.is_none() && settings.builder.cluster.build_image.is_none() {
                 tracing::warn!(
                     "builds are simulated as well: no source is read. Use --build-command or --build-image to build."
                 );
             }
         }
-        DriverUrl::Kubernetes => {}
+        DriverUrl::Kubernetes | DriverUrl::Docker => {}
     }
     if !store.is_durable() {
         tracing::warn!("the store is in memory: apps, tokens and history are gone when this process ends");

@@ -22,7 +22,7 @@ fn invalid_settings_fail_with_the_reason() {
         (&["--listen", "127.0.0.1:0", "--store", "postgres://u:hunter2@db/r"][..], "rollhook-server keys new DIR"),
         (&["--listen", "127.0.0.1:0", "--store", "kubernetes"], "rollhook-server keys new DIR"),
         (&["--store", "mysql://u:hunter2@db/r"], "must be memory, sqlite:FILE, postgres://"),
-        (&["--driver", "docker"], "must be simulated"),
+        (&["--driver", "swarm"], "must be simulated"),
         (&["--listen", "localhost"], "--listen"),
         (&["--base-url", "ftp://x"], "http(s)://"),
         (&["--trusted-proxy", "10.0.0.0/33"], "ADDRESS/BITS"),

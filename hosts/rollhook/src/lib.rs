@@ -9,7 +9,7 @@
 //!        ▼
 //!   TokenStore · HistoryStore · RecordStore · AccessReviewer · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
 //!        ▲
-//!   memory · sqlite · postgres · kubernetes · git · command, or your own
+//!   memory · sqlite · postgres · kubernetes · docker · git · command, or your own
 //! ```
 //!
 //! A deploy is accepted once it is stored, and then ends, with a status that says what the cluster was seen to run.
@@ -22,6 +22,7 @@
 //! | `tokio` (default) | [`Builder`]: clock, randomness and a replica's name, so that a store and a driver are enough |
 //! | `memory` (default) | stores in memory, and a simulated cluster to try things out on |
 //! | `sqlite`, `postgres`, `kubernetes` | durable stores; `kubernetes` the rollout driver and builder as well |
+//! | `docker` | the rollout driver for the containers of one machine |
 //! | `sealing` | tokens sealed at rest, for stores of one's own; the durable stores bring it along |
 //! | `git` | branches read by git, builds by a program on this machine |
 //!
@@ -106,6 +107,8 @@ pub use rollhook_core::{
 
 #[cfg(feature = "git")]
 pub use rollhook_command as command;
+#[cfg(feature = "docker")]
+pub use rollhook_docker as docker;
 #[cfg(feature = "git")]
 pub use rollhook_git as git;
 #[cfg(feature = "kubernetes")]

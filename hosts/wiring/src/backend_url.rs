@@ -123,6 +123,8 @@ pub enum DriverUrl {
     Simulated(Duration),
     /// `kubernetes`: the cluster that the process runs in, or that its kubeconfig names.
     Kubernetes,
+    /// `docker`: the containers of this machine, by the engine's socket.
+    Docker,
 }
 
 impl DriverUrl {
@@ -141,10 +143,11 @@ impl FromStr for DriverUrl {
 
     fn from_str(text: &str) -> Result<Self, InvalidBackendUrl> {
         let unknown =
-            || InvalidBackendUrl("must be simulated, simulated:DELAY (such as simulated:500ms) or kubernetes");
+            || InvalidBackendUrl("must be simulated, simulated:DELAY (such as simulated:500ms), kubernetes or docker");
         match text.split_once(':') {
             None if text == "simulated" => Ok(Self::default()),
             None if text == "kubernetes" => Ok(Self::Kubernetes),
+            None if text == "docker" => Ok(Self::Docker),
             Some(("simulated", delay)) => delay_of(delay).map(Self::Simulated).ok_or_else(unknown),
             Some(_) | None => Err(unknown()),
         }
@@ -166,6 +169,7 @@ impl fmt::Display for DriverUrl {
         match self {
             Self::Simulated(delay) => write!(f, "simulated:{}ms", delay.as_millis()),
             Self::Kubernetes => f.write_str("kubernetes"),
+            Self::Docker => f.write_str("docker"),
         }
     }
 }
@@ -213,7 +217,8 @@ mod tests {
         assert_eq!("simulated:0ms".parse(), Ok(DriverUrl::Simulated(Duration::ZERO)));
         assert_eq!("simulated:2s".parse(), Ok(DriverUrl::Simulated(Duration::from_secs(2))));
         assert_eq!("kubernetes".parse(), Ok(DriverUrl::Kubernetes));
-        for text in ["", "simulated:", "simulated:5", "simulated:-1s", "simulated:ms", "docker", "kubernetes:x"] {
+        assert_eq!("docker".parse(), Ok(DriverUrl::Docker));
+        for text in ["", "simulated:", "simulated:5", "simulated:-1s", "simulated:ms", "docker:x", "kubernetes:x"] {
             assert!(text.parse::<DriverUrl>().is_err(), "{text}");
         }
     }

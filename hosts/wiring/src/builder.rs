@@ -51,7 +51,7 @@ pub(crate) async fn open(
                 let builds = Arc::new(SimulatedBuilds::new(clock, *delay).with_invented_heads());
                 (Some(Builder { builds: builds.clone(), branches: builds, sources }), BuilderStop::default())
             }
-            DriverUrl::Kubernetes => (None, BuilderStop::default()),
+            DriverUrl::Kubernetes | DriverUrl::Docker => (None, BuilderStop::default()),
         });
     };
     let directory = match &settings.build_dir {

@@ -75,6 +75,13 @@ async fn driver(url: DriverUrl, clock: Arc<dyn Clock>) -> Result<Arc<dyn Rollout
         }
         #[cfg(not(feature = "kubernetes"))]
         DriverUrl::Kubernetes => return Err(Error::NotBuilt("kubernetes driver")),
+        #[cfg(feature = "docker")]
+        DriverUrl::Docker => {
+            let machine = rollhook_docker::DockerMachine::connect();
+            Arc::new(machine.map_err(|error| Error::backend("docker driver")(error.into()))?)
+        }
+        #[cfg(not(feature = "docker"))]
+        DriverUrl::Docker => return Err(Error::NotBuilt("docker driver")),
     })
 }
 

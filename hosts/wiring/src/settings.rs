@@ -14,8 +14,8 @@ pub struct Settings {
     /// The store and its keys.
     #[cfg_attr(feature = "clap", command(flatten))]
     pub store: StoreSettings,
-    /// The rollout driver: kubernetes; or, to try things out, simulated (the server's default) or simulated:DELAY,
-    /// which deploy nowhere
+    /// The rollout driver: kubernetes; docker, the containers of this machine; or, to try things out, simulated (the
+    /// server's default) or simulated:DELAY, which deploy nowhere
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_DRIVER", value_name = "DRIVER"))]
     pub driver: Option<DriverUrl>,
     /// Let issuers of id_tokens be on this machine, at link-local addresses, and without encryption

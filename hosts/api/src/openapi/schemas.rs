@@ -1,5 +1,5 @@
 //! The types of the API as JSON Schema, derived from the types themselves. The functions describe the core's types and
-//! the Kubernetes driver's settings, for which nothing is derived.
+//! the rollout drivers' settings, for which nothing is derived.
 
 use rollhook_core::image::TAG_MAX;
 use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
@@ -132,15 +132,17 @@ pub(crate) fn source(_: &mut SchemaGenerator) -> Schema {
 }
 
 pub(crate) fn workload(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "object", "properties": { "kind": text(), "name": text(), "containers": texts() } })
+    let members = json!({ "kind": text(), "name": text(), "containers": texts(), "replace": text() });
+    json_schema!({ "type": "object", "properties": members })
 }
 
 pub(crate) fn template(_: &mut SchemaGenerator) -> Schema {
     let number = json!({ "type": "integer", "minimum": 0 });
-    let env = json!({ "type": "object", "additionalProperties": text() });
+    let pairs = json!({ "type": "object", "additionalProperties": text() });
     let members = json!({
-        "replicas": number, "port": number, "pull_secret": text(), "readiness_path": text(), "env": env,
-        "env_from_secrets": texts()
+        "replicas": number, "port": number, "pull_secret": text(), "readiness_path": text(), "env": pairs,
+        "env_from_secrets": texts(), "publish": texts(), "volumes": texts(), "network": text(), "labels": pairs,
+        "memory": text()
     });
     json_schema!({ "type": "object", "properties": members })
 }

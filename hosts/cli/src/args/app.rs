@@ -174,12 +174,17 @@ pub(crate) struct Wait {
 pub(crate) struct Create {
     #[command(flatten)]
     pub(crate) target: Target,
-    /// The workload that deploys change; default: the Deployment named like the app
+    /// The workload that deploys change, such as StatefulSet/db, or with Docker container/web or
+    /// compose/PROJECT/SERVICE; default: the Deployment, container or service named like the app
     #[arg(long, value_name = "KIND[/NAME]")]
     pub(crate) workload: Option<WorkloadName>,
     /// The container to change; repeatable; default: the one named like the app, or the only one
     #[arg(long = "container", value_name = "NAME")]
     pub(crate) containers: Vec<String>,
+    /// With Docker: whether the new container starts beside the old one, or after it stopped; default: beside it, unless a
+    /// fixed port, an address or a writable volume belongs to one container at a time
+    #[arg(long, value_parser = ["start-first", "stop-first"])]
+    pub(crate) replace: Option<String>,
     /// Overwrite the deploy id that another registration left on the workload
     #[arg(long)]
     pub(crate) take_over: bool,
@@ -283,6 +288,21 @@ pub(crate) struct Template {
     /// Path of the HTTP readiness probe on --port
     #[arg(long, value_name = "PATH")]
     pub(crate) readiness_path: Option<String>,
+    /// With Docker: a port of the machine that leads into the container, such as 127.0.0.1:8080:80; repeatable
+    #[arg(long, value_name = "[ADDRESS:]PORT:PORT")]
+    pub(crate) publish: Vec<String>,
+    /// With Docker: a volume or directory of the container, such as data:/var/lib/app; repeatable
+    #[arg(long = "volume", value_name = "SOURCE:PATH[:ro]")]
+    pub(crate) volumes: Vec<String>,
+    /// With Docker: the network that the container joins
+    #[arg(long, value_name = "NAME")]
+    pub(crate) network: Option<String>,
+    /// With Docker: a label of the container, such as those that a proxy reads; repeatable
+    #[arg(long = "label", value_name = "NAME=VALUE")]
+    pub(crate) labels: Vec<KeyValue>,
+    /// With Docker: the memory that the container may use, such as 512m
+    #[arg(long, value_name = "AMOUNT")]
+    pub(crate) memory: Option<String>,
 }
 
 /// An app's policy, each flag by the policy's name.

@@ -29,6 +29,7 @@ pub(crate) use login::{ContextCommand, LoginArgs, Place};
 pub(crate) use named::Named;
 pub(crate) use receiver::{AddReceiverArgs, NamedReceiver, ReceiverCommand};
 pub(crate) use trust::{AddTrustArgs, RemoveTrust, TrustCommand};
+pub(crate) use value::KeyValue;
 
 /// Deploys images to apps, shows what was deployed, and rolls back.
 ///

@@ -21,7 +21,7 @@ impl FromStr for KeyValue {
 }
 
 /// The kinds of workload that can be rolled out.
-const KINDS: [&str; 4] = ["Deployment", "StatefulSet", "DaemonSet", "CronJob"];
+const KINDS: [&str; 6] = ["Deployment", "StatefulSet", "DaemonSet", "CronJob", "container", "compose"];
 
 /// `KIND[/NAME]` of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,12 @@ impl FromStr for WorkloadName {
             None => (text, None),
         };
         let known = KINDS.into_iter().find(|known| known.eq_ignore_ascii_case(kind));
-        let rule = || format!("workload kind {kind:?}: must be Deployment, StatefulSet, DaemonSet or CronJob");
+        let rule = || {
+            format!(
+                "workload kind {kind:?}: must be Deployment, StatefulSet, DaemonSet or CronJob; on a machine with \
+                 Docker, container or compose"
+            )
+        };
         Ok(Self { kind: known.ok_or_else(rule)?, name })
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Session, deploys::image, lock::described, outcome::succeeded};
 use crate::{
     apps,
-    args::{Create, Delete, List, Set, Target},
+    args::{Create, Delete, KeyValue, List, Set, Target},
     confirm::confirm,
     exit::CliError,
     history::{summary, what},
@@ -72,7 +72,11 @@ async fn build_head(session: &Session<'_>, id: &AppId) -> Result<Deploy, CliErro
 fn request(args: &Create) -> Result<CreateApp, CliError> {
     let target = &args.target;
     let template = &args.template;
-    let env = template.env.iter().map(|env| (env.name.clone(), Value::from(env.value.clone())));
+    let pairs = |given: &[KeyValue]| -> Option<Value> {
+        let pairs = given.iter().map(|pair| (pair.name.clone(), Value::from(pair.value.clone())));
+        (!given.is_empty()).then(|| Value::Object(pairs.collect()))
+    };
+    let texts = |given: &[String]| (!given.is_empty()).then(|| given.to_vec().into());
     Ok(CreateApp {
         project: target.project.to_string(),
         environment: target.environment.to_string(),
@@ -81,19 +85,22 @@ fn request(args: &Create) -> Result<CreateApp, CliError> {
         workload: settings([
             ("kind", args.workload.as_ref().map(|workload| workload.kind.into())),
             ("name", args.workload.as_ref().and_then(|workload| workload.name.clone()).map(Value::from)),
-            ("containers", (!args.containers.is_empty()).then(|| args.containers.clone().into())),
+            ("containers", texts(&args.containers)),
+            ("replace", args.replace.clone().map(Value::from)),
         ]),
         image: template.image.as_ref().map(ToString::to_string),
         template: settings([
             ("replicas", template.replicas.map(Value::from)),
             ("port", template.port.map(Value::from)),
-            ("env", (!template.env.is_empty()).then(|| Value::Object(env.collect()))),
-            (
-                "env_from_secrets",
-                (!template.env_from_secrets.is_empty()).then(|| template.env_from_secrets.clone().into()),
-            ),
+            ("env", pairs(&template.env)),
+            ("env_from_secrets", texts(&template.env_from_secrets)),
             ("pull_secret", template.pull_secret.clone().map(Value::from)),
             ("readiness_path", template.readiness_path.clone().map(Value::from)),
+            ("publish", texts(&template.publish)),
+            ("volumes", texts(&template.volumes)),
+            ("network", template.network.clone().map(Value::from)),
+            ("labels", pairs(&template.labels)),
+            ("memory", template.memory.clone().map(Value::from)),
         ]),
         policy: args.policy.patch(),
         take_over: args.take_over,

@@ -22,6 +22,9 @@ fn systemd_unit_is_valid_and_confined() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("rollhook-server.service");
     fs::write(&path, unit).unwrap();
+    let drop_in = directory.path().join("rollhook-server.service.d");
+    fs::create_dir(&drop_in).unwrap();
+    fs::copy(file("systemd/docker.conf"), drop_in.join("docker.conf")).unwrap();
     for arguments in [&["verify"][..], &["security", "--offline=true", "--threshold=20", "--no-pager"]] {
         let output = Command::new("systemd-analyze").args(arguments).arg(&path).output().unwrap();
         let told = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
@@ -33,8 +36,9 @@ fn systemd_unit_is_valid_and_confined() {
 #[test]
 fn compose_file_follows_the_specification() {
     let Some(check) = tool("python/bin/check-jsonschema", &test_name!()) else { return };
-    let checked =
-        Command::new(check).args(["--builtin-schema", "vendor.compose-spec"]).arg(file("compose.yaml")).output();
-    let checked = checked.unwrap();
-    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+    for name in ["compose.yaml", "compose.docker.yaml"] {
+        let checked = Command::new(&check).args(["--builtin-schema", "vendor.compose-spec"]).arg(file(name)).output();
+        let checked = checked.unwrap();
+        assert!(checked.status.success(), "{name}: {}", String::from_utf8_lossy(&checked.stdout));
+    }
 }

@@ -1,0 +1,179 @@
+//! Deploys that succeed, and that fail.
+
+use rollhook_testing::{free_address, server, test_name, until};
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, fetch, push};
+
+#[test]
+fn container_is_adopted_deployed_put_right_and_rolled_back() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    let given = ["-e", "MODE=test", "--restart", "unless-stopped", "--memory", "64m", "--label", "team=shop"];
+    bench.start(&name, &given, "app:v1");
+    let before = bench.inspect(&name).unwrap();
+    let app = bench.register(&name, &json!({}));
+    assert_eq!(bench.inspect(&name).unwrap()["Id"], before["Id"], "registering changes nothing");
+
+    bench.succeeds(&app, "app:v2");
+    assert_eq!((bench.version(&name), bench.containers(&name)), ("v2".to_owned(), vec![name.clone()]));
+    let after = bench.inspect(&name).unwrap();
+    assert_eq!(after["HostConfig"], before["HostConfig"]);
+    assert_eq!(after["Config"]["Labels"]["team"], "shop");
+    let env = |container: &Value| container["Config"]["Env"].as_array().unwrap().clone();
+    assert!(env(&after).contains(&json!("MODE=test")) && env(&after).contains(&json!("VERSION=v2")), "{after}");
+
+    let failed = bench.fails(&app, "app:crash");
+    assert_eq!(
+        (failed["reason"].as_str(), failed["revision"].as_u64()),
+        (Some("container-exited"), Some(3)),
+        "{failed}"
+    );
+    assert!(failed["message"].as_str().unwrap().contains("exited with code 1"), "{failed}");
+    assert!(failed["evidence"]["log"].as_array().unwrap().contains(&json!("no database")), "{failed}");
+    let restored = bench.ended(&app, 4);
+    assert_eq!((&restored["status"], &restored["actor"]), (&json!("succeeded"), &json!("auto")), "{restored}");
+    assert_eq!((bench.version(&name), bench.containers(&name)), ("v2".to_owned(), vec![name.clone()]));
+
+    let back = bench.roll_back(&app);
+    assert!(back["image"].as_str().unwrap().starts_with("app:v1@sha256:"), "{back}");
+    assert_eq!(bench.version(&name), "v1");
+    let shown = bench.cli().run(&format!("app show {name}")).ok().out;
+    assert!(shown.contains(&format!("container/{name}, the new container starts beside the old one")), "{shown}");
+}
+
+#[test]
+fn failing_version_never_takes_the_place_of_one_that_serves() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &["--restart", "unless-stopped"], "app:v1");
+    let before = bench.inspect(&name).unwrap()["Id"].clone();
+    let app = bench.register(&name, &json!({ "policy": { "settle": "1s", "on_failure": "leave" } }));
+    for (image, reason) in [("app:crash", "container-exited"), ("127.0.0.1:1/app:none", "image-pull-failed")] {
+        let failed = bench.fails(&app, image);
+        assert_eq!(failed["reason"], reason, "{failed}");
+        let serving = bench.inspect(&name).unwrap();
+        assert_eq!((&serving["Id"], &serving["State"]["Running"]), (&before, &json!(true)), "{failed}");
+        assert_eq!(bench.version(&name), "v1");
+    }
+}
+
+#[test]
+fn container_with_a_fixed_port_is_created_replaced_and_put_back() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    let port = free_address();
+    let template = json!({
+        "port": 8080, "publish": [format!("{port}:8080")], "readiness_path": "/version",
+        "network": bench.docker.network(), "env": { "MODE": "test" },
+    });
+    let app = bench.register(&name, &json!({ "image": "app:v1", "template": template }));
+    let url = format!("http://{port}/version");
+    assert_eq!(fetch(&url).as_deref(), Some("v1"));
+    let shown = bench.cli().run(&format!("app show {name}")).ok().out;
+    assert!(shown.contains("the old container stops before the new one starts"), "{shown}");
+
+    let deployed = bench.succeeds(&app, "app:v2");
+    let entry = bench.entry(&app, deployed["revision"].as_u64().unwrap());
+    assert!(entry.to_string().contains("the old container stopped before the new one started"), "{entry}");
+    assert_eq!(fetch(&url).as_deref(), Some("v2"));
+    bench.fails(&app, "app:crash");
+    assert_eq!(bench.ended(&app, 4)["status"], "succeeded");
+    assert_eq!(fetch(&url).as_deref(), Some("v2"));
+    assert_eq!(bench.containers(&name), [name]);
+}
+
+#[test]
+fn moved_tag_is_rolled_back_by_its_digest() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    let image = push(&bench.docker, "app:v1", &format!("{name}:latest"));
+    let template = json!({ "port": 8080, "network": bench.docker.network() });
+    let app = bench.register(&name, &json!({ "image": image, "template": template }));
+    assert_eq!(bench.version(&name), "v1");
+    push(&bench.docker, "app:v2", &format!("{name}:latest"));
+    bench.succeeds(&app, &image);
+    assert_eq!(bench.version(&name), "v2", "a tag that moved is pulled anew");
+    // Only the registry has the bits of the first one.
+    let back = bench.roll_back(&app);
+    assert!(back["image"].as_str().unwrap().contains("@sha256:"), "{back}");
+    assert_eq!(bench.version(&name), "v1");
+}
+
+#[test]
+fn service_of_a_compose_project_keeps_its_labels() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let (name, project) = (bench.name("web"), bench.name("shop"));
+    let container = format!("{project}-web-1");
+    let labels = [
+        format!("com.docker.compose.project={project}"),
+        format!("com.docker.compose.service={name}"),
+        "com.docker.compose.config-hash=abc".to_owned(),
+        "com.docker.compose.oneoff=False".to_owned(),
+    ];
+    let given: Vec<&str> =
+        labels.iter().flat_map(|label| ["--label", label]).chain(["--network-alias", "web"]).collect();
+    bench.start(&container, &given, "app:v1");
+    let app = bench.register(&name, &json!({}));
+    let shown = bench.server.manage("GET", &app.path).expect(200).json();
+    assert_eq!(
+        shown["workload"],
+        json!({ "kind": "compose", "name": format!("{project}/{name}"), "replace": "start-first" })
+    );
+
+    bench.succeeds(&app, "app:v2");
+    let after = bench.inspect(&container).unwrap();
+    assert_eq!(bench.version(&container), "v2");
+    for label in &labels {
+        let (label, value) = label.split_once('=').unwrap();
+        assert_eq!(after["Config"]["Labels"][label], value, "{label}");
+    }
+    let network = &after["NetworkSettings"]["Networks"][bench.docker.network()];
+    assert!(network["Aliases"].as_array().unwrap().contains(&json!("web")), "{network}");
+    assert_eq!(bench.containers(&container), [&*container]);
+
+    // Compose puts the version of its file in place: its container is the next one's model, and drift until then.
+    bench.docker.run(&["rm", "-f", &container]);
+    bench.start(&container, &[&given[..], &["-e", "NEW=setting"]].concat(), "app:v1");
+    until("the change is told", || {
+        bench.server.manage("GET", &app.path).expect(200).json()["drift"]["image"] == "app:v1"
+    });
+    bench.succeeds(&app, "app:v2");
+    let env = bench.inspect(&container).unwrap()["Config"]["Env"].clone();
+    assert!(env.as_array().unwrap().contains(&json!("NEW=setting")), "{env}");
+}
+
+#[test]
+fn volume_that_the_engine_named_goes_over_to_the_next_container() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &["-v", "/data"], "app:v1");
+    bench.docker.run(&["exec", &name, "sh", "-c", "echo kept > /data/file"]);
+    let app = bench.register(&name, &json!({}));
+    let shown = bench.server.manage("GET", &app.path).expect(200).json();
+    assert_eq!(shown["workload"]["replace"], "stop-first", "two containers would write to one volume");
+    for image in ["app:v2", "app:v1"] {
+        bench.succeeds(&app, image);
+        assert_eq!(bench.docker.run(&["exec", &name, "cat", "/data/file"]).trim(), "kept");
+    }
+}
+
+#[test]
+fn server_that_is_killed_in_a_deploy_ends_it_after_its_restart() {
+    let Some(mut bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &["--restart", "unless-stopped"], "app:v1");
+    let app = bench.register(&name, &json!({}));
+    for (revision, image) in [(2, "app:v2"), (3, "app:v1"), (4, "app:v2")] {
+        bench.post(&app, image).expect(202);
+        until("the deploy has its claim or container", || {
+            bench.containers(&name).len() > 1 || bench.entry(&app, revision)["status"] == "succeeded"
+        });
+        bench.server.restart();
+        assert_eq!(bench.ended(&app, revision)["status"], "succeeded");
+        assert_eq!(bench.containers(&name), [&*name]);
+    }
+    assert_eq!(bench.version(&name), "v2");
+    let volumes = bench.docker.run(&["volume", "ls", "-q", "--filter", &format!("name={name}")]);
+    assert_eq!(volumes, "", "no claim is left");
+}

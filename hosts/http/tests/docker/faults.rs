@@ -1,0 +1,51 @@
+//! Engines that stop and come back in the middle of deploys.
+
+use rollhook_testing::{server, test_name, until};
+use serde_json::json;
+
+use crate::bench::Bench;
+
+#[test]
+fn engine_that_is_killed_in_a_deploy_is_waited_for() {
+    let Some(bench) = Bench::own(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &["--restart", "unless-stopped"], "app:v1");
+    let app = bench.register(&name, &json!({}));
+    bench.post(&app, "app:v2").expect(202);
+    until("the new container is there", || bench.containers(&name).len() > 1);
+    bench.docker.control("kill");
+    // It is recorded all the same: the engine's being away is no reason to refuse.
+    bench.post(&app, "app:v1").expect(202);
+    bench.docker.control("start");
+    assert_eq!(bench.ended(&app, 3)["status"], "succeeded");
+    let second = bench.ended(&app, 2);
+    assert!(["succeeded", "superseded"].contains(&second["status"].as_str().unwrap()), "{second}");
+    assert_eq!((bench.version(&name), bench.containers(&name)), ("v1".to_owned(), vec![name]));
+}
+
+#[test]
+fn machine_that_reboots_comes_up_with_what_the_history_says() {
+    let Some(bench) = Bench::own(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    let template = json!({ "port": 8080, "readiness_path": "/version", "network": bench.docker.network() });
+    let app = bench.register(&name, &json!({ "image": "app:v1", "template": template }));
+    bench.succeeds(&app, "app:v2");
+    bench.docker.control("stop");
+    bench.docker.control("start");
+    until("it serves again", || bench.inspect(&name).is_some_and(|found| found["State"]["Running"] == true));
+    assert_eq!((bench.version(&name), bench.containers(&name)), ("v2".to_owned(), vec![name]));
+    assert_eq!(bench.server.manage("GET", &app.path).expect(200).json()["drift"], json!(null));
+}
+
+#[test]
+fn engine_that_does_not_answer_is_unavailable_and_not_a_failure() {
+    let Some(bench) = Bench::own(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &["--restart", "unless-stopped"], "app:v1");
+    let app = bench.register(&name, &json!({}));
+    bench.docker.control("pause");
+    bench.post(&app, "app:v2").header("prefer", "wait=12").expect(202);
+    bench.docker.control("resume");
+    assert_eq!(bench.ended(&app, 2)["status"], "succeeded");
+    assert_eq!(bench.version(&name), "v2");
+}

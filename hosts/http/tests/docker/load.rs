@@ -1,0 +1,106 @@
+//! A steady load through a proxy, while versions come and go behind it.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use rollhook_testing::{Call, free_address, server, skip, test_name, until, usually_or_long};
+use serde_json::json;
+
+use crate::bench::{Bench, fetch};
+
+/// Requests per second, all together.
+const RATE: u32 = 200;
+const SENDERS: u32 = 8;
+
+/// A proxy on the containers' network, which looks the app up by its name.
+fn proxy(bench: &Bench, app: &str) -> SocketAddr {
+    let address = free_address();
+    let site = format!("reverse_proxy {app}:8080 {{\n lb_try_duration 5s\n lb_try_interval 50ms\n }}");
+    let file = bench.server.file("Caddyfile");
+    fs::write(&file, format!("{{\n admin off\n auto_https off\n}}\n:8080 {{\n {site}\n}}\n")).unwrap();
+    let mounts = [
+        "/usr/bin/caddy:/caddy:ro".to_owned(),
+        "/lib:/lib:ro".to_owned(),
+        "/lib64:/lib64:ro".to_owned(),
+        format!("{}:/Caddyfile:ro", file.display()),
+    ];
+    let (name, network, port) = (bench.name("proxy"), bench.docker.network(), format!("{address}:8080"));
+    let mut run = vec!["run", "-d", "--name", &name, "--network", &network, "-p", &port, "--no-healthcheck"];
+    mounts.iter().for_each(|mount| run.extend(["-v", mount]));
+    run.extend(["app:v1", "/caddy", "run", "--config", "/Caddyfile", "--adapter", "caddyfile"]);
+    bench.docker.run(&run);
+    until("the proxy serves", || fetch(&format!("http://{address}/version")).is_some());
+    address
+}
+
+/// Requests that are sent until this is ended.
+struct Load {
+    ended: Arc<AtomicBool>,
+    served: Arc<AtomicU64>,
+    failed: Arc<Mutex<Vec<String>>>,
+    senders: Vec<thread::JoinHandle<()>>,
+}
+
+impl Load {
+    fn begin(address: SocketAddr) -> Self {
+        let (ended, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let failed: Arc<Mutex<Vec<String>>> = Arc::default();
+        let pause = Duration::from_secs(1) / RATE * SENDERS;
+        let sender = |_| {
+            let (ended, served, failed) = (ended.clone(), served.clone(), failed.clone());
+            thread::spawn(move || {
+                let mut next = Instant::now();
+                while !ended.load(Ordering::Relaxed) {
+                    let reply = Call::to(address, "GET", "/version").send();
+                    if reply.status == 200 && reply.text().starts_with('v') {
+                        served.fetch_add(1, Ordering::Relaxed);
+                    } else {
+                        failed.lock().unwrap().push(format!("{} {}", reply.status, reply.text()));
+                    }
+                    next += pause;
+                    thread::sleep(next.saturating_duration_since(Instant::now()));
+                }
+            })
+        };
+        let senders = (0..SENDERS).map(sender).collect();
+        Self { ended, served, failed, senders }
+    }
+
+    fn end(self) -> (u64, Vec<String>) {
+        self.ended.store(true, Ordering::Relaxed);
+        self.senders.into_iter().for_each(|sender| sender.join().unwrap());
+        (self.served.load(Ordering::Relaxed), self.failed.lock().unwrap().clone())
+    }
+}
+
+#[test]
+fn no_request_fails_while_versions_come_and_go_behind_a_proxy() {
+    if !Path::new("/usr/bin/caddy").exists() {
+        return skip(&test_name!(), "caddy is not installed");
+    }
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &["--restart", "unless-stopped"], "app:v1");
+    let app = bench.register(&name, &json!({}));
+    let load = Load::begin(proxy(&bench, &name));
+    let (good, bad) = usually_or_long((3, 1), (20, 5));
+    for deploy in 0..good {
+        bench.succeeds(&app, if deploy % 2 == 0 { "app:v2" } else { "app:v1" });
+        if deploy < bad {
+            let failed = bench.fails(&app, "app:crash");
+            bench.ended(&app, failed["revision"].as_u64().unwrap() + 1);
+        }
+    }
+    let (served, failed) = load.end();
+    assert!(failed.is_empty(), "{} of {} requests failed: {:?}", failed.len(), served, failed.first());
+    assert!(served > 1000, "{served} requests are no load");
+}
