@@ -23,7 +23,8 @@ use crate::{
 /// The calls that are kept of each app: as many that were let in, and as many that were not, so that strangers push
 /// nothing out but one another.
 const KEPT: usize = 20;
-/// The most apps whose calls are kept; the one that was called least lately makes room.
+/// The most apps whose calls are kept; the one that was called least lately makes room, first of those that strangers
+/// alone have called.
 const APPS: usize = 500;
 
 /// A call of an app's webhook, and its answer.
@@ -66,7 +67,8 @@ struct Apps {
 /// The calls of one app, newest first.
 #[derive(Default)]
 struct CallsOfApp {
-    last: u64,
+    /// The number of the last call that was let in, and that of the last call.
+    last: (u64, u64),
     known: VecDeque<WebhookCall>,
     refused: VecDeque<WebhookCall>,
 }
@@ -81,7 +83,7 @@ impl WebhookCalls {
             oldest.map(|oldest| kept.apps.remove(&oldest));
         }
         let calls = kept.apps.entry(app).or_default();
-        calls.last = count;
+        calls.last = (if is_known { count } else { calls.last.0 }, count);
         let kept = if is_known { &mut calls.known } else { &mut calls.refused };
         let is_like = |other: &WebhookCall| {
             (other.source, &other.credentials, other.answer) == (call.source, &call.credentials, call.answer)
@@ -201,5 +203,15 @@ mod tests {
         calls.note(AppUid::from_bits(1_000_000), call(1, 202, 3), true);
         assert_eq!((calls.of(APP).len(), calls.of(AppUid::from_bits(2)).len()), (1, 0));
         assert_eq!(calls.0.lock().unwrap().apps.len(), APPS);
+    }
+
+    #[test]
+    fn strangers_who_name_many_apps_push_out_no_app_that_ci_calls() {
+        let calls = WebhookCalls::default();
+        calls.note(APP, call(1, 202, 1), true);
+        for bits in 2..2 * APPS as u128 {
+            calls.note(AppUid::from_bits(bits), call(2, 401, 2), false);
+        }
+        assert_eq!(calls.of(APP).len(), 1);
     }
 }
