@@ -126,17 +126,24 @@ impl Pulls {
 /// Returns the name or id of the image where it is on this machine and needs no pull: one with a digest, or one that
 /// was made here, and neither pulled from nor pushed to its repository. A tag of a registry may have moved.
 async fn local(engine: &Engine, image: &ImageRef) -> Called<Option<String>> {
-    if let Some(digest) = image.digest() {
-        for name in [format!("{}@{digest}", image.repository()), digest.to_string()] {
-            if engine.find(&format!("/images/{}/json", in_path(&name))).await?.is_some() {
-                return Ok(Some(name));
-            }
-        }
+    let find = async |name: &str| engine.find(&format!("/images/{}/json", in_path(name))).await;
+    let Some(digest) = image.digest() else {
+        let name = image.to_string();
+        return Ok(find(&name).await?.filter(|found| is_made_here(found, image)).map(|_| name));
+    };
+    let name = format!("{}@{digest}", image.repository());
+    if find(&name).await?.is_some() {
+        return Ok(Some(name));
+    }
+    let id = digest.to_string();
+    if find(&id).await?.is_none() {
         return Ok(None);
     }
-    let name = image.to_string();
-    let found = engine.find(&format!("/images/{}/json", in_path(&name))).await?;
-    Ok(found.filter(|found| is_made_here(found, image)).map(|_| name))
+    // People read the tag in lists of containers; it serves as long as it means these bits.
+    let tagged = image.tag().map(|tag| format!("{}:{tag}", image.repository()));
+    let Some(tagged) = tagged else { return Ok(Some(id)) };
+    let is_same = find(&tagged).await?.is_some_and(|found| found["Id"] == id);
+    Ok(Some(if is_same { tagged } else { id }))
 }
 
 fn is_made_here(found: &Value, image: &ImageRef) -> bool {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
 mod bench;
+mod builds;
 mod deploys;
 mod faults;
 mod load;
