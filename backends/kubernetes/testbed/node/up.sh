@@ -26,7 +26,8 @@ fi
 claim "$1"; mkdir cni git manifests; : > resolv.conf
 read -r registry_port private_port git_port kubelet_port health_port < <(ports 5)
 REGISTRY=$GATEWAY:$registry_port PRIVATE_REGISTRY=$GATEWAY:$private_port
-ip link add $BRIDGE type bridge; ip link set $BRIDGE alias "$D"; ip addr add $GATEWAY/24 dev $BRIDGE
+# A hardware address of its own: a bridge has the lowest of its ports' else, and a pod that goes would cut off the others.
+ip link add $BRIDGE address 0a:58:0a:4d:00:01 type bridge; ip link set $BRIDGE alias "$D"; ip addr add $GATEWAY/24 dev $BRIDGE
 ip addr add $API_SERVICE/32 dev $BRIDGE; ip link set $BRIDGE up
 for key in vm.overcommit_memory vm.panic_on_oom kernel.panic kernel.panic_on_oops kernel.keys.root_maxkeys \
   kernel.keys.root_maxbytes net.ipv4.ip_forward; do # the kubelet changes these, and down.sh puts them back

@@ -22,9 +22,28 @@ fn systemd_unit_is_valid_and_confined() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("rollhook-server.service");
     fs::write(&path, unit).unwrap();
-    let drop_in = directory.path().join("rollhook-server.service.d");
-    fs::create_dir(&drop_in).unwrap();
-    fs::copy(file("systemd/docker.conf"), drop_in.join("docker.conf")).unwrap();
+    // With the drop-ins for containers of the machine, and for a cluster as documented.
+    let drop_ins = directory.path().join("rollhook-server.service.d");
+    fs::create_dir(&drop_ins).unwrap();
+    fs::copy(file("systemd/docker.conf"), drop_ins.join("docker.conf")).unwrap();
+    let page = fs::read_to_string(file("../docs/install.md")).unwrap();
+    let (_, drop_in) = page
+        .split_once(
+            "cluster.conf <<'END'
+",
+        )
+        .unwrap();
+    fs::write(
+        drop_ins.join("cluster.conf"),
+        drop_in
+            .split_once(
+                "END
+",
+            )
+            .unwrap()
+            .0,
+    )
+    .unwrap();
     for arguments in [&["verify"][..], &["security", "--offline=true", "--threshold=20", "--no-pager"]] {
         let output = Command::new("systemd-analyze").args(arguments).arg(&path).output().unwrap();
         let told = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
