@@ -45,22 +45,29 @@ pub(super) async fn all_and_unreadable<T: DeserializeOwned>(
     records: &dyn RecordStore,
     kind: RecordKind,
 ) -> Result<(Vec<(Record, T)>, usize)> {
-    let (mut found, mut unreadable, mut after) = (Vec::new(), 0, None);
+    let (mut found, mut unreadable) = (Vec::new(), 0);
+    for record in self::records(records, kind).await? {
+        match decode(&record) {
+            Ok(document) => found.push((record, document)),
+            Err(error) => {
+                unreadable += 1;
+                tracing::error!(%kind, error = %error.chain(), "reading a record failed");
+            }
+        }
+    }
+    Ok((found, unreadable))
+}
+
+/// Returns every record of a kind, newest first, whether its document can be read or not.
+pub(super) async fn records(records: &dyn RecordStore, kind: RecordKind) -> Result<Vec<Record>> {
+    let (mut found, mut after) = (Vec::new(), None);
     loop {
         let page = records.list(kind, after, PAGE).await?;
         let is_last = page.len() < PAGE;
         after = page.last().map(Record::place);
-        for record in page {
-            match decode(&record) {
-                Ok(document) => found.push((record, document)),
-                Err(error) => {
-                    unreadable += 1;
-                    tracing::error!(%kind, error = %error.chain(), "reading a record failed");
-                }
-            }
-        }
+        found.extend(page);
         if is_last {
-            return Ok((found, unreadable));
+            return Ok(found);
         }
     }
 }

@@ -9,6 +9,7 @@
 //! Nothing is written when a deploy is accepted or ends: an entry that is in the history is told, whichever process
 //! ended in between. Without receivers, the list of receivers is all that is read.
 
+mod cursors;
 mod delivery;
 mod lease;
 mod worker;
@@ -42,7 +43,7 @@ use crate::{
     ports::{AppChange, Record, RecordKind, RecordStore},
 };
 use lease::Lease;
-use worker::{StoredCursor, Worker};
+use worker::{Opened, StoredCursor, Worker};
 
 /// The interval at which the list of receivers is read.
 const RECEIVERS_INTERVAL: Duration = Duration::from_secs(15);
@@ -114,6 +115,8 @@ struct Term<'a> {
     workers: BTreeMap<ReceiverId, (Arc<Worker>, AbortHandle)>,
     running: FuturesUnordered<BoxFuture<'a, ()>>,
     search: Fuse<BoxFuture<'a, ()>>,
+    /// The receivers whose statuses are the only ones.
+    swept: Option<BTreeSet<ReceiverId>>,
     /// The cursors of receivers that have no worker.
     cursors: BTreeMap<ReceiverId, BTreeMap<AppUid, StoredCursor>>,
 }
@@ -183,7 +186,7 @@ impl<'a> Term<'a> {
     fn new(deployer: &'a Deployer, records: &'a dyn RecordStore, ports: &'a Notifications) -> Self {
         let (workers, cursors) = (BTreeMap::new(), BTreeMap::new());
         let (running, search) = (FuturesUnordered::new(), Fuse::terminated());
-        Self { deployer, records, ports, workers, running, search, cursors }
+        Self { deployer, records, ports, workers, running, search, swept: None, cursors }
     }
 
     /// Tells receivers until the lease is lost, or there are none.
@@ -260,17 +263,22 @@ impl<'a> Term<'a> {
         });
         let mut is_started = false;
         for (_, stored) in listed {
-            if self.workers.contains_key(&stored.receiver.id) {
+            let known = self.workers.get(&stored.receiver.id).map(|(worker, _)| worker);
+            if known.is_some_and(|worker| worker.knows(&stored.sealed_secret)) {
                 continue;
             }
             let secret = match stored.secret(&*self.ports.sealer) {
-                Ok(secret) => secret,
+                Ok(secret) => Opened { sealed: stored.sealed_secret, secret },
                 Err(error) => {
                     let receiver = stored.receiver.name.as_str();
                     tracing::error!(receiver, error = %error.chain(), "opening the secret of a receiver failed");
                     continue;
                 }
             };
+            if let Some(worker) = known {
+                worker.set_secret(secret);
+                continue;
+            }
             let cursors = self.cursors.remove(&stored.receiver.id).unwrap_or_default();
             let status = receivers::status(self.records, &stored.receiver).await?;
             let worker = Arc::new(Worker::new(stored.receiver, secret, cursors, status));
@@ -284,6 +292,9 @@ impl<'a> Term<'a> {
         }
         if unreadable == 0 {
             self.forget_removed(&ids).await;
+            if self.swept.as_ref() != Some(&ids) && forget_statuses(self.records, &ids).await.is_ok() {
+                self.swept = Some(ids);
+            }
         }
         Ok(is_started)
     }
@@ -301,6 +312,17 @@ impl<'a> Term<'a> {
             }
         }
     }
+}
+
+/// Removes the statuses of receivers that were removed: a removal may have left one, or a delivery that was under way may
+/// have written it anew.
+async fn forget_statuses(records: &dyn RecordStore, listed: &BTreeSet<ReceiverId>) -> Result<()> {
+    for status in documents::records(records, RecordKind::ReceiverStatus).await? {
+        if !listed.iter().any(|id| id.as_str() == status.key.as_str()) {
+            records.remove(RecordKind::ReceiverStatus, &status.key).await?;
+        }
+    }
+    Ok(())
 }
 
 impl Deployer {

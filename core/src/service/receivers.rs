@@ -55,7 +55,7 @@ pub struct ReceiverStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stored {
     pub(super) receiver: Receiver,
-    sealed_secret: String,
+    pub(super) sealed_secret: String,
 }
 
 impl Stored {
@@ -168,11 +168,7 @@ impl Deployer {
         let (records, ports) = self.notifications()?;
         let checked = ports.notifier.check(&wanted.destination);
         checked.map_err(|why| Refusal::InvalidField(Field::ReceiverUrl, format!("The address {why}.")))?;
-        let made = wanted.secret.is_none().then(|| wanted.destination.new_secret(&*self.ports.rng)).flatten();
-        let invalid = |why: &str| Refusal::InvalidField(Field::ReceiverSecret, why.to_owned());
-        let secret = wanted.secret.as_ref().or(made.as_ref());
-        let secret = secret.ok_or_else(|| invalid("must be given: the receiver's own service makes it."))?;
-        wanted.destination.check_secret(secret).map_err(invalid)?;
+        let (secret, is_made) = self.secret_of(&wanted.destination, wanted.secret)?;
         if all(records).await.map_err(refused)?.len() >= RECEIVERS_MAX {
             return Err(Refusal::TooManyReceivers);
         }
@@ -193,7 +189,7 @@ impl Deployer {
             other => other.map_err(refused)?,
         };
         self.news.receivers_changed();
-        Ok((stored.receiver, made))
+        Ok((stored.receiver, is_made.then_some(secret)))
     }
 
     /// Returns the receivers of the realms whose admin the principal is, newest first, and how their deliveries went.
@@ -226,6 +222,44 @@ impl Deployer {
         // The replica that tells removes what a failure leaves here.
         let status = status_key(&stored.receiver.id).map_err(refused)?;
         records.remove(RecordKind::ReceiverStatus, &status).await.map_err(refused)
+    }
+
+    /// Replaces a receiver's secret: what is told from the next moments on has the new one. Returns the secret if it was
+    /// made here: it is returned this once.
+    ///
+    /// # Errors
+    /// As [`Deployer::remove_receiver`]; [`Refusal::InvalidField`]; [`Refusal::Busy`] if the receiver was changed
+    /// meanwhile; [`Refusal::StoreRefused`] without the ports that tell.
+    pub async fn rotate_receiver(
+        &self,
+        principal: &Principal,
+        name: &ReceiverName,
+        secret: Option<ReceiverSecret>,
+    ) -> Outcome<Option<ReceiverSecret>> {
+        let (records, stored) = self.named_receiver(principal, name).await?;
+        self.may_manage_receiver(principal, name, "secret replaced", &stored.receiver.apps.realm).await?;
+        let (_, ports) = self.notifications()?;
+        let (secret, is_made) = self.secret_of(&stored.receiver.destination, secret)?;
+        let key = key_of(name).map_err(refused)?;
+        let read: Option<(Record, Stored)> =
+            documents::read(records, RecordKind::Receiver, &key).await.map_err(refused)?;
+        let same = read.filter(|(_, now)| now.receiver == stored.receiver);
+        let (record, stored) = same.ok_or_else(|| Refusal::ReceiverNotFound(name.clone()))?;
+        let sealed_secret = ports.sealer.seal(secret.expose(), &purpose(&stored.receiver.id)).map_err(refused)?;
+        let next = documents::encode(key, &Stored { sealed_secret, ..stored }, None).map_err(refused)?;
+        records.write(RecordKind::Receiver, next, Some(record.version)).await.map_err(refused)?;
+        self.news.receivers_changed();
+        Ok(is_made.then_some(secret))
+    }
+
+    /// Returns the secret of a destination, which is the given one or a new one, and whether it was made here.
+    fn secret_of(&self, destination: &Destination, given: Option<ReceiverSecret>) -> Outcome<(ReceiverSecret, bool)> {
+        let is_made = given.is_none();
+        let invalid = |why: &str| Refusal::InvalidField(Field::ReceiverSecret, why.to_owned());
+        let secret = given.or_else(|| destination.new_secret(&*self.ports.rng));
+        let secret = secret.ok_or_else(|| invalid("must be given: the receiver's own service makes it."))?;
+        destination.check_secret(&secret).map_err(invalid)?;
+        Ok((secret, is_made))
     }
 
     /// Sends a test to a receiver, and returns its answer, or why it has not taken the test.

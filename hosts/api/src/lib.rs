@@ -48,6 +48,8 @@ pub use operations::{Local, Operations};
 pub use polling::Polling;
 pub use problem::{Kind, Problem};
 pub use push::PushAnswer;
-pub use receivers::{AddReceiver, AddedReceiver, Receiver, ReceiverList, TestedReceiver};
+pub use receivers::{
+    AddReceiver, AddedReceiver, Receiver, ReceiverList, RotateReceiver, RotatedReceiver, TestedReceiver,
+};
 pub use source::{GitChoice, SourcePatch};
 pub use trusts::{AddTrust, Pipeline, Trust, TrustList};

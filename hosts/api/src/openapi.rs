@@ -175,6 +175,15 @@ fn paths() -> Value {
             "/api/v1/receivers/{receiver}/test",
             json!({ "post": call("Send a test to a receiver, and show its answer", 200, "TestedReceiver") }),
         ),
+        (
+            "/api/v1/receivers/{receiver}/rotate",
+            json!({
+                "post": sends(
+                    call("Replace a receiver's secret; one that is made here is shown this once", 200, "RotatedReceiver"),
+                    "RotateReceiver"
+                )
+            }),
+        ),
         ("/api/v1/login", json!({ "post": login() })),
         ("/api/v1/whoami", json!({ "get": call("The caller and its roles", 200, "Whoami") })),
         (

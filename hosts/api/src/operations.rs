@@ -19,8 +19,8 @@ use rollhook_core::{
 use crate::{
     AddReceiver, AddTrust, AddedReceiver, ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken,
     CreatedToken, Deploy, DeployAnswer, DeployList, DeployPost, Drift, LockList, LockRequest, LockedEnvironment,
-    Polling, Promote, Rebuild, Receiver, ReceiverList, Registered, Rollback, RollbackAnswer, Rotate, Standing,
-    TestedReceiver, TokenList, Trust, TrustList, Webhook, WebhookCallList, Whoami,
+    Polling, Promote, Rebuild, Receiver, ReceiverList, Registered, Rollback, RollbackAnswer, Rotate, RotateReceiver,
+    RotatedReceiver, Standing, TestedReceiver, TokenList, Trust, TrustList, Webhook, WebhookCallList, Whoami,
 };
 
 /// The operations on apps. Requests and answers are the wire's types, so that a program works the same on a server and
@@ -142,6 +142,13 @@ pub trait Operations: Send + Sync {
 
     /// Removes a receiver.
     async fn remove_receiver(&self, name: &ReceiverName) -> Result<(), Self::Error>;
+
+    /// Replaces a receiver's secret.
+    async fn rotate_receiver(
+        &self,
+        name: &ReceiverName,
+        rotate: RotateReceiver,
+    ) -> Result<RotatedReceiver, Self::Error>;
 
     /// Sends a test to a receiver.
     async fn test_receiver(&self, name: &ReceiverName) -> Result<TestedReceiver, Self::Error>;
@@ -407,6 +414,11 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
 
     async fn remove_receiver(&self, name: &ReceiverName) -> Result<(), E> {
         Ok(self.deployer.remove_receiver(&self.principal, name).await?)
+    }
+
+    async fn rotate_receiver(&self, name: &ReceiverName, rotate: RotateReceiver) -> Result<RotatedReceiver, E> {
+        let made = self.deployer.rotate_receiver(&self.principal, name, rotate.parse()?).await?;
+        Ok(RotatedReceiver { secret: made.map(|secret| secret.expose().to_owned()) })
     }
 
     async fn test_receiver(&self, name: &ReceiverName) -> Result<TestedReceiver, E> {

@@ -232,6 +232,46 @@ impl std::fmt::Debug for AddedReceiver {
     }
 }
 
+/// A request to replace a receiver's secret: the body of `POST /api/v1/receivers/{receiver}/rotate`.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RotateReceiver {
+    /// The new secret; absent: one is made, for a `webhook`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxLength" = SECRET_MAX))]
+    pub secret: Option<String>,
+}
+
+impl RotateReceiver {
+    /// Returns the secret.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`], naming the field.
+    pub fn parse(&self) -> Result<Option<ReceiverSecret>, Refusal> {
+        field(Field::ReceiverSecret, self.secret.as_deref().map(str::parse).transpose())
+    }
+}
+
+impl std::fmt::Debug for RotateReceiver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RotateReceiver").finish_non_exhaustive()
+    }
+}
+
+/// A receiver's secret that was just replaced.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RotatedReceiver {
+    /// The new secret, shown this once; absent: the caller has given it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+}
+
+impl std::fmt::Debug for RotatedReceiver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RotatedReceiver").finish_non_exhaustive()
+    }
+}
+
 /// The receivers that a caller may manage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReceiverList {

@@ -103,6 +103,9 @@ async fn dispatch(session: &Session<'_>, command: Command) -> Result<(), CliErro
         Command::Receiver(ReceiverCommand::Add(args)) => receiver::add(session, &args).await,
         Command::Receiver(ReceiverCommand::List) => receiver::list(session).await,
         Command::Receiver(ReceiverCommand::Test(args)) => receiver::test(session, &args).await,
+        Command::Receiver(ReceiverCommand::Rotate { receiver, secret_file }) => {
+            receiver::rotate(session, &receiver, secret_file.as_deref()).await
+        }
         Command::Receiver(ReceiverCommand::Remove(args)) => receiver::remove(session, &args).await,
         Command::Audit(args) => access::audit(session, &args).await,
         Command::Whoami => access::whoami(session).await,

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use rollhook_core::app::AppUid;
+use rollhook_core::{app::AppUid, notification::ReceiverName};
 use tokio::time::Instant;
 
 use crate::{args::RateLimit, error_reply::ErrorReply, target::Target};
@@ -33,6 +33,8 @@ const SPARE: Rate = Rate { every: Duration::from_secs(1), burst: 1 };
 const SPARE_TOTAL: Rate = Rate { every: Duration::from_millis(50), burst: 20 };
 /// Webhook calls of one app: 10 per second, 100 at once.
 const CALLS: Rate = Rate { every: Duration::from_millis(100), burst: 100 };
+/// Tests of one receiver: 1 in 6 seconds, 5 at once. Each is a call of somebody else's server.
+const TESTS: Rate = Rate { every: Duration::from_secs(6), burst: 5 };
 const HOUR: Duration = Duration::from_secs(3600);
 /// The most keys of each of a table's two generations.
 const GENERATION: usize = 20_000;
@@ -50,6 +52,7 @@ struct Tables {
     spare_total: Table<()>,
     calls: Table<AppUid>,
     deploys: Table<AppUid>,
+    tests: Table<u64>,
 }
 
 impl Limits {
@@ -107,6 +110,22 @@ impl Limits {
         }
     }
 
+    /// Refuses a test of a receiver if there were too many.
+    ///
+    /// # Errors
+    /// 429.
+    pub(crate) fn test(&self, receiver: &ReceiverName) -> Result<(), ErrorReply> {
+        let wait = self.now().map(|(tables, now)| tables.tests.check(tables.hasher.hash_one(receiver), now));
+        refuse("This receiver is tested too often.", wait)
+    }
+
+    /// Counts a test of a receiver.
+    pub(crate) fn tested(&self, receiver: &ReceiverName) {
+        if let Some((tables, now)) = self.now() {
+            tables.tests.spend(tables.hasher.hash_one(receiver), now);
+        }
+    }
+
     fn now(&self) -> Option<(&Tables, Duration)> {
         self.0.as_ref().map(|(start, tables)| (tables, start.elapsed()))
     }
@@ -123,6 +142,7 @@ impl Tables {
             spare_total: Table::new(SPARE_TOTAL),
             calls: Table::new(CALLS),
             deploys: Table::new(deploys),
+            tests: Table::new(TESTS),
         }
     }
 

@@ -29,5 +29,15 @@ pub(crate) async fn remove(call: &Call, operations: Local<ErrorReply>) -> Result
 
 /// Answers `POST /receivers/{receiver}/test`.
 pub(crate) async fn test(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
-    Ok(reply::json(StatusCode::OK, &operations.test_receiver(&call.receiver()?).await?))
+    let receiver = call.receiver()?;
+    call.state.limits.test(&receiver)?;
+    let tested = operations.test_receiver(&receiver).await?;
+    call.state.limits.tested(&receiver);
+    Ok(reply::json(StatusCode::OK, &tested))
+}
+
+/// Answers `POST /receivers/{receiver}/rotate`.
+pub(crate) async fn rotate(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
+    let (receiver, rotate) = (call.receiver()?, call.json_or_default()?);
+    Ok(reply::json(StatusCode::OK, &operations.rotate_receiver(&receiver, rotate).await?))
 }

@@ -73,6 +73,7 @@ pub(crate) enum Route {
     Receivers,
     Receiver,
     TestReceiver,
+    RotateReceiver,
     Whoami,
     Login,
 }
@@ -110,6 +111,7 @@ pub(crate) const ROUTES: &[(Route, &str, &str)] = &[
     (Route::Receivers, "/api/v1/receivers", "GET, HEAD, POST"),
     (Route::Receiver, "/api/v1/receivers/{receiver}", "DELETE"),
     (Route::TestReceiver, "/api/v1/receivers/{receiver}/test", "POST"),
+    (Route::RotateReceiver, "/api/v1/receivers/{receiver}/rotate", "POST"),
     (Route::Whoami, "/api/v1/whoami", "GET, HEAD"),
     (Route::Login, "/api/v1/login", "POST"),
 ];
@@ -455,6 +457,7 @@ async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply>
         Route::Receivers => receivers::add(call, operations).await,
         Route::Receiver => receivers::remove(call, operations).await,
         Route::TestReceiver => receivers::test(call, operations).await,
+        Route::RotateReceiver => receivers::rotate(call, operations).await,
         Route::Whoami => access::whoami(call, operations).await,
         Route::Health
         | Route::Ready

@@ -14,11 +14,11 @@ use super::worker::{self, StoredCursor, Worker};
 use crate::{
     app::AppUid,
     deploy::{Deploy, Revision},
-    engine::outbox::{self, Archived, Cursor, Next},
+    engine::outbox::{self, Archived, Next},
     error::{Error, Result},
     ledger::AppState,
     notification::{Content, DriftNews, EventKind, Notification, NotificationId},
-    ports::{Delivered, DeliveryFailure, Drift, HistoryStoreExt, Page, RecordKind, RecordStore, Version},
+    ports::{Delivered, DeliveryFailure, Drift, HistoryStoreExt, RecordKind, RecordStore, Version},
     service::{Deployer, Notifications, documents, receivers},
 };
 
@@ -30,13 +30,11 @@ const STORE_PAUSE: Duration = Duration::from_secs(5);
 const STATUS_INTERVAL: Duration = Duration::from_secs(30);
 /// The revisions that a cursor is past without a delivery before it is stored.
 const UNSTORED_MAX: u64 = 20;
-/// Entries per page while the begin of a receiver is sought.
-const PAGE: usize = 50;
 /// The longest failure that is kept, in characters.
 const FAILURE_MAX: usize = 500;
 
 /// The reason why an app was not told to the end.
-enum Ended {
+pub(super) enum Ended {
     /// The receiver has not taken a notification.
     Failed(DeliveryFailure),
     /// The store has failed.
@@ -51,10 +49,10 @@ impl From<Error> for Ended {
 
 /// The surroundings of a worker.
 #[derive(Clone, Copy)]
-struct Delivery<'a> {
-    deployer: &'a Deployer,
-    worker: &'a Worker,
-    records: &'a dyn RecordStore,
+pub(super) struct Delivery<'a> {
+    pub(super) deployer: &'a Deployer,
+    pub(super) worker: &'a Worker,
+    pub(super) records: &'a dyn RecordStore,
     ports: &'a Notifications,
 }
 
@@ -64,6 +62,8 @@ struct Progress<'a> {
     pause: Fuse<BoxFuture<'a, ()>>,
     /// The time of the next write of the status.
     status_due: Fuse<BoxFuture<'a, ()>>,
+    /// The apps of which the receiver refuses a notification, until the next attempt: the others are told meanwhile.
+    aside: FuturesUnordered<BoxFuture<'a, AppUid>>,
 }
 
 impl Deployer {
@@ -71,13 +71,18 @@ impl Deployer {
     pub(super) async fn work(&self, worker: &Worker, records: &dyn RecordStore, ports: &Notifications) {
         let delivery = Delivery { deployer: self, worker, records, ports };
         let (mut running, mut busy) = (FuturesUnordered::new(), BTreeSet::new());
-        let mut progress = Progress { failures: 0, pause: Fuse::terminated(), status_due: Fuse::terminated() };
+        let mut progress = Progress {
+            failures: 0,
+            pause: Fuse::terminated(),
+            status_due: Fuse::terminated(),
+            aside: FuturesUnordered::new(),
+        };
         loop {
             let arrived = worker.listen();
             // After a failure one notification at a time is tried.
             let room = if progress.failures == 0 { IN_FLIGHT } else { 1 };
             while progress.is_open()
-                && busy.len() < room
+                && running.len() < room
                 && let Some((app, version)) = worker.take(&busy)
             {
                 busy.insert(app);
@@ -85,8 +90,13 @@ impl Deployer {
             }
             select_biased! {
                 (app, ended) = running.select_next_some() => {
+                    if delivery.ended(app, ended, &mut progress).await == Then::Free {
+                        busy.remove(&app);
+                    }
+                }
+                app = progress.aside.select_next_some() => {
                     busy.remove(&app);
-                    delivery.ended(app, ended, &mut progress).await;
+                    worker.put_back(app);
                 }
                 () = arrived.fuse() => {}
                 () = &mut progress.pause => {}
@@ -94,6 +104,15 @@ impl Deployer {
             }
         }
     }
+}
+
+/// The consequence for an app that was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    /// The app may be told again at once.
+    Free,
+    /// The app is put aside, until its pause is over.
+    Aside,
 }
 
 impl Progress<'_> {
@@ -104,7 +123,7 @@ impl Progress<'_> {
 
 impl<'a> Delivery<'a> {
     /// Takes note of how telling an app has ended: `true` if something was delivered.
-    async fn ended(self, app: AppUid, ended: Result<bool, Ended>, progress: &mut Progress<'a>) {
+    async fn ended(self, app: AppUid, ended: Result<bool, Ended>, progress: &mut Progress<'a>) -> Then {
         let clock = &self.deployer.ports.clock;
         let receiver = self.worker.receiver.name.as_str();
         match ended {
@@ -128,6 +147,10 @@ impl<'a> Delivery<'a> {
                     }
                 }
             }
+            Err(Ended::Failed(failure)) if failure.is_final => {
+                self.put_aside(app, failure, progress).await;
+                return Then::Aside;
+            }
             Err(Ended::Failed(failure)) => {
                 self.worker.put(app, None);
                 progress.failures = progress.failures.saturating_add(1);
@@ -145,6 +168,21 @@ impl<'a> Delivery<'a> {
                 progress.pause = clock.sleep(STORE_PAUSE).fuse();
             }
         }
+        Then::Free
+    }
+
+    /// Leaves an app alone for a time of its own: the receiver refuses this notification, and may take those of others.
+    async fn put_aside(self, app: AppUid, failure: DeliveryFailure, progress: &mut Progress<'a>) {
+        let (count, clock) = (self.worker.refusals(app), &self.deployer.ports.clock);
+        let pause = outbox::pause(count, failure.retry_after, self.deployer.ports.rng.bits());
+        let sleep = clock.sleep(pause);
+        progress.aside.push(sleep.map(move |()| app).boxed());
+        self.worker.put_aside(app);
+        if count == 1 {
+            let receiver = self.worker.receiver.name.as_str();
+            tracing::warn!(receiver, error = failure.message, "a receiver refuses a notification, trying again");
+        }
+        self.write_failure(failure.message).await;
     }
 
     /// Has the receiver's status show a failure.
@@ -188,7 +226,7 @@ impl<'a> Delivery<'a> {
         }
         let mut stored = match self.worker.cursor(app) {
             Some(stored) => stored,
-            None => StoredCursor { cursor: self.first_cursor(state).await?, version: None },
+            None => self.unknown_cursor(state).await?,
         };
         let before = stored.cursor.seen;
         let told = self.tell_deploys(state, &mut stored).await;
@@ -255,8 +293,8 @@ impl<'a> Delivery<'a> {
     /// Sends a notification. Returns `None` if it is given up because the receiver refuses it again and again: others
     /// follow it.
     async fn send(self, notification: &Notification, reference: Option<&str>) -> Result<Option<Delivered>, Ended> {
-        let (receiver, secret) = (&self.worker.receiver, &self.worker.secret);
-        match self.deployer.send(self.ports, receiver, secret, notification, reference).await {
+        let (receiver, secret) = (&self.worker.receiver, self.worker.secret());
+        match self.deployer.send(self.ports, receiver, &secret, notification, reference).await {
             Ok(delivered) => Ok(Some(delivered)),
             Err(failure) if failure.is_final && self.is_refused_for_good(notification) => {
                 let (app, event) = (notification.app().map(|app| app.id.to_string()), notification.event());
@@ -307,70 +345,6 @@ impl<'a> Delivery<'a> {
         stored.cursor.drift = hash;
         self.store(stored).await?;
         Ok(is_told)
-    }
-
-    /// Stores a cursor. If another replica has stored one meanwhile, that one counts.
-    async fn store(self, stored: &mut StoredCursor) -> Result<(), Ended> {
-        let record = documents::encode(StoredCursor::key(&stored.cursor), &stored.cursor, None)?;
-        match self.records.write(RecordKind::ReceiverCursor, record, stored.version).await {
-            Ok(version) => {
-                stored.version = Some(version);
-                self.worker.keep(stored);
-                Ok(())
-            }
-            Err(error @ Error::Conflict(_)) => {
-                self.read_cursor(stored).await?;
-                Err(error.into())
-            }
-            // The answer may have been lost: the next attempt reads what is stored.
-            Err(error) => {
-                self.worker.keep(&StoredCursor { version: None, ..stored.clone() });
-                Err(error.into())
-            }
-        }
-    }
-
-    /// Has the worker go on with the stored cursor; one that cannot be read is written anew.
-    async fn read_cursor(self, known: &StoredCursor) -> Result<()> {
-        let read = self.records.read(RecordKind::ReceiverCursor, &StoredCursor::key(&known.cursor)).await?;
-        let Some(record) = read else {
-            self.worker.forget(known.cursor.app);
-            return Ok(());
-        };
-        let cursor = documents::decode::<Cursor>(&record).unwrap_or_else(|error| {
-            tracing::error!(error = %error.chain(), "reading how far a receiver was told failed, writing it anew");
-            known.cursor.clone()
-        });
-        self.worker.keep(&StoredCursor::read(cursor, &record));
-        Ok(())
-    }
-
-    /// Returns the cursor of an app that the receiver was told nothing of: after the deploys that were accepted before
-    /// the receiver was added.
-    async fn first_cursor(self, state: &AppState) -> Result<Cursor> {
-        let receiver = &self.worker.receiver;
-        let cursor = |seen| Cursor::after(receiver.id.clone(), state.app.uid, seen);
-        if state.updated_at < receiver.added_at {
-            return Ok(cursor(state.latest));
-        }
-        let is_older = |deploy: &Deploy| deploy.created_at < receiver.added_at;
-        let unfinished = state.unfinished.iter().rfind(|deploy| is_older(deploy)).map(|deploy| deploy.revision);
-        let mut oldest = state.unfinished.first().map(|deploy| deploy.revision);
-        let mut before = None;
-        loop {
-            let page = Page { before, succeeded: false, limit: PAGE };
-            let entries = self.deployer.ports.history.page(state.app.uid, page).await?;
-            if let Some(older) = entries.iter().find(|deploy| is_older(deploy)) {
-                return Ok(cursor(unfinished.max(Some(older.revision))));
-            }
-            before = entries.last().map(|deploy| deploy.revision).or(before);
-            oldest = oldest.into_iter().chain(before).min();
-            if entries.len() < PAGE {
-                // What was before the oldest is forgotten.
-                let forgotten = oldest.and_then(|oldest| Revision::new(oldest.get() - 1));
-                return Ok(cursor(unfinished.max(forgotten)));
-            }
-        }
     }
 }
 

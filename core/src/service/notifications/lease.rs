@@ -34,10 +34,16 @@ impl Lease {
     /// Takes the lease. Returns `None` if another replica has it. A new boot of a replica takes over from the one
     /// before.
     pub(super) async fn take(records: &dyn RecordStore, replica: &ReplicaId) -> Result<Option<Self>> {
-        let version = match read(records).await? {
-            Some((_, holder)) if holder.replica.name != replica.name => return Ok(None),
-            Some((record, _)) => Some(record.version),
-            None => None,
+        let version = match read(records).await {
+            Ok(Some((_, holder))) if holder.replica.name != replica.name => return Ok(None),
+            Ok(Some((record, _))) => Some(record.version),
+            Ok(None) => None,
+            // A later version holds it, or it is damaged: it expires as every lease does.
+            Err(error @ Error::Corrupt { .. }) => {
+                tracing::debug!(error = %error.chain(), "reading the lease of telling failed, waiting until it expires");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
         };
         match write(records, replica, version).await {
             Ok(version) => Ok(Some(Self { version })),

@@ -48,21 +48,29 @@ pub(super) async fn forget(records: &dyn RecordStore, cursor: &Cursor) -> Result
     records.remove(RecordKind::ReceiverCursor, &StoredCursor::key(cursor)).await
 }
 
+/// A receiver's secret, and how it is sealed.
+pub(super) struct Opened {
+    pub(super) sealed: String,
+    pub(super) secret: ReceiverSecret,
+}
+
 /// A receiver that is told by this replica.
 pub(super) struct Worker {
     pub(super) receiver: Receiver,
-    pub(super) secret: ReceiverSecret,
     shared: Mutex<Shared>,
     arrived: Event,
 }
 
 struct Shared {
+    secret: Opened,
     cursors: BTreeMap<AppUid, StoredCursor>,
     /// The apps to be looked at, in order.
     queue: VecDeque<AppUid>,
     /// The least version of the state to look at for each of them; `None`: the state is read anew.
     versions: BTreeMap<AppUid, Option<Version>>,
     status: ReceiverStatus,
+    /// The apps that are left alone for a while, because the receiver refuses a notification of them.
+    aside: BTreeSet<AppUid>,
     /// The refusals of each app's notification that was refused last.
     refusals: BTreeMap<AppUid, Refusals>,
 }
@@ -86,13 +94,27 @@ impl Refusals {
 impl Worker {
     pub(super) fn new(
         receiver: Receiver,
-        secret: ReceiverSecret,
+        secret: Opened,
         cursors: BTreeMap<AppUid, StoredCursor>,
         status: ReceiverStatus,
     ) -> Self {
-        let shared =
-            Shared { cursors, queue: VecDeque::new(), versions: BTreeMap::new(), status, refusals: BTreeMap::new() };
-        Self { receiver, secret, shared: Mutex::new(shared), arrived: Event::new() }
+        let (queue, versions) = (VecDeque::new(), BTreeMap::new());
+        let (aside, refusals) = (BTreeSet::new(), BTreeMap::new());
+        let shared = Shared { secret, cursors, queue, versions, status, aside, refusals };
+        Self { receiver, shared: Mutex::new(shared), arrived: Event::new() }
+    }
+
+    pub(super) fn secret(&self) -> ReceiverSecret {
+        self.lock().secret.secret.clone()
+    }
+
+    /// Returns whether the worker has the secret that is sealed in this way.
+    pub(super) fn knows(&self, sealed: &str) -> bool {
+        self.lock().secret.sealed == sealed
+    }
+
+    pub(super) fn set_secret(&self, secret: Opened) {
+        self.lock().secret = secret;
     }
 
     /// Has the worker look at an app.
@@ -126,9 +148,22 @@ impl Worker {
         Some((app, shared.versions.remove(&app).flatten()))
     }
 
-    /// The number of apps to be looked at.
+    /// The number of apps to be looked at, now or later.
     pub(super) fn waiting(&self) -> usize {
-        self.lock().queue.len()
+        let shared = self.lock();
+        let is_queued = |app: &&AppUid| shared.versions.contains_key(app);
+        shared.queue.len() + shared.aside.iter().filter(|app| !is_queued(app)).count()
+    }
+
+    /// Leaves an app alone for a while.
+    pub(super) fn put_aside(&self, app: AppUid) {
+        self.lock().aside.insert(app);
+    }
+
+    /// Has the worker look at an app that was left alone.
+    pub(super) fn put_back(&self, app: AppUid) {
+        self.lock().aside.remove(&app);
+        self.put(app, None);
     }
 
     /// Resolves at the next arrival after this call.
@@ -175,6 +210,11 @@ impl Worker {
             *refusals = first();
         }
         refusals.is_last(now)
+    }
+
+    /// The number of refusals of an app's notification so far.
+    pub(super) fn refusals(&self, app: AppUid) -> u32 {
+        self.lock().refusals.get(&app).map_or(1, |refusals| refusals.count)
     }
 
     /// Changes the status, and returns it as it is then.

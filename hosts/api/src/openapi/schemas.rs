@@ -9,7 +9,7 @@ use crate::{
     AddReceiver, AddTrust, AddedReceiver, ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken,
     CreatedToken, Deploy, DeployAnswer, DeployList, DeployPost, LockList, LockRequest, LockedEnvironment, LoggedIn,
     Login, Problem, Promote, PushAnswer, Rebuild, ReceiverList, Registered, Rollback, RollbackAnswer, Rotate,
-    TestedReceiver, TokenList, Trust, TrustList, Webhook, WebhookCallList, Whoami,
+    RotateReceiver, RotatedReceiver, TestedReceiver, TokenList, Trust, TrustList, Webhook, WebhookCallList, Whoami,
 };
 
 /// Returns every type by its name.
@@ -18,13 +18,13 @@ pub(super) fn schemas() -> Value {
         SchemaSettings::draft2020_12().with(|settings| settings.definitions_path = "/components/schemas".into());
     let mut requests = settings.clone().for_deserialize().into_generator();
     requests.subschema_for::<(CreateApp, AppPatch, DeployPost, Rebuild, Rollback, Promote, CreateToken)>();
-    requests.subschema_for::<(LockRequest, Rotate, AddTrust, Login, AddReceiver)>();
+    requests.subschema_for::<(LockRequest, Rotate, AddTrust, Login, AddReceiver, RotateReceiver)>();
     let mut answers = settings.for_serialize().into_generator();
     answers.subschema_for::<(App, AppList, Registered, Webhook, Deploy, DeployList)>();
     answers.subschema_for::<(DeployAnswer, RollbackAnswer, PushAnswer, Problem)>();
     answers.subschema_for::<(ApiToken, CreatedToken, TokenList, AuditList, Whoami)>();
     answers.subschema_for::<(LockList, LockedEnvironment, Trust, TrustList, LoggedIn, WebhookCallList)>();
-    answers.subschema_for::<(AddedReceiver, ReceiverList, TestedReceiver)>();
+    answers.subschema_for::<(AddedReceiver, ReceiverList, RotatedReceiver, TestedReceiver)>();
     let mut schemas = requests.take_definitions(true);
     schemas.extend(answers.take_definitions(true));
     schemas.into()

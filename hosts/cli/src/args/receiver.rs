@@ -19,6 +19,15 @@ pub(crate) enum ReceiverCommand {
     List,
     /// Send a test to a receiver, and show its answer
     Test(NamedReceiver),
+    /// Replace a receiver's secret: what is told from now on has the new one
+    Rotate {
+        /// The receiver.
+        #[command(flatten)]
+        receiver: NamedReceiver,
+        /// File with the new secret [default: one is made for a webhook, and printed]
+        #[arg(long, value_name = "FILE")]
+        secret_file: Option<PathBuf>,
+    },
     /// Remove a receiver: it is told nothing from then on
     #[command(visible_alias = "rm")]
     Remove(NamedReceiver),

@@ -1,8 +1,8 @@
 //! Receivers of notifications.
 
-use std::fs;
+use std::{fs, path::Path};
 
-use rollhook_api::{AddReceiver, Receiver};
+use rollhook_api::{AddReceiver, Receiver, RotateReceiver};
 use rollhook_core::text::escaped;
 
 use super::Session;
@@ -15,12 +15,6 @@ use crate::{
 };
 
 pub(crate) async fn add(session: &Session<'_>, args: &AddReceiverArgs) -> Result<(), CliError> {
-    let secret = args.secret_file.as_ref().map(|file| {
-        let text = fs::read_to_string(file);
-        let text = text
-            .map_err(|error| CliError::Usage(format!("--secret-file: reading {} failed: {error}.", file.display())))?;
-        Ok::<_, CliError>(text.trim().to_owned())
-    });
     let kind = match (&args.slack, &args.github, &args.gitlab) {
         (Some(_), _, _) => "slack",
         (_, Some(_), _) => "github",
@@ -33,7 +27,7 @@ pub(crate) async fn add(session: &Session<'_>, args: &AddReceiverArgs) -> Result
         url: args.webhook.clone().or_else(|| args.api_url.clone()),
         channel: args.slack.clone(),
         repository: args.github.clone().or_else(|| args.gitlab.clone()),
-        secret: secret.transpose()?,
+        secret: read_secret(args.secret_file.as_deref())?,
         events: args.events.iter().map(ToString::to_string).collect(),
         project: args.project.as_ref().map(ToString::to_string),
         environment: args.environment.as_ref().map(ToString::to_string),
@@ -52,6 +46,29 @@ pub(crate) async fn add(session: &Session<'_>, args: &AddReceiverArgs) -> Result
         }
     }
     session.output.data(&added, || added.secret.as_ref().map(|secret| format!("{secret}\n")).unwrap_or_default())
+}
+
+/// Returns the secret in a file.
+fn read_secret(file: Option<&Path>) -> Result<Option<String>, CliError> {
+    let read = |file: &Path| {
+        let text = fs::read_to_string(file);
+        let text = text
+            .map_err(|error| CliError::Usage(format!("--secret-file: reading {} failed: {error}.", file.display())))?;
+        Ok(text.trim().to_owned())
+    };
+    file.map(read).transpose()
+}
+
+pub(crate) async fn rotate(session: &Session<'_>, args: &NamedReceiver, file: Option<&Path>) -> Result<(), CliError> {
+    let request = RotateReceiver { secret: read_secret(file)? };
+    let rotated = session.operations.rotate_receiver(&args.name, request).await?;
+    if !session.output.format.is_document() {
+        message(&format!("Replaced the secret of {}.", args.name));
+        if rotated.secret.is_some() {
+            message("The new secret of its signatures, which is shown this once:");
+        }
+    }
+    session.output.data(&rotated, || rotated.secret.as_ref().map(|secret| format!("{secret}\n")).unwrap_or_default())
 }
 
 pub(crate) async fn list(session: &Session<'_>) -> Result<(), CliError> {

@@ -9,8 +9,8 @@ use http::Method;
 use rollhook_api::{
     AddReceiver, AddTrust, AddedReceiver, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken,
     Deploy, DeployAnswer, DeployList, DeployPost, LockList, LockRequest, LockedEnvironment, Operations, Promote,
-    Rebuild, ReceiverList, Registered, Rollback, RollbackAnswer, Rotate, TestedReceiver, TokenList, Trust, TrustList,
-    Webhook, WebhookCallList, Whoami, access, path,
+    Rebuild, ReceiverList, Registered, Rollback, RollbackAnswer, Rotate, RotateReceiver, RotatedReceiver,
+    TestedReceiver, TokenList, Trust, TrustList, Webhook, WebhookCallList, Whoami, access, path,
 };
 use rollhook_core::{
     access::TokenName,
@@ -201,6 +201,11 @@ impl Operations for Server {
             Err((CliError::Problem(problem), 2..)) if problem.status == 404 => Ok(()),
             other => other.map(drop).map_err(|(failure, _)| failure),
         }
+    }
+
+    async fn rotate_receiver(&self, name: &ReceiverName, rotate: RotateReceiver) -> Result<RotatedReceiver, CliError> {
+        let path = format!("{}/rotate", path::receiver(name));
+        self.once(Method::POST, &path, &rotate).await
     }
 
     async fn test_receiver(&self, name: &ReceiverName) -> Result<TestedReceiver, CliError> {

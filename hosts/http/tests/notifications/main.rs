@@ -60,6 +60,28 @@ fn receiver_is_told_of_each_deploy_by_signed_cloud_events() {
 }
 
 #[test]
+fn replaced_secret_signs_what_is_told_from_then_on_and_tests_are_limited() {
+    let (server, receiver) = (start().run(), Receiver::start());
+    let former = add(&server, "ops", &receiver.url);
+    let path = "/api/v1/receivers/ops/rotate";
+    let made = server.manage("POST", path).expect(200).json()["secret"].as_str().unwrap().to_owned();
+    server.manage("POST", "/api/v1/receivers/ops/test").expect(200);
+    let test = receiver.sent().pop().unwrap();
+    assert!(test.is_signed(&made) && !test.is_signed(&former));
+    let given = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let answer = server.manage("POST", path).json(&json!({ "secret": given })).expect(200).json();
+    assert_eq!(answer, json!({}));
+    server.manage("POST", path).json(&json!({ "secret": "hunter2" })).expect(422);
+    assert_eq!(server.manage("POST", "/api/v1/receivers/none/rotate").expect(404).problem(), "receiver-not-found");
+    let limited = until("tests are limited", || {
+        let tested = server.manage("POST", "/api/v1/receivers/ops/test").send();
+        (tested.status != 200).then_some(tested)
+    });
+    assert_eq!((limited.status, limited.problem()), (429, "rate-limited".to_owned()));
+    assert!(limited.header("retry-after").is_some() && receiver.sent().pop().unwrap().is_signed(given));
+}
+
+#[test]
 fn receiver_that_fails_is_told_later_and_others_at_once() {
     let (server, good, bad) = (start().run(), Receiver::start(), Receiver::start());
     let app = server.app("api");
