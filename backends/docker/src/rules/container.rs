@@ -99,6 +99,11 @@ impl Container {
         format!("{name}.old-{}", self.short_id())
     }
 
+    /// The name that the container had before a new one took it; `None` if it still has its own.
+    fn name_before(&self) -> Option<&str> {
+        self.name().strip_suffix(self.short_id())?.strip_suffix(".old-")
+    }
+
     /// Whether the container has this name, or had it before a new one took it.
     pub(crate) fn is_named(&self, name: &str) -> bool {
         self.name() == name || self.name() == self.name_aside(name)
@@ -118,7 +123,7 @@ impl Container {
 
     /// The name that the container has, or will have once it is ready.
     pub(crate) fn final_name(&self) -> &str {
-        self.label(NAME).unwrap_or_else(|| self.name())
+        self.label(NAME).or_else(|| self.name_before()).unwrap_or_else(|| self.name())
     }
 
     /// The image by its name, if the engine tells one.
@@ -253,7 +258,8 @@ impl Seen {
     /// The container that says how the next one is made: what others started last, else what we made last.
     pub(crate) fn model(&self) -> Option<&Container> {
         let order = |container: &&Container| {
-            (container.deploy().is_none() && container.is_up(), container.created_at().to_owned())
+            let is_theirs = container.deploy().is_none() && container.name_before().is_none();
+            (is_theirs && container.is_up(), container.created_at().to_owned())
         };
         self.containers.iter().max_by_key(order)
     }

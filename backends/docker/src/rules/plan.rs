@@ -187,6 +187,16 @@ mod tests {
     }
 
     #[test]
+    fn container_that_was_set_aside_is_no_model_and_gives_no_name() {
+        let old = container("web", "running");
+        let aside = with(old.clone(), "/Name", json!(format!("/{}", old.name_aside("web"))));
+        assert_eq!(aside.final_name(), "web");
+        let before = stamped(OURS, 1, "running");
+        let seen = Seen { claims: vec![claim(OURS, 2)], ..seen(vec![before.clone(), aside]) };
+        assert_eq!(next(&seen, &rollout(2), STARTED), Step::Create(Some(Box::new(before))));
+    }
+
+    #[test]
     fn old_one_stops_first_where_both_cannot_run() {
         let old = container("web", "running");
         let seen = seen(vec![old.clone(), stamped(OURS, 2, "created")]);

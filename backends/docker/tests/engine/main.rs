@@ -4,3 +4,4 @@
 
 mod bed;
 mod conformance;
+mod fence;
