@@ -408,7 +408,8 @@ fn namespace_of_another_pair_tells_nothing_of_its_apps() {
             let app = world::registration(name, Policy::default());
             let app = Registration { project: "shop".parse().unwrap(), environment: "eu-prod".parse().unwrap(), ..app };
             let refused = world.deployer.register(&who, app, None).await.unwrap_err();
-            assert_eq!(refused, Refusal::Forbidden(Action::Register, None), "{name}");
+            let Refusal::InvalidField(Field::Environment, why) = refused else { panic!("{name}: {refused}") };
+            assert!(why.contains("shop-eu-prod belongs to another project"), "{name}: {why}");
         }
     });
 }

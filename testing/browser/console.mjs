@@ -245,7 +245,7 @@ try {
   await page.getByLabel('Project').fill('shop');
   await page.getByLabel('Environment').fill('test');
   await page.getByLabel('Name', { exact: true }).fill('site');
-  if (await page.getByLabel('Branch').isVisible()) fail('a source that was not chosen is shown');
+  if (await page.getByLabel('Branch', { exact: true }).isVisible()) fail('a source that was not chosen is shown');
   await page.getByLabel('Git').check();
   await page.getByLabel('URL').fill('no url');
   await expecting(422, async () => {
@@ -255,6 +255,8 @@ try {
   await picture('register-git');
   await page.getByLabel('URL').fill(git);
   await page.getByLabel('Images are pushed to').fill('registry.example.com/shop/site');
+  // The head is built at once unless a person does not want it.
+  await page.getByLabel('Build the head').uncheck();
   await page.getByRole('button', { name: 'Register' }).click();
   await page.waitForURL(`${base}${site}`);
   await says(page.locator('main'), 'No deploys yet');

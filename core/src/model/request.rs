@@ -377,7 +377,7 @@ pub enum Refusal {
     #[error("The app {0} is registered already.")]
     AppExists(AppId),
     /// A valid API token has this name.
-    #[error("There is an API token {0} already; revoke it, or choose another name.")]
+    #[error("An API token is named {0} already; choose another name.")]
     TokenExists(TokenName),
     /// The store has as many API tokens as it may.
     #[error("There are {0} API tokens; revoke some first.")]
@@ -520,7 +520,7 @@ pub enum Refusal {
 const MAYBE_RECORDED: &str = "the call may have been recorded. Repeat it with the same Idempotency-Key.";
 
 fn yours(role: Option<Role>) -> String {
-    role.map(|role| format!(", and yours is {role}")).unwrap_or_default()
+    role.map_or_else(|| ", and you have none there".to_owned(), |role| format!(", and yours is {role}"))
 }
 
 fn current_changed(expected: &Revision, current: &Option<Revision>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

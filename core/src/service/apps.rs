@@ -172,7 +172,10 @@ impl Deployer {
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn enable_webhook(&self, principal: &Principal, id: &AppId) -> Outcome<WebhookSecret> {
         let access = self.open_for(Action::EnableWebhook, principal, id).await?;
-        self.ports.tokens.put(access.uid, &self.new_token()).await.map_err(|error| unwritten(id, error))
+        let made = self.ports.tokens.put(access.uid, &self.new_token()).await.map_err(|error| unwritten(id, error))?;
+        // The first calls that fail are explained too.
+        self.recognition.read(id, Some(&made));
+        Ok(made)
     }
 
     /// Gives the app's webhook a new token; the old one opens it too until the overlap is over.

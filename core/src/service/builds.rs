@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, select_biased};
 
-use super::{Accepted, Authorized, Builder, Deployer, Outcome, Principal, polling::sentence, submit::Declined};
+use super::{
+    Accepted, Authorized, Builder, Deployer, Outcome, Principal,
+    polling::sentence,
+    submit::{Declined, NO_BUILDER},
+};
 use crate::{
     access::Action,
     app::{App, AppId, AppUid, Source},
@@ -57,6 +61,9 @@ impl Deployer {
             None => {
                 let app = self.state(&access).await?.app;
                 let source = from_git(&app)?;
+                if self.ports.builder.is_none() {
+                    return Err(Refusal::WrongKind(NO_BUILDER.to_owned()));
+                }
                 (self.branch_commit(source).await?, Some(source.clone()))
             }
         };

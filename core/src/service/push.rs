@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     access::Action,
-    app::Source,
+    app::{App, Source},
     delivery::{Delivery, Event},
     deploy::{Actor, Commit, Trigger},
     ledger::{
@@ -72,26 +72,29 @@ impl Deployer {
                 PushRequest::Ignore(why) => return Ok(Pushed::Ignored(why)),
                 PushRequest::Build(pushed) => pushed,
             };
-            if let Some(pushed) = self.deploy_pushed(access, delivery, pushed, key.as_ref(), &mut reads).await? {
+            if let Some(pushed) = self.deploy_pushed(access, delivery, (app, pushed), key.as_ref(), &mut reads).await? {
                 return Ok(pushed);
             }
         }
         Err(Refusal::Busy)
     }
 
-    /// Deploys a pushed commit, unless it is late or known. Returns `None` if the app has changed meanwhile.
+    /// Deploys a pushed commit of this app, unless it is late or known. Returns `None` if the app has changed meanwhile.
     async fn deploy_pushed(
         &self,
         access: &Authorized,
         delivery: &Delivery,
-        pushed: PushedCommit,
+        (app, pushed): (Arc<App>, PushedCommit),
         key: Option<&IdempotencyKey>,
         reads: &mut SourceReads,
     ) -> Outcome<Option<Pushed>> {
         let page = Page { before: None, succeeded: false, limit: SEARCHED };
         // Read before the branch: see `push::decide`.
         let (state, entries) = self.history(access, page).await?;
-        let app = Arc::clone(&state.app);
+        // The holds that the push was judged by are those of the app as it was then.
+        if state.app != app {
+            return Ok(None);
+        }
         let Source::Git(source) = &app.source else { return Ok(None) };
         let mut branch_head = self.branch_head(source, &pushed, reads.end).await;
         if reads.has_answered && branch_head == BranchHead::Unread(Unread::TimedOut) {

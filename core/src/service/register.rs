@@ -117,7 +117,11 @@ impl Deployer {
             && first.app.realm() != wanted.realm()
             && !self.may(principal, Action::Read, Place::app(&first.app.id, &first.app.realm())).await?.is_yes()
         {
-            return Err(Refusal::Forbidden(Action::Register, None));
+            let taken = format!(
+                "the namespace {} belongs to another project; choose names that spell another one.",
+                id.namespace
+            );
+            return Err(Refusal::InvalidField(Field::Environment, taken));
         }
         if let Some(app) = self.journal.load(AppRef::Name(&id)).await.map_err(refused)? {
             return self.registered(app, &wanted, key.as_ref()).await;

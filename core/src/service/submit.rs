@@ -11,7 +11,7 @@ use crate::{
     time::Timestamp,
 };
 
-const NO_BUILDER: &str = "This process has no builder, so that nothing would build the commit: call a server that builds (or \
+pub(super) const NO_BUILDER: &str = "This process has no builder, so that nothing would build the commit: call a server that builds (or \
                           start this one with --build-command or --build-image).";
 
 /// An accepted deploy.

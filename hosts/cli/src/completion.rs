@@ -48,8 +48,11 @@ pub(crate) fn script(shell: Shell) -> Result<(), CliError> {
 
 /// Adds the completers of names to a command and those below it.
 fn with_names(command: Command) -> Command {
+    let backends = Cli::backend_flags();
     let command = command.mut_args(|arg| match arg.get_id().as_str() {
-        "app" => arg.add(ArgValueCompleter::new(|word: &OsStr| names(word, |app| &app.app))),
+        // They would hide the others.
+        id if backends.iter().any(|backend| backend.as_str() == id) => arg.hide(true),
+        "app" => arg.add(ArgValueCompleter::new(apps_of_context)),
         "project" | "from_project" => arg.add(ArgValueCompleter::new(|word: &OsStr| names(word, |app| &app.project))),
         "environment" | "from_environment" => {
             arg.add(ArgValueCompleter::new(|word: &OsStr| names(word, |app| &app.environment)))
@@ -59,12 +62,26 @@ fn with_names(command: Command) -> Command {
     command.mut_subcommands(with_names)
 }
 
+/// Returns the names of apps, of the context's project and environment where none is named.
+fn apps_of_context(word: &OsStr) -> Vec<CompletionCandidate> {
+    let named = Named::by(&words(word));
+    let contexts = Contexts::read().unwrap_or_default();
+    let named = match contexts.current().filter(|_| named.server.is_none() && !named.names_backends) {
+        Some(context) => named.or(context),
+        None => named,
+    };
+    candidates(word, &named, |app| &app.app)
+}
+
 /// Returns the names that begin like the word, of the apps that the other words leave. A server that does not answer
 /// has none: nothing is printed between the words of a person.
 fn names(word: &OsStr, name: fn(&App) -> &String) -> Vec<CompletionCandidate> {
+    candidates(word, &Named::by(&words(word)), name)
+}
+
+fn candidates(word: &OsStr, named: &Named, name: fn(&App) -> &String) -> Vec<CompletionCandidate> {
     let Some(begin) = word.to_str() else { return Vec::new() };
-    let named = Named::by(&words(word));
-    let mut found: Vec<String> = apps(&named)
+    let mut found: Vec<String> = apps(named)
         .unwrap_or_default()
         .iter()
         .filter(|app| named.has(&app.project, &app.environment))

@@ -174,4 +174,7 @@ fn names_are_completed_by_what_the_server_lists() {
     bench.run(&format!("login {} --token-file {}", bench.url(), file.display())).ok();
     assert_eq!(complete("app rollback a"), ["admin", "api"], "the server that the person is signed in to");
     assert_eq!(complete("app webhook en"), ["enable"]);
+    bench.run(&format!("context use {} -p shop -e prod", bench.url().trim_start_matches("http://"))).ok();
+    assert_eq!(complete("app rollback a"), ["admin"], "of the context's project and environment");
+    assert_eq!(complete("app rollback -p "), ["blog", "shop"], "another project may be meant");
 }

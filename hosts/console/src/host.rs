@@ -88,6 +88,9 @@ pub trait Host: Send + Sync {
     /// That there is no such app, or that the store is away.
     async fn watch(&self, principal: &Principal, id: &AppId) -> Result<Box<dyn Watch>, Failure>;
 
+    /// The sentence that every page shows; `None` for none.
+    fn notice(&self) -> Option<&str>;
+
     /// The address at which callers reach the server.
     fn base_url(&self) -> &str;
 

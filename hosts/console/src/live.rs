@@ -12,7 +12,6 @@ use rollhook_core::{app::AppId, service::SessionSecret};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    assets,
     console::{Call, Console},
     host::{Access, Failure, Watch},
     pages::deploys::{self, Read},
@@ -88,8 +87,7 @@ impl Live {
         if id == self.seen {
             return Bytes::from_static(b": still here\n\n");
         }
-        let frame =
-            Frame { paths: assets::paths(), name: None, may: self.access.permissions, now: self.console.host.now() };
+        let frame = Frame { may: self.access.permissions, ..Frame::signed_out(self.console.host.now()) };
         let mut event = format!("id: {id}\n");
         for line in deploys::part(read, &frame).lines() {
             let _ = writeln!(event, "data: {line}");

@@ -34,6 +34,10 @@ struct OneToken {
 
 #[async_trait]
 impl Host for OneToken {
+    fn notice(&self) -> Option<&str> {
+        None
+    }
+
     async fn begin_session(&self, token: &str, name: Option<&str>) -> Result<SessionSecret, Failure> {
         if *self.is_away.lock().unwrap() {
             return Err(Refusal::StoreUnavailable { maybe_recorded: false }.into());

@@ -27,12 +27,14 @@ pub(crate) struct Frame {
     pub(crate) name: Option<String>,
     pub(crate) may: Permissions,
     pub(crate) now: Timestamp,
+    /// The sentence that every page shows.
+    pub(crate) notice: Option<String>,
 }
 
 impl Frame {
     /// Returns the frame of a page for someone who is not signed in.
     pub(crate) fn signed_out(now: Timestamp) -> Self {
-        Self { paths: assets::paths(), name: None, may: Permissions::default(), now }
+        Self { paths: assets::paths(), name: None, may: Permissions::default(), now, notice: None }
     }
 }
 

@@ -37,8 +37,13 @@ use crate::{
 };
 
 /// Returns the console of a deployer.
-pub(crate) fn of(deployer: Arc<Deployer>, base_url: Arc<str>, sign_in: Option<SignIn>) -> Arc<Console> {
-    Arc::new(Console::new(Arc::new(OnDeployer { deployer, base_url, sign_in })))
+pub(crate) fn of(
+    deployer: Arc<Deployer>,
+    base_url: Arc<str>,
+    notice: Option<&'static str>,
+    sign_in: Option<SignIn>,
+) -> Arc<Console> {
+    Arc::new(Console::new(Arc::new(OnDeployer { deployer, base_url, notice, sign_in })))
 }
 
 /// Returns whether a call is the console's: one of its paths, or any other that a browser wants as a page. Paths of the
@@ -151,6 +156,7 @@ fn sent(answer: Answer, state: &State, in_call: InCall) -> Reply {
 struct OnDeployer {
     deployer: Arc<Deployer>,
     base_url: Arc<str>,
+    notice: Option<&'static str>,
     sign_in: Option<SignIn>,
 }
 
@@ -174,6 +180,10 @@ impl Host for OnDeployer {
     async fn begin_session(&self, token: &str, name: Option<&str>) -> Result<SessionSecret, Failure> {
         let begun = self.deployer.begin_session(token.as_bytes(), name).await;
         begun.map(|(secret, _)| secret).map_err(redacted)
+    }
+
+    fn notice(&self) -> Option<&str> {
+        self.notice
     }
 
     fn provider_name(&self) -> Option<&str> {

@@ -150,6 +150,7 @@ async fn serve(args: Serve) -> Result<(), Failure> {
         trusted_proxies: args.trusted_proxy,
         min_poll: args.min_poll,
         metrics_per_app: args.metrics_per_app,
+        notice: notice(&settings),
     };
     let sign_in =
         sign_in.map(|file| SignIn::read(&file, &config.base_url, settings.allow_local_issuers)).transpose()?;
@@ -208,6 +209,14 @@ fn bind(address: SocketAddr) -> Result<TcpListener, String> {
         socket.listen(BACKLOG)
     };
     bound().map_err(|error: std::io::Error| format!("cannot listen on {address}: {error}"))
+}
+
+/// Returns the sentence that the console shows on every page.
+fn notice(settings: &Settings) -> Option<&'static str> {
+    match settings.driver.unwrap_or_default() {
+        DriverUrl::Simulated(_) => Some("This server simulates: nothing is deployed anywhere."),
+        DriverUrl::Kubernetes | DriverUrl::Docker => None,
+    }
 }
 
 fn warn(settings: &Settings, store: &StoreUrl, sealing: Sealing) {

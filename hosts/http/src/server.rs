@@ -65,6 +65,8 @@ pub struct Config {
     pub min_poll: Duration,
     /// The most apps that have metrics of their own; 0 for none.
     pub metrics_per_app: usize,
+    /// The sentence that every page of the console shows; `None` for none.
+    pub notice: Option<&'static str>,
 }
 
 /// A server on a bound address, which answers while [`Server::serve`] runs.
@@ -93,7 +95,7 @@ impl Server {
             Arc::new(Deployer::new(ports, replica).with_min_poll(config.min_poll).with_base_url(&config.base_url));
         let base_url: Arc<str> = config.base_url.into();
         let state = State {
-            console: console::of(deployer.clone(), base_url.clone(), None),
+            console: console::of(deployer.clone(), base_url.clone(), config.notice, None),
             deployer,
             base_url,
             limits: Limits::new(config.rate_limit, config.deploys_per_hour),
@@ -105,6 +107,7 @@ impl Server {
             waits: Waits::default(),
             readiness: Readiness::default(),
             has_probe_listener: false,
+            notice: config.notice,
         };
         Self { listener, probes: None, state, begin_drain }
     }
@@ -128,7 +131,7 @@ impl Server {
         let (deployer, base_url) = (self.state.deployer.clone(), self.state.base_url.clone());
         let (provider, grants) = (sign_in.provider.host().to_owned(), sign_in.grants.clone());
         deployer.let_people_in(SignInGrants { provider, grants });
-        self.state.console = console::of(deployer, base_url, Some(sign_in));
+        self.state.console = console::of(deployer, base_url, self.state.notice, Some(sign_in));
         self
     }
 

@@ -26,6 +26,8 @@ pub(crate) struct State {
     pub(crate) readiness: Readiness,
     /// Whether probes and metrics are answered on a listener of their own alone.
     pub(crate) has_probe_listener: bool,
+    /// The sentence that every page of the console shows.
+    pub(crate) notice: Option<&'static str>,
 }
 
 /// Whether the server is stopping.

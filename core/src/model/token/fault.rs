@@ -16,9 +16,9 @@ pub enum Fault {
     WrongToken,
     /// The credentials fit the token before, whose time is over.
     ReplacedToken,
-    /// The signature fits not.
+    /// The signature does not fit.
     WrongSignature,
-    /// The signature of Standard Webhooks fits not.
+    /// The signature of Standard Webhooks does not fit.
     WrongMessage,
     /// The id_token opens nothing.
     WrongIdentity,
@@ -43,17 +43,18 @@ impl Fault {
         match self {
             Self::NoCredentials => "The call brought no token, no signature and no id_token.",
             Self::Unreadable => {
-                "A header with credentials is sent twice or malformed, or the time of the signed message is more than 5 \
+                "A header with credentials is sent twice or malformed, such as the webhook's token in Authorization, which \
+                 takes id_tokens alone (X-Service-Token takes the token); or the time of a signed message is more than 5 \
                  minutes off."
             }
             Self::WrongToken => "The token is not this app's: the sender has another app's, or one that was replaced.",
             Self::ReplacedToken => "The token was replaced, and its time is over: give the sender the present one.",
             Self::WrongSignature => {
-                "The signature fits not: the secret at the sender is not this app's token, or the body was changed on its \
+                "The signature does not fit: the secret at the sender is not this app's token, or the body was changed on its \
                  way."
             }
             Self::WrongMessage => {
-                "The signature of Standard Webhooks fits not: the sender has not this app's signing key (whsec_), or the \
+                "The signature of Standard Webhooks does not fit: the sender lacks this app's signing key (whsec_), or the \
                  body was changed on its way."
             }
             Self::WrongIdentity => {

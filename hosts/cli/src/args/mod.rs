@@ -104,13 +104,20 @@ impl Format {
     }
 }
 
+fn ids(command: &clap::Command) -> Vec<Id> {
+    command.get_arguments().map(|arg| arg.get_id().clone()).collect()
+}
+
 impl Cli {
+    /// Returns the flags that replace a server.
+    pub(crate) fn backend_flags() -> Vec<Id> {
+        ids(&Settings::augment_args(clap::Command::new("")))
+    }
+
     /// Returns the definition of the command line. The flags of the connection may stand behind any command.
     pub(crate) fn definition() -> clap::Command {
-        let ids =
-            |command: clap::Command| -> Vec<Id> { command.get_arguments().map(|arg| arg.get_id().clone()).collect() };
-        let connection = ids(Connection::augment_args(clap::Command::new("")));
-        let backends = ids(Settings::augment_args(clap::Command::new("")));
+        let connection = ids(&Connection::augment_args(clap::Command::new("")));
+        let backends = Self::backend_flags();
         Self::command().mut_args(|arg| {
             let arg = if backends.contains(arg.get_id()) { arg.help_heading(WITHOUT_SERVER) } else { arg };
             if !connection.contains(arg.get_id()) {

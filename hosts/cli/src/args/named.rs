@@ -38,6 +38,12 @@ impl Named {
         }
     }
 
+    /// The same, with the project and the environment of the context where none is named.
+    pub(crate) fn or(self, context: &Context) -> Self {
+        let project = self.project.or_else(|| context.project.clone());
+        Self { project, environment: self.environment.or_else(|| context.environment.clone()), ..self }
+    }
+
     /// Returns whether apps of this project and environment are meant.
     pub(crate) fn has(&self, project: &str, environment: &str) -> bool {
         self.project.as_ref().is_none_or(|named| named.as_str() == project)

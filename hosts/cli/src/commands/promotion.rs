@@ -99,6 +99,10 @@ async fn all(
     if sources.readable.is_empty() && sources.unreadable.is_empty() {
         return Err(CliError::Other(format!("There are no apps in project {}, environment {}.", from.0, from.1)));
     }
+    if targets.readable.is_empty() && targets.unreadable.is_empty() {
+        let why = format!("There are no apps to promote to in project {}, environment {}.", to.0, to.1);
+        return Err(CliError::Other(why));
+    }
     let mut promoted = planned_all(&sources, &targets, &Namespace::of(to.0, to.1)?);
     if !args.dry_run {
         session.drive()?;

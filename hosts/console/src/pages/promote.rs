@@ -149,6 +149,13 @@ impl Asked {
 
     /// Returns why there is nothing to plan.
     fn fault(&self) -> Option<(Kind, String)> {
+        if self.from.is_empty() {
+            let rule = format!(
+                "Project {} has no other environment that you may read; there is nothing to promote from.",
+                self.project
+            );
+            return Some((Kind::NotFound, rule));
+        }
         let missing = [&self.from, &self.to].into_iter().find(|environment| self.named(environment).is_empty());
         if self.from == self.to {
             let rule = "An environment is not promoted to itself: choose another one to promote from.";

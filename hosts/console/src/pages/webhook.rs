@@ -252,12 +252,24 @@ pub(crate) async fn confirm_enable(call: &Call<'_>, id: &AppId) -> Result<Reply,
             "The URL stays as it is.",
         ],
     };
-    ask(call, id, "enable", &words).await
+    let present = if_enabled(call.operations().masked_webhook(id).await)?;
+    ask(call, id, &format!("enable?replaces={}", mark_of(present.as_ref())), &words).await
 }
 
-/// Answers `POST …/webhook/enable`.
+/// Returns the mark of the present token, which the form that replaces it carries: a form that is sent twice, or a page
+/// that is loaded again, must not replace the token that it has made.
+fn mark_of(webhook: Option<&Webhook>) -> String {
+    webhook.map_or_else(|| "none".to_owned(), |webhook| webhook.created_at.as_millis().to_string())
+}
+
+/// Answers `POST …/webhook/enable?replaces=MARK`.
 pub(crate) async fn enable(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let operations = call.operations();
+    if let Some(replaced) = call.request.query("replaces")
+        && replaced != mark_of(if_enabled(operations.masked_webhook(id).await)?.as_ref())
+    {
+        return reveal(call, id).await;
+    }
     // Read first: once the token is made, no failure may keep it from being shown.
     let (app, lists) = (operations.app(id).await?, Lists::read(call, id).await?);
     let webhook = operations.enable_webhook(id).await?;

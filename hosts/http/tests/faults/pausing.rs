@@ -81,6 +81,7 @@ async fn serve(trigger: PathBuf) {
         trusted_proxies: Vec::new(),
         min_poll: args.min_poll,
         metrics_per_app: 0,
+        notice: None,
     };
     let server = Server::new(listener, config, Ports { rollouts, ..opened.ports }, &base_url);
     admin::ensure(server.deployer(), &opened.store, args.admin_token_file.as_deref()).await.unwrap();
