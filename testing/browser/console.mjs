@@ -19,7 +19,8 @@ const faults = [];
 const input = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 
 const fail = (what) => { throw new Error(what); };
-const step = (name) => console.log(`step: ${name}`);
+let current = 'starting';
+const step = (name) => { current = name; console.log(`step: ${name}`); };
 const ask = async (what) => {
   console.log(`ask: ${what}`);
   const { value, done } = await input.next();
@@ -51,7 +52,7 @@ const watch = (page) => {
     // The browser itself reports answers that are no success, and connections that a restart breaks.
     if (restarting && /Failed to load resource|net::ERR_|htmx:sse:error/.test(text)) return;
     if (expected.some((status) => text.includes(`status of ${status}`))) return;
-    faults.push(`console: ${text}`);
+    faults.push(`${current}: console: ${text}`);
   });
   page.on('pageerror', (error) => faults.push(`script: ${error.name} ${error.message} ${error.stack}`));
 };
