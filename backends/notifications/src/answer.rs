@@ -1,4 +1,4 @@
-//! What a receiver's answer means.
+//! The meaning of a receiver's answer.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(crate) fn failure(message: impl Into<String>) -> DeliveryFailure {
 
 /// Returns the failure of a call that was not answered. The URL is not repeated: it may hold a secret.
 pub(crate) fn unanswered(host: &str, error: &FetchError) -> DeliveryFailure {
-    // What a call's error says itself is its place, which may hold a secret.
+    // A call's error itself names its place, which may hold a secret.
     let cause = if let FetchError::Call(_, cause) = error { chain(&**cause) } else { chain(error) };
     failure(format!("calling {host} failed: {cause}"))
 }

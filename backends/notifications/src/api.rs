@@ -108,7 +108,7 @@ impl Answer {
         }
     }
 
-    /// What the service says of a refusal, in one line.
+    /// Returns the service's explanation of a refusal, in one line.
     pub(crate) fn explanation(&self) -> Option<String> {
         let body = self.json();
         let said = ["message", "error"].iter().map(|name| &body[*name]).find(|said| !said.is_null())?;

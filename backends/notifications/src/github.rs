@@ -23,6 +23,11 @@ use crate::{
 
 /// The longest description of a status, in characters.
 const DESCRIPTION_MAX: usize = 140;
+/// The longest task of a deployment, in characters: GitHub documents no limit, and refuses long texts.
+const TASK_MAX: usize = 100;
+/// The number of newest deployments of an app, commit and environment that are searched for an earlier attempt's. Some
+/// kilobytes each, they fit into an answer.
+const SEARCHED: usize = 30;
 /// The media type that has a commit answered as its SHA alone.
 const SHA: &str = "application/vnd.github.sha";
 
@@ -102,7 +107,7 @@ impl GitHub<'_> {
         };
         let mut answer = self.add_status(told, &deployment).await?;
         if answer.status == StatusCode::NOT_FOUND && is_known {
-            // Somebody has deleted it.
+            // The deployment was deleted at GitHub.
             deployment = self.deployment(told, commit.as_str()).await?;
             answer = self.add_status(told, &deployment).await?;
         }
@@ -120,8 +125,7 @@ impl GitHub<'_> {
     /// Returns the deployment of a deploy: the one that an earlier attempt has made, or a new one.
     async fn deployment(&self, told: Told<'_>, commit: &str) -> Result<Deployment, DeliveryFailure> {
         let sha = self.sha(commit).await?;
-        let environment = encoded(told.app.environment.as_str());
-        let path = format!("{}/deployments?sha={sha}&environment={environment}&per_page=100", self.path);
+        let path = format!("{}/deployments?{}", self.path, search(told.app, &sha));
         let listed = self.api.get(&path).await?.succeeded("the list of deployments")?.json();
         let ours = payload(told);
         let found = listed.as_array().into_iter().flatten().find(|known| is_payload(&known["payload"], &ours));
@@ -156,7 +160,18 @@ impl GitHub<'_> {
     }
 }
 
-/// What a deployment is found again by.
+/// Returns the query for an app's deployments of a commit: the other apps of a large repository are left out.
+fn search(app: &App, sha: &str) -> String {
+    let (task, environment) = (encoded(&task(app)), encoded(app.environment.as_str()));
+    format!("sha={sha}&task={task}&environment={environment}&per_page={SEARCHED}")
+}
+
+/// Returns the task of an app's deployments. Of apps with long names, more than one may have the same.
+fn task(app: &App) -> String {
+    format!("deploy:{}", app.id).chars().take(TASK_MAX).collect()
+}
+
+/// Returns the payload, which identifies the deployment of a deploy.
 fn payload(told: Told<'_>) -> Value {
     json!({ "rollhook": { "app": told.app.id.to_string(), "uid": told.app.uid.to_string(), "revision": told.deploy.revision } })
 }
@@ -169,11 +184,11 @@ fn is_payload(known: &Value, ours: &Value) -> bool {
 
 fn deployment_body(told: Told<'_>, sha: &str) -> Value {
     let Told { app, deploy, .. } = told;
-    let image = deploy.image.as_ref().map(|image| format!(": {image}")).unwrap_or_default();
-    let description: String = format!("{} #{}{image}", app.id, deploy.revision).chars().take(DESCRIPTION_MAX).collect();
+    // Without the image: a public repository is told of no internal registry.
+    let description: String = format!("{} #{}", app.id, deploy.revision).chars().take(DESCRIPTION_MAX).collect();
     json!({
         "ref": sha,
-        "task": "deploy",
+        "task": task(app),
         "environment": app.environment.as_str(),
         "description": description,
         "payload": payload(told),
@@ -191,7 +206,10 @@ fn deployment_status(told: Told<'_>) -> Value {
         EventKind::Failed => "failure",
         EventKind::Superseded | EventKind::Cancelled | EventKind::Drift => "inactive",
     };
-    status(told, state, "log_url", None)
+    let mut status = status(told, state, "log_url", None);
+    // Apps of one repository share an environment: a success of one leaves the others' deployments active.
+    status["auto_inactive"] = json!(false);
+    status
 }
 
 fn commit_status(told: Told<'_>) -> Value {
@@ -214,3 +232,6 @@ fn status(told: Told<'_>, state: &str, url: &str, context: Option<String>) -> Va
     }
     status
 }
+
+#[cfg(test)]
+mod tests;

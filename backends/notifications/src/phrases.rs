@@ -2,15 +2,11 @@
 
 use rollhook_core::{
     app::App,
-    deploy::{Deploy, State},
+    deploy::{Deploy, Reason, State},
     notification::{EventKind, Notification},
-    text::escaped,
 };
 
-/// The longest explanation of an end, in characters.
-const EXPLANATION_MAX: usize = 1000;
-
-/// What has happened to a deploy, as the rest of a sentence that begins with it.
+/// Returns the event of a deploy as the rest of a sentence that begins with the deploy.
 pub(crate) const fn happened(event: EventKind) -> &'static str {
     match event {
         EventKind::Accepted => "was accepted",
@@ -26,22 +22,24 @@ pub(crate) const fn happened(event: EventKind) -> &'static str {
     }
 }
 
-/// Returns why a deploy ended as it did, if the event is its end and there is a reason.
+/// Returns why a deploy ended as it did, if the event is its end and there is a reason: the reason's code alone.
+///
+/// The message is left out: it may repeat a container's output or a registry's error, and a repository's statuses
+/// are often public.
 pub(crate) fn explanation(deploy: &Deploy, event: EventKind) -> Option<String> {
     if event != EventKind::of(deploy) {
         return None;
     }
-    let text = match &deploy.state {
-        State::Failed { reason, message, .. } => format!("{}: {message}", reason.as_str()),
-        State::Cancelled { message, .. } => message.clone(),
-        State::Superseded { by, .. } => format!("Revision {by} took its place."),
-        State::Succeeded { note } => note.clone()?,
-        State::Queued | State::Building { .. } | State::RollingOut { .. } => return None,
-    };
-    Some(escaped(&text).chars().take(EXPLANATION_MAX).collect())
+    match &deploy.state {
+        State::Failed { reason, .. } => Some(reason.to_string()),
+        // "was cancelled: cancelled" explains nothing.
+        State::Cancelled { reason, .. } => (reason.as_str() != Reason::CANCELLED).then(|| reason.to_string()),
+        State::Superseded { by, .. } => Some(format!("revision {by} took its place")),
+        State::Succeeded { .. } | State::Queued | State::Building { .. } | State::RollingOut { .. } => None,
+    }
 }
 
-/// Returns a deploy's story in at most `max` characters, without its image: the service shows the commit.
+/// Returns a deploy's event in at most `max` characters, without its image: the service shows the commit.
 pub(crate) fn description(app: &App, deploy: &Deploy, event: EventKind, max: usize) -> String {
     let why = explanation(deploy, event).map(|why| format!(": {why}")).unwrap_or_default();
     let text = format!("{} #{} {}{why}", app.id, deploy.revision, happened(event));

@@ -45,7 +45,7 @@ impl Message {
     }
 }
 
-/// What an answer of Slack means.
+/// The outcome of a call of Slack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
     /// The message was sent or changed.
@@ -81,7 +81,7 @@ fn delivered(message: &Message) -> Delivered {
     Delivered { reference: Some(message.reference()), answer: "ok".to_owned() }
 }
 
-/// Returns what an answer means: Slack answers 200 to failures as well, and says `ok`.
+/// Returns the outcome in an answer: Slack answers 200 to failures as well, and says `ok`.
 fn outcome(answer: &Answer) -> Result<Outcome, DeliveryFailure> {
     if answer.status != StatusCode::OK {
         return Err(answer.failure("a message"));

@@ -14,11 +14,10 @@ fn message_says_what_happened_and_why() {
     let details = |tag: &str| format!("`r.example.com/api:{tag}` (commit def456abc0def456abc0def456abc0def456abc0)");
     let accepted = format!(":inbox_tray: <{page}/4|shop-test/api #4> was accepted: {} by ci", details("v4"));
     assert_eq!(told(samples::accepted()), accepted);
-    let failed = format!(
-        ":x: <{page}/4|shop-test/api #4> *failed*: {} by ci\nImagePullBackOff: Container api cannot pull its image.",
-        details("v4")
-    );
+    let failed = format!(":x: <{page}/4|shop-test/api #4> *failed*: {} by ci\nImagePullBackOff", details("v4"));
     assert_eq!(told(samples::failed()), failed);
+    let noted = told(samples::of(samples::deploy(4, State::Succeeded { note: Some("hunter2".to_owned()) })));
+    assert!(noted.contains("succeeded") && !noted.contains("hunter2"), "{noted}");
     let put_right = told(samples::put_right());
     assert!(put_right.contains("has put a failed rollout right") && !put_right.contains("hunter2"), "{put_right}");
 }

@@ -122,7 +122,9 @@ fn serve_github(receiver: &Receiver, deployments: &Deployments) {
                 let message = format!("No commit found for SHA: {commit}");
                 answer("422 Unprocessable Entity", json!({ "message": message }))
             }
-            ("GET", [list]) if list.starts_with(&format!("deployments?sha={SHA}&environment=test")) => {
+            ("GET", [list]) if list.starts_with("deployments?") => {
+                let query = "task=deploy%3Ashop-test%2Fapi&environment=test&per_page=30";
+                assert_eq!(*list, format!("deployments?sha={SHA}&{query}"));
                 let known = deployments.iter().enumerate();
                 let known = known.map(|(id, (made, _))| json!({ "id": id, "payload": made["payload"] }));
                 answer("200 OK", known.collect())
@@ -163,11 +165,11 @@ fn github_has_a_deployment_per_deploy_and_a_status_of_its_commit() {
     assert_eq!((&told[0][0]["state"], &told[0][1]["state"]), (&json!("queued"), &json!("success")));
     let made = deployments.lock().unwrap()[0].0.clone();
     assert_eq!(
-        (&made["environment"], &made["description"]),
-        (&json!("test"), &json!("shop-test/api #2: r.example.com/api:v2"))
+        (&made["environment"], &made["task"], &made["description"]),
+        (&json!("test"), &json!("deploy:shop-test/api"), &json!("shop-test/api #2"))
     );
     let page = format!("http://{}/apps/shop-test/api/deploys/2", server.address);
-    assert_eq!(told[0][1]["log_url"], page);
+    assert_eq!((&told[0][1]["log_url"], &told[0][1]["auto_inactive"]), (&json!(page), &json!(false)));
     let statuses = until("the commit has its statuses", || {
         let sent = github.sent().into_iter().filter(|sent| sent.request.contains(&format!("/statuses/{SHA}")));
         let statuses: Vec<_> = sent.map(|sent| sent.json()).collect();
