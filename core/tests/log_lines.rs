@@ -11,11 +11,13 @@ use std::{
     time::Duration,
 };
 
-use rollhook_conformance::{Fault, Faulty, Plan};
+use rollhook_conformance::{Fault, Faulty, Plan, samples::git_source};
 use rollhook_core::{
     app::Policy,
+    delivery::{Before, Delivery, Event as HostEvent, GitHost, Head, Push, RefUpdate, Reference},
     deploy::Status,
     ports::{Clock, HistoryStore},
+    request::Refusal,
     service::{Authorized, Deployer, Ports},
 };
 use rollhook_memory::Script;
@@ -24,7 +26,7 @@ use tracing::{
     field::{Field, Visit},
     span,
 };
-use world::{World, api, leave, request};
+use world::{World, api, leave, request, sha};
 
 /// A line: its level and fields.
 type Line = (Level, BTreeMap<&'static str, String>);
@@ -154,4 +156,26 @@ fn an_outage_of_the_cluster_is_one_line_however_often_it_is_observed() {
     let lines = lines.0.lock().unwrap();
     let warnings: Vec<&Line> = lines.iter().filter(|(level, _)| *level <= Level::WARN).collect();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
+}
+
+#[test]
+fn a_push_to_a_process_without_a_builder_is_no_warning() {
+    let lines = Lines::default();
+    let world = World::new(Duration::ZERO);
+    let head = Some(Head::new(sha("a1"), "Mend it"));
+    let update = RefUpdate { reference: Reference::Branch("main".to_owned()), before: Before::Unreported, head };
+    let push = Push { pusher: None, updates: vec![update] };
+    let delivery = Delivery { host: GitHost::Github, event: HostEvent::Push(push) };
+    world.builds.set_head(&git_source(), Some(sha("a1")));
+    let access = world.run(async { world.webhook(world.git_app(Policy::default()).await.app()).await });
+    let process = Deployer::new(Ports { builder: None, ..world.ports(9) }, "two");
+    tracing::subscriber::with_default(lines.clone(), || {
+        world.run(async {
+            let refused = process.push(&access, &delivery, None).await;
+            assert!(matches!(&refused, Err(Refusal::WrongKind(why)) if why.contains("no builder")), "{refused:?}");
+        });
+    });
+    let lines = lines.0.lock().unwrap();
+    let warnings: Vec<&Line> = lines.iter().filter(|(level, _)| *level <= Level::WARN).collect();
+    assert!(warnings.is_empty(), "{warnings:?}");
 }

@@ -143,6 +143,10 @@ impl Deployer {
 
     /// Returns the branch's head, if the source answers in time.
     async fn read(&self, source: &GitSource, end: Duration) -> Result<Option<Commit>, Unread> {
+        // A process without a builder reads no sources: a setting of the operator, and no failure of the source.
+        if self.ports.builder.is_none() {
+            return Err(Unread::Failed);
+        }
         let left = end.saturating_sub(self.ports.clock.elapsed());
         match self.head_within(source, left).await {
             Some(Ok(head)) => Ok(head),
