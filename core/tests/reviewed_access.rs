@@ -143,7 +143,7 @@ fn each_permission_allows_its_own_action_in_its_namespace_and_nothing_else() {
                     let refused = refusal(&deployer, &who, &elsewhere, action).await;
                     assert_eq!(refused, Some(Refusal::AppNotFound(elsewhere.clone())), "{granted}: {action} elsewhere");
                 }
-                // What is granted comes last: it may delete the app.
+                // The granted action comes last: it may delete the app.
                 if granted == action {
                     continue;
                 }

@@ -50,7 +50,7 @@ pub(crate) fn processor(endpoint: &str, replica: &str) -> Result<BatchSpanProces
         .build()
         .map_err(|error| EndpointError::Exporter(error.into()))?;
     let config = BatchConfigBuilder::default();
-    // What waits here is lost when the process is killed; deploys are few.
+    // Spans that wait here are lost when the process is killed, so they are sent soon; deploys are few.
     let config = match std::env::var_os("OTEL_BSP_SCHEDULE_DELAY") {
         Some(_) => config,
         None => config.with_scheduled_delay(SCHEDULE_DELAY),

@@ -76,8 +76,8 @@ impl Written {
     }
 }
 
-/// Returns whether a deploy has a trace. What ran when the app was registered is no deploy; and a trace that its caller
-/// does not keep is not told in parts.
+/// Returns whether a deploy has a trace. The image that ran when the app was registered is no deploy; and a trace that
+/// its caller does not keep is not told in parts.
 fn is_traced(deploy: &Deploy) -> bool {
     !deploy.adopted && deploy.trace.as_ref().is_none_or(TraceParent::is_sampled)
 }

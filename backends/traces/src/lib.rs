@@ -8,7 +8,7 @@
 //!
 //! A span is made of what a commit to the store says, once the commit is confirmed, and its id of the deploy's own: the
 //! spans of one deploy belong together whichever replicas and processes drove it. No span is open in memory, and none is
-//! sent twice. What could not be confirmed or sent is missing: a trace is a picture, and the history is the truth.
+//! sent twice. A span that could not be confirmed or sent is missing: a trace is a picture, and the history is the truth.
 
 mod collector;
 mod history;

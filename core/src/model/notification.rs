@@ -146,7 +146,7 @@ impl fmt::Display for NotificationId {
     }
 }
 
-/// What runs instead of an app's current deploy.
+/// A difference between an app's current deploy and its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriftNews {
     /// The image that the target is set to instead, if it is another one.

@@ -84,7 +84,7 @@ impl Subject {
 
 /// The realms in which a principal may do an action.
 pub(super) enum Realms {
-    /// Those that these grants allow it in.
+    /// The realms in which these grants allow it.
     Granted(Arc<[Grant]>, Action),
     Everything,
 }

@@ -263,7 +263,7 @@ impl Deployer {
     async fn by_secrets(&self, app: &AppId, credentials: &Credentials, body: &[u8]) -> Outcome<Authorized> {
         let dummy = Token::from_random(&NO_SECRET);
         let now = self.journal.now();
-        // Until the store's clock was read, nobody can say whether the previous token's time is over.
+        // Until the store's clock was read, it is unknown whether the previous token's time is over.
         let is_undecided = AtomicBool::new(false);
         let fits = |secret: Option<&WebhookSecret>| {
             self.recognition.read(app, secret);

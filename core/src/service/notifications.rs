@@ -52,7 +52,7 @@ const SEARCH_INTERVAL: Duration = Duration::from_secs(60);
 /// The pause after a panic.
 const PANIC_PAUSE: Duration = Duration::from_secs(30);
 
-/// What this process's own calls and looks have to say to the replica that tells receivers, if it is this one.
+/// The hints of this process's own calls and looks for the replica that tells receivers, if it is this one.
 #[derive(Default)]
 pub(super) struct News {
     /// Whether this process tells receivers.
@@ -195,7 +195,7 @@ impl<'a> Term<'a> {
         // From before the first search on, so that no change falls between the two.
         let mut changes = deployer.ports.history.watch().fuse();
         self.refresh().await?;
-        // What was told before this process began, or while no replica told.
+        // At once: deploys may have ended before this process began, or while no replica told.
         let mut search_due = clock.sleep(Duration::ZERO).fuse();
         let mut refresh_due = clock.sleep(RECEIVERS_INTERVAL).fuse();
         let mut renewing = lease.renewals(self.records, &deployer.replica, clock).boxed().fuse();

@@ -2,7 +2,7 @@
 //! refused.
 //!
 //! They are kept in memory alone, since nothing is written to the store for strangers, and only of apps that this process
-//! knows: a made-up name leaves no trace. What strangers are told is the same for every fault; the reason is found by what
+//! knows: a made-up name leaves no trace. Strangers get the same answer for every fault; the reason is found by what
 //! this process last read of the app's secrets, with the same work for every name, and without a read of the store.
 
 use std::{
@@ -111,7 +111,7 @@ pub struct Caller<'a> {
     pub at: Timestamp,
     /// The address.
     pub source: IpAddr,
-    /// What it has presented.
+    /// The credentials that it presented.
     pub credentials: &'a Credentials,
 }
 

@@ -26,7 +26,7 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const GOOD: &str = "https://good.example.com/";
 pub(crate) const BAD: &str = "https://bad.example.com/";
 
-/// What a receiver was told, or an attempt to tell it.
+/// A call of a receiver: a delivery, or an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) url: String,
@@ -133,7 +133,7 @@ impl Bench {
         self.deployer.add_receiver(&self.world.operator, wanted).await.unwrap();
     }
 
-    /// What receivers at this URL have taken, each once: the events of revisions, in order.
+    /// Returns the events that receivers at this URL have taken, each once, in order, with their revisions.
     pub(crate) fn taken(&self, url: &str) -> Vec<(u64, EventKind)> {
         let mut ids = BTreeSet::new();
         let calls = self.notifier.calls.lock().unwrap();

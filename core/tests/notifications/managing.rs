@@ -1,4 +1,4 @@
-//! Who manages receivers.
+//! The permission to manage receivers.
 
 use rollhook_core::{
     access::{Grant, Realm, Role},

@@ -1,4 +1,4 @@
-//! What is kept of receivers: removed, damaged and sealed records.
+//! Records of receivers: removed, damaged and sealed ones.
 
 use std::sync::{
     Arc,

@@ -1,4 +1,4 @@
-//! What receivers are told, and by which process.
+//! Deliveries to receivers, and the process that makes them.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -78,7 +78,7 @@ fn deploy_that_ended_while_no_replica_told_is_told_after_the_start() {
     let world = &bench.world;
     let access = world.run(async { app(world, "api").await });
     world.idle(bench.add("ops", GOOD, &[]));
-    // This replica tells nobody.
+    // This replica tells no receiver.
     world.run(world.deployed(&access, &world::api("v2")));
     bench.run(async {
         world.sleep(5).await;
@@ -97,7 +97,7 @@ fn process_that_ends_at_any_time_leaves_nothing_untold() {
         let process = replica(world, &bench.notifier, "teller", 100 + round);
         world.run_beside(&process, async {
             world.deploy(&access, &world::api(&format!("r{round}"))).await.unwrap();
-            // Killed in the midst of it, without a farewell.
+            // The process is killed in the midst of it, and releases nothing.
             rollhook_core::ports::Clock::sleep(&*world.clock, Duration::from_millis(round * 97)).await;
         });
         told.push(round + 2);

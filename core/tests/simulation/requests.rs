@@ -1,4 +1,4 @@
-//! What people and CI ask for, put to one replica.
+//! Requests of people and CI, put to one replica.
 
 use std::{sync::Arc, time::Duration};
 
@@ -64,7 +64,7 @@ pub(crate) enum Request {
     Register(usize, bool, Kind),
 }
 
-/// What a call was answered with.
+/// The answer to a call.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Accepted(AppUid, Accepted),

@@ -285,8 +285,8 @@ pub struct App {
     /// The revisions that have not ended, ascending.
     #[schemars(with = "Vec<u64>")]
     pub unfinished: Vec<Revision>,
-    /// What runs instead of `current`, because another party changed the workload since; absent as far as nothing is
-    /// known of that. A deploy or a rollback to `current` puts it right.
+    /// The change that another party made to the workload since `current`; absent as far as none is
+    /// known. A deploy or a rollback to `current` puts it right.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<Drift>,
     /// The last reading of the app's branch, if the server that answers is the one that polls it.
@@ -337,7 +337,7 @@ impl App {
     }
 }
 
-/// What runs instead of the current deploy.
+/// A change of the workload that the current deploy did not make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Drift {
     /// The image that the workload is set to; `null` if it is the deploy's, or not known.

@@ -221,7 +221,7 @@ pub struct Progress {
     /// The number of pods of this revision that should run once the rollout is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<u32>,
-    /// What the rollout waits for.
+    /// The condition that the rollout waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The time at which the rollout fails unless it is complete. Absent while the cluster cannot be reached: that time

@@ -27,7 +27,7 @@ impl Plan {
     pub fn of(name: &str, source: Option<&App>, target: Option<&App>) -> Self {
         let (from, to) = (running(source), running(target));
         let image = |deploy: Option<&Deploy>| deploy.and_then(|deploy| deploy.image.clone());
-        // What runs may be another one than the current deploy, and what is under way will be.
+        // The image that runs may be another than the current deploy's, and one that is under way will be.
         let is_steady = target.is_some_and(|app| {
             app.unfinished.is_empty()
                 && app.drift.is_none()

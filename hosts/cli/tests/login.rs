@@ -86,7 +86,7 @@ fn person_signs_in_with_a_browser_and_needs_to_name_no_server() {
     let code = query.split("code=").nth(1).unwrap().split('&').next().unwrap();
     let log = bench.server.log();
     assert!(!log.contains(&token[4..]) && !log.contains(code), "a secret is in the log");
-    // Once more, as somebody who has seen the link and the code.
+    // Once more, as a stranger who has seen the link and the code.
     let again = serde_json::json!({ "code": code, "verifier": "guess" });
     bench.server.call("POST", "/api/v1/login").json(&again).expect(401);
 

@@ -183,7 +183,7 @@ impl Console {
     async fn signed_in(&self, request: &Request) -> Result<Option<(SessionSecret, Access)>, Failure> {
         let Some(secret) = session_secret(&request.headers) else { return Ok(None) };
         let access = self.host.session(&secret).await?;
-        // What a page reads by itself is no use of the session: an open tab would keep it for ever.
+        // A page's own reads are no use of the session: an open tab would keep it for ever.
         if !Route::of(&request.path).is_automatic() {
             self.host.keep_session(&secret).await;
         }

@@ -33,7 +33,7 @@ const SPARE: Rate = Rate { every: Duration::from_secs(1), burst: 1 };
 const SPARE_TOTAL: Rate = Rate { every: Duration::from_millis(50), burst: 20 };
 /// Webhook calls of one app: 10 per second, 100 at once.
 const CALLS: Rate = Rate { every: Duration::from_millis(100), burst: 100 };
-/// Tests of one receiver: 1 in 6 seconds, 5 at once. Each is a call of somebody else's server.
+/// Tests of one receiver: 1 in 6 seconds, 5 at once. Each is a call of a foreign server.
 const TESTS: Rate = Rate { every: Duration::from_secs(6), burst: 5 };
 const HOUR: Duration = Duration::from_secs(3600);
 /// The most keys of each of a table's two generations.
@@ -42,7 +42,7 @@ const GENERATION: usize = 20_000;
 /// The limits of failed authentications and of calls; empty if limits are off.
 pub(crate) struct Limits(Option<(Instant, Tables)>);
 
-/// What was counted. Times are since the start.
+/// The counted calls. Times are since the start.
 struct Tables {
     /// Makes targets small keys that no caller can choose.
     hasher: RandomState,

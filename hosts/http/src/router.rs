@@ -309,7 +309,7 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
         holder = Holder::Known;
     }
     let mut over = target.as_ref().and_then(|target| state.limits.admit(client, target).err());
-    // What signs the body is known only once the body was read.
+    // A signature can be checked only once the body was read.
     let is_signed = auth::are_signatures(&parts.headers);
     if let (Some(target), false) = (&target, is_signed) {
         over = over.filter(|_| !is_let_through(&state, target, &parts.headers, &[]));

@@ -73,7 +73,7 @@ fn keys_and_tokens_are_made_on_request() {
     assert!(!run(&["admin-token", "new", &token]).0, "an existing token is not replaced");
 }
 
-/// What the server says when it does not start.
+/// Returns the server's message when it does not start.
 fn refusal(start: &Start) -> String {
     let output = start.server_command().output().unwrap();
     assert!(!output.status.success());

@@ -1,4 +1,4 @@
-//! What people paste: the README's tour, and the snippets that `webhook enable` prints, run as CI runs them.
+//! Commands to paste: the README's tour, and the snippets that `webhook enable` prints, run as CI runs them.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
 use std::{
@@ -29,7 +29,7 @@ fn the_readme_tour_works_as_it_is_pasted() {
         return skip(&test_name!(), "there is no curl");
     }
     let directory = tempfile::tempdir().unwrap();
-    // What the tour builds is there already.
+    // The binaries that the tour builds are there already.
     lay_out(&directory);
     let address = free_address().to_string();
     let ready = format!("for _ in $(seq 600); do curl -sf http://{address}/readyz && break; sleep 0.1; done");

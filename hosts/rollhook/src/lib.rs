@@ -66,7 +66,7 @@
 //! deployer.wait(&access, Revision::FIRST, wait).await?;
 //! let token = deployer.enable_webhook(&alice, &app).await?.token;
 //!
-//! // What an HTTP handler does with a call of CI.
+//! // The work of an HTTP handler on a call of CI.
 //! for (tag, status) in [("v2", Status::Succeeded), ("bad", Status::Failed)] {
 //!     let body = format!(r#"{{"image": "registry.example.com/api:{tag}"}}"#);
 //!     let presented = Credentials::token(token.expose().as_bytes());

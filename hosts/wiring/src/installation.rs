@@ -19,7 +19,7 @@ pub struct Installation {
     /// The Secret of the admin token
     #[cfg_attr(feature = "clap", arg(long, default_value = "rollhook-admin-token", value_name = "NAME"))]
     pub admin_token: String,
-    /// Name of this run and its repetitions: one that was stopped between the two Secrets is gone on with by the next
+    /// Name of this run and its repetitions: a repetition makes the Secret that a stopped run left out
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_SECRETS_RUN", value_name = "NAME"))]
     pub run: Option<String>,
 }

@@ -23,7 +23,7 @@ use script::Outcome;
 
 /// A scripted builder, whose time is the [`Clock`]'s.
 ///
-/// What a build does follows from its commit, which is the hexadecimal number that begins so: one that begins with
+/// The outcome of a build follows from the first digits of its commit: one that begins with
 /// `404` is unknown to every source, one with `300` is ambiguous, one with `500` fails, one with `888` never ends, and
 /// anything else is built after the builder's delay. [`SimulatedBuilds::script`] says otherwise for a commit.
 pub struct SimulatedBuilds {

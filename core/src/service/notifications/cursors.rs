@@ -93,7 +93,7 @@ impl Delivery<'_> {
             before = entries.last().map(|deploy| deploy.revision).or(before);
             oldest = oldest.into_iter().chain(before).min();
             if entries.len() < PAGE {
-                // What was before the oldest is forgotten.
+                // The revisions before the oldest are forgotten.
                 let forgotten = oldest.and_then(|oldest| Revision::new(oldest.get() - 1));
                 return Ok(cursor(unfinished.max(forgotten)));
             }

@@ -76,7 +76,7 @@ pub(crate) enum Webhook {
     Trust(TrustCommand),
 }
 
-/// What `app webhook status` shows.
+/// The arguments of `app webhook status`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WebhookStatus {
     #[command(flatten)]

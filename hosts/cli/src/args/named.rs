@@ -8,7 +8,7 @@ use rollhook_core::app::{Environment, Project};
 use super::Cli;
 use crate::contexts::Context;
 
-/// What a command line names, by flags or by variables; it may lack its end.
+/// The names on a command line, by flags or by variables; the line may lack its end.
 #[derive(Debug, Default)]
 pub(crate) struct Named {
     /// The server.

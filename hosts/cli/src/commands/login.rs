@@ -78,8 +78,9 @@ async fn by_browser(server: &str) -> Result<LoggedIn, CliError> {
         }
     };
     let code = tokio::time::timeout(PATIENCE, code).await;
-    let code =
-        code.map_err(|_| CliError::Unsuccessful).inspect_err(|_| message("Nobody has signed in for 5 minutes."))?;
+    let code = code
+        .map_err(|_| CliError::Unsuccessful)
+        .inspect_err(|_| message("The sign-in took longer than 5 minutes; run the command again."))?;
     client.login(&Login { code, verifier }).await
 }
 

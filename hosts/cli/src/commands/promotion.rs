@@ -107,7 +107,7 @@ async fn all(
     if !args.dry_run {
         session.drive()?;
         for app in promoted.iter_mut().filter(|app| matches!(app.outcome, Outcome::Planned)) {
-            // What was planned, and nothing that has come meanwhile.
+            // The planned revision, and none that came meanwhile.
             let promote = Promote { if_current: app.plan.revision, ..request(from) };
             app.outcome = match session.operations.promote(&app.id, promote).await {
                 Ok(answer) => Outcome::Accepted { revision: answer.revision, status: answer.status },

@@ -75,7 +75,7 @@ fn an_environment_is_promoted_app_by_app() {
     for (app, why) in [("worker", "the same image runs already"), ("new", "there is no such app to promote to")] {
         assert!(!plan.contains(&format!("value=\"{app}@")) && plan.contains(why), "{app}: {plan}");
     }
-    // What test runs is another than the plan has shown: that app is left alone, and the other is promoted.
+    // Another image runs in test than the plan has shown: that app is left alone, and the other is promoted.
     let deploy = server.manage("POST", "/api/v1/apps/shop-test/web/deploys");
     deploy.json(&json!({ "image": "r.example.com/web:6" })).expect(202);
     entry(&server, "test", "web", 2);

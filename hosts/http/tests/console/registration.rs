@@ -34,7 +34,7 @@ fn a_git_app_is_registered_by_a_form() {
         ("branch", "release"),
         ("context", "web"),
         ("credentials", "shop-reader"),
-        // What the other source's hidden field holds.
+        // The value of the other source's hidden field.
         ("image", "r.example.com/api:v1"),
     ];
     assert_eq!(browser.act(NEW, &with(&fields)), "/apps/shop-test/site");
