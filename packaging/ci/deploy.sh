@@ -248,7 +248,7 @@ ask_for_id_token() {
 retry_after() {
   awk '/^HTTP\// { found = "" } tolower($1) == "retry-after:" { found = $2 + 0 } END { print found + 0 }' "$work/headers"
 }
-# What the server said of a call that it refused.
+# The words of the server of a call that it refused.
 reason() {
   said=$(field detail)
   [ -n "$said" ] || said="the answer is HTTP $http, and not rollhook's: is a proxy in front, or the URL wrong?"
