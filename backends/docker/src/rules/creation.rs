@@ -92,8 +92,10 @@ fn publish(text: &str) -> Option<Published> {
     let mut parts = ports.rsplitn(3, ':');
     let inner: u16 = parts.next()?.parse().ok().filter(|port| *port > 0)?;
     let port: u16 = parts.next()?.parse().ok().filter(|port| *port > 0)?;
-    let address = parts.next().unwrap_or_default();
-    let is_address = address.is_empty() || address.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
+    let given = parts.next().unwrap_or_default();
+    // The engine wants the address without the brackets that tell its colons from that of the port.
+    let address = given.strip_prefix('[').and_then(|given| given.strip_suffix(']')).unwrap_or(given);
+    let is_address = given.is_empty() || address.parse::<std::net::IpAddr>().is_ok();
     let known = matches!(protocol, "tcp" | "udp");
     (known && is_address).then(|| Published { address: address.to_owned(), port, inner: format!("{inner}/{protocol}") })
 }
@@ -122,7 +124,7 @@ mod tests {
     fn container_has_all_settings_of_the_template() {
         let template = Template {
             port: Some(80),
-            publish: vec!["127.0.0.1:8080:80".to_owned(), "9000:53/udp".to_owned()],
+            publish: vec!["127.0.0.1:8080:80".to_owned(), "[::1]:8080:80".to_owned(), "9000:53/udp".to_owned()],
             env: BTreeMap::from([("MODE".to_owned(), "test".to_owned())]),
             readiness_path: Some("/healthz".to_owned()),
             network: Some("shop".to_owned()),
@@ -140,7 +142,10 @@ mod tests {
             json!({
                 "Binds": ["data:/data"], "NetworkMode": "shop", "Memory": 536_870_912,
                 "PortBindings": {
-                    "80/tcp": [{"HostIp": "127.0.0.1", "HostPort": "8080"}],
+                    "80/tcp": [
+                        {"HostIp": "127.0.0.1", "HostPort": "8080"},
+                        {"HostIp": "::1", "HostPort": "8080"},
+                    ],
                     "53/udp": [{"HostIp": "", "HostPort": "9000"}],
                 },
                 "RestartPolicy": {"Name": "unless-stopped"},
@@ -156,6 +161,7 @@ mod tests {
         for (template, name) in [
             (publish("80"), "template.publish"),
             (publish("host:8080:80"), "template.publish"),
+            (publish("[]:8080:80"), "template.publish"),
             (publish("8080:80/sctp"), "template.publish"),
             (volume("data"), "template.volumes"),
             (volume("a/b:/data"), "template.volumes"),

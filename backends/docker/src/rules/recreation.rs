@@ -126,6 +126,13 @@ fn host_config(model: &Container) -> Value {
         let given = given.map(|(other, alias)| format!("{other}:{}", alias.rsplit('/').next().unwrap_or(alias)));
         *link = given.map_or(Value::Null, Value::from);
     }
+    // The engine would remove the container, and with it all settings of the app, as soon as it stops.
+    if let Some(removed) = host.get_mut("AutoRemove") {
+        *removed = false.into();
+    }
+    for mount in host["Mounts"].as_array_mut().into_iter().flatten() {
+        name_volume(model, mount);
+    }
     let unnamed = unnamed_volumes(model);
     if !unnamed.is_empty() {
         let mut binds = host["Binds"].as_array().cloned().unwrap_or_default();
@@ -135,17 +142,37 @@ fn host_config(model: &Container) -> Value {
     host
 }
 
-/// The volumes that the engine made because the image asks for one, as they are bound by name: what they hold goes
-/// over to the next container.
+/// Names the volume of a mount that was given without a name: the data goes over to the next container.
+fn name_volume(model: &Container, mount: &mut Value) {
+    let has_name = mount["Source"].as_str().is_some_and(|source| !source.is_empty());
+    if has_name || mount["Type"] != "volume" {
+        return;
+    }
+    let is_same = |volume: &&Value| {
+        let (place, target) = (volume["Destination"].as_str(), mount["Target"].as_str());
+        volume["Type"] == "volume" && place.map(place_of) == target.map(place_of)
+    };
+    if let Some(volume) = model.object["Mounts"].as_array().into_iter().flatten().find(is_same) {
+        mount["Source"] = volume["Name"].clone();
+    }
+}
+
+/// A directory of the container, as the engine writes it.
+fn place_of(directory: &str) -> &str {
+    directory.trim_end_matches('/')
+}
+
+/// The volumes that the engine made because the image asks for one, as they are bound by name: the data goes over to the
+/// next container.
 fn unnamed_volumes(model: &Container) -> Vec<String> {
     let host = &model.object["HostConfig"];
     let listed = |list: &str| host[list].as_array().into_iter().flatten();
-    let bound: Vec<&str> = listed("Binds").filter_map(|bind| bind.as_str()?.split(':').nth(1)).collect();
-    let mounted: Vec<&str> = listed("Mounts").filter_map(|mount| mount["Target"].as_str()).collect();
+    let bound: Vec<&str> = listed("Binds").filter_map(|bind| bind.as_str()?.split(':').nth(1)).map(place_of).collect();
+    let mounted: Vec<&str> = listed("Mounts").filter_map(|mount| mount["Target"].as_str()).map(place_of).collect();
     let mounts = model.object["Mounts"].as_array().into_iter().flatten();
     let volumes = mounts.filter(|mount| mount["Type"] == "volume").filter_map(|mount| {
         let (name, place) = (mount["Name"].as_str()?, mount["Destination"].as_str()?);
-        let named = bound.contains(&place) || mounted.contains(&place);
+        let named = bound.contains(&place_of(place)) || mounted.contains(&place_of(place));
         let read_only = if mount["RW"] == false { ":ro" } else { "" };
         (!named).then(|| format!("{name}:{place}{read_only}"))
     });
@@ -215,15 +242,27 @@ mod tests {
     #[test]
     fn unnamed_volumes_and_links_go_over() {
         let host = json!({
-            "NetworkMode": "shop", "Binds": ["conf:/etc/app:ro"], "Links": ["/db:/web/database"],
-            "Mounts": [{"Target": "/cache", "Type": "volume"}], "RestartPolicy": {"Name": "always"},
+            "NetworkMode": "shop", "Binds": ["conf:/etc/app/:ro"], "Links": ["/db:/web/database"],
+            "Mounts": [
+                {"Target": "/cache/", "Type": "volume"}, {"Target": "/files", "Type": "volume", "Source": "files"},
+                {"Target": "/run", "Type": "tmpfs"},
+            ],
+            "RestartPolicy": {"Name": "always"}, "AutoRemove": true,
         });
         let volume =
             |name: &str, place: &str| json!({"Type": "volume", "Name": name, "Destination": place, "RW": true});
-        let mounts = json!([volume("conf", "/etc/app"), volume("c", "/cache"), volume("a1b2", "/data")]);
+        let mounts = json!([
+            volume("conf", "/etc/app"),
+            volume("c3d4", "/cache"),
+            volume("files", "/files"),
+            volume("a1b2", "/data"),
+        ]);
         let model = with(with(container("web", "running"), "/HostConfig", host), "/Mounts", mounts);
         let body = body(&model, None, &rollout(2), "web:v2");
-        assert_eq!(body["HostConfig"]["Binds"], json!(["conf:/etc/app:ro", "a1b2:/data"]));
+        assert_eq!(body["HostConfig"]["Binds"], json!(["conf:/etc/app/:ro", "a1b2:/data"]));
+        let mounted = body["HostConfig"]["Mounts"].as_array().unwrap().iter().map(|mount| &mount["Source"]);
+        assert_eq!(mounted.collect::<Vec<_>>(), [&json!("c3d4"), &json!("files"), &Value::Null]);
+        assert_eq!(body["HostConfig"]["AutoRemove"], false);
         assert_eq!(body["HostConfig"]["Links"], json!(["/db:database"]));
         assert_eq!(body["HostConfig"]["RestartPolicy"]["Name"], "always");
     }
