@@ -37,7 +37,7 @@ const STEPS: u32 = 16;
 /// The pause before a start or a creation that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// The machine, and the work of this process on it. All of it can be lost: it is begun anew by what the engine has.
+/// The work of this process on the machine. Nothing of it is stored: the next process finds all it needs on the engine.
 #[derive(Default)]
 pub(crate) struct Machine {
     pub(crate) pulls: Pulls,
@@ -61,6 +61,9 @@ impl Machine {
                 None => return Err(Error::Conflict(Entity::Object)),
             },
         };
+        if answer == Applied::Done {
+            self.pulls.supersede(rollout.id);
+        }
         if answer == Applied::Done && !rollout.adopted {
             // The claim stands: what fails now is for an observation to report.
             if let Err(failure) = self.advance(engine, rollout).await {
@@ -83,7 +86,7 @@ impl Machine {
         Ok(answer)
     }
 
-    /// Takes the next steps, and returns what is to be seen.
+    /// Takes the next steps, and returns the observation after them.
     pub(crate) async fn observe(&self, engine: &Engine, rollout: &Rollout) -> Result<Observation> {
         let (seen, step, facts) = self.advance(engine, rollout).await?;
         let own = observation::own(&seen, rollout);

@@ -23,6 +23,8 @@ use crate::{
 const AT_ONCE: usize = 3;
 /// How long a registry may send nothing.
 const SILENCE: Duration = Duration::from_secs(60);
+/// How long a pull may last. As a rule, the app's deadline ends the deploy before that, but not its pull.
+const WHOLE: Duration = Duration::from_secs(30 * 60);
 /// The pause before an image that could not be pulled is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
 /// The longest line of progress that is read.
@@ -31,13 +33,13 @@ const LINE_MAX: usize = 1024 * 1024;
 /// The state of an image that a deploy needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Pull {
-    /// On this machine, under this name or id.
+    /// The image is on this machine, under this name or id.
     There(String),
-    /// Being pulled: how far, for people.
+    /// The image is being pulled; the text says how far, for people.
     Running(String),
-    /// Not pulled: the registry's words.
+    /// The pull failed, for this reason, in the registry's words.
     Failed(String, Instant),
-    /// Not begun.
+    /// Nothing is known, and no pull was begun.
     Absent,
 }
 
@@ -75,8 +77,8 @@ impl Pulls {
         entries.get(&id.app).filter(|entry| entry.id == id).map(|entry| lock(&entry.state).clone())
     }
 
-    /// Begins to pull a deploy's image, unless that is under way or has just failed. What an earlier deploy of the app
-    /// waits for is given up.
+    /// Begins to pull a deploy's image, unless that is under way or has just failed. The pull of another deploy of the
+    /// app is given up.
     pub(crate) fn begin(&self, engine: &Engine, rollout: &Rollout) {
         let mut entries = lock(&self.entries);
         if let Some(entry) = entries.get(&rollout.id.app).filter(|entry| entry.id == rollout.id) {
@@ -107,12 +109,23 @@ impl Pulls {
                     *lock(&told) = Pull::Running(progress);
                 }
             });
-            *lock(&told) = match ended.await {
+            let ended = tokio::time::timeout(WHOLE, ended).await.unwrap_or_else(|_| Err(too_long()));
+            *lock(&told) = match ended {
                 Ok(name) => Pull::There(name),
                 Err(message) => Pull::Failed(message, Instant::now()),
             };
         });
         entries.insert(rollout.id.app, Entry { id: rollout.id, state, task: Some(task.abort_handle()) });
+    }
+
+    /// Gives up the pull of an older deploy of the app, whose image is of no use once this deploy was applied.
+    pub(crate) fn supersede(&self, by: DeployId) {
+        let mut entries = lock(&self.entries);
+        if entries.get(&by.app).is_some_and(|entry| entry.id.revision < by.revision)
+            && let Some(task) = entries.remove(&by.app).and_then(|entry| entry.task)
+        {
+            task.abort();
+        }
     }
 
     /// Forgets the state of an app's image, such as one that was removed after it was pulled.
@@ -191,6 +204,10 @@ fn silent() -> String {
     format!("the registry sent nothing for {} s", SILENCE.as_secs())
 }
 
+fn too_long() -> String {
+    format!("the pull did not end within {} minutes", WHOLE.as_secs() / 60)
+}
+
 /// The layers of an image that is pulled.
 #[derive(Default)]
 struct Layers {
@@ -232,9 +249,27 @@ impl std::fmt::Display for Layers {
 
 #[cfg(test)]
 mod tests {
+    use rollhook_core::deploy::Revision;
     use serde_json::json;
 
     use super::*;
+
+    #[tokio::test]
+    async fn pull_is_given_up_once_a_newer_deploy_of_the_app_is_applied() {
+        let id = |revision| DeployId { app: AppUid::from_bits(7), revision: Revision::new(revision).unwrap() };
+        let pulls = Pulls::default();
+        let task = tokio::spawn(std::future::pending::<()>());
+        let state = Arc::new(Mutex::new(Pull::Running("1 of 2 layers".to_owned())));
+        let entry = Entry { id: id(2), state, task: Some(task.abort_handle()) };
+        lock(&pulls.entries).insert(id(2).app, entry);
+        for same_or_older in [2, 1] {
+            pulls.supersede(id(same_or_older));
+            assert!(pulls.known(id(2)).is_some(), "revision {same_or_older}");
+        }
+        pulls.supersede(id(3));
+        assert_eq!(pulls.known(id(2)), None);
+        assert!(task.await.unwrap_err().is_cancelled());
+    }
 
     #[test]
     fn image_that_its_repository_never_had_is_made_here() {
