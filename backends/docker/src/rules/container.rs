@@ -15,7 +15,7 @@ pub(crate) const IMAGE: &str = "dev.rollhook.image";
 pub(crate) const TOOK_OVER: &str = "dev.rollhook.took-over";
 /// The label of the name that the container has once it is ready.
 pub(crate) const NAME: &str = "dev.rollhook.name";
-/// Where all of these labels begin.
+/// The prefix of all of these labels.
 pub(crate) const OURS: &str = "dev.rollhook.";
 
 /// The labels by which Compose knows its containers.
@@ -102,6 +102,11 @@ impl Container {
     /// The name that the container had before a new one took it; `None` if it still has its own.
     fn name_before(&self) -> Option<&str> {
         self.name().strip_suffix(self.short_id())?.strip_suffix(".old-")
+    }
+
+    /// Whether a new container has taken the name.
+    pub(crate) fn is_set_aside(&self) -> bool {
+        self.name_before().is_some()
     }
 
     /// Whether the container has this name, or had it before a new one took it.
@@ -236,7 +241,17 @@ impl Container {
     }
 }
 
-/// All that belongs to a target.
+/// The container, of these, that says how the next one is made: what others started last, else what we made last, else
+/// what others made last.
+pub(crate) fn model<'a>(containers: impl Iterator<Item = &'a Container>) -> Option<&'a Container> {
+    containers.max_by_key(|container| {
+        let is_ours = container.deploy().is_some();
+        let is_theirs = !is_ours && !container.is_set_aside();
+        (is_theirs && container.is_up(), is_ours, container.created_at().to_owned())
+    })
+}
+
+/// The claims and containers of a target.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Seen {
     pub(crate) claims: Vec<Claim>,
@@ -255,12 +270,15 @@ impl Seen {
         self.containers.iter().filter(|container| container.deploy() == Some(id)).max_by_key(order)
     }
 
-    /// The container that says how the next one is made: what others started last, else what we made last.
+    /// The container that says how the next one is made.
     pub(crate) fn model(&self) -> Option<&Container> {
-        let order = |container: &&Container| {
-            let is_theirs = container.deploy().is_none() && container.name_before().is_none();
-            (is_theirs && container.is_up(), container.created_at().to_owned())
-        };
-        self.containers.iter().max_by_key(order)
+        model(self.containers.iter())
+    }
+
+    /// The number of containers that run under names of their own. The next one, until it is ready, and the one that it
+    /// replaces have other names.
+    pub(crate) fn instances(&self) -> usize {
+        let is_instance = |container: &&Container| container.is_up() && container.name() == container.final_name();
+        self.containers.iter().filter(is_instance).count()
     }
 }

@@ -3,7 +3,7 @@
 //! Engines have no compare-and-swap, and names that are taken once. So stamps are appended, never replaced: each deploy
 //! adds its own claim, reads all again, and goes on only if its own is the newest. Of two that append at once, the
 //! later one sees the other, so that the newest wins in any order; and a container is started only after a reading that
-//! is younger than the claim. What is not the newest is removed, so that a process that was stopped in between finds
+//! is younger than the claim. All older ones are removed, so that a process that was stopped in between finds
 //! nothing to start.
 
 use rollhook_core::{
@@ -68,7 +68,20 @@ pub(crate) fn decide(seen: &Seen, rollout: &Rollout) -> Decision {
         Some(revision) if revision == rollout.id.revision => return Decision::UpToDate,
         Some(_) | None => {}
     }
-    Decision::Append
+    match scaled(seen, rollout) {
+        Some(message) => Decision::refused(Reason::UNSUPPORTED, message),
+        None => Decision::Append,
+    }
+}
+
+/// Returns why a scaled target, such as a service of Compose, cannot be deployed to: a deploy would end all of its
+/// containers but one. `None` if it is not scaled.
+pub(crate) fn scaled(seen: &Seen, rollout: &Rollout) -> Option<String> {
+    let instances = seen.instances();
+    let workload = &rollout.workload;
+    (instances > 1).then(|| {
+        format!("{workload} is scaled to {instances} containers, and an app is one: scale it to one, then deploy again")
+    })
 }
 
 fn foreign(rollout: &Rollout, id: &str) -> Decision {
@@ -103,8 +116,10 @@ fn newest_of(seen: &Seen, app: AppUid) -> Option<Revision> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use crate::rules::samples::{OURS, THEIRS, claim, container, rollout, seen, stamped, taking};
+    use crate::rules::samples::{OURS, THEIRS, claim, container, rollout, seen, stamped, taking, with};
 
     #[test]
     fn first_deploy_is_appended_to_what_exists() {
@@ -150,6 +165,24 @@ mod tests {
         let seen = Seen { claims: vec![claim(OURS, 1), claim(THEIRS, 1)], ..seen(vec![container("web", "running")]) };
         assert!(matches!(decide(&seen, &rollout(1)), Decision::Refused { .. }));
         assert_eq!(carried(&seen), None);
+    }
+
+    #[test]
+    fn scaled_service_is_refused() {
+        let refused = |containers| {
+            let decision = decide(&seen(containers), &rollout(2));
+            let Decision::Refused { reason, message } = decision else { panic!("{decision:?}") };
+            (reason.as_str().to_owned(), message)
+        };
+        let other = container("web-2", "running");
+        let (reason, message) = refused(vec![container("web-1", "running"), other.clone()]);
+        assert_eq!(reason, Reason::UNSUPPORTED);
+        assert!(message.contains("scaled to 2 containers"), "{message}");
+        // One of them may be the container of the deploy before.
+        let deployed = with(stamped(OURS, 1, "running"), "/Name", json!("/web"));
+        refused(vec![deployed.clone(), other]);
+        let ended = container("web-2", "exited");
+        assert_eq!(decide(&seen(vec![deployed, ended]), &rollout(2)), Decision::Append);
     }
 
     #[test]

@@ -37,7 +37,9 @@ pub(crate) fn observe(
     let own = own(seen, rollout);
     let carried = fence::carried(seen);
     let complete = if rollout.adopted {
-        is_ready && carried.is_none() && own.is_some_and(|own| runs(own, &rollout.image))
+        // The stamp of a registration that is taken over stays until the first deploy.
+        let is_newer = carried.is_some_and(|id| id.app == rollout.id.app);
+        is_ready && !is_newer && own.is_some_and(|own| runs(own, &rollout.image))
     } else {
         *step == Step::Complete && is_ready
     };
@@ -89,6 +91,10 @@ fn failure(seen: &Seen, rollout: &Rollout, is_ready: bool, work: &Work) -> Optio
                 told(RolloutFailureKind::Final, Reason::REVERTED, message)
             }
         };
+    }
+    if let Some(why) = fence::scaled(seen, rollout) {
+        let message = format!("changed while it rolled out: {why}");
+        return told(RolloutFailureKind::Final, Reason::UNSUPPORTED, message);
     }
     if let Some(own) = own(seen, rollout) {
         return diagnostics::failure(own, is_ready);
@@ -148,7 +154,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::rules::samples::{OURS, claim, container, rollout, seen, stamped};
+    use crate::rules::samples::{OURS, THEIRS, claim, container, rollout, seen, stamped, taking, with};
 
     fn look(seen: &Seen, step: &Step, is_ready: bool) -> Observation {
         observe(seen, &rollout(2), step, is_ready, &Work::default(), None)
@@ -161,6 +167,26 @@ mod tests {
         assert_eq!(look(&there, &Step::Complete, false).phase, Phase::Progressing);
         let both = seen(vec![container("web", "running"), stamped(OURS, 2, "running")]);
         assert_eq!(look(&both, &Step::Stop(Vec::new()), true).phase, Phase::Progressing);
+    }
+
+    #[test]
+    fn adopted_version_is_complete_over_the_stamp_that_is_taken_over() {
+        let adopted = |revision| {
+            let image = "registry.example.com/web:v5".parse().unwrap();
+            Rollout { adopted: true, image, ..taking(revision, THEIRS) }
+        };
+        let look = |seen: &Seen| observe(seen, &adopted(1), &Step::Wait, true, &Work::default(), None).phase;
+        assert!(matches!(look(&seen(vec![stamped(THEIRS, 5, "running")])), Phase::Complete { .. }));
+        let deployed = Seen { claims: vec![claim(OURS, 2)], ..seen(vec![stamped(OURS, 5, "running")]) };
+        assert_eq!(look(&deployed), Phase::Progressing, "a newer deploy of the app has begun");
+    }
+
+    #[test]
+    fn scaling_in_a_deploy_ends_it() {
+        let scaled =
+            seen(vec![with(stamped(OURS, 2, "running"), "/Name", json!("/web")), container("web-2", "running")]);
+        let failure = look(&scaled, &Step::Wait, true).failure.unwrap();
+        assert_eq!((failure.kind, failure.reason.as_str()), (RolloutFailureKind::Final, Reason::UNSUPPORTED));
     }
 
     #[test]

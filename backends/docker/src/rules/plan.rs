@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use super::{
-    container::{Container, Process, Seen},
+    container::{self, Container, Process, Seen},
     fence, recreation,
 };
 use crate::settings::{Replace, Rollout};
@@ -60,6 +60,10 @@ pub(crate) fn next(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
     if rollout.adopted || fence::carried(seen) != Some(rollout.id) {
         return Step::Wait;
     }
+    // The observation fails the deploy; going on would remove containers that another party asked for.
+    if fence::scaled(seen, rollout).is_some() {
+        return Step::Wait;
+    }
     let Some(own) = seen.of(rollout.id) else {
         return match (facts.has_image, seen.model()) {
             (false, _) => Step::Pull,
@@ -87,7 +91,7 @@ pub(crate) fn next(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
 }
 
 fn begin(own: &Container, others: &[&Container], rollout: &Rollout, facts: Facts) -> Step {
-    let model = others.iter().max_by_key(|other| other.created_at().to_owned());
+    let model = container::model(others.iter().copied());
     let missing = model.map(|model| recreation::missing_networks(model, own)).unwrap_or_default();
     if let Some((network, endpoint)) = missing.into_iter().next() {
         return Step::Connect { network, container: own.id().to_owned(), endpoint };
@@ -98,7 +102,7 @@ fn begin(own: &Container, others: &[&Container], rollout: &Rollout, facts: Facts
     }
     match own.start_error() {
         _ if !facts.may_start => Step::Wait,
-        // What made the start fail may cling to the container: it is made anew.
+        // The cause of the failed start may be in the container: it is made anew.
         Some(_) => Step::Remove(vec![own.id().to_owned()]),
         None => Step::Start(own.id().to_owned()),
     }
@@ -117,7 +121,9 @@ fn replace(seen: &Seen, own: &Container, others: &[&Container], running: Vec<Str
     if !running.is_empty() {
         return if is_drained { Step::Stop(running) } else { Step::Wait };
     }
-    let ended = ids(others.iter());
+    // A service of Compose may have other containers that ended, such as those of a scale before.
+    let replaced = others.iter().filter(|other| other.deploy().is_some() || other.is_set_aside());
+    let ended = ids(replaced);
     if !ended.is_empty() {
         return Step::Remove(ended);
     }
@@ -194,6 +200,17 @@ mod tests {
         let before = stamped(OURS, 1, "running");
         let seen = Seen { claims: vec![claim(OURS, 2)], ..seen(vec![before.clone(), aside]) };
         assert_eq!(next(&seen, &rollout(2), STARTED), Step::Create(Some(Box::new(before))));
+    }
+
+    #[test]
+    fn other_containers_of_a_service_are_left_alone() {
+        let made = with(stamped(OURS, 2, "running"), "/Name", json!("/web"));
+        let ended = with(container("web-2", "exited"), "/Created", json!("2026-02-01T00:00:00Z"));
+        let there = seen(vec![made.clone(), ended.clone()]);
+        assert_eq!(next(&there, &rollout(2), READY), Step::Complete);
+        assert_eq!(there.model(), Some(&made), "one that ended is no model");
+        let scaled = seen(vec![made, container("web-2", "running")]);
+        assert_eq!(next(&scaled, &rollout(2), READY), Step::Wait);
     }
 
     #[test]

@@ -102,9 +102,14 @@ impl<'a> Registration<'a> {
     fn adopt(&self, mut workload: Workload, seen: &Seen, model: &Container) -> Result<Validated, InvalidTarget> {
         let unusable = |why: String| InvalidTarget::Unusable(format!("{workload} cannot be deployed to: {why}"));
         let take_over = self.stamped(&workload, seen)?;
-        let running = seen.containers.iter().filter(|found| found.is_up() && found.deploy().is_none()).count();
-        if running > 1 {
-            return Err(unusable(format!("it is scaled to {running} containers, and an app is one container.")));
+        let instances = seen.instances();
+        if instances > 1 {
+            return Err(unusable(format!("it is scaled to {instances} containers, and an app is one container.")));
+        }
+        if model.object["HostConfig"]["AutoRemove"] == true {
+            let why = "it was started with --rm, so that Docker removes it with its settings when it stops: start it \
+                       without --rm.";
+            return Err(unusable(why.to_owned()));
         }
         if model.label("com.docker.swarm.service.id").is_some() {
             return Err(unusable("it is part of a swarm service, which replaces its containers itself.".to_owned()));
@@ -254,6 +259,13 @@ mod tests {
         let two = seen(vec![container("web-1", "running"), container("web-2", "running")]);
         let answer = validate(&request(json!({})), &two);
         assert!(matches!(&answer, Validated::Invalid(Unusable(why)) if why.contains("2 containers")), "{answer:?}");
+    }
+
+    #[test]
+    fn container_that_removes_itself_is_refused() {
+        let removed = with(container("web", "running"), "/HostConfig/AutoRemove", true.into());
+        let answer = validate(&request(json!({})), &seen(vec![removed]));
+        assert!(matches!(&answer, Validated::Invalid(Unusable(why)) if why.contains("--rm")), "{answer:?}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Deploys that succeed, and that fail.
 
-use rollhook_testing::{free_address, server, test_name, until};
+use rollhook_testing::{free_address, server, server::registration, test_name, until};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, fetch, push};
@@ -146,16 +146,77 @@ fn service_of_a_compose_project_keeps_its_labels() {
 #[test]
 fn volume_that_the_engine_named_goes_over_to_the_next_container() {
     let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    for (kind, given) in [("bind", ["-v", "/data"]), ("mount", ["--mount", "type=volume,dst=/data"])] {
+        let name = bench.name(kind);
+        bench.start(&name, &given, "app:v1");
+        bench.docker.run(&["exec", &name, "sh", "-c", "echo kept > /data/file"]);
+        let app = bench.register(&name, &json!({}));
+        let shown = bench.server.manage("GET", &app.path).expect(200).json();
+        assert_eq!(shown["workload"]["replace"], "stop-first", "two containers would write to one volume");
+        for image in ["app:v2", "app:v1"] {
+            bench.succeeds(&app, image);
+            assert_eq!(bench.docker.run(&["exec", &name, "cat", "/data/file"]).trim(), "kept", "{kind}");
+        }
+    }
+}
+
+#[test]
+fn volume_whose_place_ends_with_a_slash_goes_over_to_the_next_container() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
     let name = bench.name("web");
-    bench.start(&name, &["-v", "/data"], "app:v1");
+    bench.start(&name, &["-v", &format!("{name}:/data/")], "app:v1");
     bench.docker.run(&["exec", &name, "sh", "-c", "echo kept > /data/file"]);
     let app = bench.register(&name, &json!({}));
-    let shown = bench.server.manage("GET", &app.path).expect(200).json();
-    assert_eq!(shown["workload"]["replace"], "stop-first", "two containers would write to one volume");
-    for image in ["app:v2", "app:v1"] {
-        bench.succeeds(&app, image);
-        assert_eq!(bench.docker.run(&["exec", &name, "cat", "/data/file"]).trim(), "kept");
-    }
+    bench.succeeds(&app, "app:v2");
+    assert_eq!(bench.docker.run(&["exec", &name, "cat", "/data/file"]).trim(), "kept");
+}
+
+#[test]
+fn container_of_a_registration_that_is_gone_is_taken_over() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &[], "app:v1");
+    let before = bench.register(&name, &json!({}));
+    bench.succeeds(&before, "app:v2");
+    bench.server.manage("DELETE", &before.path).expect(204);
+    let app = bench.register(&name, &json!({ "take_over": true }));
+    assert_eq!(bench.entry(&app, 1)["image"], "app:v2");
+    bench.succeeds(&app, "app:v1");
+    assert_eq!((bench.version(&name), bench.containers(&name)), ("v1".to_owned(), vec![name]));
+}
+
+#[test]
+fn container_that_removes_itself_is_refused() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &["--rm"], "app:v1");
+    let refused = bench.server.manage("POST", "/api/v1/apps").json(&registration(&name, &json!({}))).expect(422);
+    assert!(refused.text().contains("start it without --rm"), "{}", refused.text());
+}
+
+#[test]
+fn service_that_was_scaled_keeps_its_containers() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let (name, project) = (bench.name("web"), bench.name("shop"));
+    let labels = [("project", &project), ("service", &name)];
+    let labels = labels.map(|(label, value)| format!("--label=com.docker.compose.{label}={value}"));
+    let instance = |number: u32| {
+        let container = format!("{project}-web-{number}");
+        bench.start(&container, &[&*labels[0], &*labels[1]], "app:v1");
+        container
+    };
+    let first = instance(1);
+    let app = bench.register(&name, &json!({}));
+    bench.succeeds(&app, "app:v2");
+    let second = instance(2);
+    let failed = bench.fails(&app, "app:v1");
+    assert_eq!(failed["reason"], "workload-unsupported", "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains("scaled to 2 containers"), "{failed}");
+    assert_eq!((bench.version(&first), bench.version(&second)), ("v2".to_owned(), "v1".to_owned()));
+    bench.docker.run(&["stop", "-t", "1", &second]);
+    bench.succeeds(&app, "app:v1");
+    assert_eq!(bench.version(&first), "v1");
+    assert!(bench.inspect(&second).is_some(), "a container that ended is left alone");
 }
 
 #[test]
