@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds a git app on one machine with Docker, for rollhook-server's --build-command. The image stays on the engine, and is
-# deployed from there by its id: no registry is needed. The user that runs this must be able to open the engine's socket,
-# which makes it, and so whoever can change a Dockerfile's build, root on the machine: only for repositories that you trust.
+# deployed from there by its id: no registry is needed. The user that runs this must be able to open the engine's socket.
+# So this user is root on the machine, and everybody who can change a Dockerfile is too: build only repositories that you trust.
 #   install -D -m 755 packaging/docker/build.sh /usr/local/lib/rollhook/docker-build
 # Variables that Docker's client needs, such as DOCKER_HOST, go to /etc/rollhook/docker-build.env.
 set -eu

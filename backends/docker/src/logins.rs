@@ -22,7 +22,7 @@ struct Entry {
     auth: String,
 }
 
-/// Where the logins are kept: `$DOCKER_CONFIG/config.json`, or `~/.docker/config.json`.
+/// The file of the logins: `$DOCKER_CONFIG/config.json`, or `~/.docker/config.json`.
 pub(crate) fn file() -> Option<PathBuf> {
     let directory = std::env::var_os("DOCKER_CONFIG").map(PathBuf::from);
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".docker"));

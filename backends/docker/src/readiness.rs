@@ -23,7 +23,7 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// The number of containers that are remembered; the memory only saves waiting.
 const REMEMBERED: usize = 1000;
 
-/// Since when containers run, by this process's own clock.
+/// The times since which containers run, by this process's own clock.
 #[derive(Default)]
 pub(crate) struct Readiness {
     since: Mutex<HashMap<String, Instant>>,

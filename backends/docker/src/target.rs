@@ -17,7 +17,7 @@ use crate::{
     settings::{Kind, Replace, Workload},
 };
 
-/// Reads all that belongs to the target. Claims go first: a claim is removed only after its container is there.
+/// Reads the target's claims and containers. Claims go first: a claim is removed only after its container is there.
 pub(crate) async fn read(engine: &Engine, workload: &Workload) -> Called<Seen> {
     let claims = claims(engine, workload).await?;
     let ours = [format!("{TARGET}={}", workload.key())];

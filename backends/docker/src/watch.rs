@@ -94,7 +94,7 @@ async fn follow(engine: Engine, known: Known, changed: watch::Sender<()>, sender
     let path = format!("/events?{}", filters(&[("type", &["container".to_owned()]), ("event", &events)]));
     loop {
         if let Ok(answer) = engine.open(Method::GET, &path, None, None).await {
-            // What happened before is not told.
+            // The engine tells no earlier events: each app is looked at.
             let apps: Vec<AppUid> = lock(&known).keys().copied().collect();
             hint(&sender, apps);
             let (mut body, mut line) = (answer.into_body(), Vec::new());

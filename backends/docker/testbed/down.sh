@@ -13,7 +13,7 @@ if pid_of dockerd > /dev/null; then
   kill_and_wait dockerd TERM || kill_and_wait dockerd KILL
 fi
 kill_and_wait registry TERM
-# What a killed engine was starting is nobody's.
+# A killed engine leaves processes of containers that it was starting; no engine ends them.
 for process in /proc/[0-9]*; do
   if { tr "\0" " " < "$process/cmdline"; } 2> /dev/null | grep -qF -- "$D/exec/"; then kill -KILL "${process#/proc/}"; fi
 done

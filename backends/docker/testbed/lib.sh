@@ -1,5 +1,5 @@
 # Shared by the scripts of this test bed; sourced, never run. D is the state directory; in it lie
-#   docker.sock   the engine's socket     env   NETWORK=… REGISTRY=… (host:port)     *.log   what the processes said
+#   docker.sock   the engine's socket     env   NETWORK=… REGISTRY=… (host:port)     *.log   the output of the processes
 
 api() { DOCKER_HOST=unix://$D/docker.sock DOCKER_CONFIG=$D/config "$(client)" "$@"; }
 # Debian's client fits Debian's engine; another one may lie before it in $PATH.

@@ -166,7 +166,7 @@ fn stopped_process_that_wakes_up_changes_nothing_after_a_newer_deploy() {
             }
             let late = stopped.apply(&first).await.unwrap();
             assert_eq!(late, Applied::Newer(samples::revision(2)), "{step}");
-            // What it may have left is gone after the next deploy.
+            // The next deploy removes all that the older one may have left.
             deploys.complete(&other, 3, "app:v1").await;
             assert_eq!(deploys.bed.containers(&deploys.name, &["-a"]).len(), 1, "{step}");
             let claims = deploys.bed.docker.run(&["volume", "ls", "-q", "--filter", &format!("name={}", deploys.name)]);
