@@ -17,10 +17,8 @@ fn a_git_app_is_registered_built_shown_and_its_log_read() {
         assert!(shown.contains(line), "{line} is not in {shown}");
     }
     assert_eq!(home.run("app history api -o json").ok().json()["deploys"], serde_json::json!([]));
-    let head = home.run("app rebuild api").ok();
-    assert!(head.out.contains("for shop-test/api: revision 1"), "{head:?}");
     let built = home.run("app rebuild api --commit abc1234").ok();
-    assert!(built.out.contains("Building abc1234 for shop-test/api: revision 2"), "{built:?}");
+    assert!(built.out.contains("Building abc1234 for shop-test/api: revision 1"), "{built:?}");
     let entry = home.run("app show api -o json").ok().json();
     let commit = entry["current"]["commit"].as_str().unwrap();
     assert!(commit.len() == 40 && commit.starts_with("abc1234"), "{commit}");
@@ -36,13 +34,16 @@ fn a_git_app_is_registered_built_shown_and_its_log_read() {
 }
 
 #[test]
-fn a_new_git_app_runs_the_head_of_its_branch_and_a_head_that_cannot_be_read_is_told() {
+fn a_new_git_app_whose_branch_cannot_be_read_is_registered_all_the_same() {
     let home = cli!().fast();
     let git = "--git https://git.example.com/shop/api.git --image-repository registry.example.com/shop/api --settle 0s";
-    let created = home.run(&format!("app create api {git} -o json")).ok().json();
-    let commit = created["deploy"]["commit"].as_str().unwrap();
-    assert_eq!((&created["deploy"]["status"], commit.len()), (&"succeeded".into(), 40), "{created}");
-    assert_eq!(created["app"]["current"]["commit"], commit, "{created}");
+    let created = home.run(&format!("app create api {git}")).exits(5);
+    assert!(created.out.contains("Registered shop-test/api"), "{created:?}");
+    for part in ["builds are simulated", "rollhook app rebuild api --project shop --environment test"] {
+        assert!(created.err.contains(part), "{part}: {created:?}");
+    }
+    home.run("app show api").ok();
+    assert!(home.run("app rebuild api").exits(5).err.contains("name the commit"), "and so is its rebuild");
     home.run("app create web --no-build").exits(2);
 }
 

@@ -4,8 +4,9 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use rollhook_testing::{
-    App, Server,
+    App, Cli, Server,
     fixtures::{GitHost, GitRepository},
+    process::beside,
     server,
     server::{git_source, registration},
     until,
@@ -126,6 +127,24 @@ fn a_commit_is_built_and_deployed_and_ci_is_told() {
     let app = bench.server.manage("GET", &bench.app.path).expect(200).json();
     assert_eq!(app["source"]["branch"], "main");
     assert_eq!(app["current"]["revision"], 5);
+}
+
+#[test]
+fn a_new_app_runs_the_head_of_its_branch() {
+    let bench = Bench::new();
+    let head = bench.repository.commit("build.txt", "good");
+    let url = bench.server.manage("GET", &bench.app.path).expect(200).json()["source"]["url"].clone();
+    let cli = Cli::new(beside(bench.server.recipe().program(), "rollhook-cli", "rollhook"))
+        .with("ROLLHOOK_SERVER", &format!("http://{}", bench.server.address))
+        .with("ROLLHOOK_TOKEN", &bench.server.admin);
+    let create = format!(
+        "app create other -p shop -e test --git {} --image-repository registry.example.com/shop/other --settle 0s --wait \
+         -o json",
+        url.as_str().unwrap()
+    );
+    let created = cli.run(&create).ok().json();
+    assert_eq!((&created["deploy"]["commit"], &created["deploy"]["status"]), (&json!(head), &json!("succeeded")));
+    assert_eq!(created["app"]["current"]["commit"], json!(head), "{created}");
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub(crate) async fn open(
     let Some(program) = settings.build_command.clone() else {
         return Ok(match driver {
             DriverUrl::Simulated(delay) => {
-                let builds = Arc::new(SimulatedBuilds::new(clock, *delay).with_invented_heads());
+                let builds = Arc::new(SimulatedBuilds::new(clock, *delay));
                 (Some(Builder { builds: builds.clone(), branches: builds, sources }), BuilderStop::default())
             }
             DriverUrl::Kubernetes | DriverUrl::Docker => (None, BuilderStop::default()),

@@ -51,8 +51,6 @@ struct State {
     builds: BTreeMap<(AppUid, Revision), Build>,
     /// By URL and branch.
     heads: BTreeMap<(String, String), Branch>,
-    /// Whether a branch that was never set has a head all the same.
-    invents_heads: bool,
     /// The number of reads of branches.
     reads: usize,
     begun: Vec<Begun>,
@@ -79,13 +77,6 @@ impl SimulatedBuilds {
     /// Returns a builder that takes this long for a build.
     pub fn new(clock: Arc<dyn Clock>, delay: Duration) -> Self {
         Self { clock, delay, state: Mutex::default(), changed: Event::new() }
-    }
-
-    /// Returns a builder that gives each branch that was never set a head of its own, always the same one.
-    #[must_use]
-    pub fn with_invented_heads(self) -> Self {
-        self.lock().invents_heads = true;
-        self
     }
 
     /// Sets the course of builds whose commit begins with `prefix`; a later script goes before an earlier one.
@@ -284,7 +275,6 @@ impl BranchReader for SimulatedBuilds {
         match state.heads.get(&branch(source)) {
             Some(Branch::At(head)) => Ok(head.clone()),
             Some(Branch::Closed) => Err(Error::Denied { what: format!("{} is closed", source.url), cause: None }),
-            None if state.invents_heads => Ok(script::head(source)),
             None => Err(Error::Unavailable {
                 what: format!("builds are simulated: {} is not read", source.url),
                 cause: None,

@@ -115,12 +115,6 @@ pub(super) fn in_full(commit: &Commit) -> Commit {
     full.get(..40).and_then(|full| full.parse().ok()).unwrap_or_else(|| commit.clone())
 }
 
-/// Returns the head that is invented for a source's branch: a commit whose build succeeds.
-pub(super) fn head(source: &GitSource) -> Option<Commit> {
-    let digest = sha256(&format!("{} {}", source.url, source.branch));
-    digest.get(..39).and_then(|digits| format!("a{digits}").parse().ok())
-}
-
 /// Returns the image that a build of the commit pushes.
 #[expect(clippy::expect_used, reason = "a repository with 64 hexadecimal digits behind it is an image by digest")]
 pub(super) fn image(repository: &ImageRepository, commit: &Commit) -> ImageRef {
