@@ -2,11 +2,7 @@
 
 use std::time::Duration;
 
-use rollhook_core::{
-    deploy::Commit,
-    image::ImageRef,
-    source::{GitSource, ImageRepository},
-};
+use rollhook_core::{deploy::Commit, image::ImageRef, source::ImageRepository};
 
 use crate::sha256;
 
