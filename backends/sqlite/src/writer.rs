@@ -108,9 +108,10 @@ impl Writer {
             Err(failure) => {
                 tracing::warn!(error = failure.to_error().chain(), calls = batch.len(), "writing the database failed");
                 self.link.recover(&failure);
-                // Calls that came meanwhile have waited for the same lock already.
-                let waiting = calls.try_iter().take(if failure.is_busy() { usize::MAX } else { 0 });
-                batch.into_iter().chain(waiting).for_each(|call| call.finish(Err(failure.clone())));
+                // Calls that came meanwhile have waited for the same lock already. They are taken before the first answer:
+                // a call that follows an answer waits for itself.
+                batch.extend(calls.try_iter().take(if failure.is_busy() { usize::MAX } else { 0 }));
+                batch.into_iter().for_each(|call| call.finish(Err(failure.clone())));
             }
         }
     }
