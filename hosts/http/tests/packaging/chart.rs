@@ -92,6 +92,7 @@ fn chart_is_linted_and_its_objects_are_accepted_by_an_api_server() {
             "kubernetesIdentity.audience=https://deploys.example.com",
             "receivers.allowedHosts={*.example.com,192.0.2.1}",
             "receivers.allowLocal=true",
+            "traces.endpoint=http://collector.observability:4318",
         ],
         &[
             &of_apps,
