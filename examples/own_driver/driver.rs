@@ -38,8 +38,7 @@ impl Sites {
 
     /// The settings with all defaults, which is the directory by the app's name.
     fn settings(&self, request: &TargetRequest) -> Result<Settings, InvalidTarget> {
-        let invalid =
-            |name: &str, rule: &str| InvalidTarget::Setting { name: format!("workload.{name}"), rule: rule.into() };
+        let invalid = |name: &str, rule: &str| InvalidTarget::setting(format!("workload.{name}"), rule);
         if let Some(unknown) = request.settings.keys().find(|name| *name != DIRECTORY) {
             return Err(invalid(unknown, "is no setting of a site; there is directory."));
         }

@@ -6,10 +6,10 @@ import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { launch } from './browser.mjs';
 
 const { address, token, screenshots, program, modules, git, commit } = JSON.parse(process.argv[2]);
 const require = createRequire(join(modules, 'package.json'));
-const { chromium } = require('playwright-core');
 const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 
 const base = `http://${address}`;
@@ -29,11 +29,7 @@ const ask = async (what) => {
 };
 
 mkdirSync(screenshots, { recursive: true });
-const browser = await chromium.launch({
-  executablePath: program,
-  args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
-    '--disable-component-update', '--disable-sync'],
-});
+const browser = await launch(program, modules);
 const context = await browser.newContext({ baseURL: base, viewport: { width: 1440, height: sizes[1440] } });
 context.setDefaultTimeout(120_000);
 const page = await context.newPage();

@@ -1,13 +1,12 @@
 // Watches rollouts on a real cluster in a real browser: two tabs of a deployer, and a viewer. Arguments: JSON with the
 // server's address, the tokens, the app's namespace, the directory for screenshots, the browser's program, and the
 // directory of the npm packages. The surrounding test opens the pods' gate when this program asks for it.
-import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
+import { launch } from './browser.mjs';
 
 const { address, deployer, viewer, namespace, screenshots, program, modules } = JSON.parse(process.argv[2]);
-const { chromium } = createRequire(join(modules, 'package.json'))('playwright-core');
 
 const base = `http://${address}`;
 const app = `/apps/${namespace}/api`;
@@ -20,11 +19,7 @@ const ask = async (what) => {
 };
 
 mkdirSync(screenshots, { recursive: true });
-const browser = await chromium.launch({
-  executablePath: program,
-  args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
-    '--disable-component-update', '--disable-sync'],
-});
+const browser = await launch(program, modules);
 const signedIn = async (token) => {
   const context = await browser.newContext({ baseURL: base, viewport: { width: 1440, height: 900 } });
   context.setDefaultTimeout(90_000);

@@ -3,10 +3,10 @@
 import { createRequire } from 'node:module';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { launch } from './browser.mjs';
 
 const { address, screenshots, program, modules } = JSON.parse(process.argv[2]);
 const require = createRequire(join(modules, 'package.json'));
-const { chromium } = require('playwright-core');
 const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 
 const base = `http://${address}`;
@@ -16,11 +16,7 @@ const check = (is, what) => { if (!is) fail(what); };
 const step = (name) => console.log(`step: ${name}`);
 
 mkdirSync(screenshots, { recursive: true });
-const browser = await chromium.launch({
-  executablePath: program,
-  args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
-    '--disable-component-update', '--disable-sync'],
-});
+const browser = await launch(program, modules);
 
 /** A browser of its own: of another person, without anybody's cookies. */
 const person = async () => {

@@ -132,11 +132,11 @@ impl RequestedSettings {
         for (name, value) in settings {
             match name.as_str() {
                 "kind" => requested.kind = Some(one_of("workload.kind", value, "container or compose")?),
-                "name" => requested.name = setting("workload.name", value)?,
+                "name" => requested.name = InvalidTarget::read("workload.name", value)?,
                 "replace" => {
                     requested.replace = Some(one_of("workload.replace", value, "start-first or stop-first")?);
                 }
-                "template" => requested.template = template(setting("template", value)?)?,
+                "template" => requested.template = template(InvalidTarget::read("template", value)?)?,
                 _ => return Err(unknown(&format!("workload.{name}"), "kind, name and replace")),
             }
         }
@@ -149,24 +149,30 @@ fn template(settings: Settings) -> Result<Template, InvalidTarget> {
     for (name, value) in &settings {
         let full = format!("template.{name}");
         match name.as_str() {
-            "port" => template.port = setting(&full, value)?,
-            "publish" => template.publish = setting(&full, value)?,
-            "env" => template.env = setting(&full, value)?,
-            "readiness_path" => template.readiness_path = setting(&full, value)?,
-            "network" => template.network = setting(&full, value)?,
-            "volumes" => template.volumes = setting(&full, value)?,
-            "labels" => template.labels = setting(&full, value)?,
-            "memory" => template.memory = setting(&full, value)?,
+            "port" => template.port = InvalidTarget::read(&full, value)?,
+            "publish" => template.publish = InvalidTarget::read(&full, value)?,
+            "env" => template.env = InvalidTarget::read(&full, value)?,
+            "readiness_path" => template.readiness_path = InvalidTarget::read(&full, value)?,
+            "network" => template.network = InvalidTarget::read(&full, value)?,
+            "volumes" => template.volumes = InvalidTarget::read(&full, value)?,
+            "labels" => template.labels = InvalidTarget::read(&full, value)?,
+            "memory" => template.memory = InvalidTarget::read(&full, value)?,
             "replicas" => {
-                if setting::<u32>(&full, value)? != 1 {
-                    return Err(invalid_setting(&full, "must be 1: an app is one container of this machine."));
+                if InvalidTarget::read::<u32>(&full, value)? != 1 {
+                    return Err(InvalidTarget::setting(&full, "must be 1: an app is one container of this machine."));
                 }
             }
             "env_from_secrets" => {
-                return Err(invalid_setting(&full, "is for Kubernetes; use env, or create the container yourself."));
+                return Err(InvalidTarget::setting(
+                    &full,
+                    "is for Kubernetes; use env, or create the container yourself.",
+                ));
             }
             "pull_secret" => {
-                return Err(invalid_setting(&full, "is for Kubernetes; images are pulled with the server's logins."));
+                return Err(InvalidTarget::setting(
+                    &full,
+                    "is for Kubernetes; images are pulled with the server's logins.",
+                ));
             }
             _ => {
                 let known = "port, publish, env, readiness_path, network, volumes, labels and memory";
@@ -178,25 +184,11 @@ fn template(settings: Settings) -> Result<Template, InvalidTarget> {
 }
 
 fn one_of<T: DeserializeOwned>(name: &str, value: &Value, words: &str) -> Result<T, InvalidTarget> {
-    T::deserialize(value).map_err(|_| invalid_setting(name, &format!("must be {words}.")))
-}
-
-fn setting<T: DeserializeOwned>(name: &str, value: &Value) -> Result<T, InvalidTarget> {
-    T::deserialize(value).map_err(|error| {
-        let text = error.to_string();
-        // The value itself may be a secret.
-        let expected = text.rfind(", expected ").map_or("another value", |start| &text[start + ", expected ".len()..]);
-        invalid_setting(name, &format!("must be {expected}."))
-    })
+    T::deserialize(value).map_err(|_| InvalidTarget::setting(name, format!("must be {words}.")))
 }
 
 fn unknown(name: &str, known: &str) -> InvalidTarget {
-    invalid_setting(name, &format!("is not a setting of a container; there are {known}."))
-}
-
-/// The refusal of a setting.
-pub(crate) fn invalid_setting(name: &str, rule: &str) -> InvalidTarget {
-    InvalidTarget::Setting { name: name.to_owned(), rule: rule.to_owned() }
+    InvalidTarget::setting(name, format!("is not a setting of a container; there are {known}."))
 }
 
 /// A [`RolloutSpec`] with the settings of its target as a type.

@@ -15,7 +15,7 @@ use rollhook_core::{
     image::ImageRef,
     ports::{DeployId, InvalidTarget, RolloutSpec},
 };
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The kinds of workload that can be rolled out.
@@ -139,14 +139,14 @@ impl RequestedSettings {
         for (name, value) in settings {
             match name.as_str() {
                 "kind" => {
-                    let text: String = setting("workload.kind", value)?;
-                    requested.kind = text
-                        .parse()
-                        .map_err(|invalid: InvalidName| invalid_setting("workload.kind", &format!("{invalid}.")))?;
+                    let text: String = InvalidTarget::read("workload.kind", value)?;
+                    requested.kind = text.parse().map_err(|invalid: InvalidName| {
+                        InvalidTarget::setting("workload.kind", format!("{invalid}."))
+                    })?;
                 }
-                "name" => requested.name = setting("workload.name", value)?,
-                "containers" => requested.containers = setting("workload.containers", value)?,
-                "template" => requested.template = template(setting("template", value)?)?,
+                "name" => requested.name = InvalidTarget::read("workload.name", value)?,
+                "containers" => requested.containers = InvalidTarget::read("workload.containers", value)?,
+                "template" => requested.template = template(InvalidTarget::read("template", value)?)?,
                 _ => return Err(unknown(&format!("workload.{name}"), "kind, name and containers")),
             }
         }
@@ -158,12 +158,12 @@ fn template(settings: Settings) -> Result<Template, InvalidTarget> {
     let mut template = Template::default();
     for (name, value) in &settings {
         match name.as_str() {
-            "replicas" => template.replicas = setting("template.replicas", value)?,
-            "port" => template.port = setting("template.port", value)?,
-            "env" => template.env = setting("template.env", value)?,
-            "env_from_secrets" => template.env_from_secrets = setting("template.env_from_secrets", value)?,
-            "pull_secret" => template.pull_secret = setting("template.pull_secret", value)?,
-            "readiness_path" => template.readiness_path = setting("template.readiness_path", value)?,
+            "replicas" => template.replicas = InvalidTarget::read("template.replicas", value)?,
+            "port" => template.port = InvalidTarget::read("template.port", value)?,
+            "env" => template.env = InvalidTarget::read("template.env", value)?,
+            "env_from_secrets" => template.env_from_secrets = InvalidTarget::read("template.env_from_secrets", value)?,
+            "pull_secret" => template.pull_secret = InvalidTarget::read("template.pull_secret", value)?,
+            "readiness_path" => template.readiness_path = InvalidTarget::read("template.readiness_path", value)?,
             _ => {
                 let known = "replicas, port, env, env_from_secrets, pull_secret and readiness_path";
                 return Err(unknown(&format!("template.{name}"), known));
@@ -173,22 +173,8 @@ fn template(settings: Settings) -> Result<Template, InvalidTarget> {
     Ok(template)
 }
 
-fn setting<T: DeserializeOwned>(name: &str, value: &Value) -> Result<T, InvalidTarget> {
-    T::deserialize(value).map_err(|error| {
-        let text = error.to_string();
-        // The value itself may be a secret.
-        let expected = text.rfind(", expected ").map_or("another value", |start| &text[start + ", expected ".len()..]);
-        invalid_setting(name, &format!("must be {expected}."))
-    })
-}
-
 fn unknown(name: &str, known: &str) -> InvalidTarget {
-    invalid_setting(name, &format!("is not a setting of a Kubernetes workload; there are {known}."))
-}
-
-/// The refusal of a setting.
-pub(crate) fn invalid_setting(name: &str, rule: &str) -> InvalidTarget {
-    InvalidTarget::Setting { name: name.to_owned(), rule: rule.to_owned() }
+    InvalidTarget::setting(name, format!("is not a setting of a Kubernetes workload; there are {known}."))
 }
 
 /// A [`RolloutSpec`] with the settings of its target as a type.

@@ -61,19 +61,17 @@ impl Deployer {
             None => {
                 let app = self.state(&access).await?.app;
                 let source = from_git(&app)?;
-                if self.ports.builder.is_none() {
-                    return Err(Refusal::WrongKind(NO_BUILDER.to_owned()));
-                }
-                (self.branch_commit(source).await?, Some(source.clone()))
+                let builder = self.ports.builder.as_ref().ok_or_else(|| Refusal::WrongKind(NO_BUILDER.to_owned()))?;
+                (self.branch_commit(builder, source).await?, Some(source.clone()))
             }
         };
         let (admission_id, cause) = (self.admission_id(), access.cause.clone());
         let accepted = self.admit(&access, admission_id, key, move |state| {
+            let present = from_git(&state.app)?;
             // The head of a branch that the app has left meanwhile is not its head.
-            if source.as_ref().is_some_and(|source| from_git(&state.app) != Ok(source)) {
+            if source.as_ref().is_some_and(|source| source != present) {
                 return Err(Declined::Outdated);
             }
-            from_git(&state.app)?;
             let request = DeployRequest { image: None, commit: Some(commit.clone()), key: None };
             let decided = admission::deploy(&state.app, &request, &cause)?;
             Ok((Admission::plain(admission_id, decided.deploy), ()))
@@ -82,8 +80,8 @@ impl Deployer {
     }
 
     /// Returns the head of a source's branch.
-    async fn branch_commit(&self, source: &GitSource) -> Outcome<Commit> {
-        let unread = match self.head_within(source, READ_TIMEOUT).await {
+    async fn branch_commit(&self, builder: &Builder, source: &GitSource) -> Outcome<Commit> {
+        let unread = match self.head_within(builder, source, READ_TIMEOUT).await {
             Some(Ok(Some(head))) => return Ok(head),
             Some(Ok(None)) => {
                 let missing =
@@ -106,10 +104,12 @@ impl Deployer {
     }
 
     /// Returns the answer of a source that is asked for its branch's head, or `None` if it does not answer in time.
-    pub(super) async fn head_within(&self, source: &GitSource, limit: Duration) -> Option<Result<Option<Commit>>> {
-        let Some(builder) = &self.ports.builder else {
-            return Some(Err(Error::invalid("this process has no builder, and reads no sources")));
-        };
+    pub(super) async fn head_within(
+        &self,
+        builder: &Builder,
+        source: &GitSource,
+        limit: Duration,
+    ) -> Option<Result<Option<Commit>>> {
         select_biased! {
             head = builder.branches.head(source).fuse() => Some(head),
             () = self.ports.clock.sleep(limit).fuse() => None,

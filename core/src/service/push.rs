@@ -144,11 +144,9 @@ impl Deployer {
     /// Returns the branch's head, if the source answers in time.
     async fn read(&self, source: &GitSource, end: Duration) -> Result<Option<Commit>, Unread> {
         // A process without a builder reads no sources: a setting of the operator, and no failure of the source.
-        if self.ports.builder.is_none() {
-            return Err(Unread::Failed);
-        }
+        let builder = self.ports.builder.as_ref().ok_or(Unread::Failed)?;
         let left = end.saturating_sub(self.ports.clock.elapsed());
-        match self.head_within(source, left).await {
+        match self.head_within(builder, source, left).await {
             Some(Ok(head)) => Ok(head),
             Some(Err(error)) => {
                 tracing::warn!(source = %source.url, error = %error.chain(), "reading a branch failed");

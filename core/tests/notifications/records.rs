@@ -44,6 +44,17 @@ fn removed_receiver_is_told_nothing_and_leaves_nothing() {
     });
 }
 
+/// Registers an app and the receiver `ops`, which is told of the app's second version.
+async fn told_of_v2(bench: &Bench) -> Authorized {
+    let world = &bench.world;
+    let access = app(world, "api").await;
+    world.sleep(1).await;
+    bench.add("ops", GOOD, &[]).await;
+    world.deployed(&access, &world::api("v2")).await;
+    world.sleep(40).await;
+    access
+}
+
 /// Stores a document in the place of the one of the receiver `ops`, and returns that.
 async fn replace(world: &World, kind: RecordKind, document: &str) -> String {
     let listed = world.store.list(kind, None, 10).await.unwrap();
@@ -122,14 +133,7 @@ fn receiver_that_cannot_be_read_for_a_while_is_told_nothing_twice() {
 fn status_that_cannot_be_read_stops_neither_notifications_nor_the_list() {
     let bench = Bench::new();
     let world = &bench.world;
-    let access = bench.run(async {
-        let access = app(world, "api").await;
-        world.sleep(1).await;
-        bench.add("ops", GOOD, &[]).await;
-        world.deployed(&access, &world::api("v2")).await;
-        world.sleep(40).await;
-        access
-    });
+    let access = bench.run(told_of_v2(&bench));
     let next = replica(world, &bench.notifier, "teller", 8);
     world.idle(replace(world, RecordKind::ReceiverStatus, "[]"));
     world.run_beside(&next, async {
@@ -162,14 +166,7 @@ fn without_receivers_nothing_is_written() {
 fn history_is_not_told_again_if_nobody_knows_how_far_it_was_told() {
     let bench = Bench::new();
     let world = &bench.world;
-    let access = bench.run(async {
-        let access = app(world, "api").await;
-        world.sleep(1).await;
-        bench.add("ops", GOOD, &[]).await;
-        world.deployed(&access, &world::api("v2")).await;
-        world.sleep(40).await;
-        access
-    });
+    let access = bench.run(told_of_v2(&bench));
     world.idle(replace(world, RecordKind::ReceiverCursor, r#"{"of":"a later version"}"#));
     let next = replica(world, &bench.notifier, "teller", 8);
     world.run_beside(&next, async {
@@ -186,14 +183,7 @@ fn history_is_not_told_again_if_nobody_knows_how_far_it_was_told() {
 fn lease_that_cannot_be_read_is_waited_for_and_a_removed_receivers_status_is_forgotten() {
     let bench = Bench::new();
     let world = &bench.world;
-    let access = bench.run(async {
-        let access = app(world, "api").await;
-        world.sleep(1).await;
-        bench.add("ops", GOOD, &[]).await;
-        world.deployed(&access, &world::api("v2")).await;
-        world.sleep(40).await;
-        access
-    });
+    let access = bench.run(told_of_v2(&bench));
     world.idle(async {
         let damaged = |key: &str, ttl| NewRecord { key: key.parse().unwrap(), document: "[]".to_owned(), ttl };
         let lease = world.store.list(RecordKind::NotifierLease, None, 10).await.unwrap().pop();

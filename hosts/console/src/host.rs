@@ -137,7 +137,7 @@ pub enum Ended {
 pub struct Access {
     /// The proof that the core's calls need.
     pub principal: Principal,
-    /// What pages offer.
+    /// The actions that pages offer to the person.
     pub permissions: Permissions,
 }
 

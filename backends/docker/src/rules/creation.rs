@@ -4,7 +4,7 @@ use rollhook_core::ports::InvalidTarget;
 use serde_json::{Map, Value, json};
 
 use super::recreation::stamp_labels;
-use crate::settings::{Replace, Rollout, Template, invalid_setting};
+use crate::settings::{Replace, Rollout, Template};
 
 /// A published port: address and port of this machine, and the container's port.
 struct Published {
@@ -50,7 +50,7 @@ pub(crate) fn body(template: &Template, rollout: &Rollout, image: &str) -> Value
 /// [`InvalidTarget::Setting`].
 pub(crate) fn check(template: &Template) -> Result<(), InvalidTarget> {
     if template.publish.iter().any(|text| publish(text).is_none()) {
-        return Err(invalid_setting("template.publish", "must be ports such as 8080:80 or 127.0.0.1:8080:80."));
+        return Err(InvalidTarget::setting("template.publish", "must be ports such as 8080:80 or 127.0.0.1:8080:80."));
     }
     let is_volume = |text: &String| {
         let mut parts = text.split(':');
@@ -61,15 +61,15 @@ pub(crate) fn check(template: &Template) -> Result<(), InvalidTarget> {
     };
     if !template.volumes.iter().all(is_volume) {
         let rule = "must be NAME:/PATH or /DIRECTORY:/PATH, both also with :ro.";
-        return Err(invalid_setting("template.volumes", rule));
+        return Err(InvalidTarget::setting("template.volumes", rule));
     }
     if template.memory.as_deref().is_some_and(|text| memory(text).is_none()) {
-        return Err(invalid_setting("template.memory", "must be an amount such as 512m or 2g, at least 6m."));
+        return Err(InvalidTarget::setting("template.memory", "must be an amount such as 512m or 2g, at least 6m."));
     }
     match &template.readiness_path {
-        Some(_) if template.port.is_none() => Err(invalid_setting("template.readiness_path", "needs a port.")),
+        Some(_) if template.port.is_none() => Err(InvalidTarget::setting("template.readiness_path", "needs a port.")),
         Some(path) if !path.starts_with('/') || path.contains(|c: char| c.is_whitespace() || c.is_control()) => {
-            Err(invalid_setting("template.readiness_path", "must be a path that begins with a slash."))
+            Err(InvalidTarget::setting("template.readiness_path", "must be a path that begins with a slash."))
         }
         Some(_) | None => Ok(()),
     }

@@ -9,7 +9,7 @@ use super::{
     container::{COMPOSE_PROJECT, Container, Seen},
     creation, fence,
 };
-use crate::settings::{Kind, Replace, RequestedSettings, Workload, invalid_setting};
+use crate::settings::{Kind, Replace, RequestedSettings, Workload};
 
 /// A registration whose settings were read.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl<'a> Registration<'a> {
         if !fits {
             let rule = "must be a container's name (two or more letters, digits, '_', '.' and '-'); with the kind compose, \
                         PROJECT/SERVICE.";
-            return Err(invalid_setting("workload.name", rule));
+            return Err(InvalidTarget::setting("workload.name", rule));
         }
         Ok(registration)
     }
@@ -119,7 +119,7 @@ impl<'a> Registration<'a> {
         let image = image.ok_or_else(|| unusable("its image has no name: start it from a tag.".to_owned()))?;
         workload.replace = match (self.requested.replace, model.sole()) {
             (Some(Replace::StartFirst), Some(why)) => {
-                return Err(invalid_setting("workload.replace", &format!("cannot be start-first: {why}.")));
+                return Err(InvalidTarget::setting("workload.replace", format!("cannot be start-first: {why}.")));
             }
             (Some(given), _) => given,
             (None, Some(_)) => Replace::StopFirst,
@@ -162,7 +162,7 @@ impl<'a> Registration<'a> {
         workload.replace = match self.requested.replace {
             Some(Replace::StartFirst) if creation::is_sole(&template) => {
                 let rule = "cannot be start-first: a port of this machine leads to one container at a time.";
-                return Err(invalid_setting("workload.replace", rule));
+                return Err(InvalidTarget::setting("workload.replace", rule));
             }
             Some(given) => given,
             None => creation::replace(&template),

@@ -7,7 +7,7 @@ use rollhook_core::{
 };
 
 use super::object::{Object, STAMP, Stamp};
-use crate::workload::{RequestedSettings, Workload, WorkloadKind, invalid_setting};
+use crate::workload::{RequestedSettings, Workload, WorkloadKind};
 
 /// A registration whose settings were read.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl<'a> Registration<'a> {
         let requested = RequestedSettings::parse(&request.settings)?;
         let name = requested.name.clone().unwrap_or_else(|| request.app.name.to_string());
         if !is_name(&name) {
-            return Err(invalid_setting("workload.name", NAME_RULE));
+            return Err(InvalidTarget::setting("workload.name", NAME_RULE));
         }
         Ok(Self { request, requested, name })
     }
@@ -121,15 +121,15 @@ impl<'a> Registration<'a> {
         }
         let RequestedSettings { kind, containers, template, .. } = self.requested;
         if template.readiness_path.is_some() && template.port.is_none() {
-            return Err(invalid_setting("readiness_path", "needs a port."));
+            return Err(InvalidTarget::setting("readiness_path", "needs a port."));
         }
         if template.env_from_secrets.iter().any(|name| !is_name(name)) {
-            return Err(invalid_setting("template.env_from_secrets", NAME_RULE));
+            return Err(InvalidTarget::setting("template.env_from_secrets", NAME_RULE));
         }
         let containers = match containers.as_slice() {
             [] => vec![self.request.app.name.to_string()],
             [_] => containers,
-            _ => return Err(invalid_setting("containers", "a Deployment is made with one container.")),
+            _ => return Err(InvalidTarget::setting("containers", "a Deployment is made with one container.")),
         };
         let settings = Workload { kind, name: self.name, containers, template: Some(template) }.settings();
         Ok(Validated::Create { settings })

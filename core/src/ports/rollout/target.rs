@@ -1,5 +1,8 @@
 //! The target of an app at its registration: the driver's request and answer.
 
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
 use crate::{
     app::{AppId, AppUid, Settings},
     image::ImageRef,
@@ -63,4 +66,24 @@ pub enum InvalidTarget {
     /// The target carries the deploy id of another registration or is another app's, and the request does not allow to
     /// take it over: which one, in a sentence.
     Taken(String),
+}
+
+impl InvalidTarget {
+    /// Returns the refusal of a setting; name and rule are as in [`InvalidTarget::Setting`].
+    pub fn setting(name: impl Into<String>, rule: impl Into<String>) -> Self {
+        Self::Setting { name: name.into(), rule: rule.into() }
+    }
+
+    /// Returns the value of a setting as a type, for drivers.
+    ///
+    /// # Errors
+    /// [`InvalidTarget::Setting`], which says what the setting takes, without the value, which may be a secret.
+    pub fn read<T: DeserializeOwned>(name: &str, value: &Value) -> Result<T, Self> {
+        T::deserialize(value).map_err(|error| {
+            let text = error.to_string();
+            let expected =
+                text.rfind(", expected ").map_or("another value", |start| &text[start + ", expected ".len()..]);
+            Self::setting(name, format!("must be {expected}."))
+        })
+    }
 }

@@ -11,7 +11,7 @@ use crate::contexts::Context;
 /// The names on a command line, by flags or by variables; the line may lack its end.
 #[derive(Debug, Default)]
 pub(crate) struct Named {
-    /// The server.
+    /// The URL of the server.
     pub(crate) server: Option<String>,
     /// Whether a store or a driver is named, to work without a server.
     pub(crate) names_backends: bool,

@@ -28,7 +28,7 @@ struct DeployPart<'a> {
     form: &'a Form,
 }
 
-/// The form.
+/// The form of a deploy: its values, and the refusal of the last attempt.
 struct Form {
     head: Head,
     is_git: bool,
