@@ -438,6 +438,22 @@ try {
   await page.getByRole('button', { name: 'Revoke the token' }).click();
   await says(page.locator('main'), 'API token ci-shop');
   if (await page.getByRole('link', { name: 'Revoke ci-shop' }).count() > 0) fail('the token is still listed');
+
+  step('a receiver is added with the fields of its kind, its secret shown once, and removed');
+  await page.getByRole('link', { name: 'Receivers' }).click();
+  if (await page.getByLabel('Channel').isVisible()) fail('a URL has no channel');
+  await page.getByRole('radio', { name: 'Slack' }).check();
+  await page.getByLabel('Channel').fill('#deploys');
+  await page.getByRole('radio', { name: 'URL' }).check();
+  await page.getByRole('textbox', { name: 'Name' }).fill('ops');
+  await page.getByRole('textbox', { name: 'URL' }).fill('https://hooks.example.com/rollhook');
+  await page.getByRole('textbox', { name: 'Project (empty: everything)' }).fill('elsewhere');
+  await page.getByRole('button', { name: 'Add the receiver' }).click();
+  await page.locator('#secret-once').filter({ hasText: /^whsec_/ }).waitFor();
+  await picture('receivers');
+  await page.getByRole('link', { name: 'Remove ops' }).click();
+  await page.getByRole('button', { name: 'Remove the receiver' }).click();
+  await says(page.locator('main'), 'Nobody yet.');
   await page.goto(app);
 
   step('without a script');

@@ -4,6 +4,7 @@ use rollhook_core::{
     access::TokenName,
     app::{AppId, Project},
     deploy::Revision,
+    notification::ReceiverName,
 };
 
 /// The place that a path names.
@@ -35,6 +36,8 @@ pub(crate) enum Page {
     Access,
     NewToken,
     Revoke(TokenName),
+    Receivers,
+    Receiver(ReceiverName, ReceiverPart),
     App(AppId, AppPart),
     Deploy(AppId, Revision, DeployPart),
 }
@@ -68,6 +71,14 @@ pub(crate) enum DeployPart {
     Status,
     Log,
     Cancel,
+}
+
+/// The parts of a receiver's pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReceiverPart {
+    Test,
+    Rotate,
+    Remove,
 }
 
 /// The permission that a page needs.
@@ -108,6 +119,12 @@ const DEPLOY_PARTS: &[(DeployPart, &str, &[&str], &str)] = &[
     (DeployPart::Cancel, "cancel", BOTH, "/apps/{namespace}/{app}/deploys/{revision}/cancel"),
 ];
 
+const RECEIVER_PARTS: &[(ReceiverPart, &str, &[&str], &str)] = &[
+    (ReceiverPart::Test, "test", WRITE, "/receivers/{receiver}/test"),
+    (ReceiverPart::Rotate, "rotate", BOTH, "/receivers/{receiver}/rotate"),
+    (ReceiverPart::Remove, "remove", BOTH, "/receivers/{receiver}/remove"),
+];
+
 const READ: &[&str] = &["GET", "HEAD"];
 const WRITE: &[&str] = &["POST"];
 const BOTH: &[&str] = &["GET", "HEAD", "POST"];
@@ -129,6 +146,7 @@ impl Route {
             "/command-line" => return Self::Page(Page::CommandLine),
             "/access" => return Self::Page(Page::Access),
             "/access/tokens" => return Self::Page(Page::NewToken),
+            "/receivers" => return Self::Page(Page::Receivers),
             _ => {}
         }
         if let Some(name) = path.strip_prefix("/access/tokens/").and_then(|rest| rest.strip_suffix("/revoke")) {
@@ -137,17 +155,24 @@ impl Route {
         if let Some(project) = path.strip_prefix("/projects/").and_then(|rest| rest.strip_suffix("/promote")) {
             return project.parse().map_or(Self::Unknown, |project| Self::Page(Page::Promote(project)));
         }
-        let page = path.strip_prefix("/apps/").and_then(below_apps);
+        let page = match path.strip_prefix("/receivers/") {
+            Some(rest) => below_receivers(rest),
+            None => path.strip_prefix("/apps/").and_then(below_apps),
+        };
         page.map_or(Self::Unknown, Self::Page)
     }
 
     /// Returns the methods that the path takes.
     pub(crate) fn methods(&self) -> &'static [&'static str] {
         match self {
-            Self::SignIn | Self::Page(Page::Register | Page::Promote(_) | Page::CommandLine | Page::Revoke(_)) => BOTH,
+            Self::SignIn
+            | Self::Page(Page::Register | Page::Promote(_) | Page::CommandLine | Page::Revoke(_) | Page::Receivers) => {
+                BOTH
+            }
             Self::Page(Page::SignOut | Page::SignOutEverywhere | Page::NewToken) => WRITE,
             Self::Asset | Self::Page(Page::Apps | Page::Access) | Self::Unknown => READ,
             Self::ProviderStart | Self::ProviderCallback => &["GET"],
+            Self::Page(Page::Receiver(_, part)) => methods(RECEIVER_PARTS, *part),
             Self::Page(Page::App(_, part)) => methods(APP_PARTS, *part),
             Self::Page(Page::Deploy(_, _, part)) => methods(DEPLOY_PARTS, *part),
         }
@@ -177,6 +202,8 @@ impl Route {
             Self::Page(Page::Access) => "/access",
             Self::Page(Page::NewToken) => "/access/tokens",
             Self::Page(Page::Revoke(_)) => "/access/tokens/{token}/revoke",
+            Self::Page(Page::Receivers) => "/receivers",
+            Self::Page(Page::Receiver(_, part)) => label(RECEIVER_PARTS, *part),
             Self::Page(Page::App(_, part)) => label(APP_PARTS, *part),
             Self::Page(Page::Deploy(_, _, part)) => label(DEPLOY_PARTS, *part),
             Self::Unknown => "unknown",
@@ -191,7 +218,7 @@ impl Page {
             Self::App(id, _) | Self::Deploy(id, ..) => Some(id),
             Self::Apps | Self::Register | Self::Promote(_) | Self::CommandLine => None,
             Self::SignOut | Self::SignOutEverywhere => None,
-            Self::Access | Self::NewToken | Self::Revoke(_) => None,
+            Self::Access | Self::NewToken | Self::Revoke(_) | Self::Receivers | Self::Receiver(..) => None,
         }
     }
 
@@ -201,7 +228,7 @@ impl Page {
             Self::Apps | Self::SignOut | Self::SignOutEverywhere | Self::CommandLine => Need::Nothing,
             Self::Register => Need::Administer,
             Self::Promote(_) => Need::Deploy,
-            Self::Access | Self::NewToken | Self::Revoke(_) => Need::Access,
+            Self::Access | Self::NewToken | Self::Revoke(_) | Self::Receivers | Self::Receiver(..) => Need::Access,
             Self::App(_, part) => match part {
                 AppPart::Deploys | AppPart::Live | AppPart::Webhook => Need::Nothing,
                 AppPart::Settings | AppPart::Source | AppPart::Reveal if reads => Need::Nothing,
@@ -231,6 +258,12 @@ pub fn is_sign_in(path: &str) -> bool {
 /// Returns a path's route as a label, from a fixed set.
 pub fn template(path: &str) -> &'static str {
     Route::of(path).label()
+}
+
+fn below_receivers(rest: &str) -> Option<Page> {
+    let (name, below) = rest.split_once('/')?;
+    let (part, ..) = RECEIVER_PARTS.iter().find(|(_, path, ..)| *path == below)?;
+    Some(Page::Receiver(name.parse().ok()?, *part))
 }
 
 fn below_apps(rest: &str) -> Option<Page> {
@@ -277,6 +310,11 @@ mod tests {
             assert!(matches!(found, Route::Page(Page::Deploy(_, _, found)) if found == *part), "{label}");
             assert_eq!(template(&fill(label)), *label);
         }
+        for (part, .., label) in RECEIVER_PARTS {
+            let path = label.replace("{receiver}", "ops");
+            assert!(matches!(Route::of(&path), Route::Page(Page::Receiver(_, found)) if found == *part), "{label}");
+            assert_eq!(template(&path), *label);
+        }
     }
 
     #[test]
@@ -312,5 +350,6 @@ mod tests {
         }
         assert_eq!(Page::Deploy(id(), Revision::FIRST, DeployPart::Cancel).need(false), Need::Deploy);
         assert_eq!(Page::Register.need(false), Need::Administer);
+        assert_eq!(Page::Receivers.need(false), Need::Access);
     }
 }

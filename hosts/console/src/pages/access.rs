@@ -10,6 +10,7 @@ use rollhook_core::{
 use serde_json::Value;
 use zeroize::Zeroizing;
 
+use super::confirm::Question;
 use crate::{
     console::{Call, status},
     host::Failure,
@@ -168,26 +169,23 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Failure> {
     }
 }
 
-#[derive(Template)]
-#[template(path = "revoke.html")]
-struct RevokePage<'a> {
-    frame: &'a Frame,
-    name: &'a str,
-}
-
-#[derive(Template)]
-#[template(path = "_revoke.html")]
-struct RevokePart<'a> {
-    name: &'a str,
-}
-
 /// Answers `GET /access/tokens/{name}/revoke`.
 pub(crate) fn confirm_revoke(call: &Call<'_>, name: &TokenName) -> Reply {
-    let name = name.as_str();
-    match call.request.is_partial() {
-        true => reply::html(StatusCode::OK, &RevokePart { name }),
-        false => reply::html(StatusCode::OK, &RevokePage { frame: &call.frame(), name }),
+    Question {
+        head: None,
+        title: format!("Revoke {name}?"),
+        consequences: vec![
+            "The token is refused at once, by every server, and its sessions end.".to_owned(),
+            "Whoever uses it fails with 401 until it has another token.".to_owned(),
+        ],
+        action: format!("/access/tokens/{name}/revoke"),
+        back: "/access".to_owned(),
+        button: "Revoke the token".to_owned(),
+        typed: None,
+        secret: None,
+        error: None,
     }
+    .reply(call)
 }
 
 /// Answers `POST /access/tokens/{name}/revoke`.

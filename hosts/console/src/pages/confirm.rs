@@ -13,7 +13,8 @@ use crate::{
 
 /// A question.
 pub(crate) struct Question<'a> {
-    pub(crate) head: &'a Head,
+    /// The app that it is about.
+    pub(crate) head: Option<&'a Head>,
     pub(crate) title: String,
     /// The consequences, a sentence each.
     pub(crate) consequences: Vec<String>,
@@ -24,6 +25,8 @@ pub(crate) struct Question<'a> {
     pub(crate) button: String,
     /// The word that must be typed.
     pub(crate) typed: Option<String>,
+    /// The help of a field for a new secret.
+    pub(crate) secret: Option<&'static str>,
     pub(crate) error: Option<String>,
 }
 

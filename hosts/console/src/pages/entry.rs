@@ -175,7 +175,7 @@ fn question<'a>(app: &App, revision: Revision, head: &'a Head) -> Question<'a> {
         (false, _, _) => "The deploy has not touched the cluster.".to_owned(),
     };
     Question {
-        head,
+        head: Some(head),
         title: format!("Cancel revision {revision}?"),
         consequences: vec![
             "The deploy ends at once, as cancelled; a pipeline that waits for it fails.".to_owned(),
@@ -185,6 +185,7 @@ fn question<'a>(app: &App, revision: Revision, head: &'a Head) -> Question<'a> {
         back: path,
         button: format!("Cancel revision {revision}"),
         typed: None,
+        secret: None,
         error: None,
     }
 }

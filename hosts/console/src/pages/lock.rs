@@ -100,7 +100,7 @@ pub(crate) async fn confirm_unlock(call: &Call<'_>, id: &AppId) -> Result<Reply,
         None => (format!("{} in {}", escaped(&app.app), escaped(&app.environment)), "app"),
     };
     let question = Question {
-        head: &Head::new(&app, "deploys"),
+        head: Some(&Head::new(&app, "deploys")),
         title: "End the lock?".to_owned(),
         consequences: vec![
             format!("CI, git hosts and people deploy to {what} again."),
@@ -110,6 +110,7 @@ pub(crate) async fn confirm_unlock(call: &Call<'_>, id: &AppId) -> Result<Reply,
         back: path,
         button: "End the lock".to_owned(),
         typed: None,
+        secret: None,
         error: None,
     };
     Ok(question.reply(call))

@@ -13,6 +13,7 @@ pub(crate) mod matrix;
 pub(crate) mod new_deploy;
 pub(crate) mod promote;
 pub(crate) mod provider;
+pub(crate) mod receivers;
 pub(crate) mod register;
 pub(crate) mod rollback;
 pub(crate) mod settings;
@@ -28,7 +29,7 @@ use crate::{
     host::Failure,
     live,
     reply::{Reply, redirect},
-    route::{AppPart, DeployPart, Page},
+    route::{AppPart, DeployPart, Page, ReceiverPart},
 };
 
 /// Answers a call of a person who is signed in and has the permission for the page.
@@ -48,6 +49,15 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
         Page::NewToken => access::create(call).await,
         Page::Revoke(name) if reads => Ok(access::confirm_revoke(call, name)),
         Page::Revoke(name) => access::revoke(call, name).await,
+        Page::Receivers if reads => receivers::page(call).await,
+        Page::Receivers => receivers::add(call).await,
+        Page::Receiver(name, part) => match part {
+            ReceiverPart::Test => receivers::test(call, name).await,
+            ReceiverPart::Rotate if reads => Ok(receivers::confirm_rotate(call, name)),
+            ReceiverPart::Rotate => receivers::rotate(call, name).await,
+            ReceiverPart::Remove if reads => Ok(receivers::confirm_remove(call, name)),
+            ReceiverPart::Remove => receivers::remove(call, name).await,
+        },
         Page::App(id, part) => match part {
             AppPart::Deploys => deploys::page(call, id).await,
             AppPart::Live => live::stream(call, id).await,

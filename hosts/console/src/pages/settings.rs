@@ -213,7 +213,7 @@ pub(crate) async fn confirm_release(call: &Call<'_>, id: &AppId) -> Result<Reply
         .collect();
     let held = if names.is_empty() { "The held image".to_owned() } else { and(&names) };
     let question = Question {
-        head: &Head::new(&app, "deploys"),
+        head: Some(&Head::new(&app, "deploys")),
         title: "Release the hold?".to_owned(),
         consequences: vec![
             format!("{held} may be deployed again by polling, git hosts and CI."),
@@ -223,6 +223,7 @@ pub(crate) async fn confirm_release(call: &Call<'_>, id: &AppId) -> Result<Reply
         back: path,
         button: "Release the hold".to_owned(),
         typed: None,
+        secret: None,
         error: None,
     };
     Ok(question.reply(call))
@@ -237,7 +238,7 @@ pub(crate) async fn release(call: &Call<'_>, id: &AppId) -> Result<Reply, Failur
 fn deletion<'a>(app: &App, head: &'a Head) -> Question<'a> {
     let path = app_path(app);
     Question {
-        head,
+        head: Some(head),
         title: format!("Delete {} in {}?", escaped(&app.app), escaped(&app.environment)),
         consequences: vec![
             "Its history and its webhook's token are removed, and cannot be brought back.".to_owned(),
@@ -248,6 +249,7 @@ fn deletion<'a>(app: &App, head: &'a Head) -> Question<'a> {
         back: format!("{path}/settings"),
         button: "Delete this app".to_owned(),
         typed: Some(escaped(&app.app)),
+        secret: None,
         error: None,
     }
 }

@@ -229,13 +229,14 @@ async fn ask(call: &Call<'_>, id: &AppId, change: &str, words: &Words<'_>) -> Re
     let app = call.operations().app(id).await?;
     let path = format!("{}/webhook", app_path(&app));
     let question = Question {
-        head: &Head::new(&app, "webhook"),
+        head: Some(&Head::new(&app, "webhook")),
         title: words.title.to_owned(),
         consequences: words.consequences.iter().map(ToString::to_string).collect(),
         action: format!("{path}/{change}"),
         back: path,
         button: words.button.to_owned(),
         typed: None,
+        secret: None,
         error: None,
     };
     Ok(question.reply(call))

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
 mod promotion;
+mod receivers;
 mod registration;
 mod webhook;
 
