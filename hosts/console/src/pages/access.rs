@@ -139,7 +139,6 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Failure> {
         environment: field("environment"),
         expires: field("expires"),
     };
-    // Read first: once the token is made, no failure may keep it from being shown.
     let page = read(call).await?;
     match call.operations().create_token(wanted).await {
         Ok(CreatedToken { api_token, token }) => {
@@ -149,7 +148,8 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Failure> {
                 realm: escaped(&api_token.grant.realm()),
                 token: Zeroizing::new(token),
             };
-            let page = AccessPage { made: Some(made), ..page };
+            // Once the token is made, no failure may keep it from being shown.
+            let page = AccessPage { made: Some(made), ..read(call).await.unwrap_or(page) };
             Ok(reply::with_secret(reply::html(StatusCode::CREATED, &page)))
         }
         Err(failure) if (400..500).contains(&failure.problem.status) => {

@@ -475,6 +475,7 @@ fn tokens_are_made_shown_once_and_revoked_on_a_page_with_the_audit() {
     assert!(wrong.text().contains("needs the project") && wrong.text().contains("value=\"test\""), "{}", wrong.text());
     let fields = [("name", "a-ci"), ("role", "deployer"), ("project", "shop"), ("expires", "90d")];
     let made = browser.post("/access/tokens", &fields).expect(201).text();
+    assert!(made.contains("/access/tokens/a-ci/revoke"), "the list has it at once: {made}");
     let begin = made.find(">rh_").unwrap() + 1;
     let token = &made[begin..begin + made[begin..].find('<').unwrap()];
     let whoami = server.call("GET", "/api/v1/whoami").header("authorization", &format!("Bearer {token}")).expect(200);
