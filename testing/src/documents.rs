@@ -29,12 +29,34 @@ pub fn pages() -> Vec<(String, String)> {
     found.into_iter().map(|path| (path.clone(), fs::read_to_string(root().join(path)).unwrap())).collect()
 }
 
+/// The shell blocks of a page, in order.
+pub fn shell_blocks(page: &str) -> Vec<&str> {
+    page.split("```sh\n").skip(1).map(|after| after.split("```").next().unwrap_or_default()).collect()
+}
+
+/// The statements of a shell block: its lines, those that a backslash continues as one.
+pub fn statements(block: &str) -> Vec<String> {
+    let mut statements = vec![String::new()];
+    for line in block.lines() {
+        let open = statements.last_mut().unwrap();
+        if !open.is_empty() {
+            open.push('\n');
+        }
+        open.push_str(line);
+        if !line.ends_with('\\') {
+            statements.push(String::new());
+        }
+    }
+    statements.retain(|statement| !statement.trim().is_empty());
+    statements
+}
+
 /// The commands of a program in the shell blocks of all pages, as words, each with the page that shows it.
 pub fn commands(program: &str) -> Vec<(String, Vec<String>)> {
     let mut found = Vec::new();
     for (path, text) in pages() {
-        for block in text.split("```sh\n").skip(1) {
-            let block = block.split("```").next().unwrap_or_default().replace("\\\n", " ");
+        for block in shell_blocks(&text) {
+            let block = block.replace("\\\n", " ");
             let simple = block.lines().flat_map(simple_commands);
             let ours = simple.filter(|words| words.first().is_some_and(|word| word == program));
             found.extend(ours.map(|words| (path.clone(), words)));

@@ -1,0 +1,225 @@
+//! Where each shell block of the book is run, and what its page takes for granted there.
+
+/// A page with its shell blocks, in order.
+pub(crate) struct Page {
+    pub(crate) path: &'static str,
+    pub(crate) blocks: &'static [Block],
+}
+
+pub(crate) struct Block {
+    pub(crate) place: Place,
+    /// Shell before the block: what the reader of the page has by then.
+    pub(crate) given: &'static str,
+    /// Shell after the block: what the page says has come of it.
+    pub(crate) then: &'static str,
+    /// The block is the contents of this file.
+    pub(crate) file: Option<&'static str>,
+}
+
+/// The surroundings of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A server on SQLite with the simulated cluster, a git host and a receiver.
+    Server,
+    /// A cluster in which the chart is installed as the book installs it, and a server on its store.
+    Cluster,
+    /// A cluster with nothing in it, and a PostgreSQL server.
+    Bare,
+    /// A machine with Docker.
+    Docker,
+    /// Nowhere: `elsewhere.rs` has all commands of the block.
+    Elsewhere,
+}
+
+const fn on(place: Place) -> Block {
+    Block { place, given: "", then: "", file: None }
+}
+
+impl Block {
+    const fn given(self, given: &'static str) -> Self {
+        Self { given, ..self }
+    }
+
+    const fn then(self, then: &'static str) -> Self {
+        Self { then, ..self }
+    }
+
+    const fn file(self, file: &'static str) -> Self {
+        Self { file: Some(file), ..self }
+    }
+}
+
+/// The pages that have something to run there.
+pub(crate) fn pages_on(place: Place) -> impl Iterator<Item = &'static Page> {
+    PAGES.iter().filter(move |page| page.blocks.iter().any(|block| block.place == place))
+}
+
+const fn page(path: &'static str, blocks: &'static [Block]) -> Page {
+    Page { path, blocks }
+}
+
+use Place::{Bare, Cluster, Docker, Elsewhere, Server};
+
+/// A server, whose log `kubectl logs` shows. A pattern need not be in it.
+const RUNBOOK: &str = "
+    serve_cluster
+    rollhook login $URL --token-file admin-token
+    show_log
+    grep() { command grep \"$@\" || [ $? = 1 ]; }";
+
+pub(crate) const PAGES: &[Page] = &[
+    page(
+        "docs/access.md",
+        &[
+            on(Server).given("rollhook login $URL --token-file admin-token").then("rollhook token list | grep dashboard"),
+            on(Cluster)
+                .given(
+                    "helm upgrade rollhook packaging/helm/rollhook --namespace rollhook --wait --reuse-values \
+                       --set kubernetesIdentity.enabled=true
+                    serve_cluster --kubernetes-identity
+                    kubectl create namespace ci",
+                )
+                .then("rollhook --server $URL whoami | grep system:serviceaccount:ci:deployer"),
+            on(Server).then("rollhook audit --limit 20 | grep ci-shop"),
+        ],
+    ),
+    page(
+        "docs/apps.md",
+        &[on(Server)
+            .given(
+                "rollhook login $URL --token-file admin-token --project shop --environment test
+                rollhook app create api --image registry.example.com/api:v1 --settle 0s --wait",
+            )
+            .then("fails rollhook app deploy api registry.example.com/api:v2")],
+    ),
+    page(
+        "docs/ci.md",
+        &[on(Server)
+            .given(
+                "rollhook login $URL --token-file admin-token --project shop --environment test
+                rollhook app create api --image registry.example.com/shop/api:v1 --settle 0s --wait
+                rollhook app webhook enable api
+                export SERVICE_WEBHOOK_URL=$URL/api/v1/webhook/shop-test/api
+                export SERVICE_WEBHOOK_TOKEN=$(rollhook app webhook status api --token)
+                export GITHUB_SHA=1a2b3c4d5e6f7a8b9c0d1a2b3c4d5e6f7a8b9c0d",
+            )
+            .then("rollhook app history api | grep 'shop/api:1a2b3c4.*(current)'")],
+    ),
+    page(
+        "docs/git-apps.md",
+        &[
+            on(Server)
+                .given("rollhook login $URL --token-file admin-token --project shop --environment test")
+                .then("rollhook app history api | grep \"$COMMIT.*(current)\""),
+            on(Docker).file("build").given("image v1; mkdir source; cp Dockerfile healthz source").then(
+                "export ROLLHOOK_IMAGE=$REGISTRY/shop/api:abc ROLLHOOK_CONTEXT=source ROLLHOOK_DOCKERFILE=Dockerfile
+                ./build | tail -n 1 | grep $REGISTRY/shop/api@sha256:",
+            ),
+            on(Cluster).given("mkdir credentials; echo '{}' > config.json").then("kubectl get networkpolicy -n rollhook-builds"),
+            on(Server).given("mkdir DIR").then("grep ssh- DIR/known_hosts"),
+        ],
+    ),
+    page(
+        "docs/install.md",
+        &[
+            on(Cluster).given("make_secrets"),
+            on(Cluster).given("serve_cluster").then(
+                "kubectl get service rollhook --namespace rollhook -o jsonpath='{.spec.ports[*].port}' | grep -x 80",
+            ),
+            on(Server)
+                .given(
+                    "mkdir -p root/usr/local/bin root/etc/systemd/system root/var/lib/rollhook
+                    cp bin/rollhook bin/rollhook-server .
+                    cp admin-token root/var/lib/rollhook/
+                    touch kubeconfig",
+                )
+                .then("root/usr/local/bin/rollhook whoami"),
+            on(Server).file("server.env").then("serve env $(cat server.env) rollhook-server"),
+            on(Elsewhere),
+            on(Cluster).then("kubectl get deployment api -n shop-test -o yaml | grep 'image: registry.example.com/api:v2'"),
+            on(Server),
+        ],
+    ),
+    page(
+        "docs/keyless.md",
+        &[on(Server).given(
+            "rollhook login $URL --token-file admin-token
+            rollhook app create api -p shop -e prod --image registry.example.com/api:v1 --settle 0s --wait",
+        )],
+    ),
+    page("docs/metrics.md", &[on(Server)]),
+    page(
+        "docs/notifications.md",
+        &[
+            on(Server).given("rollhook login $URL --token-file admin-token"),
+            on(Server).given("echo xoxb-secret > slack-bot-token"),
+            on(Server).given("echo ghp_secret > github-token"),
+            on(Server).given("echo glpat-secret > gitlab-token").then("test $(rollhook receiver list | tail -n +2 | wc -l) = 4"),
+        ],
+    ),
+    page(
+        "docs/one-machine.md",
+        &[
+            on(Docker)
+                .given(
+                    "mkdir -p root/usr/local/bin root/etc/systemd/system root/var/lib/rollhook
+                    cp bin/rollhook bin/rollhook-server .",
+                )
+                .then("test -x root/usr/local/bin/rollhook-server; test -f root/etc/systemd/system/rollhook-server.service"),
+            on(Docker)
+                .given(
+                    "image v1; image v2
+                    docker run -d --name web --network $NETWORK $REGISTRY/shop/web:v1
+                    serve rollhook-server --driver docker
+                    cp .local/share/rollhook/admin-token root/var/lib/rollhook/",
+                )
+                .then("rollhook app history web | grep 'shop/web:v1.*(current)'"),
+            on(Docker).given("without_app").then("docker inspect web | grep '\"MODE=production\"'"),
+            on(Docker).then("rollhook app history web | grep 'shop/web:v2.*(current)'"),
+            on(Docker).then("rollhook app history web | grep 'shop/web:v1.*rollback.*(current)'"),
+            on(Docker).given("without_app; stop").then("rollhook app wait web; docker images shop/web | grep shop/web"),
+        ],
+    ),
+    page("docs/runbook/builds-waiting.md", &[on(Cluster).given(RUNBOOK)]),
+    page(
+        "docs/runbook/deploy-failed.md",
+        &[on(Server).given(
+            "rollhook login $URL --token-file admin-token
+            rollhook app create api -p shop -e test --image registry.example.com/api:v1 --settle 0s --wait
+            for tag in 2 3 4 5 6; do rollhook app deploy api -p shop -e test registry.example.com/api:v$tag --wait; done
+            fails rollhook app deploy api -p shop -e test registry.example.com/api:missing --wait",
+        )],
+    ),
+    page(
+        "docs/runbook/deploy-stuck.md",
+        &[on(Server).given(
+            "rollhook login $URL --token-file admin-token
+            rollhook app create api -p shop -e test --image registry.example.com/api:v1 --settle 0s --wait
+            rollhook app deploy api -p shop -e test registry.example.com/api:hang",
+        )],
+    ),
+    page("docs/runbook/down.md", &[on(Cluster).given(RUNBOOK)]),
+    page("docs/runbook/drift.md", &[on(Cluster).given(RUNBOOK)]),
+    page("docs/runbook/driver-failing.md", &[on(Cluster).given(RUNBOOK)]),
+    page("docs/runbook/engine-stuck.md", &[on(Cluster).given(RUNBOOK)]),
+    page(
+        "docs/runbook/key-old.md",
+        &[
+            on(Server).given(
+                "rollhook login $URL --token-file admin-token --project shop --environment test
+                rollhook app create api --image registry.example.com/api:v1
+                rollhook app webhook enable api
+                token=$(rollhook app webhook status api --token)
+                cd $DATA",
+            ),
+            on(Server).then(
+                "test $(ls keys | wc -l) = 2
+                test $(rollhook app webhook status api --token) = $token",
+            ),
+        ],
+    ),
+    page("docs/runbook/replica-missing.md", &[on(Cluster).given(RUNBOOK)]),
+    page("docs/runbook/store-away.md", &[on(Cluster).given(RUNBOOK)]),
+    page("docs/runbook/webhook-failing.md", &[on(Cluster).given(RUNBOOK)]),
+    page("docs/running.md", &[on(Server), on(Bare), on(Elsewhere), on(Bare)]),
+];
