@@ -266,6 +266,7 @@ fn refused_apply_does_not_count_as_touched() {
             target: app.target.clone(),
             image: image(&api("theirs")),
             adopted: false,
+            settle: Duration::ZERO,
             cause: "theirs".to_owned(),
         };
         rollhook_core::ports::RolloutDriver::apply(&*world.cluster, &order).await.unwrap();

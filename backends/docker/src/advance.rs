@@ -95,7 +95,7 @@ impl Machine {
             Some(own) => self.digest(engine, own, rollout).await?,
             None => None,
         };
-        Ok(observation::observe(&seen, rollout, &step, facts.is_ready, &self.work(rollout), digest))
+        Ok(observation::observe(&seen, rollout, &step, facts, &self.work(rollout), digest))
     }
 
     async fn digest(
@@ -138,9 +138,9 @@ impl Machine {
             return Ok(Facts { has_image: matches!(pull, Pull::There(_)), ..Facts::default() });
         };
         let may_start = lock(&self.starts).get(own.id()).is_none_or(|at| at.elapsed() >= AGAIN);
-        let is_ready = self.readiness.look(own, rollout).await;
-        let is_drained = is_ready && self.readiness.is_drained(own);
-        Ok(Facts { has_image: true, is_ready, is_drained, may_start })
+        let ready_for = self.readiness.look(own, rollout).await;
+        let is_drained = ready_for.is_some() && self.readiness.is_drained(own);
+        Ok(Facts { has_image: true, ready_for, is_drained, may_start })
     }
 
     /// Takes a step. Returns whether the next one may follow at once.

@@ -30,8 +30,16 @@ pub(crate) struct Readiness {
 }
 
 impl Readiness {
-    /// Returns whether the container is ready.
-    pub(crate) async fn look(&self, container: &Container, rollout: &Rollout) -> bool {
+    /// Returns for how long the container has been ready, as this process saw it; `None` if it is not.
+    pub(crate) async fn look(&self, container: &Container, rollout: &Rollout) -> Option<Duration> {
+        if self.is_ready(container, rollout).await {
+            return Some(self.has_been("ready", container));
+        }
+        lock(&self.since).remove(&run("ready", container));
+        None
+    }
+
+    async fn is_ready(&self, container: &Container, rollout: &Rollout) -> bool {
         if container.process() != Process::Running || container.is_paused() {
             return false;
         }
@@ -62,9 +70,13 @@ impl Readiness {
         if since.len() >= REMEMBERED {
             since.clear();
         }
-        let run = format!("{what} {} {}", container.id(), container.started_at());
-        since.entry(run).or_insert_with(Instant::now).elapsed()
+        since.entry(run(what, container)).or_insert_with(Instant::now).elapsed()
     }
+}
+
+/// A state of a container since its last start.
+fn run(what: &str, container: &Container) -> String {
+    format!("{what} {} {}", container.id(), container.started_at())
 }
 
 async fn answers(container: &Container, port: u16, path: &str) -> bool {

@@ -8,7 +8,7 @@
 //! A person gives any part of them; [`rules::registration`](crate::rules::registration) fills in the rest. `template`
 //! is stored only if the container is to be created.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use rollhook_core::{
     Error, Result,
@@ -200,6 +200,7 @@ pub(crate) struct Rollout {
     pub(crate) take_over: Option<AppUid>,
     pub(crate) image: ImageRef,
     pub(crate) adopted: bool,
+    pub(crate) settle: Duration,
 }
 
 impl Rollout {
@@ -217,6 +218,7 @@ impl Rollout {
             take_over: spec.target.take_over,
             image: spec.image.clone().or_latest(),
             adopted: spec.adopted,
+            settle: spec.settle,
         })
     }
 }

@@ -37,6 +37,7 @@ impl Bench {
             target: samples::target("api"),
             image,
             adopted: false,
+            settle: Duration::ZERO,
             cause: String::new(),
         }
     }

@@ -447,6 +447,7 @@ fn spec(app_state: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
         target: app_state.app.target.clone(),
         image,
         adopted: deploy.adopted,
+        settle: app_state.app.policy.settle,
         cause: format!("rollhook revision {}: {what} by {}{commit}", deploy.revision, deploy.actor),
     })
 }

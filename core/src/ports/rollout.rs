@@ -71,6 +71,9 @@ pub struct RolloutSpec {
     /// Whether the revision is the one that ran when the app was registered: nothing is changed, and the running
     /// instances are observed as they are.
     pub adopted: bool,
+    /// The app's settling time: how long new instances must stay ready. A driver that decides itself when new instances
+    /// take the place of old ones lets them settle before, so that a version that ends soon costs no outage.
+    pub settle: Duration,
     /// The cause in a line, such as "rollback to revision 3 by alice".
     pub cause: String,
 }

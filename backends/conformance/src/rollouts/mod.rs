@@ -121,6 +121,7 @@ impl<'a> Bench<'a> {
             target: self.target.clone(),
             image: self.cluster.image(sample)?,
             adopted: false,
+            settle: std::time::Duration::ZERO,
             cause: format!("a case of the suite, revision {revision}"),
         })
     }

@@ -1,5 +1,7 @@
 //! The observation of a deploy.
 
+use std::time::Duration;
+
 use rollhook_core::{
     deploy::Reason,
     image::{Digest, ImageRef},
@@ -10,7 +12,7 @@ use serde_json::Value;
 use super::{
     container::{Container, Process, Seen},
     diagnostics, fence,
-    plan::Step,
+    plan::{self, Facts, Step},
 };
 use crate::settings::{Replace, Rollout};
 
@@ -30,11 +32,11 @@ pub(crate) fn observe(
     seen: &Seen,
     rollout: &Rollout,
     step: &Step,
-    is_ready: bool,
+    facts: Facts,
     work: &Work,
     digest: Option<Digest>,
 ) -> Observation {
-    let own = own(seen, rollout);
+    let (own, is_ready) = (own(seen, rollout), facts.is_ready());
     let carried = fence::carried(seen);
     let complete = if rollout.adopted {
         // The stamp of a registration that is taken over stays until the first deploy.
@@ -44,14 +46,15 @@ pub(crate) fn observe(
         *step == Step::Complete && is_ready
     };
     let is_carried = rollout.adopted || carried == Some(rollout.id);
+    let settles = plan::awaits_settling(seen, rollout, facts);
     let stopped_first = rollout.workload.replace == Replace::StopFirst && !rollout.adopted;
     let note = stopped_first.then(|| "the old container stopped before the new one started".to_owned());
     let phase = if complete { Phase::Complete { digest, note } } else { Phase::Progressing };
     Observation {
         deploy: carried,
         phase,
-        progress: progress(seen, own, work),
-        message: message(own, step, is_ready, complete, work),
+        progress: progress(seen, own, facts.ready_for.filter(|_| settles), work),
+        message: if settles { settling(rollout) } else { message(own, step, is_ready, complete, work) },
         instances: is_carried.then(|| Instances { ready: u32::from(is_ready && own.is_some()), wanted: 1 }),
         restarts: own.filter(|_| is_carried).map_or(0, Container::restarts),
         failure: if complete { None } else { failure(seen, rollout, is_ready, work) },
@@ -107,11 +110,17 @@ fn failure(seen: &Seen, rollout: &Rollout, is_ready: bool, work: &Work) -> Optio
     told(RolloutFailureKind::Config, "container-not-created", format!("Docker refuses the container: {error}"))
 }
 
-/// A text that differs whenever the rollout has moved.
-fn progress(seen: &Seen, own: Option<&Container>, work: &Work) -> String {
+/// A text that differs whenever the rollout has moved. A container that settles moves it: a newer deploy waits for that.
+fn progress(seen: &Seen, own: Option<&Container>, settles_for: Option<Duration>, work: &Work) -> String {
     let state = own.map(|own| format!("{:?} {:?}", own.process() == Process::Running, own.health()));
     let others = seen.containers.iter().filter(|other| other.is_up()).count();
-    format!("{} {others} {state:?} {:?}", seen.containers.len(), work.pull)
+    let settles_for = settles_for.map(|settles| settles.as_secs());
+    format!("{} {others} {state:?} {settles_for:?} {:?}", seen.containers.len(), work.pull)
+}
+
+fn settling(rollout: &Rollout) -> String {
+    let settle = rollout.settle.as_secs_f64();
+    format!("the new container is ready; it takes the old one's place once it has stayed so for {settle} s")
 }
 
 fn message(own: Option<&Container>, step: &Step, is_ready: bool, complete: bool, work: &Work) -> String {
@@ -157,7 +166,25 @@ mod tests {
     use crate::rules::samples::{OURS, THEIRS, claim, container, rollout, seen, stamped, taking, with};
 
     fn look(seen: &Seen, step: &Step, is_ready: bool) -> Observation {
-        observe(seen, &rollout(2), step, is_ready, &Work::default(), None)
+        observe(seen, &rollout(2), step, ready(is_ready), &Work::default(), None)
+    }
+
+    fn ready(is_ready: bool) -> Facts {
+        Facts { ready_for: is_ready.then_some(Duration::from_secs(1)), ..Facts::default() }
+    }
+
+    #[test]
+    fn container_that_settles_beside_the_old_one_makes_progress() {
+        let both = seen(vec![container("web", "running"), stamped(OURS, 2, "running")]);
+        let settling = Rollout { settle: Duration::from_secs(10), ..rollout(2) };
+        let look = |seconds| {
+            let facts = Facts { ready_for: Some(Duration::from_secs(seconds)), ..Facts::default() };
+            observe(&both, &settling, &Step::Wait, facts, &Work::default(), None)
+        };
+        let (first, second) = (look(1), look(2));
+        assert_ne!(first.progress, second.progress);
+        assert_eq!((&second.phase, &second.failure), (&Phase::Progressing, &None));
+        assert!(second.message.contains("stayed so for 10 s"), "{}", second.message);
     }
 
     #[test]
@@ -175,7 +202,7 @@ mod tests {
             let image = "registry.example.com/web:v5".parse().unwrap();
             Rollout { adopted: true, image, ..taking(revision, THEIRS) }
         };
-        let look = |seen: &Seen| observe(seen, &adopted(1), &Step::Wait, true, &Work::default(), None).phase;
+        let look = |seen: &Seen| observe(seen, &adopted(1), &Step::Wait, ready(true), &Work::default(), None).phase;
         assert!(matches!(look(&seen(vec![stamped(THEIRS, 5, "running")])), Phase::Complete { .. }));
         let deployed = Seen { claims: vec![claim(OURS, 2)], ..seen(vec![stamped(OURS, 5, "running")]) };
         assert_eq!(look(&deployed), Phase::Progressing, "a newer deploy of the app has begun");
@@ -193,7 +220,7 @@ mod tests {
     fn image_that_cannot_be_pulled_is_told_with_the_engines_words() {
         let waiting = Seen { claims: vec![claim(OURS, 2)], ..seen(vec![container("web", "running")]) };
         let work = Work { pull_error: Some("manifest unknown".to_owned()), ..Work::default() };
-        let found = observe(&waiting, &rollout(2), &Step::Pull, false, &work, None);
+        let found = observe(&waiting, &rollout(2), &Step::Pull, ready(false), &work, None);
         let failure = found.failure.unwrap();
         assert_eq!(failure.kind, RolloutFailureKind::Image);
         assert!(failure.message.contains("web:v2") && failure.message.contains("manifest unknown"), "{failure:?}");
@@ -213,7 +240,8 @@ mod tests {
     #[test]
     fn adopted_deploy_is_complete_while_its_image_runs() {
         let adopted = Rollout { adopted: true, image: "registry.example.com/web:v1".parse().unwrap(), ..rollout(1) };
-        let look = |seen: &Seen, is_ready| observe(seen, &adopted, &Step::Wait, is_ready, &Work::default(), None);
+        let look =
+            |seen: &Seen, is_ready| observe(seen, &adopted, &Step::Wait, ready(is_ready), &Work::default(), None);
         let there = seen(vec![container("web", "running")]);
         assert!(matches!(look(&there, true).phase, Phase::Complete { .. }));
         assert_eq!(look(&there, false).phase, Phase::Progressing);

@@ -4,6 +4,8 @@
 //!   claim ─▶ image ─▶ container ─▶ networks ─▶ (old ones stop) ─▶ start ─▶ ready ─▶ names ─▶ old ones stop and go
 //! ```
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::{
@@ -17,12 +19,19 @@ use crate::settings::{Replace, Rollout};
 pub(crate) struct Facts {
     /// Whether the image is on this machine as the deploy wants it.
     pub(crate) has_image: bool,
-    /// Whether the deploy's container is ready.
-    pub(crate) is_ready: bool,
+    /// For how long the deploy's container has been ready without a break; `None` while it is not.
+    pub(crate) ready_for: Option<Duration>,
     /// Whether the old container has had the time, since the new one has its name, to end what it serves.
     pub(crate) is_drained: bool,
     /// Whether a start that failed may be tried again.
     pub(crate) may_start: bool,
+}
+
+impl Facts {
+    /// Whether the deploy's container is ready.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready_for.is_some()
+    }
 }
 
 /// A step of a rollout.
@@ -83,11 +92,24 @@ pub(crate) fn next(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
         return begin(own, &others, rollout, facts);
     }
     let running = ids(others.iter().filter(|other| other.is_up()));
-    if !facts.is_ready {
+    if !facts.is_ready() {
         let alone = rollout.workload.replace == Replace::StopFirst;
         return if alone && !running.is_empty() { Step::Stop(running) } else { Step::Wait };
     }
+    if awaits_settling(seen, rollout, facts) {
+        return Step::Wait;
+    }
     replace(seen, own, &others, running, facts.is_drained)
+}
+
+/// Whether the old container serves on until the new one, which is ready, has stayed so for the app's settling time: a
+/// version that ends soon after it was ready takes nobody's place. Where no old one serves, nothing is gained by that.
+pub(crate) fn awaits_settling(seen: &Seen, rollout: &Rollout, facts: Facts) -> bool {
+    let Some(own) = seen.of(rollout.id) else { return false };
+    let serves = |other: &Container| other.id() != own.id() && other.name() == own.final_name() && other.is_up();
+    rollout.workload.replace == Replace::StartFirst
+        && facts.ready_for.is_some_and(|ready| ready < rollout.settle)
+        && seen.containers.iter().any(serves)
 }
 
 fn begin(own: &Container, others: &[&Container], rollout: &Rollout, facts: Facts) -> Step {
@@ -144,8 +166,9 @@ mod tests {
     use super::*;
     use crate::rules::samples::{OURS, claim, container, rollout, seen, stamped, with};
 
-    const READY: Facts = Facts { has_image: true, is_ready: true, is_drained: true, may_start: true };
-    const STARTED: Facts = Facts { is_ready: false, ..READY };
+    const READY: Facts =
+        Facts { has_image: true, ready_for: Some(Duration::from_secs(4)), is_drained: true, may_start: true };
+    const STARTED: Facts = Facts { ready_for: None, ..READY };
 
     fn stop_first(revision: u64) -> Rollout {
         let mut rollout = rollout(revision);
@@ -190,6 +213,29 @@ mod tests {
         seen.claims.clear();
         assert_eq!(step(&seen), Step::Complete);
         assert_eq!(next(&seen, &rollout(2), STARTED), Step::Wait);
+    }
+
+    #[test]
+    fn old_one_serves_until_the_new_one_has_settled() {
+        let settling = |settle| Rollout { settle: Duration::from_secs(settle), ..rollout(2) };
+        let old = container("web", "running");
+        let made = stamped(OURS, 2, "running");
+        let both = seen(vec![old.clone(), made.clone()]);
+        assert_eq!(next(&both, &settling(5), READY), Step::Wait);
+        assert!(matches!(next(&both, &settling(4), READY), Step::Rename { .. }));
+        let alone = |rollout| {
+            let mut rollout: Rollout = rollout;
+            rollout.workload.replace = Replace::StopFirst;
+            rollout
+        };
+        assert!(matches!(next(&both, &alone(settling(5)), READY), Step::Rename { .. }), "the name leads nowhere");
+        // Another process has given the old one's name away, or the old one has ended: the name is taken at once.
+        let aside = with(old.clone(), "/Name", json!(format!("/{}", old.name_aside("web"))));
+        let ended = with(old, "/State/Status", json!("exited"));
+        for old in [aside, ended] {
+            let there = seen(vec![old, made.clone()]);
+            assert!(matches!(next(&there, &settling(5), READY), Step::Rename { .. }), "{there:?}");
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Containers and rollouts for tests.
 
+use std::time::Duration;
+
 use rollhook_core::{app::AppUid, deploy::Revision, ports::DeployId};
 use serde_json::{Value, json};
 
@@ -23,6 +25,7 @@ pub(crate) fn rollout(revision: u64) -> Rollout {
         take_over: None,
         image: format!("registry.example.com/web:v{revision}").parse().unwrap(),
         adopted: false,
+        settle: Duration::ZERO,
     }
 }
 

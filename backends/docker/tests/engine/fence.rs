@@ -97,6 +97,7 @@ impl Deploys {
             target: self.target.clone(),
             image: image.parse().unwrap(),
             adopted: false,
+            settle: Duration::ZERO,
             cause: format!("revision {revision}"),
         }
     }

@@ -33,6 +33,7 @@ pub(crate) fn spec(revision: u64) -> RolloutSpec {
         target: Target { settings: serde_json::from_value(settings).unwrap(), ..Target::default() },
         image: format!("registry.example.com/api:v{revision}").parse().unwrap(),
         adopted: false,
+        settle: std::time::Duration::ZERO,
         cause: format!("webhook: revision {revision}"),
     }
 }

@@ -93,6 +93,7 @@ impl Bed {
             target: Target { settings: workload.settings(), ..Target::default() },
             image: image.parse().unwrap(),
             adopted: false,
+            settle: Duration::ZERO,
             cause: format!("webhook: revision {revision}"),
         }
     }

@@ -76,6 +76,7 @@ impl BrokenBackend {
             target: app.target.clone(),
             image: image.clone(),
             adopted: false,
+            settle: std::time::Duration::ZERO,
             cause: "a late build".to_owned(),
         };
         self.environment.cluster.apply(&order).await?;

@@ -83,6 +83,28 @@ impl Load {
 }
 
 #[test]
+fn version_that_ends_soon_after_it_was_ready_takes_no_place_and_costs_no_request() {
+    if !Path::new("/usr/bin/caddy").exists() {
+        return skip(&test_name!(), "caddy is not installed");
+    }
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &["--restart", "unless-stopped"], "app:v1");
+    let before = bench.inspect(&name).unwrap();
+    let app = bench.register(&name, &json!({ "policy": { "settle": "10s", "on_failure": "leave" } }));
+    let load = Load::begin(proxy(&bench, &name));
+    let failed = bench.fails(&app, "app:dies");
+    assert_eq!(failed["reason"], "container-exited", "{failed}");
+    let (served, lost) = load.end();
+    assert!(lost.is_empty(), "{} of {served} requests failed: {:?}", lost.len(), lost.first());
+    let after = bench.inspect(&name).unwrap();
+    for part in ["Id", "State/StartedAt", "Name"].map(|part| format!("/{part}")) {
+        assert_eq!(after.pointer(&part), before.pointer(&part), "the one that serves was touched");
+    }
+    assert!(served > 0 && after["State"]["Running"] == true, "{after}");
+}
+
+#[test]
 fn no_request_fails_while_versions_come_and_go_behind_a_proxy() {
     if !Path::new("/usr/bin/caddy").exists() {
         return skip(&test_name!(), "caddy is not installed");
