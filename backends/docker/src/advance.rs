@@ -18,10 +18,10 @@ use tokio::time::Instant;
 use crate::{
     engine::{Called, Engine, in_path, in_query},
     lock,
-    pulls::{Pull, Pulls},
+    pulls::{self, Pull, Pulls},
     readiness::Readiness,
     rules::{
-        container::{Container, Seen},
+        container::{Container, KEEPS, Seen},
         creation, fence, observation,
         observation::Work,
         plan,
@@ -53,10 +53,10 @@ pub(crate) struct Machine {
 impl Machine {
     /// Applies a rollout.
     pub(crate) async fn apply(&self, engine: &Engine, rollout: &Rollout) -> Result<Applied> {
-        let answer = fence::decide(&target::read(engine, &rollout.workload).await?, rollout).answer();
-        let answer = match answer {
+        let seen = target::read(engine, &rollout.workload).await?;
+        let answer = match fence::decide(&seen, rollout).answer() {
             Some(answer) => answer,
-            None => match self.claim(engine, rollout).await? {
+            None => match self.claim(engine, &seen, rollout).await? {
                 Some(answer) => answer,
                 None => return Err(Error::Conflict(Entity::Object)),
             },
@@ -75,9 +75,10 @@ impl Machine {
     }
 
     /// Adds the deploy's claim, and returns what the target carries then; `None` if the claim is gone again.
-    async fn claim(&self, engine: &Engine, rollout: &Rollout) -> Result<Option<Applied>> {
+    async fn claim(&self, engine: &Engine, seen: &Seen, rollout: &Rollout) -> Result<Option<Applied>> {
         let name = recreation::claim_name(rollout);
-        let labels = recreation::stamp(rollout).labels(&rollout.workload.key());
+        let mut labels = recreation::stamp(rollout).labels(&rollout.workload.key());
+        labels.extend(kept(engine, seen, rollout).await?.map(|container| (KEEPS, container.id().to_owned())));
         engine.post("/volumes/create", Some(&json!({ "Name": name, "Labels": labels }))).await?;
         let answer = fence::decide(&target::read(engine, &rollout.workload).await?, rollout).answer();
         if answer.as_ref().is_some_and(|answer| *answer != Applied::Done) {
@@ -265,6 +266,14 @@ impl Machine {
             lock(&stopping).remove(&container);
         });
     }
+}
+
+/// The container that a restore keeps: what is to run runs.
+async fn kept<'a>(engine: &Engine, seen: &'a Seen, rollout: &Rollout) -> Called<Option<&'a Container>> {
+    let Some(container) = fence::keepable(seen, rollout) else { return Ok(None) };
+    let Some(name) = pulls::local(engine, &rollout.image).await? else { return Ok(None) };
+    let image = engine.find(&format!("/images/{}/json", in_path(&name))).await?;
+    Ok(image.filter(|image| image["Id"] == container.image_id()).map(|_| container))
 }
 
 fn is_gone(message: &str) -> bool {

@@ -138,7 +138,7 @@ impl Pulls {
 
 /// Returns the name or id of the image where it is on this machine and needs no pull: one with a digest, or one that
 /// was made here, and neither pulled from nor pushed to its repository. A tag of a registry may have moved.
-async fn local(engine: &Engine, image: &ImageRef) -> Called<Option<String>> {
+pub(crate) async fn local(engine: &Engine, image: &ImageRef) -> Called<Option<String>> {
     let find = async |name: &str| engine.find(&format!("/images/{}/json", in_path(name))).await;
     let Some(digest) = image.digest() else {
         let name = image.to_string();

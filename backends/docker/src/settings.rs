@@ -201,6 +201,7 @@ pub(crate) struct Rollout {
     pub(crate) image: ImageRef,
     pub(crate) adopted: bool,
     pub(crate) settle: Duration,
+    pub(crate) restores: bool,
 }
 
 impl Rollout {
@@ -219,6 +220,7 @@ impl Rollout {
             image: spec.image.clone().or_latest(),
             adopted: spec.adopted,
             settle: spec.settle,
+            restores: spec.restores,
         })
     }
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::{
     engine::{Called, Engine, filters, in_path},
     rules::{
-        container::{COMPOSE_ONEOFF, COMPOSE_PROJECT, COMPOSE_SERVICE, Claim, Container, Seen, Stamp, TARGET},
+        container::{COMPOSE_ONEOFF, COMPOSE_PROJECT, COMPOSE_SERVICE, Claim, Container, KEEPS, Seen, Stamp, TARGET},
         registration::Registration,
     },
     settings::{Kind, Replace, Workload},
@@ -55,7 +55,8 @@ async fn claims(engine: &Engine, workload: &Workload) -> Called<Vec<Claim>> {
     let found = engine.get(&format!("/volumes?{}", filters(&[("label", &label)]))).await?;
     let claim = |volume: &Value| {
         let stamp = Stamp::of(&volume["Labels"])?;
-        Some(Claim { name: volume["Name"].as_str()?.to_owned(), stamp })
+        let keeps = volume["Labels"][KEEPS].as_str().map(str::to_owned);
+        Some(Claim { name: volume["Name"].as_str()?.to_owned(), stamp, keeps })
     };
     Ok(found["Volumes"].as_array().into_iter().flatten().filter_map(claim).collect())
 }

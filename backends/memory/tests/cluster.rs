@@ -38,6 +38,7 @@ impl Bench {
             image,
             adopted: false,
             settle: Duration::ZERO,
+            restores: false,
             cause: String::new(),
         }
     }

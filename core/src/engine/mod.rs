@@ -19,7 +19,7 @@ use rollout::{FailureReport, RolloutOutcome, RolloutProgress, UNREACHABLE_MAX};
 
 use crate::{
     app::Source,
-    deploy::{Deploy, Evidence, Origin, Outage, Reason, Revision, State as Stored, Status, Trigger},
+    deploy::{Actor, Deploy, Evidence, Origin, Outage, Reason, Revision, State as Stored, Status, Trigger},
     image::Digest,
     ledger::{
         AppState, Change, Record,
@@ -448,6 +448,7 @@ fn spec(app_state: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
         image,
         adopted: deploy.adopted,
         settle: app_state.app.policy.settle,
+        restores: deploy.trigger == Trigger::Rollback && deploy.actor == Actor::Service,
         cause: format!("rollhook revision {}: {what} by {}{commit}", deploy.revision, deploy.actor),
     })
 }

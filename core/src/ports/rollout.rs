@@ -74,6 +74,9 @@ pub struct RolloutSpec {
     /// The app's settling time: how long new instances must stay ready. A driver that decides itself when new instances
     /// take the place of old ones lets them settle before, so that a version that ends soon costs no outage.
     pub settle: Duration,
+    /// Whether the deploy puts a failed one right, by the image that ran before. Instances of that image which still
+    /// run, as the failed deploy never replaced them, may be kept as this deploy's own.
+    pub restores: bool,
     /// The cause in a line, such as "rollback to revision 3 by alice".
     pub cause: String,
 }
@@ -155,7 +158,8 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// - `apply_dropped_is_made_good`: after a dropped call, the same deploy is applied as if for the first time.
 /// - `apply_foreign_is_refused`: a target that carries the deploy id of another registration is `Refused` with
 ///   [`Reason::FOREIGN_TARGET`], unless the target's `take_over` names just that registration.
-/// - `apply_same_image_rolls_again`: a new revision of the same image is a rollout of its own, with new instances.
+/// - `apply_same_image_rolls_again`: a new revision of the same image is a rollout of its own, with new instances,
+///   unless it restores what still runs.
 /// - `apply_missing_is_created_or_refused`: a target that does not exist is created if its settings say how, and else
 ///   `Refused` with [`Reason::TARGET_MISSING`]; an adopted deploy creates nothing.
 /// - `apply_keeps_the_configuration`: image and deploy id change; how many instances there are, their environment, and

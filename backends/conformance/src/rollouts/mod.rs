@@ -122,6 +122,7 @@ impl<'a> Bench<'a> {
             image: self.cluster.image(sample)?,
             adopted: false,
             settle: std::time::Duration::ZERO,
+            restores: false,
             cause: format!("a case of the suite, revision {revision}"),
         })
     }

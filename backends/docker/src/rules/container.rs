@@ -15,6 +15,8 @@ pub(crate) const IMAGE: &str = "dev.rollhook.image";
 pub(crate) const TOOK_OVER: &str = "dev.rollhook.took-over";
 /// The label of the name that the container has once it is ready.
 pub(crate) const NAME: &str = "dev.rollhook.name";
+/// The label of a claim that names the container which its deploy keeps.
+pub(crate) const KEEPS: &str = "dev.rollhook.keeps";
 /// The prefix of all of these labels.
 pub(crate) const OURS: &str = "dev.rollhook.";
 
@@ -56,6 +58,9 @@ impl Stamp {
 pub(crate) struct Claim {
     pub(crate) name: String,
     pub(crate) stamp: Stamp,
+    /// The id of the container from before that the deploy keeps as its own. Labels of a container cannot be changed, so
+    /// that this claim stays for as long as the container does.
+    pub(crate) keeps: Option<String>,
 }
 
 /// The state of a container's process.
@@ -264,10 +269,18 @@ impl Seen {
         self.claims.iter().map(|claim| claim.stamp.clone()).chain(containers)
     }
 
-    /// The container of a deploy. Of several, which two processes made at once, it is the one that has been started.
+    /// The container of a deploy: its own, or the one that it keeps. Of several of its own, which two processes made at
+    /// once, it is the one that has been started.
     pub(crate) fn of(&self, id: DeployId) -> Option<&Container> {
         let order = |container: &&Container| (container.process() != Process::Created, container.id().to_owned());
-        self.containers.iter().filter(|container| container.deploy() == Some(id)).max_by_key(order)
+        let own = self.containers.iter().filter(|container| container.deploy() == Some(id)).max_by_key(order);
+        own.or_else(|| self.containers.iter().find(|container| self.keeps(id, container)))
+    }
+
+    /// Whether a deploy claims this container, which is from before, as its own.
+    pub(crate) fn keeps(&self, id: DeployId, container: &Container) -> bool {
+        let keeps = |claim: &Claim| claim.stamp.id == id && claim.keeps.as_deref() == Some(container.id());
+        self.claims.iter().any(keeps)
     }
 
     /// The container that says how the next one is made.

@@ -17,7 +17,8 @@ pub(crate) fn drift(seen: &Seen, rollout: &Rollout) -> Option<Drift> {
         return None;
     }
     let name = &rollout.workload;
-    let theirs = seen.containers.iter().filter(|container| container.deploy().is_none() && container.is_up());
+    let is_theirs = |found: &&Container| found.deploy().is_none() && !seen.keeps(rollout.id, found) && found.is_up();
+    let theirs = seen.containers.iter().filter(is_theirs);
     let other = theirs.max_by_key(|container| container.created_at().to_owned());
     let is_other = |container: &&Container| {
         !rollout.adopted || !container.image().is_some_and(|image| image.same_bits(None, &rollout.image, None))

@@ -12,7 +12,7 @@ use rollhook_core::{
     ports::{Applied, DeployId},
 };
 
-use super::container::Seen;
+use super::container::{Container, Process, Seen};
 use crate::settings::Rollout;
 
 /// The decision about a deploy.
@@ -82,6 +82,27 @@ pub(crate) fn scaled(seen: &Seen, rollout: &Rollout) -> Option<String> {
     (instances > 1).then(|| {
         format!("{workload} is scaled to {instances} containers, and an app is one: scale it to one, then deploy again")
     })
+}
+
+/// The container that a restore may keep, if its image is the one that is to run: the only one of the target, which
+/// serves under its own name, as the failed deploy never had a container to replace it with.
+///
+/// A process that still drives the failed deploy and is about to stop this one has seen that deploy's container. So none
+/// may be there, neither now nor in a reading that is younger than the claim which keeps this one.
+pub(crate) fn keepable<'a>(seen: &'a Seen, rollout: &Rollout) -> Option<&'a Container> {
+    let is_left =
+        |container: &&Container| container.is_up() || container.deploy().is_some() || container.is_set_aside();
+    let mut left = seen.containers.iter().filter(is_left);
+    let (Some(only), None) = (left.next(), left.next()) else { return None };
+    let is_ours = only.deploy().is_none_or(|id| id.app == rollout.id.app);
+    let serves = only.process() == Process::Running && !only.is_paused() && only.name() == only.final_name();
+    (rollout.restores && is_ours && serves && !only.is_set_aside()).then_some(only)
+}
+
+/// Whether another deploy's container, which may be about to replace the one that a restore keeps, is there.
+pub(crate) fn is_endangered(seen: &Seen, rollout: &Rollout, own: &Container) -> bool {
+    let others = seen.containers.iter().filter(|other| other.id() != own.id());
+    own.deploy() != Some(rollout.id) && others.into_iter().any(|other| other.deploy().is_some())
 }
 
 fn foreign(rollout: &Rollout, id: &str) -> Decision {
@@ -183,6 +204,27 @@ mod tests {
         refused(vec![deployed.clone(), other]);
         let ended = container("web-2", "exited");
         assert_eq!(decide(&seen(vec![deployed, ended]), &rollout(2)), Decision::Append);
+    }
+
+    #[test]
+    fn restore_keeps_the_only_container_which_serves_under_its_own_name() {
+        let restore = Rollout { restores: true, ..rollout(3) };
+        let old = with(stamped(OURS, 1, "running"), "/Name", json!("/web"));
+        let waits = |containers| Seen { claims: vec![claim(OURS, 2)], ..seen(containers) };
+        assert_eq!(keepable(&waits(vec![old.clone()]), &restore), Some(&old));
+        assert_eq!(keepable(&waits(vec![old.clone()]), &rollout(3)), None, "a deploy that a person asked for");
+        let theirs = container("web", "running");
+        assert_eq!(keepable(&waits(vec![theirs.clone()]), &restore), Some(&theirs), "adopted, and never deployed");
+        let foreign = with(stamped(THEIRS, 1, "running"), "/Name", json!("/web"));
+        let aside = with(old.clone(), "/Name", json!(format!("/{}", old.name_aside("web"))));
+        let ended = with(old.clone(), "/State/Status", json!("exited"));
+        for other in [foreign, aside, ended] {
+            assert_eq!(keepable(&waits(vec![other.clone()]), &restore), None, "{other:?}");
+        }
+        let made = waits(vec![old.clone(), stamped(OURS, 2, "created")]);
+        assert_eq!(keepable(&made, &restore), None, "the failed deploy may be about to stop it");
+        assert!(is_endangered(&made, &restore, &old));
+        assert!(!is_endangered(&waits(vec![old.clone()]), &restore, &old));
     }
 
     #[test]

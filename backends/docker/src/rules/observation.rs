@@ -16,6 +16,9 @@ use super::{
 };
 use crate::settings::{Replace, Rollout};
 
+/// The remark on a deploy without which there would have been no gap.
+const STOPPED_FIRST: &str = "the old container stopped before the new one started";
+
 /// The work of this process for a deploy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Work {
@@ -47,8 +50,13 @@ pub(crate) fn observe(
     };
     let is_carried = rollout.adopted || carried == Some(rollout.id);
     let settles = plan::awaits_settling(seen, rollout, facts);
-    let stopped_first = rollout.workload.replace == Replace::StopFirst && !rollout.adopted;
-    let note = stopped_first.then(|| "the old container stopped before the new one started".to_owned());
+    let note = match own {
+        _ if rollout.adopted => None,
+        Some(own) if seen.keeps(rollout.id, own) => Some("the container from before was never replaced, and runs on"),
+        _ if rollout.workload.replace == Replace::StopFirst => Some(STOPPED_FIRST),
+        _ => None,
+    };
+    let note = note.map(str::to_owned);
     let phase = if complete { Phase::Complete { digest, note } } else { Phase::Progressing };
     Observation {
         deploy: carried,

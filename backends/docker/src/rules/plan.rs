@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{
-    container::{self, Container, Process, Seen},
+    container::{self, Claim, Container, Process, Seen},
     fence, recreation,
 };
 use crate::settings::{Replace, Rollout};
@@ -73,7 +73,8 @@ pub(crate) fn next(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
     if fence::scaled(seen, rollout).is_some() {
         return Step::Wait;
     }
-    let Some(own) = seen.of(rollout.id) else {
+    let own = seen.of(rollout.id).filter(|own| !fence::is_endangered(seen, rollout, own));
+    let Some(own) = own else {
         return match (facts.has_image, seen.model()) {
             (false, _) => Step::Pull,
             (true, Some(model)) => Step::Create(Some(Box::new(model.clone()))),
@@ -149,8 +150,10 @@ fn replace(seen: &Seen, own: &Container, others: &[&Container], running: Vec<Str
     if !ended.is_empty() {
         return Step::Remove(ended);
     }
-    if !seen.claims.is_empty() {
-        return Step::Release(seen.claims.iter().map(|claim| claim.name.clone()).collect());
+    let is_over = |claim: &&Claim| own.deploy() == Some(claim.stamp.id) || !seen.keeps(claim.stamp.id, own);
+    let over: Vec<String> = seen.claims.iter().filter(is_over).map(|claim| claim.name.clone()).collect();
+    if !over.is_empty() {
+        return Step::Release(over);
     }
     Step::Complete
 }
@@ -236,6 +239,27 @@ mod tests {
             let there = seen(vec![old, made.clone()]);
             assert!(matches!(next(&there, &settling(5), READY), Step::Rename { .. }), "{there:?}");
         }
+    }
+
+    #[test]
+    fn container_that_is_kept_is_not_touched_and_its_claim_stays() {
+        let old = with(stamped(OURS, 1, "running"), "/Name", json!("/web"));
+        let keeping = Claim { keeps: Some(old.id().to_owned()), ..claim(OURS, 3) };
+        let restore = |seen: &Seen| next(seen, &Rollout { restores: true, ..stop_first(3) }, READY);
+        let mut seen = Seen { claims: vec![claim(OURS, 2), keeping.clone()], ..seen(vec![old.clone()]) };
+        assert_eq!(restore(&seen), Step::Release(vec![claim(OURS, 2).name]));
+        seen.claims = vec![keeping];
+        assert_eq!(restore(&seen), Step::Complete);
+        assert_eq!(next(&seen, &stop_first(2), READY), Step::Wait, "the failed deploy is over");
+        // The failed one's container came up after all: who made it may be about to stop the old one.
+        seen.containers.push(stamped(OURS, 2, "created"));
+        assert!(matches!(restore(&seen), Step::Create(Some(_))));
+        seen.containers.remove(1);
+        // The next deploy replaces it, and releases all.
+        seen.claims.push(claim(OURS, 4));
+        assert_eq!(next(&seen, &stop_first(4), STARTED), Step::Create(Some(Box::new(old))));
+        seen.containers = vec![with(stamped(OURS, 4, "running"), "/Name", json!("/web"))];
+        assert_eq!(next(&seen, &stop_first(4), READY), Step::Release(vec![claim(OURS, 3).name, claim(OURS, 4).name]));
     }
 
     #[test]

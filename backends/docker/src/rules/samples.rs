@@ -26,6 +26,7 @@ pub(crate) fn rollout(revision: u64) -> Rollout {
         image: format!("registry.example.com/web:v{revision}").parse().unwrap(),
         adopted: false,
         settle: Duration::ZERO,
+        restores: false,
     }
 }
 
@@ -39,7 +40,7 @@ pub(crate) fn seen(containers: Vec<Container>) -> Seen {
 
 pub(crate) fn claim(app: AppUid, revision: u64) -> Claim {
     let stamp = Stamp { id: id(app, revision), took_over: None, image: None };
-    Claim { name: format!("rollhook.web.{revision}"), stamp }
+    Claim { name: format!("rollhook.web.{revision}"), stamp, keeps: None }
 }
 
 /// A container of this name without a stamp.

@@ -98,6 +98,7 @@ impl Deploys {
             image: image.parse().unwrap(),
             adopted: false,
             settle: Duration::ZERO,
+            restores: false,
             cause: format!("revision {revision}"),
         }
     }

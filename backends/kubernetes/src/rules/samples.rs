@@ -34,6 +34,7 @@ pub(crate) fn spec(revision: u64) -> RolloutSpec {
         image: format!("registry.example.com/api:v{revision}").parse().unwrap(),
         adopted: false,
         settle: std::time::Duration::ZERO,
+        restores: false,
         cause: format!("webhook: revision {revision}"),
     }
 }

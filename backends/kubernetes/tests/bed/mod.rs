@@ -94,6 +94,7 @@ impl Bed {
             image: image.parse().unwrap(),
             adopted: false,
             settle: Duration::ZERO,
+            restores: false,
             cause: format!("webhook: revision {revision}"),
         }
     }

@@ -77,6 +77,7 @@ impl BrokenBackend {
             image: image.clone(),
             adopted: false,
             settle: std::time::Duration::ZERO,
+            restores: false,
             cause: "a late build".to_owned(),
         };
         self.environment.cluster.apply(&order).await?;

@@ -29,7 +29,7 @@ fn container_is_adopted_deployed_put_right_and_rolled_back() {
         (Some("container-exited"), Some(3)),
         "{failed}"
     );
-    assert!(failed["message"].as_str().unwrap().contains("exited with code 1"), "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains(" exited"), "{failed}");
     assert!(failed["evidence"]["log"].as_array().unwrap().contains(&json!("no database")), "{failed}");
     let restored = bench.ended(&app, 4);
     assert_eq!((&restored["status"], &restored["actor"]), (&json!("succeeded"), &json!("auto")), "{restored}");
@@ -81,6 +81,32 @@ fn container_with_a_fixed_port_is_created_replaced_and_put_back() {
     assert_eq!(bench.ended(&app, 4)["status"], "succeeded");
     assert_eq!(fetch(&url).as_deref(), Some("v2"));
     assert_eq!(bench.containers(&name), [name]);
+}
+
+#[test]
+fn image_that_cannot_be_pulled_costs_no_gap_where_the_old_container_would_stop_first() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &["-v", &format!("{name}:/data"), "--restart", "unless-stopped"], "app:v1");
+    let app = bench.register(&name, &json!({}));
+    let claims = || bench.docker.run(&["volume", "ls", "-q", "--filter", &format!("name=rollhook.{name}")]);
+    // First the container is a person's, then one of ours.
+    for deploy in ["app:v2", "app:v1"] {
+        let before = bench.inspect(&name).unwrap();
+        let failed = bench.fails(&app, "127.0.0.1:1/app:none");
+        let restored = bench.ended(&app, failed["revision"].as_u64().unwrap() + 1);
+        assert_eq!((&restored["status"], &restored["actor"]), (&json!("succeeded"), &json!("auto")), "{restored}");
+        assert!(restored.to_string().contains("was never replaced, and runs on"), "{restored}");
+        let after = bench.inspect(&name).unwrap();
+        for part in ["/Id", "/State/StartedAt", "/Name"] {
+            assert_eq!(after.pointer(part), before.pointer(part), "the container was touched");
+        }
+        assert_eq!(bench.server.manage("GET", &app.path).expect(200).json()["drift"], json!(null));
+        assert_eq!(claims().lines().count(), 1, "the restore's own says which container it keeps");
+        bench.succeeds(&app, deploy);
+        assert_eq!((claims().as_str(), bench.containers(&name)), ("", vec![name.clone()]));
+    }
+    assert_eq!(bench.version(&name), "v1");
 }
 
 #[test]
