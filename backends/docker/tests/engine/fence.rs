@@ -4,6 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use rollhook_conformance::{report, samples};
 use rollhook_core::{
+    Error,
     app::{AppUid, Target},
     ports::{Applied, DeployId, Phase, RolloutDriver, RolloutSpec, TargetRequest, Validated},
 };
@@ -105,9 +106,9 @@ impl Deploys {
 
     async fn complete(&self, driver: &DockerMachine, revision: u64, image: &str) {
         let spec = self.spec(revision, image);
-        assert_eq!(driver.apply(&spec).await.unwrap(), Applied::Done);
+        assert_eq!(patiently(async || driver.apply(&spec).await).await, Applied::Done);
         for _ in 0..240 {
-            if matches!(driver.observe(&spec).await.unwrap().phase, Phase::Complete { .. }) {
+            if matches!(patiently(async || driver.observe(&spec).await).await.phase, Phase::Complete { .. }) {
                 return;
             }
             pause().await;
@@ -121,6 +122,18 @@ impl Deploys {
         let found = found.iter().filter_map(|id| self.bed.inspect(id));
         found.map(|found| found["Config"]["Image"].as_str().unwrap().to_owned()).collect()
     }
+}
+
+/// Repeats a call that an engine under load did not answer in time, as the callers of the port do.
+async fn patiently<T>(call: impl AsyncFn() -> Result<T, Error>) -> T {
+    for _ in 0..10 {
+        match call().await {
+            Ok(answer) => return answer,
+            Err(Error::Unavailable { .. } | Error::Conflict(_)) => pause().await,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    panic!("the engine stays away")
 }
 
 async fn pause() {
@@ -166,7 +179,7 @@ fn stopped_process_that_wakes_up_changes_nothing_after_a_newer_deploy() {
                 pause().await;
                 assert_eq!(deploys.running(), ["app:v2"], "{step} of the older deploy took effect");
             }
-            let late = stopped.apply(&first).await.unwrap();
+            let late = patiently(async || stopped.apply(&first).await).await;
             assert_eq!(late, Applied::Newer(samples::revision(2)), "{step}");
             // The next deploy removes all that the older one may have left.
             deploys.complete(&other, 3, "app:v1").await;
