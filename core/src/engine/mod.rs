@@ -11,6 +11,8 @@ pub mod polling;
 pub mod retry;
 pub mod rollout;
 
+use std::time::Duration;
+
 pub use events::{CallError, Effect, Event};
 
 use build_queue::{BuildQueue, BuildStep};
@@ -19,7 +21,7 @@ use rollout::{FailureReport, RolloutOutcome, RolloutProgress, UNREACHABLE_MAX};
 
 use crate::{
     app::Source,
-    deploy::{Actor, Deploy, Evidence, Origin, Outage, Reason, Revision, State as Stored, Status, Trigger},
+    deploy::{Deploy, Evidence, Origin, Outage, Reason, Revision, State as Stored, Status, Trigger},
     image::Digest,
     ledger::{
         AppState, Change, Record,
@@ -447,8 +449,9 @@ fn spec(app_state: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
         target: app_state.app.target.clone(),
         image,
         adopted: deploy.adopted,
-        settle: app_state.app.policy.settle,
-        restores: deploy.trigger == Trigger::Rollback && deploy.actor == Actor::Service,
+        // What went before has proved itself, and what runs now is what somebody wants to get rid of.
+        settle: if deploy.trigger == Trigger::Rollback { Duration::ZERO } else { app_state.app.policy.settle },
+        restores: deploy.is_restore(),
         cause: format!("rollhook revision {}: {what} by {}{commit}", deploy.revision, deploy.actor),
     })
 }

@@ -71,8 +71,9 @@ pub struct RolloutSpec {
     /// Whether the revision is the one that ran when the app was registered: nothing is changed, and the running
     /// instances are observed as they are.
     pub adopted: bool,
-    /// The app's settling time: how long new instances must stay ready. A driver that decides itself when new instances
-    /// take the place of old ones lets them settle before, so that a version that ends soon costs no outage.
+    /// How long new instances must stay ready before they take the place of old ones, so that a version that ends soon
+    /// costs no outage: the app's settling time, and nothing for a rollback, which goes back to what has proved itself.
+    /// For drivers that decide themselves when that happens; the core lets every deploy settle afterwards.
     pub settle: Duration,
     /// Whether the deploy puts a failed one right, by the image that ran before. Instances of that image which still
     /// run, as the failed deploy never replaced them, may be kept as this deploy's own.
