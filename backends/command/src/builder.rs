@@ -4,7 +4,6 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     io,
-    os::unix::fs::PermissionsExt,
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -25,21 +24,21 @@ use rollhook_core::{
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
-    confinement::Confinement,
     log,
     process::Stop,
     reaper,
     record::{End, Records},
     run::{Limits, Run},
+    tool::{OpenedTool, Tool},
 };
 
 /// The settings of a builder.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The program that builds and pushes; see the crate's documentation.
-    pub program: PathBuf,
-    /// The user that the program runs as; `None`: the server's own, which must not be root.
-    pub user: Option<String>,
+    /// The tool that makes images of checkouts.
+    pub tool: Tool,
+    /// The builds that may run at the same time.
+    pub at_once: usize,
     /// The directory of builds, their logs and their ends; it survives restarts.
     pub directory: PathBuf,
     /// The directory of the credentials that sources name: a file each.
@@ -53,12 +52,12 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns settings with defaults for the rest: the server's own user, no credentials, the sources of other
-    /// machines, ten minutes for each step of git, and half a minute of silence.
-    pub fn new(program: PathBuf, directory: PathBuf) -> Self {
+    /// Returns settings with defaults for the rest: as many builds at once as the machine has processors, no
+    /// credentials, the sources of other machines, ten minutes for each step of git, and half a minute of silence.
+    pub fn new(tool: Tool, directory: PathBuf) -> Self {
         Self {
-            program,
-            user: None,
+            tool,
+            at_once: std::thread::available_parallelism().map_or(1, usize::from),
             directory,
             credentials: None,
             sources: AllowedSources::default(),
@@ -97,7 +96,7 @@ pub enum Error {
     },
 }
 
-/// Builds commits with a program on this machine.
+/// Builds commits on this machine, with a program or a container engine.
 pub struct CommandBuilds {
     shared: Arc<Shared>,
 }
@@ -106,7 +105,7 @@ struct Shared {
     settings: Arc<Settings>,
     records: Records,
     limits: Arc<Limits>,
-    confinement: Arc<Confinement>,
+    tool: Arc<OpenedTool>,
     running: Mutex<Running>,
     /// Held while a build is started or looked for: both are short, and two starts must not overlap.
     starting: tokio::sync::Mutex<()>,
@@ -138,21 +137,15 @@ impl CommandBuilds {
     /// If the program cannot be run, or only as root, or the directory cannot be used.
     pub async fn open(settings: Settings) -> std::result::Result<Self, Error> {
         let path = settings.directory.clone();
-        let program = settings.program.canonicalize().and_then(|program| Ok((fs::metadata(&program)?, program)));
-        let program = match program {
-            Ok((metadata, program)) if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 => program,
-            Ok(_) | Err(_) => return Err(Error::NotAProgram(settings.program)),
-        };
         let fail = |source| Error::Directory { path: path.clone(), source };
         make_private(&settings.directory).map_err(fail)?;
         let directory = settings.directory.canonicalize().map_err(fail)?;
-        let confinement = Confinement::open(settings.user.as_deref(), &program, &directory).await?;
-        let at_once = std::thread::available_parallelism().map_or(1, usize::from);
+        let tool = settings.tool.open(&directory).await?;
         let shared = Arc::new(Shared {
             records: Records(directory.clone()),
-            settings: Arc::new(Settings { program, directory, ..settings }),
-            limits: Arc::new(Limits::new(at_once)),
-            confinement: Arc::new(confinement),
+            limits: Arc::new(Limits::new(settings.at_once)),
+            settings: Arc::new(Settings { directory, ..settings }),
+            tool: Arc::new(tool),
             running: Mutex::default(),
             starting: tokio::sync::Mutex::default(),
             changed: Event::new(),
@@ -311,7 +304,7 @@ impl Shared {
             number,
             stop: stopped,
             limits: self.limits.clone(),
-            confinement: self.confinement.clone(),
+            tool: self.tool.clone(),
             waits: waits.clone(),
             variables: Vec::new(),
         };

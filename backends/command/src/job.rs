@@ -19,6 +19,7 @@ use crate::{
     process::Stop,
     record::{End, Record},
     run::{Limits, Run, Variables},
+    tool::{OpenedTool, Tool},
 };
 
 /// The longest sentence in a termination message, in characters. Kubernetes keeps 4096 bytes of a message, and a
@@ -156,11 +157,12 @@ fn prepare(
         credentials: Some(paths.source.clone()),
         // The server that made the Job has decided whether the app may be built from such a source.
         sources: AllowedSources::all(),
-        ..Settings::new(paths.program.clone(), paths.state.clone())
+        ..Settings::new(Tool::program(paths.program.clone()), paths.state.clone())
     };
     let (limits, waits) = (Arc::new(Limits::new(1)), Arc::default());
-    let confinement = Arc::new(Confinement::Container);
-    Ok(Run { settings: Arc::new(settings), spec, record, number, stop, limits, confinement, waits, variables })
+    let tool = OpenedTool::Program { path: paths.program.clone(), confinement: Confinement::Container };
+    let tool = Arc::new(tool);
+    Ok(Run { settings: Arc::new(settings), spec, record, number, stop, limits, tool, waits, variables })
 }
 
 /// Returns the build that the environment describes, and the variables that are handed on to the program.

@@ -1,4 +1,5 @@
-//! Builds commits with a program on this machine: for single machines, and to hand builds to any other CI engine.
+//! Builds commits on this machine with a program, which may hand them to any other CI engine, or with a container engine
+//! ([`ImageBuilder`]).
 //!
 //! ```text
 //!   start ─▶ DIR/{app uid}/{revision}/order.json         what is known of a build is in files
@@ -7,6 +8,7 @@
 //!              ├─ a build slot, which no silent source holds
 //!              ├─ git: checked out, verified
 //!              ├─ PROGRAM, in the checkout               its own process group; all it writes is the log
+//!              │  or the engine, with its files
 //!              ▼
 //!            end.json                                    the image by digest, or why there is none
 //! ```
@@ -42,5 +44,8 @@ mod process;
 mod reaper;
 mod record;
 mod run;
+mod tool;
 
 pub use builder::{CommandBuilds, Error, Settings};
+pub use log::Log;
+pub use tool::{Checkout, ImageBuilder, Tool};

@@ -20,8 +20,8 @@ const LINE: usize = 500;
 /// The most bytes that a line's characters may have.
 const LINE_BYTES: usize = 4 * LINE;
 
-/// A log that is being written.
-pub(crate) struct Log {
+/// A build's log that is being written, up to a size.
+pub struct Log {
     file: File,
     written: u64,
     /// The bytes that are counted for each line besides its text.
@@ -39,7 +39,7 @@ pub(crate) struct Tail {
 
 impl Log {
     /// Creates a log in this file, which other users cannot read.
-    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+    pub fn create(path: &Path) -> io::Result<Self> {
         File::options().create(true).write(true).truncate(true).mode(0o600).open(path).map(Self::to)
     }
 
@@ -55,7 +55,7 @@ impl Log {
     }
 
     /// Adds the output of a process. A log that cannot be written does not fail the build.
-    pub(crate) fn write(&mut self, bytes: &[u8]) {
+    pub fn write(&mut self, bytes: &[u8]) {
         self.tail.write(bytes);
         if self.cut {
             return;
@@ -78,7 +78,7 @@ impl Log {
     }
 
     /// Adds a line of our own.
-    pub(crate) fn say(&mut self, line: &str) {
+    pub fn say(&mut self, line: &str) {
         self.write(format!("[rollhook: {line}]\n").as_bytes());
     }
 

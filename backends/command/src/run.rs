@@ -23,6 +23,7 @@ use crate::{
     log::{Log, Tail},
     process::{self, Ended, Output, Stop},
     record::{End, Record},
+    tool::{Checkout, ImageBuilder, OpenedTool},
 };
 
 /// Variables of the program's environment, with their values.
@@ -38,8 +39,8 @@ pub(crate) struct Run {
     pub(crate) stop: watch::Receiver<Option<Stop>>,
     /// The limits of this machine.
     pub(crate) limits: Arc<Limits>,
-    /// The confinement of the program.
-    pub(crate) confinement: Arc<Confinement>,
+    /// The tool that makes the image.
+    pub(crate) tool: Arc<OpenedTool>,
     /// Whether this build waits for others.
     pub(crate) waits: Arc<AtomicBool>,
     /// Further variables of the program's environment.
@@ -128,14 +129,34 @@ impl Run {
         *resolved = Some(commit.clone());
         self.hand_over(&checkout).await?;
         log.say(&format!("checked out {sha}"));
-        let image = self.program(&source, &sha, &checkout, log).await?;
+        let image = match &*self.tool.clone() {
+            OpenedTool::Program { path, confinement } => self.program(path, confinement, &sha, &checkout, log).await?,
+            OpenedTool::Engine(builder) => self.engine(&**builder, &sha, &checkout, log).await?,
+        };
         Ok(End::Built { image, commit })
+    }
+
+    /// Has the engine build, whose build ends with the future.
+    async fn engine(
+        &mut self,
+        builder: &dyn ImageBuilder,
+        commit: &str,
+        directory: &Path,
+        log: &mut Log,
+    ) -> Result<ImageRef, Failed> {
+        let checkout = Checkout { app: &self.spec.app, source: &self.spec.source, commit, directory };
+        tokio::select! {
+            built = builder.build(checkout, log) => {
+                built.map_err(|message| Failed::For(Reason::BUILD_FAILED, message))
+            }
+            why = process::stopped(&mut self.stop) => Err(Failed::Stopped(why)),
+        }
     }
 
     /// Lets the program's user have the checkout.
     async fn hand_over(&self, checkout: &Path) -> Result<(), Failed> {
-        let (confinement, settings, checkout) = (self.confinement.clone(), self.settings.clone(), checkout.to_owned());
-        let handed = tokio::task::spawn_blocking(move || confinement.hand_over(&checkout, &settings.directory));
+        let (tool, settings, checkout) = (self.tool.clone(), self.settings.clone(), checkout.to_owned());
+        let handed = tokio::task::spawn_blocking(move || tool.hand_over(&checkout, &settings.directory));
         handed.await.map_err(io::Error::other).flatten().map_err(|error| {
             tracing::error!(%error, "handing a checkout over to the user of builds failed");
             let message = "The checkout cannot be handed over to the user of builds on the builder's machine.";
@@ -146,12 +167,14 @@ impl Run {
     /// Runs the program, whose last line is the image.
     async fn program(
         &mut self,
-        source: &GitSource,
+        path: &Path,
+        confinement: &Confinement,
         sha: &str,
         checkout: &Path,
         log: &mut Log,
     ) -> Result<ImageRef, Failed> {
-        let mut command = environment::numbered(self.confinement.command(&self.settings.program), &self.number);
+        let source = &self.spec.source;
+        let mut command = environment::numbered(confinement.command(path), &self.number);
         command
             .env("ROLLHOOK_APP", self.spec.app.to_string())
             .env("ROLLHOOK_REVISION", self.spec.id.revision.to_string())
@@ -165,13 +188,12 @@ impl Run {
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .current_dir(checkout);
         let mut output_tail = Tail::default();
-        let ended =
-            process::run(command, &self.number, self.confinement.owner(), None, &mut self.stop, |output, bytes| {
-                if output == Output::Out {
-                    output_tail.write(bytes);
-                }
-                log.write(bytes);
-            });
+        let ended = process::run(command, &self.number, confinement.owner(), None, &mut self.stop, |output, bytes| {
+            if output == Output::Out {
+                output_tail.write(bytes);
+            }
+            log.write(bytes);
+        });
         let fail = |message: String| Err(Failed::For(Reason::BUILD_FAILED, message));
         match ended.await {
             Ok(Ended::Exited(status)) if status.success() => image(source, output_tail.last().as_deref()),
@@ -180,7 +202,7 @@ impl Run {
             Ok(Ended::TimedOut) => fail("The build command took too long.".to_owned()),
             Ok(Ended::Stopped(why)) => Err(Failed::Stopped(why)),
             Err(error) => {
-                tracing::error!(program = %self.settings.program.display(), %error, "starting the build command failed");
+                tracing::error!(program = %path.display(), %error, "starting the build command failed");
                 fail("The build command cannot be started on the builder's machine.".to_owned())
             }
         }

@@ -15,7 +15,7 @@ use std::{
 };
 
 use bench::{Bench, built, ended, failed, is_alive, log, told};
-use rollhook_command::{CommandBuilds, Error, Settings};
+use rollhook_command::{CommandBuilds, Error, Settings, Tool};
 use rollhook_core::{
     deploy::Reason,
     ports::{BuildSpec, BuildState, BuildTrigger, Started},
@@ -286,7 +286,7 @@ async fn what_a_crash_left_running_is_ended_at_the_next_start() {
 async fn a_build_command_that_is_none_is_told_at_start() {
     let bench = Bench::new();
     for program in ["nothing-here", "."] {
-        let settings = Settings { program: bench.path(program), ..bench.settings.clone() };
+        let settings = Settings { tool: Tool::program(bench.path(program)), ..bench.settings.clone() };
         assert!(matches!(CommandBuilds::open(settings).await, Err(Error::NotAProgram(_))), "{program}");
     }
 }

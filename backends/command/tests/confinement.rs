@@ -7,7 +7,7 @@ mod bench;
 use std::{fs, os::unix::fs::PermissionsExt};
 
 use bench::{Bench, built, log};
-use rollhook_command::{CommandBuilds, Error, Settings};
+use rollhook_command::{CommandBuilds, Error};
 use rollhook_testing::{process::is_root, skip, test_name};
 
 /// A build command that tells what it is, and what it can read of the server's.
@@ -79,7 +79,7 @@ async fn root_builds_as_another_user_or_not_at_all() {
         return skip(&test_name!(), "the tests do not run as root");
     }
     for user in [None, Some("root"), Some("0")] {
-        let settings = Settings { user: user.map(str::to_owned), ..bench.settings.clone() };
+        let settings = bench.settings_for(user);
         let refused = CommandBuilds::open(settings).await.map(drop).unwrap_err();
         assert!(matches!(refused, Error::Root) && refused.to_string().contains("--build-user"), "{user:?}: {refused}");
     }
@@ -89,7 +89,7 @@ async fn root_builds_as_another_user_or_not_at_all() {
 async fn user_that_cannot_build_is_told_at_start() {
     let bench = Bench::new();
     for user in ["no-such-user", "-u", ""] {
-        let settings = Settings { user: Some(user.to_owned()), ..bench.settings.clone() };
+        let settings = bench.settings_for(Some(user));
         let refused = CommandBuilds::open(settings).await.map(drop).unwrap_err();
         assert!(matches!(refused, Error::NoUser(_)), "{user}: {refused}");
     }

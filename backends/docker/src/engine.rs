@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use hyper::{
+    body::{Body, Incoming},
+    client::conn::http1::{Connection, SendRequest},
+};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
@@ -87,11 +90,7 @@ impl Engine {
         login: Option<&str>,
     ) -> Called<Response<Incoming>> {
         let broken = |error: hyper::Error| Failure::Broken(error.into());
-        let stream = UnixStream::connect(&self.socket)
-            .await
-            .map_err(|source| Failure::Connect { socket: self.socket.clone(), source })?;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let (mut sender, connection) = self.dial().await?;
         tokio::spawn(connection);
         let mut request = Request::builder().method(method).uri(path).header(header::HOST, "docker");
         if body.is_some() {
@@ -102,7 +101,23 @@ impl Engine {
         }
         let bytes = body.map(Value::to_string).unwrap_or_default();
         let request = request.body(Full::new(Bytes::from(bytes))).map_err(|error| Failure::Broken(error.into()))?;
-        let answer = sender.send_request(request).await.map_err(broken)?;
+        Self::accepted(sender.send_request(request).await.map_err(broken)?).await
+    }
+
+    /// Opens a connection, which the caller drives.
+    pub(crate) async fn dial<B>(&self) -> Called<(SendRequest<B>, Connection<TokioIo<UnixStream>, B>)>
+    where
+        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    {
+        let stream = UnixStream::connect(&self.socket)
+            .await
+            .map_err(|source| Failure::Connect { socket: self.socket.clone(), source })?;
+        let dialled = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+        dialled.map_err(|error| Failure::Broken(error.into()))
+    }
+
+    /// Returns the answer, unless it is a refusal.
+    pub(crate) async fn accepted(answer: Response<Incoming>) -> Called<Response<Incoming>> {
         let status = answer.status();
         if status.is_success() || status == StatusCode::NOT_MODIFIED {
             return Ok(answer);

@@ -1,4 +1,5 @@
-//! rollhook on one machine with Docker: rollouts of containers and of services of Compose projects ([`DockerMachine`]).
+//! rollhook on one machine with Docker: rollouts of containers and of services of Compose projects ([`DockerMachine`]),
+//! and images of git apps, built by the engine ([`EngineBuilder`]).
 //!
 //! ```text
 //!            apply, observe                         validate, drift          changed        evidence
@@ -20,6 +21,7 @@
 //! Access to the engine's socket is the access of root to the machine.
 
 mod advance;
+mod builds;
 mod engine;
 mod error;
 mod evidence;
@@ -55,6 +57,7 @@ use rollhook_core::{
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 
+pub use builds::{BuildLimits, EngineBuilder};
 pub use settings::{Kind, Replace, Template, Workload};
 
 use crate::{advance::Machine, engine::Engine, host::Environment, rules::drift, settings::Rollout, watch::Watch};

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use base64::{Engine as _, prelude::BASE64_STANDARD, prelude::BASE64_URL_SAFE};
 use rollhook_core::image::ImageRef;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The name of Docker Hub in `config.json`.
 const HUB: &str = "https://index.docker.io/v1/";
@@ -36,6 +36,21 @@ pub(crate) async fn login(image: &ImageRef) -> Option<String> {
     header(&text, image)
 }
 
+/// Returns all logins, by the registries' names, as a build gets them.
+pub(crate) async fn all() -> BTreeMap<String, Value> {
+    let Some(file) = file() else { return BTreeMap::new() };
+    tokio::fs::read_to_string(file).await.map(|text| entries(&text)).unwrap_or_default()
+}
+
+fn entries(config: &str) -> BTreeMap<String, Value> {
+    let config: Config = serde_json::from_str(config).unwrap_or_default();
+    let entries = config.auths.into_iter().filter_map(|(name, entry)| {
+        let login = login_of(&name, &entry)?;
+        Some((name, login))
+    });
+    entries.collect()
+}
+
 fn header(config: &str, image: &ImageRef) -> Option<String> {
     let config: Config = serde_json::from_str(config).ok()?;
     let repository = image.canonical_repository();
@@ -50,11 +65,14 @@ fn header(config: &str, image: &ImageRef) -> Option<String> {
         ],
     };
     let (name, entry) = names.iter().find_map(|name| config.auths.get_key_value(name))?;
+    Some(BASE64_URL_SAFE.encode(login_of(name, entry)?.to_string()))
+}
+
+fn login_of(name: &str, entry: &Entry) -> Option<Value> {
     let decoded = BASE64_STANDARD.decode(&entry.auth).ok()?;
     let decoded = String::from_utf8(decoded).ok()?;
     let (user, password) = decoded.split_once(':')?;
-    let login = json!({ "username": user, "password": password, "serveraddress": name });
-    Some(BASE64_URL_SAFE.encode(login.to_string()))
+    Some(json!({ "username": user, "password": password, "serveraddress": name }))
 }
 
 #[cfg(test)]
@@ -75,5 +93,15 @@ mod tests {
         for without in ["other.example.com/api:v1", "registry.example.com:5000/api:v1"] {
             assert_eq!(login(without), None, "{without}");
         }
+    }
+    #[test]
+    fn build_gets_every_login_that_can_be_read() {
+        let auth = BASE64_STANDARD.encode("ci:hunter2");
+        let config =
+            json!({"auths": {"registry.example.com": {"auth": auth}, HUB: {"auth": auth}, "b": {"auth": "?"}}});
+        let entries = entries(&config.to_string());
+        assert_eq!(entries.keys().map(String::as_str).collect::<Vec<_>>(), [HUB, "registry.example.com"]);
+        assert_eq!(entries[HUB]["username"], "ci");
+        assert!(super::entries("{").is_empty());
     }
 }

@@ -1,8 +1,8 @@
 //! Opens the builder of git apps.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
-use rollhook_command::CommandBuilds;
+use rollhook_command::{CommandBuilds, Tool};
 use rollhook_core::{
     ports::{BranchReader, Clock},
     service::Builder,
@@ -45,26 +45,45 @@ pub(crate) async fn open(
         let builds = cluster_builder::open(image, settings).await?;
         return Ok((Some(Builder { builds, branches: branches(settings)?, sources }), BuilderStop::default()));
     }
-    let Some(program) = settings.build_command.clone() else {
-        return Ok(match driver {
+    let Some(path) = settings.build_command.clone() else {
+        return match driver {
             DriverUrl::Simulated(delay) => {
+                settings.refuse_limits()?;
                 let builds = Arc::new(SimulatedBuilds::new(clock, *delay));
-                (Some(Builder { builds: builds.clone(), branches: builds, sources }), BuilderStop::default())
+                let builder = Builder { builds: builds.clone(), branches: builds, sources };
+                Ok((Some(builder), BuilderStop::default()))
             }
-            DriverUrl::Kubernetes | DriverUrl::Docker => (None, BuilderStop::default()),
-        });
+            DriverUrl::Kubernetes => {
+                settings.refuse_limits()?;
+                Ok((None, BuilderStop::default()))
+            }
+            DriverUrl::Docker => docker_builder::open(settings).await,
+        };
     };
-    let directory = match &settings.build_dir {
-        Some(directory) => directory.clone(),
-        None => paths::in_data_directory("builds", "--build-dir")?,
-    };
-    let given = rollhook_command::Settings {
-        user: settings.build_user.clone(),
+    settings.refuse_limits()?;
+    let tool = Tool::Program { path, user: settings.build_user.clone() };
+    on_this_machine(rollhook_command::Settings::new(tool, directory(settings)?), settings).await
+}
+
+fn directory(settings: &BuilderSettings) -> Result<PathBuf, Error> {
+    match &settings.build_dir {
+        Some(directory) => Ok(directory.clone()),
+        None => paths::in_data_directory("builds", "--build-dir"),
+    }
+}
+
+/// Opens a builder whose checkouts are made by this process.
+async fn on_this_machine(
+    with: rollhook_command::Settings,
+    settings: &BuilderSettings,
+) -> Result<(Option<Builder>, BuilderStop), Error> {
+    let sources = settings.sources();
+    let with = rollhook_command::Settings {
         credentials: settings.build_credentials.clone(),
         sources: sources.clone(),
-        ..rollhook_command::Settings::new(program, directory)
+        ..with
     };
-    let builds = CommandBuilds::open(given).await.map_err(|error| Error::backend("builder")(error.into()))?;
+    let builds = CommandBuilds::open(with).await.map_err(|error| Error::backend("builder")(error.into()))?;
     let builds = Arc::new(builds);
     let branches = branches(settings)?;
     Ok((Some(Builder { builds: builds.clone(), branches, sources }), BuilderStop(Some(builds))))
@@ -78,6 +97,53 @@ fn branches(settings: &BuilderSettings) -> Result<Arc<dyn BranchReader>, Error> 
         ..rollhook_git::Settings::default()
     };
     Ok(Arc::new(GitBranchReader::open(given).map_err(|error| Error::backend("builder")(error.into()))?))
+}
+
+/// Docker builds git apps where nothing else does.
+#[cfg(feature = "docker")]
+mod docker_builder {
+    use std::num::NonZeroU16;
+
+    use rollhook_docker::{BuildLimits, EngineBuilder};
+
+    use super::{Arc, Builder, BuilderSettings, BuilderStop, Error, Tool, directory, on_this_machine};
+
+    /// The builds at once; each may use half of the machine's memory.
+    const SLOTS: u16 = 2;
+
+    pub(super) async fn open(settings: &BuilderSettings) -> Result<(Option<Builder>, BuilderStop), Error> {
+        let fail = |error: rollhook_core::Error| Error::backend("builder")(error.into());
+        let limits = BuildLimits::parse(settings.build_memory.as_deref(), settings.build_cpu.as_deref());
+        let engine = EngineBuilder::connect(limits.map_err(fail)?).map_err(fail)?;
+        let tool = Tool::Engine(Arc::new(engine));
+        let slots = settings.build_slots.map_or(SLOTS, NonZeroU16::get);
+        let opened = match directory(settings) {
+            Ok(directory) => {
+                let with = rollhook_command::Settings::new(tool, directory);
+                let with = rollhook_command::Settings { at_once: slots.into(), ..with };
+                on_this_machine(with, settings).await
+            }
+            Err(error) => Err(error),
+        };
+        match opened {
+            // No builds were asked for: a server that deploys images only needs no directory for them.
+            Err(error) if settings.build_dir.is_none() => {
+                let error = rollhook_core::error::chain(&error);
+                tracing::warn!(error, "git apps are not built by this process; name a directory with --build-dir");
+                Ok((None, BuilderStop::default()))
+            }
+            opened => opened,
+        }
+    }
+}
+
+#[cfg(not(feature = "docker"))]
+mod docker_builder {
+    use super::{Builder, BuilderSettings, BuilderStop, Error};
+
+    pub(super) async fn open(_: &BuilderSettings) -> Result<(Option<Builder>, BuilderStop), Error> {
+        Err(Error::NotBuilt("docker builder"))
+    }
 }
 
 #[cfg(not(feature = "kubernetes"))]

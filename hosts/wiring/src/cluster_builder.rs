@@ -25,9 +25,9 @@ fn settings(image: &str, given: &BuilderSettings) -> Result<Settings, InvalidNam
     let namespace = cluster.build_namespace.as_deref().unwrap_or(NAMESPACE).parse()?;
     let default = Settings::new(image.parse()?, namespace);
     Ok(Settings {
-        slots: cluster.build_slots.unwrap_or(default.slots),
-        cpu: cluster.build_cpu.as_deref().map_or(Ok(default.cpu), str::parse)?,
-        memory: cluster.build_memory.as_deref().map_or(Ok(default.memory), str::parse)?,
+        slots: given.build_slots.unwrap_or(default.slots),
+        cpu: given.build_cpu.as_deref().map_or(Ok(default.cpu), str::parse)?,
+        memory: given.build_memory.as_deref().map_or(Ok(default.memory), str::parse)?,
         profile: cluster.build_profile.as_deref().map_or(Ok(None), profile)?,
         insecure_registries: cluster
             .build_insecure_registry
@@ -88,13 +88,19 @@ mod tests {
         let none = ClusterSettings::default;
         for (wrong, told) in [
             (ClusterSettings { build_namespace: some("A"), ..none() }, "namespace"),
-            (ClusterSettings { build_cpu: some("two"), ..none() }, "amount"),
-            (ClusterSettings { build_memory: some("4GB"), ..none() }, "amount"),
             (ClusterSettings { build_profile: some("root"), ..none() }, "privileged"),
             (ClusterSettings { build_insecure_registry: vec!["http://x".to_owned()], ..none() }, "HOST:PORT"),
         ] {
             let invalid = read(wrong).unwrap_err().to_string();
             assert!(invalid.contains(told), "{invalid}");
+        }
+        let none = BuilderSettings::default;
+        for wrong in [
+            BuilderSettings { build_cpu: some("two"), ..none() },
+            BuilderSettings { build_memory: some("4GB"), ..none() },
+        ] {
+            let image = format!("registry.example.com/builder@sha256:{}", "a".repeat(64));
+            assert!(settings(&image, &wrong).unwrap_err().to_string().contains("amount"));
         }
         assert!(settings("builder:v1", &BuilderSettings::default()).unwrap_err().to_string().contains("digest"));
     }

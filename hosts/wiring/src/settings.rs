@@ -63,7 +63,8 @@ pub struct ReceiverSettings {
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "Git apps"))]
 pub struct BuilderSettings {
-    /// Program on this machine that builds a commit and pushes the image; its last line is REPOSITORY@sha256:…
+    /// Program on this machine that builds a commit and pushes the image; its last line is REPOSITORY@sha256:… [default
+    /// with --driver docker: Docker builds, and keeps the image]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_COMMAND", value_name = "PROGRAM"))]
     pub build_command: Option<PathBuf>,
     /// User on this machine that the build command runs as; it must not be root [default: the user of this process]
@@ -85,6 +86,17 @@ pub struct BuilderSettings {
         arg(long, env = "ROLLHOOK_SOURCE_HOST", value_name = "PATTERN", value_delimiter = ',')
     )]
     pub source_host: Vec<HostPattern>,
+    /// How many builds run at once in the whole cluster, or by Docker on this machine; others wait [default: 2]
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_SLOTS", value_name = "N"))]
+    pub build_slots: Option<NonZeroU16>,
+    /// How much of the processors a build may use, such as 2 or 500m [default: 2 in the cluster; by Docker all, after
+    /// the containers that serve]
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_CPU", value_name = "AMOUNT"))]
+    pub build_cpu: Option<String>,
+    /// How much memory a build may use, such as 4Gi; in the cluster it is reserved for it [default: 4Gi in the cluster;
+    /// by Docker half of the machine's]
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_MEMORY", value_name = "AMOUNT"))]
+    pub build_memory: Option<String>,
     /// Builds in the cluster, in place of a program.
     #[cfg_attr(feature = "clap", command(flatten))]
     pub cluster: ClusterSettings,
@@ -100,15 +112,6 @@ pub struct ClusterSettings {
     /// Namespace of the builds' Jobs, which holds nothing else [default: rollhook-builds]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_NAMESPACE", value_name = "NAMESPACE"))]
     pub build_namespace: Option<String>,
-    /// How many builds run at once in the whole cluster; others wait for their turn [default: 2]
-    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_SLOTS", value_name = "N"))]
-    pub build_slots: Option<NonZeroU16>,
-    /// How much of the processors a build may use [default: 2]
-    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_CPU", value_name = "AMOUNT"))]
-    pub build_cpu: Option<String>,
-    /// How much memory a build may use; it is reserved for it [default: 4Gi]
-    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_MEMORY", value_name = "AMOUNT"))]
-    pub build_memory: Option<String>,
     /// The confinement of builds: auto (userns where every node has user namespaces, else rootless), userns, rootless,
     /// or privileged, with which anyone who can change a Dockerfile is root on the node [default: auto]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_PROFILE", value_name = "PROFILE"))]
@@ -144,6 +147,16 @@ impl BuilderSettings {
         AllowedSources { local: self.allow_local_sources, hosts: self.source_host.clone() }
     }
 
+    /// Returns an error if a limit is set that this builder does not know.
+    pub(crate) fn refuse_limits(&self) -> Result<(), Error> {
+        if self.build_slots.is_none() && self.build_cpu.is_none() && self.build_memory.is_none() {
+            return Ok(());
+        }
+        let why = "--build-slots, --build-cpu and --build-memory are limits of builds in the cluster (--build-image) and of \
+                   Docker's builds (--driver docker without --build-command)";
+        Err(Error::Usage(why.to_owned()))
+    }
+
     /// Returns the files and directories of credentials that do not exist.
     pub(crate) fn missing(&self) -> impl Iterator<Item = &PathBuf> {
         self.build_credentials.iter().chain(&self.cluster.build_registry_config).filter(|place| !place.exists())
@@ -171,9 +184,9 @@ mod tests {
     #[test]
     fn an_image_is_what_makes_builds_in_the_cluster() {
         assert_eq!(ClusterSettings::default().image().unwrap(), None);
-        let slots = ClusterSettings { build_slots: NonZeroU16::new(3), ..ClusterSettings::default() };
-        let registry = ClusterSettings { build_insecure_registry: vec!["r:5000".to_owned()], ..slots.clone() };
-        for settings in [slots, registry] {
+        let profile = ClusterSettings { build_profile: Some("auto".to_owned()), ..ClusterSettings::default() };
+        let registry = ClusterSettings { build_insecure_registry: vec!["r:5000".to_owned()], ..profile.clone() };
+        for settings in [profile, registry] {
             assert!(settings.image().unwrap_err().to_string().contains("--build-image"));
             let settings = ClusterSettings { build_image: Some("builder".to_owned()), ..settings };
             assert_eq!(settings.image().unwrap(), Some("builder"));

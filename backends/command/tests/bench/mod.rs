@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use rollhook_command::{CommandBuilds, Settings};
+use rollhook_command::{CommandBuilds, Settings, Tool};
 use rollhook_conformance::samples;
 use rollhook_core::{
     app::AppUid,
@@ -62,12 +62,19 @@ impl Bench {
         fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
         let user = build_user(directory.path());
         let builds = directory.path().join("builds");
-        let settings = Settings { user, sources: AllowedSources::all(), ..Settings::new(command, builds) };
+        let tool = Tool::Program { path: command, user };
+        let settings = Settings { sources: AllowedSources::all(), ..Settings::new(tool, builds) };
         Self { directory, host, repository, settings }
     }
 
     pub async fn open(&self) -> Arc<CommandBuilds> {
         Arc::new(CommandBuilds::open(self.settings.clone()).await.unwrap())
+    }
+
+    /// The settings with the same program for another user.
+    pub fn settings_for(&self, user: Option<&str>) -> Settings {
+        let tool = Tool::Program { path: self.path("build-command"), user: user.map(str::to_owned) };
+        Settings { tool, ..self.settings.clone() }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

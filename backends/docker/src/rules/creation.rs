@@ -101,13 +101,14 @@ fn publish(text: &str) -> Option<Published> {
 }
 
 /// The number of bytes; engines take no less than 6 MiB.
-fn memory(text: &str) -> Option<u64> {
+/// Reads an amount of memory such as `512m`, `2g` or `2Gi`.
+pub(crate) fn memory(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match text.get(digits.len()..)?.to_ascii_lowercase().as_str() {
         "" | "b" => 1,
-        "k" => 1 << 10,
-        "m" => 1 << 20,
-        "g" => 1 << 30,
+        "k" | "ki" => 1 << 10,
+        "m" | "mi" => 1 << 20,
+        "g" | "gi" => 1 << 30,
         _ => return None,
     };
     digits.parse::<u64>().ok()?.checked_mul(unit).filter(|bytes| *bytes >= 6 << 20)

@@ -1,23 +1,23 @@
-//! Git apps from push to running, on one machine: no cluster, and no registry.
+//! Git apps from push to running, on one machine: no cluster, no registry, and no further setting.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
-
-use rollhook_testing::{Start, beds::Docker, fixtures::GitHost, server, server::git_source, test_name};
+use rollhook_testing::{App, Start, fixtures::GitHost, server, server::git_source, test_name, until};
 use serde_json::{Value, json};
 
 use crate::bench::Bench;
 
-/// Builds by the script that is given out, with the bed's engine.
+/// A server whose sources may be on this machine, as those of tests are; the engine builds.
 fn building(start: Start) -> Start {
-    let Ok(docker) = Docker::lent() else { return start };
-    // The build's user is no member of the socket's group here.
-    fs::set_permissions(docker.socket(), fs::Permissions::from_mode(0o666)).unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/docker/build.sh");
-    let script = fs::read_to_string(script).unwrap();
-    let home = "export PATH=/usr/bin:$PATH HOME=/tmp";
-    let host = format!("export DOCKER_HOST=unix://{}", docker.socket().display());
-    let script = script.strip_prefix("#!/bin/sh\n").unwrap();
-    start.builder(&format!("#!/bin/sh\n{home}\n{host}\n{script}"))
+    let data = start.directory().to_owned();
+    start.variable("XDG_DATA_HOME", data).arguments(["--allow-local-sources"])
+}
+
+/// Registers a git app that serves its version.
+fn git_app(bench: &Bench, host: &GitHost, name: &str) -> App {
+    let mut document = git_source(&host.url("web"));
+    document["git"]["image_repository"] = json!(format!("{name}/web"));
+    document["template"] = json!({ "port": 8080, "readiness_path": "/version", "network": bench.docker.network() });
+    document["policy"] = json!({ "settle": "1s" });
+    bench.server.register(name, &document)
 }
 
 #[test]
@@ -28,10 +28,7 @@ fn git_app_is_built_run_and_rolled_back_without_a_registry() {
     repository.commit("Dockerfile", "FROM app:v1\nCOPY version /www/version\n");
     let first = repository.commit("version", "one\n");
     let name = bench.name("web");
-    let mut document = git_source(&host.url("web"));
-    document["template"] = json!({ "port": 8080, "readiness_path": "/version", "network": bench.docker.network() });
-    document["policy"] = json!({ "settle": "1s" });
-    let app = bench.server.register(&name, &document);
+    let app = git_app(&bench, &host, &name);
     let push = |commit: &str| -> Value {
         let call = bench.server.post(&app, &json!({ "commit": commit })).header("idempotency-key", commit);
         let reply = call.repeat();
@@ -50,4 +47,29 @@ fn git_app_is_built_run_and_rolled_back_without_a_registry() {
     assert_eq!(reply.status, 424, "{}", reply.text());
     assert_eq!(reply.json()["deploy"]["reason"], "build-failed");
     assert_eq!(bench.version(&name), "one");
+}
+
+#[test]
+fn build_of_a_killed_server_ends_and_begins_anew_with_the_next_one() {
+    let Some(mut bench) = Bench::lent(building(server!()), &test_name!()) else { return };
+    let host = GitHost::start();
+    let repository = host.repository("web");
+    let name = bench.name("web");
+    let step = format!("RUN sleep 600; echo {name}");
+    let commit = repository.commit("Dockerfile", &format!("FROM app:v1\n{step}\n"));
+    let app = git_app(&bench, &host, &name);
+    let steps = |bench: &Bench| -> usize {
+        let listed = bench.docker.run(&["ps", "--no-trunc", "--format", "{{.Command}}"]);
+        listed.lines().filter(|command| command.contains(&format!("echo {name}"))).count()
+    };
+    let answer = bench.server.post(&app, &json!({ "commit": commit })).expect(202).json();
+    until("the step runs", || steps(&bench) == 1);
+    bench.server.down();
+    until("the step has ended with its server", || steps(&bench) == 0);
+    bench.server.restart();
+    until("the step runs again", || steps(&bench) == 1);
+    let revision = answer["revision"].as_u64().unwrap();
+    bench.server.manage("POST", &format!("{}/deploys/{revision}/cancel", app.path)).send();
+    assert_eq!(bench.ended(&app, revision)["status"], "cancelled");
+    until("the step has ended", || steps(&bench) == 0);
 }

@@ -1,8 +1,8 @@
 //! Pages about a machine with Docker, on an engine of the test's own.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use std::path::Path;
 
-use rollhook_testing::{beds::Docker, fixtures::GitHost, process::build_user, skip, test_name};
+use rollhook_testing::{beds::Docker, fixtures::GitHost, skip, test_name};
 
 use crate::{
     pages::{Place, pages_on},
@@ -29,9 +29,6 @@ fn pages_about_one_machine_work_as_they_are_pasted() {
         Ok(docker) => docker,
         Err(reason) => return skip(&test_name!(), reason),
     };
-    // Builds reach the engine as a user of their own.
-    fs::set_permissions(&docker.state, fs::Permissions::from_mode(0o711)).unwrap();
-    fs::set_permissions(docker.socket(), fs::Permissions::from_mode(0o666)).unwrap();
     let git = GitHost::start();
     let repository = git.repository("shop/web.git");
     repository.commit("healthz", "built");
@@ -49,14 +46,6 @@ fn reader(docker: &Docker, git: &GitHost) -> Reader {
     let host = format!("unix://{}", docker.socket().display());
     reader.write_program("docker", &format!("#!/bin/sh\nDOCKER_HOST={host} exec {} \"$@\"\n", client.display()));
     let (url, root) = (format!("http://{}", reader.address), reader.path("root").display().to_string());
-    let user = build_user(&reader.path(""));
-    let reader = match &user {
-        Some(user) => {
-            let builds = reader.path("builds").display().to_string();
-            reader.with("ROLLHOOK_BUILD_USER", user).with("ROLLHOOK_BUILD_DIR", &builds)
-        }
-        None => reader,
-    };
     reader
         .with("DOCKER_HOST", &host)
         .with("DOCKER_CONFIG", &docker.state.join("config").display().to_string())

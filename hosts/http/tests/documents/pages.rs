@@ -177,7 +177,7 @@ pub(crate) const PAGES: &[Page] = &[
             on(Docker).given("without_app").then("docker inspect web | grep '\"MODE=production\"'"),
             on(Docker).then("rollhook app history web | grep 'shop/web:v2.*(current)'"),
             on(Docker).then("rollhook app history web | grep 'shop/web:v1.*rollback.*(current)'"),
-            on(Docker).given("without_app; stop").then("rollhook app wait web; docker images shop/web | grep shop/web"),
+            on(Docker).given("without_app").then("rollhook app wait web; docker images shop/web | grep shop/web"),
         ],
     ),
     page("docs/runbook/builds-waiting.md", &[on(Cluster).given(RUNBOOK)]),

@@ -31,7 +31,6 @@ serve() {
   done
 }
 fails() { if "$@"; then echo "$*: succeeds" >&2; return 1; fi; }
-stop() { kill $served; wait $served || :; }
 trap 'jobs -p | xargs -r kill 2> /dev/null || :; wait' EXIT
 "#;
 
