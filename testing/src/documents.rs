@@ -29,9 +29,23 @@ pub fn pages() -> Vec<(String, String)> {
     found.into_iter().map(|path| (path.clone(), fs::read_to_string(root().join(path)).unwrap())).collect()
 }
 
+/// A page: the README, or one of the book.
+///
+/// # Panics
+/// If there is none at this path.
+pub fn page(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
 /// The shell blocks of a page, in order.
 pub fn shell_blocks(page: &str) -> Vec<&str> {
-    page.split("```sh\n").skip(1).map(|after| after.split("```").next().unwrap_or_default()).collect()
+    blocks(page, "sh")
+}
+
+/// The blocks of a page that are in this language, in order.
+pub fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+    let begin = format!("```{language}\n");
+    page.split(&*begin).skip(1).map(|after| after.split("```").next().unwrap_or_default()).collect()
 }
 
 /// The statements of a shell block: its lines, those that a backslash continues as one.

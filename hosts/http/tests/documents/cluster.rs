@@ -2,7 +2,8 @@
 //! is a process on this machine, on the cluster's store.
 
 use rollhook_testing::{
-    beds::{OwnCluster, Postgres},
+    beds::{Kubectl, OwnCluster, Postgres},
+    documents::{self, blocks},
     process::tool,
     skip, test_name,
 };
@@ -59,6 +60,7 @@ fn reader(cluster: &OwnCluster, test: &str) -> Option<Reader> {
             .reads("https://rollhook.example.com", &url)
             .reads("http://SERVER", &url)
             .reads("POD", "$POD")
+            .reads("IMAGE", "registry.example.com/api:v2")
             .reads("sha256:DIGEST", &format!("sha256:{}", "0".repeat(64))),
     )
 }
@@ -73,6 +75,9 @@ fn pages_about_a_cluster_with_the_chart_work_as_they_are_pasted() {
         let Some(reader) = reader(&cluster, &test) else { return };
         failures.extend(reader.pastes(page, Place::Cluster));
     }
+    let text = documents::page("docs/access.md");
+    let [role] = blocks(&text, "yaml")[..] else { panic!("docs/access.md has another file than the role") };
+    Kubectl { state: cluster.state.clone(), namespace: String::new() }.apply(role);
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 

@@ -5,6 +5,7 @@
 mod cluster;
 mod docker;
 mod elsewhere;
+mod files;
 mod pages;
 mod runbook;
 mod script;

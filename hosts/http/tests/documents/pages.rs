@@ -10,6 +10,8 @@ pub(crate) struct Block {
     pub(crate) place: Place,
     /// Shell before the block: what the reader of the page has by then.
     pub(crate) given: &'static str,
+    /// Commands of the text around the block, which are run after it.
+    pub(crate) around: &'static [&'static str],
     /// Shell after the block: what the page says has come of it.
     pub(crate) then: &'static str,
     /// The block is the contents of this file.
@@ -32,12 +34,16 @@ pub(crate) enum Place {
 }
 
 const fn on(place: Place) -> Block {
-    Block { place, given: "", then: "", file: None }
+    Block { place, given: "", around: &[], then: "", file: None }
 }
 
 impl Block {
     const fn given(self, given: &'static str) -> Self {
         Self { given, ..self }
+    }
+
+    const fn around(self, around: &'static [&'static str]) -> Self {
+        Self { around, ..self }
     }
 
     const fn then(self, then: &'static str) -> Self {
@@ -71,7 +77,7 @@ pub(crate) const PAGES: &[Page] = &[
     page(
         "docs/access.md",
         &[
-            on(Server).given("rollhook login $URL --token-file admin-token").then("rollhook token list | grep dashboard"),
+            on(Server).given("rollhook login $URL --token-file admin-token").around(&["rollhook context list"]).then("rollhook token list | grep dashboard"),
             on(Cluster)
                 .given(
                     "helm upgrade rollhook packaging/helm/rollhook --namespace rollhook --wait --reuse-values \
@@ -90,6 +96,7 @@ pub(crate) const PAGES: &[Page] = &[
                 "rollhook login $URL --token-file admin-token --project shop --environment test
                 rollhook app create api --image registry.example.com/api:v1 --settle 0s --wait",
             )
+            .around(&["source <(rollhook completions bash)"])
             .then("fails rollhook app deploy api registry.example.com/api:v2")],
     ),
     page(
@@ -110,6 +117,7 @@ pub(crate) const PAGES: &[Page] = &[
         &[
             on(Server)
                 .given("rollhook login $URL --token-file admin-token --project shop --environment test")
+                .around(&["rollhook app set api --poll 5m"])
                 .then("rollhook app history api | grep \"$COMMIT.*(current)\""),
             on(Docker).file("build").given("image v1; mkdir source; cp Dockerfile healthz source").then(
                 "export ROLLHOOK_IMAGE=$REGISTRY/shop/api:abc ROLLHOOK_CONTEXT=source ROLLHOOK_DOCKERFILE=Dockerfile
@@ -122,7 +130,7 @@ pub(crate) const PAGES: &[Page] = &[
     page(
         "docs/install.md",
         &[
-            on(Cluster).given("make_secrets"),
+            on(Cluster).given("make_secrets").around(&["helm show values packaging/helm/rollhook"]),
             on(Cluster).given("serve_cluster").then(
                 "kubectl get service rollhook --namespace rollhook -o jsonpath='{.spec.ports[*].port}' | grep -x 80",
             ),
@@ -188,19 +196,30 @@ pub(crate) const PAGES: &[Page] = &[
             rollhook app create api -p shop -e test --image registry.example.com/api:v1 --settle 0s --wait
             for tag in 2 3 4 5 6; do rollhook app deploy api -p shop -e test registry.example.com/api:v$tag --wait; done
             fails rollhook app deploy api -p shop -e test registry.example.com/api:missing --wait",
-        )],
+        )
+        .around(&["rollhook app rollback APP -p shop -e test"])],
     ),
     page(
         "docs/runbook/deploy-stuck.md",
         &[on(Server).given(
             "rollhook login $URL --token-file admin-token
             rollhook app create api -p shop -e test --image registry.example.com/api:v1 --settle 0s --wait
+            for tag in 2 3 4 5 6; do rollhook app deploy api -p shop -e test registry.example.com/api:v$tag --wait; done
             rollhook app deploy api -p shop -e test registry.example.com/api:hang",
-        )],
+        )
+        .around(&["rollhook app cancel api -p shop -e test --revision 7"])],
     ),
     page("docs/runbook/down.md", &[on(Cluster).given(RUNBOOK)]),
-    page("docs/runbook/drift.md", &[on(Cluster).given(RUNBOOK)]),
-    page("docs/runbook/driver-failing.md", &[on(Cluster).given(RUNBOOK)]),
+    page(
+        "docs/runbook/drift.md",
+        &[on(Cluster).given(RUNBOOK).around(&["rollhook app deploy api IMAGE -p shop -e test"])],
+    ),
+    page(
+        "docs/runbook/driver-failing.md",
+        &[on(Cluster)
+            .given(RUNBOOK)
+            .around(&["rollhook-server manifests --app-namespace shop-test | kubectl apply -f -"])],
+    ),
     page("docs/runbook/engine-stuck.md", &[on(Cluster).given(RUNBOOK)]),
     page(
         "docs/runbook/key-old.md",
@@ -219,7 +238,12 @@ pub(crate) const PAGES: &[Page] = &[
         ],
     ),
     page("docs/runbook/replica-missing.md", &[on(Cluster).given(RUNBOOK)]),
-    page("docs/runbook/store-away.md", &[on(Cluster).given(RUNBOOK)]),
+    page("docs/runbook/store-away.md", &[on(Cluster).given(RUNBOOK).around(&["kubectl get crd | grep rollhook"])]),
     page("docs/runbook/webhook-failing.md", &[on(Cluster).given(RUNBOOK)]),
-    page("docs/running.md", &[on(Server), on(Bare), on(Elsewhere), on(Bare)]),
+    page("docs/running.md", &[
+            on(Server),
+            on(Bare),
+            on(Elsewhere),
+            on(Bare).around(&["kubectl config set-context --current --namespace rollhook"]),
+        ]),
 ];

@@ -9,7 +9,7 @@ use std::{
 
 use rollhook_testing::{
     Ended,
-    documents::{pages, root, shell_blocks, statements},
+    documents::{self, root, shell_blocks, statements},
     free_address,
     process::beside,
 };
@@ -99,7 +99,11 @@ impl Reader {
     /// Pastes the blocks of a page that are run at this place, from top to bottom. Each command must succeed.
     /// Returns the failure, if one does not.
     pub(crate) fn pastes(&self, page: &Page, place: Place) -> Option<String> {
-        let text = pages().into_iter().find(|(path, _)| path == page.path).unwrap().1;
+        let text = documents::page(page.path);
+        for command in page.blocks.iter().flat_map(|block| block.around) {
+            let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words.contains(&format!("`{command}`")), "{} has no `{command}`", page.path);
+        }
         let here = page.blocks.iter().zip(shell_blocks(&text)).filter(|(block, _)| block.place == place);
         let script: Vec<_> = here.map(|(block, text)| self.script(page.path, block, text)).collect();
         let script = [&*self.functions, &script.concat()].concat();
@@ -123,6 +127,7 @@ impl Reader {
             Some(file) => format!("cat > {file} <<'FILE'\n{text}FILE\nchmod +x {file}\n"),
             None => runnable(page, text),
         };
+        let text = [&text, &*block.around.join("\n"), "\n"].concat();
         let named = self.names.iter().fold(text, |text, (example, own)| replace_word(&text, example, own));
         format!("{}\n{named}\n{}\n", block.given, block.then)
     }

@@ -77,6 +77,7 @@ impl Surroundings {
         let reader = reader
             .reads("http://127.0.0.1:8080", &url)
             .reads("http://SERVER", &url)
+            .reads("APP", "api")
             .reads("https://hooks.example.com", &self.receiver.url)
             .reads("https://git.example.com/shop/api.git", &git("shop/api.git"))
             .reads("https://git.example.com/shop/all.git", &git("shop/all.git"))
