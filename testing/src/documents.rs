@@ -79,6 +79,56 @@ pub fn commands(program: &str) -> Vec<(String, Vec<String>)> {
     found
 }
 
+/// The commands of a program in the text of all pages, as words, each with the page that has it. Names in capitals are
+/// filled in; arguments may be missing, where a page only names a command.
+pub fn mentions(program: &str) -> Vec<(String, Vec<String>)> {
+    let mut found = Vec::new();
+    for (path, text) in pages() {
+        let prose: Vec<_> = text.split("```").step_by(2).collect();
+        for span in prose.iter().flat_map(|prose| prose.split('`').skip(1).step_by(2)) {
+            // In a table a stroke is escaped, and stands between alternatives.
+            let span = span.replace(['[', ']'], "").replace('\n', " ").replace("\\|", "/");
+            let ours =
+                simple_commands(&span).into_iter().filter(|words| words.first().is_some_and(|word| word == program));
+            found.extend(ours.flat_map(|words| alternatives(&words)).map(|words| (path.clone(), filled_in(&words))));
+        }
+    }
+    found
+}
+
+/// The commands that a command with alternatives, `enable/disable`, stands for.
+fn alternatives(words: &[String]) -> Vec<Vec<String>> {
+    let is_choice = |word: &&String| {
+        word.contains('/') && word.chars().all(|character| character.is_ascii_lowercase() || "-/".contains(character))
+    };
+    let Some(choice) = words.iter().find(is_choice) else { return vec![words.to_vec()] };
+    let chosen = |one: &str| words.iter().map(|word| if word == choice { one } else { word }.to_owned()).collect();
+    choice.split('/').map(chosen).collect()
+}
+
+/// A command with examples in place of names in capitals and of ellipses, which take what stands for them elsewhere.
+fn filled_in(words: &[String]) -> Vec<String> {
+    let mut filled: Vec<String> = Vec::new();
+    for word in words {
+        let example = match (word.as_str(), filled.last().map(String::as_str)) {
+            ("…", Some("--store")) => "sqlite:rollhook.db",
+            ("…", Some("--driver")) => "simulated",
+            ("…", Some(flag)) if flag.starts_with("--") => "keys",
+            ("…", _) => continue,
+            ("APP", _) => "api",
+            ("N" | "REVISION", _) => "1",
+            ("SHA", _) => "1a2b3c4",
+            ("E", _) => "test",
+            ("F", _) => "prod",
+            ("IMAGE", _) => "registry.example.com/api:v2",
+            ("URL", _) => "https://rollhook.example.com",
+            (word, _) => word,
+        };
+        filled.push(example.to_owned());
+    }
+    filled
+}
+
 /// Returns the simple commands of a line of shell, as words without quotes, up to a redirection or a comment.
 fn simple_commands(line: &str) -> Vec<Vec<String>> {
     let (mut commands, mut words, mut word) = (Vec::new(), Vec::new(), None::<String>);
@@ -114,7 +164,7 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::simple_commands;
+    use super::{alternatives, filled_in, simple_commands};
 
     #[test]
     fn commands_are_split_as_a_shell_splits_them() {
@@ -128,6 +178,9 @@ mod tests {
             ["rollhook-server·manifests", "kubectl·apply·-f·-"]
         );
         assert_eq!(of("rollhook-server > server.log 2>&1 &  # comment"), ["rollhook-server"]);
+        let words = simple_commands("app enable/disable APP --store … …").remove(0);
+        let all: Vec<_> = alternatives(&words).iter().map(|words| filled_in(words).join(" ")).collect();
+        assert_eq!(all, ["app enable api --store sqlite:rollhook.db", "app disable api --store sqlite:rollhook.db"]);
         assert_eq!(of("# nothing"), Vec::<String>::new());
     }
 }

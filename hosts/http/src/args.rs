@@ -199,4 +199,16 @@ mod tests {
             assert!(read.is_ok(), "{page}: {words:?}: {}", read.unwrap_err());
         }
     }
+
+    #[test]
+    fn every_command_that_the_documents_name_is_known() {
+        use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, MissingRequiredArgument};
+        let commands = rollhook_testing::documents::mentions("rollhook-server");
+        assert!(commands.len() > 10, "{commands:?}");
+        for (page, words) in commands {
+            let Err(error) = Args::try_parse_from(&words) else { continue };
+            let incomplete = [DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, MissingRequiredArgument];
+            assert!(incomplete.contains(&error.kind()), "{page}: {words:?}: {error}");
+        }
+    }
 }

@@ -65,6 +65,21 @@ fn every_command_in_the_documents_is_read() {
 }
 
 #[test]
+fn every_command_that_the_documents_name_is_known() {
+    use clap::error::ErrorKind::{
+        DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, MissingRequiredArgument, MissingSubcommand,
+    };
+    let commands = rollhook_testing::documents::mentions("rollhook");
+    assert!(commands.len() > 40, "{commands:?}");
+    let incomplete =
+        [DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, MissingRequiredArgument, MissingSubcommand];
+    for (page, words) in commands {
+        let Err(error) = Cli::read(words.iter()) else { continue };
+        assert!(incomplete.contains(&error.kind()), "{page}: {words:?}: {error}");
+    }
+}
+
+#[test]
 fn what_cannot_be_meant_is_a_usage_error() {
     let app = "api --project shop --environment test";
     for line in [
