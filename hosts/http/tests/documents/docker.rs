@@ -40,11 +40,10 @@ fn pages_about_one_machine_work_as_they_are_pasted() {
 }
 
 fn reader(docker: &Docker, git: &GitHost) -> Reader {
-    let reader = Reader::new();
     let debian = Path::new("/usr/bin/docker");
     let client = if debian.exists() { debian } else { Path::new("/usr/local/bin/docker") };
+    let reader = Reader::new().program("docker", client);
     let host = format!("unix://{}", docker.socket().display());
-    reader.write_program("docker", &format!("#!/bin/sh\nDOCKER_HOST={host} exec {} \"$@\"\n", client.display()));
     let (url, root) = (format!("http://{}", reader.address), reader.path("root").display().to_string());
     reader
         .with("DOCKER_HOST", &host)

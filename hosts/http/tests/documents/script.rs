@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -64,13 +64,6 @@ impl Reader {
     pub(crate) fn program(self, name: &str, program: &Path) -> Self {
         symlink(program, self.path("bin").join(name)).unwrap();
         self
-    }
-
-    /// Writes a program into the path.
-    pub(crate) fn write_program(&self, name: &str, text: &str) {
-        let file = self.path("bin").join(name);
-        fs::write(&file, text).unwrap();
-        fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     /// Knows further functions of the shell.

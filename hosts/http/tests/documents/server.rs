@@ -1,6 +1,6 @@
 //! Pages about a server, on one with the simulated cluster.
 
-use std::{fs, thread};
+use std::{fs, sync::Mutex, thread};
 
 use rollhook_testing::{
     Server,
@@ -32,18 +32,24 @@ fn pages_about_a_server_work_as_they_are_pasted() {
             return skip(&test_name!(), &format!("there is no {program}"));
         }
     }
-    // Most of the time is spent with waiting.
     if let Err(reason) = SshHost::start() {
         return skip(&test_name!(), reason);
     }
-    let pages: Vec<_> = pages_on(Place::Server).collect();
-    for pages in pages.chunks(4) {
-        thread::scope(|scope| {
-            let readers: Vec<_> = pages.iter().map(|page| scope.spawn(|| Surroundings::new().paste(page))).collect();
-            let failures: Vec<_> = readers.into_iter().filter_map(|reader| reader.join().unwrap()).collect();
-            assert!(failures.is_empty(), "{}", failures.join("\n"));
-        });
-    }
+    // Most of the time is spent with waiting.
+    let (pages, failures) = (Mutex::new(pages_on(Place::Server)), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let Some(page) = pages.lock().unwrap().next() else { return };
+                    let failure = Surroundings::new().paste(page);
+                    failures.lock().unwrap().extend(failure);
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 /// A server, and those that it talks to.
