@@ -13,7 +13,7 @@ use crate::{
     script::Reader,
 };
 
-/// What pods would do. The Secrets are made as the chart's Job makes them, the server runs as its Deployment runs it, and
+/// The work of pods. The Secrets are made as the chart's Job makes them, the server runs as its Deployment runs it, and
 /// its log is what `kubectl logs` shows of the pods.
 const PODS: &str = r#"
 make_secrets() {

@@ -39,7 +39,7 @@ pub(crate) struct Reader {
     /// The address of servers that a page starts.
     pub(crate) address: String,
     directory: TempDir,
-    /// What the pages write for an example, and what the reader has in its place.
+    /// Names of examples in the pages, each with the reader's own.
     names: Vec<(String, String)>,
     variables: Vec<(String, String)>,
     functions: String,
