@@ -85,22 +85,6 @@ fn first_driver_of_a_store_is_recorded() {
 }
 
 #[test]
-fn driver_of_a_store_without_apps_and_processes_is_replaced() {
-    let world = World::new(SECOND);
-    world.idle(async {
-        world.bind("kubernetes 7").await;
-        let alive = samples::replica("other", 7);
-        world.store.heartbeat(&alive, Duration::from_secs(5)).await.unwrap();
-        let error = world.deployer.bind_driver().await.unwrap_err();
-        assert!(matches!(error, StartError::OtherDriver { .. }), "a process could register an app: {error}");
-        world.sleep(6).await;
-        world.deployer.bind_driver().await.unwrap();
-        let other = DriverIdentity("kubernetes 7".to_owned());
-        assert_eq!(world.store.bind_driver(&other, Binding::First).await.unwrap().0, "simulated");
-    });
-}
-
-#[test]
 fn engine_whose_store_is_bound_to_another_driver_meanwhile_stops() {
     let world = World::new(SECOND);
     let access = world.run(async { world.app("api", Policy::default()).await });

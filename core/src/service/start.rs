@@ -6,7 +6,7 @@ use super::{Deployer, run::TTL};
 use crate::{
     engine::retry,
     error::{Error, Result},
-    ports::{AppPage, Binding, DriverIdentity},
+    ports::{Binding, DriverIdentity},
 };
 
 /// The interval at which the store is asked whether its driver is still this process's.
@@ -48,8 +48,8 @@ impl From<Error> for StartError {
 }
 
 impl Deployer {
-    /// Makes sure that the store's apps are deployed by this process's driver; the first driver of a store is recorded,
-    /// and replaced as long as the store has neither an app nor a living process. [`Deployer::run`] drives nothing before.
+    /// Makes sure that the store's apps are deployed by this process's driver; the first driver of a store is recorded.
+    /// [`Deployer::run`] drives nothing before.
     ///
     /// # Errors
     /// [`StartError::OtherDriver`]; [`StartError::Unanswered`] while the store or the driver's platform is away.
@@ -57,11 +57,7 @@ impl Deployer {
         let ours = self.ports.rollouts.identity().await?;
         let stored = self.ports.history.bind_driver(&ours, Binding::First).await?;
         if stored != ours {
-            if !self.is_unused().await? {
-                return Err(StartError::OtherDriver { stored, ours });
-            }
-            self.ports.history.bind_driver(&ours, Binding::Replace).await?;
-            tracing::info!(%stored, %ours, "replaced the driver of a store without apps");
+            return Err(StartError::OtherDriver { stored, ours });
         }
         // A later call finds the same identity.
         let _ = self.bound_to.set(ours);
@@ -84,13 +80,6 @@ impl Deployer {
             }
         }
         Ok(())
-    }
-
-    /// Returns whether the store has no app, and no living process that could register one for the driver it knows.
-    async fn is_unused(&self) -> Result<bool> {
-        let first = AppPage { limit: 1, ..AppPage::default() };
-        Ok(self.ports.history.list(first).await?.is_empty()
-            && self.journal.heartbeat(&self.replica, Duration::ZERO).await?.alive.is_empty())
     }
 
     async fn has_twin(&self) -> Result<bool> {
