@@ -453,7 +453,7 @@ try {
   await picture('receivers');
   await page.getByRole('link', { name: 'Remove ops' }).click();
   await page.getByRole('button', { name: 'Remove the receiver' }).click();
-  await says(page.locator('main'), 'Nobody yet.');
+  await says(page.locator('main'), 'No receivers yet.');
   await page.goto(app);
 
   step('without a script');

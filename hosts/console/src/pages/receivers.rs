@@ -47,7 +47,7 @@ struct Failing {
     waiting: usize,
 }
 
-/// What was just done to a receiver.
+/// The outcome of the call that the page answers.
 enum Outcome {
     /// It has a new secret: the only page that has its text, if it was made here.
     Secret { name: String, secret: Option<Zeroizing<String>> },
@@ -206,7 +206,7 @@ fn rotation(name: &ReceiverName) -> Question<'static> {
         title: format!("A new secret for {name}?"),
         consequences: vec![
             "The next notification has the new secret.".to_owned(),
-            "A receiver that does not know it yet refuses, and is told again, later.".to_owned(),
+            "A receiver that does not know it yet refuses, and gets the notification again later.".to_owned(),
         ],
         action: format!("/receivers/{name}/rotate"),
         back: "/receivers".to_owned(),
@@ -240,7 +240,7 @@ pub(crate) fn confirm_remove(call: &Call<'_>, name: &ReceiverName) -> Reply {
         head: None,
         title: format!("Remove {name}?"),
         consequences: vec![
-            "It is told nothing more, also of deploys that run now.".to_owned(),
+            "It gets no more notifications, also about deploys that run now.".to_owned(),
             "Its secret is deleted.".to_owned(),
         ],
         action: format!("/receivers/{name}/remove"),

@@ -45,7 +45,7 @@ fn receiver_is_added_tested_given_a_new_secret_and_removed() {
     assert!(failed.contains("has not taken the test") && failed.contains("500"), "{failed}");
     assert!(browser.page("/receivers/ops/remove").contains("Remove ops?"));
     assert_eq!(browser.act("/receivers/ops/remove", &[]), "/receivers");
-    assert!(browser.page("/receivers").contains("Nobody yet."));
+    assert!(browser.page("/receivers").contains("No receivers yet."));
     browser.post("/receivers/ops/test", &[]).expect(404);
 }
 
