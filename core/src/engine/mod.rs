@@ -449,8 +449,13 @@ fn spec(app_state: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
         target: app_state.app.target.clone(),
         image,
         adopted: deploy.adopted,
-        // What went before has proved itself, and what runs now is what somebody wants to get rid of.
-        settle: if deploy.trigger == Trigger::Rollback { Duration::ZERO } else { app_state.app.policy.settle },
+        // Whoever goes back wants to be rid of what runs now, at once.
+        settle: match deploy.trigger {
+            Trigger::Rollback => Duration::ZERO,
+            Trigger::Webhook | Trigger::Manual | Trigger::Promotion | Trigger::Git => {
+                app_state.app.policy.settle_aside()
+            }
+        },
         restores: deploy.is_restore(),
         cause: format!("rollhook revision {}: {what} by {}{commit}", deploy.revision, deploy.actor),
     })

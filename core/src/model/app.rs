@@ -274,6 +274,14 @@ impl Default for Policy {
     }
 }
 
+impl Policy {
+    /// Returns for how long new instances settle beside the old ones, before they take their place. They settle in it
+    /// again, like those of every deploy, and the deadline leaves the time for that.
+    pub fn settle_aside(&self) -> Duration {
+        self.settle.min(self.rollout_deadline.saturating_sub(self.settle) / 2)
+    }
+}
+
 /// An image or commit that a person rolled away from; automation does not bring it back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
@@ -333,5 +341,18 @@ impl App {
     /// Returns the realm that grants name: the pair that the app was registered with.
     pub fn realm(&self) -> Realm {
         Realm::Environment { project: self.project.clone(), environment: self.environment.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settling_beside_the_old_instances_leaves_the_time_to_settle_in_their_place() {
+        let minutes = |count: u64| Duration::from_secs(60 * count);
+        let aside = |settle| Policy { settle, rollout_deadline: minutes(10), ..Policy::default() }.settle_aside();
+        assert_eq!((aside(minutes(0)), aside(minutes(3)), aside(minutes(6))), (minutes(0), minutes(3), minutes(2)));
+        assert!(aside(minutes(9)) + minutes(9) < minutes(10));
     }
 }

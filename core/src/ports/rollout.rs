@@ -72,7 +72,7 @@ pub struct RolloutSpec {
     /// instances are observed as they are.
     pub adopted: bool,
     /// How long new instances must stay ready before they take the place of old ones, so that a version that ends soon
-    /// costs no outage: the app's settling time, and nothing for a rollback, which goes back to what has proved itself.
+    /// costs no outage: the app's settling time as far as the deadline allows, and nothing for a rollback.
     /// For drivers that decide themselves when that happens; the core lets every deploy settle afterwards.
     pub settle: Duration,
     /// Whether the deploy puts a failed one right, by the image that ran before. Instances of that image which still
