@@ -216,6 +216,14 @@ impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
         self.call("rollouts.keep", self.inner.keep(app, images)).await
     }
 
+    fn stored_versions(&self) -> Option<usize> {
+        self.inner.stored_versions()
+    }
+
+    async fn discard(&self, app: &App, images: &[ImageRef]) -> Result<()> {
+        self.call("rollouts.discard", self.inner.discard(app, images)).await
+    }
+
     async fn forget(&self, app: &App) -> Result<()> {
         self.call("rollouts.forget", self.inner.forget(app)).await
     }

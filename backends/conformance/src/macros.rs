@@ -109,6 +109,7 @@ macro_rules! rollouts {
             observe_reports_failing_image,
             observe_reports_crash,
             evidence_has_the_log,
+            discard_changes_nothing_that_runs,
             keep_changes_nothing_that_runs,
             forget_changes_nothing_that_runs,
             away_is_unavailable,

@@ -26,6 +26,7 @@ mod engine;
 mod error;
 mod evidence;
 mod host;
+mod images;
 mod logins;
 mod pulls;
 mod readiness;
@@ -50,6 +51,7 @@ use rollhook_core::{
     Error, Result,
     app::{App, AppUid},
     deploy::Evidence,
+    image::ImageRef,
     ports::{
         Applied, Drift, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest,
         Validated,
@@ -72,6 +74,8 @@ pub struct DockerMachine {
     engine: Engine,
     machine: Machine,
     watch: Watch,
+    /// The versions of each app whose images stay; `None`: all.
+    versions: Option<usize>,
 }
 
 impl DockerMachine {
@@ -85,7 +89,13 @@ impl DockerMachine {
 
     /// A driver for the engine with this socket.
     pub fn at(socket: PathBuf) -> Self {
-        Self { engine: Engine::new(socket), machine: Machine::default(), watch: Watch::default() }
+        Self { engine: Engine::new(socket), machine: Machine::default(), watch: Watch::default(), versions: None }
+    }
+
+    /// Lets images of older versions than these be removed, of each app; `None`: none is removed.
+    #[must_use]
+    pub fn storing(self, versions: Option<usize>) -> Self {
+        Self { versions, ..self }
     }
 
     /// The engine's socket.
@@ -162,6 +172,14 @@ impl RolloutDriver for DockerMachine {
         let hints = self.watch.take_hints(&self.engine)?;
         let next = async |mut hints: UnboundedReceiver<AppUid>| hints.recv().await.map(|app| (app, hints));
         Some(stream::unfold(hints, next).boxed())
+    }
+
+    fn stored_versions(&self) -> Option<usize> {
+        self.versions
+    }
+
+    async fn discard(&self, _app: &App, images: &[ImageRef]) -> Result<()> {
+        bounded(async { Ok(images::discard(&self.engine, images).await?) }).await
     }
 
     async fn forget(&self, app: &App) -> Result<()> {

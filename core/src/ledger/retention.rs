@@ -6,6 +6,7 @@
 use super::AppState;
 use crate::{
     deploy::{Deploy, Revision, Status},
+    image::{Digest, ImageRef},
     time::Timestamp,
 };
 
@@ -33,9 +34,9 @@ pub(super) fn kept_from(state: &AppState, more: u64) -> Revision {
 /// from these, the last restore, and each deploy whose idempotency key may still be repeated.
 pub fn surplus(state: &AppState, archived: &[Deploy], now: Timestamp) -> Vec<Revision> {
     let returned_to = [state.current.as_ref(), state.on_cluster()].into_iter().flatten().map(|deploy| deploy.effective);
-    let mut kept: Vec<Revision> = targets(archived, u64::MAX);
+    let mut kept: Vec<Revision> = targets(archived, u64::MAX, TARGETS);
     for revision in returned_to {
-        kept.extend(targets(archived, revision.get()));
+        kept.extend(targets(archived, revision.get(), TARGETS));
         kept.push(revision);
     }
     let pointed_at = [state.current.as_ref(), state.on_cluster()].into_iter().flatten().map(|deploy| deploy.revision);
@@ -47,8 +48,39 @@ pub fn surplus(state: &AppState, archived: &[Deploy], now: Timestamp) -> Vec<Rev
     archived.iter().skip(newest).filter(goes).map(|deploy| deploy.revision).collect()
 }
 
-/// Returns the chain of versions, each of another image than the one before, at or below a revision.
-fn targets(archived: &[Deploy], from: u64) -> Vec<Revision> {
+/// Returns the digests of the images that the app runs, is to run, or may go back to, by so many versions. `archived` are
+/// the app's newest, newest first.
+pub fn needed_digests(state: &AppState, archived: &[Deploy], versions: usize) -> Vec<Digest> {
+    let pointed_at = || [state.current.as_ref(), state.on_cluster()].into_iter().flatten();
+    let mut needed = targets(archived, u64::MAX, versions);
+    for revision in pointed_at().map(|deploy| deploy.effective) {
+        needed.extend(targets(archived, revision.get(), versions));
+        needed.push(revision);
+    }
+    needed.extend(state.last_restore);
+    let needed = archived.iter().filter(|deploy| needed.contains(&deploy.revision));
+    let unfinished = pointed_at().chain(&state.unfinished).map(|deploy| &**deploy);
+    needed.chain(unfinished).filter_map(digest).collect()
+}
+
+/// Returns the archived deploys' images, each once, whose digests are known and not among these.
+pub fn surplus_images(archived: &[Deploy], needed: &[Digest]) -> Vec<ImageRef> {
+    let mut surplus: Vec<ImageRef> = Vec::new();
+    for image in archived.iter().filter_map(Deploy::pinned_image) {
+        let is_surplus = image.digest().is_some_and(|digest| !needed.contains(digest));
+        if is_surplus && !surplus.iter().any(|known| known.digest() == image.digest()) {
+            surplus.push(image);
+        }
+    }
+    surplus
+}
+
+fn digest(deploy: &Deploy) -> Option<Digest> {
+    deploy.pinned_image()?.digest().cloned()
+}
+
+/// Returns the chain of versions, each of another image than the one before, at or below a revision; so many at most.
+fn targets(archived: &[Deploy], from: u64, most: usize) -> Vec<Revision> {
     let mut last: Option<&Deploy> = None;
     let succeeded =
         archived.iter().filter(|deploy| deploy.status() == Status::Succeeded && deploy.revision.get() <= from);
@@ -59,5 +91,5 @@ fn targets(archived: &[Deploy], from: u64) -> Vec<Revision> {
         }
         other
     });
-    others.take(TARGETS).map(|deploy| deploy.revision).collect()
+    others.take(most).map(|deploy| deploy.revision).collect()
 }

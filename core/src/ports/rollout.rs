@@ -187,8 +187,8 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 ///
 /// Always:
 ///
-/// - `keep_changes_nothing_that_runs`, `forget_changes_nothing_that_runs`: neither touches a target, its instances or
-///   its deploy id.
+/// - `keep_changes_nothing_that_runs`, `discard_changes_nothing_that_runs`, `forget_changes_nothing_that_runs`: none
+///   touches a target, its instances or its deploy id.
 /// - `away_is_unavailable`: while the platform cannot be reached, every call is `Unavailable`.
 #[async_trait]
 pub trait RolloutDriver: Send + Sync {
@@ -251,6 +251,21 @@ pub trait RolloutDriver: Send + Sync {
     /// Called now and then after a deploy ended, maybe never. What runs, and what is rolled out, is not named and is
     /// needed all the same. A failure is logged.
     async fn keep(&self, _app: &App, _images: &[ImageRef]) -> Result<()> {
+        Ok(())
+    }
+
+    /// Returns how many versions of each app the driver is to store images of, so that rollbacks need no registry;
+    /// `None`: it stores none, or drops none.
+    fn stored_versions(&self) -> Option<usize> {
+        None
+    }
+
+    /// Names images of the app's deploys, by digest, that no app runs and no app's rollback needs within
+    /// [`stored_versions`](Self::stored_versions), so that the driver can drop them.
+    ///
+    /// Called after a deploy has succeeded, often with images that were named before. An image that something else uses,
+    /// or that came here in another way, stays. A failure is logged.
+    async fn discard(&self, _app: &App, _images: &[ImageRef]) -> Result<()> {
         Ok(())
     }
 

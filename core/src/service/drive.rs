@@ -70,6 +70,8 @@ struct Driver<'a> {
     unconfirmed: Vec<Deploy>,
     /// The store's call that failed last, and its failure, which was logged.
     store_failure: Option<(StoreCall, String)>,
+    /// The current deploy when images of old versions were dropped last.
+    discarded_at: Option<Revision>,
 }
 
 /// A driver's call to the store.
@@ -97,6 +99,7 @@ impl Deployer {
             calls: log::CallLog::default(),
             unconfirmed: Vec::new(),
             store_failure: None,
+            discarded_at: None,
         }
         .run()
         .await;
@@ -343,6 +346,15 @@ impl Driver<'_> {
         self.commit(make, |driver, anew| log::built(&driver.name, revision, anew)).await
     }
 
+    /// Drops images of old versions once another deploy is the current one and nothing is under way.
+    async fn discard_images(&mut self, state: &AppState) {
+        let current = state.current.as_ref().map(|deploy| deploy.revision);
+        if state.unfinished.is_empty() && self.discarded_at != current {
+            self.discarded_at = current;
+            self.deployer.discard_images(state).await;
+        }
+    }
+
     /// Commits a change of the app's deploys, and logs its answer.
     async fn commit<T: Send + 'static>(
         &mut self,
@@ -360,6 +372,7 @@ impl Driver<'_> {
                 log(self, answer);
                 self.deployer.waiters.notify(self.app);
                 self.deployer.retain(&app.state).await;
+                self.discard_images(&app.state).await;
                 Next::step(Event::Recorded(Box::new(app.into_state())))
             }
             Ok((Err(Refused::NotLeased), _)) | Err(Error::NotFound(_)) => Next::Stop,

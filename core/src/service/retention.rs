@@ -1,4 +1,4 @@
-//! Forgets archived deploys that nothing depends on any more.
+//! Forgets archived deploys that nothing depends on any more, and the images of old versions.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::{
     deploy::Deploy,
     error::Result,
     ledger::{AppState, retention},
-    ports::Page,
+    ports::{AppPage, Page, listed_id},
 };
 
 /// Deploys per page while the archive is read.
@@ -52,5 +52,47 @@ impl Deployer {
         let left = archived.iter().filter(|deploy| !forgotten.contains(&deploy.revision));
         let images: Vec<_> = left.filter_map(Deploy::pinned_image).collect();
         self.ports.rollouts.keep(app, &images).await
+    }
+
+    /// Has the driver drop the images that no rollback needs any more; a failure is logged, and the next success makes up
+    /// for it.
+    pub(super) async fn discard_images(&self, state: &AppState) {
+        let Some(versions) = self.ports.rollouts.stored_versions() else { return };
+        if let Err(error) = self.discard_surplus(state, versions).await {
+            tracing::warn!(app = %state.app.id, error = %error.chain(), "removing images of old versions failed");
+        }
+    }
+
+    async fn discard_surplus(&self, state: &AppState, versions: usize) -> Result<()> {
+        let archived = self.newest(state).await?;
+        let mut needed = retention::needed_digests(state, &archived, versions);
+        if retention::surplus_images(&archived, &needed).is_empty() {
+            return Ok(());
+        }
+        // An image may be another app's too, such as one that it was promoted to.
+        let mut after = None;
+        loop {
+            let page = AppPage { after, limit: PAGE, ..AppPage::default() };
+            let apps = self.ports.history.list(page).await?;
+            after = apps.last().map(|listed| listed_id(listed).clone());
+            let is_last = apps.len() < PAGE;
+            for listed in apps {
+                // An app that cannot be read may need any image.
+                let Ok(other) = listed else { return Ok(()) };
+                let archived = self.newest(&other).await?;
+                needed.extend(retention::needed_digests(&other, &archived, versions));
+            }
+            if is_last {
+                break;
+            }
+        }
+        let surplus = retention::surplus_images(&archived, &needed);
+        if surplus.is_empty() { Ok(()) } else { self.ports.rollouts.discard(&state.app, &surplus).await }
+    }
+
+    /// Returns the newest of an app's archived deploys.
+    async fn newest(&self, state: &AppState) -> Result<Vec<Deploy>> {
+        let page = Page { before: None, succeeded: false, limit: PAGE };
+        self.ports.history.page(state.app.uid, page).await
     }
 }

@@ -255,6 +255,14 @@ impl RolloutDriver for InstrumentedRolloutDriver {
         self.timed("keep", self.inner.keep(app, images)).await
     }
 
+    fn stored_versions(&self) -> Option<usize> {
+        self.inner.stored_versions()
+    }
+
+    async fn discard(&self, app: &App, images: &[ImageRef]) -> Result<()> {
+        self.timed("discard", self.inner.discard(app, images)).await
+    }
+
     async fn forget(&self, app: &App) -> Result<()> {
         self.timed("forget", self.inner.forget(app)).await
     }

@@ -45,7 +45,7 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     let url = settings.store.named()?;
     let driver = settings.driver.unwrap_or_default();
     // Driver and builder go first: if they cannot be opened, nothing is created.
-    let rollouts = self::driver(driver, clock.clone()).await?;
+    let rollouts = self::driver(driver, settings, clock.clone()).await?;
     let (builder, stop) = builder::open(&settings.builder, &driver, clock.clone()).await?;
     let mut created = Vec::new();
     let Store { tokens, history, records, sealed, sealer } =
@@ -65,7 +65,11 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     Ok(Opened { ports, store: url, created, key_written, builder: stop })
 }
 
-async fn driver(url: DriverUrl, clock: Arc<dyn Clock>) -> Result<Arc<dyn RolloutDriver>, Error> {
+/// The versions of an app whose images stay on a machine.
+const VERSIONS: u16 = 10;
+
+async fn driver(url: DriverUrl, settings: &Settings, clock: Arc<dyn Clock>) -> Result<Arc<dyn RolloutDriver>, Error> {
+    let versions = settings.keep_images.unwrap_or(VERSIONS);
     Ok(match url {
         DriverUrl::Simulated(delay) => Arc::new(SimulatedCluster::new(clock, delay)),
         #[cfg(feature = "kubernetes")]
@@ -78,7 +82,8 @@ async fn driver(url: DriverUrl, clock: Arc<dyn Clock>) -> Result<Arc<dyn Rollout
         #[cfg(feature = "docker")]
         DriverUrl::Docker => {
             let machine = rollhook_docker::DockerMachine::connect();
-            Arc::new(machine.map_err(|error| Error::backend("docker driver")(error.into()))?)
+            let machine = machine.map_err(|error| Error::backend("docker driver")(error.into()))?;
+            Arc::new(machine.storing(Some(usize::from(versions)).filter(|versions| *versions > 0)))
         }
         #[cfg(not(feature = "docker"))]
         DriverUrl::Docker => return Err(Error::NotBuilt("docker driver")),
@@ -101,7 +106,7 @@ pub async fn rebind(settings: &Settings) -> Result<Rebound, Error> {
     let Some(url) = settings.driver else {
         return Err(Error::Usage("--driver: name the driver that the store's apps are deployed by".to_owned()));
     };
-    let ours = driver(url, Arc::new(TokioClock::start())).await?.identity().await;
+    let ours = driver(url, settings, Arc::new(TokioClock::start())).await?.identity().await;
     let ours = ours.map_err(|error| Error::backend("rollout driver")(error.into()))?;
     let named = settings.store.named()?;
     let _lock = StoreLock::take(&named)?;

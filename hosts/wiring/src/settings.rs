@@ -18,6 +18,10 @@ pub struct Settings {
     /// server's default) or simulated:DELAY, which deploy nowhere
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_DRIVER", value_name = "DRIVER"))]
     pub driver: Option<DriverUrl>,
+    /// How many versions of each app keep their images on this machine, with the driver docker; older ones that rollhook
+    /// built or pulled are removed; 0: none is removed [default: 10]
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_KEEP_IMAGES", value_name = "N"))]
+    pub keep_images: Option<u16>,
     /// Let issuers of id_tokens be on this machine, at link-local addresses, and without encryption
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_ALLOW_LOCAL_ISSUERS"))]
     pub allow_local_issuers: bool,

@@ -142,6 +142,18 @@ pub async fn keep_changes_nothing_that_runs(cluster: &dyn Clusters) -> Can {
     Ok(())
 }
 
+/// An image that runs goes on, and can be deployed again, also where it is named as one that is not needed.
+pub async fn discard_changes_nothing_that_runs(cluster: &dyn Clusters) -> Can {
+    let bench = Bench::new(cluster, "discard").await;
+    let order = bench.order(OURS, 1, Sample::Good)?;
+    bench.roll_out(&order).await;
+    let before = bench.fingerprint().await;
+    let images = [cluster.image(Sample::Good)?];
+    bench.patiently(async || bench.rollouts.discard(&bench.app(), &images).await).await;
+    assert_still_runs(&bench, &order, &before).await;
+    Ok(())
+}
+
 /// The target of a deleted app goes on as it is, and is as well fenced as before.
 pub async fn forget_changes_nothing_that_runs(cluster: &dyn Clusters) -> Can {
     let bench = Bench::new(cluster, "forget").await;

@@ -3,7 +3,8 @@
 use super::*;
 use crate::{
     deploy::Status,
-    ledger::retention::{is_due, surplus},
+    image::Digest,
+    ledger::retention::{is_due, needed_digests, surplus, surplus_images},
 };
 
 /// How many of the newest a policy keeps by default.
@@ -133,4 +134,49 @@ fn retention_is_due_once_many_have_gathered() {
         let state = AppState { latest: Some(revision(latest)), ..change.state.clone() };
         assert_eq!(is_due(&state), due, "{latest}: one look serves fifty deploys");
     }
+}
+
+/// The digest of the image of a deploy.
+fn digest_of(number: u64) -> Digest {
+    format!("sha256:{number:064x}").parse().unwrap()
+}
+
+/// Deploys up to a number, newest first, each of an image of its own, whose digest is known.
+fn versions(number: u64) -> Vec<Deploy> {
+    let of = |number| Deploy { digest: Some(digest_of(number)), ..ended(number, Status::Succeeded) };
+    (1..=number).rev().map(of).collect()
+}
+
+fn surplus_of(state: &AppState, archived: &[Deploy], versions: usize) -> Vec<Digest> {
+    let surplus = surplus_images(archived, &needed_digests(state, archived, versions));
+    surplus.iter().map(|image| image.digest().unwrap().clone()).collect()
+}
+
+#[test]
+fn images_of_the_newest_versions_are_needed() {
+    let archived = versions(5);
+    assert_eq!(surplus_of(&state(&archived), &archived, 3), [digest_of(2), digest_of(1)]);
+    assert_eq!(surplus_of(&state(&archived), &archived, 5), []);
+    let mut failures = archived.clone();
+    let failed = |number| Deploy { digest: Some(digest_of(number)), ..ended(number, Status::Failed) };
+    failures.splice(0..0, (6..=9).rev().map(failed));
+    let surplus = surplus_of(&state(&failures), &failures, 3);
+    assert_eq!(surplus, [9, 8, 7, 6, 2, 1].map(digest_of), "failed deploys push none out");
+}
+
+#[test]
+fn images_that_run_are_needed_and_those_before_them() {
+    let archived = versions(6);
+    // A rollback to revision 2 runs, and a restore to revision 4 came before.
+    let back = Deploy { effective: revision(2), digest: Some(digest_of(2)), ..archived[0].clone() };
+    let state = AppState { current: Some(Arc::new(back)), last_restore: Some(revision(4)), ..state(&archived) };
+    assert_eq!(surplus_of(&state, &archived, 1), [5, 3, 1].map(digest_of));
+    assert_eq!(surplus_of(&state, &archived, 2), [digest_of(3)]);
+}
+
+#[test]
+fn image_without_a_known_digest_is_never_surplus() {
+    let archived: Vec<Deploy> = (1..=5).rev().map(|number| ended(number, Status::Failed)).collect();
+    let archived: Vec<Deploy> = archived.into_iter().map(|deploy| Deploy { digest: None, ..deploy }).collect();
+    assert_eq!(surplus_of(&state(&archived), &archived, 1), []);
 }

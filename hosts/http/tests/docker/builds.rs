@@ -73,3 +73,30 @@ fn build_of_a_killed_server_ends_and_begins_anew_with_the_next_one() {
     assert_eq!(bench.ended(&app, revision)["status"], "cancelled");
     until("the step has ended", || steps(&bench) == 0);
 }
+
+#[test]
+fn images_of_old_versions_are_removed_and_that_of_a_rollback_stays() {
+    let start = building(server!()).variable("ROLLHOOK_KEEP_IMAGES", "2");
+    let Some(bench) = Bench::lent(start, &test_name!()) else { return };
+    let host = GitHost::start();
+    let repository = host.repository("web");
+    repository.commit("Dockerfile", "FROM app:v1\nCOPY version /www/version\n");
+    let name = bench.name("web");
+    let app = git_app(&bench, &host, &name);
+    let tags = || -> Vec<String> {
+        let listed = bench.docker.run(&["images", "--format", "{{.Tag}}", &format!("{name}/web")]);
+        listed.lines().map(str::to_owned).collect()
+    };
+    let commits = ["one", "two", "three"].map(|version| {
+        // Images of the same content would be one, with the names of other tests.
+        let commit = repository.commit("version", &format!("{name} {version}\n"));
+        let call = bench.server.post(&app, &json!({ "commit": commit })).header("idempotency-key", &commit);
+        assert_eq!(call.repeat().status, 200);
+        commit
+    });
+    until("the first image is gone", || !tags().contains(&commits[0]));
+    assert!(tags().contains(&commits[1]) && tags().contains(&commits[2]), "{:?}", tags());
+    bench.roll_back(&app);
+    assert_eq!(bench.version(&name), format!("{name} two"));
+    assert!(tags().contains(&commits[2]), "a rollback from this one may lead there: {:?}", tags());
+}

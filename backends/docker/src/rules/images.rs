@@ -1,0 +1,90 @@
+//! Images of old versions that may be removed: those that rollhook built or pulled for an app, and that nothing uses.
+
+use std::collections::HashSet;
+
+use rollhook_core::image::ImageRef;
+use serde_json::Value;
+
+/// Returns the names and ids under which surplus images are to be removed. One that a container uses stays, as does one
+/// that came here in another way; a name that people gave an image keeps it.
+pub(crate) fn removable(images: &[Value], containers: &[Value], surplus: &[ImageRef]) -> Vec<String> {
+    let used: HashSet<&str> = containers.iter().filter_map(|container| container["ImageID"].as_str()).collect();
+    let unused = |found: &&Value| found["Id"].as_str().is_some_and(|id| !used.contains(id));
+    let unused: Vec<&Value> = images.iter().filter(unused).collect();
+    surplus.iter().flat_map(|image| unused.iter().flat_map(move |found| names_of(found, image))).collect()
+}
+
+/// Returns the names of an image of the machine that are rollhook's, or its id, if it is this one.
+fn names_of(found: &Value, image: &ImageRef) -> Vec<String> {
+    let (Some(digest), Some(id)) = (image.digest(), found["Id"].as_str()) else { return Vec::new() };
+    let digest = digest.to_string();
+    let repository = image.canonical_repository();
+    let (tags, digests) = (names(found, "RepoTags"), names(found, "RepoDigests"));
+    let is_of_it = |name: &ImageRef| name.canonical_repository() == repository;
+    if id == digest {
+        // The tag of a build is its commit; a person who builds an image names it otherwise.
+        let built = tags.iter().filter(|name| is_of_it(name) && name.tag().is_some_and(is_commit));
+        return built.map(ToString::to_string).collect();
+    }
+    let is_pulled = digests.iter().any(|known| known.digest().is_some_and(|known| known.to_string() == digest));
+    let is_alone = tags.len() <= 1 && tags.iter().chain(&digests).all(is_of_it);
+    if is_pulled && is_alone { vec![id.to_owned()] } else { Vec::new() }
+}
+
+fn is_commit(tag: &str) -> bool {
+    matches!(tag.len(), 40 | 64) && tag.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Returns the names of an image; the engine writes `<none>` for one that has none.
+fn names(found: &Value, field: &str) -> Vec<ImageRef> {
+    let names = found[field].as_array().into_iter().flatten();
+    names.filter_map(|name| name.as_str()?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn digest(of: char) -> String {
+        format!("sha256:{}", of.to_string().repeat(64))
+    }
+
+    fn found(id: char, tags: &[&str], digests: &[String]) -> Value {
+        json!({ "Id": digest(id), "RepoTags": tags, "RepoDigests": digests })
+    }
+
+    fn surplus(of: char) -> Vec<ImageRef> {
+        vec![format!("shop/web@{}", digest(of)).parse().unwrap()]
+    }
+
+    #[test]
+    fn image_that_was_built_or_pulled_for_the_app_is_removed() {
+        let commit = format!("shop/web:{}", "0a".repeat(20));
+        let built = [found('a', &[&commit], &["<none>@<none>".to_owned()])];
+        assert_eq!(removable(&built, &[], &surplus('a')), std::slice::from_ref(&commit));
+        let other = format!("shop/web:{}", "0b".repeat(20));
+        let several = [found('a', &[&commit, "shop/web:stable", "prod/web:v1", &other], &[])];
+        assert_eq!(removable(&several, &[], &surplus('a')), [commit, other], "what people named stays");
+        let pulled = |tags: &[&str]| [found('a', tags, &[format!("docker.io/shop/web@{}", digest('b'))])];
+        for tags in [&[][..], &["<none>:<none>"], &["shop/web:v1"]] {
+            assert_eq!(removable(&pulled(tags), &[], &surplus('b')), [digest('a')], "{tags:?}");
+        }
+        assert!(removable(&pulled(&[]), &[], &surplus('c')).is_empty(), "another image");
+        assert!(removable(&pulled(&[]), &[json!({ "ImageID": digest('a') })], &surplus('b')).is_empty(), "in use");
+    }
+
+    #[test]
+    fn image_that_people_made_or_named_stays() {
+        let pulled = [format!("shop/web@{}", digest('a'))];
+        for (tags, digests) in
+            [(&["shop/web:v1"][..], &[][..]), (&["shop/web:v1"], &pulled), (&["other/web:v1"], &[]), (&[], &[])]
+        {
+            let images = [found('a', tags, digests)];
+            assert!(removable(&images, &[], &surplus('a')).is_empty(), "{images:?}");
+        }
+        let elsewhere = [format!("shop/web@{}", digest('b')), format!("other/web@{}", digest('b'))];
+        assert!(removable(&[found('a', &[], &elsewhere)], &[], &surplus('b')).is_empty());
+    }
+}
