@@ -19,7 +19,7 @@
 //! `ROLLHOOK_REVISION`. It builds and pushes, and the last line that it writes to standard output is the image by
 //! digest, `REPOSITORY@sha256:…`. Of the server's own environment it gets `PATH`, `HOME` and `LANG`.
 //!
-//! **The program runs code of repositories**, so it is another user's ([`Settings::user`]) wherever the server is root,
+//! **The program runs code of repositories**, so it is another user's ([`Tool::Program`]) wherever the server is root,
 //! with limits on the size of a file and, for another user, on the number of processes. Code can read what that user
 //! can: no record and no credentials of this builder, but the checkouts of other builds that run at the same time.
 //!
