@@ -1,28 +1,29 @@
 //! Takes the steps of a rollout: read, decide, one change; and again, until there is something to wait for.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use http::{Method, StatusCode};
 use rollhook_core::{
     Error, Result,
+    app::AppUid,
     error::Entity,
     ports::{Applied, Observation},
 };
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use crate::{
+    document,
     engine::{Called, Engine, in_path, in_query},
     lock,
-    pulls::{self, Pull, Pulls},
+    pulls::{Pull, Pulls},
     readiness::Readiness,
+    refusals::Refusals,
     rules::{
         container::{Container, KEEPS, Seen},
-        creation, fence, observation,
+        fence, observation,
         observation::Work,
         plan,
         plan::{Facts, Step},
@@ -34,8 +35,6 @@ use crate::{
 
 /// The number of steps of one call; the next call takes the others.
 const STEPS: u32 = 16;
-/// The pause before a start or a creation that failed is tried again.
-const AGAIN: Duration = Duration::from_secs(5);
 
 /// The work of this process on the machine. Nothing of it is stored: the next process finds all it needs on the engine.
 #[derive(Default)]
@@ -45,12 +44,19 @@ pub(crate) struct Machine {
     /// Containers that were told to end, and have not yet.
     stopping: Arc<Mutex<HashSet<String>>>,
     /// Starts of containers that failed.
-    starts: Mutex<HashMap<String, Instant>>,
-    /// The engine's refusals to make a deploy's container.
-    refusals: Mutex<HashMap<String, (String, Instant)>>,
+    starts: Refusals,
+    /// The engine's refusals to make a deploy's container, or to connect it.
+    refusals: Refusals,
 }
 
 impl Machine {
+    /// Forgets what is known of an app.
+    pub(crate) fn forget(&self, app: AppUid) {
+        self.pulls.forget(app);
+        self.refusals.clear(app);
+        self.starts.clear(app);
+    }
+
     /// Applies a rollout.
     pub(crate) async fn apply(&self, engine: &Engine, rollout: &Rollout) -> Result<Applied> {
         let seen = target::read(engine, &rollout.workload).await?;
@@ -78,7 +84,7 @@ impl Machine {
     async fn claim(&self, engine: &Engine, seen: &Seen, rollout: &Rollout) -> Result<Option<Applied>> {
         let name = recreation::claim_name(rollout);
         let mut labels = recreation::stamp(rollout).labels(&rollout.workload.key());
-        labels.extend(kept(engine, seen, rollout).await?.map(|container| (KEEPS, container.id().to_owned())));
+        labels.extend(target::kept(engine, seen, rollout).await?.map(|container| (KEEPS, container.id().to_owned())));
         engine.post("/volumes/create", Some(&json!({ "Name": name, "Labels": labels }))).await?;
         let answer = fence::decide(&target::read(engine, &rollout.workload).await?, rollout).answer();
         if answer.as_ref().is_some_and(|answer| *answer != Applied::Done) {
@@ -110,7 +116,7 @@ impl Machine {
     }
 
     fn work(&self, rollout: &Rollout) -> Work {
-        let create_error = lock(&self.refusals).get(&rollout.id.to_string()).map(|(message, _)| message.clone());
+        let create_error = self.refusals.message(rollout.id);
         match self.pulls.known(rollout.id) {
             Some(Pull::Running(progress)) => Work { pull: Some(progress), create_error, ..Work::default() },
             Some(Pull::Failed(error, _)) => Work { pull_error: Some(error), create_error, ..Work::default() },
@@ -138,7 +144,7 @@ impl Machine {
             let pull = if is_ours { self.pulls.look(engine, rollout).await? } else { Pull::Absent };
             return Ok(Facts { has_image: matches!(pull, Pull::There(_)), ..Facts::default() });
         };
-        let may_start = lock(&self.starts).get(own.id()).is_none_or(|at| at.elapsed() >= AGAIN);
+        let may_start = self.starts.may_call(rollout.id, own.id());
         let ready_for = self.readiness.look(own, rollout).await;
         let is_drained = ready_for.is_some() && self.readiness.is_drained(own);
         Ok(Facts { has_image: true, ready_for, is_drained, may_start })
@@ -186,20 +192,11 @@ impl Machine {
     }
 
     async fn create(&self, engine: &Engine, rollout: &Rollout, model: Option<&Container>) -> Called<bool> {
-        let refused = lock(&self.refusals).get(&rollout.id.to_string()).is_some_and(|(_, at)| at.elapsed() < AGAIN);
         let Pull::There(image) = self.pulls.look(engine, rollout).await? else { return Ok(false) };
-        if refused {
+        if !self.refusals.may_call(rollout.id, "") {
             return Ok(false);
         }
-        let body = match (model, &rollout.workload.template) {
-            (Some(model), _) => {
-                let made_of = engine.find(&format!("/images/{}/json", in_path(model.image_id()))).await?;
-                let defaults = made_of.as_ref().map(|image| &image["Config"]);
-                recreation::body(model, defaults, rollout, &image)
-            }
-            (None, Some(template)) => creation::body(template, rollout, &image),
-            (None, None) => return Ok(false),
-        };
+        let Some(body) = document::document(engine, rollout, model, &image).await? else { return Ok(false) };
         let last = model.map_or(rollout.workload.name.as_str(), Container::final_name);
         let name = recreation::name(last, rollout.id);
         let made = engine.post(&format!("/containers/create?name={}", in_query(&name)), Some(&body)).await;
@@ -217,15 +214,14 @@ impl Machine {
 
     /// Keeps the engine's refusal of a deploy's container, for observations.
     fn may_be_refused(&self, rollout: &Rollout, called: Called) -> Called<bool> {
-        let id = rollout.id.to_string();
         match called {
             Ok(_) => {
-                lock(&self.refusals).remove(&id);
+                self.refusals.clear(rollout.id.app);
                 Ok(true)
             }
             Err(failure) => {
                 let Some(message) = failure.refusal() else { return Err(failure) };
-                lock(&self.refusals).insert(id, (message.to_owned(), Instant::now()));
+                self.refusals.note(rollout.id, "", message);
                 Ok(false)
             }
         }
@@ -234,7 +230,7 @@ impl Machine {
     async fn start(&self, engine: &Engine, rollout: &Rollout, container: &str) -> Called<bool> {
         match engine.post(&format!("/containers/{}/start", in_path(container)), None).await {
             Ok(_) => {
-                lock(&self.starts).remove(container);
+                self.starts.clear(rollout.id.app);
                 Ok(true)
             }
             // A newer deploy has removed it.
@@ -243,7 +239,7 @@ impl Machine {
                 let Some(message) = failure.refusal() else { return Err(failure) };
                 tracing::debug!(app = %rollout.app, error = message, "starting a container failed");
                 // The engine keeps the error with the container.
-                lock(&self.starts).insert(container.to_owned(), Instant::now());
+                self.starts.note(rollout.id, container, message);
                 Ok(false)
             }
         }
@@ -266,14 +262,6 @@ impl Machine {
             lock(&stopping).remove(&container);
         });
     }
-}
-
-/// The container that a restore keeps: what is to run runs.
-async fn kept<'a>(engine: &Engine, seen: &'a Seen, rollout: &Rollout) -> Called<Option<&'a Container>> {
-    let Some(container) = fence::keepable(seen, rollout) else { return Ok(None) };
-    let Some(name) = pulls::local(engine, &rollout.image).await? else { return Ok(None) };
-    let image = engine.find(&format!("/images/{}/json", in_path(&name))).await?;
-    Ok(image.filter(|image| image["Id"] == container.image_id()).map(|_| container))
 }
 
 fn is_gone(message: &str) -> bool {

@@ -22,14 +22,17 @@
 
 mod advance;
 mod builds;
+mod document;
 mod engine;
 mod error;
 mod evidence;
 mod host;
 mod images;
+mod layers;
 mod logins;
 mod pulls;
 mod readiness;
+mod refusals;
 mod rules;
 mod settings;
 mod target;
@@ -184,7 +187,7 @@ impl RolloutDriver for DockerMachine {
 
     async fn forget(&self, app: &App) -> Result<()> {
         self.watch.forget(app.uid);
-        self.machine.pulls.forget(app.uid);
+        self.machine.forget(app.uid);
         Ok(())
     }
 

@@ -2,10 +2,12 @@
 
 use std::{
     collections::HashMap,
+    pin::pin,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
+use futures_util::future::{Either, select};
 use http::Method;
 use http_body_util::BodyExt;
 use rollhook_core::{app::AppUid, image::ImageRef, ports::DeployId};
@@ -15,6 +17,7 @@ use tokio::{sync::Semaphore, task::AbortHandle, time::Instant};
 use crate::{
     engine::{Called, Engine, in_path, in_query},
     error::Failure,
+    layers::Layers,
     lock, logins,
     settings::Rollout,
 };
@@ -25,6 +28,9 @@ const AT_ONCE: usize = 3;
 const SILENCE: Duration = Duration::from_secs(60);
 /// How long a pull may last. As a rule, the app's deadline ends the deploy before that, but not its pull.
 const WHOLE: Duration = Duration::from_secs(30 * 60);
+/// How long a pull goes on without being asked about. A deploy that rolls out is observed every few seconds; the pull of
+/// one that is over would keep others waiting.
+const UNASKED: Duration = Duration::from_secs(30);
 /// The pause before an image that could not be pulled is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
 /// The longest line of progress that is read.
@@ -46,6 +52,8 @@ pub(crate) enum Pull {
 struct Entry {
     id: DeployId,
     state: Arc<Mutex<Pull>>,
+    /// The time at which the deploy asked for the image last.
+    asked: Arc<Mutex<Instant>>,
     task: Option<AbortHandle>,
 }
 
@@ -82,6 +90,7 @@ impl Pulls {
     pub(crate) fn begin(&self, engine: &Engine, rollout: &Rollout) {
         let mut entries = lock(&self.entries);
         if let Some(entry) = entries.get(&rollout.id.app).filter(|entry| entry.id == rollout.id) {
+            *lock(&entry.asked) = Instant::now();
             if entry.task.as_ref().is_some_and(|task| !task.is_finished()) {
                 return;
             }
@@ -102,7 +111,9 @@ impl Pulls {
         }
         let (engine, image, room, told) = (engine.clone(), rollout.image.clone(), self.room.clone(), state.clone());
         let again = matches!(*lock(&state), Pull::Failed(..));
-        let task = tokio::spawn(async move {
+        let asked = Arc::new(Mutex::new(Instant::now()));
+        let last_asked = asked.clone();
+        let whole = async move {
             let _room = room.acquire_owned().await;
             let ended = pull(&engine, &image, |progress| {
                 if !again {
@@ -110,12 +121,21 @@ impl Pulls {
                 }
             });
             let ended = tokio::time::timeout(WHOLE, ended).await.unwrap_or_else(|_| Err(too_long()));
+            if let Err(error) = &ended {
+                tracing::debug!(%image, error, "pulling an image failed");
+            }
             *lock(&told) = match ended {
                 Ok(name) => Pull::There(name),
                 Err(message) => Pull::Failed(message, Instant::now()),
             };
+        };
+        let app = rollout.app.clone();
+        let task = tokio::spawn(async move {
+            if let Either::Right(_) = select(pin!(whole), pin!(unasked(&last_asked))).await {
+                tracing::debug!(%app, "gave up a pull that no deploy waits for");
+            }
         });
-        entries.insert(rollout.id.app, Entry { id: rollout.id, state, task: Some(task.abort_handle()) });
+        entries.insert(rollout.id.app, Entry { id: rollout.id, state, asked, task: Some(task.abort_handle()) });
     }
 
     /// Gives up the pull of an older deploy of the app, whose image is of no use once this deploy was applied.
@@ -133,6 +153,17 @@ impl Pulls {
         if let Some(task) = lock(&self.entries).remove(&app).and_then(|entry| entry.task) {
             task.abort();
         }
+    }
+}
+
+/// Returns once the deploy has not asked for its image for a while.
+async fn unasked(asked: &Mutex<Instant>) {
+    loop {
+        let until = *lock(asked) + UNASKED;
+        if until <= Instant::now() {
+            return;
+        }
+        tokio::time::sleep_until(until).await;
     }
 }
 
@@ -208,45 +239,6 @@ fn too_long() -> String {
     format!("the pull did not end within {} minutes", WHOLE.as_secs() / 60)
 }
 
-/// The layers of an image that is pulled.
-#[derive(Default)]
-struct Layers {
-    seen: HashMap<String, bool>,
-    bytes: HashMap<String, u64>,
-}
-
-impl Layers {
-    /// Takes one line of the engine's answer.
-    ///
-    /// # Errors
-    /// The reason why the image cannot be pulled.
-    fn take(&mut self, event: &Value) -> Result<(), String> {
-        if let Some(error) = event["error"].as_str() {
-            return Err(error.to_owned());
-        }
-        let Some(id) = event["id"].as_str() else { return Ok(()) };
-        let status = event["status"].as_str().unwrap_or_default();
-        // The first line names the image; it is no layer.
-        if status.starts_with("Pulling from") {
-            return Ok(());
-        }
-        let is_done = matches!(status, "Pull complete" | "Already exists" | "Download complete");
-        *self.seen.entry(id.to_owned()).or_default() |= is_done;
-        if let Some(bytes) = event["progressDetail"]["current"].as_u64().filter(|_| status == "Downloading") {
-            self.bytes.insert(id.to_owned(), bytes);
-        }
-        Ok(())
-    }
-}
-
-impl std::fmt::Display for Layers {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let done = self.seen.values().filter(|done| **done).count();
-        let megabytes = self.bytes.values().sum::<u64>() / 1_000_000;
-        write!(f, "{done} of {} layers, {megabytes} MB", self.seen.len())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use rollhook_core::deploy::Revision;
@@ -260,7 +252,8 @@ mod tests {
         let pulls = Pulls::default();
         let task = tokio::spawn(std::future::pending::<()>());
         let state = Arc::new(Mutex::new(Pull::Running("1 of 2 layers".to_owned())));
-        let entry = Entry { id: id(2), state, task: Some(task.abort_handle()) };
+        let asked = Arc::new(Mutex::new(Instant::now()));
+        let entry = Entry { id: id(2), state, asked, task: Some(task.abort_handle()) };
         lock(&pulls.entries).insert(id(2).app, entry);
         for same_or_older in [2, 1] {
             pulls.supersede(id(same_or_older));
@@ -279,22 +272,5 @@ mod tests {
         assert!(is_made_here(&json!({"RepoDigests": []}), &image));
         assert!(is_made_here(&found("registry.example.com/web"), &image), "another name of the same bits");
         assert!(!is_made_here(&found("docker.io/shop/web"), &image));
-    }
-
-    #[test]
-    fn progress_counts_layers_and_megabytes() {
-        let mut layers = Layers::default();
-        let downloading = json!({"current": 5_000_000, "total": 9_000_000});
-        for event in [
-            json!({"status": "Pulling from shop/api", "id": "v1"}),
-            json!({"status": "Already exists", "id": "a"}),
-            json!({"status": "Downloading", "id": "b", "progressDetail": downloading}),
-            json!({"status": "Extracting", "id": "b", "progressDetail": {"current": 1}}),
-            json!({"status": "Digest: sha256:1"}),
-        ] {
-            layers.take(&event).unwrap();
-        }
-        assert_eq!(layers.to_string(), "1 of 2 layers, 5 MB");
-        assert_eq!(layers.take(&json!({"error": "manifest unknown"})), Err("manifest unknown".to_owned()));
     }
 }

@@ -10,11 +10,13 @@ use serde_json::Value;
 
 use crate::{
     engine::{Called, Engine, filters, in_path},
+    pulls,
     rules::{
         container::{COMPOSE_ONEOFF, COMPOSE_PROJECT, COMPOSE_SERVICE, Claim, Container, KEEPS, Seen, Stamp, TARGET},
+        fence,
         registration::Registration,
     },
-    settings::{Kind, Replace, Workload},
+    settings::{Kind, Replace, Rollout, Workload},
 };
 
 /// Reads the target's claims and containers. Claims go first: a claim is removed only after its container is there.
@@ -75,6 +77,14 @@ async fn inspect(engine: &Engine, ids: BTreeSet<String>) -> Called<Vec<Container
         containers.extend(found.map(|object| Container { object }));
     }
     Ok(containers)
+}
+
+/// The container that a restore keeps: what is to run runs.
+pub(crate) async fn kept<'a>(engine: &Engine, seen: &'a Seen, rollout: &Rollout) -> Called<Option<&'a Container>> {
+    let Some(container) = fence::keepable(seen, rollout) else { return Ok(None) };
+    let Some(name) = pulls::local(engine, &rollout.image).await? else { return Ok(None) };
+    let image = engine.find(&format!("/images/{}/json", in_path(&name))).await?;
+    Ok(image.filter(|image| image["Id"] == container.image_id()).map(|_| container))
 }
 
 /// Completes the settings of a registration from what exists.

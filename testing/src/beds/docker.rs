@@ -34,10 +34,29 @@ impl Docker {
     /// If none is lent, which says whether the machine has Docker.
     pub fn own() -> Result<Self, &'static str> {
         Kind::Docker.lent()?;
+        Ok(Self::up(tempfile::tempdir().unwrap()))
+    }
+
+    /// Starts an engine whose images and containers have 100 MB on a disk of their own.
+    ///
+    /// # Errors
+    /// If none is lent, which says whether the machine has Docker.
+    pub fn own_on_small_disk() -> Result<Self, &'static str> {
+        Kind::Docker.lent()?;
         let directory = tempfile::tempdir().unwrap();
+        let data = directory.path().join("data");
+        fs::create_dir(&data).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=100m", "tmpfs"]).arg(&data);
+        assert!(mount.status().unwrap().success(), "mounting a disk for the engine failed");
+        Ok(Self::up(directory))
+    }
+
+    /// The engine goes down when this is dropped, and its script unmounts what lies in its directory.
+    fn up(directory: TempDir) -> Self {
         let engine = Self { state: directory.path().to_owned(), own: Some(directory) };
         engine.script("up.sh", &[&std::process::id().to_string()]);
-        Ok(engine)
+        engine
     }
 
     /// Acts on the engine: `stop` is orderly, `kill` is not, `start` starts it again; `pause`, `resume`.

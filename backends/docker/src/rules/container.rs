@@ -17,6 +17,8 @@ pub(crate) const TOOK_OVER: &str = "dev.rollhook.took-over";
 pub(crate) const NAME: &str = "dev.rollhook.name";
 /// The label of a claim that names the container which its deploy keeps.
 pub(crate) const KEEPS: &str = "dev.rollhook.keeps";
+/// The label of the given settings that equal the image's own.
+pub(crate) const GIVEN: &str = "dev.rollhook.given";
 /// The prefix of all of these labels.
 pub(crate) const OURS: &str = "dev.rollhook.";
 

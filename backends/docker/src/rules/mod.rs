@@ -5,6 +5,7 @@ pub(crate) mod creation;
 pub(crate) mod diagnostics;
 pub(crate) mod drift;
 pub(crate) mod fence;
+pub(crate) mod given;
 pub(crate) mod images;
 pub(crate) mod observation;
 pub(crate) mod plan;

@@ -26,7 +26,7 @@ pub(crate) struct Work {
     pub(crate) pull: Option<String>,
     /// Why the image cannot be pulled.
     pub(crate) pull_error: Option<String>,
-    /// Why the container cannot be made.
+    /// Why the container cannot be made, or cannot join a network.
     pub(crate) create_error: Option<String>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn observe(
         message: if settles { settling(rollout) } else { message(own, step, is_ready, complete, work) },
         instances: is_carried.then(|| Instances { ready: u32::from(is_ready && own.is_some()), wanted: 1 }),
         restarts: own.filter(|_| is_carried).map_or(0, Container::restarts),
-        failure: if complete { None } else { failure(seen, rollout, is_ready, work) },
+        failure: if complete { None } else { failure(seen, rollout, step, is_ready, work) },
     }
 }
 
@@ -78,7 +78,7 @@ fn runs(container: &Container, image: &ImageRef) -> bool {
     container.image().is_some_and(|found| found.same_bits(None, image, None))
 }
 
-fn failure(seen: &Seen, rollout: &Rollout, is_ready: bool, work: &Work) -> Option<RolloutFailure> {
+fn failure(seen: &Seen, rollout: &Rollout, step: &Step, is_ready: bool, work: &Work) -> Option<RolloutFailure> {
     let told = |kind, reason: &str, message: String| {
         Some(RolloutFailure { kind, reason: Reason::new(reason), container: None, message })
     };
@@ -108,7 +108,12 @@ fn failure(seen: &Seen, rollout: &Rollout, is_ready: bool, work: &Work) -> Optio
         return told(RolloutFailureKind::Final, Reason::UNSUPPORTED, message);
     }
     if let Some(own) = own(seen, rollout) {
-        return diagnostics::failure(own, is_ready);
+        let refused = work.create_error.as_ref().filter(|_| matches!(step, Step::Connect { .. }));
+        let connected = refused.map(|error| format!("Docker does not connect the container {}: {error}", own.name()));
+        return match connected {
+            Some(message) => told(RolloutFailureKind::Config, "container-not-connected", message),
+            None => diagnostics::failure(own, is_ready),
+        };
     }
     if let Some(error) = &work.pull_error {
         let message = format!("the image {} cannot be pulled: {error}", rollout.image);
@@ -232,6 +237,18 @@ mod tests {
         let failure = found.failure.unwrap();
         assert_eq!(failure.kind, RolloutFailureKind::Image);
         assert!(failure.message.contains("web:v2") && failure.message.contains("manifest unknown"), "{failure:?}");
+    }
+
+    #[test]
+    fn network_that_cannot_be_joined_is_told_with_the_engines_words() {
+        let made = seen(vec![container("web", "running"), stamped(OURS, 2, "created")]);
+        let work = Work { create_error: Some("network proxy not found".to_owned()), ..Work::default() };
+        let look = |step: &Step| observe(&made, &rollout(2), step, ready(false), &work, None).failure;
+        let (network, container) = ("proxy".to_owned(), made.containers[1].id().to_owned());
+        let failure = look(&Step::Connect { network, container, endpoint: json!({}) }).unwrap();
+        assert_eq!(failure.kind, RolloutFailureKind::Config);
+        assert!(failure.message.contains("network proxy not found"), "{failure:?}");
+        assert_eq!(look(&Step::Stop(Vec::new())), None, "another process has connected it");
     }
 
     #[test]

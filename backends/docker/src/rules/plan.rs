@@ -104,7 +104,7 @@ pub(crate) fn next(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
 }
 
 /// Whether the old container serves on until the new one, which is ready, has stayed so for the app's settling time: a
-/// version that ends soon after it was ready takes nobody's place. Where no old one serves, nothing is gained by that.
+/// version that ends soon after it was ready takes no other's place. Where no old one serves, there is none to protect.
 pub(crate) fn awaits_settling(seen: &Seen, rollout: &Rollout, facts: Facts) -> bool {
     let Some(own) = seen.of(rollout.id) else { return false };
     let serves = |other: &Container| other.id() != own.id() && other.name() == own.final_name() && other.is_up();

@@ -6,7 +6,10 @@
 use rollhook_core::ports::DeployId;
 use serde_json::{Map, Value, json};
 
-use super::container::{Container, NAME, OURS, Stamp};
+use super::{
+    container::{Container, NAME, OURS, Stamp},
+    given::{self, Given, KEYED, WHOLE},
+};
 use crate::settings::Rollout;
 
 /// The name of a deploy's container until it is ready. Another process that makes it at the same time finds it taken.
@@ -94,7 +97,9 @@ fn endpoint(model: &Container, settings: &Value) -> Value {
 
 fn without_defaults(model: &Container, defaults: &Value) -> Map<String, Value> {
     let mut config = model.object["Config"].as_object().cloned().unwrap_or_default();
-    let is_default = |config: &Map<String, Value>, name: &str| config.get(name) == defaults.get(name);
+    let chosen = Given::of(model);
+    let is_default =
+        |config: &Map<String, Value>, name: &str| config.get(name) == defaults.get(name) && !chosen.has(name);
     // Of an entrypoint that was given, the command is too.
     if is_default(&config, "Entrypoint") {
         config.remove("Entrypoint");
@@ -102,17 +107,17 @@ fn without_defaults(model: &Container, defaults: &Value) -> Map<String, Value> {
             config.remove("Cmd");
         }
     }
-    for name in ["WorkingDir", "User", "StopSignal", "Healthcheck", "Shell", "ArgsEscaped", "OnBuild"] {
+    for name in WHOLE.into_iter().filter(|name| !matches!(*name, "Entrypoint" | "Cmd")) {
         if is_default(&config, name) {
             config.remove(name);
         }
     }
     if let (Some(Value::Array(given)), Some(brought)) = (config.get_mut("Env"), defaults["Env"].as_array()) {
-        given.retain(|entry| !brought.contains(entry));
+        given.retain(|entry| !brought.contains(entry) || chosen.has_key("Env", given::variable(entry)));
     }
-    for name in ["Labels", "ExposedPorts", "Volumes"] {
+    for name in KEYED {
         if let (Some(Value::Object(given)), Some(brought)) = (config.get_mut(name), defaults[name].as_object()) {
-            given.retain(|key, value| brought.get(key) != Some(value));
+            given.retain(|key, value| brought.get(key) != Some(value) || chosen.has_key(name, key));
         }
     }
     config
@@ -183,7 +188,7 @@ fn unnamed_volumes(model: &Container) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::rules::{
-        container::DEPLOY,
+        container::{DEPLOY, GIVEN},
         samples::{OURS as APP, container, id, rollout, stamped, with},
     };
 
@@ -214,6 +219,16 @@ mod tests {
         }
         assert_eq!((&body["Image"], &body["User"]), (&json!("web:v2"), &json!("app")));
         assert_eq!(body["FutureSetting"], json!({"A": [1, 2.5]}), "settings of newer engines are kept");
+    }
+
+    #[test]
+    fn given_setting_that_equals_the_images_own_is_kept_where_the_container_says_so() {
+        let (model, defaults) = given();
+        let model = with(model, "/Config/Labels", json!({GIVEN: r#"["Env VERSION","WorkingDir","Cmd"]"#}));
+        let body = body(&model, Some(&defaults), &rollout(2), "web:v2");
+        assert_eq!(body["Env"], json!(["MODE=test", "VERSION=1"]));
+        assert_eq!((&body["WorkingDir"], &body["Cmd"]), (&json!("/srv"), &json!(["serve"])));
+        assert_eq!(body.get("Entrypoint"), None);
     }
 
     #[test]

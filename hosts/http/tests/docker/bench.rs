@@ -32,6 +32,11 @@ impl Bench {
         Self::on(Docker::own(), start, test)
     }
 
+    /// On an engine of its own, whose disk has little room.
+    pub(crate) fn small_disk(start: Start, test: &str) -> Option<Self> {
+        Self::on(Docker::own_on_small_disk(), start, test)
+    }
+
     fn on(docker: Result<Docker, &'static str>, start: Start, test: &str) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let docker = docker.inspect_err(|reason| skip(test, reason)).ok()?;

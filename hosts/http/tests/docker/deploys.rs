@@ -65,7 +65,7 @@ fn container_with_a_fixed_port_is_created_replaced_and_put_back() {
     let port = free_address();
     let template = json!({
         "port": 8080, "publish": [format!("{port}:8080")], "readiness_path": "/version",
-        "network": bench.docker.network(), "env": { "MODE": "test" },
+        "network": bench.docker.network(), "env": { "MODE": "test", "VERSION": "v1" },
     });
     let app = bench.register(&name, &json!({ "image": "app:v1", "template": template }));
     let url = format!("http://{port}/version");
@@ -77,6 +77,8 @@ fn container_with_a_fixed_port_is_created_replaced_and_put_back() {
     let entry = bench.entry(&app, deployed["revision"].as_u64().unwrap());
     assert!(entry.to_string().contains("the old container stopped before the new one started"), "{entry}");
     assert_eq!(fetch(&url).as_deref(), Some("v2"));
+    let env = bench.inspect(&name).unwrap()["Config"]["Env"].clone();
+    assert!(env.as_array().unwrap().contains(&json!("VERSION=v1")), "given, though the first image's own: {env}");
     bench.fails(&app, "app:crash");
     assert_eq!(bench.ended(&app, 4)["status"], "succeeded");
     assert_eq!(fetch(&url).as_deref(), Some("v2"));
@@ -107,6 +109,23 @@ fn image_that_cannot_be_pulled_costs_no_gap_where_the_old_container_would_stop_f
         assert_eq!((claims().as_str(), bench.containers(&name)), ("", vec![name.clone()]));
     }
     assert_eq!(bench.version(&name), "v1");
+}
+
+#[test]
+fn container_that_runs_out_of_memory_says_so() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let (name, image) = (bench.name("web"), format!("{}:eats", bench.name("app")));
+    bench.start(&name, &["--memory", "32m", "--memory-swap", "32m"], "app:v1");
+    let command = json!(["/bin/sh", "-c", "rm -f /tmp/ready; all=$(busybox yes); exit 1"]);
+    bench.docker.run(&["commit", "--change", &format!("CMD {command}"), &name, &image]);
+    let app = bench.register(&name, &json!({}));
+    let failed = bench.fails(&app, &image);
+    assert_eq!(failed["reason"], "container-out-of-memory", "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains("ran out of memory and was killed"), "{failed}");
+    assert!(failed["evidence"]["state"].as_str().unwrap().contains("ran out of memory"), "{failed}");
+    assert_eq!(bench.ended(&app, 3)["status"], "succeeded");
+    assert_eq!(bench.version(&name), "v1");
+    bench.docker.try_run(&["rmi", &image]);
 }
 
 #[test]

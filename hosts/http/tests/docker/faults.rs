@@ -1,9 +1,15 @@
 //! Engines that stop and come back in the middle of deploys.
 
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
 use rollhook_testing::{server, test_name, until};
 use serde_json::json;
 
-use crate::bench::Bench;
+use crate::{bench::Bench, pulls::push_large};
 
 #[test]
 fn engine_that_is_killed_in_a_deploy_is_waited_for() {
@@ -48,4 +54,37 @@ fn engine_that_does_not_answer_is_unavailable_and_not_a_failure() {
     bench.docker.control("resume");
     assert_eq!(bench.ended(&app, 2)["status"], "succeeded");
     assert_eq!(bench.version(&name), "v2");
+}
+
+#[test]
+fn disk_that_is_full_fails_the_deploy_alone() {
+    let Some(bench) = Bench::small_disk(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &["--restart", "unless-stopped"], "app:v1");
+    let before = bench.inspect(&name).unwrap();
+    let app = bench.register(&name, &json!({}));
+    let image = format!("{}/{}", bench.docker.registry(), push_large(&bench, &name));
+    let rest = fill(&bench.docker.state.join("data"));
+    let failed = bench.fails(&app, &image);
+    assert!(failed["message"].as_str().unwrap().contains("no space left on device"), "{failed}");
+    let restored = bench.ended(&app, 3);
+    assert_eq!(restored["status"], "succeeded", "{restored}");
+    let after = bench.inspect(&name).unwrap();
+    assert_eq!((&after["Id"], &after["State"]["StartedAt"]), (&before["Id"], &before["State"]["StartedAt"]));
+    assert_eq!(bench.version(&name), "v1");
+    fs::remove_file(rest).unwrap();
+    bench.succeeds(&app, &image);
+    assert_eq!(bench.containers(&name), [&*name]);
+}
+
+/// Fills a disk up to half a megabyte, which is less than an image takes, and returns the file that does.
+fn fill(disk: &Path) -> PathBuf {
+    let path = disk.join("rest");
+    let mut file = fs::File::create(&path).unwrap();
+    let mut written = 0;
+    while file.write_all(&[1; 64 * 1024]).is_ok() {
+        written += 64 * 1024;
+    }
+    file.set_len(written - 512 * 1024).unwrap();
+    path
 }

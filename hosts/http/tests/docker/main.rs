@@ -6,3 +6,5 @@ mod builds;
 mod deploys;
 mod faults;
 mod load;
+mod pulls;
+mod registry;
