@@ -94,7 +94,8 @@ pub(crate) const PAGES: &[Page] = &[
         &[on(Server)
             .given(
                 "rollhook login $URL --token-file admin-token --project shop --environment test
-                rollhook app create api --image registry.example.com/api:v1 --settle 0s --wait",
+                rollhook app create api --image registry.example.com/api:v1 --settle 0s --wait
+                rollhook completions bash | grep -c rollhook",
             )
             .around(&["source <(rollhook completions bash)"])
             .then("fails rollhook app deploy api registry.example.com/api:v2")],
