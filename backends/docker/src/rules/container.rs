@@ -167,6 +167,14 @@ impl Container {
         self.text("/State/Status") == "paused"
     }
 
+    /// Whether the container serves under its own name, as far as the engine tells.
+    pub(crate) fn serves(&self) -> bool {
+        self.process() == Process::Running
+            && !self.is_paused()
+            && self.health() != Some("unhealthy")
+            && self.name() == self.final_name()
+    }
+
     pub(crate) fn started_at(&self) -> &str {
         self.text("/State/StartedAt")
     }
@@ -271,12 +279,23 @@ impl Seen {
         self.claims.iter().map(|claim| claim.stamp.clone()).chain(containers)
     }
 
-    /// The container of a deploy: its own, or the one that it keeps. Of several of its own, which two processes made at
-    /// once, it is the one that has been started.
+    /// The container of a deploy: its own, or the one that it keeps, for as long as that one serves and nothing is about
+    /// to replace it; without one, the deploy makes its own. Of several of its own, which two processes made at once, it
+    /// is the one that has been started.
     pub(crate) fn of(&self, id: DeployId) -> Option<&Container> {
         let order = |container: &&Container| (container.process() != Process::Created, container.id().to_owned());
         let own = self.containers.iter().filter(|container| container.deploy() == Some(id)).max_by_key(order);
-        own.or_else(|| self.containers.iter().find(|container| self.keeps(id, container)))
+        own.or_else(|| self.kept(id).filter(|kept| kept.serves() && !self.is_endangered(kept)))
+    }
+
+    /// The container from before that a deploy claims as its own, in whatever state it is.
+    pub(crate) fn kept(&self, id: DeployId) -> Option<&Container> {
+        self.containers.iter().find(|container| self.keeps(id, container))
+    }
+
+    /// Whether a deploy's container, which may be about to replace this one, is there.
+    fn is_endangered(&self, kept: &Container) -> bool {
+        self.containers.iter().any(|other| other.id() != kept.id() && other.deploy().is_some())
     }
 
     /// Whether a deploy claims this container, which is from before, as its own.

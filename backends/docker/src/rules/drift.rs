@@ -31,7 +31,7 @@ pub(crate) fn drift(seen: &Seen, rollout: &Rollout) -> Option<Drift> {
         return Some(Drift { image: image.filter(|_| !is_same), message });
     }
     let told = |message: String| Some(Drift { image: None, message });
-    match own(seen, rollout) {
+    match own(seen, rollout).or_else(|| seen.kept(rollout.id)) {
         None => told(format!("another party removed {name}")),
         Some(own) if !own.is_up() => {
             told(format!("the container {} does not run: it {}", own.name(), diagnostics::ended(own)))

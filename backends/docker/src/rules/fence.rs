@@ -12,7 +12,7 @@ use rollhook_core::{
     ports::{Applied, DeployId},
 };
 
-use super::container::{Container, Process, Seen};
+use super::container::{Container, Seen};
 use crate::settings::Rollout;
 
 /// The decision about a deploy.
@@ -85,7 +85,8 @@ pub(crate) fn scaled(seen: &Seen, rollout: &Rollout) -> Option<String> {
 }
 
 /// The container that a restore may keep, if its image is the one that is to run: the only one of the target, which
-/// serves under its own name, as the failed deploy never had a container to replace it with.
+/// serves under its own name, as the failed deploy never had a container to replace it with. It is not the failed
+/// deploy's own, which may have the image as well.
 ///
 /// A process that still drives the failed deploy and is about to stop this one has seen that deploy's container. So none
 /// may be there, neither now nor in a reading that is younger than the claim which keeps this one.
@@ -95,14 +96,8 @@ pub(crate) fn keepable<'a>(seen: &'a Seen, rollout: &Rollout) -> Option<&'a Cont
     let mut left = seen.containers.iter().filter(is_left);
     let (Some(only), None) = (left.next(), left.next()) else { return None };
     let is_ours = only.deploy().is_none_or(|id| id.app == rollout.id.app);
-    let serves = only.process() == Process::Running && !only.is_paused() && only.name() == only.final_name();
-    (rollout.restores && is_ours && serves && !only.is_set_aside()).then_some(only)
-}
-
-/// Whether another deploy's container, which may be about to replace the one that a restore keeps, is there.
-pub(crate) fn is_endangered(seen: &Seen, rollout: &Rollout, own: &Container) -> bool {
-    let others = seen.containers.iter().filter(|other| other.id() != own.id());
-    own.deploy() != Some(rollout.id) && others.into_iter().any(|other| other.deploy().is_some())
+    let is_before = only.deploy() != carried(seen);
+    (rollout.restores && is_ours && is_before && only.serves() && !only.is_set_aside()).then_some(only)
 }
 
 fn foreign(rollout: &Rollout, id: &str) -> Decision {
@@ -223,8 +218,7 @@ mod tests {
         }
         let made = waits(vec![old.clone(), stamped(OURS, 2, "created")]);
         assert_eq!(keepable(&made, &restore), None, "the failed deploy may be about to stop it");
-        assert!(is_endangered(&made, &restore, &old));
-        assert!(!is_endangered(&waits(vec![old.clone()]), &restore, &old));
+        assert_eq!(keepable(&seen(vec![old]), &restore), None, "the failed deploy's own, with the same image");
     }
 
     #[test]

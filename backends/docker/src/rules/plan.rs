@@ -73,8 +73,7 @@ pub(crate) fn next(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
     if fence::scaled(seen, rollout).is_some() {
         return Step::Wait;
     }
-    let own = seen.of(rollout.id).filter(|own| !fence::is_endangered(seen, rollout, own));
-    let Some(own) = own else {
+    let Some(own) = seen.of(rollout.id) else {
         return match (facts.has_image, seen.model()) {
             (false, _) => Step::Pull,
             (true, Some(model)) => Step::Create(Some(Box::new(model.clone()))),
@@ -100,14 +99,14 @@ pub(crate) fn next(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
     if awaits_settling(seen, rollout, facts) {
         return Step::Wait;
     }
-    replace(seen, own, &others, running, facts.is_drained)
+    replace(seen, rollout, own, &others, running, facts.is_drained)
 }
 
 /// Whether the old container serves on until the new one, which is ready, has stayed so for the app's settling time: a
 /// version that ends soon after it was ready takes no other's place. Where no old one serves, there is none to protect.
 pub(crate) fn awaits_settling(seen: &Seen, rollout: &Rollout, facts: Facts) -> bool {
     let Some(own) = seen.of(rollout.id) else { return false };
-    let serves = |other: &Container| other.id() != own.id() && other.name() == own.final_name() && other.is_up();
+    let serves = |other: &Container| other.id() != own.id() && other.name() == own.final_name() && other.serves();
     rollout.workload.replace == Replace::StartFirst
         && facts.ready_for.is_some_and(|ready| ready < rollout.settle)
         && seen.containers.iter().any(serves)
@@ -132,7 +131,14 @@ fn begin(own: &Container, others: &[&Container], rollout: &Rollout, facts: Facts
 }
 
 /// The steps that follow once the container is ready: its name leads to it first, and then the old one ends.
-fn replace(seen: &Seen, own: &Container, others: &[&Container], running: Vec<String>, is_drained: bool) -> Step {
+fn replace(
+    seen: &Seen,
+    rollout: &Rollout,
+    own: &Container,
+    others: &[&Container],
+    running: Vec<String>,
+    is_drained: bool,
+) -> Step {
     let name = own.final_name();
     if own.name() != name {
         let holder = others.iter().find(|other| other.name() == name);
@@ -150,7 +156,9 @@ fn replace(seen: &Seen, own: &Container, others: &[&Container], running: Vec<Str
     if !ended.is_empty() {
         return Step::Remove(ended);
     }
-    let is_over = |claim: &&Claim| own.deploy() == Some(claim.stamp.id) || !seen.keeps(claim.stamp.id, own);
+    // The claim that keeps a container from before stays for as long as the container does, which has no stamp of this
+    // deploy.
+    let is_over = |claim: &&Claim| claim.stamp.id != rollout.id || own.deploy() == Some(rollout.id);
     let over: Vec<String> = seen.claims.iter().filter(is_over).map(|claim| claim.name.clone()).collect();
     if !over.is_empty() {
         return Step::Release(over);
@@ -251,6 +259,14 @@ mod tests {
         seen.claims = vec![keeping];
         assert_eq!(restore(&seen), Step::Complete);
         assert_eq!(next(&seen, &stop_first(2), READY), Step::Wait, "the failed deploy is over");
+        // It ended, or is not healthy any more: the restore makes its own.
+        for state in [
+            with(old.clone(), "/State/Status", json!("exited")),
+            with(old.clone(), "/State/Health", json!({ "Status": "unhealthy" })),
+        ] {
+            let ended = Seen { containers: vec![state], ..seen.clone() };
+            assert!(matches!(restore(&ended), Step::Create(Some(_))), "{ended:?}");
+        }
         // The failed one's container came up after all: who made it may be about to stop the old one.
         seen.containers.push(stamped(OURS, 2, "created"));
         assert!(matches!(restore(&seen), Step::Create(Some(_))));
