@@ -136,7 +136,7 @@ impl Run {
         Ok(End::Built { image, commit })
     }
 
-    /// Has the engine build, whose build ends with the future.
+    /// Builds with the engine. The engine ends its build when this future is dropped, as it is once the build is stopped.
     async fn engine(
         &mut self,
         builder: &dyn ImageBuilder,

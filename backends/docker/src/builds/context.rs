@@ -6,6 +6,7 @@ use std::{
     io::{self, Write},
     path::{Path, PathBuf},
     pin::Pin,
+    sync::atomic::AtomicBool,
     task::{Context as Waker, Poll},
 };
 
@@ -14,14 +15,13 @@ use http_body::Frame;
 use rollhook_core::source::GitSource;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::ignore::Ignored;
+use super::{
+    ignore::Ignored,
+    listing::{Limits, Listing, unreadable},
+};
 
-/// The largest context, in bytes of files.
-pub(crate) const BYTES_MAX: u64 = 4 << 30;
-/// The most files and directories of a context.
-pub(crate) const ENTRIES_MAX: usize = 500_000;
 /// The largest `.dockerignore`.
-const IGNORE_MAX: u64 = 1 << 20;
+const IGNORE_MAX: u64 = 64 << 10;
 /// The size of a part of the tar, and how many parts wait for the engine.
 const PART: usize = 64 << 10;
 const PARTS: usize = 8;
@@ -30,18 +30,15 @@ const PARTS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Context {
     directory: PathBuf,
-    /// The paths within the directory; each directory stands before what is in it.
-    entries: Vec<String>,
-    /// The size of all files.
-    pub(crate) bytes: u64,
+    listing: Listing,
 }
 
 impl Context {
-    /// Lists the files of a source's context in a checkout.
+    /// Lists the files of a source's context in a checkout, until it is told to stop.
     ///
     /// # Errors
     /// A sentence that says what is wrong with the repository.
-    pub(crate) fn of(checkout: &Path, source: &GitSource) -> Result<Self, String> {
+    pub(crate) fn of(checkout: &Path, source: &GitSource, stop: &AtomicBool) -> Result<Self, String> {
         let directory = within(checkout, source.context.as_str())
             .filter(|directory| directory.is_dir())
             .ok_or_else(|| format!("The commit has no directory {}, which is the app's context.", source.context))?;
@@ -50,45 +47,13 @@ impl Context {
             return Err(format!("The context {} has no {dockerfile}.", source.context));
         }
         let ignored = ignored(&directory, dockerfile)?;
-        let mut context = Self { directory, entries: Vec::new(), bytes: 0 };
-        context.list("", &ignored)?;
-        Ok(context)
+        let listing = Listing::of(&directory, &ignored, Limits::default(), stop)?;
+        Ok(Self { directory, listing })
     }
 
-    fn list(&mut self, parent: &str, ignored: &Ignored) -> Result<(), String> {
-        let directory = self.directory.join(parent);
-        let names = fs::read_dir(&directory).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-        let mut names: Vec<_> =
-            names.map_err(|error| unreadable(&error))?.iter().map(fs::DirEntry::file_name).collect();
-        names.sort();
-        for name in names {
-            let Some(name) = name.to_str() else {
-                return Err(format!("The name of a file in {parent:?} is no UTF-8: rename it, or build it elsewhere."));
-            };
-            let path = if parent.is_empty() { name.to_owned() } else { format!("{parent}/{name}") };
-            let kind = fs::symlink_metadata(self.directory.join(&path)).map_err(|error| unreadable(&error))?;
-            if !ignored.has(&path) {
-                self.bytes = self.bytes.saturating_add(if kind.is_file() { kind.len() } else { 0 });
-                self.entries.push(path.clone());
-            }
-            self.check()?;
-            // A pattern may take files back in that are in a directory which is left out.
-            if kind.is_dir() {
-                self.list(&path, ignored)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn check(&self) -> Result<(), String> {
-        if self.bytes <= BYTES_MAX && self.entries.len() <= ENTRIES_MAX {
-            return Ok(());
-        }
-        Err(format!(
-            "The context is larger than {} GiB, or has more than {ENTRIES_MAX} files: leave out what the image does not \
-             need, in .dockerignore.",
-            BYTES_MAX >> 30
-        ))
+    /// Returns the size of all files.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.listing.bytes
     }
 
     /// Returns the tar, which a task of its own reads while it is sent.
@@ -106,7 +71,7 @@ impl Context {
 
     fn write(&self, writer: impl Write) -> io::Result<()> {
         let mut tar = tar::Builder::new(writer);
-        for path in &self.entries {
+        for path in &self.listing.entries {
             let place = self.directory.join(path);
             let found = fs::symlink_metadata(&place)?;
             let mut header = tar::Header::new_gnu();
@@ -148,19 +113,17 @@ fn ignored(directory: &Path, dockerfile: &str) -> Result<Ignored, String> {
         let Some(place) = within(directory, &name) else { continue };
         match fs::symlink_metadata(&place) {
             Ok(found) if !found.is_file() => continue,
-            Ok(found) if found.len() > IGNORE_MAX => return Err(format!("{name} is larger than 1 MiB.")),
+            Ok(found) if found.len() > IGNORE_MAX => {
+                return Err(format!("{name} is larger than {} KiB.", IGNORE_MAX >> 10));
+            }
             Ok(_) => {}
             Err(_) => continue,
         }
         let text = fs::read(&place).map_err(|error| unreadable(&error))?;
         return Ignored::parse(&String::from_utf8_lossy(&text), &[dockerfile, &name])
-            .map_err(|line| format!("{name} has a line that is no pattern: {line:?}."));
+            .map_err(|wrong| format!("{name} {wrong}."));
     }
     Ok(Ignored::default())
-}
-
-fn unreadable(error: &io::Error) -> String {
-    format!("The checkout cannot be read: {error}.")
 }
 
 /// Hands on what is written to it.
@@ -204,6 +167,10 @@ mod tests {
         }
     }
 
+    fn context(checkout: &Path, of: &GitSource) -> Result<Context, String> {
+        Context::of(checkout, of, &AtomicBool::new(false))
+    }
+
     /// Returns what a tar holds: paths, and where links lead.
     fn listed(context: &Context) -> Vec<String> {
         let mut bytes = Vec::new();
@@ -228,12 +195,12 @@ mod tests {
             fs::write(web.join(name), text).unwrap();
         }
         fs::write(web.join(".dockerignore"), "docs\n!docs/b\nDockerfile\n").unwrap();
-        let context = Context::of(checkout.path(), &source("web", "Dockerfile")).unwrap();
-        assert_eq!(listed(&context), [".dockerignore", "Dockerfile", "docs/b", &long]);
-        assert_eq!(context.bytes, 35);
+        let found = context(checkout.path(), &source("web", "Dockerfile")).unwrap();
+        assert_eq!(listed(&found), [".dockerignore", "Dockerfile", "docs/b", &long]);
+        assert_eq!(found.bytes(), 35);
         fs::write(web.join("Dockerfile.dockerignore"), "*\n").unwrap();
-        let context = Context::of(checkout.path(), &source("web", "Dockerfile")).unwrap();
-        assert_eq!(listed(&context), ["Dockerfile", "Dockerfile.dockerignore"], "that of the Dockerfile goes before");
+        let found = context(checkout.path(), &source("web", "Dockerfile")).unwrap();
+        assert_eq!(listed(&found), ["Dockerfile", "Dockerfile.dockerignore"], "that of the Dockerfile goes before");
     }
 
     #[test]
@@ -245,16 +212,28 @@ mod tests {
         fs::write(place("Dockerfile"), "FROM a").unwrap();
         symlink(secrets.path(), place("web")).unwrap();
         symlink(secrets.path().join("key"), place(".dockerignore")).unwrap();
-        let context = Context::of(checkout.path(), &source(".", "Dockerfile")).unwrap();
+        let found = context(checkout.path(), &source(".", "Dockerfile")).unwrap();
         let to = secrets.path().display();
         let expected = [format!(".dockerignore -> {to}/key"), "Dockerfile".to_owned(), format!("web -> {to}")];
-        assert_eq!(listed(&context), expected);
+        assert_eq!(listed(&found), expected);
         let mut bytes = Vec::new();
-        context.write(&mut bytes).unwrap();
+        found.write(&mut bytes).unwrap();
         assert!(!bytes.windows(7).any(|window| window == b"hunter2"));
-        for context in ["web", "web/sub", "nowhere", "Dockerfile"] {
-            assert!(Context::of(checkout.path(), &source(context, "key")).unwrap_err().contains("no directory"));
+        for place in ["web", "web/sub", "nowhere", "Dockerfile"] {
+            assert!(context(checkout.path(), &source(place, "key")).unwrap_err().contains("no directory"));
         }
-        assert!(Context::of(checkout.path(), &source(".", "Other")).unwrap_err().contains("has no Other"));
+        assert!(context(checkout.path(), &source(".", "Other")).unwrap_err().contains("has no Other"));
+    }
+
+    #[test]
+    fn dockerignore_that_is_too_large_is_refused() {
+        let checkout = tempfile::tempdir().unwrap();
+        fs::write(checkout.path().join("Dockerfile"), "FROM a").unwrap();
+        fs::write(checkout.path().join(".dockerignore"), "#".repeat((64 << 10) + 1)).unwrap();
+        let refused = context(checkout.path(), &source(".", "Dockerfile")).unwrap_err();
+        assert_eq!(refused, ".dockerignore is larger than 64 KiB.");
+        fs::write(checkout.path().join(".dockerignore"), "a\n".repeat(1001)).unwrap();
+        let refused = context(checkout.path(), &source(".", "Dockerfile")).unwrap_err();
+        assert_eq!(refused, ".dockerignore has more than 1000 patterns.");
     }
 }

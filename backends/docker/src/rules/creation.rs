@@ -64,7 +64,10 @@ pub(crate) fn check(template: &Template) -> Result<(), InvalidTarget> {
         return Err(InvalidTarget::setting("template.volumes", rule));
     }
     if template.memory.as_deref().is_some_and(|text| memory(text).is_none()) {
-        return Err(InvalidTarget::setting("template.memory", "must be an amount such as 512m or 2g, at least 6m."));
+        return Err(InvalidTarget::setting(
+            "template.memory",
+            "must be an amount such as 512m, 2g or 2Gi, at least 6m.",
+        ));
     }
     match &template.readiness_path {
         Some(_) if template.port.is_none() => Err(InvalidTarget::setting("template.readiness_path", "needs a port.")),
@@ -100,8 +103,8 @@ fn publish(text: &str) -> Option<Published> {
     (known && is_address).then(|| Published { address: address.to_owned(), port, inner: format!("{inner}/{protocol}") })
 }
 
-/// The number of bytes; engines take no less than 6 MiB.
-/// Reads an amount of memory such as `512m`, `2g` or `2Gi`.
+/// Reads an amount of memory such as `512m`, `2g` or `2Gi`; `None` if it is none, or less than the 6 MiB that engines
+/// take.
 pub(crate) fn memory(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match text.get(digits.len()..)?.to_ascii_lowercase().as_str() {

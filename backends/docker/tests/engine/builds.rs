@@ -56,9 +56,11 @@ impl Engine {
         Self { bed, directory, host, repository, builds, commits: Vec::new() }
     }
 
-    /// Commits a Dockerfile with this step, and returns the commit.
+    /// Commits a Dockerfile with this step, and returns the commit. Its images are this test's alone: the engine's
+    /// cache would give equal ones of several tests one id, and the first to end would remove all of them.
     fn commit(&self, step: &str) -> String {
-        self.repository.commit("Dockerfile", &format!("FROM app:v1\n{step}\n"))
+        let label = self.bed.name("built");
+        self.repository.commit("Dockerfile", &format!("FROM app:v1\nLABEL of={label}\n{step}\n"))
     }
 
     fn spec(&self, revision: u64, commit: &str) -> BuildSpec {
@@ -169,7 +171,7 @@ async fn step_of_a_build_has_limited_memory_and_no_docker() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn step_that_needs_more_memory_is_killed_and_told() {
-    let Some(engine) = lent(Some("16m"), &test_name!()).await else { return };
+    let Some(engine) = lent(Some("64m"), &test_name!()).await else { return };
     let spec = engine.spec(1, &engine.commit("RUN x=0123456789abcdef; while :; do x=$x$x; done"));
     let failure = engine.failed(&spec).await;
     assert!(failure.message.contains("--build-memory"), "{failure:?}");
@@ -213,7 +215,10 @@ async fn context_dockerfile_and_dockerignore_of_the_app_are_honoured() {
     repository.commit("web/a.secret", "hunter2");
     repository.commit("web/kept", "kept");
     let check = "RUN test -e /all/kept && test ! -e /all/a.secret && test ! -e /all/outside";
-    let commit = repository.commit("web/deploy/Dockerfile.prod", &format!("FROM app:v1\nCOPY . /all\n{check}\n"));
+    let commit = repository.commit(
+        "web/deploy/Dockerfile.prod",
+        &format!("FROM app:v1\nCOPY . /all\nLABEL of={}\n{check}\n", engine.bed.name("built")),
+    );
     let mut spec = engine.spec(1, &commit);
     spec.source.context = "web".parse().unwrap();
     spec.source.dockerfile = "deploy/Dockerfile.prod".parse().unwrap();
@@ -228,7 +233,7 @@ async fn context_dockerfile_and_dockerignore_of_the_app_are_honoured() {
 async fn failure_says_what_is_wrong_with_the_repository() {
     let Some(engine) = lent(None, &test_name!()).await else { return };
     let cases = [
-        ("RUN exit 3", "Step 2/2 of the Dockerfile failed with exit code 3"),
+        ("RUN exit 3", "Step 3/3 of the Dockerfile failed with exit code 3"),
         ("RUN --mount=type=cache,target=/c true", "builds without BuildKit"),
         ("COPY nothing-here /", "nothing-here"),
         ("FROM 127.0.0.1:1/nothing:v1", "127.0.0.1:1"),
