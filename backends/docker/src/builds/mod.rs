@@ -80,7 +80,10 @@ impl EngineBuilder {
         let path = path(checkout, self.limits.memory_of(machine), self.limits.processors);
         let context = listed(checkout).await?;
         log.say(&format!("sending {} to Docker", amount(context.bytes())));
-        self.run(&path, context, log).await
+        match self.run(&path, context, log).await {
+            Err(Ended::Failed(message)) => Err(self.unless_away(message).await),
+            ended => ended,
+        }
     }
 
     /// Sends the context, and reads the output up to the image's id. The connection is this future's own: the engine
@@ -108,7 +111,7 @@ impl EngineBuilder {
             output.image.ok_or_else(none)
         };
         let mut exchange = std::pin::pin!(exchange);
-        let ended = tokio::select! {
+        tokio::select! {
             biased;
             ended = &mut exchange => ended,
             // The rest of the answer may have been read before the connection ended.
@@ -116,10 +119,6 @@ impl EngineBuilder {
                 Err(error) if error.is_user() => Err(broken(error)),
                 Ok(()) | Err(_) => exchange.await,
             },
-        };
-        match ended {
-            Err(Ended::Failed(message)) => Err(self.unless_away(message).await),
-            ended => ended,
         }
     }
 
@@ -127,8 +126,8 @@ impl EngineBuilder {
     /// looks like a failure of theirs.
     async fn unless_away(&self, message: String) -> Ended {
         match self.engine.bytes(Method::GET, "/_ping", None).await.map_err(Ended::from) {
-            Err(Ended::Away(failure)) => Ended::BrokeOff(failure),
-            Ok(_) | Err(Ended::BrokeOff(_) | Ended::Failed(_)) => Ended::Failed(message),
+            Err(Ended::Away(failure) | Ended::BrokeOff(failure)) => Ended::BrokeOff(failure),
+            Ok(_) | Err(Ended::Failed(_)) => Ended::Failed(message),
         }
     }
 }

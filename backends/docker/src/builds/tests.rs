@@ -99,14 +99,11 @@ async fn step_that_ends_with_its_engine_is_no_failure_of_the_repository() {
     let (socket, checkout) = (directory.path().join("engine.sock"), directory.path().join("checkout"));
     std::fs::create_dir(&checkout).unwrap();
     let killed = "{\"errorDetail\":{\"code\":137,\"message\":\"m\"},\"error\":\"m\"}\n";
-    let restarts = async {
-        answers(&socket, &[killed]).await.unwrap();
-        std::fs::remove_file(&socket).unwrap();
-        answers(&socket, &[DIGEST]).await.unwrap()
-    };
-    let ((image, log), _) = tokio::join!(built(&socket, &checkout), restarts);
+    let calls = answers(&socket, &[killed, "", DIGEST]);
+    let (image, log) = built(&socket, &checkout).await;
     assert!(image.is_ok(), "{image:?} {log}");
     assert!(log.contains("Docker is away"), "{log}");
+    assert_eq!(calls.await.unwrap()[1], "GET /_ping HTTP/");
 
     let killed = answers(&directory.path().join("other.sock"), &[killed, "OK"]);
     let (image, log) = built(&directory.path().join("other.sock"), &checkout).await;
