@@ -33,6 +33,7 @@ pub(crate) async fn open(
     driver: &DriverUrl,
     clock: Arc<dyn Clock>,
 ) -> Result<(Option<Builder>, BuilderStop), Error> {
+    refuse_user(settings)?;
     let sources = settings.sources();
     // A file may still appear, as that of a mounted Secret does.
     for missing in settings.missing() {
@@ -63,6 +64,16 @@ pub(crate) async fn open(
     settings.refuse_limits()?;
     let tool = Tool::Program { path, user: settings.build_user.clone() };
     on_this_machine(rollhook_command::Settings::new(tool, directory(settings)?), settings).await
+}
+
+/// Returns an error if there is a user to run a build command as, and no build command.
+fn refuse_user(settings: &BuilderSettings) -> Result<(), Error> {
+    if settings.build_user.is_none() || settings.build_command.is_some() {
+        return Ok(());
+    }
+    let why =
+        "--build-user is the user that the build command runs as, and there is none: name it with --build-command";
+    Err(Error::Usage(why.to_owned()))
 }
 
 fn directory(settings: &BuilderSettings) -> Result<PathBuf, Error> {
@@ -104,30 +115,37 @@ fn branches(settings: &BuilderSettings) -> Result<Arc<dyn BranchReader>, Error> 
 mod docker_builder {
     use std::num::NonZeroU16;
 
+    use rollhook_core::source::AllowedSources;
     use rollhook_docker::{BuildLimits, EngineBuilder};
 
     use super::{Arc, Builder, BuilderSettings, BuilderStop, Error, Tool, directory, on_this_machine};
 
-    /// The builds at once; each may use half of the machine's memory.
-    const SLOTS: u16 = 2;
+    /// The builds at once.
+    const SLOTS: NonZeroU16 = NonZeroU16::new(2).unwrap();
+
+    /// Whether a setting asks for builds: without any, a server that deploys images only needs nothing for them.
+    fn are_asked_for(settings: &BuilderSettings) -> bool {
+        let limits = settings.build_slots.is_some() || settings.build_cpu.is_some() || settings.build_memory.is_some();
+        let sources = settings.build_credentials.is_some() || settings.sources() != AllowedSources::default();
+        settings.build_dir.is_some() || limits || sources
+    }
 
     pub(super) async fn open(settings: &BuilderSettings) -> Result<(Option<Builder>, BuilderStop), Error> {
         let fail = |error: rollhook_core::Error| Error::backend("builder")(error.into());
         let limits = BuildLimits::parse(settings.build_memory.as_deref(), settings.build_cpu.as_deref());
-        let engine = EngineBuilder::connect(limits.map_err(fail)?).map_err(fail)?;
+        let slots = settings.build_slots.unwrap_or(SLOTS);
+        let engine = EngineBuilder::connect(limits.map_err(fail)?.at_once(slots)).map_err(fail)?;
         let tool = Tool::Engine(Arc::new(engine));
-        let slots = settings.build_slots.map_or(SLOTS, NonZeroU16::get);
         let opened = match directory(settings) {
             Ok(directory) => {
                 let with = rollhook_command::Settings::new(tool, directory);
-                let with = rollhook_command::Settings { at_once: slots.into(), ..with };
+                let with = rollhook_command::Settings { at_once: slots.get().into(), ..with };
                 on_this_machine(with, settings).await
             }
             Err(error) => Err(error),
         };
         match opened {
-            // No builds were asked for: a server that deploys images only needs no directory for them.
-            Err(error) if settings.build_dir.is_none() => {
+            Err(error) if !are_asked_for(settings) => {
                 let error = rollhook_core::error::chain(&error);
                 tracing::warn!(error, "git apps are not built by this process; name a directory with --build-dir");
                 Ok((None, BuilderStop::default()))

@@ -98,7 +98,7 @@ pub struct BuilderSettings {
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_CPU", value_name = "AMOUNT"))]
     pub build_cpu: Option<String>,
     /// How much memory a build may use, such as 4Gi; in the cluster it is reserved for it [default: 4Gi in the cluster;
-    /// by Docker half of the machine's]
+    /// by Docker half of the machine's, divided by the slots]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_MEMORY", value_name = "AMOUNT"))]
     pub build_memory: Option<String>,
     /// Builds in the cluster, in place of a program.

@@ -18,6 +18,7 @@ fn settings(directory: &Path) -> Settings {
         allow_local_issuers: false,
         receivers: rollhook_wiring::ReceiverSettings::default(),
         builder: BuilderSettings::default(),
+        keep_images: None,
     }
 }
 
@@ -100,4 +101,25 @@ async fn a_simulated_driver_needs_no_cluster() {
     let opened = opened(&settings).await;
     assert_eq!(opened.created, []);
     assert_eq!(deployer(&opened).sealing(), Sealing::Memory);
+}
+
+#[tokio::test]
+async fn a_user_of_builds_without_a_build_command_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let builder = BuilderSettings { build_user: Some("builder".to_owned()), ..BuilderSettings::default() };
+    let settings = Settings { builder, ..settings(directory.path()) };
+    let refused = open(&settings).await.err().unwrap();
+    assert!(matches!(&refused, Error::Usage(why) if why.contains("--build-command")), "{}", refused.chain());
+}
+
+#[cfg(feature = "docker")]
+#[tokio::test]
+async fn builder_that_was_asked_for_is_opened_or_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let build_dir = directory.path().join("file/builds");
+    fs::write(directory.path().join("file"), "").unwrap();
+    let asked = |builder| Settings { driver: Some("docker".parse().unwrap()), builder, ..settings(directory.path()) };
+    let refused = open(&asked(BuilderSettings { build_dir: Some(build_dir), ..BuilderSettings::default() })).await;
+    let refused = refused.err().unwrap().chain();
+    assert!(refused.contains("file/builds"), "{refused}");
 }
