@@ -276,7 +276,13 @@ pub(crate) struct Seen {
 impl Seen {
     pub(crate) fn stamps(&self) -> impl Iterator<Item = Stamp> {
         let containers = self.containers.iter().filter_map(Container::stamp);
-        self.claims.iter().map(|claim| claim.stamp.clone()).chain(containers)
+        self.live_claims().map(|claim| claim.stamp.clone()).chain(containers)
+    }
+
+    /// The claims that count. One that keeps a container is of the past once a person has removed that.
+    pub(crate) fn live_claims(&self) -> impl Iterator<Item = &Claim> {
+        let is_there = |id: &String| self.containers.iter().any(|container| container.id() == id);
+        self.claims.iter().filter(move |claim| claim.keeps.as_ref().is_none_or(is_there))
     }
 
     /// The container of a deploy: its own, or the one that it keeps, for as long as that one serves and nothing is about

@@ -95,7 +95,7 @@ pub(crate) fn keepable<'a>(seen: &'a Seen, rollout: &Rollout) -> Option<&'a Cont
         |container: &&Container| container.is_up() || container.deploy().is_some() || container.is_set_aside();
     let mut left = seen.containers.iter().filter(is_left);
     let (Some(only), None) = (left.next(), left.next()) else { return None };
-    let is_ours = only.deploy().is_none_or(|id| id.app == rollout.id.app);
+    let is_ours = only.deploy().is_none_or(|id| id.app == rollout.id.app || rollout.take_over == Some(id.app));
     let is_before = only.deploy() != carried(seen);
     (rollout.restores && is_ours && is_before && only.serves() && !only.is_set_aside()).then_some(only)
 }
@@ -135,6 +135,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::rules::container::{Claim, Stamp};
     use crate::rules::samples::{OURS, THEIRS, claim, container, rollout, seen, stamped, taking, with};
 
     #[test]
@@ -202,6 +203,18 @@ mod tests {
     }
 
     #[test]
+    fn claim_of_a_container_that_a_person_has_removed_counts_no_longer() {
+        let old = with(stamped(THEIRS, 1, "running"), "/Name", json!("/web"));
+        let keeping = Claim { keeps: Some(old.id().to_owned()), ..claim(THEIRS, 3) };
+        let there = Seen { claims: vec![keeping], ..seen(vec![old]) };
+        assert!(matches!(decide(&there, &rollout(1)), Decision::Refused { .. }));
+        for containers in [Vec::new(), vec![container("web", "running")]] {
+            let removed = Seen { containers, ..there.clone() };
+            assert_eq!((carried(&removed), removed.live_claims().count()), (None, 0));
+        }
+    }
+
+    #[test]
     fn restore_keeps_the_only_container_which_serves_under_its_own_name() {
         let restore = Rollout { restores: true, ..rollout(3) };
         let old = with(stamped(OURS, 1, "running"), "/Name", json!("/web"));
@@ -213,6 +226,10 @@ mod tests {
         let foreign = with(stamped(THEIRS, 1, "running"), "/Name", json!("/web"));
         let aside = with(old.clone(), "/Name", json!(format!("/{}", old.name_aside("web"))));
         let ended = with(old.clone(), "/State/Status", json!("exited"));
+        let taking_over = Rollout { restores: true, ..taking(3, THEIRS) };
+        let taken = Claim { stamp: Stamp { took_over: Some(THEIRS), ..claim(OURS, 2).stamp }, ..claim(OURS, 2) };
+        let waits_for_theirs = Seen { claims: vec![taken], ..seen(vec![foreign.clone()]) };
+        assert_eq!(keepable(&waits_for_theirs, &taking_over), Some(&foreign), "the app has taken it over");
         for other in [foreign, aside, ended] {
             assert_eq!(keepable(&waits(vec![other.clone()]), &restore), None, "{other:?}");
         }

@@ -147,7 +147,7 @@ impl<'a> Registration<'a> {
             return Err(InvalidTarget::Unusable(why));
         }
         self.stamped(&workload, seen)?;
-        if let Some(claim) = seen.claims.first() {
+        if let Some(claim) = seen.live_claims().next() {
             let name = &claim.name;
             let why = format!(
                 "{workload} waits for an image of another registration: remove its claim with docker volume rm {name}."

@@ -1,6 +1,6 @@
 //! Deploys that succeed, and that fail.
 
-use rollhook_testing::{free_address, server, server::registration, test_name, until};
+use rollhook_testing::{App, free_address, server, server::registration, test_name, until};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, fetch, push};
@@ -109,6 +109,25 @@ fn image_that_cannot_be_pulled_costs_no_gap_where_the_old_container_would_stop_f
         assert_eq!((claims().as_str(), bench.containers(&name)), ("", vec![name.clone()]));
     }
     assert_eq!(bench.version(&name), "v1");
+
+    // So also by an app that has taken the container over.
+    let keeps = |app: &App| {
+        let before = bench.inspect(&name).unwrap()["Id"].clone();
+        let failed = bench.fails(app, "127.0.0.1:1/app:none");
+        assert_eq!(bench.ended(app, failed["revision"].as_u64().unwrap() + 1)["status"], "succeeded");
+        assert_eq!(bench.inspect(&name).unwrap()["Id"], before, "the container was replaced");
+    };
+    bench.server.manage("DELETE", &app.path).expect(204);
+    let app = bench.register(&name, &json!({ "take_over": true }));
+    keeps(&app);
+    // What the restore left ends with the container: another one of the name is registered as it is.
+    bench.server.manage("DELETE", &app.path).expect(204);
+    bench.docker.run(&["rm", "-f", &name]);
+    bench.start(&name, &[], "app:v2");
+    let app = bench.register(&name, &json!({}));
+    assert_eq!(bench.entry(&app, 1)["image"], "app:v2");
+    bench.succeeds(&app, "app:v1");
+    assert_eq!((claims().as_str(), bench.version(&name)), ("", "v1".to_owned()));
 }
 
 #[test]
