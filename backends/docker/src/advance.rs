@@ -102,7 +102,9 @@ impl Machine {
             Some(own) => self.digest(engine, own, rollout).await?,
             None => None,
         };
-        Ok(observation::observe(&seen, rollout, &step, facts, &self.work(rollout), digest))
+        let unready = own.and_then(|own| self.readiness.answer(own));
+        let work = Work { unready, ..self.work(rollout) };
+        Ok(observation::observe(&seen, rollout, &step, facts, &work, digest))
     }
 
     async fn digest(

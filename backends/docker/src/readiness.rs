@@ -1,9 +1,9 @@
 //! Whether a container is ready: by its health check, by a path that it serves, or by having run for a while.
 
-use std::{collections::HashMap, sync::Mutex, time::Duration};
+use std::{collections::HashMap, error::Error, sync::Mutex, time::Duration};
 
 use bytes::Bytes;
-use http::{Request, header};
+use http::{Request, StatusCode, header};
 use http_body_util::Empty;
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, time::Instant};
@@ -23,10 +23,11 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// The number of containers that are remembered; the memory only saves waiting.
 const REMEMBERED: usize = 1000;
 
-/// The times since which containers run, by this process's own clock.
+/// The times since which containers run, by this process's own clock, and the last answers of those that are not ready.
 #[derive(Default)]
 pub(crate) struct Readiness {
     since: Mutex<HashMap<String, Instant>>,
+    answers: Mutex<HashMap<String, String>>,
 }
 
 impl Readiness {
@@ -49,10 +50,31 @@ impl Readiness {
         let template = rollout.workload.template.as_ref();
         let checked = template.and_then(|template| template.port.zip(template.readiness_path.as_deref()));
         match checked {
-            Some((port, path)) => answers(container, port, path).await,
+            Some((port, path)) => {
+                let answer = ask(container, port, path).await;
+                let is_ready = answer.is_ok();
+                self.keep_answer(container, answer.err());
+                is_ready
+            }
             // An adopted container ran before it was registered.
             None => rollout.adopted || container.health().is_some() || self.has_run(container),
         }
+    }
+
+    /// Returns what the container last answered instead of being ready, for people.
+    pub(crate) fn answer(&self, container: &Container) -> Option<String> {
+        lock(&self.answers).get(container.id()).cloned()
+    }
+
+    fn keep_answer(&self, container: &Container, answer: Option<String>) {
+        let mut answers = lock(&self.answers);
+        if answers.len() >= REMEMBERED {
+            answers.clear();
+        }
+        match answer {
+            Some(answer) => answers.insert(container.id().to_owned(), answer),
+            None => answers.remove(container.id()),
+        };
     }
 
     /// Returns whether the container, which is ready, has had its name for long enough.
@@ -79,16 +101,23 @@ fn run(what: &str, container: &Container) -> String {
     format!("{what} {} {}", container.id(), container.started_at())
 }
 
-async fn answers(container: &Container, port: u16, path: &str) -> bool {
-    let Some(address) = container.address() else { return false };
+/// Asks the container for its path. Returns why it is not ready by that.
+async fn ask(container: &Container, port: u16, path: &str) -> Result<(), String> {
+    let Some(address) = container.address() else { return Err("it has no address to ask at".to_owned()) };
     let address = if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
-    let asked = async {
-        let stream = TcpStream::connect(&address).await.ok()?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
-        tokio::spawn(connection);
-        let request = Request::get(path).header(header::HOST, &address).body(Empty::<Bytes>::new()).ok()?;
-        Some(sender.send_request(request).await.ok()?.status())
-    };
-    let status = tokio::time::timeout(ANSWER, asked).await.ok().flatten();
-    status.is_some_and(|status| status.is_success() || status.is_redirection())
+    let answer = tokio::time::timeout(ANSWER, status(&address, path)).await;
+    match answer {
+        Ok(Ok(status)) if status.is_success() || status.is_redirection() => Ok(()),
+        Ok(Ok(status)) => Err(format!("http://{address}{path} answers {}", status.as_u16())),
+        Ok(Err(error)) => Err(format!("http://{address}{path} gives no answer: {error}")),
+        Err(_) => Err(format!("http://{address}{path} gives no answer within {} s", ANSWER.as_secs())),
+    }
+}
+
+async fn status(address: &str, path: &str) -> Result<StatusCode, Box<dyn Error + Send + Sync>> {
+    let stream = TcpStream::connect(address).await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let request = Request::get(path).header(header::HOST, address).body(Empty::<Bytes>::new())?;
+    Ok(sender.send_request(request).await?.status())
 }

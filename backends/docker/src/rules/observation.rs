@@ -28,6 +28,8 @@ pub(crate) struct Work {
     pub(crate) pull_error: Option<String>,
     /// Why the container cannot be made, or cannot join a network.
     pub(crate) create_error: Option<String>,
+    /// What the container last answered instead of being ready.
+    pub(crate) unready: Option<String>,
 }
 
 /// Returns the observation of a deploy whose next step is known.
@@ -146,10 +148,16 @@ fn message(own: Option<&Container>, step: &Step, is_ready: bool, complete: bool,
     let text = match (own.process(), step) {
         (Process::Running, _) if complete => "the container is ready",
         (Process::Running, _) if is_ready => "the new container is ready; the old one is stopping",
-        (Process::Running, _) if own.health().is_some() => {
+        (Process::Running, _) if own.health().is_some_and(|health| health != "healthy") => {
             "the new container runs; its health check has not passed yet"
         }
-        (Process::Running, _) => "the new container runs; it is not ready yet",
+        (Process::Running, _) => {
+            let unready = work.unready.as_ref().filter(|_| !is_ready);
+            return unready.map_or_else(
+                || "the new container runs; it is not ready yet".to_owned(),
+                |answer| format!("the new container runs; it is not ready yet: {answer}"),
+            );
+        }
         (Process::Created, Step::Stop(_)) => "the old container is stopping",
         (Process::Created, _) => "the new container is starting",
         (Process::Restarting | Process::Ended, _) => return diagnostics::state(own),

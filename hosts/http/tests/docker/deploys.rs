@@ -131,6 +131,20 @@ fn image_that_cannot_be_pulled_costs_no_gap_where_the_old_container_would_stop_f
 }
 
 #[test]
+fn container_that_does_not_get_ready_by_its_path_says_what_it_answers() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    for (port, answer) in [(8080, "/nowhere answers 404"), (9, "/nowhere gives no answer: Connection refused")] {
+        let name = bench.name(&format!("web-{port}"));
+        let template = json!({ "port": port, "readiness_path": "/nowhere", "network": bench.docker.network() });
+        let policy = json!({ "settle": "1s", "rollout_deadline": "10s" });
+        let document = json!({ "image": "app:v1", "template": template, "policy": policy });
+        let app = bench.server.register(&name, &document);
+        let failed = bench.ended(&app, 1);
+        assert!(failed["status"] == "failed" && failed.to_string().contains(answer), "{failed}");
+    }
+}
+
+#[test]
 fn container_that_runs_out_of_memory_says_so() {
     let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
     let (name, image) = (bench.name("web"), format!("{}:eats", bench.name("app")));
