@@ -95,14 +95,13 @@ impl Machine {
 
     /// Takes the next steps, and returns the observation after them.
     pub(crate) async fn observe(&self, engine: &Engine, rollout: &Rollout) -> Result<Observation> {
-        let (seen, step, facts) = self.advance(engine, rollout).await?;
+        let (seen, step, facts, unready) = self.advance(engine, rollout).await?;
         let own = observation::own(&seen, rollout);
         let complete = step == Step::Complete || rollout.adopted;
         let digest = match own.filter(|_| complete) {
             Some(own) => self.digest(engine, own, rollout).await?,
             None => None,
         };
-        let unready = own.and_then(|own| self.readiness.answer(own));
         let work = Work { unready, ..self.work(rollout) };
         Ok(observation::observe(&seen, rollout, &step, facts, &work, digest))
     }
@@ -126,30 +125,31 @@ impl Machine {
         }
     }
 
-    /// Takes steps until there is something to wait for.
-    async fn advance(&self, engine: &Engine, rollout: &Rollout) -> Called<(Seen, Step, Facts)> {
+    /// Takes steps until there is something to wait for. Returns also what the container answered if it is not ready.
+    async fn advance(&self, engine: &Engine, rollout: &Rollout) -> Called<(Seen, Step, Facts, Option<String>)> {
         let mut taken = 0;
         loop {
             let seen = target::read(engine, &rollout.workload).await?;
-            let facts = self.facts(engine, &seen, rollout).await?;
+            let (facts, unready) = self.facts(engine, &seen, rollout).await?;
             let step = plan::next(&seen, rollout, facts);
             taken += 1;
             if taken > STEPS || !self.take(engine, rollout, &step).await? {
-                return Ok((seen, step, facts));
+                return Ok((seen, step, facts, unready));
             }
         }
     }
 
-    async fn facts(&self, engine: &Engine, seen: &Seen, rollout: &Rollout) -> Called<Facts> {
+    async fn facts(&self, engine: &Engine, seen: &Seen, rollout: &Rollout) -> Called<(Facts, Option<String>)> {
         let Some(own) = observation::own(seen, rollout) else {
             let is_ours = fence::carried(seen) == Some(rollout.id);
             let pull = if is_ours { self.pulls.look(engine, rollout).await? } else { Pull::Absent };
-            return Ok(Facts { has_image: matches!(pull, Pull::There(_)), ..Facts::default() });
+            return Ok((Facts { has_image: matches!(pull, Pull::There(_)), ..Facts::default() }, None));
         };
         let may_start = self.starts.may_call(rollout.id, own.id());
         let ready_for = self.readiness.look(own, rollout).await;
-        let is_drained = ready_for.is_some() && self.readiness.is_drained(own);
-        Ok(Facts { has_image: true, ready_for, is_drained, may_start })
+        let is_drained = ready_for.is_ok() && self.readiness.is_drained(own);
+        let facts = Facts { has_image: true, ready_for: ready_for.as_ref().ok().copied(), is_drained, may_start };
+        Ok((facts, ready_for.err().flatten()))
     }
 
     /// Takes a step. Returns whether the next one may follow at once.

@@ -23,58 +23,38 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// The number of containers that are remembered; the memory only saves waiting.
 const REMEMBERED: usize = 1000;
 
-/// The times since which containers run, by this process's own clock, and the last answers of those that are not ready.
+/// The times since which containers run, by this process's own clock.
 #[derive(Default)]
 pub(crate) struct Readiness {
     since: Mutex<HashMap<String, Instant>>,
-    answers: Mutex<HashMap<String, String>>,
 }
 
 impl Readiness {
-    /// Returns for how long the container has been ready, as this process saw it; `None` if it is not.
-    pub(crate) async fn look(&self, container: &Container, rollout: &Rollout) -> Option<Duration> {
-        if self.is_ready(container, rollout).await {
-            return Some(self.has_been("ready", container));
+    /// Returns for how long the container has been ready, as this process saw it. If it is not: what it answered instead,
+    /// where it is asked.
+    pub(crate) async fn look(&self, container: &Container, rollout: &Rollout) -> Result<Duration, Option<String>> {
+        let checked = self.check(container, rollout).await;
+        if checked.is_err() {
+            lock(&self.since).remove(&run("ready", container));
         }
-        lock(&self.since).remove(&run("ready", container));
-        None
+        checked.map(|()| self.has_been("ready", container))
     }
 
-    async fn is_ready(&self, container: &Container, rollout: &Rollout) -> bool {
+    async fn check(&self, container: &Container, rollout: &Rollout) -> Result<(), Option<String>> {
         if container.process() != Process::Running || container.is_paused() {
-            return false;
+            return Err(None);
         }
         if container.health().is_some_and(|health| health != "healthy") {
-            return false;
+            return Err(None);
         }
         let template = rollout.workload.template.as_ref();
         let checked = template.and_then(|template| template.port.zip(template.readiness_path.as_deref()));
         match checked {
-            Some((port, path)) => {
-                let answer = ask(container, port, path).await;
-                let is_ready = answer.is_ok();
-                self.keep_answer(container, answer.err());
-                is_ready
-            }
+            Some((port, path)) => ask(container, port, path).await.map_err(Some),
             // An adopted container ran before it was registered.
-            None => rollout.adopted || container.health().is_some() || self.has_run(container),
+            None if rollout.adopted || container.health().is_some() || self.has_run(container) => Ok(()),
+            None => Err(None),
         }
-    }
-
-    /// Returns what the container last answered instead of being ready, for people.
-    pub(crate) fn answer(&self, container: &Container) -> Option<String> {
-        lock(&self.answers).get(container.id()).cloned()
-    }
-
-    fn keep_answer(&self, container: &Container, answer: Option<String>) {
-        let mut answers = lock(&self.answers);
-        if answers.len() >= REMEMBERED {
-            answers.clear();
-        }
-        match answer {
-            Some(answer) => answers.insert(container.id().to_owned(), answer),
-            None => answers.remove(container.id()),
-        };
     }
 
     /// Returns whether the container, which is ready, has had its name for long enough.
@@ -101,7 +81,10 @@ fn run(what: &str, container: &Container) -> String {
     format!("{what} {} {}", container.id(), container.started_at())
 }
 
-/// Asks the container for its path. Returns why it is not ready by that.
+/// Asks the container for its path.
+///
+/// # Errors
+/// Its answer, if that does not say that it is ready.
 async fn ask(container: &Container, port: u16, path: &str) -> Result<(), String> {
     let Some(address) = container.address() else { return Err("it has no address to ask at".to_owned()) };
     let address = if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") };

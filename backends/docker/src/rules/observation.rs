@@ -28,7 +28,7 @@ pub(crate) struct Work {
     pub(crate) pull_error: Option<String>,
     /// Why the container cannot be made, or cannot join a network.
     pub(crate) create_error: Option<String>,
-    /// What the container last answered instead of being ready.
+    /// The container's answer to its readiness path, if that says that it is not ready.
     pub(crate) unready: Option<String>,
 }
 
@@ -151,13 +151,10 @@ fn message(own: Option<&Container>, step: &Step, is_ready: bool, complete: bool,
         (Process::Running, _) if own.health().is_some_and(|health| health != "healthy") => {
             "the new container runs; its health check has not passed yet"
         }
-        (Process::Running, _) => {
-            let unready = work.unready.as_ref().filter(|_| !is_ready);
-            return unready.map_or_else(
-                || "the new container runs; it is not ready yet".to_owned(),
-                |answer| format!("the new container runs; it is not ready yet: {answer}"),
-            );
-        }
+        (Process::Running, _) => match &work.unready {
+            Some(answer) => return format!("the new container runs; it is not ready yet: {answer}"),
+            None => "the new container runs; it is not ready yet",
+        },
         (Process::Created, Step::Stop(_)) => "the old container is stopping",
         (Process::Created, _) => "the new container is starting",
         (Process::Restarting | Process::Ended, _) => return diagnostics::state(own),
