@@ -172,7 +172,6 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Failure> {
 /// Answers `GET /access/tokens/{name}/revoke`.
 pub(crate) fn confirm_revoke(call: &Call<'_>, name: &TokenName) -> Reply {
     Question {
-        head: None,
         title: format!("Revoke {name}?"),
         consequences: vec![
             "The token is refused at once, by every server, and its sessions end.".to_owned(),
@@ -181,9 +180,7 @@ pub(crate) fn confirm_revoke(call: &Call<'_>, name: &TokenName) -> Reply {
         action: format!("/access/tokens/{name}/revoke"),
         back: "/access".to_owned(),
         button: "Revoke the token".to_owned(),
-        typed: None,
-        secret: None,
-        error: None,
+        ..Question::default()
     }
     .reply(call)
 }

@@ -11,7 +11,8 @@ use crate::{
     view::Head,
 };
 
-/// A question.
+/// The question before an act, and where its answer goes.
+#[derive(Default)]
 pub(crate) struct Question<'a> {
     /// The app that it is about.
     pub(crate) head: Option<&'a Head>,

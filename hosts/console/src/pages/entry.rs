@@ -184,9 +184,7 @@ fn question<'a>(app: &App, revision: Revision, head: &'a Head) -> Question<'a> {
         action: format!("{path}/deploys/{revision}/cancel"),
         back: path,
         button: format!("Cancel revision {revision}"),
-        typed: None,
-        secret: None,
-        error: None,
+        ..Question::default()
     }
 }
 

@@ -109,9 +109,7 @@ pub(crate) async fn confirm_unlock(call: &Call<'_>, id: &AppId) -> Result<Reply,
         action: format!("{path}/unlock?on={on}"),
         back: path,
         button: "End the lock".to_owned(),
-        typed: None,
-        secret: None,
-        error: None,
+        ..Question::default()
     };
     Ok(question.reply(call))
 }

@@ -49,9 +49,9 @@ struct Failing {
 
 /// The outcome of the call that the page answers.
 enum Outcome {
-    /// It has a new secret: the only page that has its text, if it was made here.
+    /// Its secret was set. Only this page shows the text, and only if the server made it.
     Secret { name: String, secret: Option<Zeroizing<String>> },
-    /// It was sent a test.
+    /// A test was sent.
     Tested { name: String, delivered: bool, answer: String },
 }
 
@@ -202,7 +202,6 @@ pub(crate) async fn test(call: &Call<'_>, name: &ReceiverName) -> Result<Reply, 
 
 fn rotation(name: &ReceiverName) -> Question<'static> {
     Question {
-        head: None,
         title: format!("A new secret for {name}?"),
         consequences: vec![
             "The next notification has the new secret.".to_owned(),
@@ -211,9 +210,8 @@ fn rotation(name: &ReceiverName) -> Question<'static> {
         action: format!("/receivers/{name}/rotate"),
         back: "/receivers".to_owned(),
         button: "Replace the secret".to_owned(),
-        typed: None,
         secret: Some("The token of Slack, GitHub or GitLab; of a URL, leave it empty and one is made."),
-        error: None,
+        ..Question::default()
     }
 }
 
@@ -237,7 +235,6 @@ pub(crate) async fn rotate(call: &Call<'_>, name: &ReceiverName) -> Result<Reply
 /// Answers `GET /receivers/{name}/remove`.
 pub(crate) fn confirm_remove(call: &Call<'_>, name: &ReceiverName) -> Reply {
     Question {
-        head: None,
         title: format!("Remove {name}?"),
         consequences: vec![
             "It gets no more notifications, also about deploys that run now.".to_owned(),
@@ -246,9 +243,7 @@ pub(crate) fn confirm_remove(call: &Call<'_>, name: &ReceiverName) -> Reply {
         action: format!("/receivers/{name}/remove"),
         back: "/receivers".to_owned(),
         button: "Remove the receiver".to_owned(),
-        typed: None,
-        secret: None,
-        error: None,
+        ..Question::default()
     }
     .reply(call)
 }

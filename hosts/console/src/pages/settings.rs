@@ -222,9 +222,7 @@ pub(crate) async fn confirm_release(call: &Call<'_>, id: &AppId) -> Result<Reply
         action: format!("{path}/release-hold"),
         back: path,
         button: "Release the hold".to_owned(),
-        typed: None,
-        secret: None,
-        error: None,
+        ..Question::default()
     };
     Ok(question.reply(call))
 }

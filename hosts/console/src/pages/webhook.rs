@@ -235,9 +235,7 @@ async fn ask(call: &Call<'_>, id: &AppId, change: &str, words: &Words<'_>) -> Re
         action: format!("{path}/{change}"),
         back: path,
         button: words.button.to_owned(),
-        typed: None,
-        secret: None,
-        error: None,
+        ..Question::default()
     };
     Ok(question.reply(call))
 }
