@@ -113,6 +113,11 @@ fn failed_entry_says_if_no_version_can_be_restored() {
         let refused = world.rollback(&access).await.unwrap_err();
         assert!(matches!(refused, Refusal::NothingToRollBackTo(_)));
         assert_eq!(world.quiet(&access).await.len(), 1, "nothing is recorded");
+
+        assert!(!reason(&failed).1.contains("--revision"), "there is no earlier one: {:?}", reason(&failed));
+        world.deploy(&access, &api("missing-too")).await.unwrap();
+        let failed = world.ended(&access, 2).await;
+        assert!(reason(&failed).1.contains("names an earlier revision (--revision N)"), "{:?}", reason(&failed));
     });
 }
 

@@ -1,6 +1,6 @@
 //! The logins of registries, from docker's `config.json` of the user that this process runs as.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, io::ErrorKind, path::PathBuf};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD, prelude::BASE64_URL_SAFE};
 use rollhook_core::image::ImageRef;
@@ -22,50 +22,79 @@ struct Entry {
     auth: String,
 }
 
-/// The file of the logins: `$DOCKER_CONFIG/config.json`, or `~/.docker/config.json`.
-pub(crate) fn file() -> Option<PathBuf> {
+/// The logins of one reading of the file. It is read each time, so that a login may be renewed.
+pub(crate) struct Logins {
+    config: Config,
+    /// The cause, where the file is there and cannot be read: the registries are asked without a login.
+    unreadable: Option<String>,
+}
+
+/// Reads `$DOCKER_CONFIG/config.json`, or `~/.docker/config.json`. No file means that there are no logins.
+pub(crate) async fn read() -> Logins {
+    let Some(file) = file() else { return Logins::parse(Ok("{}")) };
+    let text = match tokio::fs::read_to_string(&file).await {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok("{}".to_owned()),
+        Err(error) => Err(error.to_string()),
+        Ok(text) => Ok(text),
+    };
+    let logins = Logins::parse(text.as_deref().map_err(String::as_str));
+    if let Some(cause) = &logins.unreadable {
+        tracing::warn!(file = %file.display(), cause, "reading the registries' logins failed");
+    }
+    logins
+}
+
+fn file() -> Option<PathBuf> {
     let directory = std::env::var_os("DOCKER_CONFIG").map(PathBuf::from);
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".docker"));
     Some(directory.or_else(home)?.join("config.json"))
 }
 
-/// Returns the value of `X-Registry-Auth` for an image; `None` if there is no login of its registry. The file is read
-/// each time, so that a login may be renewed.
-pub(crate) async fn login(image: &ImageRef) -> Option<String> {
-    let text = tokio::fs::read_to_string(file()?).await.ok()?;
-    header(&text, image)
-}
+impl Logins {
+    fn parse(text: Result<&str, &str>) -> Self {
+        // The words of the error name a place in the file, and nothing of its text.
+        let read = text.map_err(str::to_owned).and_then(|text| {
+            serde_json::from_str(text)
+                .map_err(|error| format!("line {}, column {} is not as Docker writes it", error.line(), error.column()))
+        });
+        match read {
+            Ok(config) => Self { config, unreadable: None },
+            Err(cause) => Self { config: Config::default(), unreadable: Some(cause) },
+        }
+    }
 
-/// Returns all logins, by the registries' names, as a build gets them.
-pub(crate) async fn all() -> BTreeMap<String, Value> {
-    let Some(file) = file() else { return BTreeMap::new() };
-    tokio::fs::read_to_string(file).await.map(|text| entries(&text)).unwrap_or_default()
-}
+    /// Returns the value of `X-Registry-Auth` for an image; `None` if there is no login of its registry.
+    pub(crate) fn header(&self, image: &ImageRef) -> Option<String> {
+        let repository = image.canonical_repository();
+        let host = repository.split('/').next()?;
+        let names = match host {
+            "docker.io" => vec![HUB.to_owned(), host.to_owned()],
+            host => vec![
+                host.to_owned(),
+                format!("https://{host}"),
+                format!("https://{host}/v1/"),
+                format!("https://{host}/v2/"),
+            ],
+        };
+        let (name, entry) = names.iter().find_map(|name| self.config.auths.get_key_value(name))?;
+        Some(BASE64_URL_SAFE.encode(login_of(name, entry)?.to_string()))
+    }
 
-fn entries(config: &str) -> BTreeMap<String, Value> {
-    let config: Config = serde_json::from_str(config).unwrap_or_default();
-    let entries = config.auths.into_iter().filter_map(|(name, entry)| {
-        let login = login_of(&name, &entry)?;
-        Some((name, login))
-    });
-    entries.collect()
-}
+    /// Returns all logins, by the registries' names, as a build gets them.
+    pub(crate) fn all(&self) -> BTreeMap<String, Value> {
+        let auths = self.config.auths.iter();
+        auths.filter_map(|(name, entry)| Some((name.clone(), login_of(name, entry)?))).collect()
+    }
 
-fn header(config: &str, image: &ImageRef) -> Option<String> {
-    let config: Config = serde_json::from_str(config).ok()?;
-    let repository = image.canonical_repository();
-    let host = repository.split('/').next()?;
-    let names = match host {
-        "docker.io" => vec![HUB.to_owned(), host.to_owned()],
-        host => vec![
-            host.to_owned(),
-            format!("https://{host}"),
-            format!("https://{host}/v1/"),
-            format!("https://{host}/v2/"),
-        ],
-    };
-    let (name, entry) = names.iter().find_map(|name| config.auths.get_key_value(name))?;
-    Some(BASE64_URL_SAFE.encode(login_of(name, entry)?.to_string()))
+    /// Returns the words of a failure that the missing logins may have caused.
+    pub(crate) fn explain(&self, failure: String) -> String {
+        match &self.unreadable {
+            Some(cause) => {
+                format!("{failure} (asked without a login, as the server cannot read its config.json: {cause})")
+            }
+            None => failure,
+        }
+    }
 }
 
 fn login_of(name: &str, entry: &Entry) -> Option<Value> {
@@ -79,13 +108,18 @@ fn login_of(name: &str, entry: &Entry) -> Option<Value> {
 mod tests {
     use super::*;
 
+    fn logins(config: &Value) -> Logins {
+        Logins::parse(Ok(&config.to_string()))
+    }
+
     #[test]
     fn login_is_that_of_the_images_registry() {
         let auth = BASE64_STANDARD.encode("ci:hun:ter2");
-        let config =
-            json!({"auths": {"registry.example.com": {"auth": auth}, HUB: {"auth": auth}, "other.example.com": {}}});
+        let logins = logins(
+            &json!({"auths": {"registry.example.com": {"auth": auth}, HUB: {"auth": auth}, "other.example.com": {}}}),
+        );
         let login = |image: &str| {
-            let header = header(&config.to_string(), &image.parse().unwrap())?;
+            let header = logins.header(&image.parse().unwrap())?;
             Some(String::from_utf8(BASE64_URL_SAFE.decode(header).unwrap()).unwrap())
         };
         assert!(login("registry.example.com/shop/api:v1").unwrap().contains("\"password\":\"hun:ter2\""));
@@ -94,14 +128,26 @@ mod tests {
             assert_eq!(login(without), None, "{without}");
         }
     }
+
     #[test]
     fn build_gets_every_login_that_can_be_read() {
         let auth = BASE64_STANDARD.encode("ci:hunter2");
         let config =
             json!({"auths": {"registry.example.com": {"auth": auth}, HUB: {"auth": auth}, "b": {"auth": "?"}}});
-        let entries = entries(&config.to_string());
-        assert_eq!(entries.keys().map(String::as_str).collect::<Vec<_>>(), [HUB, "registry.example.com"]);
-        assert_eq!(entries[HUB]["username"], "ci");
-        assert!(super::entries("{").is_empty());
+        let all = logins(&config).all();
+        assert_eq!(all.keys().map(String::as_str).collect::<Vec<_>>(), [HUB, "registry.example.com"]);
+        assert_eq!(all[HUB]["username"], "ci");
+    }
+
+    #[test]
+    fn failure_says_if_the_logins_could_not_be_read_and_tells_none() {
+        let denied = || "unauthorized".to_owned();
+        let cut = Logins::parse(Ok(r#"{"auths": {"registry.example.com": {"auth": "Y2k6aHVudGVyMg=="#));
+        assert!(cut.all().is_empty());
+        let told = cut.explain(denied());
+        assert!(told.starts_with("unauthorized (") && told.contains("config.json: line 1"), "{told}");
+        assert!(!told.contains("Y2k6"), "{told}");
+        assert!(Logins::parse(Err("Permission denied")).explain(denied()).contains("Permission denied"));
+        assert_eq!(Logins::parse(Ok("{}")).explain(denied()), "unauthorized");
     }
 }

@@ -198,14 +198,24 @@ fn is_made_here(found: &Value, image: &ImageRef) -> bool {
 
 /// Pulls an image, and returns its name; or the reason why it cannot be had, in the registry's words.
 async fn pull(engine: &Engine, image: &ImageRef, told: impl Fn(String)) -> Result<String, String> {
+    let logins = logins::read().await;
+    let login = logins.header(image);
+    pull_as(engine, image, login.as_deref(), told).await.map_err(|failure| logins.explain(failure))
+}
+
+async fn pull_as(
+    engine: &Engine,
+    image: &ImageRef,
+    login: Option<&str>,
+    told: impl Fn(String),
+) -> Result<String, String> {
     let tag = image.digest().map(ToString::to_string).or_else(|| image.tag().map(str::to_owned));
     let tag = tag.unwrap_or_else(|| "latest".to_owned());
     let path = format!("/images/create?fromImage={}&tag={}", in_query(image.repository()), in_query(&tag));
-    let login = logins::login(image).await;
     let words =
         |failure: Failure| failure.refusal().map_or_else(|| rollhook_core::error::chain(&failure), str::to_owned);
     told("asking the registry".to_owned());
-    let call = engine.open(Method::POST, &path, None, login.as_deref());
+    let call = engine.open(Method::POST, &path, None, login);
     let answer = tokio::time::timeout(SILENCE, call).await.map_err(|_| silent())?.map_err(words)?;
     let mut body = answer.into_body();
     let (mut line, mut layers) = (Vec::new(), Layers::default());

@@ -34,6 +34,9 @@ use crate::{
 /// The longest wait of a driver whose only work is polling.
 const POLL_ONLY_WAIT: std::time::Duration = std::time::Duration::from_secs(3600);
 
+/// The way back where no version has succeeded, such as to the container that was adopted and is not healthy.
+const NAMED: &str = " A rollback that names an earlier revision (--revision N) returns to it all the same.";
+
 /// The state of an app's driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
@@ -402,7 +405,8 @@ fn fail(state: &State, deploy: Deploy, failure: FailureReport, evidence: Option<
     let message = match restore::owed(&preview(state, vec![ended(String::new())])) {
         Owed::NothingToRestore if touched => {
             let stop = if failure.message.ends_with('.') { "" } else { "." };
-            format!("{}{stop} There is no earlier version that succeeded: nothing to restore.", failure.message)
+            let way = if deploy.revision > Revision::FIRST { NAMED } else { "" };
+            format!("{}{stop} There is no earlier version that succeeded: nothing to restore.{way}", failure.message)
         }
         Owed::NothingToRestore | Owed::Restore(_) | Owed::Nothing => failure.message.clone(),
     };

@@ -71,7 +71,8 @@ impl Deployer {
                 found.ok_or_else(|| no_other_image(&access.id, below, &other_than))
             }
             Target::None => Err(Refusal::NothingToRollBackTo(format!(
-                "No deploy of {} has succeeded yet, so that there is no version to return to. Deploy another image.",
+                "No deploy of {} has succeeded yet, so that there is no version to return to. Name a revision of the \
+                 history to return to it all the same (--revision N), or deploy another image.",
                 access.id
             ))),
         }

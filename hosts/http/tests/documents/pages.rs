@@ -186,6 +186,9 @@ pub(crate) const PAGES: &[Page] = &[
             on(Docker).given("without_app").then("docker inspect web | grep '\"MODE=production\"'"),
             on(Docker).then("rollhook app history web | grep 'shop/web:v2.*(current)'"),
             on(Docker).then("rollhook app history web | grep 'shop/web:v1.*rollback.*(current)'"),
+            on(Docker)
+                .given("mkdir root/etc/rollhook; echo hunter2 > registry-token")
+                .then("test $(stat -c %G:%a root/etc/rollhook/docker/config.json) = docker:640"),
             on(Docker).given("without_app").then("rollhook app wait web; docker images shop/web | grep shop/web"),
         ],
     ),
