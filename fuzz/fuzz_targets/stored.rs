@@ -69,6 +69,10 @@ fn uses(app: App, history: &[Deploy]) {
         })
         .filter(|deploy| deploy.status() != Status::Succeeded)
         .map(|deploy| Arc::new(deploy.without_evidence())),
+        ended_off_cluster: history
+            .last()
+            .filter(|deploy| deploy.is_terminal() && !deploy.touched && deploy.status() != Status::Succeeded)
+            .map(|deploy| Arc::new(deploy.without_evidence())),
         last_restore: newest(&Deploy::is_restore).map(|deploy| deploy.revision),
         updated_at: history.iter().map(|deploy| deploy.updated_at).max().unwrap_or_default(),
         ..AppState::new(app)

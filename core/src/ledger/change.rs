@@ -161,6 +161,8 @@ impl Change {
         let state = &mut self.state;
         let revision = deploy.revision;
         self.changed.insert(revision);
+        let is_older = |known: &Arc<Deploy>| known.revision < revision;
+        state.ended_off_cluster.take_if(|known| is_older(known));
         let place = state.unfinished.binary_search_by_key(&revision, |known| known.revision);
         if !deploy.is_terminal() {
             match place {
@@ -172,11 +174,14 @@ impl Change {
         if let Ok(at) = place {
             state.unfinished.remove(at);
         }
+        let has_succeeded = deploy.status() == Status::Succeeded;
+        if !deploy.touched && !has_succeeded && state.latest == Some(revision) {
+            state.ended_off_cluster = Some(Arc::new(deploy.without_evidence()));
+        }
         let deploy = Arc::new(deploy);
-        let is_older = |known: &Arc<Deploy>| known.revision < revision;
         if state.current.as_ref().is_none_or(is_older) {
             let is_newest = state.ended_on_cluster.as_ref().is_none_or(is_older);
-            if deploy.status() == Status::Succeeded {
+            if has_succeeded {
                 state.ended_on_cluster.take_if(|known| is_older(known));
                 state.current = Some(Arc::clone(&deploy));
             } else if deploy.touched && is_newest {

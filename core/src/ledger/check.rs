@@ -46,6 +46,10 @@ pub fn check(history: &[Deploy], state: &AppState) -> Vec<Violation> {
         "on cluster is not the newest that touched it".to_owned(),
     );
     expect(
+        state.newest().map(|deploy| deploy.without_evidence()) == slim(history.last()),
+        "the newest entry is another".to_owned(),
+    );
+    expect(
         state.last_restore == newest(&Deploy::is_restore).map(|deploy| deploy.revision),
         "the newest restore is another".to_owned(),
     );

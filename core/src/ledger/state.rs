@@ -26,6 +26,10 @@ pub struct AppState {
     /// The newest deploy that touched the cluster and ended without success, if it is newer than `current`; without its
     /// evidence, which is in the archive.
     pub ended_on_cluster: Option<Arc<Deploy>>,
+    /// The newest deploy of all, if it ended without success and never touched the cluster, as one whose build failed;
+    /// without its evidence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_off_cluster: Option<Arc<Deploy>>,
     /// The newest restore.
     pub last_restore: Option<Revision>,
     /// The replica that drives the app.
@@ -49,6 +53,7 @@ impl AppState {
             unfinished: Vec::new(),
             current: None,
             ended_on_cluster: None,
+            ended_off_cluster: None,
             last_restore: None,
             lease: None,
             queued_at,
@@ -62,6 +67,12 @@ impl AppState {
         let touching = self.unfinished.iter().rev().find(|deploy| deploy.touched);
         let newest = |deploy: &&Arc<Deploy>| deploy.revision;
         touching.into_iter().chain(&self.ended_on_cluster).chain(&self.current).max_by_key(newest)
+    }
+
+    /// The newest deploy, whatever its status.
+    pub fn newest(&self) -> Option<&Arc<Deploy>> {
+        let known = self.unfinished.last().into_iter().chain(&self.ended_off_cluster).chain(self.on_cluster());
+        known.max_by_key(|deploy| deploy.revision)
     }
 
     /// The unfinished deploy of this revision.

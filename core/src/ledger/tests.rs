@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 use super::{Admission, Admitted, AppState, Change, KeyLookup, NewDeploy, Record};
 use crate::{
     app::{App, Hold, Policy, Source},
-    deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, State, Trigger},
+    deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, State, Status, Trigger},
     image::ImageRef,
     replica::ReplicaId,
     tests::{NOW, git_app, revision},

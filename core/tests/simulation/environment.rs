@@ -157,7 +157,8 @@ impl Environment {
         let archived = self.store.page(app.app.uid, page).now_or_never().unwrap().unwrap();
         let mut archived: Vec<_> = archived.into_iter().map(Arc::new).collect();
         if self.promise == Some(Promise::Times) {
-            let kept = [&mut app.current, &mut app.ended_on_cluster].into_iter().flatten();
+            let kept = [&mut app.current, &mut app.ended_on_cluster, &mut app.ended_off_cluster];
+            let kept = kept.into_iter().flatten();
             for entry in archived.iter_mut().chain(&mut app.unfinished).chain(kept) {
                 self.retime(app.app.uid, Arc::make_mut(entry));
             }

@@ -282,6 +282,9 @@ pub struct App {
     pub current: Option<Deploy>,
     /// The newest deploy that touched the cluster; not `current` if that deploy has not succeeded.
     pub on_cluster: Option<Deploy>,
+    /// The newest deploy, whatever its status.
+    #[serde(default)]
+    pub newest: Option<Deploy>,
     /// The revisions that have not ended, ascending.
     #[schemars(with = "Vec<u64>")]
     pub unfinished: Vec<Revision>,
@@ -323,12 +326,19 @@ impl App {
             locks: app.locks.in_force(now).map(|(scope, lock)| Lock::of(scope, lock)).collect(),
             current: state.current.as_ref().map(entry),
             on_cluster: state.on_cluster().map(entry),
+            newest: state.newest().map(entry),
             unfinished: state.unfinished.iter().map(|deploy| deploy.revision).collect(),
             drift: None,
             polling: None,
             warning: None,
             created_at: app.created_at,
         }
+    }
+
+    /// Returns the newest deploy if it ended without success before it touched the cluster, as one whose build failed:
+    /// neither `current` nor `on_cluster` tells of it.
+    pub fn ended_off_cluster(&self) -> Option<&Deploy> {
+        self.newest.as_ref().filter(|deploy| deploy.status.is_terminal() && !deploy.current && !deploy.on_cluster)
     }
 
     /// Returns the app's path below the server's base URL.

@@ -21,6 +21,12 @@ pub fn mark(deploy: &Deploy) -> Option<String> {
     Some(if deploy.on_cluster { format!("{word}, on cluster") } else { word.to_owned() })
 }
 
+/// Returns the mark of an entry, with the code of the reason why it ended where that says more.
+pub fn mark_with_reason(deploy: &Deploy) -> Option<String> {
+    let reason = deploy.reason.as_deref().filter(|reason| *reason != deploy.status.as_str());
+    mark(deploy).map(|mark| reason.map_or(mark.clone(), |reason| format!("{mark}: {reason}")))
+}
+
 /// Returns seven digits of a full commit hash, and anything else as it is.
 pub fn short_commit(commit: &str) -> String {
     let hash = matches!(commit.len(), 40 | 64) && commit.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{
     commands::lock::described,
-    history::{mark, short_commit, short_image, tint, what},
+    history::{mark, mark_with_reason, short_commit, short_image, tint, what},
     table::{self, Cell, Column, Fit, Style},
     when,
 };
@@ -53,7 +53,7 @@ fn row(app: &App, image: fn(&str) -> String, when: impl Fn(Timestamp) -> String)
     let name = Cell::new(format!("{}/{}", app.namespace, app.app));
     let marks = marks(app);
     let marks = if marks.is_empty() { String::new() } else { format!("({})", marks.join("; ")) };
-    let tint = app.on_cluster.as_ref().and_then(tint);
+    let tint = app.ended_off_cluster().and_then(tint).or_else(|| app.on_cluster.as_ref().and_then(tint));
     match &app.current {
         Some(current) => vec![
             name,
@@ -70,6 +70,9 @@ fn marks(app: &App) -> Vec<String> {
     let mut marks = Vec::new();
     if let Some(deploy) = app.on_cluster.as_ref().filter(|deploy| !deploy.current) {
         marks.push(format!("{} {}", deploy.revision, mark(deploy).unwrap_or_default()));
+    }
+    if let Some(deploy) = app.ended_off_cluster() {
+        marks.push(format!("{} {}", deploy.revision, mark_with_reason(deploy).unwrap_or_default()));
     }
     if !app.locks.is_empty() {
         marks.push("locked".to_owned());
@@ -103,6 +106,7 @@ pub(crate) fn details(app: &App, now: Timestamp) -> String {
     if app.on_cluster.as_ref().is_some_and(|deploy| !deploy.current) {
         lines.push(("On cluster", entry(app.on_cluster.as_ref(), now)));
     }
+    lines.extend(app.ended_off_cluster().map(|deploy| ("Newest", entry(Some(deploy), now))));
     lines.extend(app.drift.as_ref().map(|drift| ("Drift", drift.message.clone())));
     if !app.unfinished.is_empty() {
         let unfinished: Vec<_> = app.unfinished.iter().map(ToString::to_string).collect();
@@ -170,7 +174,7 @@ fn workload(app: &App) -> String {
 
 fn entry(deploy: Option<&rollhook_api::Deploy>, now: Timestamp) -> String {
     let Some(deploy) = deploy else { return "none".to_owned() };
-    let mark = match mark(deploy) {
+    let mark = match mark_with_reason(deploy) {
         Some(mark) if !deploy.current => format!(" ({mark})"),
         Some(_) | None => String::new(),
     };

@@ -1,6 +1,6 @@
 //! The history and its entries as text.
 
-pub(crate) use rollhook_api::words::{mark, predicate, short_commit, short_image};
+pub(crate) use rollhook_api::words::{mark, mark_with_reason, predicate, short_commit, short_image};
 use rollhook_api::{Deploy, TakenFrom};
 use rollhook_core::{
     deploy::{Status, Trigger},

@@ -31,6 +31,10 @@ fn a_git_app_is_registered_built_shown_and_its_log_read() {
         failed.err.contains("build-failed") && failed.err.contains("broken"),
         "its last lines are told: {failed:?}"
     );
+    let list = home.run("app list").ok().out;
+    assert!(list.contains("(2 failed: build-failed)"), "told beside what is current: {list}");
+    let status = home.run("app status api").ok().out;
+    assert!(status.contains("(revision 1, ") && status.contains("Revision 2 failed (build-failed)"), "{status}");
 }
 
 #[test]

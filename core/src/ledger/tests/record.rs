@@ -96,6 +96,29 @@ fn ended_deploys_leave_the_state_for_the_archive() {
 }
 
 #[test]
+fn newest_deploy_is_known_also_when_it_ended_without_touching_the_cluster() {
+    let newest = |state: &AppState| state.newest().map(|deploy| (deploy.revision.get(), deploy.status()));
+    assert_eq!(newest(&registered()), None);
+    let state = moved(queued(registered(), 2), 1, succeeded);
+    assert_eq!(newest(&state), Some((2, Status::Queued)));
+    let (state, ended) = committed(state, |change| {
+        let failed = Deploy { touched: false, ..failed(&change.state.unfinished[0]) };
+        change.record(record(vec![failed]), after(1)).unwrap();
+    });
+    assert_eq!(newest(&state), Some((2, Status::Failed)));
+    assert_eq!(*state.newest().unwrap().clone(), ended[0].without_evidence());
+    assert_eq!(state.on_cluster().unwrap().revision, revision(1), "it changed nothing");
+    let state = queued(state, 2);
+    assert_eq!((newest(&state), &state.ended_off_cluster), (Some((4, Status::Queued)), &None));
+    let (state, _) = committed(state, |change| {
+        let failed = Deploy { touched: false, ..failed(&change.state.unfinished[0]) };
+        change.record(record(vec![failed]), after(2)).unwrap();
+    });
+    assert_eq!((newest(&state), &state.ended_off_cluster), (Some((4, Status::Queued)), &None), "3 is not the newest");
+    assert_eq!(newest(&moved(state, 4, succeeded)), Some((4, Status::Succeeded)));
+}
+
+#[test]
 fn deploy_that_changed_nothing_is_not_on_the_cluster() {
     let mut state = moved(queued(registered(), 3), 1, succeeded);
     for number in [2, 3] {

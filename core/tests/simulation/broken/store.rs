@@ -50,6 +50,9 @@ impl BrokenBackend {
         if state.ended_on_cluster == shown.ended_on_cluster {
             state.ended_on_cluster.clone_from(&truth.ended_on_cluster);
         }
+        if state.ended_off_cluster == shown.ended_off_cluster {
+            state.ended_off_cluster.clone_from(&truth.ended_off_cluster);
+        }
         for entry in &truth.unfinished {
             let revision = entry.revision;
             let Some(shown) = shown.unfinished(revision) else {

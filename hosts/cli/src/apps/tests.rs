@@ -30,6 +30,7 @@ pub(crate) fn app() -> App {
         }],
         current: Some(rollhook_api::Deploy { current: true, ..entry(3, "abc123f", Status::Succeeded, 7200) }),
         on_cluster: Some(rollhook_api::Deploy { on_cluster: true, ..entry(4, "def456a", Status::Failed, 600) }),
+        newest: Some(entry(6, "fedcba9", Status::Queued, 60)),
         unfinished: vec![Revision::new(5).unwrap(), Revision::new(6).unwrap()],
         drift: None,
         polling: None,
@@ -51,6 +52,34 @@ fn lists_and_details() {
     insta::assert_snapshot!("list", table(&apps, NOW, PLAIN));
     insta::assert_snapshot!("list_wide", wide(&apps, PLAIN));
     insta::assert_snapshot!("details", details(&apps[0], NOW));
+}
+
+#[test]
+fn newest_deploy_that_failed_in_its_build_is_told_beside_the_current_one() {
+    let failed = rollhook_api::Deploy {
+        image: None,
+        reason: Some("build-failed".to_owned()),
+        ..entry(4, "def456a", Status::Failed, 600)
+    };
+    let current = app().current;
+    let on_cluster = current.clone().map(|deploy| rollhook_api::Deploy { on_cluster: true, ..deploy });
+    let fresh = App {
+        app: "new".to_owned(),
+        current: None,
+        on_cluster: None,
+        newest: Some(failed),
+        unfinished: Vec::new(),
+        ..app()
+    };
+    let well = App { app: "api".to_owned(), current, on_cluster, ..fresh.clone() };
+    let list = table(&[well.clone(), fresh], NOW, PLAIN);
+    assert!(list.contains("api:abc123f  2 hours ago (4 failed: build-failed)"), "{list}");
+    assert!(list.contains("new  -   -                                 - (4 failed: build-failed)"), "{list}");
+    let details = details(&well, NOW);
+    assert!(
+        details.contains("\nNewest            revision 4, commit def456a, 10 min ago (failed: build-failed)\n"),
+        "{details}"
+    );
 }
 
 #[test]

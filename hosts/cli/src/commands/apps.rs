@@ -135,12 +135,13 @@ pub(crate) async fn show(session: &Session<'_>, target: &Target) -> Result<(), C
     session.output.data(&app, || apps::details(&app, when::now()))
 }
 
-/// Prints what the app runs, and a line for each deploy that is under way or failed on the cluster.
+/// Prints what the app runs, and a line for each deploy that is under way or that failed since.
 pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
     let app = session.app(target).await?;
     let id = target.id()?;
     let mut revisions = app.unfinished.clone();
     revisions.extend(app.on_cluster.as_ref().filter(|deploy| !deploy.current).map(|deploy| deploy.revision));
+    revisions.extend(app.ended_off_cluster().map(|deploy| deploy.revision));
     revisions.sort();
     revisions.dedup();
     let mut others = Vec::new();

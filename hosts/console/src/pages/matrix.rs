@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rollhook_api::{App, promotion, words::short_image};
+use rollhook_api::{
+    App, Deploy, promotion,
+    words::{mark_with_reason, short_image},
+};
 use rollhook_core::{app::Source, deploy::Status, text::escaped, time::Timestamp};
 
 use crate::view::{Image, Mark, When, app_path};
@@ -115,7 +118,7 @@ impl<'a> Matrix<'a> {
             label: escaped(&format!("{} in {}", app.app, app.environment)),
             image: running.and_then(|deploy| deploy.image.as_deref()).map(Image::new),
             mark: mark(app),
-            when: last.or(running).map(|deploy| When::new(deploy.created_at, self.now)),
+            when: last.or(running).or(app.ended_off_cluster()).map(|deploy| When::new(deploy.created_at, self.now)),
             notes: notes(app),
             lag: self.lag(app),
         }
@@ -176,12 +179,21 @@ fn mark(app: &App) -> Mark {
             None => "on its way".to_owned(),
         }),
         (None, Some(running)) => Mark { word: format!("#{} current", running.revision), ..Mark::of(running) },
-        (None, None) => Mark::nothing("never deployed"),
+        (None, None) => app.ended_off_cluster().map_or_else(|| Mark::nothing("never deployed"), ended),
     }
+}
+
+/// Returns the mark of an entry that ended without success, with its number and its reason.
+fn ended(deploy: &Deploy) -> Mark {
+    let word = mark_with_reason(deploy).unwrap_or_default();
+    Mark { word: escaped(&format!("#{} {word}", deploy.revision)), ..Mark::of(deploy) }
 }
 
 /// Returns what keeps an app from running what was deployed last, or from being deployed.
 pub(crate) fn notes(app: &App) -> Vec<Mark> {
+    // Where nothing else is to be told, the mark of the cell tells it.
+    let is_told = app.on_cluster.is_none() && app.unfinished.is_empty();
+    let failed = app.ended_off_cluster().filter(|_| !is_told).map(ended);
     let drift = app.drift.as_ref().map(|drift| {
         Mark::warning(match drift.image.as_deref() {
             Some(image) => format!("drift: {} runs", Image::new(&short_image(image)).name),
@@ -190,7 +202,7 @@ pub(crate) fn notes(app: &App) -> Vec<Mark> {
     });
     let locked = (!app.locks.is_empty()).then(|| Mark::held("locked"));
     let hold = (!app.holds.is_empty()).then(|| Mark::held("hold"));
-    drift.into_iter().chain(locked).chain(hold).collect()
+    failed.into_iter().chain(drift).chain(locked).chain(hold).collect()
 }
 
 #[cfg(test)]
@@ -249,6 +261,21 @@ mod tests {
         let gap = [runs("dev", "3", 30), in_environment("api", "test", json!({})), runs("prod", "2", 10)];
         assert_eq!(lags(&gap, true), [None, behind("behind dev"), behind("behind dev")], "test runs nothing");
         assert_eq!(lags(&stages, false)[1], Some(("behind dev".to_owned(), false)), "a viewer sees it, and no button");
+    }
+
+    #[test]
+    fn the_newest_deploy_is_told_also_when_it_failed_in_its_build() {
+        let failed = deploy(2, json!({ "status": "failed", "reason": "build-failed", "image": null }));
+        let cell = |app: &App| Matrix::new(&[], NOW, &|_| true).cell(app);
+        let never = cell(&in_environment("api", "test", json!({ "newest": failed })));
+        assert_eq!((never.mark.word.as_str(), never.mark.tone), ("#2 failed: build-failed", "bad"));
+        assert!(never.notes.is_empty() && never.when.is_some(), "once is enough");
+        let behind = cell(&App { newest: Some(failed.clone()), ..runs("test", "1", 10) });
+        assert_eq!((behind.mark.word.as_str(), behind.mark.tone), ("#1 current", "good"));
+        let notes: Vec<_> = behind.notes.iter().map(|note| (note.word.as_str(), note.tone)).collect();
+        assert_eq!(notes, [("#2 failed: build-failed", "bad")]);
+        let under_way = cell(&in_environment("api", "test", json!({ "newest": failed, "unfinished": [1] })));
+        assert_eq!((under_way.mark.word.as_str(), under_way.notes.len()), ("#1 on its way", 1));
     }
 
     #[test]
