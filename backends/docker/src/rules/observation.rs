@@ -14,7 +14,7 @@ use super::{
     diagnostics, fence,
     plan::{self, Facts, Step},
 };
-use crate::settings::{Replace, Rollout};
+use crate::settings::Rollout;
 
 /// The remark on a deploy without which there would have been no gap.
 const STOPPED_FIRST: &str = "the old container stopped before the new one started";
@@ -55,7 +55,7 @@ pub(crate) fn observe(
     let note = match own {
         _ if rollout.adopted => None,
         Some(own) if seen.keeps(rollout.id, own) => Some("the container from before was never replaced, and runs on"),
-        _ if rollout.workload.replace == Replace::StopFirst => Some(STOPPED_FIRST),
+        _ if plan::is_alone(seen, rollout) => Some(STOPPED_FIRST),
         _ => None,
     };
     let note = note.map(str::to_owned);

@@ -89,11 +89,11 @@ pub(crate) fn next(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
         return Step::Remove(leftover);
     }
     if own.process() == Process::Created {
-        return begin(own, &others, rollout, facts);
+        return begin(own, &others, is_alone(seen, rollout), facts);
     }
     let running = ids(others.iter().filter(|other| other.is_up()));
     if !facts.is_ready() {
-        let alone = rollout.workload.replace == Replace::StopFirst;
+        let alone = is_alone(seen, rollout);
         return if alone && !running.is_empty() { Step::Stop(running) } else { Step::Wait };
     }
     if awaits_settling(seen, rollout, facts) {
@@ -102,24 +102,32 @@ pub(crate) fn next(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
     replace(seen, rollout, own, &others, running, facts.is_drained)
 }
 
+/// Whether the old container stops before the new one starts. A container that another party made anew since the
+/// registration may have a port of the machine that the one before it had not.
+pub(crate) fn is_alone(seen: &Seen, rollout: &Rollout) -> bool {
+    let is_of_now = |container: &&Container| container.is_up() || container.deploy() == Some(rollout.id);
+    let mut now = seen.containers.iter().filter(is_of_now);
+    rollout.workload.replace == Replace::StopFirst || now.any(|container| container.sole().is_some())
+}
+
 /// Whether the old container serves on until the new one, which is ready, has stayed so for the app's settling time: a
 /// version that ends soon after it was ready takes no other's place. Where no old one serves, there is none to protect.
 pub(crate) fn awaits_settling(seen: &Seen, rollout: &Rollout, facts: Facts) -> bool {
     let Some(own) = seen.of(rollout.id) else { return false };
     let serves = |other: &Container| other.id() != own.id() && other.name() == own.final_name() && other.serves();
-    rollout.workload.replace == Replace::StartFirst
+    !is_alone(seen, rollout)
         && facts.ready_for.is_some_and(|ready| ready < rollout.settle)
         && seen.containers.iter().any(serves)
 }
 
-fn begin(own: &Container, others: &[&Container], rollout: &Rollout, facts: Facts) -> Step {
+fn begin(own: &Container, others: &[&Container], alone: bool, facts: Facts) -> Step {
     let model = container::model(others.iter().copied());
     let missing = model.map(|model| recreation::missing_networks(model, own)).unwrap_or_default();
     if let Some((network, endpoint)) = missing.into_iter().next() {
         return Step::Connect { network, container: own.id().to_owned(), endpoint };
     }
     let running = ids(others.iter().filter(|other| other.is_up()));
-    if rollout.workload.replace == Replace::StopFirst && !running.is_empty() {
+    if alone && !running.is_empty() {
         return Step::Stop(running);
     }
     match own.start_error() {
@@ -304,6 +312,17 @@ mod tests {
         let old = container("web", "running");
         let seen = seen(vec![old.clone(), stamped(OURS, 2, "created")]);
         assert_eq!(next(&seen, &stop_first(2), STARTED), Step::Stop(vec![old.id().to_owned()]));
+    }
+
+    #[test]
+    fn old_one_stops_first_where_a_port_of_the_machine_leads_to_it_by_now() {
+        let bound = json!({"80/tcp": [{"HostIp": "", "HostPort": "8080"}]});
+        let old = with(container("web", "running"), "/HostConfig/PortBindings", bound);
+        let ended = with(old.clone(), "/State/Status", json!("exited"));
+        let made = stamped(OURS, 2, "created");
+        let step = |old: &Container| next(&seen(vec![old.clone(), made.clone()]), &rollout(2), STARTED);
+        assert_eq!(step(&old), Step::Stop(vec![old.id().to_owned()]));
+        assert_eq!(step(&ended), Step::Start(made.id().to_owned()));
     }
 
     #[test]

@@ -86,6 +86,25 @@ fn container_with_a_fixed_port_is_created_replaced_and_put_back() {
 }
 
 #[test]
+fn container_that_was_made_anew_is_the_model_of_the_next_deploy() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &["-e", "MODE=test"], "app:v1");
+    let app = bench.register(&name, &json!({}));
+    bench.succeeds(&app, "app:v2");
+    bench.docker.run(&["rm", "-f", &name]);
+    let port = free_address();
+    bench.start(&name, &["-e", "MODE=production", "-p", &format!("{port}:8080")], "app:v2");
+    let deployed = bench.succeeds(&app, "app:v1");
+    let entry = bench.entry(&app, deployed["revision"].as_u64().unwrap());
+    assert!(entry.to_string().contains("the old container stopped before the new one started"), "{entry}");
+    assert_eq!(fetch(&format!("http://{port}/version")).as_deref(), Some("v1"));
+    let env = bench.inspect(&name).unwrap()["Config"]["Env"].clone();
+    assert!(env.as_array().unwrap().contains(&json!("MODE=production")), "{env}");
+    assert_eq!(bench.containers(&name), [name]);
+}
+
+#[test]
 fn image_that_cannot_be_pulled_costs_no_gap_where_the_old_container_would_stop_first() {
     let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
     let name = bench.name("web");
