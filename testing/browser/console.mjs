@@ -251,7 +251,7 @@ try {
   });
   await picture('register-git');
   await page.getByLabel('URL').fill(git);
-  await page.getByLabel('Images are pushed to').fill('registry.example.com/shop/site');
+  await page.getByLabel('Image repository').fill('registry.example.com/shop/site');
   // The head is built at once unless a person does not want it.
   await page.getByLabel('Build the head').uncheck();
   await page.getByRole('button', { name: 'Register' }).click();

@@ -22,6 +22,7 @@
 
 mod advance;
 mod builds;
+mod description;
 mod document;
 mod engine;
 mod error;
@@ -56,8 +57,8 @@ use rollhook_core::{
     deploy::Evidence,
     image::ImageRef,
     ports::{
-        Applied, Drift, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest,
-        Validated,
+        Applied, Drift, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetDescription,
+        TargetRequest, Validated,
     },
 };
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -65,7 +66,10 @@ use tokio::sync::mpsc::UnboundedReceiver;
 pub use builds::{BuildLimits, EngineBuilder};
 pub use settings::{Kind, Replace, Template, Workload};
 
-use crate::{advance::Machine, engine::Engine, host::Environment, rules::drift, settings::Rollout, watch::Watch};
+use crate::{
+    advance::Machine, description::DESCRIPTION, engine::Engine, host::Environment, rules::drift, settings::Rollout,
+    watch::Watch,
+};
 
 /// The deadline of a call to a port, with all its requests.
 const CALL: Duration = Duration::from_secs(9);
@@ -142,6 +146,10 @@ async fn identity(engine: &Engine) -> Result<DriverIdentity> {
 impl RolloutDriver for DockerMachine {
     async fn identity(&self) -> Result<DriverIdentity> {
         bounded(identity(&self.engine)).await
+    }
+
+    fn describe(&self) -> TargetDescription {
+        DESCRIPTION
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {

@@ -36,6 +36,7 @@
 mod apply;
 pub mod builds;
 mod client;
+mod description;
 mod drift;
 mod error;
 mod evidence;
@@ -64,8 +65,8 @@ use rollhook_core::{
     app::{App, AppUid},
     deploy::Evidence,
     ports::{
-        Applied, Drift, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest,
-        Validated,
+        Applied, Drift, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetDescription,
+        TargetRequest, Validated,
     },
 };
 
@@ -76,7 +77,7 @@ pub use reviews::KubernetesReviewer;
 pub use store::{KubernetesStore, StoreClock, crd, ensure_crds};
 pub use workload::{Template, Workload, WorkloadKind};
 
-use crate::{client::Cluster, drift::Drifts, watch::Watches, workload::Rollout};
+use crate::{client::Cluster, description::DESCRIPTION, drift::Drifts, watch::Watches, workload::Rollout};
 
 /// The deadline of a call to a port, with all its requests.
 const CALL: Duration = Duration::from_secs(9);
@@ -131,6 +132,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl RolloutDriver for KubernetesCluster {
     async fn identity(&self) -> Result<DriverIdentity> {
         bounded(observe::identity(&self.cluster)).await
+    }
+
+    fn describe(&self) -> TargetDescription {
+        DESCRIPTION
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {

@@ -255,7 +255,7 @@ mod tests {
                 "is not a setting of a Kubernetes workload; there are kind, name and containers.",
             ),
             (json!({"containers": "app"}), "workload.containers", "must be a sequence."),
-            (json!({"template": {"replicas": -1}}), "template.replicas", "must be u32."),
+            (json!({"template": {"replicas": -1}}), "template.replicas", "must be a whole number."),
             (json!({"template": {"env": {"A": {"hunter2": 1}}}}), "template.env", "must be a string."),
             (json!({"template": {"env_from_secrets": "api"}}), "template.env_from_secrets", "must be a sequence."),
             (json!({"template": {"pull_secret": 7}}), "template.pull_secret", "must be a string."),

@@ -61,7 +61,8 @@ pub use notifier::{Delivered, DeliveryFailure, Notifier, Sealer};
 pub use records::{NewRecord, RECORD_KEY_MAX, Record, RecordKey, RecordKind, RecordPlace, RecordStore};
 pub use rollout::{
     ANSWER_WITHIN, Applied, DeployId, Drift, DriverIdentity, Instances, InvalidTarget, Observation, Phase,
-    RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec, TargetRequest, Validated,
+    RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec, SettingValue, TargetDescription, TargetRequest,
+    TargetSetting, Validated,
 };
 pub use sign_in::{SignInProvider, SignInRequest, SignedIn};
 pub use tokens::{PreviousToken, Sealing, TokenMatcher, TokenStore, WebhookSecret};

@@ -1,5 +1,6 @@
 //! The port that brings what runs to a revision.
 
+mod description;
 mod drift;
 mod observation;
 mod target;
@@ -16,6 +17,7 @@ use crate::{
     image::ImageRef,
 };
 
+pub use description::{SettingValue, TargetDescription, TargetSetting};
 pub use drift::Drift;
 pub use observation::{Instances, Observation, Phase, RolloutFailure, RolloutFailureKind};
 pub use target::{InvalidTarget, TargetRequest, Validated};
@@ -195,6 +197,11 @@ pub trait RolloutDriver: Send + Sync {
     /// Returns what this driver deploys to: the same in every process and after every restart, and another one for
     /// another platform.
     async fn identity(&self) -> Result<DriverIdentity>;
+
+    /// Returns the words and settings of this driver's targets, for the forms and texts of hosts: always the same.
+    fn describe(&self) -> TargetDescription {
+        TargetDescription::UNKNOWN
+    }
 
     /// Returns the settings of a target with all defaults filled in, and what runs there; or what is wrong with them.
     ///

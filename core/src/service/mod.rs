@@ -62,7 +62,7 @@ use crate::{
     error::Error,
     ports::{
         AccessReviewer, AppPage, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, IdentityVerifier,
-        Notifier, RecordStore, Rng, RolloutDriver, Sealer, TokenStore,
+        Notifier, RecordStore, Rng, RolloutDriver, Sealer, TargetDescription, TokenStore,
     },
     replica::ReplicaId,
     request::Refusal,
@@ -218,6 +218,11 @@ impl Deployer {
     /// The store's clock as this process knows it; 0 before its first answer.
     pub fn time(&self) -> Timestamp {
         self.journal.now().unwrap_or_default()
+    }
+
+    /// Returns the words and settings of the targets that the rollout driver deploys to.
+    pub fn targets(&self) -> TargetDescription {
+        self.ports.rollouts.describe()
     }
 
     /// Returns `Ok` if the store answers.

@@ -72,6 +72,7 @@ impl Call<'_> {
             name: Some(rollhook_core::text::escaped(&self.access.principal.actor().to_string())),
             may: self.access.permissions,
             now: self.console.host.now(),
+            targets: self.console.host.targets(),
             notice: self.console.host.notice().map(rollhook_core::text::escaped),
         }
     }

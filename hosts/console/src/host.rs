@@ -7,7 +7,7 @@ use rollhook_api::{Kind, Operations, Problem};
 use rollhook_core::{
     access::Action,
     app::AppId,
-    ports::{RecordKey, SignInRequest},
+    ports::{RecordKey, SignInRequest, TargetDescription},
     request::{IdempotencyKey, Refusal},
     service::{Principal, SessionSecret},
     time::Timestamp,
@@ -90,6 +90,9 @@ pub trait Host: Send + Sync {
 
     /// The sentence that every page shows; `None` for none.
     fn notice(&self) -> Option<&str>;
+
+    /// The words and settings of what is deployed to.
+    fn targets(&self) -> TargetDescription;
 
     /// The address at which callers reach the server.
     fn base_url(&self) -> &str;

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use rollhook_api::Kind;
 use rollhook_core::{
     app::AppId,
-    ports::{RecordKey, SignInRequest},
+    ports::{RecordKey, SettingValue, SignInRequest, TargetDescription, TargetSetting},
     request::{IdempotencyKey, Refusal},
     service::{Principal, SessionSecret},
     time::Timestamp,
@@ -21,6 +21,25 @@ use zeroize::Zeroizing;
 
 use crate::{
     Access, Answer, Body, Caller, CallerOperations, Console, Ended, Failure, Host, Permissions, Request, Watch, Welcome,
+};
+
+/// Targets of a machine.
+pub(crate) const MACHINE: TargetDescription = TargetDescription {
+    platform: "machine",
+    instances: "containers",
+    kinds: &[("", "Any"), ("container", "Container"), ("compose", "Service")],
+    settings: &[
+        TargetSetting { name: "name", label: "Name", help: "", value: SettingValue::Text },
+        TargetSetting {
+            name: "replace",
+            label: "Replacement",
+            help: "",
+            value: SettingValue::Word(&["first", "last"]),
+        },
+        TargetSetting { name: "template.port", label: "Port", help: "Listens.", value: SettingValue::Number },
+        TargetSetting { name: "template.env", label: "Environment", help: "", value: SettingValue::Pairs },
+        TargetSetting { name: "template.volumes", label: "Volumes", help: "", value: SettingValue::Texts },
+    ],
 };
 
 /// A host with one token.
@@ -34,6 +53,10 @@ struct OneToken {
 
 #[async_trait]
 impl Host for OneToken {
+    fn targets(&self) -> TargetDescription {
+        MACHINE
+    }
+
     fn notice(&self) -> Option<&str> {
         None
     }
@@ -349,4 +372,46 @@ fn an_answer_that_the_browser_did_not_ask_for_begins_no_session() {
         headers: HeaderMap::new(),
         body: Bytes::new(),
     }));
+}
+
+#[test]
+fn form_of_a_new_app_has_the_kinds_and_settings_of_the_driver() {
+    let bench = Bench::new(all());
+    let cookie = bench.sign_in();
+    let form = bench.call(Method::GET, "/apps/new?workload.kind=compose", Some(&cookie), "");
+    let form = text(&form);
+    for told in [
+        "<option value=\"\">Any</option>",
+        "<option value=\"compose\" selected>Service</option>",
+        "<input id=\"workload-name\" name=\"workload.name\"",
+        "<option value=\"\">by default</option><option>first</option>",
+        "<details class=\"more\"><summary>",
+        "<input id=\"template-port\" name=\"template.port\" class=\"mono\" value=\"\" inputmode=\"numeric\"",
+        "<textarea id=\"template-env\"",
+        "<p class=\"help\" id=\"template-port-help\">Listens.</p>",
+    ] {
+        assert!(form.contains(told), "{told}: {form}");
+    }
+    assert!(!form.contains("StatefulSet") && !form.contains("workload-containers"), "{form}");
+}
+
+#[test]
+fn form_of_a_new_app_is_shown_again_with_the_setting_that_is_wrong() {
+    let bench = Bench::new(all());
+    let cookie = bench.sign_in();
+    let filled =
+        "app=web&project=shop&environment=test&template.port=http&template.env=MODE%3Da%3Cb&workload.replace=last";
+    let answer = bench.call(Method::POST, "/apps/new", Some(&cookie), filled);
+    assert_eq!(answer.response.status().as_u16(), 422);
+    let form = text(&answer);
+    for told in [
+        "id=\"error\">Port must be a whole number.</p>",
+        "<details class=\"more\" open>",
+        "value=\"http\" inputmode=\"numeric\"",
+        "aria-describedby=\"error template-port-help\" aria-invalid=\"true\"",
+        "MODE=a&#60;b</textarea>",
+        "<option selected>last</option>",
+    ] {
+        assert!(form.contains(told), "{told}: {form}");
+    }
 }

@@ -9,6 +9,7 @@ use rollhook_api::{
 use rollhook_core::{
     app::Source,
     deploy::{Revision, Status, Trigger},
+    ports::TargetDescription,
     text::escaped,
     time::Timestamp,
 };
@@ -27,6 +28,8 @@ pub(crate) struct Frame {
     pub(crate) name: Option<String>,
     pub(crate) may: Permissions,
     pub(crate) now: Timestamp,
+    /// The words and settings of what is deployed to.
+    pub(crate) targets: TargetDescription,
     /// The sentence that every page shows.
     pub(crate) notice: Option<String>,
 }
@@ -34,7 +37,14 @@ pub(crate) struct Frame {
 impl Frame {
     /// Returns the frame of a page for someone who is not signed in.
     pub(crate) fn signed_out(now: Timestamp) -> Self {
-        Self { paths: assets::paths(), name: None, may: Permissions::default(), now, notice: None }
+        Self {
+            paths: assets::paths(),
+            name: None,
+            may: Permissions::default(),
+            now,
+            targets: TargetDescription::UNKNOWN,
+            notice: None,
+        }
     }
 }
 

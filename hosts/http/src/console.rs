@@ -16,7 +16,7 @@ use rollhook_core::{
     access::GroupGrant,
     app::AppId,
     ledger::AppState,
-    ports::{RecordKey, SignInRequest},
+    ports::{RecordKey, SignInRequest, TargetDescription},
     request::{IdempotencyKey, Refusal},
     service::{Authorized, Deployer, Person, Principal, Progress, SessionSecret},
     text::escaped,
@@ -184,6 +184,10 @@ impl Host for OnDeployer {
 
     fn notice(&self) -> Option<&str> {
         self.notice
+    }
+
+    fn targets(&self) -> TargetDescription {
+        self.deployer.targets()
     }
 
     fn provider_name(&self) -> Option<&str> {

@@ -20,7 +20,7 @@ use rollhook_core::{
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Applied, Binding, BranchReader, Committed, Drift, DriverIdentity,
         Heartbeat, HistoryStore, ListedApp, Loaded, Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec,
-        StoreLimits, TargetRequest, Validated, Version,
+        StoreLimits, TargetDescription, TargetRequest, Validated, Version,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -219,6 +219,10 @@ impl InstrumentedRolloutDriver {
 impl RolloutDriver for InstrumentedRolloutDriver {
     async fn identity(&self) -> Result<DriverIdentity> {
         self.timed("identity", self.inner.identity()).await
+    }
+
+    fn describe(&self) -> TargetDescription {
+        self.inner.describe()
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {

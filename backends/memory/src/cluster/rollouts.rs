@@ -13,13 +13,13 @@ use rollhook_core::{
     deploy::{Evidence, Reason},
     ports::{
         Applied, Drift, DriverIdentity, InvalidTarget, Observation, RolloutDriver, RolloutFailure, RolloutSpec,
-        TargetRequest, Validated,
+        TargetDescription, TargetRequest, Validated,
     },
 };
 
 use super::{
     Effect, Key, Refused, SimulatedCluster, World, key, remember,
-    target::{DEPLOYMENT, Workload},
+    target::{DEPLOYMENT, DESCRIPTION, Workload},
     workload::{Container, Running, final_failure, waiting},
 };
 
@@ -27,6 +27,10 @@ use super::{
 impl RolloutDriver for SimulatedCluster {
     async fn identity(&self) -> Result<DriverIdentity> {
         Ok(DriverIdentity("simulated".to_owned()))
+    }
+
+    fn describe(&self) -> TargetDescription {
+        DESCRIPTION
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {

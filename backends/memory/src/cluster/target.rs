@@ -3,12 +3,34 @@
 
 use rollhook_core::{
     app::{AppId, Settings, Target},
-    ports::InvalidTarget,
+    ports::{InvalidTarget, SettingValue, TargetDescription, TargetSetting},
 };
 use serde_json::Value;
 
 /// The kinds of workload that Kubernetes has.
 const KINDS: [&str; 4] = [DEPLOYMENT, "StatefulSet", "DaemonSet", "CronJob"];
+
+/// The settings that the simulation reads, for people.
+pub(super) const DESCRIPTION: TargetDescription = TargetDescription {
+    platform: "cluster",
+    instances: "pods",
+    kinds: &[(KINDS[0], KINDS[0]), (KINDS[1], KINDS[1]), (KINDS[2], KINDS[2]), (KINDS[3], KINDS[3])],
+    settings: &[
+        TargetSetting {
+            name: "name",
+            label: "Name of the workload",
+            help: "By default the app's.",
+            value: SettingValue::Text,
+        },
+        TargetSetting {
+            name: "containers",
+            label: "Containers",
+            help: "A line each; by default the one named like the app, or the only one.",
+            value: SettingValue::Texts,
+        },
+        TargetSetting { name: "template.replicas", label: "Pods", help: "1 by default.", value: SettingValue::Number },
+    ],
+};
 /// The kind that can be created.
 pub(super) const DEPLOYMENT: &str = "Deployment";
 

@@ -83,6 +83,11 @@ impl InvalidTarget {
             let text = error.to_string();
             let expected =
                 text.rfind(", expected ").map_or("another value", |start| &text[start + ", expected ".len()..]);
+            let expected = match expected {
+                "u16" => "a whole number up to 65535",
+                "u32" | "u64" => "a whole number",
+                other => other,
+            };
             Self::setting(name, format!("must be {expected}."))
         })
     }

@@ -91,7 +91,7 @@ fn listed(all: &AppList, query: &str, frame: &Frame, may_promote_to: &dyn Fn(&Ap
     for app in found.iter().take(SHOWN) {
         by_project.entry(&app.project).or_default().push(app);
     }
-    let matrix = Matrix::new(&all.apps, frame.now, may_promote_to);
+    let matrix = Matrix::new(&all.apps, frame, may_promote_to);
     Listed {
         query: escaped(query),
         projects: by_project.iter().map(|(name, apps)| matrix.project(name, apps)).collect(),

@@ -97,7 +97,7 @@ impl Shown {
         Self {
             current: app.current.as_ref().map(|deploy| Entry::new(app, deploy, frame)),
             running: unfinished.iter().rev().map(|deploy| Running::new(app, deploy, frame)).collect(),
-            notices: notices(app),
+            notices: notices(app, frame.targets.platform),
             rows: rows.collect(),
             next: list.next,
             is_first,
@@ -110,6 +110,7 @@ impl Shown {
 impl Running {
     pub(crate) fn new(app: &App, deploy: &Deploy, frame: &Frame) -> Self {
         let policy = &app.policy;
+        let instances = frame.targets.instances;
         let progress = deploy.progress.as_ref();
         // Another server may drive the app: then this one has not observed it.
         let observed = progress.and_then(|progress| progress.message.as_deref()).map(sentence);
@@ -121,12 +122,12 @@ impl Running {
             Status::Building => ("The image is being built.".to_owned(), Some(&policy.build_deadline)),
             Status::RollingOut if observed.is_some() => (observed.unwrap_or_default(), Some(&policy.rollout_deadline)),
             Status::RollingOut if policy.settle == "0s" => (
-                "The rollout waits until the pods of this revision are ready.".to_owned(),
+                format!("The rollout waits until the {instances} of this revision are ready."),
                 Some(&policy.rollout_deadline),
             ),
             Status::RollingOut => (
                 format!(
-                    "The rollout waits until the pods of this revision are ready, and have stayed ready for {}.",
+                    "The rollout waits until the {instances} of this revision are ready, and have stayed ready for {}.",
                     policy.settle
                 ),
                 Some(&policy.rollout_deadline),
@@ -194,7 +195,7 @@ pub(crate) fn restore_of(deploy: &Deploy, entries: &[Deploy]) -> Option<Revision
     is_restore.then_some(later.revision)
 }
 
-fn notices(app: &App) -> Vec<Notice> {
+fn notices(app: &App, platform: &str) -> Vec<Notice> {
     let mut notices = Vec::new();
     if let Some(drift) = &app.drift {
         let image = drift.image.as_deref().map(|image| format!("{} runs instead. ", escaped(&short_image(image))));
@@ -212,7 +213,7 @@ fn notices(app: &App) -> Vec<Notice> {
         notices.push(Notice {
             tone: "bad",
             mark: Mark {
-                word: format!("Revision {} is on the cluster, and did not succeed", last.revision),
+                word: format!("Revision {} is on the {platform}, and did not succeed", last.revision),
                 ..Mark::of(last)
             },
             text: last.message.as_deref().map(escaped).unwrap_or_default(),

@@ -70,7 +70,7 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId, revision: Revision) -> Res
         ended: (!is_unfinished).then(|| When::new(deploy.updated_at, frame.now)),
         running: is_unfinished.then(|| deploys::Running::new(&app, &deploy, &frame)),
         evidence: evidence(&deploy),
-        outcome: outcome(&operations, id, &app, &deploy).await?,
+        outcome: outcome(&operations, (id, &app), &deploy, frame.targets.platform).await?,
         superseded_by: deploy.superseded_by,
         log,
         frame: &frame,
@@ -89,9 +89,9 @@ fn evidence(deploy: &Deploy) -> Option<Evidence> {
 /// Returns what came of a rollout that did not succeed.
 async fn outcome(
     operations: &CallerOperations,
-    id: &AppId,
-    app: &App,
+    (id, app): (&AppId, &App),
     deploy: &Deploy,
+    platform: &str,
 ) -> Result<Option<String>, Failure> {
     if !matches!(deploy.status, deploy::Status::Failed | deploy::Status::Cancelled) {
         return Ok(None);
@@ -108,7 +108,7 @@ async fn outcome(
         return Ok(None);
     }
     Ok(Some(match app.policy.on_failure {
-        OnFailure::Leave => "The cluster was left as it is: the policy on-failure is leave.".to_owned(),
+        OnFailure::Leave => format!("The {platform} was left as it is: the policy on-failure is leave."),
         OnFailure::Restore if app.current.is_none() => "There was no earlier version to restore.".to_owned(),
         OnFailure::Restore => "The version before is to be rolled out again.".to_owned(),
     }))
@@ -161,18 +161,18 @@ pub(crate) async fn confirm_cancel(call: &Call<'_>, id: &AppId, revision: Revisi
     let operations = call.operations();
     let app = operations.app(id).await?;
     operations.entry(id, revision).await?;
-    Ok(question(&app, revision, &Head::new(&app, "deploys")).reply(call))
+    Ok(question(&app, revision, (&Head::new(&app, "deploys"), call.frame().targets.platform)).reply(call))
 }
 
-fn question<'a>(app: &App, revision: Revision, head: &'a Head) -> Question<'a> {
+fn question<'a>(app: &App, revision: Revision, (head, platform): (&'a Head, &str)) -> Question<'a> {
     let path = app_path(app);
     let on_cluster = app.on_cluster.as_ref().is_some_and(|deploy| deploy.revision == revision);
     let then = match (on_cluster, app.policy.on_failure, &app.current) {
         (true, OnFailure::Restore, Some(current)) => {
-            format!("The deploy has touched the cluster: revision {} is rolled out again.", current.revision)
+            format!("The deploy has touched the {platform}: revision {} is rolled out again.", current.revision)
         }
-        (true, _, _) => "The deploy has touched the cluster, which stays as it is then.".to_owned(),
-        (false, _, _) => "The deploy has not touched the cluster.".to_owned(),
+        (true, _, _) => format!("The deploy has touched the {platform}, which stays as it is then."),
+        (false, _, _) => format!("The deploy has not touched the {platform}."),
     };
     Question {
         head: Some(head),
@@ -195,7 +195,8 @@ pub(crate) async fn cancel(call: &Call<'_>, id: &AppId, revision: Revision) -> R
         Ok(_) => Ok(reply::redirect(&format!("/apps/{}/{}", id.namespace, id.name))),
         Err(failure) if failure.kind == Kind::AlreadyEnded => {
             let app = operations.app(id).await?;
-            Ok(question(&app, revision, &Head::new(&app, "deploys")).refused(call, &failure))
+            Ok(question(&app, revision, (&Head::new(&app, "deploys"), call.frame().targets.platform))
+                .refused(call, &failure))
         }
         Err(failure) => Err(failure),
     }

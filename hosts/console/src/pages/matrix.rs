@@ -8,7 +8,7 @@ use rollhook_api::{
 };
 use rollhook_core::{app::Source, deploy::Status, text::escaped, time::Timestamp};
 
-use crate::view::{Image, Mark, When, app_path};
+use crate::view::{Frame, Image, Mark, When, app_path};
 
 /// Names of environments in the order in which versions usually pass them; others come between, by name.
 const FIRST: [&str; 6] = ["dev", "development", "ci", "test", "testing", "int"];
@@ -67,11 +67,13 @@ pub(crate) struct Matrix<'a> {
     /// All apps of each project and name, in the order of promotion: also those that a search leaves out.
     stages: BTreeMap<(&'a str, &'a str), Vec<&'a App>>,
     now: Timestamp,
+    /// What is deployed to, in a word.
+    platform: &'static str,
     may_promote_to: &'a dyn Fn(&App) -> bool,
 }
 
 impl<'a> Matrix<'a> {
-    pub(crate) fn new(all: &'a [App], now: Timestamp, may_promote_to: &'a dyn Fn(&App) -> bool) -> Self {
+    pub(crate) fn new(all: &'a [App], frame: &Frame, may_promote_to: &'a dyn Fn(&App) -> bool) -> Self {
         let mut stages: BTreeMap<_, Vec<&App>> = BTreeMap::new();
         for app in all {
             stages.entry((app.project.as_str(), app.app.as_str())).or_default().push(app);
@@ -79,7 +81,7 @@ impl<'a> Matrix<'a> {
         for apps in stages.values_mut() {
             apps.sort_by_key(|app| stage(&app.environment));
         }
-        Self { stages, now, may_promote_to }
+        Self { stages, now: frame.now, platform: frame.targets.platform, may_promote_to }
     }
 
     /// Returns the matrix of these apps of a project.
@@ -117,7 +119,7 @@ impl<'a> Matrix<'a> {
             href: app_path(app),
             label: escaped(&format!("{} in {}", app.app, app.environment)),
             image: running.and_then(|deploy| deploy.image.as_deref()).map(Image::new),
-            mark: mark(app),
+            mark: mark(app, self.platform),
             when: last.or(running).or(app.ended_off_cluster()).map(|deploy| When::new(deploy.created_at, self.now)),
             notes: notes(app),
             lag: self.lag(app),
@@ -163,7 +165,7 @@ fn stage(environment: &str) -> (usize, &str) {
     (first.or(last).unwrap_or(FIRST.len()), environment)
 }
 
-fn mark(app: &App) -> Mark {
+fn mark(app: &App, platform: &str) -> Mark {
     let running = app.current.as_ref();
     let last = app.on_cluster.as_ref().filter(|deploy| !deploy.current);
     let beside =
@@ -171,7 +173,7 @@ fn mark(app: &App) -> Mark {
     match (last, running) {
         (Some(last), _) => {
             let mark = Mark::of(last);
-            let place = if last.status == Status::Failed { " on cluster" } else { "" };
+            let place = if last.status == Status::Failed { format!(" on {platform}") } else { String::new() };
             Mark { word: format!("#{} {}{place}", last.revision, mark.word), ..mark }
         }
         (None, _) if beside > 0 => Mark::busy(match app.unfinished.last() {
@@ -228,7 +230,7 @@ mod tests {
     }
 
     fn matrix(apps: &[App], may: bool) -> Project {
-        Matrix::new(apps, NOW, &|_| may).project("shop", &apps.iter().collect::<Vec<_>>())
+        Matrix::new(apps, &Frame::signed_out(NOW), &|_| may).project("shop", &apps.iter().collect::<Vec<_>>())
     }
 
     /// The words of the lags of the only row, and whether each offers a promotion.
@@ -266,7 +268,7 @@ mod tests {
     #[test]
     fn the_newest_deploy_is_told_also_when_it_failed_in_its_build() {
         let failed = deploy(2, json!({ "status": "failed", "reason": "build-failed", "image": null }));
-        let cell = |app: &App| Matrix::new(&[], NOW, &|_| true).cell(app);
+        let cell = |app: &App| Matrix::new(&[], &Frame::signed_out(NOW), &|_| true).cell(app);
         let never = cell(&in_environment("api", "test", json!({ "newest": failed })));
         assert_eq!((never.mark.word.as_str(), never.mark.tone), ("#2 failed: build-failed", "bad"));
         assert!(never.notes.is_empty() && never.when.is_some(), "once is enough");
@@ -305,7 +307,8 @@ mod tests {
         assert_eq!(offered(&stages, true), [true, true]);
         assert_eq!(offered(&stages, false), [false, false]);
         assert_eq!(offered(&stages[..1], true), [false]);
-        let all = &Matrix::new(&stages, NOW, &|_| true);
+        let frame = Frame::signed_out(NOW);
+        let all = &Matrix::new(&stages, &frame, &|_| true);
         let searched = all.project("shop", &[&stages[1]]);
         assert!(searched.environments[0].promote.is_some(), "a search for prod leaves test out, and hides nothing");
         assert!(searched.rows[0].cells[0].as_ref().unwrap().lag.is_some());

@@ -18,6 +18,7 @@ pub(crate) mod register;
 pub(crate) mod rollback;
 pub(crate) mod settings;
 pub(crate) mod sign_in;
+mod target_fields;
 pub(crate) mod trust;
 pub(crate) mod webhook;
 

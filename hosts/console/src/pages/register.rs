@@ -3,19 +3,19 @@
 use askama::Template;
 use http::StatusCode;
 use rollhook_api::{CreateApp, GitChoice};
-use rollhook_core::{app::Settings, text::escaped};
 use serde_json::Value;
 
-use super::{git_fields::GitFields, new_deploy};
+use super::{
+    git_fields::GitFields,
+    new_deploy,
+    target_fields::{self, TargetFields},
+};
 use crate::{
     console::{Call, status},
     host::Failure,
     reply::{self, Reply},
     view::Frame,
 };
-
-/// The kinds of workload, as the form offers them; the first is the default.
-const KINDS: [&str; 4] = ["Deployment", "StatefulSet", "DaemonSet", "CronJob"];
 
 #[derive(Template)]
 #[template(path = "register.html")]
@@ -25,16 +25,14 @@ struct RegisterPage {
     project: String,
     environment: String,
     image: String,
-    kind: String,
-    workload: String,
-    container: String,
+    target: TargetFields,
     is_git: bool,
     git: GitFields,
     /// Whether a git app's first build is begun at once.
     builds: bool,
     key: String,
     /// The field that the error is about, as the form names it.
-    field: String,
+    error_field: String,
     error: Option<String>,
 }
 
@@ -64,24 +62,23 @@ impl RegisterPage {
             project: text("project"),
             environment: text("environment"),
             image: text("image"),
-            kind: text("kind"),
-            workload: text("workload"),
-            container: text("container"),
+            target: TargetFields::new(&call.console.host.targets(), &value),
             is_git: is_git(&value),
             git: GitFields::new(&value),
             builds: value("build").is_some(),
             key: call.new_key(),
-            field: String::new(),
+            error_field: String::new(),
             error: None,
         }
     }
 
-    fn kinds(&self) -> [&'static str; 4] {
-        KINDS
+    /// Returns the form as it was submitted, with the reason of its refusal.
+    fn refused(call: &Call<'_>, field: String, error: String) -> Self {
+        Self { error_field: field, error: Some(error), ..Self::new(call, |name| call.request.field(name)) }
     }
 
     fn is_wrong(&self, field: &str) -> bool {
-        self.field == field
+        self.error_field == field
     }
 }
 
@@ -112,12 +109,6 @@ pub(crate) fn page(call: &Call<'_>) -> Reply {
 pub(crate) async fn submit(call: &Call<'_>) -> Result<Reply, Failure> {
     let field = |name: &str| call.request.field(name);
     let text = |name| field(name).unwrap_or_default();
-    let mut workload = Settings::new();
-    // Only what differs from the defaults is sent: they are the driver's to fill in.
-    let kind = field("kind").filter(|kind| kind != KINDS[0]);
-    workload.extend(kind.map(|kind| ("kind".to_owned(), Value::from(kind))));
-    workload.extend(field("workload").map(|name| ("name".to_owned(), Value::from(name))));
-    workload.extend(field("container").map(|name| ("containers".to_owned(), Value::from(vec![name]))));
     let wanted = CreateApp {
         project: text("project"),
         environment: text("environment"),
@@ -125,8 +116,15 @@ pub(crate) async fn submit(call: &Call<'_>) -> Result<Reply, Failure> {
         // A git app's workload is made with its first image.
         image: field("image").filter(|_| !is_git(&field)),
         git: source(&field),
-        workload,
         ..CreateApp::default()
+    };
+    let described = call.console.host.targets();
+    let wanted = match target_fields::fill_in(wanted, &described, &field) {
+        Ok(wanted) => wanted,
+        Err(invalid) => {
+            let page = RegisterPage::refused(call, invalid.name, invalid.sentence);
+            return Ok(reply::html(StatusCode::UNPROCESSABLE_ENTITY, &page));
+        }
     };
     match call.keyed("register")?.create(wanted).await {
         Ok(registered) if registered.deploy.is_none() && field("build").is_some() => {
@@ -135,11 +133,8 @@ pub(crate) async fn submit(call: &Call<'_>) -> Result<Reply, Failure> {
         Ok(registered) => Ok(reply::redirect(&format!("/apps/{}/{}", registered.app.namespace, registered.app.app))),
         Err(failure) if (400..500).contains(&failure.problem.status) => {
             let about = failure.problem.members.get("field").and_then(Value::as_str).unwrap_or_default();
-            let page = RegisterPage {
-                field: about.to_owned(),
-                error: Some(escaped(&failure.problem.detail)),
-                ..RegisterPage::new(call, |name| call.request.field(name))
-            };
+            let error = target_fields::in_words(&described, about, &failure.problem.detail);
+            let page = RegisterPage::refused(call, about.to_owned(), error);
             Ok(reply::html(status(&failure), &page))
         }
         Err(failure) => Err(failure),

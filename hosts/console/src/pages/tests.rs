@@ -5,7 +5,7 @@ use rollhook_core::time::Timestamp;
 use serde_json::{Value, json};
 
 use super::deploys::{Read, part};
-use crate::{host::Permissions, view::Frame};
+use crate::{host::Permissions, tests::MACHINE, view::Frame};
 
 const HOSTILE: &str = "<script>alert(1)</script>\u{1b}[31m\u{202e}\"'&";
 
@@ -37,7 +37,7 @@ fn rendered(app: App, deploys: Vec<Deploy>, may: Permissions) -> String {
     let unfinished = deploys.iter().filter(|deploy| !deploy.status.is_terminal()).cloned().collect();
     let read = Read { app, list: DeployList { deploys, next: None }, unfinished };
     let now = Timestamp::from_millis(1_767_323_045_678);
-    part(&read, &Frame { may, ..Frame::signed_out(now) })
+    part(&read, &Frame { may, targets: MACHINE, ..Frame::signed_out(now) })
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn the_marks_are_those_of_the_command_line() {
         Permissions::of(|_| true),
     );
     for told in [
-        "on cluster",
+        "on machine",
         "<span class=\"pill\">current</span>",
         "to #2",
         "ImagePullBackOff · put right by #4",
@@ -113,7 +113,11 @@ fn the_marks_are_those_of_the_command_line() {
 fn a_rollout_says_what_it_waits_for_and_how_long_it_may_take() {
     let under_way = |more| rendered(app(json!({})), vec![deploy(2, more)], Permissions::of(|_| true));
     let page = under_way(json!({ "status": "rolling_out" }));
-    assert!(page.contains("have stayed ready for 10s") && page.contains(">10 min</time>"), "{page}");
+    assert!(
+        page.contains("until the containers of this revision are ready, and have stayed ready for 10s")
+            && page.contains(">10 min</time>"),
+        "{page}"
+    );
     let progress = json!({ "ready": 2, "wanted": 4, "message": "2 of 4 new pods are ready, 1 old one is left" });
     let page = under_way(json!({ "status": "rolling_out", "progress": progress }));
     assert!(page.contains("2 of 4 new pods are ready, 1 old one is left.") && !page.contains("data-until"), "{page}");

@@ -3,6 +3,7 @@
 
 mod bench;
 mod builds;
+mod console;
 mod deploys;
 mod faults;
 mod load;

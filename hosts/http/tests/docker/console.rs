@@ -1,0 +1,61 @@
+//! The console's form of a new app, on a machine with Docker.
+
+use rollhook_testing::{App, Call, server, test_name};
+use serde_json::json;
+
+use crate::bench::Bench;
+
+fn submit(bench: &Bench, path: &str, fields: &[(&str, &str)]) -> Call {
+    let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+    let call = bench.server.call("POST", path).header("sec-fetch-site", "same-origin");
+    call.header("content-type", "application/x-www-form-urlencoded").body(body.as_bytes())
+}
+
+#[test]
+fn container_is_made_as_the_consoles_form_says() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let (name, network) = (bench.name("web"), bench.docker.network());
+    let signed_in = submit(&bench, "/sign-in", &[("token", &bench.server.admin), ("name", "Ada")]).expect(303);
+    let cookie = signed_in.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+
+    let form = bench.server.call("GET", "/apps/new").header("cookie", &cookie).expect(200).text();
+    for told in ["Service of Compose", "name=\"template.network\"", "name=\"template.publish\"", "Replacement"] {
+        assert!(form.contains(told), "{told}: {form}");
+    }
+    for foreign in ["StatefulSet", "Pull secret", "pods"] {
+        assert!(!form.contains(foreign), "{foreign}: {form}");
+    }
+
+    let filled = |port| {
+        let app = [("app", name.as_str()), ("project", "shop"), ("environment", "test"), ("image", "app:v1")];
+        let settings = [
+            ("workload.kind", "container"),
+            ("template.network", network.as_str()),
+            ("template.port", port),
+            ("template.readiness_path", "/version"),
+            ("template.env", "MODE=a=b\r\nEMPTY="),
+            ("template.memory", "64m"),
+            ("template.labels", "team=shop"),
+        ];
+        submit(&bench, "/apps/new", &[&app[..], &settings].concat()).header("cookie", &cookie)
+    };
+    let refused = filled("808000").expect(422).text();
+    assert!(refused.contains("Port: must be a whole number up to 65535."), "{refused}");
+    assert!(
+        refused.contains("MODE=a=b") && refused.contains("aria-invalid=\"true\""),
+        "what was filled in stays: {refused}"
+    );
+
+    filled("8080").expect(303);
+    let app = App::new("shop-test", &name, String::new());
+    assert_eq!(bench.ended(&app, 1)["status"], "succeeded");
+    assert_eq!(bench.version(&name), "v1");
+    let made = bench.inspect(&name).unwrap();
+    assert_eq!(
+        (&made["HostConfig"]["NetworkMode"], &made["HostConfig"]["Memory"]),
+        (&json!(network), &json!(64 << 20))
+    );
+    assert_eq!(made["Config"]["Labels"]["team"], "shop");
+    let env = made["Config"]["Env"].as_array().unwrap();
+    assert!(env.contains(&json!("MODE=a=b")) && env.contains(&json!("EMPTY=")), "{made}");
+}
