@@ -32,6 +32,6 @@ mod tests;
 
 pub use error::{Error, Result};
 pub use model::{
-    access, app, delivery, deploy, error, identity, image, lock, network, notification, permission, replica, request,
-    source, text, time, token, trace,
+    access, app, delivery, deploy, disk, error, identity, image, lock, network, notification, permission, replica,
+    request, source, text, time, token, trace,
 };

@@ -36,6 +36,7 @@
 
 mod builder;
 mod confinement;
+mod disk;
 mod environment;
 mod git;
 pub mod job;
@@ -47,5 +48,6 @@ mod run;
 mod tool;
 
 pub use builder::{CommandBuilds, Error, Settings};
+pub use disk::disk_space;
 pub use log::Log;
 pub use tool::{Checkout, ImageBuilder, Tool};

@@ -9,16 +9,18 @@ use http::{Method, StatusCode};
 use rollhook_core::{
     Error, Result,
     app::AppUid,
+    deploy::Reason,
+    disk::DiskLimits,
     error::Entity,
     ports::{Applied, Observation},
 };
 use serde_json::{Value, json};
 
 use crate::{
-    document,
+    disk, document,
     engine::{Called, Engine, in_path, in_query},
     lock,
-    pulls::{Pull, Pulls},
+    pulls::{self, Pull, Pulls},
     readiness::Readiness,
     refusals::Refusals,
     rules::{
@@ -47,6 +49,7 @@ pub(crate) struct Machine {
     starts: Refusals,
     /// The engine's refusals to make a deploy's container, or to connect it.
     refusals: Refusals,
+    pub(crate) disk: DiskLimits,
 }
 
 impl Machine {
@@ -62,9 +65,12 @@ impl Machine {
         let seen = target::read(engine, &rollout.workload).await?;
         let answer = match fence::decide(&seen, rollout).answer() {
             Some(answer) => answer,
-            None => match self.claim(engine, &seen, rollout).await? {
-                Some(answer) => answer,
-                None => return Err(Error::Conflict(Entity::Object)),
+            None => match self.full(engine, rollout).await {
+                Some(refused) => refused,
+                None => match self.claim(engine, &seen, rollout).await? {
+                    Some(answer) => answer,
+                    None => return Err(Error::Conflict(Entity::Object)),
+                },
             },
         };
         if answer == Applied::Done {
@@ -78,6 +84,17 @@ impl Machine {
             }
         }
         Ok(answer)
+    }
+
+    /// Returns the refusal of a deploy whose image would have to be pulled onto a disk that is nearly full. A restore is
+    /// never refused, and a disk whose space is unknown counts as one that has room.
+    async fn full(&self, engine: &Engine, rollout: &Rollout) -> Option<Applied> {
+        if rollout.restores || !matches!(pulls::local(engine, &rollout.image).await, Ok(None)) {
+            return None;
+        }
+        let message = disk::refusal(engine, self.disk).await?;
+        let message = format!("the image {} was not pulled: {message}", rollout.image);
+        Some(Applied::Refused { reason: Reason::new(Reason::DISK_FULL), message })
     }
 
     /// Adds the deploy's claim, and returns what the target carries then; `None` if the claim is gone again.

@@ -23,6 +23,7 @@
 mod advance;
 mod builds;
 mod description;
+mod disk;
 mod document;
 mod engine;
 mod error;
@@ -55,6 +56,7 @@ use rollhook_core::{
     Error, Result,
     app::{App, AppUid},
     deploy::Evidence,
+    disk::{DiskLimits, DiskSpace},
     image::ImageRef,
     ports::{
         Applied, Drift, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetDescription,
@@ -103,6 +105,13 @@ impl DockerMachine {
     #[must_use]
     pub fn storing(self, versions: Option<usize>) -> Self {
         Self { versions, ..self }
+    }
+
+    /// Lets images be pulled as long as the disk has room by these limits.
+    #[must_use]
+    pub fn with_disk_limits(mut self, limits: DiskLimits) -> Self {
+        self.machine.disk = limits;
+        self
     }
 
     /// The engine's socket.
@@ -191,6 +200,10 @@ impl RolloutDriver for DockerMachine {
 
     async fn discard(&self, _app: &App, images: &[ImageRef]) -> Result<()> {
         bounded(async { Ok(images::discard(&self.engine, images).await?) }).await
+    }
+
+    async fn disk_space(&self) -> Result<Option<DiskSpace>> {
+        bounded(async { disk::space(&self.engine).await.map(Some) }).await
     }
 
     async fn forget(&self, app: &App) -> Result<()> {

@@ -249,6 +249,8 @@ impl Reason {
     pub const TARGET_MISSING: &'static str = "workload-not-found";
     /// Something else changed the target while it rolled out.
     pub const REVERTED: &'static str = "workload-changed-by-another";
+    /// The disk that images are stored on is nearly full, so that none was pulled.
+    pub const DISK_FULL: &'static str = "disk-full";
     /// The cluster refused the change.
     pub const REFUSED: &'static str = "cluster-refused";
     /// Containers of the new revision restarted again and again while they should have stayed ready.

@@ -4,6 +4,7 @@ pub mod access;
 pub mod app;
 pub mod delivery;
 pub mod deploy;
+pub mod disk;
 pub mod error;
 mod host;
 pub mod identity;

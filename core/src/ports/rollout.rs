@@ -13,6 +13,7 @@ use futures_util::stream::BoxStream;
 use crate::{
     app::{App, AppId, AppUid, Target},
     deploy::{Evidence, Reason, Revision},
+    disk::DiskSpace,
     error::Result,
     image::ImageRef,
 };
@@ -274,6 +275,14 @@ pub trait RolloutDriver: Send + Sync {
     /// or that came here in another way, stays. A failure is logged.
     async fn discard(&self, _app: &App, _images: &[ImageRef]) -> Result<()> {
         Ok(())
+    }
+
+    /// Returns the space of the disk that images are stored on, which operators are told of before it runs out; `None`:
+    /// the driver stores none, or the disk is not its own to care for.
+    ///
+    /// Called about twice a minute. A failure is logged, once.
+    async fn disk_space(&self) -> Result<Option<DiskSpace>> {
+        Ok(None)
     }
 
     /// Reports that the app was deleted, so that the driver can drop its data for the app outside the target.

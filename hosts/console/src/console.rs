@@ -73,7 +73,7 @@ impl Call<'_> {
             may: self.access.permissions,
             now: self.console.host.now(),
             targets: self.console.host.targets(),
-            notice: self.console.host.notice().map(rollhook_core::text::escaped),
+            notice: self.console.host.notice().as_deref().map(rollhook_core::text::escaped),
         }
     }
 

@@ -57,7 +57,7 @@ impl Host for OneToken {
         MACHINE
     }
 
-    fn notice(&self) -> Option<&str> {
+    fn notice(&self) -> Option<String> {
         None
     }
 

@@ -29,6 +29,7 @@ use crate::{
     auth, body,
     budget::Holder,
     connections::InCall,
+    disks::Disks,
     error_reply::ErrorReply,
     headers, limits,
     reply::{self, Reply},
@@ -41,9 +42,10 @@ pub(crate) fn of(
     deployer: Arc<Deployer>,
     base_url: Arc<str>,
     notice: Option<&'static str>,
+    disks: Arc<Disks>,
     sign_in: Option<SignIn>,
 ) -> Arc<Console> {
-    Arc::new(Console::new(Arc::new(OnDeployer { deployer, base_url, notice, sign_in })))
+    Arc::new(Console::new(Arc::new(OnDeployer { deployer, base_url, notice, disks, sign_in })))
 }
 
 /// Returns whether a call is the console's: one of its paths, or any other that a browser wants as a page. Paths of the
@@ -157,6 +159,7 @@ struct OnDeployer {
     deployer: Arc<Deployer>,
     base_url: Arc<str>,
     notice: Option<&'static str>,
+    disks: Arc<Disks>,
     sign_in: Option<SignIn>,
 }
 
@@ -182,8 +185,9 @@ impl Host for OnDeployer {
         begun.map(|(secret, _)| secret).map_err(redacted)
     }
 
-    fn notice(&self) -> Option<&str> {
-        self.notice
+    fn notice(&self) -> Option<String> {
+        let notices: Vec<String> = self.notice.map(str::to_owned).into_iter().chain(self.disks.notice()).collect();
+        (!notices.is_empty()).then(|| notices.join(" "))
     }
 
     fn targets(&self) -> TargetDescription {

@@ -15,6 +15,7 @@ use rollhook_core::{
     Result,
     app::{App, AppUid},
     deploy::{Commit as GitCommit, Deploy, Evidence},
+    disk::DiskSpace,
     image::ImageRef,
     ledger::AppState,
     ports::{
@@ -265,6 +266,11 @@ impl RolloutDriver for InstrumentedRolloutDriver {
 
     async fn discard(&self, app: &App, images: &[ImageRef]) -> Result<()> {
         self.timed("discard", self.inner.discard(app, images)).await
+    }
+
+    async fn disk_space(&self) -> Result<Option<DiskSpace>> {
+        // Uncounted: a disk that this process may not see is no failure of the driver.
+        self.inner.disk_space().await
     }
 
     async fn forget(&self, app: &App) -> Result<()> {

@@ -37,6 +37,7 @@ mod connections;
 mod console;
 mod deploy_counts;
 mod deploys;
+mod disks;
 mod error_reply;
 mod events;
 mod headers;

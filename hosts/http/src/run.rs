@@ -163,6 +163,7 @@ async fn serve(args: Serve) -> Result<(), Failure> {
         Some(probes) => server.with_probes(probes),
         None => server,
     };
+    let server = server.with_disk_limits(settings.low_disk.unwrap_or_default(), opened.store.file());
     let server = match opened.key_written {
         Some(at) => server.with_key_written(at),
         None => server,

@@ -5,6 +5,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     num::NonZeroU32,
+    path::PathBuf,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -15,7 +16,10 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::{GracefulConnection, GracefulShutdown},
 };
-use rollhook_core::service::{Builder, Deployer, Ports, SignInGrants};
+use rollhook_core::{
+    disk::DiskLimits,
+    service::{Builder, Deployer, Ports, SignInGrants},
+};
 use rollhook_wiring::SignIn;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -29,6 +33,7 @@ use crate::{
     client_ip::{Cidr, Proxies},
     connections::{Bounds, Connection, Connections, Share},
     console,
+    disks::{DiskWatch, Disks},
     instrumented::{InstrumentedBranchReader, InstrumentedHistoryStore, InstrumentedRolloutDriver},
     limits::{self, Limits},
     metrics::Metrics,
@@ -74,6 +79,7 @@ pub struct Server {
     listener: TcpListener,
     probes: Option<TcpListener>,
     state: State,
+    disks: DiskWatch,
     begin_drain: tokio::sync::watch::Sender<bool>,
 }
 
@@ -85,6 +91,14 @@ impl Server {
         let writable = history.writable();
         let history = Arc::new(history);
         let rollouts = Arc::new(InstrumentedRolloutDriver::new(ports.rollouts.clone(), metrics.clone()));
+        let disks = Arc::new(Disks::default());
+        let watch = DiskWatch {
+            limits: DiskLimits::default(),
+            store: None,
+            rollouts: rollouts.clone(),
+            metrics: metrics.clone(),
+            disks: disks.clone(),
+        };
         let builder = ports.builder.map(|builder| Builder {
             branches: Arc::new(InstrumentedBranchReader::new(builder.branches, metrics.clone())),
             ..builder
@@ -95,7 +109,7 @@ impl Server {
             Arc::new(Deployer::new(ports, replica).with_min_poll(config.min_poll).with_base_url(&config.base_url));
         let base_url: Arc<str> = config.base_url.into();
         let state = State {
-            console: console::of(deployer.clone(), base_url.clone(), config.notice, None),
+            console: console::of(deployer.clone(), base_url.clone(), config.notice, disks.clone(), None),
             deployer,
             base_url,
             limits: Limits::new(config.rate_limit, config.deploys_per_hour),
@@ -108,14 +122,21 @@ impl Server {
             readiness: Readiness::default(),
             has_probe_listener: false,
             notice: config.notice,
+            disks,
         };
-        Self { listener, probes: None, state, begin_drain }
+        Self { listener, probes: None, state, disks: watch, begin_drain }
     }
 
     /// Answers `/healthz`, `/readyz` and `/metrics` on this address, and no longer on the server's own.
     #[must_use]
     pub fn with_probes(self, probes: TcpListener) -> Self {
         Self { probes: Some(probes), state: State { has_probe_listener: true, ..self.state }, ..self }
+    }
+
+    /// Tells by these limits when little disk space is left, also on the disk of the store's file.
+    #[must_use]
+    pub fn with_disk_limits(self, limits: DiskLimits, store: Option<PathBuf>) -> Self {
+        Self { disks: DiskWatch { limits, store, ..self.disks }, ..self }
     }
 
     /// Tells in the metrics when the key that seals was written.
@@ -131,7 +152,8 @@ impl Server {
         let (deployer, base_url) = (self.state.deployer.clone(), self.state.base_url.clone());
         let (provider, grants) = (sign_in.provider.host().to_owned(), sign_in.grants.clone());
         deployer.let_people_in(SignInGrants { provider, grants });
-        self.state.console = console::of(deployer, base_url, self.state.notice, Some(sign_in));
+        let (notice, disks) = (self.state.notice, self.state.disks.clone());
+        self.state.console = console::of(deployer, base_url, notice, disks, Some(sign_in));
         self
     }
 
@@ -157,6 +179,7 @@ impl Server {
     pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let state = Arc::new(self.state);
         let mut engine = spawn_engine(&state);
+        let disks = tokio::spawn(self.disks.run());
         let graceful = GracefulShutdown::new();
         let bounds = bounds();
         let probes = async {
@@ -171,6 +194,7 @@ impl Server {
             () = probes => false,
             _ = &mut engine => true,
         };
+        disks.abort();
         drop(self.listener);
         let _ = self.begin_drain.send(true);
         let ended = tokio::time::timeout(DRAIN_TIME, async {

@@ -7,8 +7,8 @@ use rollhook_core::service::Deployer;
 use tokio::sync::watch;
 
 use crate::{
-    budget::Budget, client_ip::Proxies, instrumented::Writable, limits::Limits, metrics::Metrics, readiness::Readiness,
-    waits::Waits,
+    budget::Budget, client_ip::Proxies, disks::Disks, instrumented::Writable, limits::Limits, metrics::Metrics,
+    readiness::Readiness, waits::Waits,
 };
 
 /// The core's service, and the state of the host.
@@ -28,6 +28,7 @@ pub(crate) struct State {
     pub(crate) has_probe_listener: bool,
     /// The sentence that every page of the console shows.
     pub(crate) notice: Option<&'static str>,
+    pub(crate) disks: Arc<Disks>,
 }
 
 /// Whether the server is stopping.

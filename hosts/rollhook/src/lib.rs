@@ -101,8 +101,8 @@
 //! `rollhook-conformance` has a case for every promise.
 
 pub use rollhook_core::{
-    Error, Result, app, delivery, deploy, error, image, ledger, network, notification, permission, ports, replica,
-    request, service, source, text, time, token,
+    Error, Result, app, delivery, deploy, disk, error, image, ledger, network, notification, permission, ports,
+    replica, request, service, source, text, time, token,
 };
 
 #[cfg(feature = "git")]

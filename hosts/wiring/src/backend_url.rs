@@ -40,6 +40,14 @@ impl StoreUrl {
         }
     }
 
+    /// Returns the store's file, if it is one of this machine.
+    pub fn file(&self) -> Option<PathBuf> {
+        match self {
+            Self::Sqlite(file) => Some(file.clone()),
+            Self::Memory | Self::Postgres(_) | Self::Kubernetes => None,
+        }
+    }
+
     /// Returns the store's kind.
     pub const fn kind(&self) -> &'static str {
         match self {

@@ -4,6 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use rollhook_command::{CommandBuilds, Tool};
 use rollhook_core::{
+    disk::DiskLimits,
     ports::{BranchReader, Clock},
     service::Builder,
 };
@@ -30,6 +31,7 @@ impl BuilderStop {
 /// Opens the builder.
 pub(crate) async fn open(
     settings: &BuilderSettings,
+    disk: DiskLimits,
     driver: &DriverUrl,
     clock: Arc<dyn Clock>,
 ) -> Result<(Option<Builder>, BuilderStop), Error> {
@@ -58,7 +60,7 @@ pub(crate) async fn open(
                 settings.refuse_limits()?;
                 Ok((None, BuilderStop::default()))
             }
-            DriverUrl::Docker => docker_builder::open(settings).await,
+            DriverUrl::Docker => docker_builder::open(settings, disk).await,
         };
     };
     settings.refuse_limits()?;
@@ -118,7 +120,7 @@ mod docker_builder {
     use rollhook_core::source::AllowedSources;
     use rollhook_docker::{BuildLimits, EngineBuilder};
 
-    use super::{Arc, Builder, BuilderSettings, BuilderStop, Error, Tool, directory, on_this_machine};
+    use super::{Arc, Builder, BuilderSettings, BuilderStop, DiskLimits, Error, Tool, directory, on_this_machine};
 
     /// The builds at once.
     const SLOTS: NonZeroU16 = NonZeroU16::new(2).unwrap();
@@ -130,12 +132,15 @@ mod docker_builder {
         settings.build_dir.is_some() || limits || sources
     }
 
-    pub(super) async fn open(settings: &BuilderSettings) -> Result<(Option<Builder>, BuilderStop), Error> {
+    pub(super) async fn open(
+        settings: &BuilderSettings,
+        disk: DiskLimits,
+    ) -> Result<(Option<Builder>, BuilderStop), Error> {
         let fail = |error: rollhook_core::Error| Error::backend("builder")(error.into());
         let limits = BuildLimits::parse(settings.build_memory.as_deref(), settings.build_cpu.as_deref());
         let slots = settings.build_slots.unwrap_or(SLOTS);
         let engine = EngineBuilder::connect(limits.map_err(fail)?.at_once(slots)).map_err(fail)?;
-        let tool = Tool::Engine(Arc::new(engine));
+        let tool = Tool::Engine(Arc::new(engine.with_disk_limits(disk)));
         let opened = match directory(settings) {
             Ok(directory) => {
                 let with = rollhook_command::Settings::new(tool, directory);
@@ -157,9 +162,9 @@ mod docker_builder {
 
 #[cfg(not(feature = "docker"))]
 mod docker_builder {
-    use super::{Builder, BuilderSettings, BuilderStop, Error};
+    use super::{Builder, BuilderSettings, BuilderStop, DiskLimits, Error};
 
-    pub(super) async fn open(_: &BuilderSettings) -> Result<(Option<Builder>, BuilderStop), Error> {
+    pub(super) async fn open(_: &BuilderSettings, _: DiskLimits) -> Result<(Option<Builder>, BuilderStop), Error> {
         Err(Error::NotBuilt("docker builder"))
     }
 }

@@ -44,9 +44,10 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::start());
     let url = settings.store.named()?;
     let driver = settings.driver.unwrap_or_default();
+    let disk = settings.low_disk.unwrap_or_default();
     // Driver and builder go first: if they cannot be opened, nothing is created.
     let rollouts = self::driver(driver, settings, clock.clone()).await?;
-    let (builder, stop) = builder::open(&settings.builder, &driver, clock.clone()).await?;
+    let (builder, stop) = builder::open(&settings.builder, disk, &driver, clock.clone()).await?;
     let mut created = Vec::new();
     let Store { tokens, history, records, sealed, sealer } =
         store::open(&url, settings.store.key_dir.as_deref(), &mut created).await?;
@@ -83,6 +84,7 @@ async fn driver(url: DriverUrl, settings: &Settings, clock: Arc<dyn Clock>) -> R
         DriverUrl::Docker => {
             let machine = rollhook_docker::DockerMachine::connect();
             let machine = machine.map_err(|error| Error::backend("docker driver")(error.into()))?;
+            let machine = machine.with_disk_limits(settings.low_disk.unwrap_or_default());
             Arc::new(machine.storing(Some(usize::from(versions)).filter(|versions| *versions > 0)))
         }
         #[cfg(not(feature = "docker"))]

@@ -3,7 +3,10 @@
 
 use std::{num::NonZeroU16, path::PathBuf};
 
-use rollhook_core::source::{AllowedSources, HostPattern};
+use rollhook_core::{
+    disk::DiskLimits,
+    source::{AllowedSources, HostPattern},
+};
 
 use crate::{DriverUrl, Error, StoreUrl, paths};
 
@@ -22,6 +25,11 @@ pub struct Settings {
     /// built or pulled are removed; 0: none is removed [default: 10]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_KEEP_IMAGES", value_name = "N"))]
     pub keep_images: Option<u16>,
+    /// How much free space is little, such as 5g, on the disk of images or of the store: the server warns below that, and
+    /// below a quarter of it, with the driver docker, no image is pulled or built; 0: neither [default: a tenth of the
+    /// disk, 5g at most]
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_LOW_DISK", value_name = "AMOUNT"))]
+    pub low_disk: Option<DiskLimits>,
     /// Let issuers of id_tokens be on this machine, at link-local addresses, and without encryption
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_ALLOW_LOCAL_ISSUERS"))]
     pub allow_local_issuers: bool,

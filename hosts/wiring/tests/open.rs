@@ -19,6 +19,7 @@ fn settings(directory: &Path) -> Settings {
         receivers: rollhook_wiring::ReceiverSettings::default(),
         builder: BuilderSettings::default(),
         keep_images: None,
+        low_disk: None,
     }
 }
 

@@ -26,12 +26,13 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE};
 use http::{Method, Request, header};
 use http_body_util::BodyExt;
 use rollhook_command::{Checkout, ImageBuilder, Log};
-use rollhook_core::image::ImageRef;
+use rollhook_core::{disk::DiskLimits, image::ImageRef};
 use serde_json::json;
 
 pub use self::limits::BuildLimits;
 use self::{context::Context, output::Output};
 use crate::{
+    disk,
     engine::{Engine, in_query},
     error::Failure,
     host::Environment,
@@ -53,6 +54,7 @@ const BREAKS_MAX: u32 = 3;
 pub struct EngineBuilder {
     engine: Engine,
     limits: BuildLimits,
+    disk: DiskLimits,
     /// The first pause before an engine that went away is tried again.
     pause: Duration,
 }
@@ -68,11 +70,20 @@ impl EngineBuilder {
 
     /// A builder on the engine with this socket.
     pub fn at(socket: PathBuf, limits: BuildLimits) -> Self {
-        Self { engine: Engine::new(socket), limits, pause: PAUSE }
+        Self { engine: Engine::new(socket), limits, disk: DiskLimits::default(), pause: PAUSE }
+    }
+
+    /// Lets images be built as long as the disk has room by these limits.
+    #[must_use]
+    pub fn with_disk_limits(self, disk: DiskLimits) -> Self {
+        Self { disk, ..self }
     }
 
     /// Builds once, and returns the image's id.
     async fn once(&self, checkout: &Checkout<'_>, log: &mut Log) -> Result<String, Ended> {
+        if let Some(message) = disk::refusal(&self.engine, self.disk).await {
+            return Err(Ended::Failed(format!("The image was not built: {message}.")));
+        }
         let machine = match self.limits.memory {
             Some(_) => None,
             None => self.engine.get("/info").await?["MemTotal"].as_u64(),

@@ -50,7 +50,8 @@ async fn built(socket: &Path, directory: &Path) -> (Result<ImageRef, String>, St
     let path = directory.join("log");
     let mut log = Log::create(&path).unwrap();
     let limits = BuildLimits::parse(Some("64m"), None).unwrap();
-    let builder = EngineBuilder { pause: Duration::from_millis(10), ..EngineBuilder::at(socket.to_owned(), limits) };
+    let builder = EngineBuilder::at(socket.to_owned(), limits).with_disk_limits(DiskLimits::below(0));
+    let builder = EngineBuilder { pause: Duration::from_millis(10), ..builder };
     let built = builder.build(checkout, &mut log).await;
     (built, std::fs::read_to_string(path).unwrap())
 }

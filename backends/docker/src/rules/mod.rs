@@ -3,6 +3,7 @@
 pub(crate) mod container;
 pub(crate) mod creation;
 pub(crate) mod diagnostics;
+pub(crate) mod disk;
 pub(crate) mod drift;
 pub(crate) mod fence;
 pub(crate) mod given;

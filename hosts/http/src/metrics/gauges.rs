@@ -6,9 +6,10 @@ use prometheus_client::{
     metrics::{family::Family, gauge::Gauge},
     registry::{Registry, Unit},
 };
-use rollhook_core::{deploy::Status, service::Deployer};
+use rollhook_core::{deploy::Status, disk::DiskSpace, service::Deployer};
 
 use super::{Labels, progress::DeploysUnderWay, register::put};
+use crate::disks::Disk;
 
 const UNFINISHED: [Status; 3] = [Status::Queued, Status::Building, Status::RollingOut];
 
@@ -22,6 +23,9 @@ pub(crate) struct Gauges {
     replicas: Gauge,
     engine: Seconds,
     key: Family<Labels<0>, Seconds>,
+    disk_free: Family<Labels<1>, Gauge>,
+    disk_size: Family<Labels<1>, Gauge>,
+    disk_low: Family<Labels<1>, Gauge>,
 }
 
 /// A number of seconds.
@@ -34,6 +38,11 @@ impl Gauges {
             let gauge = Seconds::default();
             r.register_with_unit(name, help, Unit::Seconds, gauge.clone());
             gauge
+        };
+        let bytes = |r: &mut Registry, name: &str, help: &str| {
+            let family = Family::<Labels<1>, Gauge>::default();
+            r.register_with_unit(name, help, Unit::Bytes, family.clone());
+            family
         };
         let gauges = Self {
             unfinished: put(r, "deploys_unfinished", "Unfinished deploys that this replica drives", &Family::default()),
@@ -63,6 +72,9 @@ impl Gauges {
                 r.register_with_unit("key_written_timestamp", help, Unit::Seconds, key.clone());
                 key
             },
+            disk_free: bytes(r, "disk_free", "Space that is left on the disk of images, or of the store"),
+            disk_size: bytes(r, "disk_size", "Size of that disk"),
+            disk_low: put(r, "disk_low", "1 if little space is left on that disk, else 0", &Family::default()),
         };
         gauges.writable.set(1);
         gauges
@@ -80,6 +92,23 @@ impl Gauges {
     pub(crate) fn key_written(&self, at: SystemTime) {
         let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.key.get_or_create(&[]).set(since.as_secs_f64());
+    }
+
+    /// Notes the space of a disk, and whether it is little; `None` if it is unknown, or there is no such disk.
+    pub(crate) fn disk(&self, disk: Disk, read: Option<(DiskSpace, bool)>) {
+        let labels = [("of", disk.as_str())];
+        let families = [&self.disk_free, &self.disk_size, &self.disk_low];
+        match read {
+            Some((space, is_low)) => {
+                let values = [space.free, space.size, is_low.into()];
+                for (family, value) in families.into_iter().zip(values) {
+                    family.get_or_create(&labels).set(i64::try_from(value).unwrap_or(i64::MAX));
+                }
+            }
+            None => families.into_iter().for_each(|family| {
+                let _ = family.remove(&labels);
+            }),
+        }
     }
 
     /// Takes in what is known of apps and the engine now.

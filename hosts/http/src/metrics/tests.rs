@@ -3,11 +3,13 @@ use std::{collections::BTreeMap, fs, path::Path, time::SystemTime};
 use rollhook_conformance::samples;
 use rollhook_core::{
     deploy::{Revision, State},
+    disk::DiskSpace,
     ledger::{AppState, Change, Record},
     time::Timestamp,
 };
 
 use super::{progress::DeploysUnderWay, *};
+use crate::disks::Disk;
 
 fn text(metrics: &Metrics) -> String {
     metrics.text("").1
@@ -78,6 +80,16 @@ fn the_phases_of_a_deploy_are_timed_where_it_is_driven() {
     assert_eq!(phases("two"), (Vec::new(), Vec::new(), Duration::ZERO), "the other replica tells it");
 }
 
+#[test]
+fn disk_that_can_no_longer_be_seen_has_no_metrics() {
+    let metrics = Metrics::new("one", 0);
+    metrics.gauges().disk(Disk::Store, Some((DiskSpace { free: 1, size: 2, device: 3 }, false)));
+    assert!(text(&metrics).contains("rollhook_disk_free_bytes{of=\"store\"} 1\n"), "{}", text(&metrics));
+    assert!(text(&metrics).contains("rollhook_disk_low{of=\"store\"} 0\n"));
+    metrics.gauges().disk(Disk::Store, None);
+    assert!(!text(&metrics).contains("{of="), "{}", text(&metrics));
+}
+
 /// A replica that has seen everything once.
 fn of_everything() -> Metrics {
     let metrics = Metrics::new("one", 1);
@@ -89,6 +101,7 @@ fn of_everything() -> Metrics {
     metrics.driver("apply", &done, took);
     metrics.source_read(&Ok(()));
     metrics.gauges().key_written(SystemTime::UNIX_EPOCH + took);
+    metrics.gauges().disk(Disk::Images, Some((DiskSpace { free: 1, size: 2, device: 3 }, true)));
     for phase in [Phase::Queued(took), Phase::Built(Status::Succeeded, took), Phase::RolledOut(Status::Succeeded, took)]
     {
         metrics.phase_ended(phase);

@@ -1,0 +1,56 @@
+//! The space of the disk that the engine keeps images on.
+
+use std::{fs, io, path::Path};
+
+use rollhook_command::disk_space;
+use rollhook_core::{
+    Error, Result,
+    disk::{DiskLimits, DiskSpace},
+};
+
+use crate::{
+    engine::{Engine, in_path},
+    rules::disk::{self, Directories, OwnContainer},
+};
+
+/// Returns the space of the disk that the engine keeps images on.
+///
+/// # Errors
+/// `Denied` if this process may not see it, or sees no such directory.
+pub(crate) async fn space(engine: &Engine) -> Result<DiskSpace> {
+    let info = engine.get("/info").await?;
+    let nameless = || Error::Corrupt { what: "the engine names no directory of its own".to_owned(), cause: None };
+    let directories = disk::directories(&info).ok_or_else(nameless)?;
+    let found = match disk_space(&directories.images).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match own_container(engine).await {
+            Some(container) => disk_space(place(&directories, &container)).await,
+            None => Err(error),
+        },
+        found => found,
+    };
+    found.map_err(|error| Error::Denied {
+        what: format!("this process cannot see the disk of {}", directories.images.display()),
+        cause: Some(error.into()),
+    })
+}
+
+/// Returns why nothing more is to be put on the disk with the engine's images; `None` if it has room, or cannot be seen.
+pub(crate) async fn refusal(engine: &Engine, limits: DiskLimits) -> Option<String> {
+    if limits.are_off() {
+        return None;
+    }
+    disk::refusal(space(engine).await.ok()?, limits)
+}
+
+/// Returns the container of this process, if it is one of this engine.
+async fn own_container(engine: &Engine) -> Option<OwnContainer> {
+    let container = disk::own_container(&fs::read_to_string("/proc/self/mountinfo").ok()?)?;
+    let found = engine.find(&format!("/containers/{}/json", in_path(&container.id))).await;
+    matches!(found, Ok(Some(_))).then_some(container)
+}
+
+/// Returns what lies on the disk with images, as a container sees it: with containerd's image store its root, whose
+/// changes are kept beside the images.
+fn place<'a>(directories: &Directories, container: &'a OwnContainer) -> &'a Path {
+    if directories.images == directories.root { &container.file } else { Path::new("/") }
+}
