@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use crate::bench::Bench;
 
 /// A server whose sources may be on this machine, as those of tests are; the engine builds.
-fn building(start: Start) -> Start {
+pub(crate) fn building(start: Start) -> Start {
     let data = start.directory().to_owned();
     start.variable("XDG_DATA_HOME", data).arguments(["--allow-local-sources"])
 }
 
 /// Registers a git app that serves its version.
-fn git_app(bench: &Bench, host: &GitHost, name: &str) -> App {
+pub(crate) fn git_app(bench: &Bench, host: &GitHost, name: &str) -> App {
     let mut document = git_source(&host.url("web"));
     document["git"]["image_repository"] = json!(format!("{name}/web"));
     document["template"] = json!({ "port": 8080, "readiness_path": "/version", "network": bench.docker.network() });

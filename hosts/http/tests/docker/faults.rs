@@ -1,15 +1,11 @@
 //! Engines that stop and come back in the middle of deploys.
 
-use std::{
-    fs,
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::fs;
 
 use rollhook_testing::{server, test_name, until};
 use serde_json::json;
 
-use crate::{bench::Bench, pulls::push_large};
+use crate::{bench::Bench, disk::fill, pulls::push_large};
 
 #[test]
 fn engine_that_is_killed_in_a_deploy_is_waited_for() {
@@ -58,13 +54,16 @@ fn engine_that_does_not_answer_is_unavailable_and_not_a_failure() {
 
 #[test]
 fn disk_that_is_full_fails_the_deploy_alone() {
-    let Some(bench) = Bench::small_disk(server!(), &test_name!()) else { return };
+    // Nothing is refused beforehand: the disk is full in the middle of the pull.
+    let start = server!().variable("ROLLHOOK_LOW_DISK", "0");
+    let Some(bench) = Bench::small_disk(start, &test_name!()) else { return };
     let name = bench.name("web");
     bench.start(&name, &["--restart", "unless-stopped"], "app:v1");
     let before = bench.inspect(&name).unwrap();
     let app = bench.register(&name, &json!({}));
     let image = format!("{}/{}", bench.docker.registry(), push_large(&bench, &name));
-    let rest = fill(&bench.docker.state.join("data"));
+    // Less than an image takes.
+    let rest = fill(&bench.docker.state.join("data"), 512 << 10);
     let failed = bench.fails(&app, &image);
     assert!(failed["message"].as_str().unwrap().contains("no space left on device"), "{failed}");
     let restored = bench.ended(&app, 3);
@@ -75,16 +74,4 @@ fn disk_that_is_full_fails_the_deploy_alone() {
     fs::remove_file(rest).unwrap();
     bench.succeeds(&app, &image);
     assert_eq!(bench.containers(&name), [&*name]);
-}
-
-/// Fills a disk up to half a megabyte, which is less than an image takes, and returns the file that does.
-fn fill(disk: &Path) -> PathBuf {
-    let path = disk.join("rest");
-    let mut file = fs::File::create(&path).unwrap();
-    let mut written = 0;
-    while file.write_all(&[1; 64 * 1024]).is_ok() {
-        written += 64 * 1024;
-    }
-    file.set_len(written - 512 * 1024).unwrap();
-    path
 }

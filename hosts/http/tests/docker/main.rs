@@ -5,6 +5,7 @@ mod bench;
 mod builds;
 mod console;
 mod deploys;
+mod disk;
 mod faults;
 mod load;
 mod pulls;
