@@ -27,7 +27,7 @@ use crate::{
         container::{Container, KEEPS, Seen},
         fence, observation,
         observation::Work,
-        plan,
+        origin, plan,
         plan::{Facts, Step},
         recreation,
     },
@@ -130,7 +130,7 @@ impl Machine {
         rollout: &Rollout,
     ) -> Called<Option<rollhook_core::image::Digest>> {
         let image = engine.find(&format!("/images/{}/json", in_path(container.image_id()))).await?;
-        Ok(image.and_then(|image| observation::digest(&image, &rollout.image)))
+        Ok(image.and_then(|image| origin::digest(&image, &rollout.image)))
     }
 
     fn work(&self, rollout: &Rollout) -> Work {

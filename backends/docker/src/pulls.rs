@@ -19,6 +19,7 @@ use crate::{
     error::Failure,
     layers::Layers,
     lock, logins,
+    rules::origin::{self, Origin},
     settings::Rollout,
 };
 
@@ -170,40 +171,63 @@ async fn unasked(asked: &Mutex<Instant>) {
 /// Returns the name or id of the image where it is on this machine and needs no pull: one with a digest, or one that
 /// was made here, and neither pulled from nor pushed to its repository. A tag of a registry may have moved.
 pub(crate) async fn local(engine: &Engine, image: &ImageRef) -> Called<Option<String>> {
-    let find = async |name: &str| engine.find(&format!("/images/{}/json", in_path(name))).await;
     let Some(digest) = image.digest() else {
-        let name = image.to_string();
-        return Ok(find(&name).await?.filter(|found| is_made_here(found, image)).map(|_| name));
+        let Some(found) = find(engine, &image.to_string()).await? else { return Ok(None) };
+        let is_here = origin::origin(&found, image, &engine.get("/version").await?) == Origin::Here;
+        return Ok(is_here.then(|| image.to_string()));
     };
     let name = format!("{}@{digest}", image.repository());
-    if find(&name).await?.is_some() {
+    if find(engine, &name).await?.is_some() {
         return Ok(Some(name));
     }
     let id = digest.to_string();
-    if find(&id).await?.is_none() {
+    if find(engine, &id).await?.is_none() {
         return Ok(None);
     }
     // People read the tag in lists of containers; it serves as long as it means these bits.
     let tagged = image.tag().map(|tag| format!("{}:{tag}", image.repository()));
     let Some(tagged) = tagged else { return Ok(Some(id)) };
-    let is_same = find(&tagged).await?.is_some_and(|found| found["Id"] == id);
+    let is_same = find(engine, &tagged).await?.is_some_and(|found| found["Id"] == id);
     Ok(Some(if is_same { tagged } else { id }))
 }
 
-fn is_made_here(found: &Value, image: &ImageRef) -> bool {
-    let digests = found["RepoDigests"].as_array().into_iter().flatten();
-    let mut known = digests.filter_map(|entry| entry.as_str()?.parse::<ImageRef>().ok());
-    !known.any(|known| known.canonical_repository() == image.canonical_repository())
+async fn find(engine: &Engine, image: &str) -> Called<Option<Value>> {
+    engine.find(&format!("/images/{}/json", in_path(image))).await
 }
 
 /// Pulls an image, and returns its name; or the reason why it cannot be had, in the registry's words.
 async fn pull(engine: &Engine, image: &ImageRef, told: impl Fn(String)) -> Result<String, String> {
-    let logins = logins::read().await;
-    let login = logins.header(image);
-    pull_as(engine, image, login.as_deref(), told).await.map_err(|failure| logins.explain(failure))
+    let there = match image.digest() {
+        Some(_) => None,
+        None => find(engine, &image.to_string()).await.map_err(words)?,
+    };
+    let Some(there) = there else { return download(engine, image, told).await };
+    let by_digest = origin::digest(&there, image).map(|digest| format!("{}@{digest}", image.repository()));
+    let by_digest = by_digest.unwrap_or_default();
+    let version = engine.get("/version").await.map_err(words)?;
+    if origin::is_bare(image) && origin::origin(&there, image, &version) == Origin::Unknown {
+        // Docker Hub may have an image of this name that is another party's.
+        return Err(format!(
+            "Docker does not tell whether the one on this machine was built here or pulled; deploy that one as \
+             {by_digest}, or Docker Hub's as docker.io/{image}"
+        ));
+    }
+    let downloaded = download(engine, image, told).await;
+    downloaded.map_err(|error| format!("{error} (the one of this name on this machine is {by_digest})"))
 }
 
-async fn pull_as(
+/// Returns the engine's own words, or what else failed.
+fn words(failure: Failure) -> String {
+    failure.refusal().map_or_else(|| rollhook_core::error::chain(&failure), str::to_owned)
+}
+
+async fn download(engine: &Engine, image: &ImageRef, told: impl Fn(String)) -> Result<String, String> {
+    let logins = logins::read().await;
+    let login = logins.header(image);
+    download_as(engine, image, login.as_deref(), told).await.map_err(|failure| logins.explain(failure))
+}
+
+async fn download_as(
     engine: &Engine,
     image: &ImageRef,
     login: Option<&str>,
@@ -212,8 +236,6 @@ async fn pull_as(
     let tag = image.digest().map(ToString::to_string).or_else(|| image.tag().map(str::to_owned));
     let tag = tag.unwrap_or_else(|| "latest".to_owned());
     let path = format!("/images/create?fromImage={}&tag={}", in_query(image.repository()), in_query(&tag));
-    let words =
-        |failure: Failure| failure.refusal().map_or_else(|| rollhook_core::error::chain(&failure), str::to_owned);
     told("asking the registry".to_owned());
     let call = engine.open(Method::POST, &path, None, login);
     let answer = tokio::time::timeout(SILENCE, call).await.map_err(|_| silent())?.map_err(words)?;
@@ -251,10 +273,8 @@ fn too_long() -> String {
 
 #[cfg(test)]
 mod tests {
-    use rollhook_core::deploy::Revision;
-    use serde_json::json;
-
     use super::*;
+    use rollhook_core::deploy::Revision;
 
     #[tokio::test]
     async fn pull_is_given_up_once_a_newer_deploy_of_the_app_is_applied() {
@@ -272,15 +292,5 @@ mod tests {
         pulls.supersede(id(3));
         assert_eq!(pulls.known(id(2)), None);
         assert!(task.await.unwrap_err().is_cancelled());
-    }
-
-    #[test]
-    fn image_that_its_repository_never_had_is_made_here() {
-        let digest = format!("sha256:{}", "0".repeat(64));
-        let found = |repository: &str| json!({"RepoDigests": [format!("{repository}@{digest}")]});
-        let image: ImageRef = "shop/web:v1".parse().unwrap();
-        assert!(is_made_here(&json!({"RepoDigests": []}), &image));
-        assert!(is_made_here(&found("registry.example.com/web"), &image), "another name of the same bits");
-        assert!(!is_made_here(&found("docker.io/shop/web"), &image));
     }
 }

@@ -1,6 +1,6 @@
 //! Reads a target: its claims and containers.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 use rollhook_core::{
     Result,
@@ -13,7 +13,7 @@ use crate::{
     pulls,
     rules::{
         container::{COMPOSE_ONEOFF, COMPOSE_PROJECT, COMPOSE_SERVICE, Claim, Container, KEEPS, Seen, Stamp, TARGET},
-        fence,
+        creation, fence,
         registration::Registration,
     },
     settings::{Kind, Replace, Rollout, Workload},
@@ -89,6 +89,22 @@ pub(crate) async fn kept<'a>(engine: &Engine, seen: &'a Seen, rollout: &Rollout)
 
 /// Completes the settings of a registration from what exists.
 pub(crate) async fn validate(engine: &Engine, request: &TargetRequest) -> Result<Validated> {
+    let validated = completed(engine, request).await?;
+    // A server in a container of the same engine reaches the others by their network.
+    let Validated::Create { settings } = &validated else { return Ok(validated) };
+    if !creation::asks_for_a_path(settings) || is_in_container() {
+        return Ok(validated);
+    }
+    let unreachable = creation::unreachable(&engine.get("/info").await?);
+    Ok(unreachable.map_or(validated, Validated::Invalid))
+}
+
+/// Whether this process runs in a container of Docker's.
+fn is_in_container() -> bool {
+    Path::new("/.dockerenv").exists()
+}
+
+async fn completed(engine: &Engine, request: &TargetRequest) -> Result<Validated> {
     let registration = match Registration::parse(request) {
         Ok(registration) => registration,
         Err(invalid) => return Ok(Validated::Invalid(invalid)),

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # down.sh STATE_DIR: stops what up.sh started there with all containers, and removes the directory.
 set -uo pipefail
-. "$(dirname "$0")/lib.sh"; D=$(realpath -m "$1")
+D=$(realpath -m "$1"); . "$(dirname "$0")/lib.sh"
 rm -f "$D/env" # which a watching up.sh looks at
 # One that was killed has left its containers: it is started once more, to end them.
 [ ! -d "$D/data" ] || pid_of dockerd > /dev/null || start_daemon

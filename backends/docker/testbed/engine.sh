@@ -3,7 +3,7 @@
 # ends the containers; `kill` is not, and leaves them; `start` starts it again, as after a reboot of the machine;
 # `pause` leaves connections open and unanswered, until `resume`.
 set -euo pipefail
-. "$(dirname "$0")/lib.sh"; D=$(realpath "$1")
+D=$(realpath "$1"); . "$(dirname "$0")/lib.sh"
 case $2 in
   stop) kill_and_wait dockerd TERM ;;
   kill) kill_and_wait dockerd KILL ;;

@@ -1,9 +1,15 @@
 # Shared by the scripts of this test bed; sourced, never run. D is the state directory; in it lie
 #   docker.sock   the engine's socket     env   NETWORK=… REGISTRY=… (host:port)     *.log   the output of the processes
 
+#   engine   which engine it is, as up.sh was told by the environment; the other scripts, and later starts, are of the same one
+if [ -e "$D/engine" ]; then . "$D/engine"; fi
+[ -z "${ROLLHOOK_DOCKER_BIN:-}" ] || PATH=$ROLLHOOK_DOCKER_BIN:$PATH
+
 api() { DOCKER_HOST=unix://$D/docker.sock DOCKER_CONFIG=$D/config "$(client)" "$@"; }
 # Debian's client fits Debian's engine; another one may lie before it in $PATH.
-client() { if [ -x /usr/bin/docker ]; then echo /usr/bin/docker; else command -v docker; fi; }
+client() {
+  if [ -z "${ROLLHOOK_DOCKER_BIN:-}" ] && [ -x /usr/bin/docker ]; then echo /usr/bin/docker; else command -v docker; fi
+}
 daemon() { command -v dockerd || { [ -x /usr/sbin/dockerd ] && echo /usr/sbin/dockerd; }; }
 
 answers() { api version > /dev/null 2>&1; }
@@ -23,10 +29,13 @@ kill_and_wait() { # NAME SIGNAL
 }
 
 start_daemon() {
-  # No firewall rule and no bridge of the machine's: only networks of its own. vfs copies each layer, and runs anywhere.
+  # No firewall rule and no bridge of the machine's: only networks of its own. What stores images copies each layer, and
+  # runs anywhere.
+  local store=(--storage-driver vfs)
+  [ "${ROLLHOOK_DOCKER_STORE:-}" != containerd ] || store=(--feature containerd-snapshotter --storage-driver native)
   rm -f "$D/dockerd.pid"
   PATH=$PATH:/usr/sbin:/sbin setsid "$(daemon)" --data-root "$D/data" --exec-root "$D/exec" --pidfile "$D/dockerd.pid" \
-    --host "unix://$D/docker.sock" --storage-driver vfs --iptables=false --ip6tables=false --ip-masq=false --bridge none \
+    --host "unix://$D/docker.sock" "${store[@]}" --iptables=false --ip6tables=false --ip-masq=false --bridge none \
     --live-restore=false --shutdown-timeout 5 >> "$D/dockerd.log" 2>&1 < /dev/null &
   until_true 30 answers
 }

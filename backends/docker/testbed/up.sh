@@ -4,13 +4,16 @@
 #   app:v1 app:v2  get ready and serve their version on port 8080     app:crash  log a line and exit with 1
 #   app:hang       start, and never get ready                         app:dies   get ready, and exit with 1 after 4 s
 # A container is ready once its health check finds /tmp/ready. The registry holds none: tests push there.
+# The engine is the one in $PATH. ROLLHOOK_DOCKER_BIN is a directory with another one: dockerd, docker, containerd and
+# what they start. ROLLHOOK_DOCKER_STORE=containerd has it keep images in containerd, as new engines do by default.
 # Stop it with down.sh STATE_DIR; with a PID, it also goes down once that process has ended.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd); . "$here/lib.sh"
-D=$(realpath -m "$1"); mkdir -p "$D/config"
+here=$(cd "$(dirname "$0")" && pwd); D=$(realpath -m "$1"); . "$here/lib.sh"
+mkdir -p "$D/config"
 [ "$(id -u)" = 0 ] || { echo 'up.sh: run it as root' >&2; exit 1; }
 [ -n "$(daemon)" ] || { echo 'up.sh: no dockerd: install Debian'"'"'s package docker.io' >&2; exit 1; }
 [ ! -e "$D/docker.sock" ] || { echo "up.sh: there is an engine in $D" >&2; exit 1; }
+declare -p ROLLHOOK_DOCKER_BIN ROLLHOOK_DOCKER_STORE > "$D/engine" 2> /dev/null || true
 trap 'code=$?; [ $code = 0 ] || { tail -n 5 "$D"/*.log >&2 || true; "$here/down.sh" "$D"; exit $code; }' EXIT
 start_daemon
 
@@ -48,7 +51,7 @@ image crash crash 'echo "no database"; exit 1'
 image hang hang 'sleep 100000 & wait'
 image dies dies 'touch /tmp/ready; sleep 4; echo "dies: exiting 1"; exit 1'
 
-printf '%s\n' "NETWORK=$network" "REGISTRY=127.0.0.1:$port" > "$D/env"
+printf '%s\n' "NETWORK=$network" "REGISTRY=127.0.0.1:$port" "CLIENT=$(client)" > "$D/env"
 if [ -n "${2:-}" ]; then
   setsid bash -c 'while [ -d "/proc/$1" ] && [ -e "$2/env" ]; do sleep .5; done; [ ! -e "$2/env" ] || exec "$3/down.sh" "$2"' watch "$2" "$D" "$here" \
     > /dev/null 2>&1 < /dev/null &

@@ -90,8 +90,7 @@ impl Docker {
     }
 
     fn output(&self, arguments: &[&str]) -> Result<String, String> {
-        let debian = Path::new("/usr/bin/docker");
-        let mut client = Command::new(if debian.exists() { debian } else { Path::new("docker") });
+        let mut client = Command::new(self.variable("CLIENT"));
         client.env("DOCKER_HOST", format!("unix://{}", self.socket().display()));
         client.env("DOCKER_CONFIG", self.state.join("config")).args(arguments);
         let output = client.output().unwrap();

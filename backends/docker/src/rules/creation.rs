@@ -1,6 +1,6 @@
 //! The container that is made for an app that has none, and the check of the settings that say how.
 
-use rollhook_core::ports::InvalidTarget;
+use rollhook_core::{app::Settings, ports::InvalidTarget};
 use serde_json::{Map, Value, json};
 
 use super::recreation::stamp_labels;
@@ -76,6 +76,21 @@ pub(crate) fn check(template: &Template) -> Result<(), InvalidTarget> {
         }
         Some(_) | None => Ok(()),
     }
+}
+
+/// Whether the readiness of the containers that these settings make is asked of a path.
+pub(crate) fn asks_for_a_path(settings: &Settings) -> bool {
+    settings.get("template").is_some_and(|template| template["readiness_path"].is_string())
+}
+
+/// The refusal of a readiness path on an engine whose containers this machine does not reach. `info` is what the engine
+/// tells of itself.
+pub(crate) fn unreachable(info: &Value) -> Option<InvalidTarget> {
+    let mut options = info["SecurityOptions"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let is_rootless = options.any(|option| option.split(',').any(|part| part == "name=rootless"));
+    let rule = "cannot be asked: containers of rootless Docker have a network namespace of their own, which this machine \
+                does not reach. Give the image a health check instead.";
+    is_rootless.then(|| InvalidTarget::setting("template.readiness_path", rule))
 }
 
 /// The order of replacement that a template allows.
@@ -155,6 +170,21 @@ mod tests {
                 "RestartPolicy": {"Name": "unless-stopped"},
             })
         );
+    }
+
+    #[test]
+    fn readiness_path_is_refused_on_rootless_docker() {
+        // As engines 20.10 and 28 tell it.
+        let rootless = json!({"SecurityOptions": ["name=seccomp,profile=builtin", "name=rootless", "name=cgroupns"]});
+        let Some(InvalidTarget::Setting { name, rule }) = unreachable(&rootless) else { panic!() };
+        assert!(name == "template.readiness_path" && rule.contains("health check"), "{rule}");
+        for other in [json!({"SecurityOptions": ["name=seccomp,profile=default"]}), json!({"SecurityOptions": null})] {
+            assert!(unreachable(&other).is_none());
+        }
+        let settings = |template: Value| serde_json::from_value(json!({ "template": template })).unwrap();
+        assert!(asks_for_a_path(&settings(json!({"port": 80, "readiness_path": "/"}))));
+        assert!(!asks_for_a_path(&settings(json!({"port": 80, "readiness_path": null}))));
+        assert!(!asks_for_a_path(&Settings::default()));
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::collections::HashSet;
 use rollhook_core::image::ImageRef;
 use serde_json::Value;
 
+use super::origin;
+
 /// Returns the names and ids under which surplus images are to be removed. One that a container uses stays, as does one
 /// that came here in another way; a name that people gave an image keeps it.
 pub(crate) fn removable(images: &[Value], containers: &[Value], surplus: &[ImageRef]) -> Vec<String> {
@@ -14,6 +16,13 @@ pub(crate) fn removable(images: &[Value], containers: &[Value], surplus: &[Image
     surplus.iter().flat_map(|image| unused.iter().flat_map(move |found| names_of(found, image))).collect()
 }
 
+/// Whether the id of an image of the machine is the digest of one of these: it was built here, or is in the containerd
+/// image store.
+pub(crate) fn is_any(found: &Value, surplus: &[ImageRef]) -> bool {
+    let is_id = |image: &ImageRef| image.digest().is_some_and(|digest| found["Id"] == digest.to_string());
+    surplus.iter().any(is_id)
+}
+
 /// Returns the names of an image of the machine that are rollhook's, or its id, if it is this one.
 fn names_of(found: &Value, image: &ImageRef) -> Vec<String> {
     let (Some(digest), Some(id)) = (image.digest(), found["Id"].as_str()) else { return Vec::new() };
@@ -21,12 +30,17 @@ fn names_of(found: &Value, image: &ImageRef) -> Vec<String> {
     let repository = image.canonical_repository();
     let (tags, digests) = (names(found, "RepoTags"), names(found, "RepoDigests"));
     let is_of_it = |name: &ImageRef| name.canonical_repository() == repository;
-    if id == digest {
+    let is_pulled = if id == digest {
         // The tag of a build is its commit; a person who builds an image names it otherwise.
         let built = tags.iter().filter(|name| is_of_it(name) && name.tag().is_some_and(is_commit));
-        return built.map(ToString::to_string).collect();
-    }
-    let is_pulled = digests.iter().any(|known| known.digest().is_some_and(|known| known.to_string() == digest));
+        let built: Vec<String> = built.map(ToString::to_string).collect();
+        if !built.is_empty() {
+            return built;
+        }
+        origin::is_told_pulled(found, image)
+    } else {
+        digests.iter().any(|known| known.digest().is_some_and(|known| known.to_string() == digest))
+    };
     let is_alone = tags.len() <= 1 && tags.iter().chain(&digests).all(is_of_it);
     if is_pulled && is_alone { vec![id.to_owned()] } else { Vec::new() }
 }
@@ -73,6 +87,32 @@ mod tests {
         }
         assert!(removable(&pulled(&[]), &[], &surplus('c')).is_empty(), "another image");
         assert!(removable(&pulled(&[]), &[json!({ "ImageID": digest('a') })], &surplus('b')).is_empty(), "in use");
+    }
+
+    #[test]
+    fn image_of_the_containerd_store_is_removed_if_the_engine_says_that_it_was_pulled() {
+        let stored = |tags: &[&str], identity: Value| {
+            let digests: Vec<String> = tags.iter().map(|_| format!("shop/web@{}", digest('a'))).collect();
+            json!({ "Id": digest('a'), "RepoTags": tags, "RepoDigests": digests, "Identity": identity })
+        };
+        let pulled = json!({ "Pull": [{ "Repository": "docker.io/shop/web" }] });
+        for tags in [&[][..], &["shop/web:v1"]] {
+            let images = [stored(tags, pulled.clone())];
+            assert!(is_any(&images[0], &surplus('a')) && !is_any(&images[0], &surplus('b')));
+            assert_eq!(removable(&images, &[], &surplus('a')), [digest('a')], "{tags:?}");
+        }
+        for (tags, identity) in [
+            (&["shop/web:v1"][..], Value::Null),
+            (&["shop/web:v1"], json!({ "Build": [{ "Ref": "r" }] })),
+            (&["shop/web:v1"], json!({ "Pull": [{ "Repository": "docker.io/other/web" }] })),
+            (&["shop/web:v1", "shop/web:v2"], pulled.clone()),
+            (&["other/web:v1"], pulled),
+        ] {
+            let images = [stored(tags, identity)];
+            assert!(removable(&images, &[], &surplus('a')).is_empty(), "{images:?}");
+        }
+        let commit = format!("shop/web:{}", "0a".repeat(20));
+        assert_eq!(removable(&[stored(&[&commit], Value::Null)], &[], &surplus('a')), [commit]);
     }
 
     #[test]

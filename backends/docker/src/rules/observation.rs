@@ -7,7 +7,6 @@ use rollhook_core::{
     image::{Digest, ImageRef},
     ports::{Instances, Observation, Phase, RolloutFailure, RolloutFailureKind},
 };
-use serde_json::Value;
 
 use super::{
     container::{Container, Process, Seen},
@@ -162,20 +161,6 @@ fn message(own: Option<&Container>, step: &Step, is_ready: bool, complete: bool,
     text.to_owned()
 }
 
-/// The digest by which the image that runs can be had again: the registry's, or the image's own id where it was made
-/// on this machine.
-pub(crate) fn digest(image: &Value, wanted: &ImageRef) -> Option<Digest> {
-    let listed = image["RepoDigests"].as_array().into_iter().flatten();
-    let named = listed.filter_map(|entry| entry.as_str()?.parse::<ImageRef>().ok());
-    let ours: Vec<Digest> = named
-        .filter(|entry| entry.canonical_repository() == wanted.canonical_repository())
-        .filter_map(|entry| entry.digest().cloned())
-        .collect();
-    let asked = wanted.digest().filter(|digest| ours.contains(digest)).cloned();
-    let id = || image["Id"].as_str().and_then(|id| id.parse().ok());
-    asked.or_else(|| ours.into_iter().next()).or_else(id)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -276,16 +261,5 @@ mod tests {
         assert!(matches!(look(&there, true).phase, Phase::Complete { .. }));
         assert_eq!(look(&there, false).phase, Phase::Progressing);
         assert_eq!(look(&seen(vec![stamped(OURS, 2, "running")]), true).phase, Phase::Progressing);
-    }
-
-    #[test]
-    fn digest_is_the_registrys_or_the_images_own() {
-        let digest = |byte: u8| format!("sha256:{}", format!("{byte:02x}").repeat(32));
-        let listed = [format!("other/web@{}", digest(1)), format!("registry.example.com/web@{}", digest(2))];
-        let image = json!({"Id": digest(9), "RepoDigests": listed});
-        let found = |image: &Value, wanted: &str| super::digest(image, &wanted.parse().unwrap()).unwrap().to_string();
-        assert_eq!(found(&image, "registry.example.com/web:v1"), digest(2));
-        assert_eq!(found(&image, "docker.io/other/web"), digest(1));
-        assert_eq!(found(&json!({"Id": digest(9), "RepoDigests": []}), "web:v1"), digest(9));
     }
 }
