@@ -1,6 +1,6 @@
 //! Reads a target: its claims and containers.
 
-use std::{collections::BTreeSet, path::Path};
+use std::collections::BTreeSet;
 
 use rollhook_core::{
     Result,
@@ -90,18 +90,21 @@ pub(crate) async fn kept<'a>(engine: &Engine, seen: &'a Seen, rollout: &Rollout)
 /// Completes the settings of a registration from what exists.
 pub(crate) async fn validate(engine: &Engine, request: &TargetRequest) -> Result<Validated> {
     let validated = completed(engine, request).await?;
-    // A server in a container of the same engine reaches the others by their network.
     let Validated::Create { settings } = &validated else { return Ok(validated) };
-    if !creation::asks_for_a_path(settings) || is_in_container() {
+    if !creation::asks_for_a_path(settings) {
         return Ok(validated);
     }
-    let unreachable = creation::unreachable(&engine.get("/info").await?);
-    Ok(unreachable.map_or(validated, Validated::Invalid))
+    match creation::unreachable(&engine.get("/info").await?) {
+        Some(unreachable) if !is_in_container(engine).await? => Ok(Validated::Invalid(unreachable)),
+        Some(_) | None => Ok(validated),
+    }
 }
 
-/// Whether this process runs in a container of Docker's.
-fn is_in_container() -> bool {
-    Path::new("/.dockerenv").exists()
+/// Whether this process runs in a container of the engine, and so reaches others by their network.
+async fn is_in_container(engine: &Engine) -> Called<bool> {
+    let mounts = tokio::fs::read_to_string("/proc/self/mountinfo").await.unwrap_or_default();
+    let Some(id) = creation::own_container(&mounts) else { return Ok(false) };
+    Ok(engine.find(&format!("/containers/{id}/json")).await?.is_some())
 }
 
 async fn completed(engine: &Engine, request: &TargetRequest) -> Result<Validated> {

@@ -36,6 +36,18 @@ impl Given {
     }
 }
 
+/// A setting, unless it is not set: engines 29 leave out what an image does not set, and write null or an empty value for
+/// a container.
+pub(crate) fn set(value: Option<&Value>) -> Option<&Value> {
+    value.filter(|value| match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(keys) => !keys.is_empty(),
+        Value::Bool(true) | Value::Number(_) => true,
+    })
+}
+
 /// Names, in the document that makes a container, the given settings that equal what the image brings along.
 pub(crate) fn mark(body: &mut Value, brought: &Value) {
     let Some(config) = body.as_object() else { return };

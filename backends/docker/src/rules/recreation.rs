@@ -98,14 +98,18 @@ fn endpoint(model: &Container, settings: &Value) -> Value {
 fn without_defaults(model: &Container, defaults: &Value) -> Map<String, Value> {
     let mut config = model.object["Config"].as_object().cloned().unwrap_or_default();
     let chosen = Given::of(model);
-    let is_default =
-        |config: &Map<String, Value>, name: &str| config.get(name) == defaults.get(name) && !chosen.has(name);
+    let is_default = |config: &Map<String, Value>, name: &str| {
+        given::set(config.get(name)) == given::set(defaults.get(name)) && !chosen.has(name)
+    };
     // Of an entrypoint that was given, the command is too.
     if is_default(&config, "Entrypoint") {
         config.remove("Entrypoint");
         if is_default(&config, "Cmd") {
             config.remove("Cmd");
         }
+    } else if given::set(config.get("Entrypoint")).is_none() {
+        // `--entrypoint ""`: none, also where the image has one.
+        config.insert("Entrypoint".to_owned(), json!([""]));
     }
     for name in WHOLE.into_iter().filter(|name| !matches!(*name, "Entrypoint" | "Cmd")) {
         if is_default(&config, name) {
@@ -252,6 +256,23 @@ mod tests {
         let model = with(model, "/Config/Cmd", json!(["serve"]));
         let made = body(&model, Some(&defaults), &rollout(2), "web:v2");
         assert_eq!((&made["Entrypoint"], &made["Cmd"]), (&json!(["/other"]), &json!(["serve"])));
+    }
+
+    #[test]
+    fn command_of_an_image_without_entrypoint_is_left_to_the_next_image() {
+        let (model, _) = given();
+        // As an engine of API 1.56 tells them: of the image, only what it sets.
+        let defaults = json!({"Cmd": ["serve"], "Env": ["PATH=/bin", "VERSION=1"]});
+        for unset in [json!(null), json!([])] {
+            let model = with(model.clone(), "/Config/Entrypoint", unset);
+            let made = body(&model, Some(&defaults), &rollout(2), "web:v2");
+            assert_eq!((made.get("Entrypoint"), made.get("Cmd")), (None, None));
+        }
+        // `--entrypoint ""` of an image that has one.
+        let defaults = json!({"Cmd": ["serve"], "Entrypoint": ["/app"]});
+        let model = with(model, "/Config/Entrypoint", json!(null));
+        let made = body(&model, Some(&defaults), &rollout(2), "web:v2");
+        assert_eq!((&made["Entrypoint"], &made["Cmd"]), (&json!([""]), &json!(["serve"])));
     }
 
     #[test]
