@@ -48,6 +48,7 @@ impl Observations {
     /// Stores an observation, and returns whether it tells callers anything new.
     pub(super) fn note(&self, app: AppUid, revision: Revision, seen: &Observation) -> bool {
         let message = match &seen.failure {
+            Some(failure) if failure.message.contains(&seen.message) => failure.message.clone(),
             Some(failure) => format!("{}; {}", seen.message, failure.message),
             None => seen.message.clone(),
         };
@@ -75,7 +76,8 @@ impl Deployer {
     pub fn progress(&self, state: &AppState, entry: &Deploy) -> Option<Progress> {
         let State::RollingOut { since, outage } = entry.state else { return None };
         let observed = self.observations.of(state.app.uid, entry.revision);
-        Some(progress(observed, &state.app.policy, since, outage))
+        let platform = self.targets().platform;
+        Some(progress(observed, &state.app.policy, since, (outage, platform)))
     }
 
     /// Returns the progress of an entry's rollout; `None` unless it rolls out, and while the store is away.
@@ -91,10 +93,15 @@ impl Deployer {
     }
 }
 
-fn progress(observed: Option<Observed>, policy: &Policy, since: Timestamp, outage: Outage) -> Progress {
+fn progress(
+    observed: Option<Observed>,
+    policy: &Policy,
+    since: Timestamp,
+    (outage, platform): (Outage, &str),
+) -> Progress {
     if outage.since.is_some() {
-        let message = "the cluster cannot be reached, or refuses: the time until it answers does not count";
-        return Progress { instances: None, message: Some(message.to_owned()), deadline: None };
+        let message = format!("the {platform} cannot be reached, or refuses: the time until it answers does not count");
+        return Progress { instances: None, message: Some(message), deadline: None };
     }
     let instances = observed.as_ref().and_then(|observed| observed.instances);
     let message = observed.map(|observed| match observed.is_complete && !policy.settle.is_zero() {
@@ -131,7 +138,7 @@ mod tests {
     }
 
     fn shown(observations: &Observations, outage: Outage) -> Progress {
-        progress(observations.of(APP, Revision::FIRST), &Policy::default(), at(0), outage)
+        progress(observations.of(APP, Revision::FIRST), &Policy::default(), at(0), (outage, "machine"))
     }
 
     #[test]
@@ -166,6 +173,10 @@ mod tests {
         observations.note(APP, Revision::FIRST, &failing);
         let message = shown(&observations, Outage::default()).message.unwrap();
         assert_eq!(message, "0 of 2 new pods are ready; the image cannot be pulled");
+        let failing = Observation { message: "image cannot be pulled".to_owned(), ..failing };
+        observations.note(APP, Revision::FIRST, &failing);
+        let message = shown(&observations, Outage::default()).message.unwrap();
+        assert_eq!(message, "the image cannot be pulled", "once is enough");
     }
 
     #[test]
@@ -174,7 +185,7 @@ mod tests {
         observations.note(APP, Revision::FIRST, &seen(1, Phase::Progressing));
         let known = shown(&observations, Outage { since: Some(at(30)), past: Duration::ZERO });
         assert_eq!((known.instances, known.deadline), (None, None));
-        assert!(known.message.unwrap().starts_with("the cluster cannot be reached"));
+        assert!(known.message.unwrap().starts_with("the machine cannot be reached"));
         let known = shown(&observations, Outage { since: None, past: Duration::from_secs(5) });
         assert_eq!(known.deadline, Some(at(605)));
     }

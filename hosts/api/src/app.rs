@@ -23,6 +23,7 @@ use crate::{
     path,
     polling::Polling,
     source::{GitChoice, SourcePatch},
+    template::{self, TEMPLATE},
 };
 
 /// A registration: the body of `POST /api/v1/apps`.
@@ -59,11 +60,13 @@ pub struct CreateApp {
     pub take_over: bool,
 }
 
-/// The setting of a target that is a member of its own on the wire. Answers leave it out: it may be long, and hold
-/// secrets.
-const TEMPLATE: &str = "template";
-
 impl CreateApp {
+    /// Returns the fields that count only where the workload does not exist.
+    pub fn of_creation(&self) -> Vec<String> {
+        let image = self.image.iter().map(|_| Field::Image.to_string());
+        image.chain(self.template.keys().map(|name| format!("{TEMPLATE}.{name}"))).collect()
+    }
+
     /// Returns the registration.
     ///
     /// # Errors
@@ -270,6 +273,11 @@ pub struct App {
     /// The workload that deploys change, in the settings of the server's rollout driver.
     #[schemars(schema_with = "schemas::workload")]
     pub workload: Settings,
+    /// The settings by which the workload is made where it does not exist; of environment variables and labels the names
+    /// alone. Absent if the workload existed.
+    #[serde(default, skip_serializing_if = "Settings::is_empty")]
+    #[schemars(schema_with = "schemas::shown_template")]
+    pub template: Settings,
     /// The app's policy.
     pub policy: Policy,
     /// The images and commits that people rolled away from, oldest first; automation does not bring them back.
@@ -321,6 +329,7 @@ impl App {
             uid: app.uid.to_string(),
             source: app.source.clone(),
             workload: shown(&app.target.settings),
+            template: template::shown(&app.target.settings),
             policy: Policy::of(&app.policy),
             holds: app.holds.clone(),
             locks: app.locks.in_force(now).map(|(scope, lock)| Lock::of(scope, lock)).collect(),
@@ -339,6 +348,11 @@ impl App {
     /// neither `current` nor `on_cluster` tells of it.
     pub fn ended_off_cluster(&self) -> Option<&Deploy> {
         self.newest.as_ref().filter(|deploy| deploy.status.is_terminal() && !deploy.current && !deploy.on_cluster)
+    }
+
+    /// Returns the settings by which the workload is made, a line each, by the words of their flags.
+    pub fn template_lines(&self) -> Vec<String> {
+        template::lines(&self.template)
     }
 
     /// Returns the app's path below the server's base URL.
@@ -393,6 +407,9 @@ pub struct Registered {
     pub deploy: Option<Deploy>,
     /// Whether the workload existed; then nothing is patched.
     pub adopted: bool,
+    /// The fields of the request that say how to make the workload, and were not used because it existed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignored: Vec<String>,
 }
 
 /// A request for a new token beside the present one: the body of `POST …/webhook/rotate`.

@@ -30,6 +30,8 @@ pub mod push;
 pub mod receivers;
 pub mod snippets;
 pub mod source;
+mod template;
+pub mod terminal;
 pub mod time;
 pub mod trusts;
 pub mod words;

@@ -209,10 +209,12 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
     type Error = E;
 
     async fn create(&self, app: CreateApp) -> Result<Registered, E> {
+        let of_creation = app.of_creation();
         let registered = self.deployer.register(&self.principal, app.parse()?, self.key.clone()).await?;
         let state = registered.app;
         let deploy = registered.deploy.map(|deploy| Deploy::of(&state.app.id, &deploy, Standing::of(&state)));
-        Ok(Registered { app: self.shown(&state), deploy, adopted: registered.adopted })
+        let ignored = if registered.adopted { of_creation } else { Vec::new() };
+        Ok(Registered { app: self.shown(&state), deploy, adopted: registered.adopted, ignored })
     }
 
     async fn apps(&self, page: AppPage) -> Result<AppList, E> {

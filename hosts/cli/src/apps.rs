@@ -101,6 +101,8 @@ pub(crate) fn details(app: &App, now: Timestamp) -> String {
         ("Environment", app.environment.clone()),
         ("Workload", workload(app)),
     ];
+    let made_with = ["Made with"].into_iter().chain(std::iter::repeat(""));
+    lines.extend(made_with.zip(app.template_lines()));
     lines.extend(source(&app.source));
     lines.push(("Current", entry(app.current.as_ref(), now)));
     if app.on_cluster.as_ref().is_some_and(|deploy| !deploy.current) {

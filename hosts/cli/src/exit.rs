@@ -4,6 +4,9 @@ use std::process::ExitCode;
 
 use rollhook_api::Problem;
 use rollhook_core::{app::InvalidName, request::Refusal, text::escaped};
+use serde_json::Value;
+
+use crate::args::in_flags;
 
 /// The exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +99,9 @@ impl CliError {
             | Self::Other(why) => why.lines().map(escaped).collect(),
             Self::Problem(problem) => {
                 let what = if problem.detail.is_empty() { &problem.title } else { &problem.detail };
-                let mut lines = vec![escaped(what)];
+                let field = problem.members.get("field").and_then(Value::as_str);
+                let named = field.and_then(|field| in_flags(field, what));
+                let mut lines = vec![escaped(named.as_deref().unwrap_or(what))];
                 if !problem.request_id.is_empty() {
                     lines.push(format!("request {}", escaped(&problem.request_id)));
                 }
@@ -164,6 +169,15 @@ mod tests {
         assert_eq!(exit(Kind::DeployFailed), Exit::Unsuccessful);
         assert_eq!(exit(Kind::CurrentChanged), Exit::Failed);
         assert_eq!(exit(Kind::AppNotFound), Exit::Failed);
+    }
+
+    #[test]
+    fn refusal_of_a_field_names_its_flag() {
+        let refusal =
+            Refusal::InvalidField(rollhook_core::request::Field::GitImageRepository, "must be one.".to_owned());
+        assert_eq!(CliError::from(refusal).lines(), ["--image-repository: must be one."]);
+        let refusal = Refusal::InvalidSetting("template.env_from_secrets".to_owned(), "is for Kubernetes.".to_owned());
+        assert_eq!(CliError::from(refusal).lines(), ["--env-from-secret: is for Kubernetes."]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The history and its entries as text.
 
 pub(crate) use rollhook_api::words::{mark, mark_with_reason, predicate, short_commit, short_image};
-use rollhook_api::{Deploy, TakenFrom};
+use rollhook_api::{Deploy, TakenFrom, terminal::plain};
 use rollhook_core::{
     deploy::{Status, Trigger},
     text::escaped,
@@ -102,14 +102,15 @@ pub(crate) fn summary(deploy: &Deploy) -> String {
 pub(crate) fn ending(deploy: &Deploy) -> Vec<String> {
     let mut lines = vec![summary(deploy)];
     let Some(evidence) = &deploy.evidence else { return lines };
+    let log = if deploy.image.is_some() { "log" } else { "log of the build" };
     let named = [("pod", &evidence.pod), ("container", &evidence.container), ("state", &evidence.state)];
     lines.extend(
         named.iter().filter_map(|(name, value)| value.as_ref().map(|value| format!("  {name}: {}", escaped(value)))),
     );
-    for (name, given) in [("events", &evidence.events), ("log", &evidence.log)] {
+    for (name, given) in [("events", &evidence.events), (log, &evidence.log)] {
         if !given.is_empty() {
             lines.push(format!("  {name}:"));
-            lines.extend(given.iter().map(|line| format!("    {}", escaped(line))));
+            lines.extend(given.iter().map(|line| format!("    {}", plain(line))));
         }
     }
     lines

@@ -1,5 +1,6 @@
 //! Build logs: the colours of a terminal as classes; every other control is dropped or made visible.
 
+use rollhook_api::terminal::{INTRODUCERS, sequence};
 use rollhook_core::text::escaped;
 
 /// The text of a log as HTML: escaped, with `span`s of fixed classes for colours.
@@ -40,7 +41,7 @@ impl Shown {
             self.skip(&text[..start]);
             rest = &text[start + 1..];
         }
-        while let Some(start) = rest.find(['\u{1b}', '\u{9b}']) {
+        while let Some(start) = rest.find(INTRODUCERS) {
             self.text(&rest[..start]);
             rest = self.control(&rest[start..]);
         }
@@ -49,7 +50,7 @@ impl Shown {
     }
 
     fn skip(&mut self, mut text: &str) {
-        while let Some(start) = text.find(['\u{1b}', '\u{9b}']) {
+        while let Some(start) = text.find(INTRODUCERS) {
             text = self.control(&text[start..]);
         }
     }
@@ -69,34 +70,11 @@ impl Shown {
 
     /// Reads an escape sequence at the begin of the text, and returns what follows it.
     fn control<'a>(&mut self, text: &'a str) -> &'a str {
-        let (introducer, rest) = match text.strip_prefix("\u{1b}[").or_else(|| text.strip_prefix('\u{9b}')) {
-            Some(rest) => ('[', rest),
-            None => {
-                let after = &text[1..];
-                let Some(kind) = after.chars().next() else { return "" };
-                (kind, &after[kind.len_utf8()..])
-            }
-        };
-        match introducer {
-            '[' => {
-                let end = rest.find(|character: char| !matches!(character, '0'..='?' | ' '..='/'));
-                let Some(end) = end else { return "" };
-                let last = rest[end..].chars().next().unwrap_or_default();
-                if last == 'm' {
-                    self.style.set(&rest[..end]);
-                }
-                &rest[end + last.len_utf8()..]
-            }
-            // Titles, links and other strings, up to BEL or ST.
-            ']' | 'P' | '_' | '^' | 'X' => match rest.find(['\u{7}', '\u{1b}', '\u{9c}']) {
-                Some(end) if rest[end..].starts_with("\u{1b}\\") => &rest[end + 2..],
-                Some(end) if rest[end..].starts_with('\u{1b}') => &rest[end..],
-                Some(end) => &rest[end + rest[end..].chars().next().map_or(1, char::len_utf8)..],
-                None => "",
-            },
-            '(' | ')' | '#' | '%' => rest.get(1..).unwrap_or_default(),
-            _ => rest,
+        let (style, rest) = sequence(text);
+        if let Some(parameters) = style {
+            self.style.set(parameters);
         }
+        rest
     }
 }
 

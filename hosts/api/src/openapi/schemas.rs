@@ -147,6 +147,10 @@ pub(crate) fn template(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "properties": members })
 }
 
+pub(crate) fn shown_template(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object" })
+}
+
 pub(crate) fn holds(generator: &mut SchemaGenerator) -> Schema {
     let by = generator.subschema_for::<u64>();
     let members = json!({ "by": by, "image": nullable(), "digest": nullable(), "commit": nullable() });

@@ -20,6 +20,7 @@ pub(crate) fn app() -> App {
         uid: "0123456789abcdef0123456789abcdef".to_owned(),
         source: Source::Image,
         workload: settings(json!({ "kind": "Deployment", "name": "api", "containers": ["api", "worker"] })),
+        template: settings(json!({ "env": ["MODE", "TOKEN"], "network": "shop", "port": 8080 })),
         policy: Policy::of(&rollhook_core::app::Policy::default()),
         locks: Vec::new(),
         holds: vec![Hold {

@@ -212,7 +212,7 @@ pub(crate) struct Git {
     /// The branch whose pushes count [new apps: main]
     #[arg(long)]
     branch: Option<Branch>,
-    /// The repository that built images are pushed to
+    /// The repository that built images are pushed to; where Docker builds them, their name on the machine
     #[arg(long, value_name = "REPOSITORY")]
     image_repository: Option<ImageRepository>,
     /// The Dockerfile's path within the context [new apps: Dockerfile]
@@ -249,7 +249,9 @@ impl Git {
             return if given.is_empty() { Ok(None) } else { Err("--git: say which repository the app is built from.") };
         };
         let Some(image_repository) = given.image_repository else {
-            return Err("--image-repository: say where built images are pushed to.");
+            return Err(
+                "--image-repository: say where built images are pushed to, or with Docker what they are named.",
+            );
         };
         let default = GitChoice::default();
         Ok(Some(GitChoice {
@@ -270,22 +272,22 @@ pub(crate) struct Template {
     /// The image to start with
     #[arg(long)]
     pub(crate) image: Option<ImageRef>,
-    /// Number of pods
+    /// Number of pods; with Docker always 1
     #[arg(long, value_name = "N")]
     pub(crate) replicas: Option<u32>,
-    /// The container's port; with one, a Service is made too
+    /// The container's port; with one, a Service is made too on Kubernetes
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
     /// An environment variable of the container, stored and shown as plain text; repeatable
     #[arg(long = "env", value_name = "NAME=VALUE")]
     pub(crate) env: Vec<KeyValue>,
-    /// Name of a Secret whose entries become environment variables of the container; repeatable
+    /// On Kubernetes: name of a Secret whose entries become environment variables of the container; repeatable
     #[arg(long = "env-from-secret", value_name = "SECRET")]
     pub(crate) env_from_secrets: Vec<String>,
-    /// Name of the Secret that the image is pulled with
+    /// On Kubernetes: name of the Secret that the image is pulled with
     #[arg(long, value_name = "SECRET")]
     pub(crate) pull_secret: Option<String>,
-    /// Path of the HTTP readiness probe on --port
+    /// Path on --port that answers with 2xx or 3xx once the container is ready
     #[arg(long, value_name = "PATH")]
     pub(crate) readiness_path: Option<String>,
     /// With Docker: a port of the machine that leads into the container, such as 127.0.0.1:8080:80; repeatable
@@ -315,7 +317,7 @@ pub(crate) struct PolicyFlags {
     /// Which deploys of an image that was rolled back from are refused: automatic ones, or all, CI's included
     #[arg(long, value_parser = ["automatic", "all"])]
     hold: Option<String>,
-    /// How long new pods must stay ready before a deploy counts as succeeded, such as 10s
+    /// How long new pods or containers must stay ready before a deploy counts as succeeded, such as 10s
     #[arg(long, value_name = "TIME", value_parser = duration)]
     settle: Option<String>,
     /// How long a rollout may take, such as 10m

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Session, deploys::image, lock::described, outcome::succeeded};
 use crate::{
     apps,
-    args::{Create, Delete, KeyValue, List, Set, Target},
+    args::{Create, Delete, KeyValue, List, Set, Target, flag},
     confirm::confirm,
     exit::CliError,
     history::{summary, what},
@@ -29,6 +29,11 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), C
             let (image, revision) = (what(deploy), deploy.revision);
             let how = if registered.adopted { "which runs" } else { "to be made with" };
             session.output.line(&format!("Registered {id}: {workload}, {how} {image}, is revision {revision}"))?;
+            if !registered.ignored.is_empty() {
+                let flags = registered.ignored.iter().map(|field| flag(field).unwrap_or_else(|| format!("--{field}")));
+                let flags = escaped(&flags.collect::<Vec<_>>().join(", "));
+                message(&format!("note: {workload} exists, and stays as it is; not used: {flags}"));
+            }
             revision
         }
         None => {

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use rollhook_api::{Deploy, Rebuild};
+use rollhook_api::{Deploy, Rebuild, terminal::plain};
 use rollhook_core::{
     app::AppId,
     deploy::{Revision, Status},
-    text::escaped,
 };
 
 use super::{
@@ -71,7 +70,7 @@ async fn newest(session: &Session<'_>, id: &AppId) -> Result<Revision, CliError>
     }
 }
 
-/// A log in whole lines, escaped for a terminal: a build writes text of strangers.
+/// A log in whole lines, without what a terminal would obey: a build writes text of strangers.
 #[derive(Default)]
 struct Lines(Vec<u8>);
 
@@ -91,14 +90,10 @@ impl Lines {
 fn shown(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let lines = text.split_inclusive('\n').map(|line| match line.strip_suffix('\n') {
-        Some(line) => format!("{}\n", clean(line)),
-        None => clean(line),
+        Some(line) => format!("{}\n", plain(line)),
+        None => plain(line),
     });
     lines.collect()
-}
-
-fn clean(line: &str) -> String {
-    line.trim_end_matches('\r').split('\t').map(escaped).collect::<Vec<_>>().join("\t")
 }
 
 #[cfg(test)]
@@ -108,7 +103,7 @@ mod tests {
     #[test]
     fn a_log_is_shown_in_whole_lines_without_control_characters() {
         let mut lines = Lines::default();
-        assert_eq!(lines.push("one\r\n\tt\u{1b}[2Jwo\nthr\u{e4}".as_bytes()), "one\n\tt\\u{1b}[2Jwo\n");
+        assert_eq!(lines.push("one\r\n\tt\u{1b}[2Jwo\u{7}\nthr\u{e4}".as_bytes()), "one\n\ttwo\\u{7}\n");
         assert_eq!(lines.push(b"\xff"), "");
         assert_eq!(lines.rest(), "thr\u{e4}\u{fffd}\n");
         assert_eq!(lines.rest(), "");

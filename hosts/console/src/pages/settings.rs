@@ -26,6 +26,8 @@ struct SettingsPage<'a> {
     source: Option<GitFields>,
     holds: Vec<String>,
     held_from: &'static str,
+    /// The settings by which the workload is made, a line each.
+    template: Vec<String>,
     registered: When,
     uid: String,
     namespace: String,
@@ -135,6 +137,7 @@ fn settings<'a>(app: &App, head: &'a Head, frame: &'a Frame) -> SettingsPage<'a>
             })
             .collect(),
         held_from: held_from(app.policy.hold),
+        template: app.template_lines().iter().map(|line| escaped(line)).collect(),
         registered: When::new(app.created_at, frame.now),
         uid: escaped(&app.uid),
         namespace: escaped(&app.namespace),

@@ -9,4 +9,5 @@ mod disk;
 mod faults;
 mod load;
 mod pulls;
+mod registration;
 mod registry;
