@@ -267,7 +267,7 @@ fn refused_apply_does_not_count_as_touched() {
             image: image(&api("theirs")),
             adopted: false,
             settle: Duration::ZERO,
-            restores: false,
+            purpose: rollhook_core::ports::Purpose::Deploy,
             cause: "theirs".to_owned(),
         };
         rollhook_core::ports::RolloutDriver::apply(&*world.cluster, &order).await.unwrap();

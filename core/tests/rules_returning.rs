@@ -117,7 +117,7 @@ fn failed_entry_says_if_no_version_can_be_restored() {
         assert!(!reason(&failed).1.contains("--revision"), "there is no earlier one: {:?}", reason(&failed));
         world.deploy(&access, &api("missing-too")).await.unwrap();
         let failed = world.ended(&access, 2).await;
-        assert!(reason(&failed).1.contains("names an earlier revision (--revision N)"), "{:?}", reason(&failed));
+        assert!(reason(&failed).1.contains("names revision 1 (--revision 1)"), "{:?}", reason(&failed));
     });
 }
 

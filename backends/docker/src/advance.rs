@@ -12,7 +12,7 @@ use rollhook_core::{
     deploy::Reason,
     disk::DiskLimits,
     error::Entity,
-    ports::{Applied, Observation},
+    ports::{Applied, Observation, Purpose},
 };
 use serde_json::{Value, json};
 
@@ -86,10 +86,10 @@ impl Machine {
         Ok(answer)
     }
 
-    /// Returns the refusal of a deploy whose image would have to be pulled onto a disk that is nearly full. A restore is
-    /// never refused, and a disk whose space is unknown counts as one that has room.
+    /// Returns the refusal of a deploy whose image would have to be pulled onto a disk that is nearly full. Who goes back
+    /// is never refused, and a disk whose space is unknown counts as one that has room.
     async fn full(&self, engine: &Engine, rollout: &Rollout) -> Option<Applied> {
-        if rollout.restores || !matches!(pulls::local(engine, &rollout.image).await, Ok(None)) {
+        if rollout.purpose != Purpose::Deploy || !matches!(pulls::local(engine, &rollout.image).await, Ok(None)) {
             return None;
         }
         let message = disk::refusal(engine, self.disk).await?;

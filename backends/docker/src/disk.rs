@@ -1,6 +1,6 @@
 //! The space of the disk that the engine keeps images on.
 
-use std::{fs, io, path::Path};
+use std::{fs, io, path::Path, time::Duration};
 
 use rollhook_command::disk_space;
 use rollhook_core::{
@@ -12,6 +12,9 @@ use crate::{
     engine::{Engine, in_path},
     rules::disk::{self, Directories, OwnContainer},
 };
+
+/// The time that a reading may take where a deploy or build waits for it.
+const WITHIN: Duration = Duration::from_secs(2);
 
 /// Returns the space of the disk that the engine keeps images on.
 ///
@@ -39,7 +42,9 @@ pub(crate) async fn refusal(engine: &Engine, limits: DiskLimits) -> Option<Strin
     if limits.are_off() {
         return None;
     }
-    disk::refusal(space(engine).await.ok()?, limits)
+    // A precaution: a slow engine must not keep deploys waiting for it.
+    let space = tokio::time::timeout(WITHIN, space(engine)).await.ok()?.ok()?;
+    disk::refusal(space, limits)
 }
 
 /// Returns the container of this process, if it is one of this engine.

@@ -88,12 +88,16 @@ impl Logins {
 
     /// Returns the words of a failure that the missing logins may have caused.
     pub(crate) fn explain(&self, failure: String) -> String {
-        match &self.unreadable {
-            Some(cause) => {
-                format!("{failure} (asked without a login, as the server cannot read its config.json: {cause})")
-            }
+        match self.missing() {
+            Some(missing) => format!("{failure} ({missing})"),
             None => failure,
         }
+    }
+
+    /// Returns why the logins are missing, where the file is there and cannot be read.
+    pub(crate) fn missing(&self) -> Option<String> {
+        let cause = self.unreadable.as_ref()?;
+        Some(format!("registries are asked without a login, as the server cannot read its config.json: {cause}"))
     }
 }
 

@@ -14,7 +14,7 @@ use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid, Settings},
     image::ImageRef,
-    ports::{DeployId, InvalidTarget, RolloutSpec},
+    ports::{DeployId, InvalidTarget, Purpose, RolloutSpec},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -201,7 +201,7 @@ pub(crate) struct Rollout {
     pub(crate) image: ImageRef,
     pub(crate) adopted: bool,
     pub(crate) settle: Duration,
-    pub(crate) restores: bool,
+    pub(crate) purpose: Purpose,
 }
 
 impl Rollout {
@@ -220,7 +220,7 @@ impl Rollout {
             image: spec.image.clone().or_latest(),
             adopted: spec.adopted,
             settle: spec.settle,
-            restores: spec.restores,
+            purpose: spec.purpose,
         })
     }
 }

@@ -10,7 +10,7 @@ use rollhook_core::{
     app::{AppId, AppUid},
     deploy::Reason,
     image::ImageRef,
-    ports::{Applied, DeployId, Observation, Phase, RolloutDriver, RolloutFailureKind, RolloutSpec},
+    ports::{Applied, DeployId, Observation, Phase, Purpose, RolloutDriver, RolloutFailureKind, RolloutSpec},
 };
 use rollhook_memory::{Script, SimulatedCluster};
 
@@ -38,7 +38,7 @@ impl Bench {
             image,
             adopted: false,
             settle: Duration::ZERO,
-            restores: false,
+            purpose: Purpose::Deploy,
             cause: String::new(),
         }
     }

@@ -27,15 +27,12 @@ use crate::{
         AppState, Change, Record,
         restore::{self, Owed},
     },
-    ports::{Applied, DeployId, RolloutSpec, Started},
+    ports::{Applied, DeployId, Purpose, RolloutSpec, Started},
     time::Timestamp,
 };
 
 /// The longest wait of a driver whose only work is polling.
 const POLL_ONLY_WAIT: std::time::Duration = std::time::Duration::from_secs(3600);
-
-/// The way back where no version has succeeded, such as to the container that was adopted and is not healthy.
-const NAMED: &str = " A rollback that names an earlier revision (--revision N) returns to it all the same.";
 
 /// The state of an app's driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -405,12 +402,18 @@ fn fail(state: &State, deploy: Deploy, failure: FailureReport, evidence: Option<
     let message = match restore::owed(&preview(state, vec![ended(String::new())])) {
         Owed::NothingToRestore if touched => {
             let stop = if failure.message.ends_with('.') { "" } else { "." };
-            let way = if deploy.revision > Revision::FIRST { NAMED } else { "" };
+            let before = state.app_state.ended_on_cluster.as_ref().map(|before| before.revision);
+            let way = before.map(unproven).unwrap_or_default();
             format!("{}{stop} There is no earlier version that succeeded: nothing to restore.{way}", failure.message)
         }
         Owed::NothingToRestore | Owed::Restore(_) | Owed::Nothing => failure.message.clone(),
     };
     record(state, vec![ended(message)], Vec::new())
+}
+
+/// Returns the way back where no version has succeeded, such as to a container that was adopted and is not healthy.
+fn unproven(before: Revision) -> String {
+    format!(" A rollback that names revision {before} (--revision {before}) returns to that one all the same.")
 }
 
 fn idle(state: &State, now: Timestamp) -> Effect {
@@ -460,7 +463,11 @@ fn spec(app_state: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
                 app_state.app.policy.settle_aside()
             }
         },
-        restores: deploy.is_restore(),
+        purpose: match deploy.trigger {
+            Trigger::Rollback if deploy.is_restore() => Purpose::Restore,
+            Trigger::Rollback => Purpose::Rollback,
+            Trigger::Webhook | Trigger::Manual | Trigger::Promotion | Trigger::Git => Purpose::Deploy,
+        },
         cause: format!("rollhook revision {}: {what} by {}{commit}", deploy.revision, deploy.actor),
     })
 }

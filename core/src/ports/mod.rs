@@ -60,7 +60,7 @@ pub use identities::IdentityVerifier;
 pub use notifier::{Delivered, DeliveryFailure, Notifier, Sealer};
 pub use records::{NewRecord, RECORD_KEY_MAX, Record, RecordKey, RecordKind, RecordPlace, RecordStore};
 pub use rollout::{
-    ANSWER_WITHIN, Applied, DeployId, Drift, DriverIdentity, Instances, InvalidTarget, Observation, Phase,
+    ANSWER_WITHIN, Applied, DeployId, Drift, DriverIdentity, Instances, InvalidTarget, Observation, Phase, Purpose,
     RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec, SettingValue, TargetDescription, TargetRequest,
     TargetSetting, Validated,
 };

@@ -78,11 +78,22 @@ pub struct RolloutSpec {
     /// costs no outage: the app's settling time as far as the deadline allows, and nothing for a rollback.
     /// For drivers that decide themselves when that happens; the core lets every deploy settle afterwards.
     pub settle: Duration,
-    /// Whether the deploy puts a failed one right, by the image that ran before. Instances of that image which still
-    /// run, as the failed deploy never replaced them, may be kept as this deploy's own.
-    pub restores: bool,
+    /// What the deploy is for.
+    pub purpose: Purpose,
     /// The cause in a line, such as "rollback to revision 3 by alice".
     pub cause: String,
+}
+
+/// What a deploy is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To bring a version, as by CI.
+    Deploy,
+    /// To return to a version, as a person asked. It is refused for what is impossible, and not as a precaution.
+    Rollback,
+    /// To put a failed deploy right, by the image that ran before. Instances of that image which still run, as the
+    /// failed deploy never replaced them, may be kept as this deploy's own. It is refused as little as a rollback.
+    Restore,
 }
 
 /// The answer to an [`apply`](RolloutDriver::apply).

@@ -70,11 +70,7 @@ impl Deployer {
                 let found = self.newest_other(access, below, &other_than).await?.map(Arc::new);
                 found.ok_or_else(|| no_other_image(&access.id, below, &other_than))
             }
-            Target::None => Err(Refusal::NothingToRollBackTo(format!(
-                "No deploy of {} has succeeded yet, so that there is no version to return to. Name a revision of the \
-                 history to return to it all the same (--revision N), or deploy another image.",
-                access.id
-            ))),
+            Target::None => Err(no_success(&access.id, state.latest)),
         }
     }
 
@@ -93,6 +89,20 @@ impl Deployer {
             }
         }
     }
+}
+
+/// Returns the refusal of a rollback of an app of which no version has succeeded.
+fn no_success(id: &AppId, latest: Option<Revision>) -> Refusal {
+    let way = match latest {
+        Some(latest) if latest > Revision::FIRST => {
+            "Name an earlier revision that has an image to return to it all the same (--revision N), or deploy another \
+             image."
+        }
+        Some(_) | None => "Deploy another image.",
+    };
+    Refusal::NothingToRollBackTo(format!(
+        "No deploy of {id} has succeeded yet, so that there is no version to return to. {way}"
+    ))
 }
 
 /// Returns the refusal of a rollback that has looked at every entry below a revision.

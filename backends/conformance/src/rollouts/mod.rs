@@ -13,7 +13,7 @@ use rollhook_core::{
     Result,
     app::{App, AppId, AppUid, Target},
     image::ImageRef,
-    ports::{Applied, DeployId, Observation, Phase, RolloutDriver, RolloutSpec, TargetRequest, Validated},
+    ports::{Applied, DeployId, Observation, Phase, Purpose, RolloutDriver, RolloutSpec, TargetRequest, Validated},
 };
 
 use crate::{
@@ -122,7 +122,7 @@ impl<'a> Bench<'a> {
             image: self.cluster.image(sample)?,
             adopted: false,
             settle: std::time::Duration::ZERO,
-            restores: false,
+            purpose: Purpose::Deploy,
             cause: format!("a case of the suite, revision {revision}"),
         })
     }

@@ -100,7 +100,11 @@ impl EngineBuilder {
     /// Sends the context, and reads the output up to the image's id. The connection is this future's own: the engine
     /// ends the build when it is dropped.
     async fn run(&self, path: &str, context: Context, log: &mut Log) -> Result<String, Ended> {
-        let logins = BASE64_URL_SAFE.encode(json!(logins::read().await.all()).to_string());
+        let logins = logins::read().await;
+        if let Some(missing) = logins.missing() {
+            log.say(&missing);
+        }
+        let logins = BASE64_URL_SAFE.encode(json!(logins.all()).to_string());
         let request = Request::post(path)
             .header(header::HOST, "docker")
             .header(header::CONTENT_TYPE, "application/x-tar")

@@ -9,7 +9,7 @@
 use rollhook_core::{
     app::AppUid,
     deploy::{Reason, Revision},
-    ports::{Applied, DeployId},
+    ports::{Applied, DeployId, Purpose},
 };
 
 use super::container::{Container, Seen};
@@ -97,7 +97,8 @@ pub(crate) fn keepable<'a>(seen: &'a Seen, rollout: &Rollout) -> Option<&'a Cont
     let (Some(only), None) = (left.next(), left.next()) else { return None };
     let is_ours = only.deploy().is_none_or(|id| id.app == rollout.id.app || rollout.take_over == Some(id.app));
     let is_before = only.deploy() != carried(seen);
-    (rollout.restores && is_ours && is_before && only.serves() && !only.is_set_aside()).then_some(only)
+    (rollout.purpose == Purpose::Restore && is_ours && is_before && only.serves() && !only.is_set_aside())
+        .then_some(only)
 }
 
 fn foreign(rollout: &Rollout, id: &str) -> Decision {
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn restore_keeps_the_only_container_which_serves_under_its_own_name() {
-        let restore = Rollout { restores: true, ..rollout(3) };
+        let restore = Rollout { purpose: Purpose::Restore, ..rollout(3) };
         let old = with(stamped(OURS, 1, "running"), "/Name", json!("/web"));
         let waits = |containers| Seen { claims: vec![claim(OURS, 2)], ..seen(containers) };
         assert_eq!(keepable(&waits(vec![old.clone()]), &restore), Some(&old));
@@ -226,7 +227,7 @@ mod tests {
         let foreign = with(stamped(THEIRS, 1, "running"), "/Name", json!("/web"));
         let aside = with(old.clone(), "/Name", json!(format!("/{}", old.name_aside("web"))));
         let ended = with(old.clone(), "/State/Status", json!("exited"));
-        let taking_over = Rollout { restores: true, ..taking(3, THEIRS) };
+        let taking_over = Rollout { purpose: Purpose::Restore, ..taking(3, THEIRS) };
         let taken = Claim { stamp: Stamp { took_over: Some(THEIRS), ..claim(OURS, 2).stamp }, ..claim(OURS, 2) };
         let waits_for_theirs = Seen { claims: vec![taken], ..seen(vec![foreign.clone()]) };
         assert_eq!(keepable(&waits_for_theirs, &taking_over), Some(&foreign), "the app has taken it over");

@@ -180,6 +180,7 @@ fn ids<'a>(containers: impl Iterator<Item = &'a &'a Container>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use rollhook_core::ports::Purpose;
     use serde_json::json;
 
     use super::*;
@@ -261,7 +262,7 @@ mod tests {
     fn container_that_is_kept_is_not_touched_and_its_claim_stays() {
         let old = with(stamped(OURS, 1, "running"), "/Name", json!("/web"));
         let keeping = Claim { keeps: Some(old.id().to_owned()), ..claim(OURS, 3) };
-        let restore = |seen: &Seen| next(seen, &Rollout { restores: true, ..stop_first(3) }, READY);
+        let restore = |seen: &Seen| next(seen, &Rollout { purpose: Purpose::Restore, ..stop_first(3) }, READY);
         let mut seen = Seen { claims: vec![claim(OURS, 2), keeping.clone()], ..seen(vec![old.clone()]) };
         assert_eq!(restore(&seen), Step::Release(vec![claim(OURS, 2).name]));
         seen.claims = vec![keeping];

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use rollhook_core::{app::AppUid, deploy::Revision, ports::DeployId};
+use rollhook_core::{
+    app::AppUid,
+    deploy::Revision,
+    ports::{DeployId, Purpose},
+};
 use serde_json::{Value, json};
 
 use super::container::{Claim, Container, Seen, Stamp};
@@ -26,7 +30,7 @@ pub(crate) fn rollout(revision: u64) -> Rollout {
         image: format!("registry.example.com/web:v{revision}").parse().unwrap(),
         adopted: false,
         settle: Duration::ZERO,
-        restores: false,
+        purpose: Purpose::Deploy,
     }
 }
 

@@ -6,7 +6,7 @@ use rollhook_conformance::{report, samples};
 use rollhook_core::{
     Error,
     app::{AppUid, Target},
-    ports::{Applied, DeployId, Phase, RolloutDriver, RolloutSpec, TargetRequest, Validated},
+    ports::{Applied, DeployId, Phase, Purpose, RolloutDriver, RolloutSpec, TargetRequest, Validated},
 };
 use rollhook_docker::DockerMachine;
 use tempfile::TempDir;
@@ -99,7 +99,7 @@ impl Deploys {
             image: image.parse().unwrap(),
             adopted: false,
             settle: Duration::ZERO,
-            restores: false,
+            purpose: Purpose::Deploy,
             cause: format!("revision {revision}"),
         }
     }

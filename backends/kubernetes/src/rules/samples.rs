@@ -3,7 +3,7 @@
 use rollhook_core::{
     app::{AppUid, Target},
     deploy::Revision,
-    ports::{DeployId, RolloutSpec},
+    ports::{DeployId, Purpose, RolloutSpec},
 };
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ pub(crate) fn spec(revision: u64) -> RolloutSpec {
         image: format!("registry.example.com/api:v{revision}").parse().unwrap(),
         adopted: false,
         settle: std::time::Duration::ZERO,
-        restores: false,
+        purpose: Purpose::Deploy,
         cause: format!("webhook: revision {revision}"),
     }
 }

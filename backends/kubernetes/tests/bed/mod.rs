@@ -23,7 +23,7 @@ use kube::{
 use rollhook_core::{
     app::{AppUid, Target},
     deploy::Revision,
-    ports::{Applied, DeployId, Observation, Phase, RolloutDriver, RolloutSpec, TargetRequest},
+    ports::{Applied, DeployId, Observation, Phase, Purpose, RolloutDriver, RolloutSpec, TargetRequest},
 };
 use rollhook_kubernetes::{KubernetesCluster, Workload, WorkloadKind};
 use rollhook_testing::{
@@ -94,7 +94,7 @@ impl Bed {
             image: image.parse().unwrap(),
             adopted: false,
             settle: Duration::ZERO,
-            restores: false,
+            purpose: Purpose::Deploy,
             cause: format!("webhook: revision {revision}"),
         }
     }

@@ -9,8 +9,8 @@ use rollhook_core::{
     deploy::{Deploy, Reason, Revision, State},
     ledger::AppState,
     ports::{
-        AppRef, BuildFailure, BuildSpec, BuildState, BuildTrigger, DeployId, HistoryStore, RolloutDriver, RolloutSpec,
-        Started,
+        AppRef, BuildFailure, BuildSpec, BuildState, BuildTrigger, DeployId, HistoryStore, Purpose, RolloutDriver,
+        RolloutSpec, Started,
     },
 };
 
@@ -77,7 +77,7 @@ impl BrokenBackend {
             image: image.clone(),
             adopted: false,
             settle: std::time::Duration::ZERO,
-            restores: false,
+            purpose: Purpose::Deploy,
             cause: "a late build".to_owned(),
         };
         self.environment.cluster.apply(&order).await?;
