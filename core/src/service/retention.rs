@@ -63,6 +63,34 @@ impl Deployer {
         }
     }
 
+    /// Has the driver drop the images that no rollback of any app needs any more, in place of waiting for each app's next
+    /// success: for a disk with little space left.
+    pub async fn discard_all_images(&self) {
+        if self.ports.rollouts.stored_versions().is_none() {
+            return;
+        }
+        let mut after = None;
+        loop {
+            let page = AppPage { after, limit: PAGE, ..AppPage::default() };
+            let apps = match self.ports.history.list(page).await {
+                Ok(apps) => apps,
+                Err(error) => {
+                    tracing::warn!(error = %error.chain(), "removing images of old versions failed");
+                    return;
+                }
+            };
+            after = apps.last().map(|listed| listed_id(listed).clone());
+            let is_last = apps.len() < PAGE;
+            // What an unfinished deploy fetches may be old, and is not known by its digest yet.
+            for state in apps.into_iter().flatten().filter(|state| state.unfinished.is_empty()) {
+                self.discard_images(&state).await;
+            }
+            if is_last {
+                return;
+            }
+        }
+    }
+
     async fn discard_surplus(&self, state: &AppState, versions: usize) -> Result<()> {
         let archived = self.newest(state).await?;
         let mut needed = retention::needed_digests(state, &archived, versions);

@@ -11,6 +11,7 @@ use std::{
 use rollhook_core::{
     disk::{Bytes, DiskLimits},
     ports::RolloutDriver,
+    service::Deployer,
 };
 use rollhook_wiring::disk_space;
 
@@ -42,6 +43,7 @@ pub(crate) struct DiskWatch {
     /// The store's file, if it is one of this machine.
     pub(crate) store: Option<PathBuf>,
     pub(crate) rollouts: Arc<dyn RolloutDriver>,
+    pub(crate) deployer: Arc<Deployer>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) disks: Arc<Disks>,
 }
@@ -50,20 +52,27 @@ impl DiskWatch {
     /// Reads and tells for as long as it is polled.
     pub(crate) async fn run(self) {
         loop {
-            self.take(self.images().await, self.store().await);
+            let are_images_low = self.take(self.images().await, self.store().await);
+            if are_images_low {
+                self.deployer.discard_all_images().await;
+            }
             tokio::time::sleep(PERIOD).await;
         }
     }
 
-    fn take(&self, images: Reading, store: Reading) {
+    /// Takes in what was read, and tells it. Returns whether little space is left for images since this reading.
+    fn take(&self, images: Reading, store: Reading) -> bool {
         let spaces = [(Disk::Images, images.space()), (Disk::Store, store.space())];
         let mut told = self.disks.lock();
+        let was_low = told.is_low(Disk::Images);
         let events = told.take(self.limits, images, store);
+        let is_low = told.is_low(Disk::Images);
         for (disk, space) in spaces {
             self.metrics.gauges().disk(disk, space.map(|space| (space, told.is_low(disk))));
         }
         drop(told);
         events.into_iter().for_each(tell);
+        is_low && !was_low
     }
 
     async fn images(&self) -> Reading {

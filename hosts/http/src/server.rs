@@ -92,21 +92,23 @@ impl Server {
         let history = Arc::new(history);
         let rollouts = Arc::new(InstrumentedRolloutDriver::new(ports.rollouts.clone(), metrics.clone()));
         let disks = Arc::new(Disks::default());
-        let watch = DiskWatch {
-            limits: DiskLimits::default(),
-            store: None,
-            rollouts: rollouts.clone(),
-            metrics: metrics.clone(),
-            disks: disks.clone(),
-        };
         let builder = ports.builder.map(|builder| Builder {
             branches: Arc::new(InstrumentedBranchReader::new(builder.branches, metrics.clone())),
             ..builder
         });
         let (begin_drain, drain) = Drain::new();
+        let driver = rollouts.clone();
         let ports = Ports { history, rollouts, builder, ..ports };
         let deployer =
             Arc::new(Deployer::new(ports, replica).with_min_poll(config.min_poll).with_base_url(&config.base_url));
+        let watch = DiskWatch {
+            limits: DiskLimits::default(),
+            store: None,
+            rollouts: driver,
+            deployer: deployer.clone(),
+            metrics: metrics.clone(),
+            disks: disks.clone(),
+        };
         let base_url: Arc<str> = config.base_url.into();
         let state = State {
             console: console::of(deployer.clone(), base_url.clone(), config.notice, disks.clone(), None),

@@ -105,3 +105,31 @@ fn no_image_is_built_onto_the_rest_of_a_disk() {
     fs::remove_file(rest).unwrap();
     assert_eq!(build("room").status, 200);
 }
+
+#[test]
+fn images_that_no_rollback_needs_are_removed_once_little_space_is_left() {
+    let start = building(server!()).variable("ROLLHOOK_KEEP_IMAGES", "0");
+    let Some(mut bench) = Bench::lent(start, &test_name!()) else { return };
+    let host = GitHost::start();
+    let repository = host.repository("web");
+    repository.commit("Dockerfile", "FROM app:v1\nCOPY version /www/version\n");
+    let name = bench.name("web");
+    let app = git_app(&bench, &host, &name);
+    let commits = ["one", "two", "three"].map(|version| {
+        let commit = repository.commit("version", &format!("{name} {version}\n"));
+        let call = bench.server.post(&app, &json!({ "commit": commit })).header("idempotency-key", &commit);
+        assert_eq!(call.repeat().status, 200);
+        commit
+    });
+    let tags = |bench: &Bench| bench.docker.run(&["images", "--format", "{{.Tag}}", &format!("{name}/web")]);
+    assert!(commits.iter().all(|commit| tags(&bench).contains(commit)), "{}", tags(&bench));
+    // No disk has as much free.
+    let start = bench.server.recipe().variable("ROLLHOOK_KEEP_IMAGES", "2").variable("ROLLHOOK_LOW_DISK", "99999t");
+    bench.server.down();
+    bench.server = start.run();
+    until("the first image is gone", || !tags(&bench).contains(&commits[0]));
+    let left = tags(&bench);
+    assert!(left.contains(&commits[1]) && left.contains(&commits[2]), "{left}");
+    bench.roll_back(&app);
+    assert_eq!(bench.version(&name), format!("{name} two"));
+}
