@@ -63,7 +63,7 @@ pub struct Template {
     /// Ports of this machine that lead into the container: `8080:80` or `127.0.0.1:8080:80`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub publish: Vec<String>,
-    /// Environment variables, whose values are stored and shown as they are.
+    /// Environment variables, whose values are stored as they are, and not shown.
     pub env: BTreeMap<String, String>,
     /// Path on `port` that answers with 2xx or 3xx once the container is ready.
     pub readiness_path: Option<String>,

@@ -34,7 +34,7 @@ pub(crate) const DESCRIPTION: TargetDescription = TargetDescription {
         TargetSetting {
             name: "template.env",
             label: "Environment variables",
-            help: "NAME=VALUE, a line each; stored and shown as plain text.",
+            help: "NAME=VALUE, a line each; stored as plain text, and shown by their names.",
             value: Pairs,
         },
         TargetSetting {

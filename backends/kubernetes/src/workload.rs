@@ -87,7 +87,7 @@ pub struct Template {
     pub replicas: u32,
     /// The container's port; with one, a Service of the workload's name is created too.
     pub port: Option<u16>,
-    /// Environment variables of the container, whose values are stored and shown as they are.
+    /// Environment variables of the container, whose values are stored as they are, and not shown.
     pub env: BTreeMap<String, String>,
     /// Names of Secrets whose entries are environment variables of the container too.
     pub env_from_secrets: Vec<String>,

@@ -278,7 +278,7 @@ pub(crate) struct Template {
     /// The container's port; with one, a Service is made too on Kubernetes
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
-    /// An environment variable of the container, stored and shown as plain text; repeatable
+    /// An environment variable of the container, stored as plain text, and shown by its name; repeatable
     #[arg(long = "env", value_name = "NAME=VALUE")]
     pub(crate) env: Vec<KeyValue>,
     /// On Kubernetes: name of a Secret whose entries become environment variables of the container; repeatable
