@@ -80,7 +80,9 @@ impl RolloutDriver for Sites {
             }
             (Some(None), _) => unusable("current leads to no release: link it to one below images."),
             (None, Some(_)) => unusable("The site waits for an image of another registration: remove its file deploy."),
-            (None, None) if request.image.is_some() || request.built => Ok(Validated::Create { settings }),
+            (None, None) if request.image.is_some() || request.built => {
+                Ok(Validated::Create { settings, take_over: None })
+            }
             (None, None) => unusable("There is no such site; give an image to begin with."),
         }
     }

@@ -65,6 +65,11 @@ impl Logins {
 
     /// Returns the value of `X-Registry-Auth` for an image; `None` if there is no login of its registry.
     pub(crate) fn header(&self, image: &ImageRef) -> Option<String> {
+        let (name, entry) = self.entry(image)?;
+        Some(BASE64_URL_SAFE.encode(login_of(name, entry)?.to_string()))
+    }
+
+    fn entry(&self, image: &ImageRef) -> Option<(&String, &Entry)> {
         let repository = image.canonical_repository();
         let host = repository.split('/').next()?;
         let names = match host {
@@ -76,8 +81,7 @@ impl Logins {
                 format!("https://{host}/v2/"),
             ],
         };
-        let (name, entry) = names.iter().find_map(|name| self.config.auths.get_key_value(name))?;
-        Some(BASE64_URL_SAFE.encode(login_of(name, entry)?.to_string()))
+        names.iter().find_map(|name| self.config.auths.get_key_value(name))
     }
 
     /// Returns all logins, by the registries' names, as a build gets them.
@@ -86,9 +90,14 @@ impl Logins {
         auths.filter_map(|(name, entry)| Some((name.clone(), login_of(name, entry)?))).collect()
     }
 
-    /// Returns the words of a failure that the missing logins may have caused.
-    pub(crate) fn explain(&self, failure: String) -> String {
-        match self.missing() {
+    /// Returns the words of an image's failure, with those of a missing login that may have caused it.
+    pub(crate) fn explain(&self, image: &ImageRef, failure: String) -> String {
+        let helper = || {
+            let (name, entry) = self.entry(image)?;
+            let missing = "no login that the server can use; credential helpers are not asked";
+            login_of(name, entry).is_none().then(|| format!("the server's config.json has of {name} {missing}"))
+        };
+        match self.missing().or_else(helper) {
             Some(missing) => format!("{failure} ({missing})"),
             None => failure,
         }
@@ -145,13 +154,17 @@ mod tests {
 
     #[test]
     fn failure_says_if_the_logins_could_not_be_read_and_tells_none() {
-        let denied = || "unauthorized".to_owned();
+        let told = |logins: &Logins, image: &str| logins.explain(&image.parse().unwrap(), "unauthorized".to_owned());
+        let image = "registry.example.com/shop/api:v1";
         let cut = Logins::parse(Ok(r#"{"auths": {"registry.example.com": {"auth": "Y2k6aHVudGVyMg=="#));
         assert!(cut.all().is_empty());
-        let told = cut.explain(denied());
-        assert!(told.starts_with("unauthorized (") && told.contains("config.json: line 1"), "{told}");
-        assert!(!told.contains("Y2k6"), "{told}");
-        assert!(Logins::parse(Err("Permission denied")).explain(denied()).contains("Permission denied"));
-        assert_eq!(Logins::parse(Ok("{}")).explain(denied()), "unauthorized");
+        let said = told(&cut, image);
+        assert!(said.starts_with("unauthorized (") && said.contains("config.json: line 1"), "{said}");
+        assert!(!said.contains("Y2k6"), "{said}");
+        assert!(told(&Logins::parse(Err("Permission denied")), image).contains("Permission denied"));
+        assert_eq!(told(&Logins::parse(Ok("{}")), image), "unauthorized");
+        let helper = logins(&json!({"credsStore": "desktop", "auths": {"registry.example.com": {}}}));
+        assert!(told(&helper, image).contains("registry.example.com no login"), "{}", told(&helper, image));
+        assert_eq!(told(&helper, "other.example.com/api:v1"), "unauthorized");
     }
 }

@@ -224,7 +224,7 @@ fn words(failure: Failure) -> String {
 async fn download(engine: &Engine, image: &ImageRef, told: impl Fn(String)) -> Result<String, String> {
     let logins = logins::read().await;
     let login = logins.header(image);
-    download_as(engine, image, login.as_deref(), told).await.map_err(|failure| logins.explain(failure))
+    download_as(engine, image, login.as_deref(), told).await.map_err(|failure| logins.explain(image, failure))
 }
 
 async fn download_as(

@@ -90,7 +90,7 @@ pub(crate) async fn kept<'a>(engine: &Engine, seen: &'a Seen, rollout: &Rollout)
 /// Completes the settings of a registration from what exists.
 pub(crate) async fn validate(engine: &Engine, request: &TargetRequest) -> Result<Validated> {
     let validated = completed(engine, request).await?;
-    let Validated::Create { settings } = &validated else { return Ok(validated) };
+    let Validated::Create { settings, .. } = &validated else { return Ok(validated) };
     if !creation::asks_for_a_path(settings) {
         return Ok(validated);
     }

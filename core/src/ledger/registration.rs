@@ -31,12 +31,12 @@ pub fn target(wanted: &Registration, validated: Validated) -> Result<(Target, Op
         Validated::Adopt { settings, image, take_over } => {
             Ok((Target { settings, requested: None, take_over }, Some(image.or_latest())))
         }
-        Validated::Create { settings } => {
+        Validated::Create { settings, take_over } => {
             let image = wanted.image.clone();
             if let Some(image) = image.as_ref().filter(|image| image.tag().is_none() && image.digest().is_none()) {
                 return Err(Refusal::InvalidField(Field::Image, format!("{image} names neither a tag nor a digest.")));
             }
-            Ok((Target { settings, requested: Some(wanted.target.clone()), take_over: None }, image))
+            Ok((Target { settings, requested: Some(wanted.target.clone()), take_over }, image))
         }
         Validated::Invalid(InvalidTarget::Setting { name, rule }) => Err(Refusal::InvalidSetting(name, rule)),
         Validated::Invalid(InvalidTarget::Unusable(why)) => Err(Refusal::Workload(why)),

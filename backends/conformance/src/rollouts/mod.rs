@@ -84,7 +84,7 @@ impl<'a> Bench<'a> {
         let bench = Self { cluster, rollouts: cluster.rollouts(), app, target: Target::default() };
         let target = match bench.validate(&bench.request()).await {
             Validated::Adopt { settings, .. } => Target { settings, ..Target::default() },
-            Validated::Create { settings } => {
+            Validated::Create { settings, .. } => {
                 Target { settings, requested: Some(cluster.settings(&bench.app)), take_over: None }
             }
             Validated::Invalid(invalid) => panic!("the harness gives settings that are valid: {invalid:?}"),

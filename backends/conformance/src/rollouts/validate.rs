@@ -49,7 +49,7 @@ pub async fn validate_fills_in_defaults(cluster: &dyn Clusters) -> Can {
         let settings = bench.target.settings.clone();
         let again = bench.validate(&TargetRequest { settings: settings.clone(), ..bench.request() }).await;
         match again {
-            Validated::Adopt { settings: found, .. } | Validated::Create { settings: found } => {
+            Validated::Adopt { settings: found, .. } | Validated::Create { settings: found, .. } => {
                 assert_eq!(found, settings, "the settings were not complete");
             }
             Validated::Invalid(invalid) => panic!("its own settings are not valid: {invalid:?}"),

@@ -310,6 +310,13 @@ impl Seen {
         self.claims.iter().any(keeps)
     }
 
+    /// Whether none but containers of deploys that never took the name are there, as of a first version that failed.
+    pub(crate) fn is_remains(&self) -> bool {
+        let never_served =
+            |container: &Container| container.deploy().is_some() && container.name() != container.final_name();
+        self.containers.iter().all(|container| never_served(container) && !container.is_set_aside())
+    }
+
     /// The container that says how the next one is made.
     pub(crate) fn model(&self) -> Option<&Container> {
         model(self.containers.iter())

@@ -28,7 +28,8 @@ pub(crate) fn failure(container: &Container, is_ready: bool) -> Option<RolloutFa
         Process::Running if is_ready => None,
         Process::Running if container.health() == Some("unhealthy") => {
             let output = container.health_log().last().map(|(_, output)| output.trim()).unwrap_or_default();
-            let message = format!("the container {name} runs, and its health check fails: {}", cut(output));
+            let said = if output.is_empty() { "it prints nothing" } else { output };
+            let message = format!("the container {name} runs, and its health check fails: {}", cut(said));
             told(RolloutFailureKind::Crash, "container-unhealthy", message)
         }
         Process::Running if container.restarts() == 0 => None,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rollhook_core::{
-    deploy::Reason,
+    deploy::{Reason, Revision},
     image::{Digest, ImageRef},
     ports::{Instances, Observation, Phase, RolloutFailure, RolloutFailureKind},
 };
@@ -54,7 +54,7 @@ pub(crate) fn observe(
     let note = match own {
         _ if rollout.adopted => None,
         Some(own) if seen.keeps(rollout.id, own) => Some("the container from before was never replaced, and runs on"),
-        _ if plan::is_alone(seen, rollout) => Some(STOPPED_FIRST),
+        _ if plan::is_alone(seen, rollout) && rollout.id.revision > Revision::FIRST => Some(STOPPED_FIRST),
         _ => None,
     };
     let note = note.map(str::to_owned);

@@ -76,6 +76,8 @@ pub(crate) fn next(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
     let Some(own) = seen.of(rollout.id) else {
         return match (facts.has_image, seen.model()) {
             (false, _) => Step::Pull,
+            // What failed may have failed by how it was made, such as before another registration set that right.
+            (true, Some(_)) if seen.is_remains() && rollout.workload.template.is_some() => Step::Create(None),
             (true, Some(model)) => Step::Create(Some(Box::new(model.clone()))),
             (true, None) if rollout.workload.template.is_some() => Step::Create(None),
             (true, None) => Step::Wait,
@@ -184,7 +186,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::rules::samples::{OURS, claim, container, rollout, seen, stamped, with};
+    use crate::{
+        rules::samples::{OURS, THEIRS, claim, container, rollout, seen, stamped, taking, with},
+        settings::Template,
+    };
+
+    fn took_over(mut claim: Claim) -> Claim {
+        claim.stamp.took_over = Some(THEIRS);
+        claim
+    }
 
     const READY: Facts =
         Facts { has_image: true, ready_for: Some(Duration::from_secs(4)), is_drained: true, may_start: true };
@@ -285,6 +295,27 @@ mod tests {
         assert_eq!(next(&seen, &stop_first(4), STARTED), Step::Create(Some(Box::new(old))));
         seen.containers = vec![with(stamped(OURS, 4, "running"), "/Name", json!("/web"))];
         assert_eq!(next(&seen, &stop_first(4), READY), Step::Release(vec![claim(OURS, 3).name, claim(OURS, 4).name]));
+    }
+
+    #[test]
+    fn container_that_never_took_the_name_is_no_model_where_settings_say_how_one_is_made() {
+        let failed = stamped(THEIRS, 1, "running");
+        let there = Seen { claims: vec![claim(THEIRS, 1), claim(OURS, 1)], ..seen(vec![failed.clone()]) };
+        let taking = |template| {
+            let mut rollout = taking(1, THEIRS);
+            rollout.workload.template = template;
+            rollout
+        };
+        let there = Seen { claims: vec![there.claims[0].clone(), took_over(there.claims[1].clone())], ..there };
+        assert_eq!(next(&there, &taking(Some(Template::default())), STARTED), Step::Create(None));
+        assert_eq!(next(&there, &taking(None), STARTED), Step::Create(Some(Box::new(failed.clone()))));
+        let served = with(failed, "/Name", json!("/web"));
+        let there = Seen { containers: vec![served.clone()], ..there };
+        assert_eq!(
+            next(&there, &taking(Some(Template::default())), STARTED),
+            Step::Create(Some(Box::new(served))),
+            "it has the name"
+        );
     }
 
     #[test]

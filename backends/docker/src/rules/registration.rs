@@ -78,8 +78,8 @@ impl<'a> Registration<'a> {
         let workload = Workload { kind, name, replace: Replace::StartFirst, template: None };
         let validated = match (self.taken(&workload), seen.model()) {
             (Some(taken), _) => Err(taken),
-            (None, Some(model)) => self.adopt(workload, seen, model),
-            (None, None) => self.create(workload, seen),
+            (None, Some(model)) if !seen.is_remains() => self.adopt(workload, seen, model),
+            (None, _) => self.create(workload, seen),
         };
         validated.unwrap_or_else(Validated::Invalid)
     }
@@ -146,14 +146,7 @@ impl<'a> Registration<'a> {
             let why = format!("{workload} has no container: start it with docker compose up -d first.");
             return Err(InvalidTarget::Unusable(why));
         }
-        self.stamped(&workload, seen)?;
-        if let Some(claim) = seen.live_claims().next() {
-            let name = &claim.name;
-            let why = format!(
-                "{workload} waits for an image of another registration: remove its claim with docker volume rm {name}."
-            );
-            return Err(InvalidTarget::Unusable(why));
-        }
+        let take_over = self.stamped(&workload, seen)?;
         if self.request.image.is_none() && !self.request.built {
             let why = format!("{workload} does not exist; give an image to have it made.");
             return Err(InvalidTarget::Unusable(why));
@@ -168,7 +161,7 @@ impl<'a> Registration<'a> {
             None => creation::replace(&template),
         };
         workload.template = Some(template);
-        Ok(Validated::Create { settings: workload.settings() })
+        Ok(Validated::Create { settings: workload.settings(), take_over })
     }
 }
 
@@ -186,7 +179,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::rules::samples::{THEIRS, container, seen, stamped, with};
+    use crate::rules::samples::{THEIRS, claim, container, seen, stamped, with};
 
     fn request(settings: Value) -> TargetRequest {
         TargetRequest {
@@ -209,7 +202,7 @@ mod tests {
 
     fn replace(validated: Validated) -> Value {
         match validated {
-            Validated::Adopt { settings, .. } | Validated::Create { settings } => settings["replace"].clone(),
+            Validated::Adopt { settings, .. } | Validated::Create { settings, .. } => settings["replace"].clone(),
             Validated::Invalid(invalid) => panic!("{invalid:?}"),
         }
     }
@@ -234,13 +227,28 @@ mod tests {
 
     #[test]
     fn stamp_of_another_registration_is_told() {
-        let there = seen(vec![stamped(THEIRS, 5, "running")]);
+        let there = seen(vec![with(stamped(THEIRS, 5, "running"), "/Name", json!("/web"))]);
         let asked = request(json!({}));
         let answer = validate(&asked, &there);
         let Validated::Invalid(Taken(why)) = answer else { panic!("{answer:?}") };
         assert!(why.contains(&THEIRS.to_string()), "{why}");
         let answer = validate(&TargetRequest { take_over: true, ..asked }, &there);
         assert!(matches!(answer, Validated::Adopt { take_over: Some(THEIRS), .. }), "{answer:?}");
+    }
+
+    #[test]
+    fn first_version_that_failed_leaves_the_settings_to_the_next_registration() {
+        let asked = request(json!({"template": {"port": 80}}));
+        let take_over = || TargetRequest { take_over: true, ..asked.clone() };
+        let failed = seen(vec![stamped(THEIRS, 1, "running")]);
+        let waiting = Seen { claims: vec![claim(THEIRS, 1)], ..Seen::default() };
+        for left in [failed, waiting] {
+            assert!(matches!(validate(&asked, &left), Validated::Invalid(Taken(_))), "{left:?}");
+            let Validated::Create { settings, take_over } = validate(&take_over(), &left) else { panic!("{left:?}") };
+            assert_eq!((&settings["template"]["port"], take_over), (&json!(80), Some(THEIRS)));
+        }
+        let served = with(stamped(THEIRS, 1, "running"), "/Name", json!("/web"));
+        assert!(matches!(validate(&take_over(), &seen(vec![served])), Validated::Adopt { .. }), "it has the name");
     }
 
     #[test]

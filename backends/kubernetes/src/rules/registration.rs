@@ -132,7 +132,7 @@ impl<'a> Registration<'a> {
             _ => return Err(InvalidTarget::setting("containers", "a Deployment is made with one container.")),
         };
         let settings = Workload { kind, name: self.name, containers, template: Some(template) }.settings();
-        Ok(Validated::Create { settings })
+        Ok(Validated::Create { settings, take_over: None })
     }
 }
 

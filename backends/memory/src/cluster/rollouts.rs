@@ -228,7 +228,8 @@ fn create(request: &TargetRequest, workload: Workload) -> Result<Validated, Inva
         return unusable(", and only a Deployment can be made.");
     }
     let (containers, pods) = (workload.clone().containers_or_one(&request.app), Some(workload.pods.unwrap_or(1)));
-    Ok(Validated::Create { settings: Workload { containers, pods, ..workload }.settings(&request.settings) })
+    let settings = Workload { containers, pods, ..workload }.settings(&request.settings);
+    Ok(Validated::Create { settings, take_over: None })
 }
 
 fn answer_if_missing(spec: &RolloutSpec) -> Option<Applied> {

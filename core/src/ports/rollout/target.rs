@@ -43,6 +43,9 @@ pub enum Validated {
     Create {
         /// The settings, with all that is needed to create it.
         settings: Settings,
+        /// The registration that has left its deploy id where the target will be, if any, as by a first version that
+        /// failed. Only a request that allows to take over gets this answer.
+        take_over: Option<AppUid>,
     },
     /// The target cannot be registered with these settings.
     Invalid(InvalidTarget),

@@ -86,6 +86,37 @@ fn container_with_a_fixed_port_is_created_replaced_and_put_back() {
 }
 
 #[test]
+fn first_version_that_failed_by_its_settings_is_registered_anew_with_others() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    let network = bench.docker.network();
+    let start = json!({ "settle": "1s" });
+    // One is made and cannot be started; one runs, and never gets ready.
+    let wrong = [
+        (json!({ "network": "nowhere" }), start.clone()),
+        (json!({ "network": network, "readiness_path": "/no" }), json!({ "settle": "1s", "rollout_deadline": "10s" })),
+    ];
+    for (mut template, policy) in wrong {
+        template["port"] = 8080.into();
+        let app = bench.server.register(&name, &json!({ "image": "app:v1", "template": template, "policy": policy }));
+        assert_eq!(bench.ended(&app, 1)["status"], "failed");
+        bench.server.manage("DELETE", &app.path).expect(204);
+
+        let template = json!({ "port": 8080, "network": network, "env": { "MODE": "right" } });
+        let right = json!({ "image": "app:v1", "template": template, "policy": start });
+        let refused = bench.server.manage("POST", "/api/v1/apps").json(&registration(&name, &right)).expect(409).text();
+        assert!(refused.contains("--take-over"), "{refused}");
+        let take_over = json!({ "image": "app:v1", "template": template, "policy": start, "take_over": true });
+        let app = bench.register(&name, &take_over);
+        assert_eq!(bench.containers(&name), std::slice::from_ref(&name), "what failed is gone");
+        let env = bench.inspect(&name).unwrap()["Config"]["Env"].clone();
+        assert!(env.as_array().unwrap().contains(&json!("MODE=right")), "{env}");
+        bench.server.manage("DELETE", &app.path).expect(204);
+        bench.docker.run(&["rm", "-f", &name]);
+    }
+}
+
+#[test]
 fn container_that_was_made_anew_is_the_model_of_the_next_deploy() {
     let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
     let name = bench.name("web");

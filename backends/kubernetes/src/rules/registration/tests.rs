@@ -127,6 +127,7 @@ fn missing_workload_is_created_with_all_defaults() {
             json!({"kind": "Deployment", "name": name, "containers": [container], "template": template}),
         )
         .unwrap(),
+        take_over: None,
     };
     assert_eq!(validate(&with_image(json!({})), None), created("api", "api", &template));
     let built = TargetRequest { built: true, ..request(json!({})) };
