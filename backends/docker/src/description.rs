@@ -1,4 +1,4 @@
-//! What people may say of a container when they register an app.
+//! The settings of a container that people may give when they register an app.
 
 use rollhook_core::ports::{
     SettingValue::{Number, Pairs, Text, Texts, Word},

@@ -78,13 +78,13 @@ pub struct RolloutSpec {
     /// costs no outage: the app's settling time as far as the deadline allows, and nothing for a rollback.
     /// For drivers that decide themselves when that happens; the core lets every deploy settle afterwards.
     pub settle: Duration,
-    /// What the deploy is for.
+    /// The purpose of the deploy.
     pub purpose: Purpose,
     /// The cause in a line, such as "rollback to revision 3 by alice".
     pub cause: String,
 }
 
-/// What a deploy is for.
+/// The purpose of a deploy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// To bring a version, as by CI.

@@ -22,7 +22,7 @@ use crate::metrics::Metrics;
 /// The pause between two readings.
 const PERIOD: Duration = Duration::from_secs(30);
 
-/// What is known of the disks, and was told.
+/// The state of the disks, as it was told last.
 #[derive(Default)]
 pub(crate) struct Disks(Mutex<Told>);
 

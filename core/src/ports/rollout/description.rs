@@ -24,7 +24,7 @@ pub struct TargetSetting {
     pub name: &'static str,
     /// The name for people.
     pub label: &'static str,
-    /// What people should know to fill it in, in a sentence; may be empty.
+    /// A sentence that helps people to fill it in; may be empty.
     pub help: &'static str,
     /// The values that it takes.
     pub value: SettingValue,

@@ -1,4 +1,4 @@
-//! What is told of disks, and when, as functions of what was read.
+//! The events and notices about disks, as functions of readings.
 
 use rollhook_core::disk::{DiskLimits, DiskSpace};
 
@@ -21,7 +21,7 @@ impl Disk {
     }
 }
 
-/// What was read of a disk.
+/// A reading of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
     /// There is no such disk.
@@ -54,7 +54,7 @@ pub(super) enum Event {
     Hidden(&'static str, String),
 }
 
-/// What was told of the disks.
+/// The state of the disks that was told last.
 #[derive(Default)]
 pub(super) struct Told {
     images: Known,
@@ -63,7 +63,7 @@ pub(super) struct Told {
     is_one: bool,
 }
 
-/// What was told of a disk.
+/// The state of a disk that was told last.
 #[derive(Default)]
 struct Known {
     low: Option<Low>,

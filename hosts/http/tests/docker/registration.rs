@@ -1,4 +1,4 @@
-//! What the command line says of a container that is made, or was there before.
+//! The command line's words about a container that is made, or was there before.
 
 use rollhook_testing::{server, test_name};
 use serde_json::json;
