@@ -344,6 +344,11 @@ impl App {
         }
     }
 
+    /// Returns whether the app runs a version that the service returned to, as the deploy before failed.
+    pub fn is_restored(&self) -> bool {
+        self.current.as_ref().is_some_and(Deploy::is_restore)
+    }
+
     /// Returns the newest deploy if it ended without success before it touched the cluster, as one whose build failed:
     /// neither `current` nor `on_cluster` tells of it.
     pub fn ended_off_cluster(&self) -> Option<&Deploy> {

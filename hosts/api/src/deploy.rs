@@ -389,6 +389,11 @@ pub struct TakenFrom {
 }
 
 impl Deploy {
+    /// Returns whether the service returned to this version by itself, as the deploy before failed.
+    pub fn is_restore(&self) -> bool {
+        self.trigger == Trigger::Rollback && self.actor == "auto"
+    }
+
     /// Returns an entry as it is on the wire.
     pub fn of(id: &AppId, entry: &deploy::Deploy, standing: Standing) -> Self {
         let ending = Ending::of(&entry.state);

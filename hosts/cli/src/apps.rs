@@ -65,9 +65,12 @@ fn row(app: &App, image: fn(&str) -> String, when: impl Fn(Timestamp) -> String)
     }
 }
 
-/// Returns notes on deploys other than the current one.
+/// Returns notes on what is out of the ordinary.
 fn marks(app: &App) -> Vec<String> {
     let mut marks = Vec::new();
+    if app.is_restored() {
+        marks.push("restored after a failure".to_owned());
+    }
     if let Some(deploy) = app.on_cluster.as_ref().filter(|deploy| !deploy.current) {
         marks.push(format!("{} {}", deploy.revision, mark(deploy).unwrap_or_default()));
     }
@@ -104,7 +107,8 @@ pub(crate) fn details(app: &App, now: Timestamp) -> String {
     let made_with = ["Made with"].into_iter().chain(std::iter::repeat(""));
     lines.extend(made_with.zip(app.template_lines()));
     lines.extend(source(&app.source));
-    lines.push(("Current", entry(app.current.as_ref(), now)));
+    let restored = if app.is_restored() { ", restored after a failure" } else { "" };
+    lines.push(("Current", entry(app.current.as_ref(), now) + restored));
     if app.on_cluster.as_ref().is_some_and(|deploy| !deploy.current) {
         lines.push(("On cluster", entry(app.on_cluster.as_ref(), now)));
     }

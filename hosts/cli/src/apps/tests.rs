@@ -1,6 +1,6 @@
 use rollhook_core::{
     app::Settings,
-    deploy::{Revision, Status},
+    deploy::{Revision, Status, Trigger},
 };
 use serde_json::json;
 
@@ -81,6 +81,20 @@ fn newest_deploy_that_failed_in_its_build_is_told_beside_the_current_one() {
         details.contains("\nNewest            revision 4, commit def456a, 10 min ago (failed: build-failed)\n"),
         "{details}"
     );
+}
+
+#[test]
+fn app_whose_last_deploy_was_put_right_is_marked() {
+    let current = app().current.map(|deploy| rollhook_api::Deploy {
+        trigger: Trigger::Rollback,
+        actor: "auto".to_owned(),
+        ..deploy
+    });
+    let restored = App { on_cluster: current.clone(), current, newest: None, unfinished: Vec::new(), ..app() };
+    let list = table(std::slice::from_ref(&restored), NOW, PLAIN);
+    assert!(list.contains("2 hours ago (restored after a failure"), "{list}");
+    let details = details(&restored, NOW);
+    assert!(details.contains("2 hours ago, restored after a failure\n"), "{details}");
 }
 
 #[test]

@@ -7,10 +7,7 @@ use rollhook_core::{
     text::escaped,
 };
 
-use super::{
-    Session,
-    outcome::{is_restore, succeeded},
-};
+use super::{Session, outcome::succeeded};
 use crate::{args, confirm::confirm, exit::CliError, history, output::message, progress::watch, when};
 
 /// The number of entries per page.
@@ -24,7 +21,7 @@ pub(crate) async fn wait(session: &Session<'_>, args: &args::WaitFor) -> Result<
         None => {
             let newest = session.operations.history(id, None, PAGE).await?.deploys.into_iter();
             // What was put right by itself is no deploy that anybody waits for.
-            let mut asked_for = newest.filter(|deploy| !is_restore(deploy));
+            let mut asked_for = newest.filter(|deploy| !deploy.is_restore());
             asked_for.next().ok_or_else(|| CliError::Other(format!("{id} has no deploys yet.")))?.revision
         }
     };

@@ -100,7 +100,7 @@ impl Session<'_> {
         let Some(direct) = self.direct else { return Ok(()) };
         while let Some(revision) = direct.next_unfinished(id).await? {
             let entry = self.operations.entry(id, revision).await?;
-            if is_restore(&entry) {
+            if entry.is_restore() {
                 message(&format!("Revision {revision} restores {}", what(&entry)));
             }
             self.print_end(&watch(self, id, revision).await?)?;
@@ -109,16 +109,11 @@ impl Session<'_> {
     }
 }
 
-/// Returns whether the service made the entry by itself, to put a failed rollout right.
-pub(super) fn is_restore(entry: &Deploy) -> bool {
-    entry.trigger == Trigger::Rollback && entry.actor == "auto"
-}
-
 /// Returns the restore that followed a deploy, among the newest entries.
 fn restore_of<'a>(ended: &Deploy, recent: &'a [Deploy]) -> Option<&'a Deploy> {
     recent
         .iter()
-        .filter(|entry| entry.revision > ended.revision && is_restore(entry))
+        .filter(|entry| entry.revision > ended.revision && entry.is_restore())
         .min_by_key(|entry| entry.revision)
 }
 
@@ -127,7 +122,7 @@ fn restore_of<'a>(ended: &Deploy, recent: &'a [Deploy]) -> Option<&'a Deploy> {
 fn owes_restore(app: &App, ended: &Deploy) -> bool {
     let is_on_cluster = app.on_cluster.as_ref().is_some_and(|newest| newest.revision == ended.revision);
     // A restore that fails is not restored again.
-    let may_be_restored = app.policy.on_failure == OnFailure::Restore && !is_restore(ended);
+    let may_be_restored = app.policy.on_failure == OnFailure::Restore && !ended.is_restore();
     is_on_cluster && may_be_restored && app.current.is_some()
 }
 

@@ -191,8 +191,7 @@ pub(crate) fn restore_of(deploy: &Deploy, entries: &[Deploy]) -> Option<Revision
         return None;
     }
     let later = entries.iter().filter(|entry| entry.revision > deploy.revision).min_by_key(|entry| entry.revision)?;
-    let is_restore = later.trigger == Trigger::Rollback && later.actor == "auto" && later.status == Status::Succeeded;
-    is_restore.then_some(later.revision)
+    (later.is_restore() && later.status == Status::Succeeded).then_some(later.revision)
 }
 
 fn notices(app: &App, platform: &str) -> Vec<Notice> {

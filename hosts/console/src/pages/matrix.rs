@@ -202,9 +202,10 @@ pub(crate) fn notes(app: &App) -> Vec<Mark> {
             None => "drift: changed by another".to_owned(),
         })
     });
+    let restored = app.is_restored().then(|| Mark::warning("restored after a failure"));
     let locked = (!app.locks.is_empty()).then(|| Mark::held("locked"));
     let hold = (!app.holds.is_empty()).then(|| Mark::held("hold"));
-    failed.into_iter().chain(drift).chain(locked).chain(hold).collect()
+    failed.into_iter().chain(restored).chain(drift).chain(locked).chain(hold).collect()
 }
 
 #[cfg(test)]
@@ -278,6 +279,15 @@ mod tests {
         assert_eq!(notes, [("#2 failed: build-failed", "bad")]);
         let under_way = cell(&in_environment("api", "test", json!({ "newest": failed, "unfinished": [1] })));
         assert_eq!((under_way.mark.word.as_str(), under_way.notes.len()), ("#1 on its way", 1));
+    }
+
+    #[test]
+    fn app_whose_last_deploy_was_put_right_is_marked() {
+        let restore = deploy(4, json!({ "current": true, "trigger": "rollback", "actor": "auto" }));
+        let restored = in_environment("api", "test", json!({ "current": restore }));
+        let told: Vec<_> = notes(&restored).into_iter().map(|note| (note.word, note.tone)).collect();
+        assert_eq!(told, [("restored after a failure".to_owned(), Mark::warning("").tone)]);
+        assert!(notes(&runs("test", "1", 10)).is_empty());
     }
 
     #[test]
