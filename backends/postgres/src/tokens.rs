@@ -20,6 +20,10 @@ use crate::{
 /// The number of attempts of a rotation while others change the token.
 const ATTEMPTS: usize = 5;
 
+/// The time in an app's document. PostgreSQL reads no JSON that has the character 0 in any of its texts, as the message
+/// of a deploy may that failed by what a program has printed; the text of none of them matters here.
+const UPDATED_AT: &str = r"replace(a.document, $nul$\u0000$nul$, $nul$\u0001$nul$)::json ->> 'updated_at'";
+
 #[async_trait]
 impl TokenStore for PostgresStore {
     /// The app's row is locked, so that no token is put for an app that is just being removed.
@@ -27,7 +31,7 @@ impl TokenStore for PostgresStore {
         let sealed = token::seal(&self.ring, &WebhookSecret::new(app, token.clone(), Timestamp::default()))?;
         let rows = self.writes.write(format!(
             "INSERT INTO rollhook.tokens AS t (app, sealed, created_at) \
-             SELECT a.uid, decode('{}', 'hex'), greatest(rollhook.clock(), (a.document::json ->> 'updated_at')::bigint) \
+             SELECT a.uid, decode('{}', 'hex'), greatest(rollhook.clock(), ({UPDATED_AT})::bigint) \
              FROM rollhook.apps a WHERE a.uid = '{app}' FOR KEY SHARE OF a \
              ON CONFLICT (app) DO UPDATE \
              SET sealed = excluded.sealed, created_at = greatest(excluded.created_at, t.created_at) \
