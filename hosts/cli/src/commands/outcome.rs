@@ -5,7 +5,7 @@ use std::time::Duration;
 use rollhook_api::{App, Deploy};
 use rollhook_core::{
     app::{AppId, OnFailure},
-    deploy::{Revision, Status, Trigger},
+    deploy::{Revision, Status},
     text::escaped,
 };
 
@@ -137,7 +137,7 @@ pub(super) fn succeeded(ended: Option<&Deploy>) -> Result<(), CliError> {
 
 #[cfg(test)]
 mod tests {
-    use rollhook_core::deploy::Revision;
+    use rollhook_core::deploy::{Revision, Trigger};
 
     use super::*;
     use crate::{apps::tests::app, history::tests::entry};
