@@ -9,7 +9,7 @@ use rollhook_core::{
 };
 
 use crate::{
-    engine::{Engine, in_path},
+    engine::{Called, Engine, in_path},
     rules::disk::{self, Directories, OwnContainer},
 };
 
@@ -25,7 +25,7 @@ pub(crate) async fn space(engine: &Engine) -> Result<DiskSpace> {
     let nameless = || Error::Corrupt { what: "the engine names no directory of its own".to_owned(), cause: None };
     let directories = disk::directories(&info).ok_or_else(nameless)?;
     let found = match disk_space(&directories.images).await {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => match own_container(engine).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match own_container(engine).await.ok().flatten() {
             Some(container) => disk_space(place(&directories, &container)).await,
             None => Err(error),
         },
@@ -48,10 +48,11 @@ pub(crate) async fn refusal(engine: &Engine, limits: DiskLimits) -> Option<Strin
 }
 
 /// Returns the container of this process, if it is one of this engine.
-async fn own_container(engine: &Engine) -> Option<OwnContainer> {
-    let container = disk::own_container(&fs::read_to_string("/proc/self/mountinfo").ok()?)?;
-    let found = engine.find(&format!("/containers/{}/json", in_path(&container.id))).await;
-    matches!(found, Ok(Some(_))).then_some(container)
+pub(crate) async fn own_container(engine: &Engine) -> Called<Option<OwnContainer>> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let Some(container) = disk::own_container(&mounts) else { return Ok(None) };
+    let found = engine.find(&format!("/containers/{}/json", in_path(&container.id))).await?;
+    Ok(found.map(|_| container))
 }
 
 /// Returns what lies on the disk with images, as a container sees it: with containerd's image store its root, whose

@@ -35,6 +35,11 @@ impl Failure {
         }
     }
 
+    /// Returns the engine's own words, or what else failed.
+    pub(crate) fn words(&self) -> String {
+        self.refusal().map_or_else(|| rollhook_core::error::chain(self), str::to_owned)
+    }
+
     pub(crate) fn is(&self, expected: StatusCode) -> bool {
         matches!(self, Self::Status { status, .. } if *status == expected)
     }

@@ -16,7 +16,6 @@ use tokio::{sync::Semaphore, task::AbortHandle, time::Instant};
 
 use crate::{
     engine::{Called, Engine, in_path, in_query},
-    error::Failure,
     layers::Layers,
     lock, logins,
     rules::origin::{self, Origin},
@@ -199,12 +198,12 @@ async fn find(engine: &Engine, image: &str) -> Called<Option<Value>> {
 async fn pull(engine: &Engine, image: &ImageRef, told: impl Fn(String)) -> Result<String, String> {
     let there = match image.digest() {
         Some(_) => None,
-        None => find(engine, &image.to_string()).await.map_err(words)?,
+        None => find(engine, &image.to_string()).await.map_err(|failure| failure.words())?,
     };
     let Some(there) = there else { return download(engine, image, told).await };
     let by_digest = origin::digest(&there, image).map(|digest| format!("{}@{digest}", image.repository()));
     let by_digest = by_digest.unwrap_or_default();
-    let version = engine.get("/version").await.map_err(words)?;
+    let version = engine.get("/version").await.map_err(|failure| failure.words())?;
     if origin::is_bare(image) && origin::origin(&there, image, &version) == Origin::Unknown {
         // Docker Hub may have an image of this name that is another party's.
         return Err(format!(
@@ -214,11 +213,6 @@ async fn pull(engine: &Engine, image: &ImageRef, told: impl Fn(String)) -> Resul
     }
     let downloaded = download(engine, image, told).await;
     downloaded.map_err(|error| format!("{error} (the one of this name on this machine is {by_digest})"))
-}
-
-/// Returns the engine's own words, or what else failed.
-fn words(failure: Failure) -> String {
-    failure.refusal().map_or_else(|| rollhook_core::error::chain(&failure), str::to_owned)
 }
 
 async fn download(engine: &Engine, image: &ImageRef, told: impl Fn(String)) -> Result<String, String> {
@@ -238,7 +232,7 @@ async fn download_as(
     let path = format!("/images/create?fromImage={}&tag={}", in_query(image.repository()), in_query(&tag));
     told("asking the registry".to_owned());
     let call = engine.open(Method::POST, &path, None, login);
-    let answer = tokio::time::timeout(SILENCE, call).await.map_err(|_| silent())?.map_err(words)?;
+    let answer = tokio::time::timeout(SILENCE, call).await.map_err(|_| silent())?.map_err(|failure| failure.words())?;
     let mut body = answer.into_body();
     let (mut line, mut layers) = (Vec::new(), Layers::default());
     loop {

@@ -9,6 +9,7 @@ use rollhook_core::{
 use serde_json::Value;
 
 use crate::{
+    disk,
     engine::{Called, Engine, filters, in_path},
     pulls,
     rules::{
@@ -95,16 +96,10 @@ pub(crate) async fn validate(engine: &Engine, request: &TargetRequest) -> Result
         return Ok(validated);
     }
     match creation::unreachable(&engine.get("/info").await?) {
-        Some(unreachable) if !is_in_container(engine).await? => Ok(Validated::Invalid(unreachable)),
+        // A server in a container of this engine reaches the others by their network.
+        Some(unreachable) if disk::own_container(engine).await?.is_none() => Ok(Validated::Invalid(unreachable)),
         Some(_) | None => Ok(validated),
     }
-}
-
-/// Whether this process runs in a container of the engine, and so reaches others by their network.
-async fn is_in_container(engine: &Engine) -> Called<bool> {
-    let mounts = tokio::fs::read_to_string("/proc/self/mountinfo").await.unwrap_or_default();
-    let Some(id) = creation::own_container(&mounts) else { return Ok(false) };
-    Ok(engine.find(&format!("/containers/{id}/json")).await?.is_some())
 }
 
 async fn completed(engine: &Engine, request: &TargetRequest) -> Result<Validated> {

@@ -245,10 +245,9 @@ fn path(checkout: &Checkout<'_>, memory: Option<u64>, processors: Option<u64>) -
     path
 }
 
-/// Returns the engine's own words, or what else failed.
+/// Returns the words of a failure, to be followed by a full stop.
 fn words(failure: &Failure) -> String {
-    let told = failure.refusal().map_or_else(|| rollhook_core::error::chain(failure), str::to_owned);
-    told.trim().trim_end_matches('.').to_owned()
+    failure.words().trim().trim_end_matches('.').to_owned()
 }
 
 fn amount(bytes: u64) -> String {

@@ -93,13 +93,6 @@ pub(crate) fn unreachable(info: &Value) -> Option<InvalidTarget> {
     is_rootless.then(|| InvalidTarget::setting("template.readiness_path", rule))
 }
 
-/// The container of a process with these mounts: engines mount some files that they keep for a container, such as
-/// `/var/lib/docker/containers/ID/hostname`.
-pub(crate) fn own_container(mounts: &str) -> Option<&str> {
-    let is_id = |id: &&str| id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    mounts.split("/containers/").skip(1).filter_map(|rest| rest.split('/').next()).find(is_id)
-}
-
 /// The order of replacement that a template allows.
 pub(crate) fn replace(template: &Template) -> Replace {
     let host = matches!(template.network.as_deref(), Some("host"));
@@ -192,17 +185,6 @@ mod tests {
         assert!(asks_for_a_path(&settings(json!({"port": 80, "readiness_path": "/"}))));
         assert!(!asks_for_a_path(&settings(json!({"port": 80, "readiness_path": null}))));
         assert!(!asks_for_a_path(&Settings::default()));
-    }
-
-    #[test]
-    fn process_in_a_container_is_known_by_its_mounts() {
-        let id = "d9".repeat(32);
-        let root = "22 1 254:0 / / rw,relatime - ext4 /dev/root rw\n";
-        let own =
-            format!("{root}731 720 8:1 /lib/docker/containers/{id}/hostname /etc/hostname rw - ext4 /dev/sda1 rw\n");
-        assert_eq!(own_container(&own), Some(id.as_str()));
-        assert_eq!(own_container(root), None);
-        assert_eq!(own_container("9 1 8:1 /srv/containers/web/data /data rw - ext4 /dev/sda1 rw\n"), None);
     }
 
     #[test]

@@ -89,7 +89,11 @@ mod tests {
              720 711 8:1 /var/lib/docker/containers/{id}/resolv.conf /etc/resolv.conf rw - ext4 /dev/sda1 rw\n\
              721 711 8:1 /var/lib/docker/containers/{id}/hostname /etc/hostname rw - ext4 /dev/sda1 rw\n"
         );
-        assert_eq!(own_container(&mounts), Some(OwnContainer { id, file: "/etc/hostname".into() }));
+        assert_eq!(own_container(&mounts), Some(OwnContainer { id: id.clone(), file: "/etc/hostname".into() }));
+        let shorter =
+            format!("731 720 8:1 /lib/docker/containers/{id}/hostname /etc/hostname rw - ext4 /dev/sda1 rw\n");
+        assert_eq!(own_container(&shorter).unwrap().id, id, "another root of the engine");
+        assert_eq!(own_container("9 1 8:1 /srv/containers/web/data /data rw - ext4 /dev/sda1 rw\n"), None);
         let machine =
             "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 8:1 /srv/hostname /etc/hostname rw - ext4 /dev/sda1 rw\n\n";
         assert_eq!(own_container(machine), None);
