@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::{FutureExt, Stream, select_biased, stream};
+use futures_util::{FutureExt, Stream, TryStreamExt, select_biased, stream};
 
 use super::{
     Authorized, Deployer, Outcome, Principal, Progress, journal::Snapshot, looks::Look, refused, reviews::Readable,
@@ -11,6 +11,7 @@ use crate::{
     access::Realm,
     app::{AppId, AppUid, Namespace},
     deploy::{Deploy, Revision, State},
+    error::Result,
     ledger::{AppState, history},
     ports::{AppPage, AppRef, HistoryStore, HistoryStoreExt, ListedApp, Page, UnreadableApp, listed_id},
     request::Refusal,
@@ -95,11 +96,18 @@ impl Deployer {
 
     /// Returns the apps of a namespace in pages, until the first failure.
     pub(super) fn apps_of(&self, namespace: &Namespace) -> impl Stream<Item = Outcome<Vec<ListedApp>>> {
-        stream::try_unfold(Some(None), async move |next| {
-            let Some(after) = next else { return Ok(None) };
-            let page = AppPage { namespace: Some(namespace.clone()), after, limit: ALL_PAGE };
-            let apps = self.ports.history.list(page).await.map_err(refused)?;
-            Ok(Some(following(apps)))
+        self.listed(Some(namespace.clone())).map_err(refused)
+    }
+
+    /// Returns the apps of a namespace, or all, in pages, until the first failure.
+    pub(super) fn listed(&self, namespace: Option<Namespace>) -> impl Stream<Item = Result<Vec<ListedApp>>> {
+        stream::try_unfold(Some(None), move |next: Option<Option<AppId>>| {
+            let namespace = namespace.clone();
+            async move {
+                let Some(after) = next else { return Ok(None) };
+                let page = AppPage { namespace, after, limit: ALL_PAGE };
+                Ok(Some(following(self.ports.history.list(page).await?)))
+            }
         })
     }
 

@@ -1,6 +1,8 @@
 //! Forgets archived deploys that nothing depends on any more, and the images of old versions.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
+
+use futures_util::{StreamExt, TryStreamExt};
 
 use super::{Deployer, journal::Decision};
 use crate::{
@@ -8,7 +10,7 @@ use crate::{
     deploy::Deploy,
     error::Result,
     ledger::{AppState, retention},
-    ports::{AppPage, Page, listed_id},
+    ports::Page,
 };
 
 /// Deploys per page while the archive is read.
@@ -69,24 +71,18 @@ impl Deployer {
         if self.ports.rollouts.stored_versions().is_none() {
             return;
         }
-        let mut after = None;
-        loop {
-            let page = AppPage { after, limit: PAGE, ..AppPage::default() };
-            let apps = match self.ports.history.list(page).await {
+        let mut pages = pin!(self.listed(None));
+        while let Some(apps) = pages.next().await {
+            let apps = match apps {
                 Ok(apps) => apps,
                 Err(error) => {
                     tracing::warn!(error = %error.chain(), "removing images of old versions failed");
                     return;
                 }
             };
-            after = apps.last().map(|listed| listed_id(listed).clone());
-            let is_last = apps.len() < PAGE;
-            // What an unfinished deploy fetches may be old, and is not known by its digest yet.
+            // The image that an unfinished deploy fetches may be old, and is not known by its digest yet.
             for state in apps.into_iter().flatten().filter(|state| state.unfinished.is_empty()) {
                 self.discard_images(&state).await;
-            }
-            if is_last {
-                return;
             }
         }
     }
@@ -98,20 +94,13 @@ impl Deployer {
             return Ok(());
         }
         // An image may be another app's too, such as one that it was promoted to.
-        let mut after = None;
-        loop {
-            let page = AppPage { after, limit: PAGE, ..AppPage::default() };
-            let apps = self.ports.history.list(page).await?;
-            after = apps.last().map(|listed| listed_id(listed).clone());
-            let is_last = apps.len() < PAGE;
+        let mut pages = pin!(self.listed(None));
+        while let Some(apps) = pages.try_next().await? {
             for listed in apps {
                 // An app that cannot be read may need any image.
                 let Ok(other) = listed else { return Ok(()) };
                 let archived = self.newest(&other).await?;
                 needed.extend(retention::needed_digests(&other, &archived, versions));
-            }
-            if is_last {
-                break;
             }
         }
         let surplus = retention::surplus_images(&archived, &needed);

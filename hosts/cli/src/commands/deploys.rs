@@ -20,7 +20,7 @@ pub(crate) async fn wait(session: &Session<'_>, args: &args::WaitFor) -> Result<
         Some(revision) => revision,
         None => {
             let newest = session.operations.history(id, None, PAGE).await?.deploys.into_iter();
-            // What was put right by itself is no deploy that anybody waits for.
+            // A restore is no deploy that anybody waits for.
             let mut asked_for = newest.filter(|deploy| !deploy.is_restore());
             asked_for.next().ok_or_else(|| CliError::Other(format!("{id} has no deploys yet.")))?.revision
         }

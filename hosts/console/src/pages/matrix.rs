@@ -67,7 +67,7 @@ pub(crate) struct Matrix<'a> {
     /// All apps of each project and name, in the order of promotion: also those that a search leaves out.
     stages: BTreeMap<(&'a str, &'a str), Vec<&'a App>>,
     now: Timestamp,
-    /// What is deployed to, in a word.
+    /// The word for the place that is deployed to.
     platform: &'static str,
     may_promote_to: &'a dyn Fn(&App) -> bool,
 }
