@@ -7,12 +7,12 @@ use std::{error::Error, sync::Arc, time::Duration};
 
 use rollhook::{
     Builder, TokioClock,
+    action::Action,
     app::Policy,
-    deploy::Revision,
+    deploy::{Actor, Revision},
     memory::{MemoryStore, Script, SimulatedCluster},
     ports::{Page, RolloutFailureKind},
     request::{DeployRequest, Registration, RollbackRequest},
-    service::Principal,
     token::Credentials,
 };
 
@@ -32,32 +32,34 @@ async fn main() -> Result<(), Box<dyn Error>> {
     });
 
     // The platform has authenticated this person itself. Pods of a real cluster settle for 10 s.
-    let alice = Principal::trusted("alice");
+    let alice = Actor::person("alice");
     let wanted = Registration::new("shop".parse()?, "test".parse()?, "api".parse()?)
         .image("registry.example.com/api:v1".parse()?)
         .policy(Policy { settle: Duration::ZERO, ..Policy::default() });
-    let app = deployer.register(&alice, wanted, None).await?.app.app.id.clone();
-    let access = deployer.open(&alice, &app).await?;
+    let registered = deployer.register(&alice, wanted, None).await?;
+    let app = registered.id();
+    let access = deployer.allow(alice, app, Action::ALL).await?;
     deployer.wait(&access, Revision::FIRST, PATIENCE).await?;
 
     // An HTTP handler does this with a call of CI: raw body and presented token first, then what the body says.
-    let token = deployer.enable_webhook(&alice, &app).await?.token;
+    let token = deployer.enable_webhook(&access).await?.token;
     for tag in ["v2", "v3"] {
         let body = format!(r#"{{"image": "registry.example.com/api:{tag}"}}"#);
         let presented = Credentials::token(token.expose().as_bytes());
-        let ci = deployer.authorize(&app, &presented, body.as_bytes()).await?;
+        let ci = deployer.authorize(app, &presented, body.as_bytes()).await?;
         let image = Some(format!("registry.example.com/api:{tag}").parse()?);
         let request = DeployRequest { image, commit: None, key: None };
         let accepted = deployer.submit(&ci, request).await?.deploy;
-        let ended = deployer.wait(&ci, accepted.revision, PATIENCE).await?.deploy;
-        println!("CI deploys {tag}: revision {}, {}", ended.revision, ended.status());
-    }
-    // The service puts the failed v3 right by itself, with a revision of its own.
-    while deployer.state(&access).await?.current.is_none_or(|current| !current.is_restore()) {
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        let waited = deployer.wait(&ci, accepted.revision, PATIENCE).await?;
+        println!("CI deploys {tag}: revision {}, {}", waited.deploy.revision, waited.deploy.status());
+        // The service puts the failed v3 right by itself, with a revision of its own.
+        if let Some(restore) = waited.restore() {
+            let ended = deployer.wait(&access, restore.revision, PATIENCE).await?.deploy;
+            println!("restored: revision {} returns to {}, {}", ended.revision, ended.effective, ended.status());
+        }
     }
 
-    let back = deployer.rollback(&alice, &app, RollbackRequest::default()).await?.deploy;
+    let back = deployer.rollback(&access, RollbackRequest::default()).await?.deploy;
     let ended = deployer.wait(&access, back.revision, PATIENCE).await?.deploy;
     println!("alice rolls back: revision {} returns to {}\n", ended.revision, ended.effective);
 

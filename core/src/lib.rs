@@ -7,13 +7,14 @@
 //!   service::Deployer ── ledger (pure: accept, record) ── engine (pure: step) ⇄ perform
 //!        │ only through
 //!        ▼
-//!   ports: TokenStore · HistoryStore · RolloutDriver · BuildTrigger · BranchReader · IdentityVerifier · AccessReviewer · Notifier · Clock · Rng
+//!   ports: TokenStore · HistoryStore · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
 //!        ▲
 //!   backends (memory, SQLite, PostgreSQL, Kubernetes, yours)
 //! ```
 //!
 //! One deploy: a host reads a bounded body and hands it with the caller's credentials to
-//! [`service::Deployer::authorize`], which makes an [`service::Authorized`] (for an operator, `open` does). With it,
+//! [`service::Deployer::authorize`], which makes a [`service::Authorized`] (for callers that the host has judged,
+//! [`service::Deployer::allow`] does). With it,
 //! [`service::Deployer::submit`] has the [`ledger`] decide, and commits the change once. The replica that runs
 //! [`service::Deployer::run`] and holds the app's lease drives the deploy: it asks for the next step and performs it,
 //! until a terminal status is recorded.
@@ -32,6 +33,6 @@ mod tests;
 
 pub use error::{Error, Result};
 pub use model::{
-    access, app, delivery, deploy, disk, error, identity, image, lock, network, notification, permission, replica,
-    request, source, text, time, token, trace,
+    action, app, delivery, deploy, disk, error, image, lock, network, replica, request, source, text, time, token,
+    trace,
 };

@@ -35,7 +35,7 @@ fn the_first_successful_build_makes_the_workload() {
     world.run(async {
         let registered = world.deployer.register(&world.operator, git("api", Policy::default()), None).await.unwrap();
         assert_eq!((registered.deploy, registered.adopted), (None, false));
-        let access = world.deployer.open(&world.operator, &registered.app.app.id).await.unwrap();
+        let access = world.access(&registered.app.app.id).await;
         assert_eq!(world.view(&access).await.latest, None);
         let queued = world.submit(&access, "abc1234".parse().unwrap()).await.unwrap().deploy;
         assert_eq!((queued.status(), queued.image), (Status::Queued, None));
@@ -79,7 +79,7 @@ fn a_workload_that_exists_is_adopted_and_the_first_build_replaces_it() {
         world.cluster.seed(&id, &rollhook_core::app::Target::default(), &image("registry.example.com/shop/api:old"));
         let registered = world.deployer.register(&world.operator, wanted, None).await.unwrap();
         assert!(registered.adopted && registered.deploy.is_some());
-        let access = world.deployer.open(&world.operator, &id).await.unwrap();
+        let access = world.access(&id).await;
         assert_eq!(world.ended(&access, 1).await.status(), Status::Succeeded);
         world.deploy_commit(&access, "b2").await.unwrap();
         assert_eq!(world.ended(&access, 2).await.status(), Status::Succeeded);
@@ -195,7 +195,7 @@ fn a_cancelled_build_ends_at_once_and_its_late_result_is_dropped() {
         let access = world.built_app(Policy::default()).await;
         let revision = world.deploy_commit(&access, "b2").await.unwrap().deploy.revision;
         world.sleep(5).await;
-        let cancelled = world.deployer.cancel(&world.operator, access.app(), revision).await.unwrap();
+        let cancelled = world.deployer.cancel(&access, revision).await.unwrap();
         assert_eq!(cancelled.status(), Status::Cancelled);
         world.sleep(60).await;
         let history = world.quiet(&access).await;
@@ -218,7 +218,7 @@ fn a_build_that_ended_before_its_entry_was_cancelled_rolls_nothing_out() {
     world.idle(async {
         world.sleep(60).await;
         let revision = Revision::new(2).unwrap();
-        world.deployer.cancel(&world.operator, access.app(), revision).await.unwrap();
+        world.deployer.cancel(&access, revision).await.unwrap();
         assert!(matches!(world.builds.observe(world.stamp(&access, 2)).await, Ok(BuildState::Built { .. })));
     });
     let history = world.run(world.quiet(&access));
@@ -308,7 +308,7 @@ fn deleting_an_app_ends_its_build() {
         world.deploy_commit(&access, "8882").await.unwrap();
         world.sleep(5).await;
         assert_eq!(world.builds.running_now(access.uid()), 1);
-        world.deployer.delete(&world.operator, access.app()).await.unwrap();
+        world.deployer.delete(&access).await.unwrap();
         world.sleep(1).await;
         assert_eq!(world.builds.running_now(access.uid()), 0);
     });
@@ -319,8 +319,7 @@ fn a_rebuild_deploys_the_head_of_the_branch_unless_a_commit_is_named() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.git_app(Policy::default()).await;
-        let rebuild =
-            async |commit: Option<Commit>| world.deployer.rebuild(&world.operator, access.app(), commit, None).await;
+        let rebuild = async |commit: Option<Commit>| world.deployer.rebuild(&access, commit, None).await;
         assert!(matches!(rebuild(None).await, Err(Refusal::SourceUnavailable { .. })), "it does not answer");
         world.builds.set_head(&git_source(), None);
         let missing = rebuild(None).await;
@@ -341,7 +340,7 @@ fn a_rebuild_deploys_the_head_of_the_branch_unless_a_commit_is_named() {
         assert_eq!(rebuild(Some(sha("c3"))).await.unwrap().deploy.commit, Some(sha("c3")));
         world.quiet(&access).await;
         let plain = world.register("web", Policy::default()).await;
-        let refused = world.deployer.rebuild(&world.operator, plain.app(), None, None).await;
+        let refused = world.deployer.rebuild(&plain, None, None).await;
         assert!(matches!(refused, Err(Refusal::WrongKind(_))));
     });
 }
@@ -352,7 +351,7 @@ fn a_repeated_rebuild_is_the_first_one_wherever_the_branch_is_by_now() {
     world.run(async {
         let access = world.git_app(Policy::default()).await;
         let key = IdempotencyKey::new(KeyHeader::IdempotencyKey, "once", [7; 32]).unwrap();
-        let rebuild = async || world.deployer.rebuild(&world.operator, access.app(), None, Some(key.clone())).await;
+        let rebuild = async || world.deployer.rebuild(&access, None, Some(key.clone())).await;
         world.builds.set_head(&git_source(), Some(sha("a1")));
         rebuild().await.unwrap();
         world.builds.set_head(&git_source(), Some(sha("b2")));
@@ -373,7 +372,7 @@ fn a_held_commit_is_held_in_full_and_in_short_until_a_person_builds_it_again() {
         world.deploy_commit(&access, "b2b2b2b2").await.unwrap();
         world.ended(&access, 2).await;
         world.rolled_back(&access).await;
-        let ci = world.webhook(access.app()).await;
+        let ci = world.webhook(&access).await;
         for commit in [sha("b2b2b2b2"), "b2b2b2b".parse().unwrap(), "B2B2B2B2".parse().unwrap()] {
             let refused = world.submit(&ci, commit).await;
             assert!(matches!(refused, Err(Refusal::ImageHeld { .. })), "{refused:?}");

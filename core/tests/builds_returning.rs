@@ -90,7 +90,7 @@ fn restore_is_not_refused_with_100_unfinished_deploys_and_a_stop_ends_the_engine
         }
         assert_eq!(world.deploy_commit(&access, "c3").await.unwrap_err(), Refusal::TooManyUnfinished);
         let change = PolicyChange { on_failure: Some(OnFailure::Restore), ..PolicyChange::default() };
-        world.deployer.change_policy(&world.operator, access.app(), change).await.unwrap();
+        world.deployer.change_policy(&access, change).await.unwrap();
         world.sleep(60).await;
         let number = UNFINISHED_MAX as u64 + 3;
         let restore = world.ended(&access, number).await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::{FutureExt, StreamExt};
 use rollhook_conformance::samples;
 use rollhook_core::{
-    app::Policy, deploy::Status, ledger::AppState, ports::RolloutDriver, request::RollbackRequest, service::Authorized,
+    app::Policy, deploy::Status, ledger::AppState, ports::DriftReader, request::RollbackRequest, service::Authorized,
 };
 use world::World;
 
@@ -50,7 +50,7 @@ fn image_that_another_set_is_told_and_the_current_one_can_be_deployed_again() {
                 world.deployed(&access, &world::api("v2")).await
             } else {
                 let request = RollbackRequest { revision: Some(current.revision), ..RollbackRequest::default() };
-                let deploy = world.deployer.rollback(&world.operator, &app.id, request).await.unwrap().deploy;
+                let deploy = world.deployer.rollback(&access, request).await.unwrap().deploy;
                 world.ended(&access, deploy.revision.get()).await
             };
             assert_eq!(again.status(), Status::Succeeded);
@@ -72,7 +72,7 @@ fn start_looks_at_a_few_workloads_a_second() {
         }
         apps
     });
-    let mut hints = world.cluster.drift_changes().unwrap();
+    let mut hints = world.cluster.drift_changes();
     for app in &apps {
         assert!(world.cluster.unstamp(&app.id, &app.target), "while nothing runs");
     }
@@ -87,7 +87,7 @@ fn start_looks_at_a_few_workloads_a_second() {
         let last = &apps[39];
         assert!(world.cluster.meddle(&last.id, &last.target, &samples::image("hotfix")));
         world.sleep(1).await;
-        let access = world.webhook(&last.id).await;
+        let access = world.access(&last.id).await;
         assert!(restarted.known_drift(&state(&world, &access).await).is_some());
         world.sleep(20).await;
         assert_eq!(restarted.drifted_apps(), 40);

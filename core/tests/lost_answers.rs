@@ -14,6 +14,7 @@ use std::{
 
 use rollhook_conformance::{Fault, Faulty, Plan};
 use rollhook_core::{
+    action::Action,
     app::Policy,
     ports::{Clock, HistoryStore},
     request::Refusal,
@@ -50,7 +51,7 @@ fn submitted(call: &'static str, faults: Vec<Fault>) -> (Result<u64, Refusal>, u
     world.idle(async {
         let access = world.register("api", Policy::default()).await;
         let (deployer, _) = deployer(&world, call, faults);
-        let access = deployer.open(&world.operator, access.app()).await.unwrap();
+        let access = deployer.allow(world.operator.clone(), access.app(), Action::ALL).await.unwrap();
         let answer = deployer.submit(&access, request("registry.example.com/api:v2")).await;
         (answer.map(|done| done.deploy.revision.get()), world.history(&access).await.len())
     })
@@ -83,7 +84,7 @@ fn accept_that_cannot_be_looked_up_may_have_been_recorded_and_says_so() {
             _ => Fault::None,
         });
         let deployer = planned(&world, plan);
-        let access = deployer.open(&world.operator, access.app()).await.unwrap();
+        let access = deployer.allow(world.operator.clone(), access.app(), Action::ALL).await.unwrap();
         deployer.submit(&access, request("registry.example.com/api:v2")).await.unwrap_err()
     });
     assert_eq!(refusal, Refusal::StoreUnavailable { maybe_recorded: true });
@@ -97,7 +98,7 @@ fn cancel_whose_answer_was_lost_may_have_been_recorded_and_says_so() {
         let access = world.register("api", Policy::default()).await;
         let (deployer, _) = deployer(&world, "history.commit", vec![Fault::Lost]);
         let first = rollhook_core::deploy::Revision::FIRST;
-        deployer.cancel(&world.operator, access.app(), first).await.unwrap_err()
+        deployer.cancel(&access, first).await.unwrap_err()
     });
     assert_eq!(refusal, Refusal::StoreUnavailable { maybe_recorded: true });
 }

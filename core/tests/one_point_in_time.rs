@@ -12,6 +12,7 @@ use std::{
 use futures_util::FutureExt;
 use rollhook_conformance::{Fault, Faulty, Plan};
 use rollhook_core::{
+    action::Action,
     app::{AppUid, Policy},
     deploy::{Actor, AdmissionId, Deploy, Outage, Revision, State, Trigger},
     ledger::{Admission, AppState, Change, KeyLookup, NewDeploy, Record},
@@ -91,7 +92,7 @@ fn entry_and_its_state_are_read_at_one_point_in_time() {
             take(&world.store, access.uid(), succeeds);
             let steps = std::iter::repeat_n(nothing as Step, before).chain(all).collect();
             let deployer = racing(&world, access.uid(), steps);
-            let access = deployer.open(&world.operator, access.app()).await.unwrap();
+            let access = deployer.allow(world.operator.clone(), access.app(), Action::ALL).await.unwrap();
             let second = Revision::new(2).unwrap();
             for _ in 0..8 {
                 match deployer.entry_and_state(&access, second).await {

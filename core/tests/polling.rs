@@ -62,7 +62,7 @@ impl World {
     }
 
     async fn change(&self, access: &Authorized, change: PolicyChange) {
-        self.deployer.change_policy(&self.operator, access.app(), change).await.unwrap();
+        self.deployer.change_policy(access, change).await.unwrap();
     }
 
     fn found(&self, access: &Authorized) -> Option<PollOutcome> {
@@ -132,7 +132,7 @@ fn a_push_is_found_while_an_earlier_one_is_still_built() {
         world.sleep(70).await;
         let three = world.entry(&access, 3).await;
         assert_eq!((three.trigger, three.status()), (Trigger::Git, Status::Queued), "builds are serialised");
-        world.deployer.cancel(&world.operator, access.app(), Revision::new(2).unwrap()).await.unwrap();
+        world.deployer.cancel(&access, Revision::new(2).unwrap()).await.unwrap();
         assert!(world.ended(&access, 3).await.is_terminal());
     });
 }
@@ -142,7 +142,7 @@ fn commit_of_a_webhook_is_not_deployed_again() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.polled_app().await;
-        let webhook = world.webhook(access.app()).await;
+        let webhook = world.webhook(&access).await;
         world.push("b2");
         world.submit(&webhook, "b2").await;
         world.sleep(3600).await;
@@ -163,7 +163,7 @@ fn two_triggers_for_one_push_make_two_builds_where_the_webhook_comes_later() {
         let access = world.polled_app().await;
         let app = world.view(&access).await.app;
         assert_eq!(world.deployer.warning(&access, &app).await.unwrap(), None);
-        let webhook = world.webhook(access.app()).await;
+        let webhook = world.webhook(&access).await;
         assert_eq!(world.deployer.warning(&access, &app).await.unwrap(), None, "it is there, and not used");
         world.push("b2");
         world.sleep(70).await;
@@ -174,7 +174,7 @@ fn two_triggers_for_one_push_make_two_builds_where_the_webhook_comes_later() {
         assert_eq!(world.builds.begun().len(), 3);
         let warning = world.deployer.warning(&access, &app).await.unwrap().unwrap();
         assert!(warning.contains("Choose one") && warning.contains("revision 3"), "{warning}");
-        world.deployer.disable_webhook(&world.operator, access.app()).await.unwrap();
+        world.deployer.disable_webhook(&access).await.unwrap();
         assert_eq!(world.deployer.warning(&access, &app).await.unwrap(), None, "it was chosen");
     });
 }
@@ -198,7 +198,7 @@ fn held_commit_is_not_deployed_by_polling() {
         world.sleep(3600).await;
         assert_eq!(world.history(&access).await.len(), 4);
         assert_eq!(world.found(&access), Some(PollOutcome::Held(sha("b2"), Revision::new(3).unwrap())));
-        world.deployer.release_hold(&world.operator, access.app()).await.unwrap();
+        world.deployer.release_hold(&access).await.unwrap();
         world.sleep(130).await;
         assert_eq!(world.entry(&access, 5).await.commit, Some(sha("b2")), "nobody holds it any more");
     });
@@ -215,7 +215,7 @@ fn a_build_that_failed_is_not_repeated_unless_asked() {
         world.sleep(3600).await;
         assert_eq!(world.history(&access).await.len(), 2);
         let head = Some(sha("500"));
-        world.deployer.rebuild(&world.operator, access.app(), head, None).await.unwrap();
+        world.deployer.rebuild(&access, head, None).await.unwrap();
         world.ended(&access, 3).await;
         world.sleep(3600).await;
         assert_eq!(world.history(&access).await.len(), 3);
@@ -316,9 +316,8 @@ fn unpollable_source_is_refused_with_a_reason() {
     world.run(async {
         let image = world.register("web", Policy::default()).await;
         let access = world.git_app(Policy::default()).await;
-        let ask = async |access: &Authorized, interval| {
-            world.deployer.change_policy(&world.operator, access.app(), poll(Some(interval))).await
-        };
+        let ask =
+            async |access: &Authorized, interval| world.deployer.change_policy(access, poll(Some(interval))).await;
         let day = Duration::from_secs(24 * 3600);
         for (access, interval) in
             [(&image, MINUTE), (&access, SECOND), (&access, day + SECOND), (&access, Duration::ZERO)]
@@ -340,7 +339,7 @@ fn changed_source_is_polled_at_once() {
         let branch: rollhook_core::source::Branch = "next".parse().unwrap();
         world.builds.set_head(&GitSource { branch: branch.clone(), ..git_source() }, Some(sha("d4")));
         let change = SourceChange { branch: Some(branch), ..SourceChange::default() };
-        world.deployer.change(&world.operator, access.app(), PolicyChange::default(), change).await.unwrap();
+        world.deployer.change(&access, PolicyChange::default(), change).await.unwrap();
         world.sleep(5).await;
         assert_eq!(world.entry(&access, 2).await.commit, Some(sha("d4")));
         world.push("a9");
@@ -460,7 +459,7 @@ fn deleted_app_is_not_polled() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.polled_app().await;
-        world.deployer.delete(&world.operator, access.app()).await.unwrap();
+        world.deployer.delete(&access).await.unwrap();
         world.sleep(5).await;
         let before = world.looks();
         world.push("b2");

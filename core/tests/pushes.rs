@@ -28,7 +28,7 @@ use world::{World, hold_all, sha};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn key(text: &str) -> Option<IdempotencyKey> {
-    IdempotencyKey::new(KeyHeader::GithubDelivery, text, [7; 32]).ok()
+    IdempotencyKey::new(KeyHeader::Delivery, text, [7; 32]).ok()
 }
 
 fn tells(host: GitHost, event: Event) -> Delivery {
@@ -37,7 +37,7 @@ fn tells(host: GitHost, event: Event) -> Delivery {
 
 fn moves(reference: Reference, head: Option<Head>) -> Delivery {
     let updates = vec![RefUpdate { reference, before: Before::Unreported, head }];
-    tells(GitHost::Github, Event::Push(Push { pusher: Some("octocat".to_owned()), updates }))
+    tells(GitHost::named("GitHub"), Event::Push(Push { pusher: Some("octocat".to_owned()), updates }))
 }
 
 fn main_branch() -> Reference {
@@ -52,7 +52,7 @@ fn brings(digits: &str) -> Delivery {
 fn went(before: Before, digits: &str) -> Delivery {
     let head = Some(Head::new(sha(digits), "Mend it"));
     let updates = vec![RefUpdate { reference: main_branch(), before, head }];
-    tells(GitHost::Github, Event::Push(Push { pusher: None, updates }))
+    tells(GitHost::named("GitHub"), Event::Push(Push { pusher: None, updates }))
 }
 
 fn by(host: GitHost, delivery: Delivery) -> Delivery {
@@ -78,7 +78,7 @@ fn nothing(pushed: Outcome<Pushed>, words: &[&str]) {
 impl World {
     /// The access that the webhook token of a git app gives.
     async fn git_webhook(&self, policy: Policy) -> Authorized {
-        self.webhook(self.git_app(policy).await.app()).await
+        self.webhook(&self.git_app(policy).await).await
     }
 
     /// The branch is moved, and the host tells.
@@ -117,7 +117,7 @@ fn other_events_are_ignored_with_a_reason() {
         let head = || Some(Head::new(sha("a1"), "x"));
         let other_branch = Reference::Branch("feature/\u{1b}[31m".to_owned());
         let skipped = moves(main_branch(), Some(Head::new(sha("a1"), "Docs [skip deploy]")));
-        let empty = tells(GitHost::Bitbucket, Event::Push(Push { pusher: None, updates: Vec::new() }));
+        let empty = tells(GitHost::named("Bitbucket"), Event::Push(Push { pusher: None, updates: Vec::new() }));
         for (delivery, words) in [
             (moves(other_branch, head()), &["branch \"feature/\\u{1b}[31m\"", "branch \"main\""][..]),
             (moves(Reference::Tag("main".to_owned()), head()), &["tag \"main\"", "branch \"main\""]),
@@ -125,8 +125,8 @@ fn other_events_are_ignored_with_a_reason() {
             (moves(main_branch(), None), &["branch \"main\" was deleted"]),
             (skipped, &["[skip deploy]", sha("a1").as_str()]),
             (empty, &["nothing"]),
-            (tells(GitHost::Gitlab, Event::Ping), &["The webhook works", "branch \"main\""]),
-            (tells(GitHost::Gitea, Event::Other("issues".to_owned())), &["Gitea", "\"issues\"", "\"main\""]),
+            (tells(GitHost::named("GitLab"), Event::Ping), &["The webhook works", "branch \"main\""]),
+            (tells(GitHost::named("Gitea"), Event::Other("issues".to_owned())), &["Gitea", "\"issues\"", "\"main\""]),
         ] {
             nothing(world.deployer.push(&access, &delivery, None).await, words);
         }
@@ -150,7 +150,7 @@ fn of_several_branches_the_apps_own_counts() {
             change(Reference::Tag("main".to_owned()), "d4"),
             change(main_branch(), "a1"),
         ];
-        let push = tells(GitHost::Bitbucket, Event::Push(Push { pusher: None, updates }));
+        let push = tells(GitHost::named("Bitbucket"), Event::Push(Push { pusher: None, updates }));
         let deploy = accepted(world.deployer.push(&access, &push, None).await).deploy;
         assert_eq!((deploy.commit, deploy.actor.to_string()), (Some(sha("a1")), "Bitbucket".to_owned()));
     });
@@ -161,12 +161,12 @@ fn an_image_app_refuses_a_push_and_says_the_ways_out() {
     let world = World::new(SECOND);
     world.run(async {
         let app = world.app("web", Policy::default()).await;
-        let access = world.webhook(app.app()).await;
-        for delivery in [brings("a1"), tells(GitHost::Gitlab, Event::Other("Issue Hook".to_owned()))] {
+        let access = world.webhook(&app).await;
+        for delivery in [brings("a1"), tells(GitHost::named("GitLab"), Event::Other("Issue Hook".to_owned()))] {
             let Err(Refusal::WrongKind(why)) = world.deployer.push(&access, &delivery, None).await else { panic!() };
             assert!(why.contains("built from git") && why.contains("Let CI post the image"), "{why}");
         }
-        nothing(world.deployer.push(&access, &tells(GitHost::Github, Event::Ping), None).await, &["refused"]);
+        nothing(world.deployer.push(&access, &tells(GitHost::named("GitHub"), Event::Ping), None).await, &["refused"]);
     });
 }
 
@@ -192,7 +192,7 @@ fn a_redelivery_makes_no_second_build() {
         assert_eq!(world.revisions(&access).await, 1);
         // Two triggers of one push are two builds: CI's, and another host's.
         world.deploy_commit(&access, "a1").await.unwrap();
-        assert!(!push(by(GitHost::Gitlab, brings("a1")), None).await.replayed);
+        assert!(!push(by(GitHost::named("GitLab"), brings("a1")), None).await.replayed);
         assert!(push(brings("a1"), None).await.replayed);
         assert_eq!(world.revisions(&access).await, 3);
     });
@@ -247,7 +247,7 @@ fn known_key_is_answered_with_its_deploy_wherever_the_branch_is() {
         world.pushes(&access, "b2").await.unwrap();
         world.rolled_back(&access).await;
         assert!(accepted(again().await).replayed, "it was rolled back to");
-        let other = IdempotencyKey::new(KeyHeader::GithubDelivery, "first", [8; 32]).ok();
+        let other = IdempotencyKey::new(KeyHeader::Delivery, "first", [8; 32]).ok();
         assert_eq!(world.deployer.push(&access, &brings("c3"), other).await, Err(Refusal::KeyReused));
         assert_eq!(world.revisions(&access).await, 3);
     });
@@ -326,7 +326,10 @@ fn push_does_not_deploy_a_held_commit_but_ci_does() {
             accepted(world.pushes(&access, "b2").await);
             world.ended(&access, 2).await;
             assert_eq!(world.rolled_back(&access).await.status(), Status::Succeeded);
-            nothing(world.pushes(&access, "b2").await, &["held since rollback 3", sha("b2").as_str(), "release-hold"]);
+            nothing(
+                world.pushes(&access, "b2").await,
+                &["held since rollback 3", sha("b2").as_str(), "release the hold"],
+            );
             nothing(world.deployer.push(&access, &brings("b2"), key("new")).await, &["rollback 3"]);
             assert_eq!(world.revisions(&access).await, 3);
             let held = Err(Refusal::ImageHeld { by: Revision::new(3).unwrap(), what: sha("b2").to_string() });
@@ -334,7 +337,7 @@ fn push_does_not_deploy_a_held_commit_but_ci_does() {
                 Ok(accepted) => assert!(!ci_is_held && accepted.deploy.revision.get() == 4),
                 refused => assert!(ci_is_held && refused == held),
             }
-            world.deployer.release_hold(&world.operator, access.app()).await.unwrap();
+            world.deployer.release_hold(&world.access(access.app()).await).await.unwrap();
             accepted(world.pushes(&access, "c3").await);
         });
     }
@@ -361,7 +364,7 @@ fn a_deleted_app_and_a_full_one_are_refused() {
             accepted(world.pushes(&access, &format!("a{number:03}")).await);
         }
         assert_eq!(world.pushes(&access, "b2").await, Err(Refusal::TooManyUnfinished));
-        world.deployer.delete(&world.operator, access.app()).await.unwrap();
+        world.deployer.delete(&world.access(access.app()).await).await.unwrap();
         assert_eq!(world.pushes(&access, "b2").await, Err(Refusal::AppNotFound(access.app().clone())));
     });
 }

@@ -26,8 +26,8 @@ fn token_is_checked_first_and_opens_one_app() {
     world.run(async {
         let api = world.app("api", Policy::default()).await;
         let web = world.app("web", Policy::default()).await;
-        let secret = world.deployer.enable_webhook(&world.operator, api.app()).await.unwrap();
-        let other = world.deployer.enable_webhook(&world.operator, web.app()).await.unwrap();
+        let secret = world.deployer.enable_webhook(&api).await.unwrap();
+        let other = world.deployer.enable_webhook(&web).await.unwrap();
         let with = |text: &str| Credentials::token(text.as_bytes());
         let try_ = async |id: &str, credentials: Credentials| {
             world.deployer.authorize(&id.parse().unwrap(), &credentials, b"{}").await.map(|access| access.uid())
@@ -40,10 +40,10 @@ fn token_is_checked_first_and_opens_one_app() {
         assert_eq!(try_("shop-test/none", with(secret.token.expose())).await, denied);
         assert_eq!(try_("shop-prod/api", with(secret.token.expose())).await, denied);
         // Enable regenerates.
-        let renewed = world.deployer.enable_webhook(&world.operator, api.app()).await.unwrap();
+        let renewed = world.deployer.enable_webhook(&api).await.unwrap();
         assert_eq!(try_("shop-test/api", with(secret.token.expose())).await, denied);
         assert_eq!(try_("shop-test/api", with(renewed.token.expose())).await, Ok(api.uid()));
-        world.deployer.disable_webhook(&world.operator, api.app()).await.unwrap();
+        world.deployer.disable_webhook(&api).await.unwrap();
         assert_eq!(try_("shop-test/api", with(renewed.token.expose())).await, denied);
     });
 }
@@ -72,11 +72,11 @@ fn deleting_an_app_ends_its_deploys_and_leaves_the_workload() {
     world.cluster.script("hang", Script::hangs());
     world.run(async {
         let access = world.app("api", Policy::default()).await;
-        let ci = world.webhook(access.app()).await;
+        let ci = world.webhook(&access).await;
         world.deploy(&access, &api("hang")).await.unwrap();
         world.sleep(2).await;
         let before = world.effects();
-        world.deployer.delete(&world.operator, access.app()).await.unwrap();
+        world.deployer.delete(&access).await.unwrap();
         world.sleep(60).await;
         assert_eq!(world.effects(), before);
         let late = world.deployer.submit(&ci, request(&api("v9"))).await.unwrap_err();
@@ -91,7 +91,7 @@ fn deleting_an_app_ends_its_deploys_and_leaves_the_workload() {
         assert!(again.adopted);
         let late = world.deployer.submit(&ci, request(&api("v9"))).await.unwrap_err();
         assert!(matches!(late, Refusal::AppNotFound(_)), "the old registration's token opens nothing");
-        let access = world.deployer.open(&world.operator, &again.app.app.id).await.unwrap();
+        let access = world.access(&again.app.app.id).await;
         assert_eq!(world.deployed(&access, &api("v5")).await.status(), Status::Succeeded);
     });
 }
@@ -102,10 +102,10 @@ fn taken_over_workload_is_current_for_any_revision_it_carries() {
     world.run(async {
         let access = world.app("api", Policy::default()).await;
         world.deployed(&access, &api("v2")).await;
-        world.deployer.delete(&world.operator, access.app()).await.unwrap();
+        world.deployer.delete(&access).await.unwrap();
         let wanted = rollhook_core::request::Registration { take_over: true, ..registration("api", Policy::default()) };
         let again = world.deployer.register(&world.operator, wanted, None).await.unwrap();
-        let access = world.deployer.open(&world.operator, &again.app.app.id).await.unwrap();
+        let access = world.access(&again.app.app.id).await;
         let first = world.ended(&access, 1).await;
         assert_eq!((first.status(), tag(&first).as_str()), (Status::Succeeded, "v2"), "{first:?}");
         world.deployed(&access, &api("v3")).await;
@@ -160,7 +160,7 @@ fn a_key_makes_one_deploy_and_shows_its_present_state() {
         assert_eq!(reused, Err(Refusal::KeyReused));
         // A repeated call is the same call, even where a new one would be refused by now.
         world.rolled_back(&access).await;
-        let ci = world.webhook(access.app()).await;
+        let ci = world.webhook(&access).await;
         assert!(matches!(world.deployer.submit(&ci, keyed("v2", "run-2", 3)).await, Err(Refusal::ImageHeld { .. })));
         let again = world.deployer.submit(&ci, keyed("v2", "run-1", 1)).await.unwrap();
         assert_eq!((again.deploy.revision.get(), again.replayed), (2, true));
@@ -178,7 +178,7 @@ fn adopted_workload_is_recorded_and_not_patched() {
         let wanted = rollhook_core::request::Registration { image: None, ..registration("api", Policy::default()) };
         let registered = world.deployer.register(&world.operator, wanted, None).await.unwrap();
         assert!(registered.adopted);
-        let access = world.deployer.open(&world.operator, &registered.app.app.id).await.unwrap();
+        let access = world.access(&registered.app.app.id).await;
         let first = world.ended(&access, 1).await;
         assert_eq!((first.status(), first.trigger), (Status::Succeeded, Trigger::Manual));
         assert_eq!(tag(&first), "latest");
@@ -196,19 +196,14 @@ fn promotion_deploys_the_image_of_the_other_environment() {
         world.deployed(&test, &api("v2")).await;
         let mut wanted = registration("api", Policy::default());
         wanted.environment = "prod".parse().unwrap();
-        let prod = world.deployer.register(&world.operator, wanted, None).await.unwrap().app;
+        let prod = world.registered(wanted).await;
         let unseen =
             PromoteRequest { if_current: Some(Revision::FIRST), ..PromoteRequest::new(full_name("shop", "test")) };
-        let refused = world.deployer.promote(&world.operator, &prod.app.id, unseen).await.unwrap_err();
+        let refused = world.deployer.promote(&prod, unseen).await.unwrap_err();
         assert_eq!(refused, Refusal::CurrentChanged { expected: Revision::FIRST, current: Revision::new(2) });
-        let accepted = world
-            .deployer
-            .promote(&world.operator, &prod.app.id, PromoteRequest::new(full_name("shop", "test")))
-            .await
-            .unwrap();
+        let accepted = world.deployer.promote(&prod, PromoteRequest::new(full_name("shop", "test"))).await.unwrap();
         assert_eq!(accepted.deploy.trigger, Trigger::Promotion);
-        let access = world.deployer.open(&world.operator, &prod.app.id).await.unwrap();
-        let done = world.ended(&access, 2).await;
+        let done = world.ended(&prod, 2).await;
         assert_eq!(done.status(), Status::Succeeded);
         assert_eq!(done.digest, world.view(&test).await.current.unwrap().digest);
         assert!(done.image.unwrap().digest().is_some());
@@ -252,7 +247,7 @@ fn invalid_registrations_are_refused() {
         assert_eq!(setting, "workload.kind", "what the driver refuses is refused");
         let access = world.app("api", Policy::default()).await;
         let change = PolicyChange { settle: Some(Duration::from_secs(3600)), ..PolicyChange::default() };
-        let refused = world.deployer.change_policy(&world.operator, access.app(), change).await.unwrap_err();
+        let refused = world.deployer.change_policy(&access, change).await.unwrap_err();
         assert_eq!(field(refused).as_str(), "policy.rollout_deadline");
     });
 }
@@ -303,14 +298,13 @@ fn promotion_is_from_the_named_project_and_environment_alone() {
         let register = async |project: &str, environment: &str| {
             let mut wanted = registration("api", Policy::default());
             (wanted.project, wanted.environment) = (project.parse().unwrap(), environment.parse().unwrap());
-            world.deployer.register(&world.operator, wanted, None).await.unwrap().app.app.id.clone()
+            world.registered(wanted).await
         };
         let (secret, to) = (register("a-b", "c").await, register("a", "prod").await);
         world.sleep(60).await;
-        let promote =
-            async |from: FullName| world.deployer.promote(&world.operator, &to, PromoteRequest::new(from)).await;
+        let promote = async |from: FullName| world.deployer.promote(&to, PromoteRequest::new(from)).await;
         let other = full_name("a", "b-c");
-        assert_eq!(other.id().unwrap(), secret, "both spell one namespace");
+        assert_eq!(other.id().unwrap(), *secret.app(), "both spell one namespace");
         let refusal = promote(other.clone()).await.unwrap_err();
         assert_eq!(refusal.to_string(), "There is no app api in project a, environment b-c.");
         assert_eq!(refusal, Refusal::AppNotFoundIn(other));
@@ -325,8 +319,7 @@ fn nothing_is_promoted_from_an_environment_to_itself() {
     let world = World::new(SECOND);
     world.run(async {
         let test = world.app("api", Policy::default()).await;
-        let promoted =
-            world.deployer.promote(&world.operator, test.app(), PromoteRequest::new(full_name("shop", "test"))).await;
+        let promoted = world.deployer.promote(&test, PromoteRequest::new(full_name("shop", "test"))).await;
         let Err(Refusal::InvalidField(Field::FromEnvironment, why)) = promoted else { panic!("{promoted:?}") };
         assert!(why.contains("is the app itself"), "{why}");
         assert_eq!(world.quiet(&test).await.len(), 1, "nothing is recorded");
@@ -384,7 +377,7 @@ fn token_is_recognised_after_any_read_of_it_and_recognition_lets_nobody_in() {
         let with = |text: &str| Credentials::token(text.as_bytes());
         let recognized = |text: &str| world.deployer.recognizes(api.app(), &with(text), b"{}");
         let enable = async || {
-            let secret = world.deployer.enable_webhook(&world.operator, api.app()).await.unwrap();
+            let secret = world.deployer.enable_webhook(&api).await.unwrap();
             secret.token.expose().to_owned()
         };
         let refused = async |text: &str| {
@@ -397,13 +390,13 @@ fn token_is_recognised_after_any_read_of_it_and_recognition_lets_nobody_in() {
         assert!(!recognized(&first) && recognized(&renewed), "it was replaced here");
         let elsewhere = world.replica("two", 7);
         let first = renewed;
-        let renewed = elsewhere.enable_webhook(&world.operator, api.app()).await.unwrap();
+        let renewed = elsewhere.enable_webhook(&api).await.unwrap();
         let renewed = renewed.token.expose().to_owned();
         let here = |text: &str| elsewhere.recognizes(api.app(), &with(text), b"{}");
         assert!(here(&renewed) && recognized(&first) && !recognized(&renewed), "the token as it was last read");
         refused(&first).await;
         assert!(!recognized(&first) && recognized(&renewed), "every read corrects what is remembered");
-        world.deployer.disable_webhook(&world.operator, api.app()).await.unwrap();
+        world.deployer.disable_webhook(&api).await.unwrap();
         refused(&renewed).await;
         assert!(!recognized(&renewed));
         let other = world.app("web", Policy::default()).await;

@@ -11,7 +11,7 @@ use rollhook_core::{
     app::{OnFailure, Policy},
     deploy::{Actor, AdmissionId, Origin, Reason, Revision, State, Status, Trigger},
     ledger::{Admission, KeyLookup, rollback},
-    request::{Cause, PolicyChange, Refusal, RollbackRequest},
+    request::{Cause, Hint, PolicyChange, Refusal, RollbackRequest},
 };
 use rollhook_memory::Script;
 use world::{World, api, hold_all, image, leave, reason, registration, request, statuses, tag};
@@ -48,7 +48,7 @@ fn failed_rollout_is_restored_if_its_successor_never_touched_the_cluster() {
         let hung = world.deploy(&access, &api("hang")).await.unwrap().deploy.revision;
         world.sleep(2).await;
         let back = world.rollback(&access).await.unwrap().deploy.revision;
-        world.deployer.cancel(&world.operator, access.app(), back).await.unwrap();
+        world.deployer.cancel(&access, back).await.unwrap();
         let history = world.quiet(&access).await;
         assert!(matches!(history[1].state, State::Superseded { .. }), "revision {hung}");
         assert_eq!(history.last().unwrap().status(), Status::Succeeded);
@@ -79,7 +79,7 @@ fn a_restore_that_gave_way_to_a_deploy_that_never_ran_is_made_again() {
         let access = world.app("api", leave()).await;
         assert_eq!(world.deployed(&access, &api("crash")).await.status(), Status::Failed);
         let change = PolicyChange { on_failure: Some(OnFailure::Restore), ..PolicyChange::default() };
-        world.deployer.change_policy(&world.operator, access.app(), change).await.unwrap();
+        world.deployer.change_policy(&access, change).await.unwrap();
         access
     });
     world.idle(async {
@@ -92,7 +92,7 @@ fn a_restore_that_gave_way_to_a_deploy_that_never_ran_is_made_again() {
         let next = world.deploy(&access, &api("v4")).await.unwrap().deploy;
         let gave_way = State::Superseded { by: next.revision, rollback: false };
         world.record(&access, vec![world.entry(&access, 3).await.moved(gave_way)]).await;
-        world.deployer.cancel(&world.operator, access.app(), next.revision).await.unwrap();
+        world.deployer.cancel(&access, next.revision).await.unwrap();
     });
     let history = world.run(world.quiet(&access));
     assert_eq!(statuses(&history[2..]), [(3, Status::Superseded), (4, Status::Cancelled), (5, Status::Succeeded)]);
@@ -106,7 +106,7 @@ fn failed_entry_says_if_no_version_can_be_restored() {
         let mut wanted = registration("api", Policy::default());
         wanted.image = Some(image(&api("missing")));
         let app = world.deployer.register(&world.operator, wanted, None).await.unwrap().app;
-        let access = world.deployer.open(&world.operator, &app.app.id).await.unwrap();
+        let access = world.access(&app.app.id).await;
         let failed = world.ended(&access, 1).await;
         assert!(reason(&failed).1.contains("nothing to restore"), "{:?}", reason(&failed));
         assert_eq!(world.quiet(&access).await.len(), 1);
@@ -114,10 +114,10 @@ fn failed_entry_says_if_no_version_can_be_restored() {
         assert!(matches!(refused, Refusal::NothingToRollBackTo(_)));
         assert_eq!(world.quiet(&access).await.len(), 1, "nothing is recorded");
 
-        assert!(!reason(&failed).1.contains("--revision"), "there is no earlier one: {:?}", reason(&failed));
+        assert!(!reason(&failed).1.contains("names revision"), "there is no earlier one: {:?}", reason(&failed));
         world.deploy(&access, &api("missing-too")).await.unwrap();
         let failed = world.ended(&access, 2).await;
-        assert!(reason(&failed).1.contains("names revision 1 (--revision 1)"), "{:?}", reason(&failed));
+        assert!(reason(&failed).1.contains("names revision 1 "), "{:?}", reason(&failed));
     });
 }
 
@@ -192,9 +192,9 @@ fn two_people_on_call_do_not_go_two_versions_back() {
         world.deployed(&access, &api("v2")).await;
         world.deployed(&access, &api("v3")).await;
         let wish = RollbackRequest { if_current: Revision::new(3), ..RollbackRequest::default() };
-        let first = world.deployer.rollback(&world.operator, access.app(), wish.clone()).await.unwrap();
+        let first = world.deployer.rollback(&access, wish.clone()).await.unwrap();
         world.ended(&access, first.deploy.revision.get()).await;
-        let second = world.deployer.rollback(&world.operator, access.app(), wish).await.unwrap_err();
+        let second = world.deployer.rollback(&access, wish).await.unwrap_err();
         assert_eq!(second, Refusal::CurrentChanged { expected: Revision::new(3).unwrap(), current: Revision::new(4) });
     });
 }
@@ -206,9 +206,9 @@ fn rollback_to_a_revision_takes_any_that_has_an_image() {
         let access = world.app("api", leave()).await;
         world.deployed(&access, &api("v2")).await;
         let to = |n| RollbackRequest { revision: Revision::new(n), ..RollbackRequest::default() };
-        let done = world.deployer.rollback(&world.operator, access.app(), to(1)).await.unwrap();
+        let done = world.deployer.rollback(&access, to(1)).await.unwrap();
         assert_eq!(tag(&world.ended(&access, done.deploy.revision.get()).await), "v1");
-        let none = world.deployer.rollback(&world.operator, access.app(), to(99)).await.unwrap_err();
+        let none = world.deployer.rollback(&access, to(99)).await.unwrap_err();
         assert_eq!(none, Refusal::RevisionNotFound(Revision::new(99).unwrap()));
     });
 }
@@ -223,16 +223,16 @@ fn rollback_sticks_where_the_policy_says_all_and_ci_decides_by_default() {
             world.deployed(access, &api("v2")).await;
             world.rolled_back(access).await;
         }
-        let ci = world.webhook(held.app()).await;
+        let ci = world.webhook(&held).await;
         let refused = world.deployer.submit(&ci, request(&api("v2"))).await.unwrap_err();
         let Refusal::ImageHeld { by, .. } = &refused else { panic!("{refused:?}") };
         assert_eq!(by.get(), 3);
-        assert!(refused.to_string().contains("release-hold"));
+        assert_eq!(refused.hint(), Some(Hint::ReleaseHold));
         assert_eq!(world.quiet(&held).await.len(), 3, "nothing is recorded");
-        world.deployer.release_hold(&world.operator, held.app()).await.unwrap();
+        world.deployer.release_hold(&held).await.unwrap();
         assert!(world.deployer.submit(&ci, request(&api("v2"))).await.is_ok());
 
-        let ci = world.webhook(open.app()).await;
+        let ci = world.webhook(&open).await;
         let accepted = world.deployer.submit(&ci, request(&api("v2"))).await.unwrap();
         assert_eq!(world.ended(&open, accepted.deploy.revision.get()).await.status(), Status::Succeeded);
         assert_eq!(world.view(&open).await.app.holds.len(), 1, "only a person lifts it");
@@ -252,7 +252,7 @@ fn version_running_after_a_failed_rollback_is_not_held() {
         let history = world.quiet(&access).await;
         assert_eq!(tag(history.last().unwrap()), "v2");
         assert!(world.view(&access).await.app.holds.is_empty());
-        let ci = world.webhook(access.app()).await;
+        let ci = world.webhook(&access).await;
         assert!(world.deployer.submit(&ci, request(&api("v2"))).await.is_ok());
     });
 }
@@ -284,15 +284,15 @@ fn a_cancelled_rollout_ends_at_once_and_is_put_right() {
         let access = world.app("api", Policy::default()).await;
         let revision = world.deploy(&access, &api("hang")).await.unwrap().deploy.revision;
         world.sleep(2).await;
-        let ended = world.deployer.cancel(&world.operator, access.app(), revision).await.unwrap();
+        let ended = world.deployer.cancel(&access, revision).await.unwrap();
         assert_eq!(ended.status(), Status::Cancelled);
         assert!(reason(&ended).1.contains("alice"));
         let history = world.quiet(&access).await;
         assert!(history[2].is_restore());
         assert_eq!(history[2].status(), Status::Succeeded);
-        let again = world.deployer.cancel(&world.operator, access.app(), revision).await.unwrap();
+        let again = world.deployer.cancel(&access, revision).await.unwrap();
         assert_eq!(again, ended);
-        let first = world.deployer.cancel(&world.operator, access.app(), Revision::FIRST).await.unwrap_err();
+        let first = world.deployer.cancel(&access, Revision::FIRST).await.unwrap_err();
         assert_eq!(first, Refusal::AlreadyEnded(Revision::FIRST));
     });
 }

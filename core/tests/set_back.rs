@@ -16,6 +16,7 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use rollhook_core::{
     Result,
+    action::Action,
     app::{AppUid, Policy},
     deploy::{Deploy, Status},
     ledger::Change,
@@ -81,7 +82,7 @@ impl HistoryStore for Restored {
 /// An app that was backed up when it ran revision 1, and runs revision 3 by now.
 async fn restored(world: &World, store: &Restored, deployer: &Deployer) -> Authorized {
     let access = world.register("api", Policy::default()).await;
-    let access = deployer.open(&world.operator, access.app()).await.unwrap();
+    let access = deployer.allow(world.operator.clone(), access.app(), Action::ALL).await.unwrap();
     let ended = async |revision: u64| {
         world.sleep(60).await;
         let entry = deployer.entry(&access, rollhook_core::deploy::Revision::new(revision).unwrap()).await.unwrap();

@@ -68,7 +68,7 @@ fn process_with_another_driver_is_refused_and_records_nothing() {
     });
     world.idle(world.bind("simulated"));
     world.run(async {
-        let access = world.webhook(&"shop-test/api".parse().unwrap()).await;
+        let access = world.webhook(&world.access(&"shop-test/api".parse().unwrap()).await).await;
         assert_eq!(world.ended(&access, 1).await.status(), Status::Succeeded, "the next engine is the right one");
     });
 }
@@ -117,8 +117,8 @@ fn callers_of_every_app_are_recognised_soon_after_a_restart() {
     let mut known = Vec::new();
     world.idle(async {
         for id in &ids {
-            world.register(id.name.as_str(), Policy::default()).await;
-            let secret = world.deployer.enable_webhook(&world.operator, id).await.unwrap();
+            let access = world.register(id.name.as_str(), Policy::default()).await;
+            let secret = world.deployer.enable_webhook(&access).await.unwrap();
             known.push(Credentials::token(secret.token.expose().as_bytes()));
         }
         let restarted = world.replica("one", 2);
@@ -158,7 +158,7 @@ fn process_that_was_killed_is_no_twin() {
     let restarted = world.replica("one", 2);
     world.idle(restarted.refuse_twin()).unwrap();
     world.run_beside(&restarted, async {
-        let access = world.webhook(&"shop-test/api".parse().unwrap()).await;
+        let access = world.webhook(&world.access(&"shop-test/api".parse().unwrap()).await).await;
         assert_eq!(world.deployed(&access, &api("v2")).await.status(), Status::Succeeded);
     });
 }
@@ -194,7 +194,7 @@ fn command_line_takes_its_app_over_from_a_server_that_died() {
     });
     let command = Deployer::new(world.ports(2), "cli-1").with_scope(Scope::OwnCalls);
     world.run_beside(&command, async {
-        let back = command.rollback(&world.operator, access.app(), RollbackRequest::default()).await.unwrap().deploy;
+        let back = command.rollback(&access, RollbackRequest::default()).await.unwrap().deploy;
         assert_eq!(world.ended(&access, back.revision.get()).await.status(), Status::Succeeded);
     });
 }
@@ -218,9 +218,9 @@ fn process_without_a_builder_refuses_to_build_and_still_rolls_back() {
     let access = world.run(world.app_built_twice(Policy::default()));
     let command = Arc::new(world.without_builder("cli-1", 2).with_scope(Scope::OwnCalls));
     world.run_beside(&command, async {
-        let refused = command.rebuild(&world.operator, access.app(), None, None).await;
-        assert!(matches!(refused, Err(Refusal::WrongKind(why)) if why.contains("no builder")));
-        let back = command.rollback(&world.operator, access.app(), RollbackRequest::default()).await.unwrap().deploy;
+        let refused = command.rebuild(&access, None, None).await;
+        assert!(matches!(refused, Err(Refusal::NoBuilder)));
+        let back = command.rollback(&access, RollbackRequest::default()).await.unwrap().deploy;
         assert_eq!(world.ended(&access, back.revision.get()).await.status(), Status::Succeeded);
         assert_eq!(world.history(&access).await.iter().filter(|deploy| !Deploy::is_terminal(deploy)).count(), 0);
     });
@@ -232,7 +232,7 @@ fn build_that_arrives_during_a_rollback_without_a_builder_is_left_to_a_server() 
     let access = world.run(world.app_built_twice(Policy::default()));
     let command = world.without_builder("cli-1", 2).with_scope(Scope::OwnCalls);
     world.run_beside(&command, async {
-        command.rollback(&world.operator, access.app(), RollbackRequest::default()).await.unwrap();
+        command.rollback(&access, RollbackRequest::default()).await.unwrap();
         world.sleep(5).await;
         world.deploy_commit(&access, "c3").await.unwrap();
         world.sleep(60).await;
@@ -253,7 +253,7 @@ fn polled_app_is_rolled_back_by_a_process_without_a_builder() {
     let command = world.without_builder("cli-1", 2).with_scope(Scope::OwnCalls);
     world.run_beside(&command, async {
         world.sleep(60).await;
-        let back = command.rollback(&world.operator, access.app(), RollbackRequest::default()).await.unwrap().deploy;
+        let back = command.rollback(&access, RollbackRequest::default()).await.unwrap().deploy;
         assert_eq!(world.ended(&access, back.revision.get()).await.status(), Status::Succeeded);
         world.sleep(60).await;
         assert_eq!(world.view(&access).await.lease, None, "polling is left to a server");

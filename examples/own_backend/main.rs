@@ -23,13 +23,15 @@ use std::{error::Error, future, path::Path, sync::Arc, time::Duration};
 use file::JsonStore;
 use rollhook::{
     Builder, TokioClock,
+    action::Action,
     app::Policy,
+    deploy::Actor,
     image::ImageRef,
     memory::SimulatedCluster,
     ports::Page,
     request::{DeployRequest, Registration},
     sealing::KeyRing,
-    service::{Deployer, Principal},
+    service::Deployer,
     wall_clock,
 };
 
@@ -60,8 +62,9 @@ async fn process(directory: &Path, image: &str) -> Result<(), Box<dyn Error>> {
 /// know is registered with the image.
 async fn deploy(deployer: &Deployer, image: ImageRef) -> Result<(), Box<dyn Error>> {
     // The platform has authenticated this person itself.
-    let (alice, app) = (Principal::trusted("alice"), "shop-test/api".parse()?);
-    if let Ok(access) = deployer.open(&alice, &app).await {
+    let alice = Actor::person("alice");
+    let app = "shop-test/api".parse()?;
+    if let Ok(access) = deployer.allow(alice.clone(), &app, &[Action::Deploy]).await {
         deployer.submit(&access, DeployRequest { image: Some(image), commit: None, key: None }).await?;
     } else {
         let app = Registration::new("shop".parse()?, "test".parse()?, "api".parse()?)
@@ -69,7 +72,7 @@ async fn deploy(deployer: &Deployer, image: ImageRef) -> Result<(), Box<dyn Erro
             .policy(Policy { settle: Duration::ZERO, ..Policy::default() });
         deployer.register(&alice, app, None).await?;
     }
-    let access = deployer.open(&alice, &app).await?;
+    let access = deployer.allow(alice, &app, &[Action::Read]).await?;
     let latest = deployer.state(&access).await?.latest.ok_or("the app has no revision")?;
     deployer.wait(&access, latest, Duration::from_secs(30)).await?;
     let (_, history) = deployer.history(&access, Page { before: None, succeeded: false, limit: 10 }).await?;

@@ -24,12 +24,13 @@ use branches::MirrorBranches;
 use builder::SiteBuilder;
 use rollhook::{
     Builder, TokioClock,
-    app::{AppId, Policy},
-    deploy::{Deploy, State},
+    action::Action,
+    app::Policy,
+    deploy::{Actor, Deploy, State},
     memory::{MemoryStore, SimulatedCluster},
     ports::Page,
     request::{DeployRequest, Registration, RollbackRequest},
-    service::{self, Deployer, Principal},
+    service::{self, Authorized, Deployer},
     source::{AllowedSources, GitSource},
 };
 
@@ -56,7 +57,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn story(deployer: &Deployer, mirror: &Path) -> Result<(), Box<dyn Error>> {
-    let alice = Principal::trusted("alice");
+    let alice = Actor::person("alice");
     let source = GitSource {
         url: "https://git.example.com/web.git".parse()?,
         branch: "main".parse()?,
@@ -68,13 +69,13 @@ async fn story(deployer: &Deployer, mirror: &Path) -> Result<(), Box<dyn Error>>
     let registration = Registration::new("shop".parse()?, "test".parse()?, "web".parse()?)
         .git(source)
         .policy(Policy { settle: Duration::ZERO, ..Policy::default() });
-    let app = deployer.register(&alice, registration, None).await?.app.app.id.clone();
+    let registered = deployer.register(&alice, registration, None).await?;
+    let access = deployer.allow(alice, registered.id(), Action::ALL).await?;
     for script in ["mkdir public && echo one > public/index.html", "echo no compiler; exit 2", "mkdir public"] {
         let commit = push(mirror, script)?;
-        println!("{script:?}: {}", deploy(deployer, &alice, &app, &commit).await?);
+        println!("{script:?}: {}", deploy(deployer, &access, &commit).await?);
     }
-    let access = deployer.open(&alice, &app).await?;
-    let back = deployer.rollback(&alice, &app, RollbackRequest::default()).await?.deploy;
+    let back = deployer.rollback(&access, RollbackRequest::default()).await?.deploy;
     let back = deployer.wait(&access, back.revision, WAIT).await?.deploy;
     println!("alice rolls back to revision {}: {}", back.effective, back.status());
     let (_, deploys) = deployer.history(&access, Page { before: None, succeeded: false, limit: 10 }).await?;
@@ -84,16 +85,10 @@ async fn story(deployer: &Deployer, mirror: &Path) -> Result<(), Box<dyn Error>>
     Ok(())
 }
 
-async fn deploy(
-    deployer: &Deployer,
-    principal: &Principal,
-    app: &AppId,
-    commit: &str,
-) -> Result<String, Box<dyn Error>> {
-    let access = deployer.open(principal, app).await?;
+async fn deploy(deployer: &Deployer, access: &Authorized, commit: &str) -> Result<String, Box<dyn Error>> {
     let request = DeployRequest { image: None, commit: Some(commit.parse()?), key: None };
-    let revision = deployer.submit(&access, request).await?.deploy.revision;
-    let ended = deployer.wait(&access, revision, WAIT).await?.deploy;
+    let revision = deployer.submit(access, request).await?.deploy.revision;
+    let ended = deployer.wait(access, revision, WAIT).await?.deploy;
     let reason = if let State::Failed { reason, .. } = &ended.state { format!(" ({reason})") } else { String::new() };
     Ok(format!("{}{reason}", ended.status()))
 }

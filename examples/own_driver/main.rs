@@ -25,12 +25,13 @@ use std::{error::Error, path::Path, sync::Arc, time::Duration};
 use driver::Sites;
 use rollhook::{
     Builder,
+    action::Action,
     app::{AppId, Policy},
-    deploy::{Deploy, Revision},
+    deploy::{Actor, Deploy, Revision},
     memory::MemoryStore,
     ports::Page,
     request::{DeployRequest, Registration, RollbackRequest},
-    service::{Deployer, Principal},
+    service::Deployer,
 };
 use server::{Server, upload};
 use tokio::sync::oneshot;
@@ -76,17 +77,17 @@ async fn serve(site: std::path::PathBuf) {
 }
 
 async fn story(deployer: &Deployer, app: &AppId, root: &Path) -> Result<(), Box<dyn Error>> {
-    let alice = Principal::trusted("alice");
+    let alice = Actor::person("alice");
     // The driver finds the directory by the app's name.
     let wanted = Registration::new("shop".parse()?, "test".parse()?, app.name.clone())
         .policy(Policy { settle: Duration::ZERO, ..Policy::default() });
     deployer.register(&alice, wanted, None).await?;
-    let access = deployer.open(&alice, app).await?;
+    let access = deployer.allow(alice, app, Action::ALL).await?;
     deployer.wait(&access, Revision::FIRST, PATIENCE).await?;
     let request = DeployRequest { image: Some("sites.example.com/web:v2".parse()?), commit: None, key: None };
     let deployed = deployer.submit(&access, request).await?.deploy.revision;
     deployer.wait(&access, deployed, PATIENCE).await?;
-    let back = deployer.rollback(&alice, app, RollbackRequest::default()).await?.deploy.revision;
+    let back = deployer.rollback(&access, RollbackRequest::default()).await?.deploy.revision;
     deployer.wait(&access, back, PATIENCE).await?;
     let (_, deploys) = deployer.history(&access, Page { before: None, succeeded: false, limit: 10 }).await?;
     for deploy in deploys {

@@ -14,6 +14,7 @@ fn embed_deploys_restores_and_rolls_back() {
     let expected = "\
 CI deploys v2: revision 2, succeeded
 CI deploys v3: revision 3, failed
+restored: revision 4 returns to 2, succeeded
 alice rolls back: revision 5 returns to 1
 
 5  registry.example.com/api:v1  rollback  alice  succeeded

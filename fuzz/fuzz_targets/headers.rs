@@ -129,7 +129,7 @@ fuzz_target!(|call: Call| {
         }
     }
     let credentials = server::credentials(&headers, Timestamp::from_millis(1000 * NOW));
-    assert_eq!(credentials.fit(&SECRET, &call.body), lets_in(&headers, &call.body), "{call:?}");
+    assert_eq!(credentials.secrets.fit(&SECRET, &call.body), lets_in(&headers, &call.body), "{call:?}");
     assert_clean(&format!("{credentials:?}"), "");
     keyed(&headers, &call.body);
     let wait = server::wait(&headers);
@@ -210,8 +210,12 @@ fn lets_in(headers: &HeaderMap, body: &[u8]) -> bool {
 }
 
 fn keyed(headers: &HeaderMap, body: &[u8]) {
-    let all = [KeyHeader::IdempotencyKey, KeyHeader::WebhookId, KeyHeader::GithubDelivery];
-    let present = all.into_iter().find(|header| headers.contains_key(header.as_str()));
+    let all = [KeyHeader::IdempotencyKey, KeyHeader::WebhookId, KeyHeader::Delivery];
+    let name = |header: &KeyHeader| match header {
+        KeyHeader::Delivery => "x-github-delivery",
+        KeyHeader::IdempotencyKey | KeyHeader::WebhookId => header.as_str(),
+    };
+    let present = all.into_iter().find(|header| headers.contains_key(name(header)));
     match server::key(headers, &all, body) {
         Ok(None) => assert_eq!(present, None),
         Ok(Some(key)) => {

@@ -13,8 +13,8 @@ use rollhook_core::{
     delivery::Delivery,
     request::{DeployRequest, IdempotencyKey, KeyHeader, Refusal},
     time::Timestamp,
-    token::Credentials,
 };
+use rollhook_management::keyless::Presented;
 
 use crate::{auth, body, error_reply::ErrorReply, headers};
 
@@ -48,7 +48,7 @@ pub fn other_requests(body: &[u8]) -> Vec<Box<Refused>> {
 }
 
 /// The credentials in a call's headers, read at this time.
-pub fn credentials(headers: &HeaderMap, now: Timestamp) -> Credentials {
+pub fn credentials(headers: &HeaderMap, now: Timestamp) -> Presented {
     auth::credentials(headers, now)
 }
 

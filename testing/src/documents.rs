@@ -1,13 +1,12 @@
 //! The commands that the documents show, so that tests can hold the documents to what the programs take.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{env, fs, path::PathBuf};
 
-/// The root of the repository.
+/// The root of the repository. Tests run in their package's directory; a path that is compiled in may be that of another
+/// checkout.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    let here = env::current_dir().unwrap();
+    here.ancestors().find(|directory| directory.join("Cargo.lock").exists()).unwrap().to_owned()
 }
 
 /// The README and the pages of the book, with their paths from the root of the repository.

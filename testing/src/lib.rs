@@ -13,8 +13,8 @@
 //! | [`usually_or_long`] | the extent of tests that `.ci/test long` extends |
 //! | [`skip`], [`test_name!`](crate::test_name) | tests that cannot run on this machine |
 //!
-//! Programs under test come from the caller: [`server!`](crate::server!) expands to the path that cargo gives to the
-//! tests of the server's package.
+//! Programs under test come from cargo, which gives their paths to the tests of their packages; tests of other packages
+//! find them beside themselves, and build what is missing or old ([`process::program`]).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "real processes live in real time")]

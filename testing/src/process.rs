@@ -1,12 +1,17 @@
 //! Processes: signals, environments, and programs that get into a server's way.
 
 use std::{
-    fs,
+    collections::BTreeSet,
+    env, fs,
     io::{BufRead, BufReader},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
+    sync::{Mutex, PoisonError},
+    time::SystemTime,
 };
+
+use crate::documents::root;
 
 /// A child process that is killed, by its own process id, at the latest when this is dropped.
 #[derive(Debug)]
@@ -33,7 +38,7 @@ pub fn signal(pid: u32, name: &str) {
 
 /// Removes settings of rollhook, logging, traces and clusters from what a command inherits.
 pub fn without_settings(command: &mut Command) {
-    for (name, _) in std::env::vars_os() {
+    for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("ROLLHOOK_") || text.starts_with("OTEL_") || name == "RUST_LOG" || name == "KUBECONFIG" {
             command.env_remove(name);
@@ -65,8 +70,8 @@ pub fn is_installed(program: &str) -> bool {
 /// Returns the path of a program that `.ci/setup` has put into the cache, such as `bin/promtool`. If it is missing, the
 /// test is reported as skipped.
 pub fn tool(path: &str, test: &str) -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?;
     let program = cache.join("rollhook-tools").join(path);
     if !program.exists() {
         crate::skip(test, &format!("there is no {path}: .ci/setup installs it"));
@@ -75,19 +80,58 @@ pub fn tool(path: &str, test: &str) -> Option<PathBuf> {
     Some(program)
 }
 
-/// Returns the path of another package's program, which lies beside `program`. Cargo tells a test the programs of its
-/// own package only; that of another one is there if the whole workspace was built, and is built here otherwise.
+/// Returns the path of another package's program, which lies in the directory of `program`: see `built`.
 pub fn beside(program: impl AsRef<Path>, package: &str, name: &str) -> PathBuf {
-    let wanted = program.as_ref().with_file_name(name);
-    if !wanted.exists() {
-        let directory = wanted.parent().unwrap();
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "-p", package, "--target-dir"]).arg(directory.parent().unwrap());
-        build.args(directory.ends_with("release").then_some("--release"));
-        assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
-        assert!(wanted.exists(), "no {}", wanted.display());
+    built(program.as_ref().parent().unwrap(), package, name)
+}
+
+/// Returns the path of another package's program, which lies beside the running test: see `built`.
+pub fn program(package: &str, name: &str) -> PathBuf {
+    // The test is `target/debug/deps/NAME-HASH`.
+    let test = env::current_exe().unwrap();
+    built(test.parent().unwrap().parent().unwrap(), package, name)
+}
+
+/// Returns the path of a package's program in one of cargo's directories, such as `target/debug`.
+///
+/// Cargo tells a test the programs of its own package, and builds no others for it. Another one is there if the whole
+/// workspace was built. If it is missing, or a source has changed since, it is built here, once: no test judges an old
+/// program. The test command sets `ROLLHOOK_BUILT`: it has built all, and a source that is edited meanwhile is not meant.
+fn built(directory: &Path, package: &str, name: &str) -> PathBuf {
+    static FRESH: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    let program = directory.join(name);
+    let mut fresh = FRESH.lock().unwrap_or_else(PoisonError::into_inner);
+    if !fresh.contains(&program) {
+        if !is_fresh(&program) {
+            let mut build = Command::new(env!("CARGO"));
+            build.args(["build", "--quiet", "-p", package, "--target-dir"]).arg(directory.parent().unwrap());
+            build.args(directory.ends_with("release").then_some("--release"));
+            assert!(build.current_dir(root()).status().unwrap().success());
+            assert!(program.exists(), "no {}", program.display());
+        }
+        fresh.insert(program.clone());
     }
-    wanted
+    program
+}
+
+fn is_fresh(program: &Path) -> bool {
+    let built = fs::metadata(program).and_then(|found| found.modified());
+    let is_older = |time: SystemTime| {
+        ["core", "management", "backends", "hosts"].iter().all(|part| is_older(&root().join(part), time))
+    };
+    built.is_ok_and(|time| env::var_os("ROLLHOOK_BUILT").is_some() || is_older(time))
+}
+
+/// Returns whether no manifest and no source in this directory has changed after this time.
+fn is_older(directory: &Path, time: SystemTime) -> bool {
+    fs::read_dir(directory).unwrap().map(Result::unwrap).all(|entry| {
+        let name = entry.file_name();
+        if entry.file_type().unwrap().is_dir() {
+            return ["tests", "testbed"].iter().any(|not| name == *not) || is_older(&entry.path(), time);
+        }
+        // It may be the file of an editor, and gone again.
+        entry.metadata().and_then(|found| found.modified()).map_or(true, |changed| changed <= time)
+    })
 }
 
 /// A Python program that has said `ready` and ends when its standard input is closed.

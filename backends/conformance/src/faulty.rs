@@ -11,12 +11,13 @@ use rollhook_core::{
     Error, Result,
     app::{App, AppId, AppUid},
     deploy::{Commit, Deploy, Evidence, Revision},
+    disk::DiskSpace,
     image::ImageRef,
     ports::{
         self, AppChange, AppPage, AppRef, Applied, Binding, BranchReader, BuildSpec, BuildState, BuildTrigger, Clock,
-        Committed, DeployId, Drift, DriverIdentity, Heartbeat, HistoryStore, ListedApp, Loaded, NewRecord, Observation,
-        Page, Record, RecordKey, RecordKind, RecordPlace, RecordStore, RolloutDriver, RolloutFailure, RolloutSpec,
-        Sealing, Started, StoreLimits, TargetRequest, TokenMatcher, TokenStore, Validated, Version, WebhookSecret,
+        Committed, DeployId, Drift, DriftReader, DriverIdentity, Heartbeat, HistoryStore, ListedApp, Loaded,
+        Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec, Sealing, Started, StoreLimits, StoredImages,
+        TargetRequest, TokenMark, TokenMatcher, TokenStore, Validated, Version, WebhookSecret,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -24,6 +25,7 @@ use rollhook_core::{
     time::Timestamp,
     token::Token,
 };
+use rollhook_management::ports::{NewRecord, Record, RecordKey, RecordKind, RecordPlace, RecordStore};
 
 /// The fate of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,6 +99,10 @@ impl<T: TokenStore + ?Sized> TokenStore for Faulty<T> {
 
     async fn find_fitting(&self, app: &AppId, fits: TokenMatcher<'_>) -> Result<Option<WebhookSecret>> {
         self.call("tokens.find_fitting", self.inner.find_fitting(app, fits)).await
+    }
+
+    async fn mark(&self, app: &AppId) -> Result<TokenMark> {
+        self.inner.mark(app).await
     }
 
     async fn remove(&self, app: AppUid) -> Result<()> {
@@ -201,31 +207,48 @@ impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
         self.call("rollouts.evidence", self.inner.evidence(order, failure)).await
     }
 
-    async fn drift(&self, order: &RolloutSpec) -> Result<Option<Drift>> {
-        self.call("rollouts.drift", self.inner.drift(order)).await
+    fn drift_reader(&self) -> Option<&dyn DriftReader> {
+        self.inner.drift_reader().map(|_| self as _)
     }
 
-    fn drift_changes(&self) -> Option<BoxStream<'static, AppUid>> {
-        match (self.plan)("rollouts.drift_changes") {
-            Fault::None | Fault::Slow(_) | Fault::Late(_) => self.inner.drift_changes(),
-            Fault::Before | Fault::Lost => Some(stream::pending().boxed()),
-        }
-    }
-
-    async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {
-        self.call("rollouts.keep", self.inner.keep(app, images)).await
-    }
-
-    fn stored_versions(&self) -> Option<usize> {
-        self.inner.stored_versions()
-    }
-
-    async fn discard(&self, app: &App, images: &[ImageRef]) -> Result<()> {
-        self.call("rollouts.discard", self.inner.discard(app, images)).await
+    fn stored_images(&self) -> Option<&dyn StoredImages> {
+        self.inner.stored_images().map(|_| self as _)
     }
 
     async fn forget(&self, app: &App) -> Result<()> {
         self.call("rollouts.forget", self.inner.forget(app)).await
+    }
+}
+
+#[async_trait]
+impl<T: RolloutDriver + ?Sized> DriftReader for Faulty<T> {
+    async fn drift(&self, order: &RolloutSpec) -> Result<Option<Drift>> {
+        let Some(reader) = self.inner.drift_reader() else { return Ok(None) };
+        self.call("rollouts.drift", reader.drift(order)).await
+    }
+
+    fn drift_changes(&self) -> BoxStream<'static, AppUid> {
+        match ((self.plan)("rollouts.drift_changes"), self.inner.drift_reader()) {
+            (Fault::None | Fault::Slow(_) | Fault::Late(_), Some(reader)) => reader.drift_changes(),
+            (Fault::Before | Fault::Lost, _) | (_, None) => stream::pending().boxed(),
+        }
+    }
+}
+
+#[async_trait]
+impl<T: RolloutDriver + ?Sized> StoredImages for Faulty<T> {
+    fn stored_versions(&self) -> Option<usize> {
+        self.inner.stored_images()?.stored_versions()
+    }
+
+    async fn discard(&self, app: &App, images: &[ImageRef]) -> Result<()> {
+        let Some(stored) = self.inner.stored_images() else { return Ok(()) };
+        self.call("rollouts.discard", stored.discard(app, images)).await
+    }
+
+    async fn disk_space(&self) -> Result<Option<DiskSpace>> {
+        let Some(stored) = self.inner.stored_images() else { return Ok(None) };
+        self.call("rollouts.disk_space", stored.disk_space()).await
     }
 }
 

@@ -13,6 +13,7 @@ macro_rules! stores {
             find_unknown_is_none,
             find_reads_the_store,
             find_fitting_opens_by_what_is_stored,
+            mark_changes_with_the_token,
             rotate_keeps_the_token_before,
             remove_forgets,
             put_for_a_gone_app_is_not_found,
@@ -110,7 +111,6 @@ macro_rules! rollouts {
             observe_reports_crash,
             evidence_has_the_log,
             discard_changes_nothing_that_runs,
-            keep_changes_nothing_that_runs,
             forget_changes_nothing_that_runs,
             away_is_unavailable,
         }

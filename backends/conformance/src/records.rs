@@ -1,20 +1,17 @@
-//! The promises of [`rollhook_core::ports::RecordStore`].
+//! The promises of [`rollhook_management::ports::RecordStore`].
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use rollhook_core::{
-    Error, Result,
-    error::Entity,
-    ports::{NewRecord, RECORD_KEY_MAX, Record, RecordKey, RecordKind, RecordPlace, RecordStore, Version},
-};
+use rollhook_core::{Error, Result, error::Entity, ports::Version};
+use rollhook_management::ports::{NewRecord, RECORD_KEY_MAX, Record, RecordKey, RecordKind, RecordPlace, RecordStore};
 
 use crate::{
     report::{Can, Lack},
     stores::Stores,
 };
 
-const KINDS: [RecordKind; 11] = RecordKind::ALL;
+const KINDS: [RecordKind; 12] = RecordKind::ALL;
 const KIND: RecordKind = RecordKind::Session;
 /// How often a record is read that another handle wrote, until it must be found.
 const SOON: usize = 500;

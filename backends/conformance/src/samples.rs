@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rollhook_core::{
-    access::PrincipalKey,
     app::{App, AppId, AppUid, Hold, Policy, Settings, Source, Target},
     deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, State, Trigger},
     image::{Digest, ImageRef},
@@ -15,6 +14,7 @@ use rollhook_core::{
     time::Timestamp,
     token::Token,
 };
+use rollhook_management::access::PrincipalKey;
 use serde_json::{Value, json};
 
 /// The namespaces of the suites' apps, for a backend on which each must exist before.

@@ -6,8 +6,9 @@ use async_trait::async_trait;
 use rollhook_core::{
     app::AppUid,
     deploy::Revision,
-    ports::{HistoryStore, RecordStore, TokenStore},
+    ports::{HistoryStore, TokenStore},
 };
+use rollhook_management::ports::RecordStore;
 
 use crate::report::Can;
 

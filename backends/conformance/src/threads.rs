@@ -21,8 +21,9 @@ use rollhook_core::{
     app::AppUid,
     error::Entity,
     ledger::Change,
-    ports::{AppRef, Committed, HistoryStoreExt, NewRecord, RecordKey, RecordKind, RecordStore, Version},
+    ports::{AppRef, Committed, HistoryStoreExt, Version},
 };
+use rollhook_management::ports::{NewRecord, RecordKey, RecordKind, RecordStore};
 
 use crate::{
     client,

@@ -6,7 +6,7 @@ use rollhook_core::{
     Error,
     app::{App, AppId, AppUid},
     error::Entity,
-    ports::{Sealing, WebhookSecret},
+    ports::{Sealing, TokenMark, WebhookSecret},
     time::Timestamp,
     token::Token,
 };
@@ -18,8 +18,8 @@ use crate::{
     stores::{Handles, Stores},
 };
 
-/// How often a token is presented that was put elsewhere, until it must be known.
-const SOON: usize = 500;
+/// How often the mark of a token is asked for that was put elsewhere, until it must have changed.
+const SOON: usize = 50;
 
 /// A token is found under the app's id, with the uid that it was put for.
 pub async fn put_then_find(store: &dyn Stores) -> Can {
@@ -81,8 +81,7 @@ pub async fn find_reads_the_store(store: &dyn Stores) -> Can {
     Ok(())
 }
 
-/// A token that is accepted was read just now, whatever was remembered before; a refusal may be out of date for
-/// moments.
+/// What fits is found by a read, whatever another handle stored meanwhile; what does not fit is not.
 pub async fn find_fitting_opens_by_what_is_stored(store: &dyn Stores) -> Can {
     let (one, app) = registered(store).await;
     let two = store.open().await;
@@ -94,18 +93,41 @@ pub async fn find_fitting_opens_by_what_is_stored(store: &dyn Stores) -> Can {
         assert!(fitting(&two, &app.id, 77).await.is_none(), "another token");
         assert!(fitting(&two, &other, seed).await.is_none(), "another app");
         for handles in [&one, &two] {
-            assert_is(soon(store, handles, &app.id, seed).await.as_ref(), &app, &samples::token(seed));
+            assert_is(fitting(handles, &app.id, seed).await.as_ref(), &app, &samples::token(seed));
         }
     }
     one.tokens.remove(app.uid).await.unwrap();
-    for handles in [&one, &two] {
-        assert!(fitting(handles, &app.id, 5).await.is_none(), "the webhook is closed");
-    }
+    assert!(fitting(&two, &app.id, 5).await.is_none(), "the webhook is closed");
     one.tokens.put(app.uid, &samples::token(6)).await.unwrap();
-    assert_is(soon(store, &two, &app.id, 6).await.as_ref(), &app, &samples::token(6));
     client::remove(&*one.history, app.uid).await;
-    for handles in [&one, &two] {
-        assert!(fitting(handles, &app.id, 6).await.is_none(), "the app is gone");
+    assert!(fitting(&two, &app.id, 6).await.is_none(), "the app is gone");
+    Ok(())
+}
+
+/// Every change of the token soon shows as another mark, on every handle.
+pub async fn mark_changes_with_the_token(store: &dyn Stores) -> Can {
+    let (one, app) = registered(store).await;
+    let two = store.open().await;
+    if one.tokens.mark(&app.id).await.unwrap() == TokenMark::Unmarked {
+        return Err(Lack::NotApplicable("each call of a stranger is read for"));
+    }
+    assert_eq!(two.tokens.mark(&samples::app("shop", "prod", "api").id).await.unwrap(), TokenMark::NoToken, "no app");
+    let until = Timestamp::from_millis(4_000_000_000_000);
+    let mut marks = Vec::new();
+    for round in 0..3 {
+        one.tokens.put(app.uid, &samples::token(1)).await.unwrap();
+        marks.push(changed(store, [&one, &two], &app.id, &marks).await);
+        two.tokens.rotate(app.uid, &samples::token(2), until).await.unwrap();
+        marks.push(changed(store, [&one, &two], &app.id, &marks).await);
+        assert!(!marks.contains(&TokenMark::NoToken), "round {round}");
+        match round {
+            0 => {}
+            1 => one.tokens.remove(app.uid).await.unwrap(),
+            _ => client::remove(&*one.history, app.uid).await,
+        }
+        if round > 0 {
+            assert_eq!(changed(store, [&one, &two], &app.id, &marks).await, TokenMark::NoToken);
+        }
     }
     Ok(())
 }
@@ -186,7 +208,7 @@ pub async fn rotate_keeps_the_token_before(store: &dyn Stores) -> Can {
         }
     }
     for (seed, opens) in [(4, true), (3, true), (2, false), (1, false)] {
-        assert_eq!(soon_or_never(store, &two, &app.id, seed, opens).await, opens, "token {seed}");
+        assert_eq!(fitting(&two, &app.id, seed).await.is_some(), opens, "token {seed}");
     }
     let racing = [5, 6, 7].map(|seed| {
         let (tokens, app) = (one.tokens.clone(), app.uid);
@@ -205,11 +227,6 @@ pub async fn rotate_keeps_the_token_before(store: &dyn Stores) -> Can {
     Ok(())
 }
 
-/// Whether a token opens the webhook: as soon as it does, if it is to.
-async fn soon_or_never(store: &dyn Stores, handles: &Handles, app: &AppId, seed: u8, opens: bool) -> bool {
-    if opens { soon(store, handles, app, seed).await.is_some() } else { fitting(handles, app, seed).await.is_some() }
-}
-
 /// The app's token, if it is this one, looked for as for a caller who presents it.
 async fn fitting(handles: &Handles, app: &AppId, seed: u8) -> Option<WebhookSecret> {
     let presented = samples::token(seed);
@@ -226,15 +243,17 @@ async fn fitting(handles: &Handles, app: &AppId, seed: u8) -> Option<WebhookSecr
     found
 }
 
-/// As [`fitting`], repeated for as long as a refusal may be out of date.
-async fn soon(store: &dyn Stores, handles: &Handles, app: &AppId, seed: u8) -> Option<WebhookSecret> {
+/// The app's mark, once it is one that it never had, the same on both handles.
+async fn changed(store: &dyn Stores, handles: [&Handles; 2], app: &AppId, before: &[TokenMark]) -> TokenMark {
     for _ in 0..SOON {
-        match fitting(handles, app, seed).await {
-            None => store.pause(Duration::from_millis(20)).await,
-            found => return found,
+        let [one, two] = handles.map(|handles| handles.tokens.mark(app));
+        let (one, two) = (one.await.unwrap(), two.await.unwrap());
+        if one == two && !before.contains(&one) {
+            return one;
         }
+        store.pause(Duration::from_millis(20)).await;
     }
-    None
+    panic!("the mark stays as it was, or is not the same on both handles")
 }
 
 async fn registered(store: &dyn Stores) -> (Handles, App) {
@@ -257,7 +276,7 @@ fn assert_is(found: Option<&WebhookSecret>, app: &App, token: &Token) {
 /// The ways in which bytes hold a token for everybody to read: its text, hexadecimal, and base64 at any offset.
 fn readable_forms(token: &Token) -> Vec<(&'static str, Vec<u8>)> {
     let text = token.expose().as_bytes();
-    let hex: String = text.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = rollhook_core::text::hex(text);
     let mut forms = vec![("text", text.to_vec()), ("hexadecimal digits", hex.into_bytes())];
     // What stands before it shifts base64 by up to two bytes: only whole groups look the same whatever is around them.
     forms.extend((0..3).map(|offset| ("base64", base64(&text[offset..]))));

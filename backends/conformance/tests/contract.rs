@@ -5,9 +5,12 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 /// The names that stand in front of promises: in list items, between backticks, before anything else.
-fn promises(port: &str) -> BTreeSet<String> {
+fn promises(package: &str, port: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for line in read(&format!("../../core/src/ports/{port}.rs")).lines() {
+    let own = format!("../../{package}/src/ports/{port}.rs");
+    let files = files_of(&format!("../../{package}/src/ports/{port}"));
+    let texts: Vec<String> = files.iter().chain([&own]).map(|file| read(file)).collect();
+    for line in texts.iter().flat_map(|text| text.lines()) {
         let Some(item) = line.strip_prefix("/// - `") else { continue };
         let mut rest = item;
         while let Some((name, after)) = rest.split_once('`') {
@@ -32,12 +35,10 @@ fn cases(suite: &str) -> BTreeSet<String> {
 
 /// The cases that are written.
 fn written(suite: &str) -> BTreeSet<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(suite);
-    let mut files: Vec<String> = match fs::read_dir(&folder) {
-        Ok(entries) => entries.map(|entry| format!("src/{suite}/{}", entry.unwrap().file_name().display())).collect(),
-        Err(_) => vec![format!("src/{suite}.rs")],
-    };
-    files.sort();
+    let mut files = files_of(&format!("src/{suite}"));
+    if files.is_empty() {
+        files.push(format!("src/{suite}.rs"));
+    }
     let mut names = BTreeSet::new();
     for file in files {
         for line in read(&file).lines().filter_map(|line| line.strip_prefix("pub async fn ")) {
@@ -47,16 +48,26 @@ fn written(suite: &str) -> BTreeSet<String> {
     names
 }
 
+/// The files of a folder; none if there is no such folder.
+fn files_of(folder: &str) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)) else { return Vec::new() };
+    entries.map(|entry| format!("{folder}/{}", entry.unwrap().file_name().display())).collect()
+}
+
 fn read(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
 #[test]
 fn every_promise_has_its_case() {
-    let stores = [("tokens", "tokens"), ("history", "history"), ("records", "records")];
-    let suites = stores.into_iter().chain([("rollout", "rollouts"), ("builds", "builds")]);
-    for (port, suite) in suites {
-        let promised = promises(port);
+    for (package, port, suite) in [
+        ("core", "tokens", "tokens"),
+        ("core", "history", "history"),
+        ("core", "rollout", "rollouts"),
+        ("core", "builds", "builds"),
+        ("management", "records", "records"),
+    ] {
+        let promised = promises(package, port);
         assert!(promised.len() > 5, "the promises of {port} were read: {promised:?}");
         assert_eq!(cases(suite), promised, "{port}: cases that are stamped, and promises");
         assert_eq!(written(suite), promised, "{port}: cases that are written, and promises");

@@ -59,11 +59,10 @@ use rollhook_core::{
     disk::{DiskLimits, DiskSpace},
     image::ImageRef,
     ports::{
-        Applied, Drift, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetDescription,
-        TargetRequest, Validated,
+        Applied, Drift, DriftReader, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec,
+        StoredImages, TargetDescription, TargetRequest, Validated,
     },
 };
-use tokio::sync::mpsc::UnboundedReceiver;
 
 pub use builds::{BuildLimits, EngineBuilder};
 pub use settings::{Kind, Replace, Template, Workload};
@@ -182,28 +181,12 @@ impl RolloutDriver for DockerMachine {
         drop(tokio::time::timeout(LOOK, self.watch.changed(&self.engine)).await);
     }
 
-    async fn drift(&self, spec: &RolloutSpec) -> Result<Option<Drift>> {
-        let rollout = Rollout::of(spec)?;
-        self.watch.know(rollout.id.app, &rollout.workload);
-        bounded(async { Ok(drift::drift(&target::read(&self.engine, &rollout.workload).await?, &rollout)) }).await
+    fn drift_reader(&self) -> Option<&dyn DriftReader> {
+        Some(self)
     }
 
-    fn drift_changes(&self) -> Option<BoxStream<'static, AppUid>> {
-        let hints = self.watch.take_hints(&self.engine)?;
-        let next = async |mut hints: UnboundedReceiver<AppUid>| hints.recv().await.map(|app| (app, hints));
-        Some(stream::unfold(hints, next).boxed())
-    }
-
-    fn stored_versions(&self) -> Option<usize> {
-        self.versions
-    }
-
-    async fn discard(&self, _app: &App, images: &[ImageRef]) -> Result<()> {
-        bounded(async { Ok(images::discard(&self.engine, images).await?) }).await
-    }
-
-    async fn disk_space(&self) -> Result<Option<DiskSpace>> {
-        bounded(async { disk::space(&self.engine).await.map(Some) }).await
+    fn stored_images(&self) -> Option<&dyn StoredImages> {
+        Some(self)
     }
 
     async fn forget(&self, app: &App) -> Result<()> {
@@ -214,5 +197,34 @@ impl RolloutDriver for DockerMachine {
 
     async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
         bounded(evidence::evidence(&self.engine, &Rollout::of(spec)?, failure)).await
+    }
+}
+
+#[async_trait]
+impl DriftReader for DockerMachine {
+    async fn drift(&self, spec: &RolloutSpec) -> Result<Option<Drift>> {
+        let rollout = Rollout::of(spec)?;
+        self.watch.know(rollout.id.app, &rollout.workload);
+        bounded(async { Ok(drift::drift(&target::read(&self.engine, &rollout.workload).await?, &rollout)) }).await
+    }
+
+    fn drift_changes(&self) -> BoxStream<'static, AppUid> {
+        let Some(mut hints) = self.watch.take_hints(&self.engine) else { return stream::empty().boxed() };
+        stream::poll_fn(move |context| hints.poll_recv(context)).boxed()
+    }
+}
+
+#[async_trait]
+impl StoredImages for DockerMachine {
+    fn stored_versions(&self) -> Option<usize> {
+        self.versions
+    }
+
+    async fn discard(&self, _app: &App, images: &[ImageRef]) -> Result<()> {
+        bounded(async { Ok(images::discard(&self.engine, images).await?) }).await
+    }
+
+    async fn disk_space(&self) -> Result<Option<DiskSpace>> {
+        bounded(async { disk::space(&self.engine).await.map(Some) }).await
     }
 }

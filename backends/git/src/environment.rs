@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 
 use tokio::process::Command;
 
-const PASSED: [&str; 20] = [
+const PASSED: [&str; 19] = [
     "PATH",
     "USER",
     "LOGNAME",
@@ -17,7 +17,6 @@ const PASSED: [&str; 20] = [
     "SSL_CERT_DIR",
     "GIT_SSL_CAINFO",
     "GIT_EXEC_PATH",
-    "SSH_AUTH_SOCK",
     "http_proxy",
     "https_proxy",
     "no_proxy",

@@ -88,8 +88,12 @@ impl Invocation<'_> {
         if self.credentials.known_hosts().is_some() {
             ssh.push_str(&format!(" -o 'UserKnownHostsFile=${{{KNOWN_HOSTS}}}'"));
         }
-        if self.credentials.key().is_some() {
-            ssh.push_str(&format!(" -o 'IdentityFile=${{{KEY}}}' -o IdentitiesOnly=yes -o IdentityAgent=none"));
+        // A source opens what its own credentials open: neither an agent nor the keys of the server's user are offered to
+        // a host that whoever registers apps may name.
+        ssh.push_str(" -o IdentitiesOnly=yes -o IdentityAgent=none");
+        match self.credentials.key() {
+            Some(_) => ssh.push_str(&format!(" -o 'IdentityFile=${{{KEY}}}'")),
+            None => ssh.push_str(" -o IdentityFile=none"),
         }
         ssh
     }

@@ -65,12 +65,10 @@ use rollhook_core::{
     app::{App, AppUid},
     deploy::Evidence,
     ports::{
-        Applied, Drift, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetDescription,
-        TargetRequest, Validated,
+        Applied, Drift, DriftReader, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec,
+        TargetDescription, TargetRequest, Validated,
     },
 };
-
-use tokio::sync::mpsc::UnboundedReceiver;
 
 pub use installation::{FoundSecret, InstallationSecrets};
 pub use reviews::KubernetesReviewer;
@@ -157,14 +155,8 @@ impl RolloutDriver for KubernetesCluster {
         }
     }
 
-    async fn drift(&self, spec: &RolloutSpec) -> Result<Option<Drift>> {
-        bounded(self.drifts.look(&self.cluster, &Rollout::of(spec)?)).await
-    }
-
-    fn drift_changes(&self) -> Option<BoxStream<'static, AppUid>> {
-        let hints = self.drifts.take_hints()?;
-        let next = async |mut hints: UnboundedReceiver<AppUid>| hints.recv().await.map(|app| (app, hints));
-        Some(stream::unfold(hints, next).boxed())
+    fn drift_reader(&self) -> Option<&dyn DriftReader> {
+        Some(self)
     }
 
     async fn forget(&self, app: &App) -> Result<()> {
@@ -174,5 +166,17 @@ impl RolloutDriver for KubernetesCluster {
 
     async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
         bounded(evidence::evidence(&self.cluster, &Rollout::of(spec)?, failure)).await
+    }
+}
+
+#[async_trait]
+impl DriftReader for KubernetesCluster {
+    async fn drift(&self, spec: &RolloutSpec) -> Result<Option<Drift>> {
+        bounded(self.drifts.look(&self.cluster, &Rollout::of(spec)?)).await
+    }
+
+    fn drift_changes(&self) -> BoxStream<'static, AppUid> {
+        let Some(mut hints) = self.drifts.take_hints() else { return stream::empty().boxed() };
+        stream::poll_fn(move |context| hints.poll_recv(context)).boxed()
     }
 }

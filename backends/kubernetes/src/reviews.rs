@@ -8,9 +8,9 @@ use k8s_openapi::api::{
     authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus},
 };
 use kube::Api;
-use rollhook_core::{
-    Error, Result,
-    permission::Permission,
+use rollhook_core::{Error, Result};
+use rollhook_management::{
+    access::Permission,
     ports::{AccessReviewer, BearerToken, ReviewScope, ReviewedCaller},
 };
 use tokio::sync::Semaphore;
@@ -152,7 +152,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use k8s_openapi::api::authentication::v1::UserInfo;
-    use rollhook_core::access::Action;
+    use rollhook_management::access::Action;
     use serde_json::json;
 
     use super::*;

@@ -14,6 +14,7 @@ mod builds;
 mod cluster;
 mod history;
 mod notifier;
+#[cfg(feature = "management")]
 mod records;
 mod store;
 mod tokens;
@@ -26,5 +27,5 @@ use sha2::{Digest as _, Sha256};
 
 /// Returns the hexadecimal digits of a text's SHA-256.
 fn sha256(text: &str) -> String {
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    rollhook_core::text::hex(&Sha256::digest(text))
 }

@@ -6,12 +6,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use rollhook_core::{
-    Error, Result,
-    error::Entity,
-    ports::{NewRecord, Record, RecordKey, RecordKind, RecordPlace, RecordStore, Version},
-    time::Timestamp,
-};
+use rollhook_core::{Error, Result, error::Entity, ports::Version, time::Timestamp};
+use rollhook_management::ports::{NewRecord, Record, RecordKey, RecordKind, RecordPlace, RecordStore};
 
 use crate::store::MemoryStore;
 

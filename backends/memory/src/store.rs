@@ -15,7 +15,9 @@ use rollhook_core::{
     time::Timestamp,
 };
 
-use crate::{notifier::Notifier, records::Records};
+use crate::notifier::Notifier;
+#[cfg(feature = "management")]
+use crate::records::Records;
 
 /// Apps, their history, their secrets and records, in memory; clones of its `Arc` are handles on one store.
 pub struct MemoryStore {
@@ -54,6 +56,7 @@ pub(crate) struct Tables {
     pub(crate) namespaces: BTreeMap<Namespace, BTreeMap<AppName, AppUid>>,
     pub(crate) replicas: BTreeMap<String, Life>,
     pub(crate) driver: Option<DriverIdentity>,
+    #[cfg(feature = "management")]
     pub(crate) records: Records,
     /// The number of commits, of which each makes a version.
     pub(crate) commits: u64,

@@ -6,8 +6,9 @@ use http::{
     HeaderMap, Response, StatusCode,
     header::{DATE, RETRY_AFTER},
 };
-use rollhook_core::{error::chain, ports::DeliveryFailure};
+use rollhook_core::error::chain;
 use rollhook_https::FetchError;
+use rollhook_management::ports::DeliveryFailure;
 
 /// The answers that another attempt with the same notification will hardly change.
 const FINAL: [StatusCode; 5] = [

@@ -5,7 +5,8 @@ use http::{
     header::{ACCEPT, CONTENT_TYPE},
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use rollhook_core::{notification::ApiUrl, ports::DeliveryFailure, text::escaped};
+use rollhook_core::text::escaped;
+use rollhook_management::{notifications::ApiUrl, ports::DeliveryFailure};
 use serde_json::Value;
 
 use crate::{

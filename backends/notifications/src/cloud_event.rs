@@ -3,8 +3,8 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit, Mac};
 use http::{Request, header::CONTENT_TYPE};
-use rollhook_core::{
-    notification::{Content, Notification, ReceiverSecret},
+use rollhook_management::{
+    notifications::{Content, Notification, ReceiverSecret},
     ports::DeliveryFailure,
 };
 use serde_json::{Map, Value, json};

@@ -6,10 +6,9 @@ use http::{
     HeaderName, Method, StatusCode,
     header::{ACCEPT, AUTHORIZATION},
 };
-use rollhook_core::{
-    app::App,
-    deploy::Deploy,
-    notification::{ApiUrl, Content, EventKind, GitHubRepository, Notification, ReceiverSecret},
+use rollhook_core::{app::App, deploy::Deploy};
+use rollhook_management::{
+    notifications::{ApiUrl, Content, EventKind, GitHubRepository, Notification, ReceiverSecret},
     ports::{Delivered, DeliveryFailure},
 };
 use serde_json::{Value, json};

@@ -4,7 +4,9 @@ use http::{HeaderName, StatusCode};
 use rollhook_core::{
     app::{App, Source},
     deploy::Deploy,
-    notification::{ApiUrl, Content, EventKind, GitLabProject, Notification, ReceiverSecret},
+};
+use rollhook_management::{
+    notifications::{ApiUrl, Content, EventKind, GitLabProject, Notification, ReceiverSecret},
     ports::{Delivered, DeliveryFailure},
 };
 use serde_json::{Value, json};

@@ -2,11 +2,11 @@
 
 use async_trait::async_trait;
 use http::{Request, Response};
-use rollhook_core::{
-    notification::{Destination, Notification, ReceiverSecret},
+use rollhook_https::Fetch;
+use rollhook_management::{
+    notifications::{Destination, Notification, ReceiverSecret},
     ports::{Delivered, DeliveryFailure, Notifier},
 };
-use rollhook_https::Fetch;
 
 use crate::{
     answer::{failure, judge, unanswered},

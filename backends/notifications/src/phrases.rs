@@ -3,8 +3,8 @@
 use rollhook_core::{
     app::App,
     deploy::{Deploy, Reason, State},
-    notification::{EventKind, Notification},
 };
+use rollhook_management::notifications::{EventKind, Notification};
 
 /// Returns the event of a deploy as the rest of a sentence that begins with the deploy.
 pub(crate) const fn happened(event: EventKind) -> &'static str {

@@ -6,9 +6,9 @@ use rollhook_core::{
     app::{App, AppUid, Policy, Source, Target},
     deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, State, Trigger},
     lock::Locks,
-    notification::{Content, EventKind, Notification, NotificationId},
     time::Timestamp,
 };
+use rollhook_management::notifications::{Content, EventKind, Notification, NotificationId};
 
 pub(crate) fn app() -> Arc<App> {
     Arc::new(App {

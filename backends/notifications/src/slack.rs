@@ -2,11 +2,10 @@
 //! `chat.update`).
 
 use http::{StatusCode, header::AUTHORIZATION};
-use rollhook_core::{
-    deploy::Deploy,
-    notification::{ApiUrl, Content, EventKind, Notification, ReceiverSecret, SlackChannel},
+use rollhook_core::{deploy::Deploy, text::escaped};
+use rollhook_management::{
+    notifications::{ApiUrl, Content, EventKind, Notification, ReceiverSecret, SlackChannel},
     ports::{Delivered, DeliveryFailure},
-    text::escaped,
 };
 use serde_json::{Value, json};
 

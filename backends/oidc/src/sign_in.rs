@@ -18,10 +18,8 @@ use openidconnect::{
         CoreRevocableToken, CoreRevocationErrorResponse, CoreTokenIntrospectionResponse, CoreTokenType,
     },
 };
-use rollhook_core::{
-    Error, Result,
-    ports::{Clock, SignInProvider, SignInRequest, SignedIn},
-};
+use rollhook_core::{Error, Result, ports::Clock};
+use rollhook_management::ports::{SignInProvider, SignInRequest, SignedIn};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::sync::Semaphore;

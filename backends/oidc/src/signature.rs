@@ -4,7 +4,7 @@ use openidconnect::{
     JsonWebKey,
     core::{CoreJsonWebKey, CoreJwsSigningAlgorithm},
 };
-use rollhook_core::identity::{Algorithm, IdToken};
+use rollhook_management::keyless::{Algorithm, IdToken};
 
 /// Returns whether this key made the token's signature. A key of another type than the algorithm needs, or one that its
 /// issuer publishes for another use or algorithm, has made none.

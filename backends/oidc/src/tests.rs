@@ -11,9 +11,10 @@ use std::{
 use async_trait::async_trait;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use futures_util::future::join_all;
-use rollhook_core::{
-    identity::{IdToken, Issuer},
-    ports::{Clock, IdentityVerifier},
+use rollhook_core::ports::Clock;
+use rollhook_management::{
+    keyless::{IdToken, Issuer},
+    ports::IdentityVerifier,
 };
 use rollhook_testing::fixtures;
 use serde_json::{Value, json};

@@ -8,10 +8,10 @@ use std::{
 
 use async_trait::async_trait;
 use openidconnect::core::CoreJsonWebKeySet;
-use rollhook_core::{
-    Error, Result,
-    identity::{IdToken, Issuer},
-    ports::{Clock, IdentityVerifier},
+use rollhook_core::{Error, Result, ports::Clock};
+use rollhook_management::{
+    keyless::{IdToken, Issuer},
+    ports::IdentityVerifier,
 };
 use serde::Deserialize;
 

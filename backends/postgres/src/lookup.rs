@@ -1,6 +1,7 @@
 //! Lookups that every request begins with: all that wait share a statement, so that many of them cost the server one.
 
-use rollhook_core::{Error, Result, app::AppId, ports::RecordKey, time::Timestamp};
+use rollhook_core::{Error, Result, app::AppId, time::Timestamp};
+use rollhook_management::ports::RecordKey;
 use rollhook_sql::RecordRow;
 use serde::Serialize;
 use sqlx::postgres::PgRow;

@@ -3,12 +3,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rollhook_core::{
-    Error, Result,
-    error::Entity,
-    ports::{NewRecord, Record, RecordKey, RecordKind, RecordPlace, RecordStore, Version},
-    time::Timestamp,
-};
+use rollhook_core::{Error, Result, error::Entity, ports::Version, time::Timestamp};
+use rollhook_management::ports::{NewRecord, Record, RecordKey, RecordKind, RecordPlace, RecordStore};
 use rollhook_sql::{RecordRow, place_columns, record_version};
 use sqlx::postgres::PgRow;
 

@@ -11,8 +11,9 @@
 //!
 //! [`KeyRing`] holds several keys: the newest seals, every one opens. So a key is replaced by adding one
 //! ([`KeyRing::create_key`]), sealing everything anew, and then deleting the old file. A store of webhook tokens seals
-//! by [`mod@token`]; the service seals other secrets, which it keeps as records, by [`mod@text`].
+//! by [`mod@token`]; with the feature `management`, the module `text` seals other secrets, which are kept as records.
 
+#[cfg(feature = "management")]
 pub mod text;
 pub mod token;
 

@@ -1,7 +1,8 @@
 //! Secrets that the service keeps as records: sealed for a purpose, as printable text.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use rollhook_core::{Error, Result, ports::Sealer};
+use rollhook_core::{Error, Result};
+use rollhook_management::ports::Sealer;
 use zeroize::Zeroizing;
 
 use crate::{KeyId, KeyRing};

@@ -9,12 +9,14 @@
 //! the watchers of a store what was committed.
 
 mod hints;
+#[cfg(feature = "management")]
 mod records;
 mod rows;
 #[cfg(test)]
 mod tests;
 
 pub use hints::Hints;
+#[cfg(feature = "management")]
 pub use records::{RecordRow, place_columns, record_version};
 pub use rows::{CommitRows, DeployRow, KeyRow, PutRows, StateRow, deploy, header_number, key_use, listed, state};
 

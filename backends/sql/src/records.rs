@@ -1,10 +1,7 @@
 //! Records as rows.
 
-use rollhook_core::{
-    Error, Result,
-    ports::{Record, RecordKey, RecordPlace, Version},
-    time::Timestamp,
-};
+use rollhook_core::{Error, Result, ports::Version, time::Timestamp};
+use rollhook_management::ports::{Record, RecordKey, RecordPlace};
 
 use crate::located;
 

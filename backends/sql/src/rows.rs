@@ -158,7 +158,7 @@ pub const fn header_number(header: KeyHeader) -> i16 {
     match header {
         KeyHeader::IdempotencyKey => 0,
         KeyHeader::WebhookId => 1,
-        KeyHeader::GithubDelivery => 2,
+        KeyHeader::Delivery => 2,
     }
 }
 
@@ -210,7 +210,7 @@ fn decode<'a, T: Deserialize<'a>>(document: &'a [u8], what: &str) -> Result<T> {
 }
 
 fn hexadecimal<S: Serializer>(bytes: &[u8; 32], serializer: S) -> Result<S::Ok, S::Error> {
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits = rollhook_core::text::hex(bytes);
     serializer.serialize_str(&digits)
 }
 

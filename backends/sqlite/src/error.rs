@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rollhook_core::Error;
+use rollhook_core::{Error, error::Cause};
 use rusqlite::{ErrorCode, ffi};
 
 /// A failure that concerns every call of a transaction.
@@ -50,7 +50,7 @@ impl SqlError {
 #[allow(clippy::wildcard_enum_match_arm, reason = "the enums are open, and their remaining variants have one meaning")]
 fn to_error(error: &rusqlite::Error, cause: Arc<rusqlite::Error>) -> Error {
     use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error};
-    let invalid = |what: &str, cause| Error::Invalid { what: what.to_owned(), cause: Some(Box::new(cause)) };
+    let invalid = |what: &str, cause| Error::Invalid { what: what.to_owned(), cause: Some(Cause::from(cause)) };
     let Some(found) = error.sqlite_error() else {
         return match error {
             FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..) | Utf8Error(..) => {

@@ -23,6 +23,7 @@ mod heartbeat;
 mod history;
 mod housekeeping;
 mod reader;
+#[cfg(feature = "management")]
 mod records;
 mod schema;
 mod store;

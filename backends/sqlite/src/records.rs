@@ -1,11 +1,8 @@
 //! Records: a write replaces the row by one of another id, which is the record's version.
 
 use async_trait::async_trait;
-use rollhook_core::{
-    Error, Result,
-    error::Entity,
-    ports::{NewRecord, Record, RecordKey, RecordKind, RecordPlace, RecordStore, Version},
-};
+use rollhook_core::{Error, Result, error::Entity, ports::Version};
+use rollhook_management::ports::{NewRecord, Record, RecordKey, RecordKind, RecordPlace, RecordStore};
 use rollhook_sql::{RecordRow, place_columns, record_version};
 use rusqlite::{OptionalExtension, Row};
 

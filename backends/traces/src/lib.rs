@@ -11,23 +11,20 @@
 //! sent twice. A span that could not be confirmed or sent is missing: a trace is a picture, and the history is the truth.
 
 mod collector;
-mod history;
 mod phases;
 mod spans;
 
 use std::{sync::Arc, time::Duration};
 
 use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanProcessor};
-use rollhook_core::ports::HistoryStore;
+use rollhook_core::ports::{ConfirmedCommit, DeployObserver};
 
 pub use collector::EndpointError;
-
-use history::TracedHistoryStore;
 
 /// The longest time in which the last spans are sent when a process stops.
 const STOP_TIME: Duration = Duration::from_secs(3);
 
-/// The export of traces to one collector.
+/// The export of traces to one collector: an observer of a process's commits.
 #[derive(Clone)]
 pub struct Traces {
     processor: Arc<BatchSpanProcessor>,
@@ -43,14 +40,15 @@ impl Traces {
         Ok(Self { processor: Arc::new(collector::processor(endpoint, replica)?) })
     }
 
-    /// Returns the store, with the export of what is written to it.
-    pub fn of(&self, history: Arc<dyn HistoryStore>) -> Arc<dyn HistoryStore> {
-        Arc::new(TracedHistoryStore::new(history, self.processor.clone()))
-    }
-
     /// Sends the last spans. A collector that does not answer is not waited for.
     pub async fn stop(self) {
         let stopped = tokio::task::spawn_blocking(move || self.processor.shutdown_with_timeout(STOP_TIME));
         let _ = tokio::time::timeout(STOP_TIME, stopped).await;
+    }
+}
+
+impl DeployObserver for Traces {
+    fn committed(&self, commit: &ConfirmedCommit<'_>) {
+        spans::of_commit(commit).into_iter().for_each(|span| self.processor.on_end(span));
     }
 }

@@ -1,4 +1,4 @@
-//! Spans of deploys: their ids, times and attributes.
+//! Spans of deploys: those that end with a commit, their ids, times and attributes.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,21 +10,46 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use rollhook_core::{
     app::App,
     deploy::{Deploy, State},
+    ports::ConfirmedCommit,
     time::Timestamp,
+    trace::TraceParent,
 };
 use sha2::{Digest as _, Sha256};
 
 use crate::phases::Phase;
 
+/// Returns the spans that end with this commit.
+pub(crate) fn of_commit(commit: &ConfirmedCommit<'_>) -> Vec<SpanData> {
+    let app = commit.app();
+    let mut spans = Vec::new();
+    for (before, deploy) in commit.deploys().filter(|(_, deploy)| is_traced(deploy)) {
+        let ended = match before {
+            None => Some((Phase::Accept, deploy.created_at, deploy.created_at.after(commit.took))),
+            Some(before) => Phase::ended(before, deploy),
+        };
+        spans.extend(ended.map(|(phase, begin, end)| of_phase(app, deploy, phase, begin, end)));
+        if deploy.is_terminal() {
+            spans.push(of_deploy(app, deploy));
+        }
+    }
+    spans
+}
+
+/// Returns whether a deploy has a trace. The image that ran when the app was registered is no deploy; and a trace that
+/// its caller does not keep is not exported in parts.
+fn is_traced(deploy: &Deploy) -> bool {
+    !deploy.adopted && deploy.trace.as_ref().is_none_or(TraceParent::is_sampled)
+}
+
 /// Returns the span of a phase.
-pub(crate) fn of_phase(app: &App, deploy: &Deploy, phase: Phase, begin: Timestamp, end: Timestamp) -> SpanData {
+fn of_phase(app: &App, deploy: &Deploy, phase: Phase, begin: Timestamp, end: Timestamp) -> SpanData {
     let parent = span_id(deploy, "deploy");
     let own = span_id(deploy, phase.name());
     SpanData { parent_span_id: parent, name: phase.name().into(), ..span(app, deploy, own, (begin, end)) }
 }
 
 /// Returns the span of a whole deploy, which has ended.
-pub(crate) fn of_deploy(app: &App, deploy: &Deploy) -> SpanData {
+fn of_deploy(app: &App, deploy: &Deploy) -> SpanData {
     let caller = deploy.trace.as_ref().map(|trace| SpanId::from_bytes(trace.span_id().to_be_bytes()));
     let times = (deploy.created_at, deploy.updated_at.max(deploy.created_at));
     let mut span = span(app, deploy, span_id(deploy, "deploy"), times);
@@ -115,3 +140,6 @@ fn status(deploy: &Deploy) -> SpanStatus {
 fn time(at: Timestamp) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(u64::try_from(at.as_millis()).unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests;

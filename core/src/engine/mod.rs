@@ -6,7 +6,6 @@
 pub mod build_queue;
 mod events;
 mod interleave;
-pub mod outbox;
 pub mod polling;
 pub mod retry;
 pub mod rollout;
@@ -413,7 +412,7 @@ fn fail(state: &State, deploy: Deploy, failure: FailureReport, evidence: Option<
 
 /// Returns the way back where no version has succeeded, such as to a container that was adopted and is not healthy.
 fn unproven(before: Revision) -> String {
-    format!(" A rollback that names revision {before} (--revision {before}) returns to that one all the same.")
+    format!(" A rollback that names revision {before} returns to that one all the same.")
 }
 
 fn idle(state: &State, now: Timestamp) -> Effect {

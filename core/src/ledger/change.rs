@@ -95,6 +95,12 @@ impl Change {
         &self.changed
     }
 
+    /// Returns the deploy of this revision as it is from now on, if it is unfinished or ends with this change.
+    pub fn deploy(&self, revision: Revision) -> Option<&Arc<Deploy>> {
+        let ended = || self.ended.iter().find(|deploy| deploy.revision == revision);
+        self.state.unfinished(revision).or_else(ended)
+    }
+
     /// Returns the time to store with the change.
     pub(super) fn touch(&mut self, now: Timestamp) -> Timestamp {
         self.is_empty = false;

@@ -10,9 +10,9 @@
 //!
 //! A state holds the unfinished deploys in full; a deploy that ends leaves it for the archive. [`admission`] decides
 //! what a caller's request is accepted as, [`push`] what a git host's call asks for, [`rollback`] which version a
-//! rollback means, [`restore`] whether a failed rollout is put right, [`retention`] which archived deploys may go,
-//! [`history`] joins state and archive, and [`check`] tells whether a history keeps the rules. Nothing else in the
-//! workspace knows these rules.
+//! rollback means, [`restore`] whether a failed rollout is put right and by which entry, [`retention`] which archived
+//! deploys may go, [`history`] joins state and archive, and [`check`] tells whether a history keeps the rules. Nothing
+//! else in the workspace knows these rules.
 
 pub mod admission;
 pub mod check;

@@ -87,9 +87,9 @@ pub fn requested(app: &App, delivery: &Delivery) -> Result<PushRequest, Refusal>
         ))),
         (Source::Image, Event::Ping) => Ok(PushRequest::Ignore(format!(
             "The secret is right, but a push will be refused: {}",
-            not_from_git(app, delivery.host)
+            not_from_git(app, &delivery.host)
         ))),
-        (Source::Image, Event::Push(_) | Event::Other(_)) => Err(Refusal::WrongKind(not_from_git(app, delivery.host))),
+        (Source::Image, Event::Push(_) | Event::Other(_)) => Err(Refusal::WrongKind(not_from_git(app, &delivery.host))),
         (Source::Git(source), Event::Other(event)) => Ok(nothing(format!(
             "{} told of {}, and only pushes to branch \"{}\" count",
             delivery.host,
@@ -100,10 +100,10 @@ pub fn requested(app: &App, delivery: &Delivery) -> Result<PushRequest, Refusal>
     }
 }
 
-fn not_from_git(app: &App, host: GitHost) -> String {
+fn not_from_git(app: &App, host: &GitHost) -> String {
     format!(
-        "{} is deployed by its image, and {host} has none to post. Let CI post the image once it is built (rollhook app \
-         webhook enable prints how), or register the app as one that is built from git.",
+        "{} is deployed by its image, and {host} has none to post. Let CI post the image once it is built, or \
+         register the app as one that is built from git.",
         app.id
     )
 }
@@ -124,8 +124,8 @@ fn pushed(app: &App, source: &GitSource, push: &Push) -> PushRequest {
         Some(head) if head.skip => nothing(format!("the message of commit {} says [skip deploy]", head.commit)),
         Some(head) => match admission::hold_of(app, None, Some(&head.commit)) {
             Some(hold) => nothing(format!(
-                "commit {} is held since rollback {} went away from it. To deploy it all the same, release the hold \
-                 (rollhook app release-hold), or let CI or a person ask for it",
+                "commit {} is held since rollback {} went away from it. To deploy it all the same, release the hold, \
+                 or let CI or a person ask for it",
                 head.commit, hold.by
             )),
             None => PushRequest::Build(PushedCommit { commit: head.commit.clone(), before: update.before.clone() }),
@@ -143,7 +143,7 @@ fn pushed(app: &App, source: &GitSource, push: &Push) -> PushRequest {
 pub fn decide(
     source: &GitSource,
     entries: &[Deploy],
-    host: GitHost,
+    host: &GitHost,
     pushed: &PushedCommit,
     branch_head: &BranchHead,
 ) -> PushDecision {

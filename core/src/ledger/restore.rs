@@ -1,4 +1,4 @@
-//! The decision whether a failed rollout is restored, and to which version.
+//! The decision whether a failed rollout is restored, and to which version; and which entry restored it.
 
 use std::sync::Arc;
 
@@ -26,22 +26,108 @@ pub enum Owed {
 /// Deploys that ended with the app's deletion are not restored.
 pub fn owed(state: &AppState) -> Owed {
     let Some(top) = state.on_cluster() else { return Owed::Nothing };
-    let ended_badly = match &top.state {
-        // The deploy that superseded it left it there if it never got to the cluster itself.
-        State::Failed { .. } | State::Superseded { .. } => true,
-        State::Cancelled { reason, .. } => reason.as_str() != Reason::APP_DELETED,
-        State::Queued | State::Building { .. } | State::RollingOut { .. } | State::Succeeded { .. } => false,
-    };
     let higher_is_ready =
         state.unfinished.iter().any(|deploy| deploy.revision > top.revision && deploy.image.is_some());
     // A restore that was superseded before it touched the cluster does not count if its successor never touched it
     // either.
     let tried = top.is_restore() || state.last_restore.is_some_and(|restore| Some(restore) == state.latest);
-    if state.app.policy.on_failure == OnFailure::Leave || !ended_badly || higher_is_ready || tried {
+    if state.app.policy.on_failure == OnFailure::Leave || !ended_badly(top) || higher_is_ready || tried {
         return Owed::Nothing;
     }
     match &state.current {
         Some(current) => Owed::Restore(Arc::clone(current)),
         None => Owed::NothingToRestore,
+    }
+}
+
+/// The restore of one deploy, as far as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Restoration {
+    /// No restore is owed to the deploy: it succeeded or has not ended, it never touched the cluster, a newer deploy took
+    /// over, it was a restore itself, or the app's policy leaves a failed rollout as it is.
+    NotOwed,
+    /// There is no version to return to.
+    NothingToRestore,
+    /// A rollout of this version is owed; its entry does not exist yet.
+    Owed(Arc<Deploy>),
+    /// The entry of the restore, whatever its status.
+    Made(Arc<Deploy>),
+}
+
+impl Restoration {
+    /// The entry of the restore, if it exists.
+    pub fn entry(&self) -> Option<&Deploy> {
+        match self {
+            Self::Made(entry) => Some(entry),
+            Self::NotOwed | Self::NothingToRestore | Self::Owed(_) => None,
+        }
+    }
+}
+
+/// Returns whether a restore may follow this entry: it was ready to roll out, ended without success, and was no restore
+/// itself.
+pub fn may_follow(entry: &Deploy) -> bool {
+    entry.image.is_some() && ended_badly(entry) && !entry.is_restore()
+}
+
+/// Returns the entry that this one left on the cluster: itself if it touched the cluster, or else the one before it that
+/// it superseded. `earlier` are the entries before it, newest first, up to the first that touched the cluster.
+pub fn left_on_cluster<'a>(entry: &'a Deploy, earlier: impl IntoIterator<Item = &'a Deploy>) -> Option<&'a Deploy> {
+    // `touched` is recorded before the patch, and taken back only with the deploy's end.
+    if entry.touched {
+        return Some(entry);
+    }
+    let before = earlier.into_iter().find(|earlier| earlier.touched && earlier.revision < entry.revision)?;
+    matches!(before.state, State::Superseded { by, .. } if by <= entry.revision).then_some(before)
+}
+
+/// Returns the restore of an entry that touched the cluster, by the app's state and the entries after it, ascending: at least those up to the
+/// first that touched the cluster, or else all.
+///
+/// A restore is owed to the newest deploy that touched the cluster, as [`owed`] says. So the entry that restores a deploy
+/// is the first restore after it that no other entry on the cluster comes before:
+///
+/// - Entries between the two that never touched the cluster do not matter: they were being built when the restore was
+///   accepted. One that was ready would have been rolled out in its place, and a commit that is built later is entered
+///   anew behind the restore, unless the restore ended before it touched the cluster, and so restored nothing.
+/// - An entry in between that touched the cluster took over: what becomes of the app is its affair, and a later restore
+///   is its restore.
+///
+/// A restore that ended before it touched the cluster is followed by another one if its successor never touched it
+/// either; then the last one counts.
+pub fn restoration<'a>(state: &AppState, ended: &Deploy, later: impl IntoIterator<Item = &'a Deploy>) -> Restoration {
+    if !may_follow(ended) || !ended.touched {
+        return Restoration::NotOwed;
+    }
+    let mut made = None;
+    for entry in later.into_iter().filter(|entry| entry.revision > ended.revision) {
+        if entry.is_restore() {
+            made = Some(entry);
+        }
+        if entry.touched {
+            break;
+        }
+    }
+    let present = if state.on_cluster().is_some_and(|newest| newest.revision == ended.revision) {
+        owed(state)
+    } else {
+        Owed::Nothing
+    };
+    match (made, present) {
+        (Some(entry), _) if entry.touched || !entry.is_terminal() => Restoration::Made(Arc::new(entry.clone())),
+        (_, Owed::Restore(current)) => Restoration::Owed(current),
+        (Some(entry), Owed::Nothing | Owed::NothingToRestore) => Restoration::Made(Arc::new(entry.clone())),
+        (None, Owed::NothingToRestore) => Restoration::NothingToRestore,
+        (None, Owed::Nothing) => Restoration::NotOwed,
+    }
+}
+
+/// Returns whether the deploy ended in a way that a restore puts right.
+fn ended_badly(deploy: &Deploy) -> bool {
+    match &deploy.state {
+        // The deploy that superseded it left it there if it never got to the cluster itself.
+        State::Failed { .. } | State::Superseded { .. } => true,
+        State::Cancelled { reason, .. } => reason.as_str() != Reason::APP_DELETED,
+        State::Queued | State::Building { .. } | State::RollingOut { .. } | State::Succeeded { .. } => false,
     }
 }

@@ -15,11 +15,11 @@ use crate::{
 const TARGETS: usize = 10;
 
 /// The number of surplus deploys that gather before retention reads the archive: one read serves many.
-const SLACK: u64 = 50;
+const MARGIN: u64 = 50;
 
 /// Returns whether enough deploys were archived since the last run of retention.
 pub fn is_due(state: &AppState) -> bool {
-    state.kept_from < kept_from(state, SLACK)
+    state.kept_from < kept_from(state, MARGIN)
 }
 
 /// Returns the oldest of the newest revisions that the policy keeps, and of `more` besides.

@@ -3,6 +3,7 @@ mod built;
 mod history;
 mod push;
 mod record;
+mod restore;
 mod retention;
 
 use std::{sync::Arc, time::Duration};

@@ -5,7 +5,6 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    access::Realm,
     deploy::{Commit, Revision},
     image::{Digest, ImageRef, Repositories},
     lock::Locks,
@@ -28,7 +27,7 @@ pub struct InvalidName {
 
 impl InvalidName {
     /// Returns the error of a text, of which it keeps the beginning.
-    pub(crate) fn new(what: &'static str, given: &str, rule: &'static str) -> Self {
+    pub fn new(what: &'static str, given: &str, rule: &'static str) -> Self {
         Self { what, given: given.chars().take(256).collect(), rule }
     }
 }
@@ -37,7 +36,10 @@ impl InvalidName {
 pub const LABEL_MAX: usize = 63;
 
 /// Returns the text if it is a DNS-1123 label.
-pub(crate) fn label(what: &'static str, given: &str) -> Result<String, InvalidName> {
+///
+/// # Errors
+/// The rule that it breaks; `what` names the thing that it was meant for.
+pub fn label(what: &'static str, given: &str) -> Result<String, InvalidName> {
     let fail = |rule| Err(InvalidName::new(what, given, rule));
     let bytes = given.as_bytes();
     if bytes.is_empty() {
@@ -336,11 +338,6 @@ impl App {
     pub fn full_name(&self) -> FullName {
         let (project, environment) = (self.project.clone(), self.environment.clone());
         FullName { project, environment, name: self.id.name.clone() }
-    }
-
-    /// Returns the realm that grants name: the pair that the app was registered with.
-    pub fn realm(&self) -> Realm {
-        Realm::Environment { project: self.project.clone(), environment: self.environment.clone() }
     }
 }
 

@@ -1,12 +1,12 @@
 //! Calls of git hosts, in terms that all hosts share.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     deploy::{Actor, Commit, Deploy, Trigger},
-    text::{quoted, words},
+    text::quoted,
 };
 
 /// The text in a commit's message that asks for no deploy.
@@ -21,21 +21,10 @@ pub struct Delivery {
     pub event: Event,
 }
 
-/// The git hosts whose calls are understood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum GitHost {
-    /// GitHub, in the cloud or on one's own server.
-    Github,
-    /// GitLab, in the cloud or on one's own server.
-    Gitlab,
-    /// Gitea, on one's own server.
-    Gitea,
-    /// Forgejo, on one's own server.
-    Forgejo,
-    /// Bitbucket Cloud or Data Center.
-    Bitbucket,
-}
+/// The kind of a git host that reports events, by the name that people know it by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GitHost(Cow<'static, str>);
 
 /// An event that a git host reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,18 +90,21 @@ pub struct Head {
 }
 
 impl GitHost {
+    /// Returns the git host of this name.
+    pub const fn named(name: &'static str) -> Self {
+        Self(Cow::Borrowed(name))
+    }
+
     /// Returns whether an entry was made because this host reported a push.
-    pub fn made(self, deploy: &Deploy) -> bool {
-        deploy.trigger == Trigger::Webhook && matches!(deploy.actor, Actor::GitHost { host, .. } if host == self)
+    pub fn made(&self, deploy: &Deploy) -> bool {
+        deploy.trigger == Trigger::Webhook && matches!(&deploy.actor, Actor::GitHost { host, .. } if host == self)
     }
 }
 
-words! { GitHost:
-    Github = "GitHub",
-    Gitlab = "GitLab",
-    Gitea = "Gitea",
-    Forgejo = "Forgejo",
-    Bitbucket = "Bitbucket",
+impl fmt::Display for GitHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
 }
 
 impl Reference {
@@ -165,10 +157,10 @@ mod tests {
     #[test]
     fn actor_names_the_host_and_who_pushed() {
         let shown = |host, pusher| Actor::git_host(host, pusher).to_string();
-        assert_eq!(shown(GitHost::Github, Some("octocat")), "GitHub: octocat");
-        assert_eq!(shown(GitHost::Gitlab, Some(" ")), "GitLab");
-        assert_eq!(shown(GitHost::Gitea, None), "Gitea");
-        let hostile = shown(GitHost::Bitbucket, Some(&"\u{1b}x".repeat(500)));
+        assert_eq!(shown(GitHost::named("Forge"), Some("octocat")), "Forge: octocat");
+        assert_eq!(shown(GitHost::named("Forge"), Some(" ")), "Forge");
+        assert_eq!(shown(GitHost::named("Forge"), None), "Forge");
+        let hostile = shown(GitHost::named("Forge"), Some(&"\u{1b}x".repeat(500)));
         assert!(hostile.chars().count() <= 140 && !hostile.contains('\u{1b}'));
     }
 }

@@ -136,16 +136,16 @@ pub enum Actor {
     Service,
     /// The holder of an app's webhook token. Shown as `ci`.
     Ci,
-    /// A git host that reported a push. Shown as `GitHub: octocat`.
+    /// A git host that reported a push. Shown as `HOST: octocat`.
     GitHost {
         /// The git host that sent the report.
         host: GitHost,
         /// The user who pushed, as the host names them.
         pusher: Option<String>,
     },
-    /// A pipeline that proved itself by an id_token. Shown as `github shop/api run 4711 (ada)`.
+    /// A pipeline that proved itself by an id_token. Shown as `ISSUER shop/api run 4711 (ada)`.
     Pipeline {
-        /// The issuer's short name: `github`, `gitlab`, or its host.
+        /// The issuer's short name, or its host.
         issuer: String,
         /// The repository's name, as the issuer states it.
         repository: String,

@@ -1,9 +1,24 @@
 //! The errors of ports, sorted by the caller's next step.
 
-use std::fmt;
+use std::{fmt, ops::Deref, sync::Arc};
 
 /// The failure that led to an [`Error`], for logs on this side only.
-pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+#[derive(Clone, Debug)]
+pub struct Cause(Arc<dyn std::error::Error + Send + Sync>);
+
+impl<T: Into<Box<dyn std::error::Error + Send + Sync>>> From<T> for Cause {
+    fn from(cause: T) -> Self {
+        Self(cause.into().into())
+    }
+}
+
+impl Deref for Cause {
+    type Target = dyn std::error::Error + Send + Sync;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
 
 /// The entity that is missing or in conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,8 +50,8 @@ crate::text::words! { Entity:
     Object = "the object has changed in the meantime",
 }
 
-/// A port's failure, sorted by the caller's next step.
-#[derive(Debug, thiserror::Error)]
+/// A port's failure, sorted by the caller's next step. Calls that share a failure have a clone each.
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The named entity does not exist.
     #[error("{0} not found")]
@@ -133,4 +148,19 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clone_is_the_same_failure_for_another_caller() {
+        let failure = Error::unavailable("the store is away", fmt::Error);
+        let clone = failure.clone();
+        assert!(clone.is_unavailable());
+        assert_eq!(clone.chain(), failure.chain());
+        let Error::Unavailable { cause: Some(cause), .. } = clone else { panic!("{clone:?}") };
+        assert!(cause.is::<fmt::Error>(), "the cause is the same error, and not its text");
+    }
 }

@@ -5,10 +5,9 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    access::PrincipalKey,
     app::InvalidName,
     deploy::Actor,
-    text::{checked_text, words},
+    text::{checked_text, hash_of, hex, words},
     time::Timestamp,
 };
 
@@ -26,6 +25,18 @@ fn reason(text: &str) -> Result<String, InvalidName> {
         return Ok(text.to_owned());
     }
     Err(InvalidName::new("reason", text, "must be 1 to 200 characters in one line"))
+}
+
+/// The key of a principal, by which it is recognised: names are for people, and two principals may share one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PrincipalKey(String);
+
+impl PrincipalKey {
+    /// Returns the key of a principal of this kind that these parts name together, as a hash: it reveals nothing of them.
+    pub fn of(kind: &str, parts: &[&str]) -> Self {
+        let parts = std::iter::once(kind).chain(parts.iter().copied());
+        Self(hex(&hash_of(parts)))
+    }
 }
 
 /// A lock.
@@ -50,7 +61,7 @@ impl Lock {
     }
 
     /// Returns the lock as the one that refuses a deploy, while it is in force.
-    pub(crate) fn refusing(&self, scope: LockScope, now: Timestamp) -> Option<Locked> {
+    pub fn refusing(&self, scope: LockScope, now: Timestamp) -> Option<Locked> {
         let left = self.until.map(|until| until.since(now));
         self.is_in_force(now).then(|| Locked { scope, lock: self.clone(), left })
     }
@@ -131,7 +142,7 @@ impl fmt::Display for Locked {
             Some(minutes) => write!(f, "The lock ends in {} h. ", minutes.div_ceil(60))?,
             None => write!(f, "The lock lasts until somebody ends it. ")?,
         }
-        write!(f, "Rollbacks stay possible, and an admin may deploy all the same (rollhook app deploy --break-glass).")
+        write!(f, "Rollbacks stay possible, and an admin may deploy all the same.")
     }
 }
 

@@ -1,18 +1,15 @@
 //! The nouns of the domain: parsing makes them, so that each value is valid.
 
-pub mod access;
+pub mod action;
 pub mod app;
 pub mod delivery;
 pub mod deploy;
 pub mod disk;
 pub mod error;
 mod host;
-pub mod identity;
 pub mod image;
 pub mod lock;
 pub mod network;
-pub mod notification;
-pub mod permission;
 pub mod replica;
 pub mod request;
 pub mod source;

@@ -5,14 +5,12 @@ use std::{fmt, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    access::{Action, Realm, Role, TokenName},
+    action::Action,
     app::{AppId, Environment, FullName, Policy, Project, Settings, Source},
     deploy::{Actor, Commit, Revision, Trigger},
-    identity::{CLAIMS_BYTES_MAX, TRUSTS_MAX, TrustId},
     image::ImageRef,
     lock::Locked,
-    notification::{RECEIVERS_MAX, ReceiverName},
-    source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath},
+    source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath, SourceRefused},
     text::words,
 };
 
@@ -35,17 +33,17 @@ pub enum KeyHeader {
     IdempotencyKey,
     /// `webhook-id` of Standard Webhooks.
     WebhookId,
-    /// `X-GitHub-Delivery` of GitHub's webhooks.
-    GithubDelivery,
+    /// The id under which a git host repeats a delivery.
+    Delivery,
 }
 
 impl KeyHeader {
-    /// The header's name.
+    /// The word for it, which is part of what a key is bound to.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::IdempotencyKey => "idempotency-key",
             Self::WebhookId => "webhook-id",
-            Self::GithubDelivery => "x-github-delivery",
+            Self::Delivery => "delivery",
         }
     }
 
@@ -53,7 +51,7 @@ impl KeyHeader {
     pub const fn kept_for(self) -> Duration {
         match self {
             Self::IdempotencyKey => Duration::from_secs(24 * 3600),
-            Self::WebhookId | Self::GithubDelivery => Duration::from_secs(7 * 24 * 3600),
+            Self::WebhookId | Self::Delivery => Duration::from_secs(7 * 24 * 3600),
         }
     }
 }
@@ -153,11 +151,6 @@ impl Registration {
             policy: Policy::default(),
             take_over: false,
         }
-    }
-
-    /// Returns the realm that the app is to be in.
-    pub fn realm(&self) -> Realm {
-        Realm::Environment { project: self.project.clone(), environment: self.environment.clone() }
     }
 
     /// Builds the app's images from git.
@@ -270,6 +263,13 @@ pub struct Cause {
     pub actor: Actor,
 }
 
+impl From<Actor> for Cause {
+    /// The cause of what a person or program asks for by hand.
+    fn from(actor: Actor) -> Self {
+        Self { trigger: Trigger::Manual, actor }
+    }
+}
+
 /// Declares the fields of requests.
 macro_rules! fields {
     ($($field:ident = $name:literal,)*) => {
@@ -343,18 +343,9 @@ pub enum Refusal {
     /// exist.
     #[error("The credentials are missing or not valid for this resource.")]
     Unauthorized,
-    /// The caller is known, and its role, if it has one there, does not allow the action.
-    #[error("You may not {0} here: that takes the role {needed}{yours}.", needed = .0.least_role(), yours = yours(*.1))]
-    Forbidden(Action, Option<Role>),
-    /// The caller is known to the cluster, which does not let it do the action.
-    #[error("You may not {0} here: in the cluster, that takes {permission} of rollhook's API group.", permission = .0.permission())]
-    NotGranted(Action),
-    /// The cluster that knows the caller does not answer, so that nothing can be said of its rights now.
-    #[error("The cluster cannot be asked for the caller and its rights now; nothing was done. Try again.")]
-    ReviewUnavailable,
-    /// The token of a cluster is presented where a session is to begin.
-    #[error("A cluster's token begins no session: sign in with an API token, or at your organisation.")]
-    NoSession,
+    /// The proof of the caller is of other actions.
+    #[error("The caller may not {0} here.")]
+    NotAllowed(Action),
     /// The app is unknown (only authenticated callers get this answer).
     #[error("There is no app {0}.")]
     AppNotFound(AppId),
@@ -369,42 +360,12 @@ pub enum Refusal {
     NoWebhook,
     /// The token before is still let in: a second rotation would end it early.
     #[error(
-        "The token was rotated a moment ago, and the one before is still let in; read the new token (rollhook app webhook \
-         status), or make another at once (rollhook app webhook enable)."
+        "The token was rotated a moment ago, and the one before is still let in; read the new token, or make another at once."
     )]
     RotatedAlready,
     /// An app of this name is registered already.
     #[error("The app {0} is registered already.")]
     AppExists(AppId),
-    /// A valid API token has this name.
-    #[error("An API token is named {0} already; choose another name.")]
-    TokenExists(TokenName),
-    /// The store has as many API tokens as it may.
-    #[error("There are {0} API tokens; revoke some first.")]
-    TooManyTokens(usize),
-    /// No valid API token of the caller's realms has this name.
-    #[error("There is no API token {0}.")]
-    TokenNotFound(TokenName),
-    /// The app trusts as many pipelines as it may.
-    #[error(
-        "An app trusts at most {TRUSTS_MAX} pipelines, with {CLAIMS_BYTES_MAX} bytes of claims in all; remove one first."
-    )]
-    TooManyTrusts,
-    /// The app has no such trust.
-    #[error("The app has no trust {0}.")]
-    TrustNotFound(TrustId),
-    /// A receiver has this name.
-    #[error("There is a receiver {0} already; remove it, or choose another name.")]
-    ReceiverExists(ReceiverName),
-    /// The store has as many receivers as it may.
-    #[error("There are {RECEIVERS_MAX} receivers; remove one first.")]
-    TooManyReceivers,
-    /// No receiver of the caller's realms has this name.
-    #[error("There is no receiver {0}.")]
-    ReceiverNotFound(ReceiverName),
-    /// The issuer of the caller's id_token does not answer, so that the token cannot be verified now.
-    #[error("The issuer of the id_token cannot be reached; nothing was recorded. Try again.")]
-    IssuerUnavailable,
     /// Another project and environment spell the same namespace.
     #[error(
         "The namespace {} is project {project}, environment {environment} already; choose names that spell another one.",
@@ -421,6 +382,12 @@ pub enum Refusal {
     /// The call does not fit the app's kind, or a field that the kind needs is missing.
     #[error("{0}")]
     WrongKind(String),
+    /// A commit is to be built, and this process has no builder.
+    #[error("This process has no builder, so that nothing would build the commit: call a server that builds.")]
+    NoBuilder,
+    /// The operator does not let apps be built from this source.
+    #[error("{}: {}", Field::SourceUrl, .0.rule())]
+    SourceNotAllowed(SourceRefused),
     /// A field is missing or cannot be read, for the reason in this sentence.
     #[error("{0}: {1}")]
     InvalidField(Field, String),
@@ -437,8 +404,8 @@ pub enum Refusal {
     },
     /// A rollback holds this image or commit.
     #[error(
-        "{what} is held since rollback {by} went away from it. Deploy another image, release the hold (rollhook app \
-         release-hold), or deploy it by hand (rollhook app deploy)."
+        "{what} is held since rollback {by} went away from it. Deploy another image, release the hold, or deploy \
+         it by hand."
     )]
     ImageHeld {
         /// The rollback that set the hold.
@@ -516,12 +483,42 @@ pub enum Refusal {
     Internal,
 }
 
+/// The way on from a refusal. Each host names it in its own words: a command, a flag, a button.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Hint {
+    /// Releasing the app's holds, or deploying by hand.
+    ReleaseHold,
+    /// Deploying in spite of the lock.
+    BreakGlass,
+    /// Reading the webhook's token, or replacing it.
+    ReadToken,
+    /// Giving the process a builder.
+    OpenBuilder,
+    /// Allowing sources on this machine.
+    AllowLocalSources,
+    /// Allowing the host of the source.
+    AllowSourceHost,
+}
+
+impl Refusal {
+    /// Returns the way on, if there is one that a host can name.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "most refusals have none, and a new one may")]
+    pub const fn hint(&self) -> Option<Hint> {
+        match self {
+            Self::ImageHeld { .. } => Some(Hint::ReleaseHold),
+            Self::Locked(_) => Some(Hint::BreakGlass),
+            Self::RotatedAlready => Some(Hint::ReadToken),
+            Self::NoBuilder => Some(Hint::OpenBuilder),
+            Self::SourceNotAllowed(SourceRefused::Local) => Some(Hint::AllowLocalSources),
+            Self::SourceNotAllowed(SourceRefused::Host) => Some(Hint::AllowSourceHost),
+            _ => None,
+        }
+    }
+}
+
 /// The end of [`Refusal::StoreUnavailable`] if the write may have happened.
 const MAYBE_RECORDED: &str = "the call may have been recorded. Repeat it with the same Idempotency-Key.";
-
-fn yours(role: Option<Role>) -> String {
-    role.map_or_else(|| ", and you have none there".to_owned(), |role| format!(", and yours is {role}"))
-}
 
 fn current_changed(expected: &Revision, current: &Option<Revision>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match current {

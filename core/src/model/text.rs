@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use crate::token::{SigningKey, Token};
 
 /// Returns the SHA-256 of texts together. Each one's length goes before it, so that no two lists of texts read the same.
-pub(crate) fn hash_of<'a>(texts: impl IntoIterator<Item = &'a str>) -> [u8; 32] {
+pub fn hash_of<'a>(texts: impl IntoIterator<Item = &'a str>) -> [u8; 32] {
     let mut hash = Sha256::new();
     for text in texts {
         hash.update(u64::try_from(text.len()).unwrap_or(u64::MAX).to_be_bytes());
@@ -15,11 +15,13 @@ pub(crate) fn hash_of<'a>(texts: impl IntoIterator<Item = &'a str>) -> [u8; 32] 
 }
 
 /// Returns bytes as hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Implements a type's serialized form as a text that is parsed again.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! text_conversions {
     ($name:ident, $error:ty, $into:expr) => {
         impl TryFrom<String> for $name {
@@ -40,6 +42,8 @@ macro_rules! text_conversions {
 }
 
 /// Declares a text that was checked by a function from `&str` to `Result<String, Error>`.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! checked_text {
     ($(#[$doc:meta])* $name:ident, $error:ty, $check:expr) => {
         $(#[$doc])*
@@ -69,11 +73,13 @@ macro_rules! checked_text {
             }
         }
 
-        crate::text::text_conversions!($name, $error, |value| value.0);
+        $crate::text_conversions!($name, $error, |value| value.0);
     };
 }
 
 /// Implements the words that people read for the variants of an enum.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! words {
     ($name:ident: $($variant:ident = $word:literal,)*) => {
         impl $name {
@@ -93,7 +99,8 @@ macro_rules! words {
     };
 }
 
-pub(crate) use {checked_text, text_conversions, words};
+#[doc(hidden)]
+pub use {checked_text, text_conversions, words};
 
 /// Returns the text with its control characters escaped, as a terminal or a log may show it.
 pub fn escaped(text: &str) -> String {

@@ -198,9 +198,9 @@ impl Signature {
 mod tests {
     use super::*;
 
-    /// GitHub's published example: "Validating webhook deliveries", section "Testing the webhook payload validation".
+    /// The published example of webhook signatures ("Validating webhook deliveries").
     #[test]
-    fn github_published_signature_vector() {
+    fn published_signature_vector() {
         let signature: Signature =
             "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17".parse().unwrap();
         let key = b"It's a Secret to Everybody";

@@ -234,7 +234,8 @@ pub trait HistoryStore: Send + Sync {
     /// Loads an app's state, and the use of an idempotency key. Returns `None` if the app is unknown.
     async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>>;
 
-    /// Commits each of these, which are of different apps; one answer each. `Unavailable`: it may have been written.
+    /// Commits each of these, which are of different apps; one answer each. `Unavailable`: it may have been written. In a
+    /// store that outlives its process, a commit is answered once it survives a loss of power.
     async fn commit(&self, commits: Vec<AppCommit>) -> Vec<Result<Committed>>;
 
     /// Returns a part of an app's archive.

@@ -4,8 +4,8 @@
 //!
 //! # How to write a store
 //!
-//! A store implements [`HistoryStore`] and [`TokenStore`], usually on one type; and [`RecordStore`], if people sign in
-//! to rollhook itself. A platform that authenticates them needs no records.
+//! A store implements [`HistoryStore`] and [`TokenStore`], usually on one type. For the management plane it keeps records as
+//! well (`RecordStore`, in `rollhook-management`); a platform that judges its callers itself needs none.
 //!
 //! - **Documents and columns.** States and deploys are kept as JSON, unread: an [`AppState`](crate::ledger::AppState)
 //!   as one document with its version, each archived deploy as one. Columns hold what queries need: of a state the uid,
@@ -25,9 +25,6 @@
 //!   is `Corrupt` ([`Error::corrupt`](crate::Error::corrupt)); leaving it out, or starting empty, would lose history.
 //! - **Time.** `now` comes from one clock for all replicas: the database's, or a [`WallClock`] on a single machine,
 //!   which should be [`steady`]. Heartbeats of several processes are compared by the wall clock itself.
-//! - **Records.** A version is a number that no write before had, such as a sequence's: a record that was removed and
-//!   written anew must not fit an old version. One that has expired is none to every call, whether its row is deleted
-//!   yet or not.
 //! - **Hints.** [`HistoryStore::watch`] may send [`AppChange::Any`] after every commit of the process. Other processes'
 //!   commits are found by polling.
 //! - **Secrets.** Tokens are sealed before they are stored, for the uid that they belong to (`rollhook_sealing::token`,
@@ -36,19 +33,14 @@
 //!   compares random histories with a model; that crate's documentation shows the harness. `examples/own_backend` is a
 //!   whole store in a JSON file.
 
-mod access;
 mod branches;
 mod builds;
 mod clock;
 mod history;
-mod identities;
-mod notifier;
-mod records;
+mod observer;
 mod rollout;
-mod sign_in;
 mod tokens;
 
-pub use access::{AccessReviewer, BearerToken, ReviewScope, ReviewedCaller};
 pub use branches::BranchReader;
 pub use builds::{BuildFailure, BuildSpec, BuildState, BuildTrigger, Started};
 pub use clock::{Clock, Rng, WallClock, steady};
@@ -56,13 +48,10 @@ pub use history::{
     AppChange, AppCommit, AppPage, AppRef, Binding, Committed, Heartbeat, HistoryStore, HistoryStoreExt, ListedApp,
     Loaded, Page, StoreLimits, UnreadableApp, Version, listed_id,
 };
-pub use identities::IdentityVerifier;
-pub use notifier::{Delivered, DeliveryFailure, Notifier, Sealer};
-pub use records::{NewRecord, RECORD_KEY_MAX, Record, RecordKey, RecordKind, RecordPlace, RecordStore};
+pub use observer::{ConfirmedCommit, DeployObserver};
 pub use rollout::{
-    ANSWER_WITHIN, Applied, DeployId, Drift, DriverIdentity, Instances, InvalidTarget, Observation, Phase, Purpose,
-    RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec, SettingValue, TargetDescription, TargetRequest,
-    TargetSetting, Validated,
+    ANSWER_WITHIN, Applied, DeployId, Drift, DriftReader, DriverIdentity, Instances, InvalidTarget, Observation, Phase,
+    Purpose, RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec, SettingValue, StoredImages,
+    TargetDescription, TargetRequest, TargetSetting, Validated,
 };
-pub use sign_in::{SignInProvider, SignInRequest, SignedIn};
-pub use tokens::{PreviousToken, Sealing, TokenMatcher, TokenStore, WebhookSecret};
+pub use tokens::{PreviousToken, Sealing, TokenMark, TokenMatcher, TokenStore, WebhookSecret};

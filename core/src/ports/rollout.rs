@@ -2,24 +2,24 @@
 
 mod description;
 mod drift;
+mod images;
 mod observation;
 mod target;
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use async_trait::async_trait;
-use futures_util::stream::BoxStream;
 
 use crate::{
     app::{App, AppId, AppUid, Target},
     deploy::{Evidence, Reason, Revision},
-    disk::DiskSpace,
     error::Result,
     image::ImageRef,
 };
 
 pub use description::{SettingValue, TargetDescription, TargetSetting};
-pub use drift::Drift;
+pub use drift::{Drift, DriftReader};
+pub use images::StoredImages;
 pub use observation::{Instances, Observation, Phase, RolloutFailure, RolloutFailureKind};
 pub use target::{InvalidTarget, TargetRequest, Validated};
 
@@ -143,6 +143,11 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 ///   refused for now, with the error's text.
 /// - `Invalid`, `NotFound`, `Corrupt`: the deploy, or the registration, fails with the error's text.
 ///
+/// # Reboots
+///
+/// The core applies what is unfinished, and nothing at rest: after a reboot of the platform, a driver without a controller
+/// leaves it to the platform (a restart policy, a supervisor) to start the instances of the last deploy again.
+///
 /// # Promises
 ///
 /// Each is a case of the conformance suite.
@@ -196,14 +201,17 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 ///   the next deploy is free of it.
 /// - `observe_reports_crash`: an instance that ends again and again is a failure of the kind `Crash`.
 /// - `evidence_has_the_log`: what a failing instance has logged is in the evidence.
-/// - `drift_is_told_until_the_next_deploy`: after another party changed a target's image, `drift` tells the image, and
-///   changes nothing; a further deploy of the image from before is applied, and ends it. A hint comes with the change.
 ///
 /// Always:
 ///
-/// - `keep_changes_nothing_that_runs`, `discard_changes_nothing_that_runs`, `forget_changes_nothing_that_runs`: none
-///   touches a target, its instances or its deploy id.
+/// - `forget_changes_nothing_that_runs`: no target, instance or deploy id is touched.
 /// - `away_is_unavailable`: while the platform cannot be reached, every call is `Unavailable`.
+///
+/// # What not every platform can do
+///
+/// A driver that can compare a target at rest with its deploy has a [`DriftReader`], and one that stores images where
+/// rollhook is to care for them has [`StoredImages`]. Their calls are bound by the same rules. A decorator hands out
+/// what its inner driver hands out.
 #[async_trait]
 pub trait RolloutDriver: Send + Sync {
     /// Returns what this driver deploys to: the same in every process and after every restart, and another one for
@@ -247,53 +255,14 @@ pub trait RolloutDriver: Send + Sync {
     /// left out.
     async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence>;
 
-    /// Returns what others changed on the target since it was brought to this deploy, which has succeeded and is the
-    /// newest; `None`: nothing, or the driver cannot tell.
-    ///
-    /// Called when an app is shown, and for each app once and after each hint of
-    /// [`drift_changes`](Self::drift_changes), so that a driver answers from memory where it can. Has no effect.
-    async fn drift(&self, _spec: &RolloutSpec) -> Result<Option<Drift>> {
-        Ok(None)
-    }
-
-    /// Returns hints of apps whose [`drift`](Self::drift) may be another than it was when it was asked last; `None`:
-    /// this driver tells no drift.
-    ///
-    /// Called once. A hint may be superfluous; one that is missing lets a change be noticed late.
-    fn drift_changes(&self) -> Option<BoxStream<'static, AppUid>> {
+    /// Returns the reader of this driver's drift; `None`: the driver cannot tell what others change.
+    fn drift_reader(&self) -> Option<&dyn DriftReader> {
         None
     }
 
-    /// Names the images that a rollback or a restore of the app may still need, so that the driver can drop the others
-    /// that it has stored for the app.
-    ///
-    /// Called now and then after a deploy ended, maybe never. What runs, and what is rolled out, is not named and is
-    /// needed all the same. A failure is logged.
-    async fn keep(&self, _app: &App, _images: &[ImageRef]) -> Result<()> {
-        Ok(())
-    }
-
-    /// Returns how many versions of each app the driver is to store images of, so that rollbacks need no registry;
-    /// `None`: it stores none, or drops none.
-    fn stored_versions(&self) -> Option<usize> {
+    /// Returns the images that this driver has stored; `None`: it stores none, or they are not its own to care for.
+    fn stored_images(&self) -> Option<&dyn StoredImages> {
         None
-    }
-
-    /// Names images of the app's deploys, by digest, that no app runs and no app's rollback needs within
-    /// [`stored_versions`](Self::stored_versions), so that the driver can drop them.
-    ///
-    /// Called after a deploy has succeeded, often with images that were named before. An image that something else uses,
-    /// or that came here in another way, stays. A failure is logged.
-    async fn discard(&self, _app: &App, _images: &[ImageRef]) -> Result<()> {
-        Ok(())
-    }
-
-    /// Returns the space of the disk that images are stored on, which operators are told of before it runs out; `None`:
-    /// the driver stores none, or the disk is not its own to care for.
-    ///
-    /// Called about twice a minute. A failure is logged, once.
-    async fn disk_space(&self) -> Result<Option<DiskSpace>> {
-        Ok(None)
     }
 
     /// Reports that the app was deleted, so that the driver can drop its data for the app outside the target.

@@ -81,6 +81,17 @@ pub enum Sealing {
     Memory,
 }
 
+/// The knowledge of an app's token that costs no read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenMark {
+    /// Reads are cheap, or the store sees no changes: each caller is worth a read.
+    Unmarked,
+    /// There is no token, as far as this replica has seen.
+    NoToken,
+    /// A text that changes with the token.
+    Token(String),
+}
+
 /// Returns whether a caller's credentials fit a stored secret; takes the same time and returns `false` if there is
 /// none.
 pub type TokenMatcher<'a> = &'a (dyn Fn(Option<&WebhookSecret>) -> bool + Send + Sync);
@@ -92,8 +103,9 @@ pub type TokenMatcher<'a> = &'a (dyn Fn(Option<&WebhookSecret>) -> bool + Send +
 /// - `put_replaces_at_once`: after `put` returned, only the new token is found, by every replica.
 /// - `find_unknown_is_none`: no such app, no token, token removed.
 /// - `find_reads_the_store`: a token that another handle on the same store put or removed is seen by the next `find`.
-/// - `find_fitting_opens_by_what_is_stored`: an accepted secret was read by this very call; a refusal may be answered
-///   from memory, so that callers without a good token cost the store little. A token put elsewhere is accepted soon.
+/// - `find_fitting_opens_by_what_is_stored`: as `find`, for a caller who is let in by what fits.
+/// - `mark_changes_with_the_token`: after `put`, `rotate` or `remove` on any handle, the mark is another one within a
+///   second, and `NoToken` while there is none; or it is always `Unmarked`.
 /// - `remove_forgets`; removing a missing token is no error.
 /// - `put_for_a_gone_app_is_not_found`: `NotFound(App)`.
 /// - `rotate_keeps_the_token_before`: the new token and the one before are found from then on, and no older one; a
@@ -114,12 +126,21 @@ pub trait TokenStore: Send + Sync {
 
     /// Returns the token of the app of this name, if it fits.
     ///
-    /// Unauthenticated callers cause these calls. A store with expensive reads answers refusals from memory. An
-    /// implementation calls `fits(None)` if there is no token, so that both refusals take the same time.
+    /// Unauthenticated callers cause these calls. An implementation calls `fits(None)` if there is no token, so that
+    /// both refusals take the same time.
     async fn find_fitting(&self, app: &AppId, fits: TokenMatcher<'_>) -> Result<Option<WebhookSecret>> {
         let found = self.find(app).await?;
         let fit = fits(found.as_ref());
         Ok(found.filter(|_| fit))
+    }
+
+    /// Returns the mark of the app's token, by what this replica has seen.
+    ///
+    /// A store whose reads are expensive marks its tokens: the service then remembers them, and refuses callers without
+    /// a read while the mark stays the same.
+    async fn mark(&self, app: &AppId) -> Result<TokenMark> {
+        let _ = app;
+        Ok(TokenMark::Unmarked)
     }
 
     /// Removes the app's token: its webhook is disabled.

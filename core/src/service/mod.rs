@@ -1,68 +1,30 @@
-//! Effects, performed only through ports: authorize → submit → drive (step ⇄ perform) → recover.
+//! Effects, performed only through ports.
+//!
+//! - `accept`: authorizes callers, decides by the ledger, and has the decision committed
+//! - `journal`: loads and commits the states of apps
+//! - `drive`: leases apps, and performs the engine's steps until a deploy has ended
+//! - `read`: apps, histories, progress and logs, and waiting for them to change
 
-mod api_tokens;
-mod app_events;
-mod apps;
-mod audit;
-mod auth;
-mod builds;
-mod documents;
-mod drift;
+mod accept;
 mod drive;
-mod identities;
 mod journal;
-mod lease;
-mod locks;
-mod logins;
-mod looks;
-mod notifications;
-mod poll_results;
-mod polling;
-mod progress;
-mod promote;
-mod push;
-mod queries;
-mod receivers;
-mod recognition;
-mod register;
-mod retention;
-mod reviews;
-mod rollback;
-mod run;
-mod sessions;
-mod start;
-mod submit;
-mod webhook_calls;
-mod work_queue;
+mod read;
 
 use std::{
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
-pub use api_tokens::{Adopted, ApiToken, NewApiToken, replace_admin_token};
-pub use audit::{AuditEntry, Audited};
-pub use auth::{Authorized, Principal};
-pub use builds::LogPart;
-pub use locks::{EnvironmentLock, NewLock};
-pub use logins::LOGIN_MAX;
-pub use poll_results::{PollOutcome, Polled};
-pub use progress::Progress;
-pub use push::Pushed;
-pub use queries::Waited;
-pub use receivers::{NewReceiver, ReceiverStatus, reseal_receivers, sealed_receiver_secrets};
-pub use register::Registered;
-pub use sessions::{PERSON_SESSION_MAX, Person, SESSION_IDLE, SESSION_MAX, SessionSecret, SignInGrants};
-pub use start::StartError;
-pub use submit::Accepted;
-pub use webhook_calls::{CallAnswer, Caller, WebhookCall};
+pub use accept::{Accepted, Authorized, NewLock, Pushed, Registered};
+pub use drive::{PollOutcome, Polled, StartError};
+pub use read::{LogPart, Progress, Waited};
 
 use crate::{
     app::{AppId, AppUid, POLL_MIN},
     error::Error,
     ports::{
-        AccessReviewer, AppPage, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, IdentityVerifier,
-        Notifier, RecordStore, Rng, RolloutDriver, Sealer, TargetDescription, TokenStore,
+        AppPage, BranchReader, BuildTrigger, Clock, DeployObserver, DriverIdentity, HistoryStore, Rng, RolloutDriver,
+        TargetDescription, TokenStore,
     },
     replica::ReplicaId,
     request::Refusal,
@@ -83,17 +45,10 @@ pub struct Ports {
     pub tokens: Arc<dyn TokenStore>,
     /// Apps and their deploys.
     pub history: Arc<dyn HistoryStore>,
-    /// API tokens, sessions and the audit, of the same store; `None`: callers are authenticated by the platform, and
-    /// the audit is in the log alone.
-    pub records: Option<Arc<dyn RecordStore>>,
-    /// The verifier of pipelines' id_tokens; `None`: no pipeline is trusted. It needs `records`.
-    pub identities: Option<Arc<dyn IdentityVerifier>>,
-    /// The ports by which receivers are told of deploys; `None`: there are no receivers. They need `records`.
-    pub notifications: Option<Notifications>,
-    /// The authority, such as a cluster, that knows further callers and what they may do; `None`: there is none.
-    pub reviewer: Option<Arc<dyn AccessReviewer>>,
     /// The driver of rollouts.
     pub rollouts: Arc<dyn RolloutDriver>,
+    /// The observers of this process's commits, such as metrics.
+    pub observers: Vec<Arc<dyn DeployObserver>>,
     /// The builder of git apps; `None`: there are only image apps.
     pub builder: Option<Builder>,
     /// The monotonic clock.
@@ -113,15 +68,6 @@ pub struct Builder {
     pub sources: AllowedSources,
 }
 
-/// The ports by which receivers are told of deploys.
-#[derive(Clone)]
-pub struct Notifications {
-    /// The notifier.
-    pub notifier: Arc<dyn Notifier>,
-    /// The sealer of receivers' secrets.
-    pub sealer: Arc<dyn Sealer>,
-}
-
 /// The apps that a process drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -132,31 +78,30 @@ pub enum Scope {
 }
 
 /// The service: answers callers, and drives deploys while [`Deployer::run`] is polled.
+///
+/// # Cancellation
+///
+/// A future of a call may be dropped at any await. A call that only reads or waits has no effect. One that changes an app
+/// may have been recorded or not, as after [`Refusal::StoreUnavailable`] with `maybe_recorded`: repeat it with the same
+/// idempotency key. If [`Deployer::run`] is dropped in place of being shut down, its leases expire after 15 s, and the
+/// next process goes on.
 pub struct Deployer {
     ports: Ports,
     journal: Arc<journal::Journal>,
     replica: ReplicaId,
+    recognized: accept::RecognizedWebhooks,
+    token_reads: accept::TokenReads,
     /// Wakes callers that wait for an app.
-    waiters: app_events::AppEvents,
-    looks: looks::Looks,
+    waiters: read::AppEvents,
+    shared_reads: read::SharedReads,
+    observations: read::Observations,
     /// Wakes the driver of an app.
-    drivers: app_events::AppEvents,
-    work_queue: work_queue::WorkQueue,
-    poll_results: poll_results::PollResults,
-    observations: progress::Observations,
-    drifts: drift::Drifts,
-    recognition: recognition::Recognition,
-    refusals: audit::Refusals,
-    trusts: identities::KnownTrusts,
-    news: notifications::News,
-    /// The URL at which the service is reached, for notifications; empty if it is unknown.
-    base_url: Arc<str>,
-    unknown_tokens: reviews::UnknownTokens,
-    calls: webhook_calls::WebhookCalls,
+    drivers: read::AppEvents,
+    work_queue: drive::WorkQueue,
+    poll_results: drive::PollResults,
+    drifts: drive::Drifts,
     min_poll: Duration,
     scope: Scope,
-    /// The provider of sign-ins, if there is one.
-    sign_in: OnceLock<sessions::SignInGrants>,
     /// This process's driver, once the store's apps are known to be deployed by it.
     bound_to: OnceLock<DriverIdentity>,
 }
@@ -172,26 +117,20 @@ impl Deployer {
         // SQL stores keep it in a signed column.
         let boot = u64::from_le_bytes(boot) >> 1;
         Self {
-            journal: journal::Journal::new(ports.history.clone(), ports.clock.clone()),
-            work_queue: work_queue::WorkQueue::new(ports.clock.elapsed()),
-            recognition: recognition::Recognition::new(&*ports.rng),
-            refusals: audit::Refusals::default(),
-            trusts: identities::KnownTrusts::default(),
-            news: notifications::News::default(),
-            base_url: Arc::default(),
-            unknown_tokens: reviews::UnknownTokens::default(),
-            calls: webhook_calls::WebhookCalls::default(),
+            journal: journal::Journal::new(ports.history.clone(), ports.clock.clone(), ports.observers.clone()),
+            recognized: accept::RecognizedWebhooks::new(&*ports.rng),
+            token_reads: accept::TokenReads::default(),
+            work_queue: drive::WorkQueue::new(ports.clock.elapsed()),
             ports,
             replica: ReplicaId { name: replica.to_owned(), boot },
-            waiters: app_events::AppEvents::default(),
-            looks: looks::Looks::default(),
-            drivers: app_events::AppEvents::default(),
-            poll_results: poll_results::PollResults::default(),
-            observations: progress::Observations::default(),
-            drifts: drift::Drifts::default(),
+            waiters: read::AppEvents::default(),
+            shared_reads: read::SharedReads::default(),
+            observations: read::Observations::default(),
+            drivers: read::AppEvents::default(),
+            poll_results: drive::PollResults::default(),
+            drifts: drive::Drifts::default(),
             min_poll: POLL_MIN,
             scope: Scope::Store,
-            sign_in: OnceLock::new(),
             bound_to: OnceLock::new(),
         }
     }
@@ -202,10 +141,19 @@ impl Deployer {
         Self { scope, ..self }
     }
 
-    /// Sets the URL at which the service is reached, which notifications lead to.
-    #[must_use]
-    pub fn with_base_url(self, base_url: &str) -> Self {
-        Self { base_url: base_url.trim_end_matches('/').into(), ..self }
+    /// The apps that are driven.
+    pub const fn scope(&self) -> Scope {
+        self.scope
+    }
+
+    /// The ports that the service acts through.
+    pub const fn ports(&self) -> &Ports {
+        &self.ports
+    }
+
+    /// This process, as its leases name it.
+    pub const fn replica(&self) -> &ReplicaId {
+        &self.replica
     }
 
     /// Wakes the waiting callers and the driver of an app that a caller of this process changed.
@@ -230,11 +178,29 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while it does not.
     pub async fn ready(&self) -> Outcome<()> {
-        if self.ports.records.is_some() {
-            return self.recognize_api_tokens().await;
-        }
         let page = AppPage { namespace: None, after: None, limit: 1 };
-        self.ports.history.list(page).await.map(drop).map_err(refused)
+        self.ports.history.list(page).await.map(drop).map_err(Refusal::of_store)
+    }
+}
+
+impl Refusal {
+    /// Returns the refusal for an error of the store; details are logged.
+    pub fn of_store(error: Error) -> Self {
+        match error {
+            Error::Unavailable { .. } => {
+                tracing::warn!(error = %error.chain(), "calling the store failed");
+                Self::StoreUnavailable { maybe_recorded: false }
+            }
+            Error::Conflict(_) => Self::Busy,
+            Error::Denied { .. } | Error::Invalid { .. } => {
+                tracing::error!(error = %error.chain(), "the store refused a call");
+                Self::StoreRefused(error.to_string())
+            }
+            Error::NotFound(_) | Error::Corrupt { .. } => {
+                tracing::error!(error = %error.chain(), "reading the store failed");
+                Self::Internal
+            }
+        }
     }
 }
 
@@ -244,25 +210,6 @@ fn unwritten(id: &AppId, error: Error) -> Refusal {
         return Refusal::AppNotFound(id.clone());
     }
     let unavailable = error.is_unavailable();
-    let refusal = refused(error);
+    let refusal = Refusal::of_store(error);
     if unavailable { Refusal::StoreUnavailable { maybe_recorded: true } } else { refusal }
-}
-
-/// Returns the refusal for a port's error; details are logged.
-fn refused(error: Error) -> Refusal {
-    match error {
-        Error::Unavailable { .. } => {
-            tracing::warn!(error = %error.chain(), "calling the store failed");
-            Refusal::StoreUnavailable { maybe_recorded: false }
-        }
-        Error::Conflict(_) => Refusal::Busy,
-        Error::Denied { .. } | Error::Invalid { .. } => {
-            tracing::error!(error = %error.chain(), "the store refused a call");
-            Refusal::StoreRefused(error.to_string())
-        }
-        Error::NotFound(_) | Error::Corrupt { .. } => {
-            tracing::error!(error = %error.chain(), "reading the store failed");
-            Refusal::Internal
-        }
-    }
 }

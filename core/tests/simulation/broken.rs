@@ -13,7 +13,6 @@ use rollhook_core::{
     Result,
     app::{App, AppId, AppUid},
     deploy::Evidence,
-    image::ImageRef,
     ports::{
         Applied, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, Observation, Phase, RolloutDriver,
         RolloutFailure, RolloutSpec, Sealing, TargetRequest, TokenStore, Validated, WebhookSecret,
@@ -158,10 +157,6 @@ impl RolloutDriver for BrokenBackend {
 
     async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
         self.environment.cluster.evidence(spec, failure).await
-    }
-
-    async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {
-        self.environment.cluster.keep(app, images).await
     }
 
     async fn forget(&self, app: &App) -> Result<()> {

@@ -13,7 +13,6 @@ use rollhook_core::{
     app::{App, AppUid},
     deploy::{Deploy, Evidence},
     error::Entity,
-    image::ImageRef,
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Applied, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore,
         ListedApp, Loaded, Observation, Page, Phase, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits,
@@ -224,10 +223,6 @@ impl RolloutDriver for RecordingPorts {
 
     async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
         self.backend.rollouts.evidence(spec, failure).await
-    }
-
-    async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {
-        self.backend.rollouts.keep(app, images).await
     }
 
     async fn forget(&self, app: &App) -> Result<()> {

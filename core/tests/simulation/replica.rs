@@ -61,11 +61,8 @@ impl Replica {
         let ports = Ports {
             tokens: Arc::new(Faulty::new(tokens, Arc::clone(&own), plan)),
             history: faulty.clone(),
-            records: None,
-            identities: None,
-            notifications: None,
-            reviewer: None,
             rollouts: faulty.clone(),
+            observers: Vec::new(),
             builder: Some(Builder {
                 builds: faulty.clone(),
                 branches: Arc::new(RecordedReads { inner: faulty, recording_ports }),

@@ -4,15 +4,17 @@ use std::{sync::Arc, time::Duration};
 
 use rollhook_conformance::samples::settings;
 use rollhook_core::{
+    action::Action,
     app::{AppId, AppUid, FullName, HoldPolicy, OnFailure, Policy, Source},
     delivery::Delivery,
-    deploy::{Commit, Deploy, Revision},
+    deploy::{Actor, Commit, Deploy, Revision},
+    lock::PrincipalKey,
     ports::WebhookSecret,
     request::{
         DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, PromoteRequest, Refusal, Registration, RollbackRequest,
         SourceChange,
     },
-    service::{Accepted, Deployer, NewLock, Outcome, Principal, Pushed},
+    service::{Accepted, Deployer, NewLock, Outcome, Pushed},
     token::{Credentials, Token},
 };
 use serde_json::json;
@@ -81,7 +83,8 @@ pub(crate) enum Answer {
 impl Request {
     /// Asks for it.
     pub(crate) async fn send(self, deployer: Arc<Deployer>, name: String) -> Outcome<Answer> {
-        let person = Principal::trusted(&name);
+        let person = Actor::person(&name);
+        let allowed = async |id: &AppId| deployer.allow(person.clone(), id, Action::ALL).await;
         let first = id(0);
         match self {
             Self::Post(token, request) => {
@@ -98,41 +101,46 @@ impl Request {
             }
             Self::Probe(token) => deployer.authorize(&first, &credentials(&token), b"").await.map(|_| Answer::Done),
             Self::Deploy(id, request) => {
-                let access = deployer.open(&person, &id).await?;
+                let access = allowed(&id).await?;
                 let accepted = deployer.submit(&access, request).await?;
                 Ok(Answer::Accepted(access.uid(), accepted))
             }
             Self::Rollback(id, request) => {
-                let access = deployer.open(&person, &id).await?;
-                let accepted = deployer.rollback(&person, &id, request).await?;
+                let access = allowed(&id).await?;
+                let accepted = deployer.rollback(&access, request).await?;
                 Ok(Answer::Accepted(access.uid(), accepted))
             }
             Self::Cancel(id, revision) => {
-                let access = deployer.open(&person, &id).await?;
-                Ok(Answer::Cancelled(access.uid(), deployer.cancel(&person, &id, revision).await?))
+                let access = allowed(&id).await?;
+                Ok(Answer::Cancelled(access.uid(), deployer.cancel(&access, revision).await?))
             }
             Self::Promote(key) => {
-                let to = id(1);
-                let access = deployer.open(&person, &to).await?;
+                let access = allowed(&id(1)).await?;
                 let accepted =
-                    deployer.promote(&person, &to, PromoteRequest { key, ..PromoteRequest::new(full_name(0)) }).await?;
+                    deployer.promote(&access, PromoteRequest { key, ..PromoteRequest::new(full_name(0)) }).await?;
                 Ok(Answer::Accepted(access.uid(), accepted))
             }
             Self::Rebuild(id, commit, key) => {
-                let access = deployer.open(&person, &id).await?;
-                let accepted = deployer.rebuild(&person, &id, commit, key).await?;
+                let access = allowed(&id).await?;
+                let accepted = deployer.rebuild(&access, commit, key).await?;
                 Ok(Answer::Accepted(access.uid(), accepted))
             }
             Self::Source(id, change) => {
-                deployer.change(&person, &id, PolicyChange::default(), change).await.map(|_| Answer::Changed)
+                let access = allowed(&id).await?;
+                deployer.change(&access, PolicyChange::default(), change).await.map(|_| Answer::Changed)
             }
-            Self::Release => deployer.release_hold(&person, &first).await.map(|_| Answer::Changed),
-            Self::Lock(id, Some(lock)) => deployer.lock(&person, &id, lock).await.map(|_| Answer::Changed),
-            Self::Lock(id, None) => deployer.unlock(&person, &id).await.map(|_| Answer::Changed),
-            Self::Policy(id, change) => deployer.change_policy(&person, &id, change).await.map(|_| Answer::Changed),
-            Self::Enable => deployer.enable_webhook(&person, &first).await.map(Answer::Token),
-            Self::Disable => deployer.disable_webhook(&person, &first).await.map(|()| Answer::Done),
-            Self::Delete(id) => deployer.delete(&person, &id).await.map(|()| Answer::Done),
+            Self::Release => deployer.release_hold(&allowed(&first).await?).await.map(|_| Answer::Changed),
+            Self::Lock(id, wanted) => {
+                let access = allowed(&id).await?;
+                let present = deployer.state(&access).await?.app.locks.app.clone();
+                deployer.set_lock(&access, present, wanted).await.map(|_| Answer::Changed)
+            }
+            Self::Policy(id, change) => {
+                deployer.change_policy(&allowed(&id).await?, change).await.map(|_| Answer::Changed)
+            }
+            Self::Enable => deployer.enable_webhook(&allowed(&first).await?).await.map(Answer::Token),
+            Self::Disable => deployer.disable_webhook(&allowed(&first).await?).await.map(|()| Answer::Done),
+            Self::Delete(id) => deployer.delete(&allowed(&id).await?).await.map(|()| Answer::Done),
             Self::Register(app, take_over, kind) => {
                 let registered = deployer.register(&person, registration(app, take_over, kind), None).await?;
                 Ok(Answer::Registered(registered.app.app.uid, registered.deploy))
@@ -153,7 +161,11 @@ pub(crate) fn deploy(tag: &str, name: &str, key: Option<IdempotencyKey>) -> Depl
 
 /// A lock for so many seconds.
 pub(crate) fn lock(seconds: Option<u8>) -> NewLock {
-    NewLock { reason: "a freeze".parse().unwrap(), ttl: seconds.map(|seconds| Duration::from_secs(seconds.into())) }
+    NewLock {
+        reason: "a freeze".parse().unwrap(),
+        owner: PrincipalKey::of("name", &["ops"]),
+        ttl: seconds.map(|seconds| Duration::from_secs(seconds.into())),
+    }
 }
 
 /// The key of a call, which always asks for the same.
@@ -201,22 +213,17 @@ fn registration(app: usize, take_over: bool, kind: Kind) -> Registration {
 pub(crate) const fn word(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Unauthorized => "refused: unauthorized",
-        Refusal::Forbidden(..) | Refusal::NotGranted(_) | Refusal::NoSession => "refused: forbidden",
-        Refusal::ReviewUnavailable => "refused: the cluster's word is away",
-        Refusal::TokenExists(_) | Refusal::TooManyTokens(_) | Refusal::TokenNotFound(_) => "refused: the API token",
-        Refusal::TooManyTrusts | Refusal::TrustNotFound(_) => "refused: the trust",
-        Refusal::ReceiverExists(_) | Refusal::TooManyReceivers | Refusal::ReceiverNotFound(_) => {
-            "refused: the receiver"
-        }
-        Refusal::IssuerUnavailable => "refused: the issuer is away",
+        Refusal::NotAllowed(_) => "refused: not allowed",
         Refusal::AppNotFound(_) | Refusal::AppNotFoundIn(_) => "refused: no such app",
         Refusal::RevisionNotFound(_) => "refused: no such revision",
         Refusal::RotatedAlready => "refused: rotated already",
         Refusal::NoWebhook => "refused: no webhook",
         Refusal::AppExists(_) => "refused: the app exists",
         Refusal::NamespaceTaken { .. } => "refused: the namespace is taken",
-        Refusal::WrongKind(_) => "refused: wrong kind",
-        Refusal::InvalidField(..) | Refusal::InvalidSetting(..) => "refused: invalid field",
+        Refusal::WrongKind(_) | Refusal::NoBuilder => "refused: wrong kind",
+        Refusal::InvalidField(..) | Refusal::InvalidSetting(..) | Refusal::SourceNotAllowed(_) => {
+            "refused: invalid field"
+        }
         Refusal::ImageNotAllowed { .. } => "refused: image not allowed",
         Refusal::ImageHeld { .. } => "refused: image held",
         Refusal::Locked(_) => "refused: locked",

@@ -76,7 +76,7 @@ pub(crate) fn pushed(tag: &str, number: usize) -> Commit {
 pub(crate) fn delivery(pusher: &str, branch: String, commit: Commit) -> Delivery {
     let head = Some(Head { commit, skip: false });
     let updates = vec![RefUpdate { reference: Reference::Branch(branch), before: Before::Unreported, head }];
-    Delivery { host: GitHost::Github, event: Event::Push(Push { pusher: Some(pusher.to_owned()), updates }) }
+    Delivery { host: GitHost::named("GitHub"), event: Event::Push(Push { pusher: Some(pusher.to_owned()), updates }) }
 }
 
 /// The name of a branch, by its number.

@@ -4,7 +4,6 @@
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
 
-pub mod actions;
 mod executor;
 mod values;
 
@@ -17,12 +16,13 @@ use std::{
 
 use futures_util::{FutureExt, select_biased};
 use rollhook_core::{
+    action::Action,
     app::{AppId, Policy},
-    deploy::{Deploy, Revision, Status},
+    deploy::{Actor, Deploy, Revision, Status},
     ledger::{AppState, Change, Record, check::check},
     ports::{AppCommit, AppRef, BranchReader, Clock, HistoryStore, HistoryStoreExt, Page},
     request::{DeployRequest, Registration, RollbackRequest},
-    service::{Accepted, Authorized, Builder, Deployer, Outcome, Ports, Principal},
+    service::{Accepted, Authorized, Builder, Deployer, Outcome, Ports},
     source::AllowedSources,
     time::Timestamp,
 };
@@ -41,7 +41,7 @@ pub struct World {
     pub cluster: Arc<SimulatedCluster>,
     pub builds: Arc<SimulatedBuilds>,
     pub deployer: Arc<Deployer>,
-    pub operator: Principal,
+    pub operator: Actor,
     pub skew: Arc<Mutex<i64>>,
 }
 
@@ -57,7 +57,7 @@ impl World {
         let cluster = Arc::new(SimulatedCluster::new(Arc::clone(&clock) as Arc<dyn Clock>, delay));
         let builds = Arc::new(SimulatedBuilds::new(Arc::clone(&clock) as Arc<dyn Clock>, BUILD));
         let deployer = Arc::new(Deployer::new(ports(&clock, &store, &cluster, &builds, 1), "one"));
-        Self { clock, store, cluster, builds, deployer, operator: Principal::trusted("alice"), skew }
+        Self { clock, store, cluster, builds, deployer, operator: Actor::person("alice"), skew }
     }
 
     /// Another process on the same store and cluster.
@@ -126,16 +126,21 @@ impl World {
         access
     }
 
-    async fn registered(&self, wanted: Registration) -> Authorized {
+    pub async fn registered(&self, wanted: Registration) -> Authorized {
         let registered = self.deployer.register(&self.operator, wanted, None).await.unwrap();
-        self.deployer.open(&self.operator, &registered.app.app.id).await.unwrap()
+        self.access(&registered.app.app.id).await
+    }
+
+    /// The operator's proof for an app, of every action.
+    pub async fn access(&self, id: &AppId) -> Authorized {
+        self.deployer.allow(self.operator.clone(), id, Action::ALL).await.unwrap()
     }
 
     /// The access that the app's webhook token gives.
-    pub async fn webhook(&self, id: &AppId) -> Authorized {
-        let secret = self.deployer.enable_webhook(&self.operator, id).await.unwrap();
+    pub async fn webhook(&self, access: &Authorized) -> Authorized {
+        let secret = self.deployer.enable_webhook(access).await.unwrap();
         let credentials = rollhook_core::token::Credentials::token(secret.token.expose().as_bytes());
-        self.deployer.authorize(id, &credentials, b"{}").await.unwrap()
+        self.deployer.authorize(access.app(), &credentials, b"{}").await.unwrap()
     }
 
     pub async fn deploy(&self, access: &Authorized, image: &str) -> Outcome<Accepted> {
@@ -154,8 +159,9 @@ impl World {
         self.ended(access, revision.get()).await
     }
 
+    /// Rolls the app of a proof back, by the operator's own proof.
     pub async fn rollback(&self, access: &Authorized) -> Outcome<Accepted> {
-        self.deployer.rollback(&self.operator, access.app(), RollbackRequest::default()).await
+        self.deployer.rollback(&self.access(access.app()).await, RollbackRequest::default()).await
     }
 
     /// Rolls back and waits for the end.
@@ -253,11 +259,8 @@ fn ports(
     Ports {
         tokens: Arc::clone(store) as _,
         history: Arc::clone(store) as _,
-        records: Some(Arc::clone(store) as _),
-        identities: None,
-        notifications: None,
-        reviewer: None,
         rollouts: Arc::clone(cluster) as _,
+        observers: Vec::new(),
         builder: Some(Builder {
             builds: Arc::clone(builds) as _,
             branches: Arc::clone(builds) as _,

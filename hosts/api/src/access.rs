@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use rollhook_core::{
-    access::{Grant, Realm, Role},
     app::LABEL_MAX,
-    ports::RecordPlace,
     request::{Field, Refusal},
-    service::{self, Audited, NewApiToken, Principal},
     time::Timestamp,
     token::Token,
+};
+use rollhook_management::{
+    access::{Audited, Grant, NewApiToken, Principal, Realm, Role},
+    ports::RecordPlace,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -135,7 +136,7 @@ pub struct ApiToken {
 
 impl ApiToken {
     /// Returns the answer for a token.
-    pub fn of(token: &service::ApiToken) -> Self {
+    pub fn of(token: &rollhook_management::access::ApiToken) -> Self {
         Self {
             name: token.name.to_string(),
             grant: GrantedRole::of(&token.grant),
@@ -159,7 +160,7 @@ pub struct CreatedToken {
 
 impl CreatedToken {
     /// Returns the answer for a token that was just made.
-    pub fn of(api_token: &service::ApiToken, token: &Token) -> Self {
+    pub fn of(api_token: &rollhook_management::access::ApiToken, token: &Token) -> Self {
         Self { api_token: ApiToken::of(api_token), token: token.expose().to_owned() }
     }
 }
@@ -207,7 +208,8 @@ pub struct AuditEntry {
     pub actor: String,
     /// The action, in words.
     pub action: String,
-    /// The thing that it was done to.
+    /// The thing that it was done to; with the number of times, and the time of the last one, if the entry stands for
+    /// several acts.
     pub subject: String,
     /// The project of the thing; absent: it is in none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -244,7 +246,12 @@ impl AuditEntry {
             at: audited.at(),
             actor: entry.actor.to_string(),
             action: entry.action.clone(),
-            subject: entry.subject.clone(),
+            subject: match entry.until {
+                Some(until) if entry.times > 1 => {
+                    format!("{}, {} times until {}", entry.subject, entry.times, crate::time::format(until))
+                }
+                _ => entry.subject.clone(),
+            },
             project,
             environment,
             allowed: entry.is_allowed,

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use rollhook_core::{deploy::Revision, service, time::Timestamp};
+use rollhook_core::{deploy::Revision, time::Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -45,13 +45,13 @@ pub struct WebhookCallList {
 
 impl WebhookCallList {
     /// Returns the answer for these calls.
-    pub fn of(calls: &[service::WebhookCall]) -> Self {
+    pub fn of(calls: &[rollhook_management::WebhookCall]) -> Self {
         Self { calls: calls.iter().map(WebhookCall::of).collect() }
     }
 }
 
 impl WebhookCall {
-    fn of(call: &service::WebhookCall) -> Self {
+    fn of(call: &rollhook_management::WebhookCall) -> Self {
         let answer = &call.answer;
         Self {
             at: call.at,

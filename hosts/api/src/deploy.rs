@@ -5,7 +5,7 @@ use std::time::Duration;
 use rollhook_core::{
     app::{self, AppId, Environment, FullName, LABEL_MAX, Project},
     deploy::{self, Evidence, Origin, Revision, State, Status, Trigger},
-    ledger::{self, AppState, restore::Owed},
+    ledger::{AppState, restore::Restoration},
     lock::{LockReason, REASON_MAX},
     request::{self, Field, IdempotencyKey, Refusal},
     service::{self, Accepted, Authorized, Deployer},
@@ -177,36 +177,38 @@ pub fn ends_within(app: &app::App) -> u64 {
     whole.as_secs() + u64::from(whole.subsec_nanos() > 0)
 }
 
-/// The restore that puts a failed rollout right: the member `restore` of the problem `deploy-failed`, where the app's
-/// policy has one made. A repeated call has its present state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The restore that puts a failed rollout right: in the entry of the failed deploy, and the member `restore` of the problem
+/// `deploy-failed`. A repeated call has its present state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Restore {
     /// The restore's own revision; absent while the restore is owed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<u64>")]
     pub revision: Option<Revision>,
     /// The revision that it returns to.
+    #[schemars(with = "u64")]
     pub to: Revision,
     /// The image that it rolls out.
     pub image: Option<String>,
     /// The status of the restore; absent while the restore is owed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::status")]
     pub status: Option<Status>,
 }
 
 impl Restore {
-    /// Returns the restore of this revision, which ended without success: the one that is owed to the app, or `next`,
-    /// the entry after it, if that is one.
-    pub fn of(state: &AppState, failed: Revision, next: Option<&deploy::Deploy>) -> Option<Self> {
+    /// Returns the restore that is owed or was made.
+    pub fn of(restoration: &Restoration) -> Option<Self> {
         let image = |entry: &deploy::Deploy| entry.image.as_ref().map(ToString::to_string);
-        if let Some(entry) = next.filter(|entry| entry.is_restore()) {
-            let status = Some(entry.status());
-            return Some(Self { revision: Some(entry.revision), to: entry.effective, image: image(entry), status });
-        }
-        match ledger::restore::owed(state) {
-            Owed::Restore(to) if state.on_cluster().is_some_and(|deploy| deploy.revision == failed) => {
-                Some(Self { revision: None, to: to.effective, image: image(&to), status: None })
-            }
-            Owed::Restore(_) | Owed::Nothing | Owed::NothingToRestore => None,
+        match restoration {
+            Restoration::NotOwed | Restoration::NothingToRestore => None,
+            Restoration::Owed(to) => Some(Self { revision: None, to: to.effective, image: image(to), status: None }),
+            Restoration::Made(entry) => Some(Self {
+                revision: Some(entry.revision),
+                to: entry.effective,
+                image: image(entry),
+                status: Some(entry.status()),
+            }),
         }
     }
 }
@@ -355,6 +357,9 @@ pub struct Deploy {
     /// The progress of the rollout; only while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
+    /// The restore that puts the rollout right; only where the history or one entry is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<Restore>,
     /// The evidence of a failed rollout; only where one entry is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::evidence")]
@@ -371,6 +376,15 @@ pub struct Deploy {
     pub updated_at: Timestamp,
     /// The path of the history's entry, relative to the server's base URL.
     pub url: String,
+}
+
+/// The condition that a reader of an entry waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// The entry is past this many steps, or the progress of its rollout changes.
+    Changed(u32),
+    /// The entry has ended.
+    Ended,
 }
 
 /// The deploy that another deploy's image was taken from.
@@ -416,6 +430,7 @@ impl Deploy {
             message: ending.message,
             superseded_by: ending.superseded_by,
             progress: None,
+            restore: None,
             evidence: ending.evidence,
             step: entry.step,
             created_at: entry.created_at,
@@ -428,6 +443,40 @@ impl Deploy {
     pub fn shown(deployer: &Deployer, state: &AppState, entry: &deploy::Deploy) -> Self {
         let progress = deployer.progress(state, entry).as_ref().map(Progress::of);
         Self { progress, ..Self::of(&state.app.id, entry, Standing::of(state)) }
+    }
+
+    /// Returns an entry with its progress and its restore: at once if `limit` is zero, else as [`Until`] says, but after
+    /// `limit` at the latest. An entry that has ended before the call is waited for until the restore that it owes exists.
+    ///
+    /// # Errors
+    /// As [`Deployer::changed`] and [`Deployer::wait_for_restore`].
+    pub async fn read(
+        deployer: &Deployer,
+        access: &Authorized,
+        revision: Revision,
+        (until, limit): (Until, Duration),
+    ) -> Result<Self, Refusal> {
+        let (mut state, mut entry) = deployer.entry_and_state(access, revision).await?;
+        let mut restore_limit = limit;
+        if !entry.is_terminal() {
+            // An end is returned at once: the restore is the next call's.
+            restore_limit = Duration::ZERO;
+            (state, entry) = match until {
+                _ if limit.is_zero() => (state, entry),
+                Until::Changed(seen) if entry.step > seen => (state, entry),
+                Until::Changed(seen) => deployer.progressed(access, revision, seen, limit).await?,
+                // No entry has so many steps.
+                Until::Ended => deployer.changed(access, revision, u32::MAX, limit).await?,
+            };
+        }
+        let restoration = deployer.wait_for_restore(access, &entry, restore_limit).await?;
+        Ok(Self::shown(deployer, &state, &entry).restored(&restoration))
+    }
+
+    /// Returns the entry with its restore.
+    #[must_use]
+    pub fn restored(self, restoration: &Restoration) -> Self {
+        Self { restore: Restore::of(restoration), ..self }
     }
 
     /// Returns the entry as lists show it.

@@ -19,7 +19,8 @@ pub mod app;
 pub mod calls;
 pub mod deploy;
 pub mod duration;
-pub mod lock;
+pub mod hints;
+mod lock;
 pub mod openapi;
 pub mod operations;
 pub mod path;
@@ -43,7 +44,7 @@ pub use app::{App, AppList, AppPatch, CreateApp, Drift, Hold, Policy, PolicyPatc
 pub use calls::{WebhookCall, WebhookCallList};
 pub use deploy::{
     Deploy, DeployAnswer, DeployList, DeployPost, Progress, Promote, PromoteFrom, Rebuild, Restore, Rollback,
-    RollbackAnswer, RolledBackTo, Standing, TakenFrom, ends_within,
+    RollbackAnswer, RolledBackTo, Standing, TakenFrom, Until, ends_within,
 };
 pub use lock::{Lock, LockList, LockRequest, LockedEnvironment};
 pub use operations::{Local, Operations};

@@ -3,9 +3,9 @@
 use rollhook_core::{
     lock::{self, LockScope, REASON_MAX},
     request::{Field, Refusal},
-    service::{EnvironmentLock, NewLock},
     time::Timestamp,
 };
+use rollhook_management::locks::{EnvironmentLock, NewLock};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

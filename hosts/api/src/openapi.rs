@@ -217,7 +217,7 @@ fn located(path: &str, mut item: Value) -> Value {
 }
 
 fn entry() -> Value {
-    let mut show = with(call("One entry with its evidence", 200, "Deploy"), &["prefer"]);
+    let mut show = with(call("One entry with its evidence", 200, "Deploy"), &["prefer", "seen"]);
     show["security"] = json!([{ "apiToken": [] }, { "serviceToken": [] }]);
     show
 }
@@ -364,6 +364,7 @@ fn parameters() -> Value {
         "idempotencyKey": parameter("header", "Idempotency-Key", key(), "Repeating the call with this key does not repeat its effect for 24 hours."),
         "webhookId": parameter("header", "webhook-id", key(), "Taken for the key where there is no Idempotency-Key; kept for 7 days."),
         "githubDelivery": parameter("header", "X-GitHub-Delivery", key(), "Taken for the key where there is no other; kept for 7 days."),
+        "seen": parameter("query", "seen", number(0), "With `Prefer`: answer already once the entry's `step` is above this number, or the progress of its rollout has changed."),
         "logFrom": parameter("query", "from", number(0), "Only what follows this many bytes."),
         "masked": parameter("query", "masked", json!({ "type": "boolean" }), "Leave the token out: `token` and `signing_key` are empty. Needs the role of a viewer only."),
         "follow": parameter("query", "follow", json!({ "type": "boolean" }), "Answer with what is written until the build has ended."),

@@ -3,9 +3,8 @@
 use rollhook_core::{
     app::{AppId, Environment, Project},
     deploy::Revision,
-    identity::TrustId,
-    notification::ReceiverName,
 };
+use rollhook_management::{keyless::TrustId, notifications::ReceiverName};
 
 /// Returns the path of an app.
 pub fn app(id: &AppId) -> String {

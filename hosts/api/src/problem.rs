@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use rollhook_core::request::{Field, Refusal};
+use rollhook_core::request::{Field, Refusal as CoreRefusal};
+use rollhook_management::Refusal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::Lock;
+use crate::{Lock, hints};
 
 /// A problem's body, `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -45,7 +46,9 @@ impl Problem {
 
     /// Returns the problem of a refusal.
     pub fn of(refusal: &Refusal) -> Self {
-        let mut problem = Self::new(Kind::of(refusal), refusal.to_string());
+        let hint = if let Refusal::Core(refusal) = refusal { refusal.hint().and_then(hints::sentence) } else { None };
+        let detail = hint.map_or_else(|| refusal.to_string(), |hint| format!("{refusal} {hint}"));
+        let mut problem = Self::new(Kind::of(refusal), detail);
         problem.members = members(refusal);
         problem
     }
@@ -66,18 +69,22 @@ impl Problem {
 /// Returns the facts that a client may act on without reading the detail.
 #[allow(clippy::wildcard_enum_match_arm, reason = "most refusals have none, and a new one may")]
 fn members(refusal: &Refusal) -> Map<String, Value> {
+    let Refusal::Core(refusal) = refusal else { return Map::new() };
     let members = match refusal {
-        Refusal::ImageHeld { by, .. } => json!({ "held_by": by }),
-        Refusal::Locked(locked) => json!({ "lock": Lock::of(locked.scope, &locked.lock) }),
-        Refusal::CurrentChanged { expected, current } => json!({ "expected": expected, "current": current }),
-        Refusal::InvalidField(field, _) => json!({ "field": field.as_str() }),
-        Refusal::InvalidSetting(setting, _) => json!({ "field": setting }),
-        Refusal::ImageNotAllowed { image, allowed } => json!({ "image": image, "allowed": allowed }),
-        Refusal::StoreUnavailable { maybe_recorded } => json!({ "maybe_recorded": maybe_recorded }),
-        Refusal::AlreadyEnded(revision) | Refusal::RevisionNotFound(revision) | Refusal::NoBuildLog(revision) => {
+        CoreRefusal::ImageHeld { by, .. } => json!({ "held_by": by }),
+        CoreRefusal::Locked(locked) => json!({ "lock": Lock::of(locked.scope, &locked.lock) }),
+        CoreRefusal::CurrentChanged { expected, current } => json!({ "expected": expected, "current": current }),
+        CoreRefusal::InvalidField(field, _) => json!({ "field": field.as_str() }),
+        CoreRefusal::InvalidSetting(setting, _) => json!({ "field": setting }),
+        CoreRefusal::SourceNotAllowed(_) => json!({ "field": Field::SourceUrl.as_str() }),
+        CoreRefusal::ImageNotAllowed { image, allowed } => json!({ "image": image, "allowed": allowed }),
+        CoreRefusal::StoreUnavailable { maybe_recorded } => json!({ "maybe_recorded": maybe_recorded }),
+        CoreRefusal::AlreadyEnded(revision)
+        | CoreRefusal::RevisionNotFound(revision)
+        | CoreRefusal::NoBuildLog(revision) => {
             json!({ "revision": revision })
         }
-        Refusal::NamespaceTaken { project, environment, .. } => {
+        CoreRefusal::NamespaceTaken { project, environment, .. } => {
             json!({ "project": project, "environment": environment })
         }
         _ => Value::Null,
@@ -216,44 +223,53 @@ impl Kind {
     /// Returns the kind of a refusal.
     pub fn of(refusal: &Refusal) -> Self {
         match refusal {
-            Refusal::Unauthorized => Self::Unauthorized,
+            Refusal::Core(refusal) => Self::of_core(refusal),
             Refusal::Forbidden(..) | Refusal::NotGranted(_) | Refusal::NoSession => Self::Forbidden,
             Refusal::ReviewUnavailable => Self::ReviewUnavailable,
-            Refusal::TokenExists(_) | Refusal::TooManyTokens(_) => Self::TokenExists,
+            Refusal::TokenExists(_) | Refusal::TooManyTokens(..) => Self::TokenExists,
             Refusal::TokenNotFound(_) => Self::TokenNotFound,
-            Refusal::ReceiverExists(_) | Refusal::TooManyReceivers => Self::ReceiverExists,
+            Refusal::ReceiverExists(_) | Refusal::TooManyReceivers(..) => Self::ReceiverExists,
             Refusal::ReceiverNotFound(_) => Self::ReceiverNotFound,
             Refusal::TooManyTrusts => Self::TooManyTrusts,
             Refusal::TrustNotFound(_) => Self::TrustNotFound,
             Refusal::IssuerUnavailable => Self::IssuerUnavailable,
-            Refusal::AppNotFound(_) | Refusal::AppNotFoundIn(_) => Self::AppNotFound,
-            Refusal::RevisionNotFound(_) => Self::RevisionNotFound,
-            Refusal::NoWebhook => Self::NoWebhook,
-            Refusal::RotatedAlready => Self::RotatedAlready,
-            Refusal::AppExists(_) => Self::AppExists,
-            Refusal::NamespaceTaken { .. } => Self::NamespaceTaken,
-            Refusal::WrongKind(_) => Self::WrongKind,
-            Refusal::InvalidField(Field::Image, _) => Self::InvalidImage,
-            Refusal::InvalidField(Field::Commit, _) => Self::InvalidCommit,
-            Refusal::InvalidField(..) | Refusal::InvalidSetting(..) => Self::InvalidField,
-            Refusal::ImageNotAllowed { .. } => Self::ImageNotAllowed,
-            Refusal::ImageHeld { .. } => Self::ImageHeld,
-            Refusal::Locked(_) => Self::Locked,
-            Refusal::KeyReused => Self::KeyReused,
-            Refusal::TooManyUnfinished => Self::TooManyUnfinished,
-            Refusal::NothingToRollBackTo(_) => Self::NothingToRollBackTo,
-            Refusal::CurrentChanged { .. } => Self::CurrentChanged,
-            Refusal::AlreadyEnded(_) => Self::AlreadyEnded,
-            Refusal::Workload(_) => Self::InvalidWorkload,
-            Refusal::WorkloadTaken(_) => Self::WorkloadTaken,
-            Refusal::Busy => Self::Busy,
-            Refusal::StoreUnavailable { .. } => Self::StoreUnavailable,
-            Refusal::StoreRefused(_) => Self::StoreRefused,
-            Refusal::ClusterUnavailable | Refusal::ClusterDenied(_) => Self::ClusterUnavailable,
-            Refusal::BuilderUnavailable => Self::BuilderUnavailable,
-            Refusal::SourceUnavailable { .. } => Self::SourceUnavailable,
-            Refusal::NoBuildLog(_) => Self::NoBuildLog,
-            Refusal::Internal => Self::Internal,
+        }
+    }
+
+    fn of_core(refusal: &CoreRefusal) -> Self {
+        match refusal {
+            CoreRefusal::Unauthorized => Self::Unauthorized,
+            CoreRefusal::NotAllowed(_) => Self::Forbidden,
+            CoreRefusal::AppNotFound(_) | CoreRefusal::AppNotFoundIn(_) => Self::AppNotFound,
+            CoreRefusal::RevisionNotFound(_) => Self::RevisionNotFound,
+            CoreRefusal::NoWebhook => Self::NoWebhook,
+            CoreRefusal::RotatedAlready => Self::RotatedAlready,
+            CoreRefusal::AppExists(_) => Self::AppExists,
+            CoreRefusal::NamespaceTaken { .. } => Self::NamespaceTaken,
+            CoreRefusal::WrongKind(_) | CoreRefusal::NoBuilder => Self::WrongKind,
+            CoreRefusal::InvalidField(Field::Image, _) => Self::InvalidImage,
+            CoreRefusal::InvalidField(Field::Commit, _) => Self::InvalidCommit,
+            CoreRefusal::InvalidField(..) | CoreRefusal::InvalidSetting(..) | CoreRefusal::SourceNotAllowed(_) => {
+                Self::InvalidField
+            }
+            CoreRefusal::ImageNotAllowed { .. } => Self::ImageNotAllowed,
+            CoreRefusal::ImageHeld { .. } => Self::ImageHeld,
+            CoreRefusal::Locked(_) => Self::Locked,
+            CoreRefusal::KeyReused => Self::KeyReused,
+            CoreRefusal::TooManyUnfinished => Self::TooManyUnfinished,
+            CoreRefusal::NothingToRollBackTo(_) => Self::NothingToRollBackTo,
+            CoreRefusal::CurrentChanged { .. } => Self::CurrentChanged,
+            CoreRefusal::AlreadyEnded(_) => Self::AlreadyEnded,
+            CoreRefusal::Workload(_) => Self::InvalidWorkload,
+            CoreRefusal::WorkloadTaken(_) => Self::WorkloadTaken,
+            CoreRefusal::Busy => Self::Busy,
+            CoreRefusal::StoreUnavailable { .. } => Self::StoreUnavailable,
+            CoreRefusal::StoreRefused(_) => Self::StoreRefused,
+            CoreRefusal::ClusterUnavailable | CoreRefusal::ClusterDenied(_) => Self::ClusterUnavailable,
+            CoreRefusal::BuilderUnavailable => Self::BuilderUnavailable,
+            CoreRefusal::SourceUnavailable { .. } => Self::SourceUnavailable,
+            CoreRefusal::NoBuildLog(_) => Self::NoBuildLog,
+            CoreRefusal::Internal => Self::Internal,
         }
     }
 

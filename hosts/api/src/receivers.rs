@@ -3,12 +3,15 @@
 use std::{fmt::Display, str::FromStr};
 
 use rollhook_core::{
-    access::Realm,
     app::LABEL_MAX,
-    notification::{self, Destination, EventKind, Events, ReceiverApps, ReceiverSecret, SECRET_MAX},
     request::{Field, Refusal},
-    service::{NewReceiver, ReceiverStatus},
     time::Timestamp,
+};
+use rollhook_management::{
+    access::Realm,
+    notifications::{
+        self, Destination, EventKind, Events, NewReceiver, ReceiverApps, ReceiverSecret, ReceiverStatus, SECRET_MAX,
+    },
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -180,7 +183,7 @@ pub struct Receiver {
 
 impl Receiver {
     /// Returns the answer for a receiver.
-    pub fn of(receiver: &notification::Receiver, status: &ReceiverStatus) -> Self {
+    pub fn of(receiver: &notifications::Receiver, status: &ReceiverStatus) -> Self {
         let realm = &receiver.apps.realm;
         Self {
             name: receiver.name.to_string(),
@@ -220,7 +223,7 @@ pub struct AddedReceiver {
 
 impl AddedReceiver {
     /// Returns the answer for a receiver that was just added.
-    pub fn of(receiver: &notification::Receiver, secret: Option<&ReceiverSecret>) -> Self {
+    pub fn of(receiver: &notifications::Receiver, secret: Option<&ReceiverSecret>) -> Self {
         let secret = secret.map(|secret| secret.expose().to_owned());
         Self { receiver: Receiver::of(receiver, &ReceiverStatus::default()), secret }
     }

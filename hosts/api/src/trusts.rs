@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use rollhook_core::{
     app::AppId,
-    identity::{self, Issuer, TEXT_MAX, TrustId},
     request::{Field, Refusal},
 };
+use rollhook_management::keyless::{self, Issuer, TEXT_MAX, TrustId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -81,9 +81,9 @@ impl AddTrust {
     ///
     /// # Errors
     /// [`Refusal::InvalidField`], naming the field.
-    pub fn parse(self, base_url: &str) -> Result<identity::Trust, Refusal> {
+    pub fn parse(self, base_url: &str) -> Result<keyless::Trust, Refusal> {
         let issuer = field(Field::TrustIssuer, self.issuer.parse())?;
-        identity::Trust::new(issuer, self.audience.as_deref().unwrap_or(base_url), self.claims)
+        keyless::Trust::new(issuer, self.audience.as_deref().unwrap_or(base_url), self.claims)
     }
 }
 
@@ -103,7 +103,7 @@ pub struct Trust {
 
 impl Trust {
     /// Returns the answer for a trust.
-    pub fn of(trust: &identity::Trust) -> Self {
+    pub fn of(trust: &keyless::Trust) -> Self {
         Self {
             id: trust.id(),
             issuer: trust.issuer().to_string(),
@@ -134,7 +134,7 @@ pub struct TrustList {
 
 impl TrustList {
     /// Returns the answer for an app's trusts, for a server that is reached at `base_url`.
-    pub fn of(base_url: &str, id: &AppId, trusts: &[identity::Trust]) -> Self {
+    pub fn of(base_url: &str, id: &AppId, trusts: &[keyless::Trust]) -> Self {
         let url = format!("{}{}", base_url.trim_end_matches('/'), path::webhook(id));
         Self { url, trusts: trusts.iter().map(Trust::of).collect() }
     }

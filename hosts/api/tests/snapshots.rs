@@ -8,7 +8,6 @@ use rollhook_api::{
     Progress, Promote, PromoteFrom, Registered, Rollback, RollbackAnswer, SourcePatch, Standing, Webhook,
 };
 use rollhook_core::{
-    access::PrincipalKey,
     app::{self, AppId, AppUid, OnFailure, Source},
     deploy::{Actor, AdmissionId, Evidence, Origin, Outage, Reason, Revision, State, Trigger},
     ledger::AppState,
@@ -19,6 +18,7 @@ use rollhook_core::{
     time::Timestamp,
     token::Token,
 };
+use rollhook_management::access::PrincipalKey;
 use serde_json::{Value, json};
 
 fn id() -> AppId {
@@ -234,12 +234,12 @@ fn webhooks_show_their_token_only_on_the_wire() {
 #[test]
 fn problems() {
     let held = Refusal::ImageHeld { by: revision(4), what: "registry.example.com/api:bad".to_owned() };
-    let mut problem = Problem::of(&held);
+    let mut problem = Problem::of(&held.into());
     problem.request_id = "01JABC".to_owned();
     insta::assert_json_snapshot!("problem_held", problem);
     let changed = Refusal::CurrentChanged { expected: revision(3), current: None };
-    insta::assert_json_snapshot!("problem_current_changed", Problem::of(&changed));
-    let lost = Problem::of(&Refusal::StoreUnavailable { maybe_recorded: true });
+    insta::assert_json_snapshot!("problem_current_changed", Problem::of(&changed.into()));
+    let lost = Problem::of(&Refusal::StoreUnavailable { maybe_recorded: true }.into());
     insta::assert_json_snapshot!("problem_maybe_recorded", lost);
     let read: Problem = serde_json::from_str(&serde_json::to_string(&lost).unwrap()).unwrap();
     assert_eq!(read, lost);

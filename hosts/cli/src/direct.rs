@@ -1,17 +1,10 @@
 //! The command as its own host: a deployer on a store and a driver, and its engine while the command runs.
 
-use std::{
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::sync::{Arc, OnceLock};
 
 use rollhook_api::Local;
-use rollhook_core::{
-    app::AppId,
-    deploy::Revision,
-    ledger::restore::{self, Owed},
-    service::{Deployer, Principal, Scope, StartError},
-};
+use rollhook_core::service::{Deployer, Scope, StartError};
+use rollhook_management::{Management, access::Principal};
 use rollhook_wiring::{BuilderStop, DriverUrl};
 use tokio::{sync::oneshot, task::JoinHandle};
 
@@ -21,13 +14,9 @@ use crate::{
     output::{message, user},
 };
 
-/// The time in which the engine begins the restore of a failed rollout: it does so in its next step.
-const RESTORE_WITHIN: Duration = Duration::from_secs(15);
-const RESTORE_POLL: Duration = Duration::from_millis(50);
-
 /// The deployer within this process.
 pub(crate) struct Direct {
-    deployer: Arc<Deployer>,
+    management: Arc<Management>,
     principal: Principal,
     base_url: Arc<str>,
     driver: Option<DriverUrl>,
@@ -65,8 +54,7 @@ impl Direct {
             message(&format!("note: made the {} {}", created.what, created.path.display()));
         }
         let replica = format!("cli-{}-{}", rollhook_wiring::machine(), std::process::id());
-        let deployer =
-            Deployer::new(opened.ports, &replica).with_scope(Scope::OwnCalls).with_base_url(&connection.base_url);
+        let deployer = Arc::new(Deployer::new(opened.ports, &replica).with_scope(Scope::OwnCalls));
         if settings.driver.is_some() {
             match deployer.bind_driver().await {
                 // A read needs no driver; the engine tries again.
@@ -75,7 +63,7 @@ impl Direct {
             }
         }
         Ok(Self {
-            deployer: Arc::new(deployer),
+            management: Arc::new(Management::new(deployer, opened.management).with_base_url(&connection.base_url)),
             principal: Principal::trusted(&user()),
             base_url: connection.base_url.as_str().into(),
             driver: settings.driver,
@@ -86,7 +74,7 @@ impl Direct {
 
     /// Returns the operations on this process's deployer.
     pub(crate) fn operations(&self) -> Local<CliError> {
-        Local::new(self.deployer.clone(), self.principal.clone(), self.base_url.clone())
+        Local::new(self.management.clone(), self.principal.clone(), self.base_url.clone())
     }
 
     /// Starts the engine, which drives deploys from now on.
@@ -106,30 +94,12 @@ impl Direct {
                 message("note: the driver is simulated: it deploys nowhere (see --driver)");
             }
             let (stop, stopped) = oneshot::channel::<()>();
-            let deployer = Arc::clone(&self.deployer);
+            let management = Arc::clone(&self.management);
             // An error means that the other end is gone, which is a stop as well.
             let stopped = async { drop(stopped.await) };
-            Engine { stop, task: tokio::spawn(async move { deployer.run(stopped).await }) }
+            Engine { stop, task: tokio::spawn(async move { management.run(stopped).await }) }
         });
         Ok(())
-    }
-
-    /// Returns the newest unfinished revision of an app, which may be the restore of a failed one; `None` if no restore
-    /// is owed either.
-    pub(crate) async fn next_unfinished(&self, id: &AppId) -> Result<Option<Revision>, CliError> {
-        let access = self.deployer.open(&self.principal, id).await?;
-        let mut left = RESTORE_WITHIN;
-        loop {
-            let state = self.deployer.state(&access).await?;
-            if let Some(newest) = state.unfinished.last() {
-                return Ok(Some(newest.revision));
-            }
-            match restore::owed(&state) {
-                Owed::Restore(_) if !left.is_zero() => tokio::time::sleep(RESTORE_POLL).await,
-                Owed::Restore(_) | Owed::Nothing | Owed::NothingToRestore => return Ok(None),
-            }
-            left = left.saturating_sub(RESTORE_POLL);
-        }
     }
 
     /// Stops engine and builder, and releases the engine's leases.

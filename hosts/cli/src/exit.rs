@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use rollhook_api::Problem;
-use rollhook_core::{app::InvalidName, request::Refusal, text::escaped};
+use rollhook_core::{app::InvalidName, request::Refusal as CoreRefusal, text::escaped};
+use rollhook_management::Refusal;
 use serde_json::Value;
 
 use crate::args::in_flags;
@@ -123,6 +124,12 @@ impl CliError {
     }
 }
 
+impl From<CoreRefusal> for CliError {
+    fn from(refusal: CoreRefusal) -> Self {
+        Refusal::from(refusal).into()
+    }
+}
+
 impl From<Refusal> for CliError {
     fn from(refusal: Refusal) -> Self {
         Self::Problem(Box::new(Problem::of(&refusal)))
@@ -174,9 +181,10 @@ mod tests {
     #[test]
     fn refusal_of_a_field_names_its_flag() {
         let refusal =
-            Refusal::InvalidField(rollhook_core::request::Field::GitImageRepository, "must be one.".to_owned());
+            CoreRefusal::InvalidField(rollhook_core::request::Field::GitImageRepository, "must be one.".to_owned());
         assert_eq!(CliError::from(refusal).lines(), ["--image-repository: must be one."]);
-        let refusal = Refusal::InvalidSetting("template.env_from_secrets".to_owned(), "is for Kubernetes.".to_owned());
+        let refusal =
+            CoreRefusal::InvalidSetting("template.env_from_secrets".to_owned(), "is for Kubernetes.".to_owned());
         assert_eq!(CliError::from(refusal).lines(), ["--env-from-secret: is for Kubernetes."]);
     }
 

@@ -1,6 +1,6 @@
 //! Progress of a deploy until its end: one moving line on a terminal, a line per change elsewhere.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use rollhook_api::{Deploy, Operations};
@@ -15,8 +15,10 @@ use crate::{
     when,
 };
 
-/// The longest wait for a change in one call; the pods of a rollout may have changed by then.
-const WAIT: Duration = Duration::from_secs(1);
+/// The longest wait for a change in one call: a server's answer comes within the time limit of a call.
+const WAIT: Duration = Duration::from_secs(20);
+/// The interval at which the time left is shown anew.
+const TICK: Duration = Duration::from_secs(1);
 /// The most consecutive failures: an accepted deploy goes on during a short outage, and each call has been repeated
 /// several times already.
 const FAILURES: u32 = 20;
@@ -97,12 +99,15 @@ async fn follow(
     mut revision: Revision,
     progress: &mut Progress,
 ) -> Result<Deploy, CliError> {
-    let mut step = None;
+    let mut last: Option<Deploy> = None;
     let mut failures = 0;
     loop {
-        let read = match step {
+        let read = match &last {
             None => operations.entry(id, revision).await,
-            Some(step) => operations.changed(id, revision, step, WAIT).await,
+            Some(last) => {
+                let changed = operations.changed(id, revision, last.step, WAIT);
+                shown(progress, last, failures, changed).await
+            }
         };
         let entry = match read {
             Ok(entry) => entry,
@@ -115,7 +120,6 @@ async fn follow(
             Err(failure) => return Err(failure),
         };
         failures = 0;
-        step = Some(entry.step);
         if !entry.status.is_terminal() {
             progress.activity(&activity(&entry), time_left(&entry));
         }
@@ -123,10 +127,21 @@ async fn follow(
             Some(by) if entry.reason.as_deref() == Some("superseded") => {
                 progress.event(&format!("Revision {revision} was superseded by revision {by}."));
                 revision = by;
-                step = None;
+                last = None;
             }
             Some(_) | None if entry.status.is_terminal() => return Ok(entry),
-            Some(_) | None => {}
+            Some(_) | None => last = Some(entry),
+        }
+    }
+}
+
+/// Returns the next reading of an entry; meanwhile, the time left of the last one is shown, unless that is a failure.
+async fn shown<T>(progress: &mut Progress, last: &Deploy, failures: u32, read: impl Future<Output = T>) -> T {
+    let mut read = pin!(read);
+    loop {
+        tokio::select! {
+            entry = &mut read => return entry,
+            () = tokio::time::sleep(TICK), if failures == 0 => progress.activity(&activity(last), time_left(last)),
         }
     }
 }

@@ -102,7 +102,7 @@ mod tests {
             .collect();
         assert_eq!(lines.len(), files.len());
         for (line, (name, file)) in lines.iter().zip(files) {
-            let hex: String = Sha256::digest(file).iter().map(|byte| format!("{byte:02x}")).collect();
+            let hex = rollhook_core::text::hex(&Sha256::digest(file));
             assert_eq!((line[0], line[1]), (hex.as_str(), name));
         }
     }

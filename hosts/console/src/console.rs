@@ -4,11 +4,8 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use rollhook_api::{App, Kind};
-use rollhook_core::{
-    access::{Action, Realm},
-    request::{IdempotencyKey, KeyHeader},
-    service::SessionSecret,
-};
+use rollhook_core::request::{IdempotencyKey, KeyHeader};
+use rollhook_management::access::{Action, Realm, SessionSecret};
 use sha2::{Digest, Sha256};
 
 use crate::{

@@ -5,12 +5,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rollhook_api::{Kind, Operations, Problem};
 use rollhook_core::{
-    access::Action,
     app::AppId,
-    ports::{RecordKey, SignInRequest, TargetDescription},
-    request::{IdempotencyKey, Refusal},
-    service::{Principal, SessionSecret},
+    ports::TargetDescription,
+    request::{IdempotencyKey, Refusal as CoreRefusal},
     time::Timestamp,
+};
+use rollhook_management::{
+    Refusal,
+    access::{Action, Principal, SessionSecret},
+    ports::{RecordKey, SignInRequest},
 };
 use zeroize::Zeroizing;
 
@@ -196,5 +199,11 @@ impl Failure {
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         Self { kind: Kind::of(&refusal), problem: Box::new(Problem::of(&refusal)) }
+    }
+}
+
+impl From<CoreRefusal> for Failure {
+    fn from(refusal: CoreRefusal) -> Self {
+        Refusal::from(refusal).into()
     }
 }

@@ -8,7 +8,8 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::stream;
 use rollhook_api::Kind;
-use rollhook_core::{app::AppId, service::SessionSecret};
+use rollhook_core::app::AppId;
+use rollhook_management::access::SessionSecret;
 use sha2::{Digest, Sha256};
 
 use crate::{

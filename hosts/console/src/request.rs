@@ -7,7 +7,7 @@ use http::{
     HeaderMap, Method,
     header::{COOKIE, HOST, ORIGIN},
 };
-use rollhook_core::service::SessionSecret;
+use rollhook_management::access::SessionSecret;
 use zeroize::Zeroizing;
 
 /// The cookie of a session. The prefix makes browsers insist on `Secure`, on the path `/`, and on this very host.

@@ -1,11 +1,10 @@
 //! The console's paths.
 
 use rollhook_core::{
-    access::TokenName,
     app::{AppId, Project},
     deploy::Revision,
-    notification::ReceiverName,
 };
+use rollhook_management::{access::TokenName, notifications::ReceiverName};
 
 /// The place that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]

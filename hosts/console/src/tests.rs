@@ -12,10 +12,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use rollhook_api::Kind;
 use rollhook_core::{
     app::AppId,
-    ports::{RecordKey, SettingValue, SignInRequest, TargetDescription, TargetSetting},
+    ports::{SettingValue, TargetDescription, TargetSetting},
     request::{IdempotencyKey, Refusal},
-    service::{Principal, SessionSecret},
     time::Timestamp,
+};
+use rollhook_management::{
+    access::{Principal, SessionSecret},
+    ports::{RecordKey, SignInRequest},
 };
 use zeroize::Zeroizing;
 

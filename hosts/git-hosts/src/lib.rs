@@ -10,7 +10,7 @@
 //!
 //! ```
 //! use http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
-//! use rollhook_core::delivery::{Event, GitHost, Reference};
+//! use rollhook_core::delivery::{Event, Reference};
 //!
 //! let mut headers = HeaderMap::new();
 //! headers.insert("x-github-event", HeaderValue::from_static("push"));
@@ -18,7 +18,7 @@
 //! let body = br#"{"ref": "refs/heads/main", "after": "da1560886d4f094c3e6c9ef40349f7d38b5d27d7"}"#;
 //!
 //! let delivery = rollhook_git_hosts::delivery(&headers, body)?.ok_or("not from a git host")?;
-//! assert_eq!(delivery.host, GitHost::Github);
+//! assert_eq!(delivery.host, rollhook_git_hosts::Host::Github.into());
 //! let Event::Push(push) = delivery.event else { return Err("not a push".into()) };
 //! assert_eq!(push.updates[0].reference, Reference::Branch("main".to_owned()));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -59,13 +59,40 @@ pub enum Error {
     Commit,
 }
 
+/// The git hosts whose calls are understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// GitHub, in the cloud or on one's own server.
+    Github,
+    /// GitLab, in the cloud or on one's own server.
+    Gitlab,
+    /// Gitea, on one's own server.
+    Gitea,
+    /// Forgejo, on one's own server.
+    Forgejo,
+    /// Bitbucket Cloud or Data Center.
+    Bitbucket,
+}
+
+impl From<Host> for GitHost {
+    fn from(host: Host) -> Self {
+        Self::named(match host {
+            Host::Github => "GitHub",
+            Host::Gitlab => "GitLab",
+            Host::Gitea => "Gitea",
+            Host::Forgejo => "Forgejo",
+            Host::Bitbucket => "Bitbucket",
+        })
+    }
+}
+
 /// The headers that name an event. Gitea sends GitHub's beside its own, and Forgejo all three: the first one counts.
-const EVENTS: [(&str, GitHost); 5] = [
-    ("x-forgejo-event", GitHost::Forgejo),
-    ("x-gitea-event", GitHost::Gitea),
-    ("x-github-event", GitHost::Github),
-    ("x-gitlab-event", GitHost::Gitlab),
-    ("x-event-key", GitHost::Bitbucket),
+const EVENTS: [(&str, Host); 5] = [
+    ("x-forgejo-event", Host::Forgejo),
+    ("x-gitea-event", Host::Gitea),
+    ("x-github-event", Host::Github),
+    ("x-gitlab-event", Host::Gitlab),
+    ("x-event-key", Host::Bitbucket),
 ];
 
 /// The longest name of an event, in bytes.
@@ -78,16 +105,15 @@ const EVENT_MAX: usize = 100;
 pub fn delivery(headers: &HeaderMap, body: &[u8]) -> Result<Option<Delivery>, Error> {
     let Some((name, host)) = EVENTS.into_iter().find(|(name, _)| headers.contains_key(*name)) else { return Ok(None) };
     let event = match (host, event(headers, name)?) {
-        (GitHost::Github | GitHost::Gitea | GitHost::Forgejo, "ping") | (GitHost::Bitbucket, "diagnostics:ping") => {
-            Event::Ping
+        (Host::Github | Host::Gitea | Host::Forgejo, "ping") | (Host::Bitbucket, "diagnostics:ping") => Event::Ping,
+        (Host::Github | Host::Gitea | Host::Forgejo, "push") | (Host::Gitlab, "Push Hook" | "Tag Push Hook") => {
+            Event::Push(push::push(host, &payload(headers, body)?)?)
         }
-        (GitHost::Github | GitHost::Gitea | GitHost::Forgejo, "push")
-        | (GitHost::Gitlab, "Push Hook" | "Tag Push Hook") => Event::Push(push::push(host, &payload(headers, body)?)?),
-        (GitHost::Bitbucket, "repo:push") => Event::Push(bitbucket::push(&payload(headers, body)?)?),
-        (GitHost::Bitbucket, "repo:refs_changed") => Event::Push(bitbucket::refs_changed(&payload(headers, body)?)?),
+        (Host::Bitbucket, "repo:push") => Event::Push(bitbucket::push(&payload(headers, body)?)?),
+        (Host::Bitbucket, "repo:refs_changed") => Event::Push(bitbucket::refs_changed(&payload(headers, body)?)?),
         (_, other) => Event::Other(other.to_owned()),
     };
-    Ok(Some(Delivery { host, event }))
+    Ok(Some(Delivery { host: host.into(), event }))
 }
 
 /// Returns whether the call is a git host's by its headers.

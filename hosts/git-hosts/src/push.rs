@@ -3,10 +3,10 @@
 //! GitHub: "Webhook events and payloads"; GitLab: "Webhook events", `Push Hook` and `Tag Push Hook`; Gitea and Forgejo
 //! follow GitHub.
 
-use rollhook_core::delivery::{GitHost, Push, Reference};
+use rollhook_core::delivery::{Push, Reference};
 use serde::Deserialize;
 
-use crate::{Error, object, update};
+use crate::{Error, Host, object, update};
 
 #[derive(Deserialize)]
 struct Sent {
@@ -48,10 +48,10 @@ struct Pusher {
 }
 
 /// Returns the push of one branch or tag.
-pub(crate) fn push(host: GitHost, payload: &[u8]) -> Result<Push, Error> {
+pub(crate) fn push(host: Host, payload: &[u8]) -> Result<Push, Error> {
     let sent: Sent = object(payload)?;
     // The head commit of an annotated tag's push has another id than the tag: GitHub names it all the same.
-    let is_head = |commit: &Commit| host == GitHost::Github || commit.id == sent.after;
+    let is_head = |commit: &Commit| host == Host::Github || commit.id == sent.after;
     let mut commits = sent.head_commit.into_iter().chain(sent.commits.into_iter().flatten());
     let message = commits.find(is_head).map(|commit| commit.message).unwrap_or_default();
     let Pusher { login, username, name } = sent.pusher.unwrap_or_default();

@@ -48,7 +48,7 @@ fn github_pushes() {
         )
     };
     let (host, found) = push("refs/heads/main", COMMIT, Some("Mend it"));
-    assert_eq!((host, found.pusher.as_deref()), (GitHost::Github, Some("octocat")));
+    assert_eq!((host, found.pusher.as_deref()), (Host::Github.into(), Some("octocat")));
     assert_eq!(found.updates, [to_main(false)]);
     assert_eq!(push("refs/heads/main", &COMMIT.to_uppercase(), Some("x [skip deploy]")).1.updates, [to_main(true)]);
     assert_eq!(push("refs/heads/main", ZEROS, None).1.updates, [main_deleted()]);
@@ -71,7 +71,7 @@ fn gitlab_pushes() {
     };
     let event = [("x-gitlab-event", "Push Hook"), ("x-gitlab-event-uuid", "13792a34-cac6-4fda-95a8-c58e00a3954e")];
     let (host, push) = pushed(&event, &sent("push", "refs/heads/main", COMMIT));
-    assert_eq!((host, push.pusher.as_deref()), (GitHost::Gitlab, Some("jsmith")));
+    assert_eq!((host, push.pusher.as_deref()), (Host::Gitlab.into(), Some("jsmith")));
     assert_eq!(push.updates, [to_main(false)], "only the head's message counts");
     assert_eq!(pushed(&event, &sent("push", "refs/heads/main", ZEROS)).1.updates, [main_deleted()]);
     let tag = pushed(&[("x-gitlab-event", "Tag Push Hook")], &sent("tag_push", "refs/tags/v1", COMMIT)).1;
@@ -89,10 +89,10 @@ fn gitea_and_forgejo_pushes_though_they_say_github_too() {
     });
     let theirs = [("x-github-event", "push"), ("x-gogs-event", "push"), ("x-gitea-event", "push")];
     let (host, push) = pushed(&theirs, &body);
-    assert_eq!((host, push.pusher.as_deref()), (GitHost::Gitea, Some("gitea")));
+    assert_eq!((host, push.pusher.as_deref()), (Host::Gitea.into(), Some("gitea")));
     assert_eq!(push.updates, [to_main(false)]);
     let theirs = [&theirs[..], &[("x-forgejo-event", "push")]].concat();
-    assert_eq!(pushed(&theirs, &body).0, GitHost::Forgejo);
+    assert_eq!(pushed(&theirs, &body).0, Host::Forgejo.into());
     let mut old = body.clone();
     old["head_commit"] = Value::Null;
     old["commits"][0]["message"] = "[skip deploy]".into();
@@ -115,7 +115,7 @@ fn bitbucket_pushes_of_several_branches() {
             ] }
         }),
     );
-    assert_eq!((host, push.pusher.as_deref()), (GitHost::Bitbucket, Some("emmap1")));
+    assert_eq!((host, push.pusher.as_deref()), (Host::Bitbucket.into(), Some("emmap1")));
     let [tag, gone, main] = push.updates.as_slice() else { panic!("{push:?}") };
     assert_eq!((&tag.reference, &gone.reference), (&Reference::Tag("v1".into()), &Reference::Branch("gone".into())));
     assert!(tag.head.is_some() && gone.head.is_none());
@@ -134,7 +134,7 @@ fn bitbucket_pushes_of_several_branches() {
             "toCommit": { "id": COMMIT, "message": "[skip deploy]" }
         }),
     );
-    assert_eq!((host, push.pusher.as_deref()), (GitHost::Bitbucket, Some("admin")));
+    assert_eq!((host, push.pusher.as_deref()), (Host::Bitbucket.into(), Some("admin")));
     let gone = RefUpdate { before: Before::At(COMMIT.parse().unwrap()), ..main_deleted() };
     assert_eq!(push.updates, [to_main(true), gone]);
 }
@@ -178,12 +178,12 @@ fn a_form_holds_the_same() {
 fn other_events_are_named_and_their_bodies_not_looked_at() {
     let other = |name: &str, event: &str| delivery(&headers(&[(name, event)]), b"\xff").unwrap().unwrap();
     for (name, event, host) in [
-        ("x-github-event", "issues", GitHost::Github),
-        ("x-gitlab-event", "Pipeline Hook", GitHost::Gitlab),
-        ("x-gitlab-event", "System Hook", GitHost::Gitlab),
-        ("x-gitea-event", "pull_request", GitHost::Gitea),
-        ("x-forgejo-event", "delete", GitHost::Forgejo),
-        ("x-event-key", "pullrequest:created", GitHost::Bitbucket),
+        ("x-github-event", "issues", Host::Github.into()),
+        ("x-gitlab-event", "Pipeline Hook", Host::Gitlab.into()),
+        ("x-gitlab-event", "System Hook", Host::Gitlab.into()),
+        ("x-gitea-event", "pull_request", Host::Gitea.into()),
+        ("x-forgejo-event", "delete", Host::Forgejo.into()),
+        ("x-event-key", "pullrequest:created", Host::Bitbucket.into()),
     ] {
         assert_eq!(other(name, event), Delivery { host, event: Event::Other(event.to_owned()) });
     }

@@ -43,7 +43,7 @@ pub(crate) async fn audit(call: &Call, operations: Local<ErrorReply>) -> Result<
 /// Answers `POST /login`: by a code, and no other credential.
 pub(crate) async fn login(call: &Call) -> Result<Reply, ErrorReply> {
     let Login { code, verifier } = call.json()?;
-    let redeemed = call.state.deployer.redeem_code(&code, &verifier).await;
+    let redeemed = call.state.management.redeem_code(&code, &verifier).await;
     let (token, principal) = redeemed.map_err(|refusal| ErrorReply::from(refusal).redacted())?;
     call.in_call.known();
     let logged_in = LoggedIn { token: token.to_string(), actor: principal.actor().to_string() };

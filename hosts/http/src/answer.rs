@@ -5,9 +5,9 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::LOCATION};
 use rollhook_api::{Deploy, DeployAnswer, Kind, Progress, Restore, Standing, ends_within};
 use rollhook_core::{
-    deploy::{Revision, State},
+    deploy::State,
     request::Refusal,
-    service::{Authorized, Deployer, Waited},
+    service::{Authorized, Waited},
 };
 
 use crate::{
@@ -24,7 +24,7 @@ const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-appli
 pub(crate) async fn accepted(
     call: &Call,
     answer: DeployAnswer,
-    access: impl Future<Output = Result<Authorized, Refusal>>,
+    access: impl Future<Output = Result<Authorized, rollhook_management::Refusal>>,
 ) -> Result<Reply, ErrorReply> {
     let wait = headers::wait(&call.headers);
     let mut added = of_accept(&answer);
@@ -100,25 +100,14 @@ async fn ended(call: &Call, answer: DeployAnswer, access: Authorized, limit: Dur
         State::Cancelled { .. } => (Kind::DeployFailed, "was cancelled"),
         State::Failed { .. } => (Kind::DeployFailed, "failed"),
     };
-    let (standing, restore) = afterwards(deployer, &access, waited.last().revision).await;
+    // A standing that cannot be read is left out: the failure is still answered.
+    let standing = Standing::read(deployer, &access).await.unwrap_or_default();
     let failure = failed(kind, what, &waited, Deploy::of(access.app(), waited.last(), standing));
+    let restore = waited.restore.as_ref().and_then(Restore::of);
     Err(match restore.and_then(|restore| serde_json::to_value(restore).ok()) {
         Some(restore) => failure.with("restore", restore),
         None => failure,
     })
-}
-
-/// Returns the app's standing after the end of this revision, and the restore that puts the rollout right. What cannot
-/// be read is left out: the failure is still answered.
-async fn afterwards(deployer: &Deployer, access: &Authorized, ended: Revision) -> (Standing, Option<Restore>) {
-    let Ok(state) = deployer.state(access).await else { return (Standing::default(), None) };
-    if state.latest <= Some(ended) {
-        return (Standing::of(&state), Restore::of(&state, ended, None));
-    }
-    match deployer.entry_and_state(access, ended.next()).await {
-        Ok((state, next)) => (Standing::of(&state), Restore::of(&state, ended, Some(&next))),
-        Err(_) => (Standing::of(&state), None),
-    }
 }
 
 /// Returns the problem of a deploy that did not succeed, or whose successor did not; `deploy` is the last of them.

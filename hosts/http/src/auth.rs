@@ -4,11 +4,14 @@ use std::time::SystemTime;
 
 use http::{HeaderMap, header::AUTHORIZATION};
 use rollhook_core::{
-    identity::IdToken,
     request::Refusal,
-    service::{Deployer, Principal},
     time::Timestamp,
-    token::{Credential, Credentials, NotAToken, Signature, SignedMessage},
+    token::{Credential, NotAToken, Signature, SignedMessage},
+};
+use rollhook_management::{
+    Management,
+    access::Principal,
+    keyless::{IdToken, Presented},
 };
 use zeroize::Zeroizing;
 
@@ -33,7 +36,7 @@ const MESSAGE_TIME: &str = "webhook-timestamp";
 
 /// Returns the credentials of a webhook's caller; `now` is the wall clock's time. A header that is repeated, or not
 /// ASCII, is invalid, not absent.
-pub(crate) fn credentials(headers: &HeaderMap, now: Timestamp) -> Credentials {
+pub(crate) fn credentials(headers: &HeaderMap, now: Timestamp) -> Presented {
     let token = |text: &str| Ok(Credential::Token(Zeroizing::new(text.as_bytes().to_vec())));
     let named = |text: &str| text.parse::<Signature>().map(Credential::Signature);
     let bare = |text: &str| Signature::bare(text).map(Credential::Signature);
@@ -41,7 +44,8 @@ pub(crate) fn credentials(headers: &HeaderMap, now: Timestamp) -> Credentials {
     let named = [once(headers, SIGNATURE), hub_signature(headers)].into_iter().flatten().map(|t| t.and_then(named));
     let bare = BARE_SIGNATURES.iter().filter_map(|name| once(headers, name)).map(|text| text.and_then(bare));
     let message = once(headers, MESSAGE_SIGNATURE).map(|signature| signed_message(headers, signature?, now));
-    tokens.chain(named).chain(bare).chain(message).collect::<Credentials>().with_identity(identity(headers))
+    let secrets = tokens.chain(named).chain(bare).chain(message).collect();
+    Presented { secrets, identity: identity(headers) }
 }
 
 /// Returns the id_token of a pipeline. Another scheme than `Bearer` is no credential here: a proxy in front may want it.
@@ -84,13 +88,13 @@ fn single<'a>(mut lines: impl Iterator<Item = &'a http::HeaderValue>) -> Option<
 }
 
 /// Returns the credentials of a webhook's caller now.
-pub(crate) fn presented_by_app(headers: &HeaderMap) -> Credentials {
+pub(crate) fn presented_by_app(headers: &HeaderMap) -> Presented {
     credentials(headers, wall_clock())
 }
 
-/// Returns whether a webhook's caller has signed the body.
-pub(crate) fn are_signatures(headers: &HeaderMap) -> bool {
-    credentials(headers, wall_clock()).are_signatures()
+/// Returns whether the body is needed to check a webhook's caller.
+pub(crate) fn needs_body(headers: &HeaderMap) -> bool {
+    credentials(headers, wall_clock()).needs_body()
 }
 
 /// Returns whether the call is a signed message of Standard Webhooks.
@@ -99,10 +103,10 @@ pub(crate) fn is_signed_message(headers: &HeaderMap) -> bool {
 }
 
 /// Returns whether this process knows the call's credentials as valid ones, without a read of the store.
-pub(crate) fn is_recognized(deployer: &Deployer, target: &Target, headers: &HeaderMap, body: &[u8]) -> bool {
+pub(crate) fn is_recognized(management: &Management, target: &Target, headers: &HeaderMap, body: &[u8]) -> bool {
     match target {
-        Target::App(app) => deployer.recognizes(app, &credentials(headers, wall_clock()), body),
-        Target::Management => deployer.recognizes_api_token(presented(headers).as_bytes()),
+        Target::App(app) => management.recognizes(app, &credentials(headers, wall_clock()), body),
+        Target::Management => management.recognizes_api_token(presented(headers).as_bytes()),
         Target::Nothing => false,
     }
 }
@@ -125,14 +129,14 @@ fn presented(headers: &HeaderMap) -> &str {
 ///
 /// # Errors
 /// 401, or 503 while the store is away.
-pub(crate) async fn principal(deployer: &Deployer, headers: &HeaderMap) -> Result<Principal, ErrorReply> {
+pub(crate) async fn principal(management: &Management, headers: &HeaderMap) -> Result<Principal, ErrorReply> {
     let presented = presented(headers);
     if presented.is_empty() {
         return Err(Refusal::Unauthorized.into());
     }
     let claimed = headers.get(ACTOR).map(|name| String::from_utf8_lossy(name.as_bytes()));
     let claimed = claimed.as_deref().map(str::trim).filter(|name| !name.is_empty());
-    let principal = deployer.authenticate(presented.as_bytes(), claimed).await;
+    let principal = management.authenticate(presented.as_bytes(), claimed).await;
     principal.map_err(|refusal| ErrorReply::from(refusal).redacted())
 }
 
@@ -154,7 +158,7 @@ mod tests {
         for (name, value) in lines {
             headers.append(*name, HeaderValue::from_bytes(value).unwrap());
         }
-        format!("{:?}", credentials(&headers, NOW))
+        format!("{:?}", credentials(&headers, NOW).kinds().collect::<Vec<_>>())
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A build's log as plain text: the present part, or all parts until the build has ended.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -8,8 +8,11 @@ use http::{HeaderValue, header::X_CONTENT_TYPE_OPTIONS};
 use rollhook_api::Local;
 use rollhook_core::{
     deploy::Revision,
+    request::Refusal,
     service::{Authorized, LogPart},
 };
+use rollhook_management as management;
+use tokio::time::sleep;
 
 use crate::{
     connections::InCall,
@@ -19,6 +22,9 @@ use crate::{
     router::Call,
     state::State,
 };
+
+/// The time without text after which the caller is confirmed again: a quiet build must not outlast a session unseen.
+const CONFIRM: Duration = Duration::from_secs(15);
 
 /// Answers `GET …/deploys/{revision}/log`.
 pub(crate) async fn read(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
@@ -70,12 +76,21 @@ impl Reading {
                     let next = self.state.deployer.build_log(&self.access, self.revision, self.from, self.follow);
                     tokio::select! {
                         part = next => part.ok()?,
+                        () = sleep(CONFIRM) => LogPart { bytes: Vec::new(), last: false },
                         () = drain.begun() => return None,
                     }
                 }
             };
-            // A stream lasts no longer than its caller's token.
-            self.access = self.operations.reopen(self.access.app()).await.ok()?;
+            // A stream lasts no longer than its caller's token or session.
+            match self.operations.reopen(self.access.app()).await {
+                Ok(access) => self.access = access,
+                // Nothing is shown meanwhile; the store may be back by the next turn.
+                Err(
+                    management::Refusal::Core(Refusal::StoreUnavailable { .. })
+                    | management::Refusal::ReviewUnavailable,
+                ) if part.bytes.is_empty() && !part.last => continue,
+                Err(_) => return None,
+            }
             if !part.bytes.is_empty() {
                 self.from += part.bytes.len() as u64;
                 return Some(part.bytes);

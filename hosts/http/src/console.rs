@@ -13,14 +13,18 @@ use rollhook_console::{
 };
 use rollhook_core::{
     Error,
-    access::GroupGrant,
     app::AppId,
     ledger::AppState,
-    ports::{RecordKey, SignInRequest, TargetDescription},
-    request::{IdempotencyKey, Refusal},
-    service::{Authorized, Deployer, Person, Principal, Progress, SessionSecret},
+    ports::TargetDescription,
+    request::IdempotencyKey,
+    service::{Authorized, Deployer, Progress},
     text::escaped,
     time::Timestamp,
+};
+use rollhook_management::{
+    Management, Refusal,
+    access::{GroupGrant, Person, Principal, SessionSecret},
+    ports::{RecordKey, SignInRequest},
 };
 use rollhook_wiring::SignIn;
 use zeroize::Zeroizing;
@@ -37,15 +41,15 @@ use crate::{
     target::Target,
 };
 
-/// Returns the console of a deployer.
+/// Returns the console of a management plane.
 pub(crate) fn of(
-    deployer: Arc<Deployer>,
+    management: Arc<Management>,
     base_url: Arc<str>,
     notice: Option<&'static str>,
     disks: Arc<Disks>,
     sign_in: Option<SignIn>,
 ) -> Arc<Console> {
-    Arc::new(Console::new(Arc::new(OnDeployer { deployer, base_url, notice, disks, sign_in })))
+    Arc::new(Console::new(Arc::new(InProcess { management, base_url, notice, disks, sign_in })))
 }
 
 /// Returns whether a call is the console's: one of its paths, or any other that a browser wants as a page. Paths of the
@@ -123,7 +127,7 @@ pub(crate) async fn answer(
 /// Returns whether a sign-in is tried although others have failed too often from its address.
 fn is_let_through(state: &State, request: &Request) -> bool {
     let Some(token) = request.sign_in_token() else { return false };
-    state.deployer.recognizes_api_token(token.as_bytes()) || state.limits.spare(&Target::Management)
+    state.management.recognizes_api_token(token.as_bytes()) || state.limits.spare(&Target::Management)
 }
 
 fn refused(state: &State, request: &Request, failure: ErrorReply) -> Reply {
@@ -154,16 +158,16 @@ fn sent(answer: Answer, state: &State, in_call: InCall) -> Reply {
     Response::from_parts(parts, body)
 }
 
-/// The console's host: a deployer in this process.
-struct OnDeployer {
-    deployer: Arc<Deployer>,
+/// The console's host: the management plane in this process.
+struct InProcess {
+    management: Arc<Management>,
     base_url: Arc<str>,
     notice: Option<&'static str>,
     disks: Arc<Disks>,
     sign_in: Option<SignIn>,
 }
 
-impl OnDeployer {
+impl InProcess {
     fn provider(&self) -> Result<&SignIn, Failure> {
         self.sign_in.as_ref().ok_or_else(|| Failure::new(Kind::NotFound, "This server has no provider of sign-ins."))
     }
@@ -179,9 +183,9 @@ fn provider_failed(error: &Error) -> Failure {
 }
 
 #[async_trait]
-impl Host for OnDeployer {
+impl Host for InProcess {
     async fn begin_session(&self, token: &str, name: Option<&str>) -> Result<SessionSecret, Failure> {
-        let begun = self.deployer.begin_session(token.as_bytes(), name).await;
+        let begun = self.management.begin_session(token.as_bytes(), name).await;
         begun.map(|(secret, _)| secret).map_err(redacted)
     }
 
@@ -191,7 +195,7 @@ impl Host for OnDeployer {
     }
 
     fn targets(&self) -> TargetDescription {
-        self.deployer.targets()
+        self.management.deployer().targets()
     }
 
     fn provider_name(&self) -> Option<&str> {
@@ -216,52 +220,53 @@ impl Host for OnDeployer {
         }
         let provider = sign_in.provider.host().to_owned();
         let person = Person { subject: person.subject, name: person.name, provider, groups: person.groups };
-        self.deployer.begin_person_session(person).await.map(Welcome::Session).map_err(redacted)
+        self.management.begin_person_session(person).await.map(Welcome::Session).map_err(redacted)
     }
 
     async fn lend_session(&self, secret: &str, challenge: &RecordKey) -> Result<SessionSecret, Failure> {
-        self.deployer.lend_session(secret, challenge).await.map_err(redacted)
+        self.management.lend_session(secret, challenge).await.map_err(redacted)
     }
 
     async fn session(&self, secret: &str) -> Result<Access, Failure> {
-        let principal = self.deployer.session(secret).await.map_err(redacted)?;
+        let principal = self.management.session(secret).await.map_err(redacted)?;
         let somewhere = |action| principal.grants().iter().any(|grant| grant.role.may(action));
         Ok(Access { permissions: Permissions::of(somewhere), principal })
     }
 
     async fn keep_session(&self, secret: &str) {
-        if let Err(refusal) = self.deployer.keep_session(secret).await {
+        if let Err(refusal) = self.management.keep_session(secret).await {
             tracing::warn!(%refusal, "keeping a session failed");
         }
     }
 
     async fn end_session(&self, secret: &str, which: Ended) -> Result<(), Failure> {
         let ended = match which {
-            Ended::This => self.deployer.end_session(secret).await,
-            Ended::All => self.deployer.end_sessions_like(secret).await,
+            Ended::This => self.management.end_session(secret).await,
+            Ended::All => self.management.end_sessions_like(secret).await,
         };
         Ok(ended?)
     }
 
     fn recognizes(&self, secret: &str) -> bool {
-        self.deployer.recognizes_session(secret)
+        self.management.recognizes_session(secret)
     }
 
     async fn permissions(&self, principal: &Principal, id: &AppId) -> Result<Permissions, Failure> {
-        let access = self.deployer.open(principal, id).await?;
-        Ok(Permissions::of(|action| access.may(action)))
+        let role = self.management.role_on(principal, id).await?;
+        Ok(Permissions::of(|action| role.may(action)))
     }
 
     fn operations(&self, principal: &Principal, key: Option<IdempotencyKey>) -> CallerOperations {
-        let local = Local::<Failure>::new(self.deployer.clone(), principal.clone(), self.base_url.clone());
+        let local = Local::<Failure>::new(self.management.clone(), principal.clone(), self.base_url.clone());
         let operations: Box<dyn Operations<Error = Failure>> = Box::new(local.with_key(key));
         operations
     }
 
     async fn watch(&self, principal: &Principal, id: &AppId) -> Result<Box<dyn Watch>, Failure> {
-        let authorized = self.deployer.open(principal, id).await?;
-        let seen = self.deployer.state(&authorized).await?;
-        Ok(Box::new(Watched { deployer: self.deployer.clone(), authorized, seen, progress: None }))
+        let authorized = self.management.open(principal, id).await?;
+        let deployer = Arc::clone(self.management.deployer());
+        let seen = deployer.state(&authorized).await?;
+        Ok(Box::new(Watched { deployer, authorized, seen, progress: None }))
     }
 
     fn base_url(&self) -> &str {
@@ -274,7 +279,7 @@ impl Host for OnDeployer {
 
     fn random(&self) -> Zeroizing<String> {
         // A token's random part; its prefix would let scanners of secrets take it for one.
-        let token = self.deployer.new_token();
+        let token = self.management.deployer().new_token();
         Zeroizing::new(token.expose().trim_start_matches("rh_").to_owned())
     }
 }

@@ -1,7 +1,9 @@
 //! Deploys by an operator: the history, and every operation that adds an entry to it.
 
+use std::time::Duration;
+
 use http::StatusCode;
-use rollhook_api::{Deploy, DeployPost, Local, Operations, Promote, Rebuild, Rollback, openapi};
+use rollhook_api::{Deploy, DeployPost, Local, Operations, Promote, Rebuild, Rollback, Until, openapi};
 use rollhook_core::{deploy::Revision, service::Authorized};
 
 use crate::{
@@ -28,21 +30,22 @@ pub(crate) async fn show(call: &Call, operations: Local<ErrorReply>) -> Result<R
     entry(call, &operations.open(&call.app()?).await?).await
 }
 
-/// Answers one entry with its evidence, at once or, if the caller prefers to wait, after its end.
+/// Answers one entry with its evidence, at once or, if the caller prefers to wait, after its end or its next change.
 pub(crate) async fn entry(call: &Call, access: &Authorized) -> Result<Reply, ErrorReply> {
-    Query::parse(call.uri.query(), &[])?;
+    let query = Query::parse(call.uri.query(), &["seen"])?;
+    let until = query.get::<u32>("seen")?.map_or(Until::Ended, Until::Changed);
     let (deployer, revision, wait) = (&call.state.deployer, call.revision()?, headers::wait(&call.headers));
     let place = wait.and_then(|_| call.state.waits.begin(access.uid()));
     let wait = wait.filter(|_| place.is_some());
-    let (mut state, mut entry) = deployer.entry_and_state(access, revision).await?;
-    if let Some(limit) = wait.filter(|_| !entry.is_terminal()) {
-        tokio::select! {
-            // No entry has so many steps: only its end answers the wait.
-            ended = deployer.changed(access, revision, u32::MAX, limit) => (state, entry) = ended?,
-            () = call.state.drain.begun() => {}
-        }
-    }
-    let mut reply = reply::json(StatusCode::OK, &Deploy::shown(deployer, &state, &entry));
+    let read = |limit| Deploy::read(deployer, access, revision, (until, limit));
+    let entry = match wait {
+        Some(limit) => tokio::select! {
+            entry = read(limit) => entry?,
+            () = call.state.drain.begun() => read(Duration::ZERO).await?,
+        },
+        None => read(Duration::ZERO).await?,
+    };
+    let mut reply = reply::json(StatusCode::OK, &entry);
     reply.headers_mut().extend(wait.and_then(answer::applied));
     Ok(reply)
 }

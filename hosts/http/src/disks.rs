@@ -76,7 +76,8 @@ impl DiskWatch {
     }
 
     async fn images(&self) -> Reading {
-        match self.rollouts.disk_space().await {
+        let Some(stored) = self.rollouts.stored_images() else { return Reading::None };
+        match stored.disk_space().await {
             Ok(space) => space.map_or(Reading::None, Reading::Space),
             Err(error) if error.is_unavailable() => Reading::Away,
             Err(error) => Reading::Hidden(error.chain()),

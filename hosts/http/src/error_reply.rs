@@ -7,8 +7,9 @@ use http::{
     header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use rollhook_api::{Kind, Problem};
-use rollhook_core::request::{Field, Refusal};
+use rollhook_core::request::{Field, Refusal as CoreRefusal};
 use rollhook_git_hosts as git_hosts;
+use rollhook_management::Refusal;
 
 use crate::{
     body,
@@ -115,10 +116,16 @@ impl ErrorReply {
     }
 }
 
+impl From<CoreRefusal> for ErrorReply {
+    fn from(refusal: CoreRefusal) -> Self {
+        Refusal::from(refusal).into()
+    }
+}
+
 impl From<Refusal> for ErrorReply {
     fn from(refusal: Refusal) -> Self {
         let reply = Self::of(Kind::of(&refusal), Problem::of(&refusal));
-        if let Refusal::Locked(locked) = &refusal
+        if let Refusal::Core(CoreRefusal::Locked(locked)) = &refusal
             && let Some(left) = locked.left
         {
             return reply.header(RETRY_AFTER, &left.as_millis().div_ceil(1000).max(1).to_string());
@@ -131,7 +138,7 @@ impl From<git_hosts::Error> for ErrorReply {
     fn from(error: git_hosts::Error) -> Self {
         match &error {
             git_hosts::Error::Json(error) => body::unreadable(error),
-            git_hosts::Error::Commit => Refusal::InvalidField(Field::Commit, error.to_string()).into(),
+            git_hosts::Error::Commit => CoreRefusal::InvalidField(Field::Commit, error.to_string()).into(),
             git_hosts::Error::ContentType => Self::new(Kind::UnsupportedMediaType, error.to_string()),
             git_hosts::Error::Event(_) | git_hosts::Error::Form | git_hosts::Error::NotAnObject => {
                 Self::new(Kind::Malformed, error.to_string())

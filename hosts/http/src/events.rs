@@ -10,6 +10,7 @@ use futures_util::stream;
 use http::{HeaderMap, StatusCode};
 use rollhook_api::{Deploy, Local};
 use rollhook_core::{deploy::Revision, request::Refusal, service::Authorized};
+use rollhook_management as management;
 
 use crate::{
     connections::InCall,
@@ -80,10 +81,13 @@ impl Watch {
                     changed = self.state.deployer.changed(&self.access, self.revision, self.seen, KEEP_ALIVE) => changed,
                     () = drain.begun() => return None,
                 };
-                // A stream lasts no longer than its caller's token.
+                // A stream lasts no longer than its caller's token or session.
                 match self.operations.reopen(self.access.app()).await {
                     Ok(access) => self.access = access,
-                    Err(Refusal::StoreUnavailable { .. } | Refusal::ReviewUnavailable) => {
+                    Err(
+                        management::Refusal::Core(Refusal::StoreUnavailable { .. })
+                        | management::Refusal::ReviewUnavailable,
+                    ) => {
                         return Some(": still here\n\n".to_owned());
                     }
                     Err(_) => return None,

@@ -58,6 +58,15 @@ pub(crate) fn trace_parent(headers: &HeaderMap) -> Option<TraceParent> {
     }
 }
 
+/// Returns the header that carries a key.
+const fn name(header: KeyHeader) -> &'static str {
+    match header {
+        KeyHeader::IdempotencyKey => "idempotency-key",
+        KeyHeader::WebhookId => "webhook-id",
+        KeyHeader::Delivery => "x-github-delivery",
+    }
+}
+
 /// Returns the idempotency key of a call of this operation with this body. Of several headers, the first in `accepted`
 /// counts.
 ///
@@ -70,9 +79,9 @@ pub(crate) fn key(
     body: &[u8],
 ) -> Result<Option<IdempotencyKey>, ErrorReply> {
     for header in accepted {
-        let mut lines = headers.get_all(HeaderName::from_static(header.as_str())).iter();
+        let mut lines = headers.get_all(HeaderName::from_static(name(*header))).iter();
         let Some(line) = lines.next() else { continue };
-        let invalid = |why: &str| ErrorReply::new(Kind::InvalidKey, format!("{}: {why}.", header.as_str()));
+        let invalid = |why: &str| ErrorReply::new(Kind::InvalidKey, format!("{}: {why}.", name(*header)));
         if lines.next().is_some() {
             return Err(invalid("must be sent once"));
         }
@@ -119,7 +128,7 @@ mod tests {
         for (name, value) in lines {
             headers.append(*name, HeaderValue::from_static(value));
         }
-        let all = [KeyHeader::IdempotencyKey, KeyHeader::WebhookId, KeyHeader::GithubDelivery];
+        let all = [KeyHeader::IdempotencyKey, KeyHeader::WebhookId, KeyHeader::Delivery];
         key(&headers, &all, "webhook", b"{}")
     }
 

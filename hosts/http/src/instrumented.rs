@@ -10,18 +10,20 @@ use std::{
 };
 
 use async_trait::async_trait;
-use futures_util::{StreamExt, stream::BoxStream};
+use futures_util::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
 use rollhook_core::{
     Result,
     app::{App, AppUid},
     deploy::{Commit as GitCommit, Deploy, Evidence},
     disk::DiskSpace,
     image::ImageRef,
-    ledger::AppState,
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Applied, Binding, BranchReader, Committed, Drift, DriverIdentity,
-        Heartbeat, HistoryStore, ListedApp, Loaded, Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec,
-        StoreLimits, TargetDescription, TargetRequest, Validated, Version,
+        AppChange, AppCommit, AppPage, AppRef, Applied, Binding, BranchReader, Committed, Drift, DriftReader,
+        DriverIdentity, Heartbeat, HistoryStore, ListedApp, Loaded, Observation, Page, RolloutDriver, RolloutFailure,
+        RolloutSpec, StoreLimits, StoredImages, TargetDescription, TargetRequest, Validated,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -29,10 +31,7 @@ use rollhook_core::{
 };
 use tokio::time::Instant;
 
-use crate::{
-    deploy_counts::{DeployCounts, UnderWay},
-    metrics::Metrics,
-};
+use crate::metrics::Metrics;
 
 /// The begin of every server's name as a replica, unlike that of a command line.
 pub(crate) const SERVER: &str = "server-";
@@ -41,7 +40,6 @@ pub(crate) const SERVER: &str = "server-";
 pub(crate) struct InstrumentedHistoryStore {
     inner: Arc<dyn HistoryStore>,
     metrics: Arc<Metrics>,
-    deploys: DeployCounts,
     writable: Writable,
 }
 
@@ -58,8 +56,7 @@ impl Writable {
 
 impl InstrumentedHistoryStore {
     pub(crate) fn new(inner: Arc<dyn HistoryStore>, metrics: Arc<Metrics>) -> Self {
-        let deploys = DeployCounts::new(metrics.clone());
-        Self { inner, metrics, deploys, writable: Writable(Arc::new(AtomicBool::new(true))) }
+        Self { inner, metrics, writable: Writable(Arc::new(AtomicBool::new(true))) }
     }
 
     pub(crate) fn writable(&self) -> Writable {
@@ -72,59 +69,18 @@ impl InstrumentedHistoryStore {
         self.metrics.store(call, &result, start.elapsed());
         result
     }
-
-    fn written(&self, written: Written) {
-        match written {
-            Written::Changed { state, ended } => self.seen(&state, &ended),
-            Written::Removed(app) => self.metrics.removed(app),
-        }
-    }
-
-    fn seen(&self, state: &AppState, ended: &[Arc<Deploy>]) {
-        for phase in self.metrics.progress().seen(state, ended) {
-            self.metrics.phase_ended(phase);
-        }
-    }
-}
-
-/// The part of a commit that shows how deploys go on.
-enum Written {
-    Changed { state: Box<AppState>, ended: Vec<Arc<Deploy>> },
-    Removed(AppUid),
-}
-
-impl Written {
-    fn of(commit: &AppCommit) -> Self {
-        match commit.change() {
-            Some(change) => Self::Changed { state: Box::new(change.state.clone()), ended: change.ended.clone() },
-            None => Self::Removed(commit.app()),
-        }
-    }
 }
 
 #[async_trait]
 impl HistoryStore for InstrumentedHistoryStore {
     async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
-        let loaded = self.timed("load", self.inner.load(app, key)).await;
-        if let Ok(Some(loaded)) = &loaded {
-            self.seen(&loaded.state, &[]);
-            self.deploys.loaded(&*self.inner, loaded).await;
-        }
-        loaded
+        self.timed("load", self.inner.load(app, key)).await
     }
 
     async fn commit(&self, commits: Vec<AppCommit>) -> Vec<Result<Committed>> {
-        let under_way: Vec<UnderWay<'_>> = commits.iter().map(|commit| self.deploys.begin(commit)).collect();
-        let written: Vec<Written> = commits.iter().map(Written::of).collect();
         let start = Instant::now();
         let answers = self.inner.commit(commits).await;
-        for ((commit, written), answer) in under_way.into_iter().zip(written).zip(&answers) {
-            self.metrics.store("commit", answer, start.elapsed());
-            commit.answered(answer);
-            if answer.is_ok() {
-                self.written(written);
-            }
-        }
+        answers.iter().for_each(|answer| self.metrics.store("commit", answer, start.elapsed()));
         answers
     }
 
@@ -153,13 +109,7 @@ impl HistoryStore for InstrumentedHistoryStore {
     }
 
     fn watch(&self) -> BoxStream<'static, AppChange> {
-        let metrics = self.metrics.clone();
-        let forget = move |change: &AppChange| {
-            if let AppChange::App(app, Version::REMOVED) = change {
-                metrics.removed(*app);
-            }
-        };
-        self.inner.watch().inspect(forget).boxed()
+        self.inner.watch()
     }
 
     fn limits(&self) -> StoreLimits {
@@ -248,32 +198,47 @@ impl RolloutDriver for InstrumentedRolloutDriver {
         self.timed("evidence", self.inner.evidence(spec, failure)).await
     }
 
-    async fn drift(&self, spec: &RolloutSpec) -> Result<Option<Drift>> {
-        self.timed("drift", self.inner.drift(spec)).await
+    fn drift_reader(&self) -> Option<&dyn DriftReader> {
+        self.inner.drift_reader().map(|_| self as _)
     }
 
-    fn drift_changes(&self) -> Option<BoxStream<'static, AppUid>> {
-        self.inner.drift_changes()
-    }
-
-    async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {
-        self.timed("keep", self.inner.keep(app, images)).await
-    }
-
-    fn stored_versions(&self) -> Option<usize> {
-        self.inner.stored_versions()
-    }
-
-    async fn discard(&self, app: &App, images: &[ImageRef]) -> Result<()> {
-        self.timed("discard", self.inner.discard(app, images)).await
-    }
-
-    async fn disk_space(&self) -> Result<Option<DiskSpace>> {
-        // Uncounted: a disk that this process may not see is no failure of the driver.
-        self.inner.disk_space().await
+    fn stored_images(&self) -> Option<&dyn StoredImages> {
+        self.inner.stored_images().map(|_| self as _)
     }
 
     async fn forget(&self, app: &App) -> Result<()> {
         self.timed("forget", self.inner.forget(app)).await
+    }
+}
+
+#[async_trait]
+impl DriftReader for InstrumentedRolloutDriver {
+    async fn drift(&self, spec: &RolloutSpec) -> Result<Option<Drift>> {
+        let Some(reader) = self.inner.drift_reader() else { return Ok(None) };
+        self.timed("drift", reader.drift(spec)).await
+    }
+
+    fn drift_changes(&self) -> BoxStream<'static, AppUid> {
+        self.inner.drift_reader().map_or_else(|| stream::empty().boxed(), DriftReader::drift_changes)
+    }
+}
+
+#[async_trait]
+impl StoredImages for InstrumentedRolloutDriver {
+    fn stored_versions(&self) -> Option<usize> {
+        self.inner.stored_images()?.stored_versions()
+    }
+
+    async fn discard(&self, app: &App, images: &[ImageRef]) -> Result<()> {
+        let Some(stored) = self.inner.stored_images() else { return Ok(()) };
+        self.timed("discard", stored.discard(app, images)).await
+    }
+
+    async fn disk_space(&self) -> Result<Option<DiskSpace>> {
+        // Uncounted: a disk that this process may not see is no failure of the driver.
+        match self.inner.stored_images() {
+            Some(stored) => stored.disk_space().await,
+            None => Ok(None),
+        }
     }
 }

@@ -35,7 +35,6 @@ mod build_log;
 mod client_ip;
 mod connections;
 mod console;
-mod deploy_counts;
 mod deploys;
 mod disks;
 mod error_reply;

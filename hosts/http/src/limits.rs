@@ -18,7 +18,8 @@ use std::{
     time::Duration,
 };
 
-use rollhook_core::{app::AppUid, notification::ReceiverName};
+use rollhook_core::app::AppUid;
+use rollhook_management::notifications::ReceiverName;
 use tokio::time::Instant;
 
 use crate::{args::RateLimit, error_reply::ErrorReply, target::Target};

@@ -22,19 +22,18 @@ use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid},
     deploy::{Deploy, Status, Trigger},
-    ports::{Applied, Rng},
+    ledger::AppState,
+    ports::{Applied, ConfirmedCommit, DeployObserver, Rng},
     service::Deployer,
 };
 use rollhook_wiring::SystemRng;
 
+pub(crate) use self::text::MediaType;
 use self::{
     apps::Apps,
     gauges::Gauges,
-    register::{buckets_of_calls, buckets_of_deploys, buckets_of_driver, buckets_of_store, put, timed},
-};
-pub(crate) use self::{
     progress::{Phase, Progress},
-    text::MediaType,
+    register::{buckets_of_calls, buckets_of_deploys, buckets_of_driver, buckets_of_store, put, timed},
 };
 
 const TRIGGERS: [Trigger; 5] = [Trigger::Webhook, Trigger::Manual, Trigger::Promotion, Trigger::Rollback, Trigger::Git];
@@ -165,7 +164,7 @@ impl Metrics {
         self.auth_failures.get_or_create(&[("route", route)]).inc();
     }
 
-    pub(crate) fn accepted(&self, app: &AppId, uid: AppUid, deploy: &Deploy) {
+    fn accepted(&self, app: &AppId, uid: AppUid, deploy: &Deploy) {
         self.accepted.get_or_create(&[("trigger", deploy.trigger.as_str())]).inc();
         if deploy.is_restore() {
             self.restores.inc();
@@ -173,25 +172,14 @@ impl Metrics {
         self.apps.accepted(app, uid);
     }
 
-    pub(crate) fn ended(&self, app: &AppId, uid: AppUid, deploy: &Deploy) {
+    fn ended(&self, app: &AppId, uid: AppUid, deploy: &Deploy) {
         let (trigger, status) = (deploy.trigger.as_str(), deploy.status().as_str());
         self.ended.get_or_create(&[("trigger", trigger), ("status", status)]).inc();
         self.apps.ended(app, uid, deploy);
     }
 
-    /// Forgets the metrics of an app that was removed.
-    pub(crate) fn removed(&self, app: AppUid) {
-        self.apps.removed(app);
-        self.progress.removed(app);
-    }
-
-    /// The deploys that are under way, and how long their phases take.
-    pub(crate) fn progress(&self) -> &Progress {
-        &self.progress
-    }
-
     /// Counts a phase of a deploy that is over.
-    pub(crate) fn phase_ended(&self, phase: Phase) {
+    fn phase_ended(&self, phase: Phase) {
         match phase {
             Phase::Queued(took) => self.queued.get_or_create(&[]).observe(took.as_secs_f64()),
             Phase::Built(status, took) => {
@@ -257,6 +245,31 @@ impl Metrics {
     /// Returns all metrics as a scraper that accepts these media types reads them.
     pub(crate) fn text(&self, accept: &str) -> (MediaType, String) {
         text::render(&self.registry, accept)
+    }
+}
+
+impl DeployObserver for Metrics {
+    fn committed(&self, commit: &ConfirmedCommit<'_>) {
+        let app = commit.app();
+        for (before, deploy) in commit.deploys() {
+            match before {
+                None => self.accepted(&app.id, app.uid, deploy),
+                Some(before) => Phase::ended(before, deploy).into_iter().for_each(|phase| self.phase_ended(phase)),
+            }
+            if deploy.is_terminal() {
+                self.ended(&app.id, app.uid, deploy);
+            }
+        }
+        self.progress.seen(&commit.change.state);
+    }
+
+    fn loaded(&self, state: &AppState) {
+        self.progress.seen(state);
+    }
+
+    fn removed(&self, app: AppUid) {
+        self.apps.removed(app);
+        self.progress.removed(app);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rollhook_core::request::Refusal;
+use rollhook_management::Refusal;
 use tokio::{sync::Mutex, time::Instant};
 
 /// The time for which an answer counts.
@@ -42,7 +42,7 @@ mod tests {
         let ask = async || {
             asked.set(asked.get() + 1);
             tokio::task::yield_now().await;
-            Err(Refusal::StoreUnavailable { maybe_recorded: false })
+            Err(rollhook_core::request::Refusal::StoreUnavailable { maybe_recorded: false }.into())
         };
         let answers = join_all((0..50).map(|_| readiness.get(ask))).await;
         assert!(answers.iter().all(Result::is_err));

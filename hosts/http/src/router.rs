@@ -9,13 +9,11 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode, Uri, header::ACCEPT, request::Parts};
 use rollhook_api::{Kind, Local, openapi};
 use rollhook_core::{
-    access::TokenName,
     app::{AppId, Environment, Project},
     deploy::Revision,
-    identity::TrustId,
-    notification::ReceiverName,
-    request::{IdempotencyKey, KeyHeader, Refusal},
+    request::{IdempotencyKey, KeyHeader},
 };
+use rollhook_management::{Refusal, access::TokenName, keyless::TrustId, notifications::ReceiverName};
 use serde::de::DeserializeOwned;
 
 use crate::{
@@ -302,7 +300,7 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
         return Err(failure);
     }
     let target = target(route, &parts);
-    let is_known = |target: &Target| auth::is_recognized(&state.deployer, target, &parts.headers, &[]);
+    let is_known = |target: &Target| auth::is_recognized(&state.management, target, &parts.headers, &[]);
     let mut holder = Holder::Stranger(limits::network(client));
     if target.as_ref().is_some_and(is_known) {
         in_call.known();
@@ -310,7 +308,7 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
     }
     let mut over = target.as_ref().and_then(|target| state.limits.admit(client, target).err());
     // A signature can be checked only once the body was read.
-    let is_signed = auth::are_signatures(&parts.headers);
+    let is_signed = auth::needs_body(&parts.headers);
     if let (Some(target), false) = (&target, is_signed) {
         over = over.filter(|_| !is_let_through(&state, target, &parts.headers, &[]));
         if let Some(failure) = over {
@@ -329,11 +327,11 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
         && body::is_large(&incoming)
         && !is_signed
     {
-        if let Err(refusal) = state.deployer.authorize(app, &auth::presented_by_app(&parts.headers), &[]).await {
+        if let Err(refusal) = state.management.authorize(app, &auth::presented_by_app(&parts.headers), &[]).await {
             // A store that is away says nothing about the caller.
-            if refusal == Refusal::Unauthorized {
+            if refusal == Refusal::UNAUTHORIZED {
                 state.limits.failed(client, &Target::App(app.clone()));
-                webhook::note_refused(&state.deployer, app, client, &parts.headers, &[]);
+                webhook::note_refused(&state.management, app, client, &parts.headers, &[]);
                 in_call.refused();
             }
             body::discard(incoming, &parts.headers);
@@ -377,7 +375,7 @@ fn target(route: Option<Route>, parts: &Parts) -> Option<Target> {
 
 /// Returns whether a caller is authenticated although others have failed too often from its address.
 fn is_let_through(state: &State, target: &Target, headers: &HeaderMap, body: &[u8]) -> bool {
-    auth::is_recognized(&state.deployer, target, headers, body)
+    auth::is_recognized(&state.management, target, headers, body)
         || (auth::costs_a_read(target, headers) && state.limits.spare(target))
 }
 
@@ -417,9 +415,9 @@ async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> 
 
 /// Answers a call that needs an API token.
 async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> {
-    let principal = auth::principal(&call.state.deployer, &call.headers).await?;
+    let principal = auth::principal(&call.state.management, &call.headers).await?;
     call.in_call.known();
-    let operations = Local::new(call.state.deployer.clone(), principal, call.state.base_url.clone());
+    let operations = Local::new(call.state.management.clone(), principal, call.state.base_url.clone());
     // Unknown paths need the token too, so that only operators learn which paths exist.
     let Some(route) = route else { return Err(ErrorReply::new(Kind::NotFound, "There is nothing at this path.")) };
     match route {
@@ -465,7 +463,7 @@ async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply>
         | Route::OpenApi
         | Route::Script
         | Route::Webhook
-        | Route::Login => Err(Refusal::Unauthorized.into()),
+        | Route::Login => Err(Refusal::UNAUTHORIZED.into()),
     }
 }
 
@@ -482,7 +480,7 @@ async fn ready(state: &State) -> Result<Reply, ErrorReply> {
     if state.drain.has_begun() {
         return Err(ErrorReply::new(Kind::ShuttingDown, "The server is stopping."));
     }
-    let ready = state.readiness.get(async || state.deployer.ready().await).await;
+    let ready = state.readiness.get(async || state.management.ready().await).await;
     ready.map_err(|refusal| ErrorReply::from(refusal).redacted())?;
     if !state.writable.now() {
         return Err(ErrorReply::new(

@@ -1,6 +1,6 @@
 //! The binary: opens the backends, serves until a signal, stops in order.
 
-use std::{error::Error, io::Write, net::SocketAddr, process::ExitCode};
+use std::{error::Error, io::Write, net::SocketAddr, process::ExitCode, sync::Arc};
 
 use rollhook_core::{ports::Sealing, service::StartError};
 use rollhook_wiring::{
@@ -134,14 +134,14 @@ async fn serve(args: Serve) -> Result<(), Failure> {
     let _lock = StoreLock::take(&store)?;
     let mut opened = rollhook_wiring::open(&settings).await?;
     if let Some(audience) = args.kubernetes_identity {
-        opened.ports.reviewer = Some(audience.reviewer().await?);
+        opened.management.reviewer = Some(audience.reviewer().await?);
         tracing::info!(%audience, "callers may prove themselves by tokens of the cluster");
     }
     let replica = format!("{SERVER}{}-{address}", machine());
     let endpoint = args.otlp_endpoint.filter(|endpoint| !endpoint.is_empty());
     let traces = endpoint.map(|endpoint| Traces::new(&endpoint, &replica)).transpose()?;
     if let Some(traces) = &traces {
-        opened.ports.history = traces.of(opened.ports.history);
+        opened.ports.observers.push(Arc::new(traces.clone()));
     }
     let config = Config {
         base_url: args.base_url.unwrap_or_else(|| format!("http://{address}")),
@@ -154,7 +154,7 @@ async fn serve(args: Serve) -> Result<(), Failure> {
     };
     let sign_in =
         sign_in.map(|file| SignIn::read(&file, &config.base_url, settings.allow_local_issuers)).transpose()?;
-    let server = Server::new(listener, config, opened.ports, &replica);
+    let server = Server::new(listener, config, (opened.ports, opened.management), &replica);
     let server = match sign_in {
         Some(sign_in) => server.with_sign_in(sign_in),
         None => server,
@@ -168,7 +168,7 @@ async fn serve(args: Serve) -> Result<(), Failure> {
         Some(at) => server.with_key_written(at),
         None => server,
     };
-    match server.deployer().bind_driver().await {
+    match server.management().deployer().bind_driver().await {
         // While the cluster is away, calls are accepted all the same.
         Err(StartError::Unanswered(error)) if error.is_unavailable() => {
             tracing::warn!(error = %error.chain(), "reaching the driver failed: deploys are accepted, and driven later");
@@ -176,13 +176,13 @@ async fn serve(args: Serve) -> Result<(), Failure> {
         bound => bound?,
     }
     if opened.store.is_shared() {
-        server.deployer().refuse_twin().await?;
+        server.management().deployer().refuse_twin().await?;
     }
-    let admin = admin::ensure(server.deployer(), &opened.store, args.admin_token_file.as_deref()).await?;
+    let admin = admin::ensure(server.management(), &opened.store, args.admin_token_file.as_deref()).await?;
     for Created { what, path } in opened.created.into_iter().chain(admin) {
         tracing::info!(path = %path.display(), "made the {what}");
     }
-    warn(&settings, &opened.store, server.deployer().sealing());
+    warn(&settings, &opened.store, server.management().deployer().sealing());
     tracing::info!(%address, store = %opened.store, driver = %settings.driver.unwrap_or_default(), replica, "listening");
     print(&format!("listening on http://{address}"))?;
     let mut signals = StopSignals::catch()?;

@@ -18,8 +18,9 @@ use hyper_util::{
 };
 use rollhook_core::{
     disk::DiskLimits,
-    service::{Builder, Deployer, Ports, SignInGrants},
+    service::{Builder, Deployer, Ports},
 };
+use rollhook_management::{Management, access::SignInGrants};
 use rollhook_wiring::SignIn;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -85,7 +86,12 @@ pub struct Server {
 
 impl Server {
     /// Returns a server of these ports on a bound address. `replica` is the argument of `Deployer::new`.
-    pub fn new(listener: TcpListener, config: Config, ports: Ports, replica: &str) -> Self {
+    pub fn new(
+        listener: TcpListener,
+        config: Config,
+        (ports, management): (Ports, rollhook_management::Ports),
+        replica: &str,
+    ) -> Self {
         let metrics = Arc::new(Metrics::new(replica, config.metrics_per_app));
         let history = InstrumentedHistoryStore::new(ports.history.clone(), metrics.clone());
         let writable = history.writable();
@@ -98,9 +104,11 @@ impl Server {
         });
         let (begin_drain, drain) = Drain::new();
         let driver = rollouts.clone();
-        let ports = Ports { history, rollouts, builder, ..ports };
-        let deployer =
-            Arc::new(Deployer::new(ports, replica).with_min_poll(config.min_poll).with_base_url(&config.base_url));
+        let mut ports = Ports { history, rollouts, builder, ..ports };
+        ports.observers.push(metrics.clone());
+        let deployer = Arc::new(Deployer::new(ports, replica).with_min_poll(config.min_poll));
+        let management = Management::new(Arc::clone(&deployer), management).with_base_url(&config.base_url);
+        let management = Arc::new(management);
         let watch = DiskWatch {
             limits: DiskLimits::default(),
             store: None,
@@ -111,8 +119,9 @@ impl Server {
         };
         let base_url: Arc<str> = config.base_url.into();
         let state = State {
-            console: console::of(deployer.clone(), base_url.clone(), config.notice, disks.clone(), None),
+            console: console::of(management.clone(), base_url.clone(), config.notice, disks.clone(), None),
             deployer,
+            management,
             base_url,
             limits: Limits::new(config.rate_limit, config.deploys_per_hour),
             proxies: Proxies::new(config.trusted_proxies),
@@ -151,17 +160,17 @@ impl Server {
     /// Lets people sign in to the console at this provider, beside API tokens.
     #[must_use]
     pub fn with_sign_in(mut self, sign_in: SignIn) -> Self {
-        let (deployer, base_url) = (self.state.deployer.clone(), self.state.base_url.clone());
+        let (management, base_url) = (self.state.management.clone(), self.state.base_url.clone());
         let (provider, grants) = (sign_in.provider.host().to_owned(), sign_in.grants.clone());
-        deployer.let_people_in(SignInGrants { provider, grants });
+        management.let_people_in(SignInGrants { provider, grants });
         let (notice, disks) = (self.state.notice, self.state.disks.clone());
-        self.state.console = console::of(deployer, base_url, notice, disks, Some(sign_in));
+        self.state.console = console::of(management, base_url, notice, disks, Some(sign_in));
         self
     }
 
-    /// Returns the core's service.
-    pub fn deployer(&self) -> &Arc<Deployer> {
-        &self.state.deployer
+    /// Returns the management plane, and the deployer below it.
+    pub fn management(&self) -> &Arc<Management> {
+        &self.state.management
     }
 
     /// Returns the address that the server listens on.
@@ -219,17 +228,17 @@ impl Server {
 }
 
 fn spawn_engine(state: &State) -> JoinHandle<()> {
-    let (deployer, drain) = (state.deployer.clone(), state.drain.clone());
+    let (management, drain) = (state.management.clone(), state.drain.clone());
     if state.limits.are_on() {
-        let (deployer, drain) = (deployer.clone(), drain.clone());
+        let (management, drain) = (management.clone(), drain.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = deployer.read_tokens() => {}
+                () = management.read_tokens() => {}
                 () = drain.begun() => {}
             }
         });
     }
-    tokio::spawn(async move { deployer.run(async move { drain.begun().await }).await })
+    tokio::spawn(async move { management.run(async move { drain.begun().await }).await })
 }
 
 /// Returns the most connections of callers, which are fewer if too few files may be open.

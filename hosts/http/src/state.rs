@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rollhook_console::Console;
 use rollhook_core::service::Deployer;
+use rollhook_management::Management;
 use tokio::sync::watch;
 
 use crate::{
@@ -11,9 +12,10 @@ use crate::{
     readiness::Readiness, waits::Waits,
 };
 
-/// The core's service, and the state of the host.
+/// The deployer, the management plane above it, and the state of the host.
 pub(crate) struct State {
     pub(crate) deployer: Arc<Deployer>,
+    pub(crate) management: Arc<Management>,
     pub(crate) base_url: Arc<str>,
     pub(crate) console: Arc<Console>,
     pub(crate) limits: Limits,

@@ -9,8 +9,11 @@ use rollhook_core::{
     delivery::Delivery,
     deploy::Revision,
     request::{IdempotencyKey, KeyHeader, Refusal},
-    service::{Accepted, Authorized, CallAnswer, Caller, Deployer, Pushed},
+    service::{Accepted, Authorized, Pushed},
+    text::hex,
 };
+use rollhook_management::{CallAnswer, Caller, Management, keyless::WebhookProof};
+use sha2::{Digest, Sha256};
 
 use crate::{
     answer, auth, body, deploys,
@@ -20,7 +23,7 @@ use crate::{
     router::Call,
 };
 
-const KEYS: &[KeyHeader] = &[KeyHeader::IdempotencyKey, KeyHeader::WebhookId, KeyHeader::GithubDelivery];
+const KEYS: &[KeyHeader] = &[KeyHeader::IdempotencyKey, KeyHeader::WebhookId, KeyHeader::Delivery];
 /// The key of a signed message of Standard Webhooks: the one header that its signature covers.
 const SIGNED_KEY: &[KeyHeader] = &[KeyHeader::WebhookId];
 
@@ -41,13 +44,13 @@ struct Outcome {
 
 /// Remembers the call and its answer, for those who may read them.
 fn note(call: &Call, outcome: &Outcome, answered: &Result<Reply, ErrorReply>) {
-    let deployer = &call.state.deployer;
+    let management = &call.state.management;
     let Some(access) = &outcome.access else {
         // A store that is away says nothing about the caller.
         if matches!(answered, Err(failure) if failure.kind() == Kind::Unauthorized)
             && let Ok(app) = call.app()
         {
-            note_refused(deployer, &app, call.client, &call.headers, &call.body.bytes);
+            note_refused(management, &app, call.client, &call.headers, &call.body.bytes);
         }
         return;
     };
@@ -59,19 +62,19 @@ fn note(call: &Call, outcome: &Outcome, answered: &Result<Reply, ErrorReply>) {
     let answer = CallAnswer { status, reason, revision: outcome.revision };
     let at = auth::wall_clock();
     let caller = Caller { at, source: call.client, credentials: &auth::credentials(&call.headers, at) };
-    deployer.note_call(access, &caller, answer);
+    management.note_call(access, &caller, answer);
 }
 
 /// Remembers a call of an app that this process knows, whose credentials were refused.
-pub(crate) fn note_refused(deployer: &Deployer, app: &AppId, client: IpAddr, headers: &HeaderMap, body: &[u8]) {
+pub(crate) fn note_refused(management: &Management, app: &AppId, client: IpAddr, headers: &HeaderMap, body: &[u8]) {
     let at = auth::wall_clock();
     let caller = Caller { at, source: client, credentials: &auth::credentials(headers, at) };
-    deployer.note_refused_call(app, &caller, body);
+    management.note_refused_call(app, &caller, body);
 }
 
 /// Answers one entry to a holder of the app's webhook token.
 pub(crate) async fn entry(call: &Call) -> Result<Reply, ErrorReply> {
-    let entry = async { deploys::entry(call, &authorize(call, &[]).await?).await };
+    let entry = async { deploys::entry(call, &authorize(call, &[]).await?.reading()).await };
     entry.await.map_err(ErrorReply::redacted)
 }
 
@@ -84,17 +87,28 @@ enum Request {
 }
 
 async fn accept(call: &Call, outcome: &mut Outcome) -> Result<Reply, ErrorReply> {
-    let access = authorize(call, &call.body.bytes).await?.traced(headers::trace_parent(&call.headers));
+    let proof = authorize(call, &call.body.bytes).await?;
+    let access = proof.reading();
     outcome.access = Some(access.clone());
     call.state.limits.call(access.uid())?;
     let (operation, request) = match rollhook_git_hosts::delivery(&call.headers, &call.body.bytes)? {
         Some(delivery) => ("push", Request::Push(delivery)),
         None => ("webhook", Request::Deploy(body::deploy_post(&call.headers, &call.body.bytes)?)),
     };
-    let key = headers::key(&call.headers, keys(call), operation, &call.body.bytes)?;
+    let given = headers::key(&call.headers, keys(call), operation, &call.body.bytes)?;
+    let key = match request {
+        Request::Deploy(_) => signed_body(call).or(given),
+        Request::Push(_) => given,
+    };
     if let Err(refusal) = call.state.limits.deploy(access.uid()) {
-        return repeated(call, access, key.as_ref(), refusal, outcome).await;
+        return repeated(call, &proof, key, refusal, outcome).await;
     }
+    // A body that cannot be read uses no id_token up.
+    if let Request::Deploy(post) = &request {
+        post.parse(None)?;
+    }
+    let (access, key) = call.state.management.bind(&proof, key).await?;
+    let access = access.traced(headers::trace_parent(&call.headers));
     let accepted = match request {
         Request::Deploy(post) => call.state.deployer.submit(&access, post.parse(key)?).await?,
         Request::Push(delivery) => match call.state.deployer.push(&access, &delivery, key).await? {
@@ -111,13 +125,16 @@ async fn accept(call: &Call, outcome: &mut Outcome) -> Result<Reply, ErrorReply>
 /// Answers a call that repeats an accepted one, or refuses it.
 async fn repeated(
     call: &Call,
-    access: Authorized,
-    key: Option<&IdempotencyKey>,
+    proof: &WebhookProof,
+    key: Option<IdempotencyKey>,
     refusal: ErrorReply,
     outcome: &mut Outcome,
 ) -> Result<Reply, ErrorReply> {
-    let Some(key) = key else { return Err(refusal) };
-    match call.state.deployer.repeated(&access, key).await? {
+    if key.is_none() {
+        return Err(refusal);
+    }
+    let (access, Some(key)) = call.state.management.bind(proof, key).await? else { return Err(refusal) };
+    match call.state.deployer.repeated(&access, &key).await? {
         Some(accepted) => {
             outcome.revision = Some(accepted.deploy.revision);
             answered(call, access, &accepted).await
@@ -145,11 +162,22 @@ fn keys(call: &Call) -> &'static [KeyHeader] {
     if auth::is_signed_message(&call.headers) { SIGNED_KEY } else { KEYS }
 }
 
+/// Returns the key of a deploy that a signature over its body alone opens: the body itself, for the time of an
+/// `Idempotency-Key`. Headers are not signed, so that whoever has observed the call could repeat it under another key.
+fn signed_body(call: &Call) -> Option<IdempotencyKey> {
+    let presented = auth::presented_by_app(&call.headers);
+    if presented.identity.is_some() || !presented.secrets.are_repeatable() {
+        return None;
+    }
+    let request: [u8; 32] = Sha256::digest(&call.body.bytes).into();
+    Some(IdempotencyKey { header: KeyHeader::IdempotencyKey, key: format!("signed-{}", hex(&request)), request })
+}
+
 /// Checks the credentials. All failures look alike: an impossible app's name is one reason among others.
-async fn authorize(call: &Call, body: &[u8]) -> Result<Authorized, ErrorReply> {
+async fn authorize(call: &Call, body: &[u8]) -> Result<WebhookProof, ErrorReply> {
     let app = call.app().map_err(|_| Refusal::Unauthorized)?;
     let credentials = auth::credentials(&call.headers, auth::wall_clock());
-    let access = call.state.deployer.authorize(&app, &credentials, body).await?;
+    let proof = call.state.management.authorize(&app, &credentials, body).await?;
     call.in_call.known();
-    Ok(access)
+    Ok(proof)
 }

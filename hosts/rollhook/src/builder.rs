@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
-    ports::{AccessReviewer, HistoryStore, RecordStore, RolloutDriver, TokenStore},
+    ports::{DeployObserver, HistoryStore, RolloutDriver, TokenStore},
     service::{self, Deployer, Ports},
 };
 
@@ -32,18 +32,7 @@ impl Builder {
         rollouts: Arc<dyn RolloutDriver>,
     ) -> Self {
         let (clock, rng) = (Arc::new(TokioClock::start()), Arc::new(SystemRng));
-        let ports = Ports {
-            tokens,
-            history,
-            records: None,
-            identities: None,
-            reviewer: None,
-            notifications: None,
-            rollouts,
-            builder: None,
-            clock,
-            rng,
-        };
+        let ports = Ports { tokens, history, rollouts, observers: Vec::new(), builder: None, clock, rng };
         Self { ports, replica: machine(), min_poll: None }
     }
 
@@ -53,16 +42,9 @@ impl Builder {
         self
     }
 
-    /// Keeps API tokens, sessions and the audit in this store, which is the others' store: for a process that answers
-    /// the management API itself.
-    pub fn records(mut self, records: Arc<dyn RecordStore>) -> Self {
-        self.ports.records = Some(records);
-        self
-    }
-
-    /// Lets callers in whom this authority knows, with the rights that it tells.
-    pub fn reviewer(mut self, reviewer: Arc<dyn AccessReviewer>) -> Self {
-        self.ports.reviewer = Some(reviewer);
+    /// Notifies this observer of the process's commits, such as for metrics. May be called several times.
+    pub fn observer(mut self, observer: Arc<dyn DeployObserver>) -> Self {
+        self.ports.observers.push(observer);
         self
     }
 

@@ -7,7 +7,7 @@
 //!   Deployer                 every rule: numbering, idempotency, serialised builds, restores, holds, leases
 //!        │ only through
 //!        ▼
-//!   TokenStore · HistoryStore · RecordStore · AccessReviewer · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
+//!   TokenStore · HistoryStore · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
 //!        ▲
 //!   memory · sqlite · postgres · kubernetes · docker · git · command, or your own
 //! ```
@@ -24,6 +24,7 @@
 //! | `sqlite`, `postgres`, `kubernetes` | durable stores; `kubernetes` the rollout driver and builder as well |
 //! | `docker` | the rollout driver for the containers of one machine |
 //! | `sealing` | tokens sealed at rest, for stores of one's own; the durable stores bring it along |
+//! | `management` | roles, API tokens, sign-in, trusted pipelines, locks of environments, notifications |
 //! | `git` | branches read by git, builds by a program on this machine |
 //!
 //! A deploy from CI, one that fails and is put right, and a rollback:
@@ -36,12 +37,12 @@
 //!
 //! use rollhook::{
 //!     Builder, TokioClock,
+//!     action::Action,
 //!     app::Policy,
-//!     deploy::{Revision, Status},
+//!     deploy::{Actor, Revision, Status},
 //!     memory::{MemoryStore, Script, SimulatedCluster},
 //!     ports::RolloutFailureKind,
 //!     request::{DeployRequest, Registration, RollbackRequest},
-//!     service::Principal,
 //!     token::Credentials,
 //! };
 //!
@@ -55,39 +56,37 @@
 //! });
 //!
 //! // The platform has authenticated this person itself.
-//! let alice = Principal::trusted("alice");
+//! let alice = Actor::person("alice");
 //! let policy = Policy { settle: Duration::ZERO, ..Policy::default() };
 //! let wanted = Registration::new("shop".parse()?, "test".parse()?, "api".parse()?)
 //!     .image("registry.example.com/api:v1".parse()?)
 //!     .policy(policy);
-//! let app = deployer.register(&alice, wanted, None).await?.app.app.id.clone();
-//! let access = deployer.open(&alice, &app).await?;
+//! let registered = deployer.register(&alice, wanted, None).await?;
+//! let app = registered.id();
+//! let access = deployer.allow(alice, app, Action::ALL).await?;
 //! let wait = Duration::from_secs(30);
 //! deployer.wait(&access, Revision::FIRST, wait).await?;
-//! let token = deployer.enable_webhook(&alice, &app).await?.token;
+//! let token = deployer.enable_webhook(&access).await?.token;
 //!
 //! // The work of an HTTP handler on a call of CI.
 //! for (tag, status) in [("v2", Status::Succeeded), ("bad", Status::Failed)] {
 //!     let body = format!(r#"{{"image": "registry.example.com/api:{tag}"}}"#);
 //!     let presented = Credentials::token(token.expose().as_bytes());
-//!     let ci = deployer.authorize(&app, &presented, body.as_bytes()).await?;
+//!     let ci = deployer.authorize(app, &presented, body.as_bytes()).await?;
 //!     let image = format!("registry.example.com/api:{tag}").parse()?;
 //!     let request = DeployRequest { image: Some(image), commit: None, key: None };
 //!     let accepted = deployer.submit(&ci, request).await?.deploy;
-//!     assert_eq!(deployer.wait(&ci, accepted.revision, wait).await?.deploy.status(), status);
+//!     let waited = deployer.wait(&ci, accepted.revision, wait).await?;
+//!     assert_eq!(waited.deploy.status(), status);
+//!     // The failed one is put right as revision 4, which rolls v2 out again.
+//!     if let Some(restore) = waited.restore() {
+//!         assert_eq!((restore.revision.get(), restore.effective.get()), (4, 2));
+//!         assert_eq!(deployer.wait(&ci, restore.revision, wait).await?.deploy.status(), Status::Succeeded);
+//!     }
 //! }
 //!
-//! // The failed one is put right as revision 4, which rolls v2 out again.
-//! let restore = loop {
-//!     match deployer.wait(&access, Revision::FIRST.next().next().next(), wait).await {
-//!         Ok(waited) => break waited.deploy,
-//!         Err(_) => tokio::task::yield_now().await,
-//!     }
-//! };
-//! assert!(restore.is_restore() && restore.status() == Status::Succeeded);
-//!
 //! // Back to the last good version before that: v1.
-//! let back = deployer.rollback(&alice, &app, RollbackRequest::default()).await?.deploy;
+//! let back = deployer.rollback(&access, RollbackRequest::default()).await?.deploy;
 //! let ended = deployer.wait(&access, back.revision, wait).await?.deploy;
 //! assert_eq!((ended.status(), ended.effective), (Status::Succeeded, Revision::FIRST));
 //! engine.abort();
@@ -100,10 +99,15 @@
 //! A store or driver of your own implements a port; each port's documentation is its contract, and the crate
 //! `rollhook-conformance` has a case for every promise.
 
+/// The trait macro and the stream type of the ports' signatures.
+pub use async_trait::async_trait;
+pub use futures_util::stream::BoxStream;
 pub use rollhook_core::{
-    Error, Result, app, delivery, deploy, disk, error, image, ledger, network, notification, permission, ports,
-    replica, request, service, source, text, time, token,
+    Error, Result, action, app, delivery, deploy, disk, error, image, ledger, lock, network, ports, replica, request,
+    service, source, text, time, token, trace,
 };
+#[cfg(feature = "management")]
+pub use rollhook_management as management;
 
 #[cfg(feature = "git")]
 pub use rollhook_command as command;

@@ -8,11 +8,10 @@ use std::{
     path::Path,
 };
 
-use rollhook_core::{
-    deploy::Actor,
-    ports::Rng,
-    service::{Adopted, Deployer, replace_admin_token},
-    token::Token,
+use rollhook_core::{deploy::Actor, ports::Rng, token::Token};
+use rollhook_management::{
+    Management,
+    access::{Adopted, replace_admin_token},
 };
 use zeroize::Zeroizing;
 
@@ -27,8 +26,8 @@ use crate::{Created, Error, StoreSettings, StoreUrl, SystemRng, paths, store};
 /// # Errors
 /// If the file cannot be read or holds no token, or another one than the store knows, a shared store has none and none
 /// is given, or the store does not answer.
-pub async fn ensure(deployer: &Deployer, store: &StoreUrl, given: Option<&Path>) -> Result<Option<Created>, Error> {
-    let known = deployer.has_admin_token().await.map_err(Error::Admin)?;
+pub async fn ensure(management: &Management, store: &StoreUrl, given: Option<&Path>) -> Result<Option<Created>, Error> {
+    let known = management.has_admin_token().await.map_err(Error::Admin)?;
     let file = match given {
         Some(file) => file.to_owned(),
         None if known => return Ok(None),
@@ -49,7 +48,7 @@ pub async fn ensure(deployer: &Deployer, store: &StoreUrl, given: Option<&Path>)
             other => other?,
         }
     }
-    match deployer.adopt_admin_token(&read(&file)?).await.map_err(Error::Admin)? {
+    match management.adopt_admin_token(&read(&file)?).await.map_err(Error::Admin)? {
         Adopted::Valid => {}
         // Webhooks need no admin token, and others may have one.
         Adopted::Revoked => {

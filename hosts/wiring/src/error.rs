@@ -122,7 +122,7 @@ pub enum Error {
     },
     /// The store could not be read or written while the admin token was set up.
     #[error("cannot set up the admin token: {0}")]
-    Admin(rollhook_core::request::Refusal),
+    Admin(rollhook_management::Refusal),
 }
 
 impl Error {

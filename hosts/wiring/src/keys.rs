@@ -7,9 +7,9 @@ use std::{path::Path, sync::Arc, time::SystemTime};
 use async_trait::async_trait;
 use rollhook_core::Result as PortResult;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "kubernetes"))]
-use rollhook_core::{
+use rollhook_management::{
+    notifications::{reseal_receivers, sealed_receiver_secrets},
     ports::Sealer,
-    service::{reseal_receivers, sealed_receiver_secrets},
 };
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "kubernetes"))]
 use rollhook_sealing::text;

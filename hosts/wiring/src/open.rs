@@ -8,8 +8,9 @@ use std::{
 use rollhook_core::{
     ports::{Binding, Clock, DriverIdentity, RolloutDriver},
     replica::ReplicaId,
-    service::{Notifications, Ports},
+    service::Ports,
 };
+use rollhook_management::NotificationPorts;
 use rollhook_memory::SimulatedCluster;
 use rollhook_notifications::{AllowedReceivers, HttpNotifier};
 use rollhook_oidc::{Fetch, OidcVerifier};
@@ -21,8 +22,10 @@ use crate::{
 
 /// The backends, opened.
 pub struct Opened {
-    /// The opened ports.
+    /// The opened ports of the deployer.
     pub ports: Ports,
+    /// The opened ports of the management plane.
+    pub management: rollhook_management::Ports,
     /// The store that was opened.
     pub store: StoreUrl,
     /// The files and directories that were missing, and were created.
@@ -53,17 +56,17 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
         store::open(&url, settings.store.key_dir.as_deref(), &mut created).await?;
     let rng = Arc::new(SystemRng);
     let identities = OidcVerifier::new(Fetch::new(settings.allow_local_issuers, LOCAL_ISSUERS), clock.clone());
-    let (records, identities) = (Some(records), Some(Arc::new(identities) as _));
     let allowed = AllowedReceivers {
         local: settings.receivers.allow_local_receivers,
         hosts: settings.receivers.receiver_host.clone(),
     };
     let notifier = Arc::new(HttpNotifier::new(allowed));
-    let notifications = sealer.map(|sealer| Notifications { notifier, sealer });
-    let ports =
-        Ports { tokens, history, records, identities, reviewer: None, notifications, rollouts, builder, clock, rng };
+    let notifications = sealer.map(|sealer| NotificationPorts { notifier, sealer });
+    let management =
+        rollhook_management::Ports { records, identities: Some(Arc::new(identities)), notifications, reviewer: None };
+    let ports = Ports { tokens, history, rollouts, observers: Vec::new(), builder, clock, rng };
     let key_written = sealed.and_then(|sealed| sealed.key_written());
-    Ok(Opened { ports, store: url, created, key_written, builder: stop })
+    Ok(Opened { ports, management, store: url, created, key_written, builder: stop })
 }
 
 /// The versions of an app whose images stay on a machine.

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
-use rollhook_core::{identity::is_audience, ports::AccessReviewer};
+use rollhook_management::{keyless::is_audience, ports::AccessReviewer};
 
 use crate::Error;
 

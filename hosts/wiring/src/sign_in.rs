@@ -2,9 +2,9 @@
 
 use std::{fs, path::Path, sync::Arc};
 
-use rollhook_core::{
+use rollhook_core::app::{Environment, Project};
+use rollhook_management::{
     access::{Grant, GroupGrant, Realm, Role},
-    app::{Environment, Project},
     ports::SignInProvider,
 };
 use rollhook_oidc::{Fetch, OidcSignIn, SignInClient};

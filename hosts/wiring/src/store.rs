@@ -5,7 +5,8 @@ use std::{
     sync::Arc,
 };
 
-use rollhook_core::ports::{HistoryStore, RecordStore, Sealer, TokenStore};
+use rollhook_core::ports::{HistoryStore, TokenStore};
+use rollhook_management::ports::{RecordStore, Sealer};
 use rollhook_memory::MemoryStore;
 
 use crate::{Error, StoreUrl, keys::StoreKeys};

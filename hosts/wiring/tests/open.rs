@@ -2,11 +2,12 @@
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::Arc};
 
-use rollhook_core::{
-    ports::{NewRecord, RecordKind, Sealing},
-    service::Deployer,
+use rollhook_core::{ports::Sealing, service::Deployer};
+use rollhook_management::{
+    Management,
+    ports::{NewRecord, RecordKind},
 };
 use rollhook_wiring::{BuilderSettings, Error, Opened, Settings, StoreSettings, admin, open};
 
@@ -27,8 +28,8 @@ async fn opened(settings: &Settings) -> Opened {
     open(settings).await.unwrap_or_else(|error| panic!("{}", error.chain()))
 }
 
-fn deployer(opened: &Opened) -> Deployer {
-    Deployer::new(opened.ports.clone(), "test")
+fn management(opened: &Opened) -> Management {
+    Management::new(Arc::new(Deployer::new(opened.ports.clone(), "test")), opened.management.clone())
 }
 
 #[tokio::test]
@@ -38,14 +39,14 @@ async fn a_first_start_makes_what_is_missing_and_a_second_nothing() {
     let first = opened(&settings).await;
     let created: Vec<&str> = first.created.iter().map(|created| created.what).collect();
     assert_eq!(created, ["key directory", "database"]);
-    let service = deployer(&first);
-    assert_eq!(service.sealing(), Sealing::Sealed);
+    let service = management(&first);
+    assert_eq!(service.deployer().sealing(), Sealing::Sealed);
     assert_eq!(admin::ensure(&service, &first.store, Some(&token)).await.unwrap().unwrap().path, token);
     drop((service, first));
 
     let second = opened(&settings).await;
     assert_eq!(second.created, []);
-    let service = deployer(&second);
+    let service = management(&second);
     assert_eq!(admin::ensure(&service, &second.store, Some(&token)).await.unwrap(), None);
     assert_eq!(admin::ensure(&service, &second.store, None).await.unwrap(), None, "the store knows one");
     let presented = fs::read_to_string(&token).unwrap();
@@ -59,8 +60,8 @@ async fn records_are_those_of_the_store() {
     let key = "alice".parse().unwrap();
     let record = NewRecord { key, document: "{}".to_owned(), ttl: None };
     let kind = RecordKind::ApiToken;
-    let version = opened(&settings).await.ports.records.unwrap().write(kind, record.clone(), None).await.unwrap();
-    let stored = opened(&settings).await.ports.records.unwrap().read(kind, &record.key).await.unwrap();
+    let version = opened(&settings).await.management.records.write(kind, record.clone(), None).await.unwrap();
+    let stored = opened(&settings).await.management.records.read(kind, &record.key).await.unwrap();
     assert_eq!(stored.map(|stored| stored.version), Some(version));
 }
 
@@ -101,7 +102,7 @@ async fn a_simulated_driver_needs_no_cluster() {
     let settings = Settings { store, ..Settings::default() };
     let opened = opened(&settings).await;
     assert_eq!(opened.created, []);
-    assert_eq!(deployer(&opened).sealing(), Sealing::Memory);
+    assert_eq!(opened.ports.tokens.sealing(), Sealing::Memory);
 }
 
 #[tokio::test]

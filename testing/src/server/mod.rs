@@ -21,11 +21,15 @@ use crate::{
     until,
 };
 
-/// A [`Start`] of the server of the surrounding package.
+/// A [`Start`] of the server: in tests of its package by the path that cargo gives to them, in others by that of
+/// [`program`](crate::process::program).
 #[macro_export]
 macro_rules! server {
     () => {
-        $crate::Start::new(env!("CARGO_BIN_EXE_rollhook-server"))
+        $crate::Start::new(match option_env!("CARGO_BIN_EXE_rollhook-server") {
+            Some(path) => path.into(),
+            None => $crate::process::program("rollhook-server", "rollhook-server"),
+        })
     };
 }
 

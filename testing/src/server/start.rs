@@ -5,13 +5,11 @@ use std::{
     ffi::OsString,
     fs,
     net::{SocketAddr, TcpListener},
+    ops::Range,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicU16, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use tempfile::TempDir;
@@ -170,16 +168,24 @@ impl Start {
     }
 }
 
-/// Returns an address that is still free after a restart: below the ports that the kernel hands out, so that no other
-/// test is given it meanwhile.
+/// Returns an address that is still free after a restart: below the ports that the kernel hands out, and of a block that
+/// only this process takes addresses from, so that no other test is given it meanwhile.
 pub fn free_address() -> SocketAddr {
     const FIRST: u16 = 20_000;
-    const PORTS: u16 = 12_000;
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let begin = u16::try_from(std::process::id() * 131 % u32::from(PORTS)).unwrap();
-    (0..PORTS)
-        .map(|_| FIRST + (begin + NEXT.fetch_add(1, Ordering::Relaxed) % PORTS) % PORTS)
-        .map(|port| SocketAddr::from(([127, 0, 0, 1], port)))
-        .find(|address| TcpListener::bind(address).is_ok())
-        .unwrap()
+    const BLOCK: u16 = 50;
+    const BLOCKS: u16 = 240;
+    /// The listener at a block's first port is the claim on the others.
+    static CLAIMS: Mutex<(Vec<TcpListener>, Range<u16>)> = Mutex::new((Vec::new(), 0..0));
+    let listen = |port: u16| TcpListener::bind(("127.0.0.1", port)).ok();
+    let mut claims = CLAIMS.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        if let Some(port) = claims.1.find(|port| listen(*port).is_some()) {
+            return SocketAddr::from(([127, 0, 0, 1], port));
+        }
+        let begin = u16::try_from(std::process::id() % u32::from(BLOCKS)).unwrap();
+        let blocks = (0..BLOCKS).map(|block| FIRST + (begin + block) % BLOCKS * BLOCK);
+        let (claim, first) = blocks.into_iter().find_map(|first| Some((listen(first)?, first))).unwrap();
+        claims.0.push(claim);
+        claims.1 = first + 1..first + BLOCK;
+    }
 }

@@ -26,7 +26,7 @@ pub async fn commit_keeps_keys(store: &dyn Stores) -> Can {
         let other_request = IdempotencyKey { request: [9; 32], ..key.clone() };
         assert_eq!(used(history, uid, &other_request).await, Some(made), "found by header and text alone");
         assert_eq!(used(history, prod, &key).await, None, "keys are per app");
-        for header in [KeyHeader::WebhookId, KeyHeader::GithubDelivery] {
+        for header in [KeyHeader::WebhookId, KeyHeader::Delivery] {
             assert_eq!(used(history, uid, &IdempotencyKey { header, ..key.clone() }).await, None, "and per header");
         }
         for text in ["run-2", "Run-1", "run-1 ", "run", "run-10"] {
@@ -69,7 +69,7 @@ async fn texts_are_kept(one: &dyn HistoryStore, two: &dyn HistoryStore, uid: App
     let texts =
         [all, "a".repeat(KEY_MAX), "a".repeat(KEY_MAX - 1), "..".to_owned(), "A".to_owned(), "'\"\\%".to_owned()];
     for text in texts {
-        for header in [KeyHeader::IdempotencyKey, KeyHeader::WebhookId, KeyHeader::GithubDelivery] {
+        for header in [KeyHeader::IdempotencyKey, KeyHeader::WebhookId, KeyHeader::Delivery] {
             let key = IdempotencyKey { header, ..samples::key_of(&text, 2) };
             assert_eq!(used(two, uid, &key).await, None, "{text}");
             let made = accept(one, uid, &key).await;

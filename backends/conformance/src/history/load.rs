@@ -129,7 +129,10 @@ fn fill(change: &mut Change, now: Timestamp) {
         let deploy = match number % 6 {
             0 => samples::build(u32::try_from(number).unwrap()),
             1 => NewDeploy { actor: Actor::person("Zoë \u{1f980} \"; DROP TABLE apps; --"), ..samples::deploy("v1") },
-            2 => NewDeploy { actor: Actor::git_host(GitHost::Forgejo, Some("öctocat")), ..samples::deploy("v2") },
+            2 => NewDeploy {
+                actor: Actor::git_host(GitHost::named("Forgejo"), Some("öctocat")),
+                ..samples::deploy("v2")
+            },
             3 => NewDeploy { from: Some(promoted.clone()), trigger: Trigger::Promotion, ..samples::deploy("v3") },
             4 => NewDeploy { commit: Some("ü".repeat(128).parse().unwrap()), ..samples::deploy("v4") },
             _ => NewDeploy { commit: None, image: Some("nginx".parse().unwrap()), ..samples::deploy("v5") },

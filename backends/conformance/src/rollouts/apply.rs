@@ -8,7 +8,7 @@ use rollhook_core::{
 use super::{Bench, OURS, assert_refused, is_complete, is_same};
 use crate::{
     clusters::{Clusters, Sample},
-    report::Can,
+    report::{Can, Lack},
 };
 
 /// A sound image ends complete, under the order's deploy id.
@@ -127,29 +127,17 @@ pub async fn adopt_changes_nothing(cluster: &dyn Clusters) -> Can {
     Ok(())
 }
 
-/// An image that is named as needed can be deployed again, and a running one goes on, named or not.
-pub async fn keep_changes_nothing_that_runs(cluster: &dyn Clusters) -> Can {
-    let bench = Bench::new(cluster, "keep").await;
-    bench.roll_out(&bench.order(OURS, 1, Sample::Good)?).await;
-    let order = bench.order(OURS, 2, Sample::Another)?;
-    bench.roll_out(&order).await;
-    let before = bench.fingerprint().await;
-    for images in [vec![cluster.image(Sample::Good)?], Vec::new()] {
-        bench.patiently(async || bench.rollouts.keep(&bench.app(), &images).await).await;
-        assert_still_runs(&bench, &order, &before).await;
-    }
-    bench.roll_out(&bench.order(OURS, 3, Sample::Good)?).await;
-    Ok(())
-}
-
 /// An image that runs goes on, and can be deployed again, also where it is named as one that is not needed.
 pub async fn discard_changes_nothing_that_runs(cluster: &dyn Clusters) -> Can {
     let bench = Bench::new(cluster, "discard").await;
+    let Some(stored) = bench.rollouts.stored_images() else {
+        return Err(Lack::NotApplicable("the driver stores no images"));
+    };
     let order = bench.order(OURS, 1, Sample::Good)?;
     bench.roll_out(&order).await;
     let before = bench.fingerprint().await;
     let images = [cluster.image(Sample::Good)?];
-    bench.patiently(async || bench.rollouts.discard(&bench.app(), &images).await).await;
+    bench.patiently(async || stored.discard(&bench.app(), &images).await).await;
     assert_still_runs(&bench, &order, &before).await;
     Ok(())
 }

@@ -4,7 +4,7 @@ use futures_util::{
     StreamExt,
     future::{Either, select},
 };
-use rollhook_core::ports::{Drift, RolloutSpec};
+use rollhook_core::ports::{Drift, DriftReader, RolloutSpec};
 
 use super::{Bench, FEW_LOOKS, LOOKS, OURS, is_same};
 use crate::{
@@ -17,13 +17,14 @@ pub async fn drift_is_told_until_the_next_deploy(cluster: &dyn Clusters) -> Can 
     let bench = Bench::new(cluster, "drift").await;
     // Hints are for one listener: another process has its own.
     let bench = bench.another().await?;
-    let Some(mut hints) = bench.rollouts.drift_changes() else {
-        return Err(Lack::NotApplicable("the driver tells no drift"));
+    let Some(reader) = bench.rollouts.drift_reader() else {
+        return Err(Lack::NotApplicable("the driver reads no drift"));
     };
+    let mut hints = reader.drift_changes();
     let order = bench.order(OURS, 1, Sample::Good)?;
     bench.roll_out(&order).await;
     for _ in 0..FEW_LOOKS {
-        assert_eq!(drift(&bench, &order).await, None, "nothing was changed");
+        assert_eq!(drift(&bench, reader, &order).await, None, "nothing was changed");
         cluster.pause().await;
     }
     let meddled = cluster.image(Sample::Another)?;
@@ -35,12 +36,12 @@ pub async fn drift_is_told_until_the_next_deploy(cluster: &dyn Clusters) -> Can 
             Either::Left((app, _)) => hinted |= app == Some(OURS),
             Either::Right(_) => {}
         }
-        if hinted && drift(&bench, &order).await.is_some() {
+        if hinted && drift(&bench, reader, &order).await.is_some() {
             break;
         }
     }
     assert!(hinted, "no hint came within a minute");
-    let seen = drift(&bench, &order).await.expect("the image is another");
+    let seen = drift(&bench, reader, &order).await.expect("the image is another");
     assert!(seen.image.is_some_and(|image| is_same(&image, &meddled)), "{}", seen.message);
     assert!(!seen.message.is_empty(), "a person is told what happened");
     assert_eq!(bench.fingerprint().await, changed, "nothing was put right");
@@ -49,12 +50,12 @@ pub async fn drift_is_told_until_the_next_deploy(cluster: &dyn Clusters) -> Can 
     bench.roll_out(&again).await;
     assert!(is_same(&bench.stored().await.1, &again.image), "the image from before was applied");
     for _ in 0..FEW_LOOKS {
-        assert_eq!(drift(&bench, &again).await, None, "it was put right");
+        assert_eq!(drift(&bench, reader, &again).await, None, "it was put right");
         cluster.pause().await;
     }
     Ok(())
 }
 
-async fn drift(bench: &Bench<'_>, order: &RolloutSpec) -> Option<Drift> {
-    bench.patiently(async || bench.rollouts.drift(order).await).await
+async fn drift(bench: &Bench<'_>, reader: &dyn DriftReader, order: &RolloutSpec) -> Option<Drift> {
+    bench.patiently(async || reader.drift(order).await).await
 }

@@ -1,4 +1,4 @@
-//! The promises of [`rollhook_core::ports::RolloutDriver`].
+//! The promises of [`rollhook_core::ports::RolloutDriver`], and of the ports that it may hand out.
 
 mod apply;
 mod drift;
@@ -25,7 +25,7 @@ use crate::{
 pub use apply::{
     adopt_changes_nothing, apply_is_idempotent, apply_keeps_the_configuration, apply_missing_is_created_or_refused,
     apply_same_image_rolls_again, apply_then_observe_complete, discard_changes_nothing_that_runs,
-    forget_changes_nothing_that_runs, keep_changes_nothing_that_runs,
+    forget_changes_nothing_that_runs,
 };
 pub use drift::drift_is_told_until_the_next_deploy;
 pub use failure::{away_is_unavailable, evidence_has_the_log, observe_reports_crash, observe_reports_failing_image};

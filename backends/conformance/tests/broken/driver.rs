@@ -16,10 +16,11 @@ use rollhook_core::{
     Error, Result,
     app::{App, AppUid, Target},
     deploy::{Evidence, Revision},
+    disk::DiskSpace,
     image::ImageRef,
     ports::{
-        Applied, DriverIdentity, Observation, Phase, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest,
-        Validated,
+        Applied, DriverIdentity, Observation, Phase, RolloutDriver, RolloutFailure, RolloutSpec, StoredImages,
+        TargetRequest, Validated,
     },
 };
 use rollhook_memory::SimulatedCluster;
@@ -55,8 +56,8 @@ pub(crate) enum Promise {
     OwnInstances,
     /// A forgotten target goes on: here it loses its deploy id.
     ForgottenRuns,
-    /// What is not named as needed goes on: here it ends.
-    UnnamedRuns,
+    /// What runs goes on where its image is discarded: here it ends.
+    DiscardedRuns,
     /// Validating changes nothing: here it does.
     ValidationReads,
 }
@@ -206,13 +207,8 @@ impl RolloutDriver for Broken {
         })
     }
 
-    async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {
-        if self.promise == Promise::UnnamedRuns
-            && self.cluster.running(&app.id, &app.target).iter().any(|image| !images.contains(image))
-        {
-            self.cluster.scale(&app.id, &app.target, 0);
-        }
-        Ok(())
+    fn stored_images(&self) -> Option<&dyn StoredImages> {
+        Some(self)
     }
 
     async fn forget(&self, app: &App) -> Result<()> {
@@ -220,5 +216,25 @@ impl RolloutDriver for Broken {
             self.cluster.unstamp(&app.id, &app.target);
         }
         Ok(())
+    }
+}
+
+#[async_trait]
+impl StoredImages for Broken {
+    fn stored_versions(&self) -> Option<usize> {
+        None
+    }
+
+    async fn discard(&self, app: &App, images: &[ImageRef]) -> Result<()> {
+        if self.promise == Promise::DiscardedRuns
+            && self.cluster.running(&app.id, &app.target).iter().any(|image| images.contains(image))
+        {
+            self.cluster.scale(&app.id, &app.target, 0);
+        }
+        Ok(())
+    }
+
+    async fn disk_space(&self) -> Result<Option<DiskSpace>> {
+        Ok(None)
     }
 }

@@ -261,8 +261,8 @@ fn forgetting_that_frees_the_target_is_noticed() {
 }
 
 #[test]
-fn keeping_that_ends_what_is_not_named_is_noticed() {
-    notices(Promise::UnnamedRuns, rollouts::keep_changes_nothing_that_runs, "the target was changed");
+fn discarding_that_ends_what_runs_is_noticed() {
+    notices(Promise::DiscardedRuns, rollouts::discard_changes_nothing_that_runs, "the target was changed");
 }
 
 #[test]

@@ -8,13 +8,8 @@ use std::{
 
 use async_trait::async_trait;
 use rollhook_conformance::{Can, Handles, Stores};
-use rollhook_core::{
-    Error, Result,
-    app::AppUid,
-    deploy::Revision,
-    error::Entity,
-    ports::{NewRecord, Record, RecordKey, RecordKind, RecordPlace, RecordStore, Version},
-};
+use rollhook_core::{Error, Result, app::AppUid, deploy::Revision, error::Entity, ports::Version};
+use rollhook_management::ports::{NewRecord, Record, RecordKey, RecordKind, RecordPlace, RecordStore};
 
 use crate::store::{BrokenStore, BrokenStores, StorePromise};
 

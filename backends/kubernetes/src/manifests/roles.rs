@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rollhook_core::access::{Action, Role};
+use rollhook_management::access::{Action, Role};
 use serde_json::Value;
 
 use super::rbac::{role, rule};

@@ -144,7 +144,7 @@ impl AppRecord {
 impl StoredKey {
     pub(crate) fn of(write: &KeyWrite) -> Self {
         let IdempotencyKey { header, key, .. } = write.key.clone();
-        let request = write.made.request.iter().map(|byte| format!("{byte:02x}")).collect();
+        let request = rollhook_core::text::hex(&write.made.request);
         Self { header, key, request, expires_at: write.made.expires_at }
     }
 

@@ -37,12 +37,6 @@ impl StoreClock {
         Self { now: Arc::new(now), elapsed: Arc::new(elapsed), lag: Duration::ZERO }
     }
 
-    /// These clocks, with a delay before a caller is refused from memory.
-    #[cfg(test)]
-    pub(crate) fn lagging(self, lag: Duration) -> Self {
-        Self { lag, ..self }
-    }
-
     /// The time that is stored.
     pub fn now(&self) -> Timestamp {
         (self.now)()
@@ -52,7 +46,7 @@ impl StoreClock {
         (self.elapsed)()
     }
 
-    /// The delay before a caller is refused from memory, in which the watch may bring a change.
+    /// The delay before a record that the watch has not shown is none, in which the watch may show it.
     pub(crate) fn lag(&self) -> Duration {
         self.lag
     }

@@ -1,7 +1,12 @@
 //! The classification of failures of the API server for the store.
 
+use std::sync::Arc;
+
 use kube::Error as KubeError;
-use rollhook_core::{Error, error::Entity};
+use rollhook_core::{
+    Error,
+    error::{self, Entity},
+};
 
 use crate::error::classify as of_cluster;
 
@@ -37,4 +42,30 @@ fn names_an_object(status: &kube::core::Status) -> bool {
 fn missing(status: &kube::core::Status) -> Option<String> {
     let details = status.details.as_ref().filter(|details| details.kind == "namespaces")?;
     Some(format!("the cluster has no namespace {0}; make it first: kubectl create namespace {0}", details.name))
+}
+
+/// The same failure for another caller. Errors cannot be cloned; the text has the chain of causes.
+pub(crate) fn again(failure: &Arc<Error>) -> Error {
+    let source = std::error::Error::source(failure.as_ref());
+    let cause = source.map(|source| error::Cause::from(error::chain(source)));
+    match failure.as_ref() {
+        Error::NotFound(entity) => Error::NotFound(*entity),
+        Error::Conflict(entity) => Error::Conflict(*entity),
+        Error::Denied { what, .. } => Error::Denied { what: what.clone(), cause },
+        Error::Invalid { what, .. } => Error::Invalid { what: what.clone(), cause },
+        Error::Unavailable { what, .. } => Error::Unavailable { what: what.clone(), cause },
+        Error::Corrupt { what, .. } => Error::Corrupt { what: what.clone(), cause },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_is_the_same_for_each_caller() {
+        let failure = Arc::new(Error::unavailable("the store is away", "connection refused"));
+        assert_eq!(again(&failure).chain(), failure.chain());
+        assert!(again(&failure).is_unavailable());
+    }
 }

@@ -198,7 +198,7 @@ pub(crate) fn duration(lease: &Lease) -> Duration {
 /// The name of a replica's Lease: a replica may have a name that no object can have.
 pub(crate) fn lease_name(replica: &str) -> String {
     let hash = Sha256::digest(replica.as_bytes());
-    let digits: String = hash.iter().take(10).map(|byte| format!("{byte:02x}")).collect();
+    let digits = rollhook_core::text::hex(&hash[..10]);
     format!("rollhook-replica-{digits}")
 }
 

@@ -66,7 +66,7 @@ use cache::Cache;
 use foreign_owner::ForeignOwners;
 use heartbeat::Leases;
 use records::Records;
-use secrets::{Memory, Secrets};
+use secrets::Secrets;
 use watches::{Changes, Tasks};
 
 /// How long a connection may be silent: longer than a watch, which tells something at its end.
@@ -122,11 +122,10 @@ impl KubernetesStore {
         let api = ApiServer::new(client, namespace);
         let (cache, changes) = (Arc::new(Cache::new(clock.clone())), Changes::new());
         let archive = Arc::new(Archive::new(api.clone(), cache.clone()));
-        let memory = Arc::<Memory>::default();
         let records = Arc::new(Records::new(api.clone(), clock.clone()));
-        let tasks = Tasks::start(&api, &cache, &changes, &archive, &memory, &records);
+        let tasks = Tasks::start(&api, &cache, &changes, &archive, &records);
         Self {
-            secrets: Arc::new(Secrets::new(api.clone(), Arc::new(ring), clock.clone(), memory)),
+            secrets: Arc::new(Secrets::new(api.clone(), Arc::new(ring), clock.clone())),
             records,
             api,
             clock,

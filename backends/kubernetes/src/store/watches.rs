@@ -4,7 +4,7 @@ use std::{fmt::Debug, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::{Stream, StreamExt};
 use kube::{Api, core::Resource, runtime::watcher};
-use rollhook_core::ports::{AppChange, Version};
+use rollhook_core::ports::AppChange;
 use serde::de::DeserializeOwned;
 use tokio::{
     sync::{broadcast, watch},
@@ -17,7 +17,6 @@ use super::{
     archive::{Archive, OTHERS},
     cache::Cache,
     records::Records,
-    secrets::Memory,
 };
 
 /// A watch is begun anew, from where it was, after this many seconds: so long, and 5 s more, a dead one may go
@@ -70,15 +69,12 @@ impl Tasks {
         cache: &Arc<Cache>,
         changes: &Changes,
         archive: &Arc<Archive>,
-        memory: &Arc<Memory>,
         records: &Arc<Records>,
     ) -> Self {
         let (apps, seen, told, settled) = (api.all(), cache.clone(), changes.clone(), archive.clone());
-        let remembered = memory.clone();
         let apps = async move {
             let show = |event| {
                 let Some(change) = seen.app_event(event) else { return };
-                forget_gone(&change, &seen, &remembered);
                 if let AppChange::App(app, _) = change {
                     settled.schedule(app, OTHERS);
                 }
@@ -105,13 +101,6 @@ impl Tasks {
             tokio::spawn(watched).abort_handle(),
             tokio::spawn(swept).abort_handle(),
         ])
-    }
-}
-
-/// Forgets the tokens of apps that this or another replica deleted.
-fn forget_gone(change: &AppChange, cache: &Cache, memory: &Memory) {
-    if matches!(change, AppChange::Any | AppChange::App(_, Version::REMOVED)) {
-        memory.retain(|app| cache.named(app).is_some());
     }
 }
 

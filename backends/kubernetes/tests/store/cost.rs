@@ -12,9 +12,10 @@ use rollhook_conformance::{Stores, client, samples};
 use rollhook_core::{
     app::AppUid,
     deploy::Deploy,
-    ports::{AppRef, HistoryStore, HistoryStoreExt, NewRecord, Page, RecordKey, RecordKind, RecordStore},
+    ports::{AppRef, HistoryStore, HistoryStoreExt, Page},
 };
 use rollhook_kubernetes::KubernetesStore;
+use rollhook_management::ports::{NewRecord, RecordKey, RecordKind, RecordStore};
 
 use crate::harness::{Fresh, end, registered, test};
 

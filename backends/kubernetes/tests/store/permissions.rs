@@ -8,9 +8,10 @@ use rollhook_conformance::{client, samples};
 use rollhook_core::{
     Error,
     ledger::Change,
-    ports::{AppPage, HistoryStore, HistoryStoreExt, NewRecord, RecordKey, RecordKind, RecordStore, TokenStore},
+    ports::{AppPage, HistoryStore, HistoryStoreExt, TokenStore},
 };
 use rollhook_kubernetes::{KubernetesStore, ensure_crds, manifests};
+use rollhook_management::ports::{NewRecord, RecordKey, RecordKind, RecordStore};
 
 use crate::harness::{Fresh, OWN, admit, end, test};
 

@@ -7,11 +7,9 @@ use kube::{
     api::{ListParams, Patch, PatchParams},
 };
 use rollhook_conformance::Stores;
-use rollhook_core::{
-    Error,
-    ports::{NewRecord, RecordKey, RecordKind, RecordStore},
-};
+use rollhook_core::Error;
 use rollhook_kubernetes::crd::RecordObject;
+use rollhook_management::ports::{NewRecord, RecordKey, RecordKind, RecordStore};
 use rollhook_testing::until_async;
 use serde_json::{Value, json};
 

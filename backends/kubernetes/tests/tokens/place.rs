@@ -8,14 +8,18 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use kube::Client;
 use rollhook_conformance::{client, samples};
 use rollhook_core::{
     app::{App, AppId},
-    ports::{TokenStore, WebhookSecret},
-    time::Timestamp,
+    ports::{Clock, Rng, TokenStore},
+    request::Refusal,
+    service::{Authorized, Deployer, Ports},
+    token::Credentials,
 };
-use rollhook_kubernetes::{KubernetesStore, StoreClock, ensure_crds};
+use rollhook_kubernetes::{KubernetesStore, ensure_crds};
+use rollhook_memory::SimulatedCluster;
 use rollhook_sealing::{KEY_BYTES, KeyRing};
 use rollhook_testing::until_async;
 use zeroize::Zeroizing;
@@ -33,9 +37,24 @@ pub(crate) struct Place {
 
 /// A replica whose calls are counted, and for which time passes when it is told to.
 pub(crate) struct Replica {
-    pub(crate) store: KubernetesStore,
+    deployer: Deployer,
     pub(crate) calls: Calls,
-    millis: Arc<AtomicU64>,
+    clock: Arc<HandClock>,
+}
+
+/// A clock that moves by hand, and on which nothing sleeps.
+#[derive(Default)]
+struct HandClock(AtomicU64);
+
+#[async_trait]
+impl Clock for HandClock {
+    fn elapsed(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::SeqCst))
+    }
+
+    async fn sleep(&self, _: Duration) {
+        tokio::task::yield_now().await;
+    }
 }
 
 impl Place {
@@ -57,31 +76,46 @@ impl Place {
 impl Replica {
     /// A further replica on the same cluster.
     pub(crate) async fn of(bed: &Bed) -> Self {
-        let (calls, millis) = (Calls::default(), Arc::<AtomicU64>::default());
-        let passed = millis.clone();
-        let elapsed = move || Duration::from_millis(passed.load(Ordering::SeqCst));
-        let clock = StoreClock::new(|| Timestamp::from_millis(1_795_250_000_000), elapsed);
+        let (calls, clock) = (Calls::default(), Arc::<HandClock>::default());
         let client = calls.client(bed::config(&bed.state).await);
-        let store = KubernetesStore::with_clock(client, &bed.namespace, ring(&["k0001"]), clock);
-        Self { store, calls, millis }
+        let store = Arc::new(KubernetesStore::new(client, &bed.namespace, ring(&["k0001"])));
+        let ports = Ports {
+            tokens: store.clone(),
+            history: store,
+            rollouts: Arc::new(SimulatedCluster::new(clock.clone(), Duration::ZERO)),
+            observers: Vec::new(),
+            builder: None,
+            clock: clock.clone(),
+            rng: Arc::new(NotRandom),
+        };
+        Self { deployer: Deployer::new(ports, "two"), calls, clock }
     }
 
     pub(crate) fn pass(&self, time: Duration) {
-        self.millis.fetch_add(u64::try_from(time.as_millis()).unwrap(), Ordering::SeqCst);
+        self.clock.0.fetch_add(u64::try_from(time.as_millis()).unwrap(), Ordering::SeqCst);
     }
 
-    /// A caller who presents this token.
-    pub(crate) async fn caller(&self, app: &AppId, seed: u8) -> Option<WebhookSecret> {
-        let presented = samples::token(seed);
-        let fits = |stored: Option<&WebhookSecret>| {
-            stored.is_some_and(|stored| stored.token.matches(presented.expose().as_bytes()))
-        };
-        self.store.find_fitting(app, &fits).await.unwrap()
+    /// A caller who presents this token. Returns `None` if it is refused.
+    pub(crate) async fn caller(&self, app: &AppId, seed: u8) -> Option<Authorized> {
+        let credentials = Credentials::token(samples::token(seed).expose().as_bytes());
+        match self.deployer.authorize(app, &credentials, b"{}").await {
+            Err(refusal) if refusal != Refusal::Unauthorized => panic!("{refusal:?}"),
+            answer => answer.ok(),
+        }
     }
 
     /// A caller who repeats the call until the token is known here.
     pub(crate) async fn let_in(&self, app: &AppId, seed: u8) {
         until_async("the token is let in", async || self.caller(app, seed).await.is_some()).await;
+    }
+}
+
+/// Randomness that no test here needs.
+struct NotRandom;
+
+impl Rng for NotRandom {
+    fn fill(&self, bytes: &mut [u8]) {
+        bytes.fill(7);
     }
 }
 

@@ -5,10 +5,14 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, ObjectMeta, PostParams},
 };
 use rollhook_conformance::{client, samples};
-use rollhook_core::{Error, ports::TokenStore};
+use rollhook_core::{
+    Error,
+    app::{App, AppUid},
+    ports::TokenStore,
+};
 use rollhook_kubernetes::{KubernetesStore, crd::AppObject};
 use rollhook_testing::{beds::OwnCluster, skip, test_name, until_async};
 use serde_json::json;
@@ -38,6 +42,31 @@ fn secret_is_deleted_with_its_app() {
         apps.delete("api", &DeleteParams::default()).await.unwrap();
         // The collector learns of a new kind within half a minute, if it is not busy.
         until_async("the Secret is removed", async || secrets(bed).get_opt(NAME).await.unwrap().is_none()).await;
+    });
+}
+
+#[test]
+fn token_of_an_earlier_app_is_refused_and_replaced() {
+    bed::test("token_of_an_earlier_app_is_refused_and_replaced", async |bed| {
+        let place = Place::of(bed).await;
+        place.enable(1).await;
+        let left = secrets(bed).get(NAME).await.unwrap();
+        client::remove(&place.store, place.app.uid).await;
+        let app = client::register(
+            &place.store,
+            App { uid: AppUid::from_bits(place.app.uid.as_bits() ^ 1), ..(*place.app).clone() },
+        )
+        .await
+        .state
+        .app;
+        // As if the cluster had not removed it.
+        let metadata = ObjectMeta { uid: None, resource_version: None, owner_references: None, ..left.metadata };
+        secrets(bed).create(&PostParams::default(), &Secret { metadata, ..left }).await.unwrap();
+        let fitting = place.store.find_fitting(&app.id, &|secret| secret.is_some()).await.unwrap();
+        assert!(fitting.is_none() && TokenStore::find(&place.store, &app.id).await.unwrap().is_none());
+        place.store.put(app.uid, &samples::token(2)).await.unwrap();
+        let found = TokenStore::find(&place.store, &app.id).await.unwrap().unwrap();
+        assert_eq!((found.app, found.token.expose()), (app.uid, samples::token(2).expose()));
     });
 }
 
@@ -79,6 +108,8 @@ fn reseal_seals_tokens_with_the_newest_key() {
         assert_eq!(found.token.expose(), samples::token(1).expose());
         let old = TokenStore::find(&place.store, &place.app.id).await.unwrap_err();
         assert!(matches!(old, Error::Denied { .. }), "it lacks the key: {old:?}");
+        let fitting = place.store.find_fitting(&place.app.id, &|secret| secret.is_some()).await;
+        assert!(fitting.unwrap().is_none(), "its callers are refused, as those of an unknown app are");
     });
 }
 

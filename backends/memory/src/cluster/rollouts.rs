@@ -12,8 +12,8 @@ use rollhook_core::{
     app::{AppId, AppUid, Settings},
     deploy::{Evidence, Reason},
     ports::{
-        Applied, Drift, DriverIdentity, InvalidTarget, Observation, RolloutDriver, RolloutFailure, RolloutSpec,
-        TargetDescription, TargetRequest, Validated,
+        Applied, Drift, DriftReader, DriverIdentity, InvalidTarget, Observation, RolloutDriver, RolloutFailure,
+        RolloutSpec, TargetDescription, TargetRequest, Validated,
     },
 };
 
@@ -87,6 +87,24 @@ impl RolloutDriver for SimulatedCluster {
         }
     }
 
+    fn drift_reader(&self) -> Option<&dyn DriftReader> {
+        Some(self)
+    }
+
+    async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
+        let now = self.clock.elapsed();
+        let world = self.reach()?;
+        let Some(running) = world.workloads.get(&workload_key(spec)).filter(|running| running.is_at(spec)) else {
+            return Ok(Evidence::default());
+        };
+        let seen = running.scene(&world.scripts, now, self.delay).failure;
+        let failure = failure.or(seen.as_ref());
+        Ok(failure.map(|failure| running.evidence(&workload_key(spec).2, failure)).unwrap_or_default())
+    }
+}
+
+#[async_trait]
+impl DriftReader for SimulatedCluster {
     async fn drift(&self, spec: &RolloutSpec) -> Result<Option<Drift>> {
         let mut world = self.reach()?;
         world.watched.insert(workload_key(spec), spec.id.app);
@@ -99,19 +117,8 @@ impl RolloutDriver for SimulatedCluster {
         })
     }
 
-    fn drift_changes(&self) -> Option<BoxStream<'static, AppUid>> {
-        Some(self.drifted.clone().stream())
-    }
-
-    async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
-        let now = self.clock.elapsed();
-        let world = self.reach()?;
-        let Some(running) = world.workloads.get(&workload_key(spec)).filter(|running| running.is_at(spec)) else {
-            return Ok(Evidence::default());
-        };
-        let seen = running.scene(&world.scripts, now, self.delay).failure;
-        let failure = failure.or(seen.as_ref());
-        Ok(failure.map(|failure| running.evidence(&workload_key(spec).2, failure)).unwrap_or_default())
+    fn drift_changes(&self) -> BoxStream<'static, AppUid> {
+        self.drifted.clone().stream()
     }
 }
 

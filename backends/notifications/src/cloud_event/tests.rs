@@ -1,7 +1,5 @@
-use rollhook_core::{
-    notification::{DriftNews, EventKind, NotificationId},
-    time::Timestamp,
-};
+use rollhook_core::time::Timestamp;
+use rollhook_management::notifications::{DriftNews, EventKind, NotificationId};
 
 use super::*;
 use crate::samples;

@@ -4,10 +4,8 @@ use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
 use rollhook_conformance::{client, samples};
-use rollhook_core::{
-    Error,
-    ports::{NewRecord, RecordKey, RecordKind, RecordStore, TokenStore},
-};
+use rollhook_core::{Error, ports::TokenStore};
+use rollhook_management::ports::{NewRecord, RecordKey, RecordKind, RecordStore};
 use rollhook_postgres::PostgresStore;
 use sqlx::Connection;
 

@@ -9,11 +9,9 @@ use rollhook_core::{
     app::AppUid,
     error::Entity,
     ledger::Change,
-    ports::{
-        AppChange, AppCommit, AppPage, AppRef, HistoryStore, HistoryStoreExt, NewRecord, Page, RecordKind, RecordStore,
-        TokenStore,
-    },
+    ports::{AppChange, AppCommit, AppPage, AppRef, HistoryStore, HistoryStoreExt, Page, TokenStore},
 };
+use rollhook_management::ports::{NewRecord, RecordKind, RecordStore};
 use sqlx::Row;
 
 use crate::bed::{Database, accept, accept_on, with_app};

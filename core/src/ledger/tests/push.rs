@@ -7,15 +7,15 @@ use crate::{
     tests::{git_source, queued as entry, sha},
 };
 
-/// An entry that GitHub's report of a push made.
+/// An entry that a git host's report of a push made.
 fn pushed(number: u64, commit: &str) -> Deploy {
-    entry(number, Trigger::Webhook, Actor::git_host(GitHost::Github, None), Some(sha(commit)))
+    entry(number, Trigger::Webhook, Actor::git_host(GitHost::named("Forge"), None), Some(sha(commit)))
 }
 
-/// The decision on GitHub's report of this commit; `entries` are newest first.
+/// The decision on a git host's report of this commit; `entries` are newest first.
 fn decided(entries: &[Deploy], commit: &str, branch_head: &BranchHead) -> PushDecision {
     let push = PushedCommit { commit: sha(commit), before: Before::Unreported };
-    decide(&git_source(), entries, GitHost::Github, &push, branch_head)
+    decide(&git_source(), entries, &GitHost::named("Forge"), &push, branch_head)
 }
 
 #[test]

@@ -184,7 +184,7 @@ fn references_are_those_of_distributions_grammar() {
         ("dock_.er/docker".to_owned(), false),
         ("dock-.er/docker".to_owned(), false),
         ("docker/".to_owned(), false),
-        ("https://github.com/docker/docker".to_owned(), false),
+        ("https://forge.example.com/docker/docker".to_owned(), false),
     ] {
         assert_eq!(text.parse::<ImageRef>().is_ok(), valid, "{text:?}");
     }

@@ -45,11 +45,23 @@ impl fmt::Display for SourceRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Local => {
-                "on this machine, at a link-local address or without encryption, which is the operator's to allow \
-                 (--allow-local-sources)"
+                "on this machine, at a link-local address or without encryption, which is the operator's to allow"
             }
-            Self::Host => "on none of the hosts that the operator allows (--source-host)",
+            Self::Host => "on none of the hosts that the operator allows",
         })
+    }
+}
+
+impl SourceRefused {
+    /// The rule that a source's URL breaks, as the end of a sentence that begins with its field.
+    pub(crate) const fn rule(self) -> &'static str {
+        match self {
+            Self::Local => {
+                "must be https:// or ssh:// to another machine; sources on this one, on link-local addresses and without \
+                 encryption are the operator's to allow."
+            }
+            Self::Host => "must be on one of the hosts that the operator allows.",
+        }
     }
 }
 

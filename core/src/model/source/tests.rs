@@ -200,7 +200,7 @@ fn image_repositories_are_without_tag_and_digest() {
 
 #[test]
 fn error_does_not_repeat_an_invalid_credentials_name() {
-    assert!("github-readonly".parse::<CredentialsName>().is_ok());
+    assert!("forge-readonly".parse::<CredentialsName>().is_ok());
     for text in ["", "a/b", "..", "Hunter2!", "-a", "user:hunter2"] {
         let why = text.parse::<CredentialsName>().unwrap_err().to_string();
         assert!(!why.to_lowercase().contains("hunter2"), "{why}");

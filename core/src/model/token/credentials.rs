@@ -8,7 +8,7 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use super::{Fault, NotAToken, Signature, Token, TokenTrace, TraceKey, base64, finished, keyed};
-use crate::{identity::IdToken, time::Timestamp};
+use crate::time::Timestamp;
 
 /// The greatest difference between a signed message's time and ours, as Standard Webhooks advises.
 pub const TOLERANCE: Duration = Duration::from_secs(5 * 60);
@@ -17,7 +17,7 @@ pub const TOLERANCE: Duration = Duration::from_secs(5 * 60);
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Credential {
-    /// The token itself (`X-Service-Token`, `X-Gitlab-Token`).
+    /// The token itself, as `X-Service-Token` carries it.
     Token(Zeroizing<Vec<u8>>),
     /// HMAC-SHA256 over the raw body, with the token's bytes as the key (`X-Hub-Signature-256` and its like).
     Signature(Signature),
@@ -30,10 +30,7 @@ pub enum Credential {
 /// A header that was present but could not be read at all, or was repeated, is `Err(NotAToken)`: it is invalid, which
 /// is not the same as absent.
 #[derive(Clone, Default)]
-pub struct Credentials {
-    secrets: Vec<Result<Credential, NotAToken>>,
-    identity: Option<Result<IdToken, NotAToken>>,
-}
+pub struct Credentials(Vec<Result<Credential, NotAToken>>);
 
 impl Credentials {
     /// Returns credentials of one token.
@@ -41,20 +38,9 @@ impl Credentials {
         [Ok(Credential::Token(Zeroizing::new(presented.to_vec())))].into_iter().collect()
     }
 
-    /// Adds the id_token that a caller presented.
-    #[must_use]
-    pub fn with_identity(self, identity: Option<Result<IdToken, NotAToken>>) -> Self {
-        Self { identity, ..self }
-    }
-
-    /// The id_token that was presented.
-    pub const fn identity(&self) -> Option<&Result<IdToken, NotAToken>> {
-        self.identity.as_ref()
-    }
-
-    /// Returns whether anything was presented that proves to hold the app's token.
-    pub fn have_secrets(&self) -> bool {
-        !self.secrets.is_empty()
+    /// Returns whether nothing was presented.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Returns whether a secret was presented and each one fits this one, over this body. All of them are checked, even
@@ -71,14 +57,15 @@ impl Credentials {
         self.all_fit(matches, || trace.signatures(), || trace.messages(), body)
     }
 
-    /// Returns whether the body is needed to check what was presented: a signature is over it, and an id_token is bound to
-    /// it.
+    /// Returns whether the body is needed to check what was presented: a signature is over it.
     pub fn are_signatures(&self) -> bool {
-        self.identity.is_some()
-            || self
-                .secrets
-                .iter()
-                .any(|presented| matches!(presented, Ok(Credential::Signature(_) | Credential::Message(_))))
+        self.0.iter().any(|presented| matches!(presented, Ok(Credential::Signature(_) | Credential::Message(_))))
+    }
+
+    /// Returns whether something was presented, and all of it are signatures over the body alone: whoever has observed the
+    /// call can send it again, without the secret.
+    pub fn are_repeatable(&self) -> bool {
+        !self.0.is_empty() && self.0.iter().all(|presented| matches!(presented, Ok(Credential::Signature(_))))
     }
 
     fn all_fit(
@@ -89,7 +76,7 @@ impl Credentials {
         body: &[u8],
     ) -> bool {
         let fit = self.each_fits(matches, signatures, messages, body);
-        !self.secrets.is_empty() & fit.into_iter().fold(true, |all, one| all & one)
+        !self.0.is_empty() & fit.into_iter().fold(true, |all, one| all & one)
     }
 
     /// Returns of each secret whether it fits. All of them are checked, even after a mismatch.
@@ -110,45 +97,39 @@ impl Credentials {
             Ok(Credential::Message(message)) => message.fits_keyed(messages(), body),
             Err(NotAToken) => false,
         };
-        self.secrets.iter().map(fits).collect()
+        self.0.iter().map(fits).collect()
     }
 
     /// Returns why credentials that were refused do not fit the token of this trace: the fault of the first that does
-    /// not, or else of the id_token.
+    /// not.
     pub(crate) fn fault(&self, trace: &TokenTrace, key: &TraceKey, body: &[u8]) -> Fault {
         let matches = |presented: &[u8]| trace.matches(key, presented);
         let fit = self.each_fits(matches, || trace.signatures(), || trace.messages(), body);
-        let wrong = self.secrets.iter().zip(fit).find(|(_, fits)| !fits).map(|(presented, _)| match presented {
+        let wrong = self.0.iter().zip(fit).find(|(_, fits)| !fits).map(|(presented, _)| match presented {
             Ok(Credential::Token(_)) => Fault::WrongToken,
             Ok(Credential::Signature(_)) => Fault::WrongSignature,
             Ok(Credential::Message(_)) => Fault::WrongMessage,
             Err(NotAToken) => Fault::Unreadable,
         });
-        let of_identity = self.identity.as_ref().map(|identity| match identity {
-            Ok(_) => Fault::WrongIdentity,
-            Err(NotAToken) => Fault::Unreadable,
-        });
         // Secrets that fit were refused as those of a token that this process has read since.
-        let otherwise = if self.secrets.is_empty() { Fault::NoCredentials } else { Fault::WrongToken };
-        wrong.or(of_identity).unwrap_or(otherwise)
+        let otherwise = if self.0.is_empty() { Fault::NoCredentials } else { Fault::WrongToken };
+        wrong.unwrap_or(otherwise)
     }
 
     /// Returns the kind of each credential that was presented.
     pub fn kinds(&self) -> impl Iterator<Item = &'static str> {
-        let identity = self.identity.as_ref().map(|presented| if presented.is_ok() { "identity" } else { "invalid" });
-        let secrets = self.secrets.iter().map(|presented| match presented {
+        self.0.iter().map(|presented| match presented {
             Ok(Credential::Token(_)) => "token",
             Ok(Credential::Signature(_)) => "signature",
             Ok(Credential::Message(_)) => "message",
             Err(NotAToken) => "invalid",
-        });
-        secrets.chain(identity)
+        })
     }
 }
 
 impl FromIterator<Result<Credential, NotAToken>> for Credentials {
     fn from_iter<T: IntoIterator<Item = Result<Credential, NotAToken>>>(presented: T) -> Self {
-        Self { secrets: presented.into_iter().collect(), identity: None }
+        Self(presented.into_iter().collect())
     }
 }
 
@@ -271,8 +252,6 @@ mod tests {
         assert_eq!(fault(&[&good, &signature]), Fault::WrongSignature);
         assert_eq!(fault(&[&good, &message, &wrong]), Fault::WrongMessage);
         assert_eq!(fault(&[&good, &Err(NotAToken)]), Fault::Unreadable);
-        let unreadable = [good].into_iter().collect::<Credentials>().with_identity(Some(Err(NotAToken)));
-        assert_eq!(unreadable.fault(&trace, &key, body), Fault::Unreadable);
     }
 
     /// The example of the Standard Webhooks libraries' own tests; its secret in base64 is the key below.

@@ -20,10 +20,6 @@ pub enum Fault {
     WrongSignature,
     /// The signature of Standard Webhooks does not fit.
     WrongMessage,
-    /// The id_token opens nothing.
-    WrongIdentity,
-    /// The id_token was used for another call.
-    IdentityReused,
 }
 
 words! { Fault:
@@ -33,8 +29,6 @@ words! { Fault:
     ReplacedToken = "replaced-token",
     WrongSignature = "wrong-signature",
     WrongMessage = "wrong-message-signature",
-    WrongIdentity = "wrong-id-token",
-    IdentityReused = "id-token-reused",
 }
 
 impl Fault {
@@ -56,13 +50,6 @@ impl Fault {
             Self::WrongMessage => {
                 "The signature of Standard Webhooks does not fit: the sender lacks this app's signing key (whsec_), or the \
                  body was changed on its way."
-            }
-            Self::WrongIdentity => {
-                "The id_token fits no pipeline that this app trusts, or its time or signature is not valid; the server's \
-                 log says which."
-            }
-            Self::IdentityReused => {
-                "The id_token was used for another call: each call of another body or key needs its own."
             }
         }
     }

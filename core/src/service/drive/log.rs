@@ -8,7 +8,7 @@ use crate::{
 
 /// The failure of the last call to the cluster, which was logged.
 #[derive(Default)]
-pub(super) struct CallLog {
+pub(crate) struct CallLog {
     failure: Option<Failure>,
 }
 
@@ -22,7 +22,7 @@ enum Failure {
 
 impl CallLog {
     /// Logs a failed call to the cluster, once until a call succeeds or fails otherwise.
-    pub(super) fn called<T>(&mut self, spec: &RolloutSpec, what: &'static str, result: &Result<T>) {
+    pub(crate) fn called<T>(&mut self, spec: &RolloutSpec, what: &'static str, result: &Result<T>) {
         let (app, revision) = (&spec.app, spec.id.revision);
         let failure = match result {
             Ok(_) => None,
@@ -48,7 +48,7 @@ impl CallLog {
 }
 
 /// Logs the status of a deploy that was recorded; a failed one as the one warning that it causes.
-pub(super) fn recorded(app: &str, deploy: &Deploy) {
+pub(crate) fn recorded(app: &str, deploy: &Deploy) {
     let revision = deploy.revision;
     if let State::Failed { reason, message, .. } = &deploy.state {
         // `message` is the line's own field.
@@ -59,7 +59,7 @@ pub(super) fn recorded(app: &str, deploy: &Deploy) {
 }
 
 /// Logs a built image.
-pub(super) fn built(app: &str, revision: Revision, anew: Option<Revision>) {
+pub(crate) fn built(app: &str, revision: Revision, anew: Option<Revision>) {
     match anew {
         Some(anew) => tracing::info!(%app, %revision, %anew, "entered a built image anew, behind a restore"),
         None => tracing::info!(%app, %revision, "recorded a built image"),

@@ -11,7 +11,7 @@ use futures_util::{FutureExt, lock};
 use super::{CommitFuture, Decide, Decision, Journal, Snapshot};
 use crate::{
     app::AppUid,
-    error::{Cause, Entity, Error, Result, chain},
+    error::{Entity, Error, Result},
     ledger::{AppState, Change, KeyLookup, KeyUse},
     ports::{AppCommit, Committed, Version},
     time::Timestamp,
@@ -150,7 +150,7 @@ struct Decided {
     state: Arc<AppState>,
     version: Version,
     /// The change of the requests; `None` if nothing was changed.
-    change: Option<Box<Change>>,
+    change: Option<Arc<Change>>,
     /// The requests whose answers hold once the change is committed; without a change, a fresh read decides.
     done: Vec<(Weak<Request>, bool)>,
     read_key: Vec<Weak<Request>>,
@@ -161,11 +161,18 @@ async fn run(mut guard: CommitGuard, batch: Vec<AppBatch>) {
     let journal = &guard.journal;
     let now = journal.time(&journal.lock());
     let decided: Vec<Decided> = batch.into_iter().map(|app| decide(app, now)).collect();
+    let begin = |app: &Decided| {
+        Some(journal.observers.begin(Some((app.version, Arc::clone(&app.state))), Arc::clone(app.change.as_ref()?)))
+    };
+    let mut under_way = decided.iter().filter_map(begin).collect::<Vec<_>>().into_iter();
     let commits: Vec<AppCommit> = decided.iter().filter_map(Decided::commit).collect();
     let mut answers = if commits.is_empty() { Vec::new() } else { journal.store.commit(commits).await }.into_iter();
     for app in decided {
         let answer = app.change.as_ref().map(|_| {
-            answers.next().unwrap_or_else(|| Err(Error::corrupt("the store's answer", "a commit was not answered")))
+            let unanswered = || Err(Error::corrupt("the store's answer", "a commit was not answered"));
+            let answer = answers.next().unwrap_or_else(unanswered);
+            under_way.next().into_iter().for_each(|commit| commit.answered(&answer));
+            answer
         });
         app.answer(journal, answer);
     }
@@ -188,13 +195,13 @@ fn decide(batch: AppBatch, now: Timestamp) -> Decided {
             }
         }
     }
-    let change = (!change.is_empty()).then(|| Box::new(change));
+    let change = (!change.is_empty()).then(|| Arc::new(change));
     Decided { state: batch.state, version: batch.version, change, done, read_key, later: waiting.into() }
 }
 
 impl Decided {
     fn commit(&self) -> Option<AppCommit> {
-        Some(AppCommit::Update(self.version, self.change.clone()?))
+        Some(AppCommit::Update(self.version, Box::new(Change::clone(self.change.as_ref()?))))
     }
 
     fn answer(self, journal: &Journal, answer: Option<Result<Committed>>) {
@@ -205,7 +212,7 @@ impl Decided {
             let outcome = match (answer, self.change) {
                 (Some(Ok(Committed { version, now })), Some(change)) => {
                     journal.note_time(&mut shared, now);
-                    let state = Arc::new(change.state);
+                    let state = Arc::new(Arc::unwrap_or_clone(change).state);
                     shared.states.remember(Arc::clone(&state), version, journal.clock.elapsed());
                     Ok(Snapshot { state, now })
                 }
@@ -237,21 +244,8 @@ impl Decided {
                 Ok(snapshot) if committed || *is_fresh => RequestOutcome::Done(snapshot.clone()),
                 Ok(_) | Err(Error::Conflict(Entity::Version)) => RequestOutcome::Again,
                 Err(Error::Conflict(Entity::IdempotencyKey)) => RequestOutcome::ReadKey,
-                Err(error) => RequestOutcome::Failed(copy(error)),
+                Err(error) => RequestOutcome::Failed(error.clone()),
             });
         }
-    }
-}
-
-/// Returns a copy of the error for one of several requests that share it.
-fn copy(error: &Error) -> Error {
-    let causes = |cause: &Option<Cause>| cause.as_ref().map(|cause| chain(&**cause).into());
-    match error {
-        Error::NotFound(entity) => Error::NotFound(*entity),
-        Error::Conflict(entity) => Error::Conflict(*entity),
-        Error::Denied { what, cause } => Error::Denied { what: what.clone(), cause: causes(cause) },
-        Error::Invalid { what, cause } => Error::Invalid { what: what.clone(), cause: causes(cause) },
-        Error::Corrupt { what, cause } => Error::Corrupt { what: what.clone(), cause: causes(cause) },
-        Error::Unavailable { what, cause } => Error::Unavailable { what: what.clone(), cause: causes(cause) },
     }
 }

@@ -47,7 +47,7 @@ impl Rules {
         match new.trigger {
             Trigger::Rollback if new.actor.is_service() => self.restore(known, before, view, new, journal),
             Trigger::Rollback => self.rollback(known, before, history, new, journal),
-            Trigger::Webhook if GitHost::Github.made(new) => self.told_of(known, before, new, journal),
+            Trigger::Webhook if GitHost::named("GitHub").made(new) => self.told_of(known, before, new, journal),
             Trigger::Webhook => {
                 let held = known.view.app.holds.iter().any(|hold| hold.covers(new.image.as_ref(), new.commit.as_ref()));
                 let refused = held && known.view.app.policy.hold == HoldPolicy::All;
@@ -110,10 +110,15 @@ impl Rules {
         let expected = wish.if_current.is_none_or(|expected| known.currents.contains(&Some(expected)));
         journal.expect(expected, || format!("revision {revision}: {:?} was not current", wish.if_current));
         for entry in before.iter().filter(|entry| !entry.is_terminal()) {
-            let ended = history.get(entry.revision.get() as usize - 1).is_some_and(|entry| {
-                let is_another = matches!(entry.state, State::Superseded { by, .. } if by != revision);
-                // Another change of the same write may have ended it first.
-                entry.is_terminal() && !is_another
+            // Another change of the same write may have ended it first: by itself, or for one below the rollback.
+            let written = |revision: Revision| history.get(revision.get() as usize - 1);
+            let successors = std::iter::successors(written(entry.revision), |ended| {
+                let State::Superseded { by, .. } = ended.state else { return None };
+                (ended.revision < by && by < revision).then(|| written(by)).flatten()
+            });
+            let ended = successors.last().is_some_and(|last| {
+                let is_another = matches!(last.state, State::Superseded { by, .. } if by != revision);
+                last.is_terminal() && !is_another
             });
             journal.expect(ended, || format!("revision {} went on beside rollback {revision}", entry.revision));
         }

@@ -57,7 +57,7 @@ impl Rules {
         };
         let held = app.holds.iter().any(|hold| hold.covers(None, Some(commit)));
         journal.expect(!held, || format!("revision {revision} was told of, and is held"));
-        let pushed = |entry: &&Deploy| GitHost::Github.made(entry) && !entry.is_entered_anew();
+        let pushed = |entry: &&Deploy| GitHost::named("GitHub").made(entry) && !entry.is_entered_anew();
         let newest = before.iter().rev().find(pushed);
         let again = newest.is_some_and(|entry| is_of(entry, commit));
         journal.expect(!again, || format!("revision {revision} was told of before"));

@@ -83,11 +83,12 @@ pub(crate) fn role(_: &mut SchemaGenerator) -> Schema {
 }
 
 pub(crate) fn receiver_kind(_: &mut SchemaGenerator) -> Schema {
-    one_of(&rollhook_core::notification::Destination::KINDS)
+    one_of(&rollhook_management::notifications::Destination::KINDS)
 }
 
 pub(crate) fn events(_: &mut SchemaGenerator) -> Schema {
-    let events = rollhook_core::notification::EventKind::ALL.map(rollhook_core::notification::EventKind::as_str);
+    let events =
+        rollhook_management::notifications::EventKind::ALL.map(rollhook_management::notifications::EventKind::as_str);
     json_schema!({ "type": "array", "items": one_of(&events) })
 }
 

@@ -5,7 +5,8 @@
 
 pub mod git_hosts;
 
-use rollhook_core::{app::Source, identity::is_audience, image::ImageRef};
+use rollhook_core::{app::Source, image::ImageRef};
+use rollhook_management::keyless::is_audience;
 use serde::Serialize;
 
 use crate::App;

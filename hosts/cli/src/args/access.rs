@@ -1,10 +1,8 @@
 //! `rollhook token …`, `rollhook audit` and `rollhook whoami`.
 
 use clap::{Args, Subcommand};
-use rollhook_core::{
-    access::{Role, TokenName},
-    app::{Environment, Project},
-};
+use rollhook_core::app::{Environment, Project};
+use rollhook_management::access::{Role, TokenName};
 
 use super::value::expires;
 

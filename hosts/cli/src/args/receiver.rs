@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
-use rollhook_core::{
-    app::{AppName, Environment, Project},
-    notification::{EventKind, ReceiverName},
-};
+use rollhook_core::app::{AppName, Environment, Project};
+use rollhook_management::notifications::{EventKind, ReceiverName};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReceiverCommand {

@@ -2,7 +2,7 @@
 
 use clap::{ArgGroup, Args, Subcommand};
 use rollhook_api::{AddTrust, Pipeline};
-use rollhook_core::identity::TrustId;
+use rollhook_management::keyless::TrustId;
 
 use super::Target;
 use crate::exit::CliError;

@@ -136,7 +136,9 @@ pub(crate) async fn cancel(session: &Session<'_>, args: &args::Cancel) -> Result
     session.drive()?;
     let entry = session.operations.cancel(id, revision).await?;
     session.output.line(&format!("Cancelled revision {revision} of {id}"))?;
-    session.finish_restores(id).await?;
+    if session.direct.is_some() {
+        session.follow_restore(id, &entry).await?;
+    }
     session.document(&entry)
 }
 

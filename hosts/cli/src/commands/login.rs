@@ -65,7 +65,7 @@ async fn by_browser(server: &str) -> Result<LoggedIn, CliError> {
     let listener = listener.map_err(|error| CliError::Other(format!("Listening on this machine failed: {error}.")))?;
     let port = listener.local_addr().map_err(|error| CliError::Other(format!("{error}.")))?.port();
     let (verifier, state) = (random_hex()?, random_hex()?);
-    let challenge: String = Sha256::digest(&verifier).iter().map(|byte| format!("{byte:02x}")).collect();
+    let challenge = rollhook_core::text::hex(&Sha256::digest(&verifier));
     message("Open this address in a browser on this machine, and sign in:");
     message(&format!("{server}/command-line?port={port}&state={state}&challenge={challenge}"));
     let code = async {

@@ -34,6 +34,7 @@ pub(crate) fn entry(revision: u64, image: &str, status: Status, ago: u64) -> Dep
         message: None,
         superseded_by: None,
         progress: None,
+        restore: None,
         evidence: None,
         step: 2,
         created_at: accepted,

@@ -13,19 +13,19 @@ use rollhook_api::{
     TestedReceiver, TokenList, Trust, TrustList, Webhook, WebhookCallList, Whoami, access, path,
 };
 use rollhook_core::{
-    access::TokenName,
     app::{AppId, Environment, Project},
     deploy::Revision,
-    identity::TrustId,
-    notification::ReceiverName,
-    ports::{AppPage, RecordPlace},
+    ports::AppPage,
 };
+use rollhook_management::{access::TokenName, keyless::TrustId, notifications::ReceiverName, ports::RecordPlace};
 
 pub(crate) use self::server::{Server, is_loopback, random_hex};
 use crate::exit::CliError;
 
-/// The pause between two readings of a deploy.
-const POLL: Duration = Duration::from_secs(1);
+/// The shortest time of a wait in which nothing has changed: a server that cannot let a call wait answers it at once.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The longest wait of one call, well within the time limit of a call.
+const WAIT_MAX: Duration = Duration::from_secs(20);
 
 #[async_trait]
 impl Operations for Server {
@@ -107,9 +107,14 @@ impl Operations for Server {
         self.get(&path::deploy(id, revision)).await
     }
 
-    async fn changed(&self, id: &AppId, revision: Revision, _seen: u32, limit: Duration) -> Result<Deploy, CliError> {
-        tokio::time::sleep(POLL.min(limit)).await;
-        self.entry(id, revision).await
+    async fn changed(&self, id: &AppId, revision: Revision, seen: u32, limit: Duration) -> Result<Deploy, CliError> {
+        let pause = tokio::time::sleep(PAUSE.min(limit));
+        let path = format!("{}?seen={seen}", path::deploy(id, revision));
+        let entry: Deploy = self.read(&self.waiting(&path, limit.min(WAIT_MAX)).await?)?;
+        if entry.step <= seen && !entry.status.is_terminal() {
+            pause.await;
+        }
+        Ok(entry)
     }
 
     async fn deploy(&self, id: &AppId, post: DeployPost) -> Result<DeployAnswer, CliError> {

@@ -126,6 +126,14 @@ impl Server {
         self.counted(method, path, body).await.map_err(|(failure, _)| failure)
     }
 
+    /// Makes a call whose answer may wait this long, and returns the body of its answer.
+    pub(super) async fn waiting(&self, path: &str, limit: Duration) -> Result<Bytes, CliError> {
+        let prefer = HeaderValue::from_str(&format!("wait={}", limit.as_secs()));
+        let prefer = prefer.map_err(|error| CliError::Other(format!("The preference to wait: {error}.")))?;
+        let added = ("prefer", &prefer);
+        self.repeated(|| self.attempt(&Method::GET, path, None, Some(added))).await.map_err(|(failure, _)| failure)
+    }
+
     /// Makes a call as [`Server::call`] does; a failure comes with the number of attempts.
     pub(super) async fn counted(
         &self,
@@ -134,10 +142,19 @@ impl Server {
         body: Option<Bytes>,
     ) -> Result<Bytes, (CliError, u32)> {
         let key = if method == Method::GET { None } else { Some(random_key().map_err(|failure| (failure, 0))?) };
+        let key = key.as_ref().map(|key| ("idempotency-key", key));
+        self.repeated(|| self.attempt(&method, path, body.clone(), key)).await
+    }
+
+    /// Makes attempts of a call until one is answered, or fails for good; a failure comes with the number of attempts.
+    async fn repeated<F: Future<Output = Result<Bytes, Failed>> + Send>(
+        &self,
+        make: impl Fn() -> F + Send,
+    ) -> Result<Bytes, (CliError, u32)> {
         let mut pause = PAUSE;
         let mut attempt = 1;
         loop {
-            let failed = match self.attempt(&method, path, body.clone(), key.as_ref()).await {
+            let failed = match make().await {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
             };
@@ -155,7 +172,7 @@ impl Server {
         method: &Method,
         path: &str,
         body: Option<Bytes>,
-        key: Option<&HeaderValue>,
+        added: Option<(&str, &HeaderValue)>,
     ) -> Result<Bytes, Failed> {
         let mut request = Request::builder()
             .method(method)
@@ -166,8 +183,8 @@ impl Server {
         if let Some(authorization) = &self.authorization {
             request = request.header(header::AUTHORIZATION, authorization);
         }
-        if let Some(key) = key {
-            request = request.header("idempotency-key", key);
+        if let Some((name, value)) = added {
+            request = request.header(name, value);
         }
         if body.is_some() {
             request = request.header(header::CONTENT_TYPE, "application/json");
@@ -311,7 +328,7 @@ pub(crate) fn random_hex() -> Result<String, CliError> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)
         .map_err(|error| CliError::Other(format!("The system gives no random bytes: {error}.")))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(rollhook_core::text::hex(&bytes))
 }
 
 /// Returns a random idempotency key.

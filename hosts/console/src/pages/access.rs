@@ -3,10 +3,8 @@
 use askama::Template;
 use http::StatusCode;
 use rollhook_api::{ApiToken, AuditEntry, CreateToken, CreatedToken, access::place};
-use rollhook_core::{
-    access::{Role, TokenName},
-    text::escaped,
-};
+use rollhook_core::text::escaped;
+use rollhook_management::access::{Role, TokenName};
 use serde_json::Value;
 use zeroize::Zeroizing;
 

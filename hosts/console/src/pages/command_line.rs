@@ -3,7 +3,7 @@
 use askama::Template;
 use http::StatusCode;
 use rollhook_api::Kind;
-use rollhook_core::ports::RecordKey;
+use rollhook_management::ports::RecordKey;
 
 use crate::{
     console::Call,

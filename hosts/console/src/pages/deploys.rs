@@ -89,7 +89,7 @@ impl Shown {
     pub(crate) fn new(app: &App, list: &DeployList, unfinished: &[Deploy], is_first: bool, frame: &Frame) -> Self {
         let rows = list.deploys.iter().map(|deploy| {
             let entry = Entry::new(app, deploy, frame);
-            let put_right = restore_of(deploy, &list.deploys).map(|restore| format!("put right by #{restore}"));
+            let put_right = put_right_by(deploy).map(|restore| format!("put right by #{restore}"));
             let remarks: Vec<String> = entry.remark.clone().into_iter().chain(put_right).collect();
             Row { entry, remark: (!remarks.is_empty()).then(|| remarks.join(" · ")) }
         });
@@ -185,13 +185,9 @@ fn steps(app: &App, deploy: &Deploy) -> Vec<Step> {
         .collect()
 }
 
-/// Returns the restore that a failed or cancelled rollout led to, among the entries of the same page.
-pub(crate) fn restore_of(deploy: &Deploy, entries: &[Deploy]) -> Option<Revision> {
-    if !matches!(deploy.status, Status::Failed | Status::Cancelled) {
-        return None;
-    }
-    let later = entries.iter().filter(|entry| entry.revision > deploy.revision).min_by_key(|entry| entry.revision)?;
-    (later.is_restore() && later.status == Status::Succeeded).then_some(later.revision)
+/// Returns the restore that put a deploy's rollout right.
+pub(crate) fn put_right_by(deploy: &Deploy) -> Option<Revision> {
+    deploy.restore.as_ref().filter(|restore| restore.status == Some(Status::Succeeded))?.revision
 }
 
 fn notices(app: &App, platform: &str) -> Vec<Notice> {

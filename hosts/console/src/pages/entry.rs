@@ -2,14 +2,17 @@
 
 use askama::Template;
 use http::StatusCode;
-use rollhook_api::{App, Deploy, Kind};
+use rollhook_api::{
+    App, Deploy, Kind, Restore,
+    words::{predicate, short_image},
+};
 use rollhook_core::{
     app::{AppId, OnFailure, Source},
-    deploy::{self, Revision},
+    deploy::{Revision, Status},
     text::escaped,
 };
 
-use super::{confirm::Question, deploys, promote::Status};
+use super::{confirm::Question, deploys, promote::Status as Followed};
 use crate::{
     ansi,
     console::Call,
@@ -17,9 +20,6 @@ use crate::{
     reply::{self, Reply},
     view::{Entry, Frame, Head, When, app_path},
 };
-
-/// The number of newer entries among which the restore of a failed one is looked for.
-const NEWER: usize = 5;
 
 #[derive(Template)]
 #[template(path = "entry.html")]
@@ -70,7 +70,7 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId, revision: Revision) -> Res
         ended: (!is_unfinished).then(|| When::new(deploy.updated_at, frame.now)),
         running: is_unfinished.then(|| deploys::Running::new(&app, &deploy, &frame)),
         evidence: evidence(&deploy),
-        outcome: outcome(&operations, (id, &app), &deploy, frame.targets.platform).await?,
+        outcome: outcome(&app, &deploy, frame.targets.platform),
         superseded_by: deploy.superseded_by,
         log,
         frame: &frame,
@@ -87,31 +87,25 @@ fn evidence(deploy: &Deploy) -> Option<Evidence> {
 }
 
 /// Returns what came of a rollout that did not succeed.
-async fn outcome(
-    operations: &CallerOperations,
-    (id, app): (&AppId, &App),
-    deploy: &Deploy,
-    platform: &str,
-) -> Result<Option<String>, Failure> {
-    if !matches!(deploy.status, deploy::Status::Failed | deploy::Status::Cancelled) {
-        return Ok(None);
+fn outcome(app: &App, deploy: &Deploy, platform: &str) -> Option<String> {
+    let image = |restore: &Restore| escaped(&restore.image.as_deref().map(short_image).unwrap_or_default());
+    if let (Some(revision), Some(restore)) = (deploys::put_right_by(deploy), &deploy.restore) {
+        return Some(format!("Put right by itself: revision {revision} rolled {} out again.", image(restore)));
     }
-    let before = (1..=NEWER).try_fold(deploy.revision, |revision, _| Revision::new(revision.get() + 1));
-    let Some(before) = before else { return Ok(None) };
-    let newer = operations.history(id, Some(before), NEWER).await?.deploys;
-    if let Some(restore) = deploys::restore_of(deploy, &newer) {
-        let image = newer.iter().find(|entry| entry.revision == restore).and_then(|entry| entry.image.as_deref());
-        let image = image.map(rollhook_api::words::short_image).unwrap_or_default();
-        return Ok(Some(format!("Put right by itself: revision {restore} rolled {} out again.", escaped(&image))));
+    match &deploy.restore {
+        Some(Restore { revision: None, .. }) => Some("The version before is to be rolled out again.".to_owned()),
+        Some(restore @ Restore { revision: Some(revision), status, .. }) => {
+            let status = status.map(predicate).unwrap_or_default();
+            Some(format!("Revision {revision} is the restore, of {}: it {status}.", image(restore)))
+        }
+        None if !deploy.on_cluster || !matches!(deploy.status, Status::Failed | Status::Cancelled) => None,
+        None => match app.policy.on_failure {
+            OnFailure::Leave => Some(format!("The {platform} was left as it is: the policy on-failure is leave.")),
+            OnFailure::Restore if app.current.is_none() => Some("There was no earlier version to restore.".to_owned()),
+            // A restore that failed is not restored again.
+            OnFailure::Restore => None,
+        },
     }
-    if !deploy.on_cluster {
-        return Ok(None);
-    }
-    Ok(Some(match app.policy.on_failure {
-        OnFailure::Leave => format!("The {platform} was left as it is: the policy on-failure is leave."),
-        OnFailure::Restore if app.current.is_none() => "There was no earlier version to restore.".to_owned(),
-        OnFailure::Restore => "The version before is to be rolled out again.".to_owned(),
-    }))
 }
 
 async fn build_log(
@@ -120,7 +114,7 @@ async fn build_log(
     deploy: &Deploy,
     from: u64,
 ) -> Result<Option<Log>, Failure> {
-    let goes_on = matches!(deploy.status, deploy::Status::Queued | deploy::Status::Building) && deploy.image.is_none();
+    let goes_on = matches!(deploy.status, Status::Queued | Status::Building) && deploy.image.is_none();
     let bytes = match operations.build_log(id, deploy.revision, from).await {
         Ok(bytes) => bytes,
         // The build may begin yet, and its builder come back.
@@ -144,7 +138,7 @@ async fn build_log(
 pub(crate) async fn status(call: &Call<'_>, id: &AppId, revision: Revision) -> Result<Reply, Failure> {
     let deploy = call.operations().entry(id, revision).await?;
     let path = format!("/apps/{}/{}", id.namespace, id.name);
-    Ok(reply::html(StatusCode::OK, &Status::of(&path, &deploy)))
+    Ok(reply::html(StatusCode::OK, &Followed::of(&path, &deploy)))
 }
 
 /// Answers `GET …/deploys/{revision}/log`: the log's continuation from a byte on.

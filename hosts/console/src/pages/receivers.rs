@@ -3,10 +3,8 @@
 use askama::Template;
 use http::StatusCode;
 use rollhook_api::{AddReceiver, Receiver, RotateReceiver};
-use rollhook_core::{
-    notification::{Destination, EventKind, ReceiverName},
-    text::escaped,
-};
+use rollhook_core::text::escaped;
+use rollhook_management::notifications::{Destination, EventKind, ReceiverName};
 use serde_json::Value;
 use zeroize::Zeroizing;
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use askama::Template;
 use http::{HeaderValue, StatusCode};
 use rollhook_api::Kind;
-use rollhook_core::{service::SessionSecret, text::escaped};
+use rollhook_core::text::escaped;
+use rollhook_management::access::SessionSecret;
 
 use crate::{
     console::{Call, Console, status},

@@ -86,12 +86,13 @@ fn a_viewer_sees_the_history_and_no_actions() {
 
 #[test]
 fn the_marks_are_those_of_the_command_line() {
+    let restore = json!({ "revision": 4, "to": 2, "image": null, "status": "succeeded" });
     let page = rendered(
         app(json!({})),
         vec![
             deploy(5, json!({ "status": "failed", "on_cluster": true, "reason": "CrashLoopBackOff" })),
             deploy(4, json!({ "current": true, "trigger": "rollback", "actor": "auto", "from": { "revision": 2 } })),
-            deploy(3, json!({ "status": "failed", "reason": "ImagePullBackOff" })),
+            deploy(3, json!({ "status": "failed", "reason": "ImagePullBackOff", "restore": restore })),
             deploy(2, json!({ "status": "superseded", "reason": "superseded", "superseded_by": 3 })),
             deploy(1, json!({ "status": "cancelled", "commit": null })),
         ],

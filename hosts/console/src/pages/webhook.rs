@@ -8,9 +8,9 @@ use rollhook_api::{
 };
 use rollhook_core::{
     app::{AppId, Source},
-    identity::TrustId,
     text::escaped,
 };
+use rollhook_management::keyless::TrustId;
 use zeroize::Zeroizing;
 
 use super::confirm::Question;

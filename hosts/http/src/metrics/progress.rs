@@ -1,4 +1,5 @@
-//! The unfinished deploys of the apps that this replica drives, as its own reads and commits show them.
+//! The unfinished deploys of the apps that this replica drives, as its own reads and commits show them, and the phases
+//! of deploys.
 
 use std::{
     collections::HashMap,
@@ -15,14 +16,14 @@ use rollhook_core::{
 
 /// The unfinished deploys of the apps that are leased to this replica. Each app is driven by one replica, so that the
 /// sum over all of them counts each deploy once.
-pub(crate) struct Progress {
+pub(super) struct Progress {
     replica: String,
     apps: Mutex<HashMap<AppUid, Vec<Arc<Deploy>>>>,
 }
 
 /// A phase of a deploy that is over, with the status that it led to, and its duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(super) enum Phase {
     /// The deploy waited for its turn.
     Queued(Duration),
     /// The commit was built, or failed to be.
@@ -31,12 +32,48 @@ pub(crate) enum Phase {
     RolledOut(Status, Duration),
 }
 
+impl Phase {
+    /// Returns the phase that ended between two states of a deploy, if one did.
+    pub(super) fn ended(before: &Deploy, after: &Deploy) -> Option<Self> {
+        match &before.state {
+            State::Queued => match &after.state {
+                State::Building { since, .. } | State::RollingOut { since, .. } => {
+                    Some(Self::Queued(since.since(before.created_at)))
+                }
+                State::Queued
+                | State::Succeeded { .. }
+                | State::Failed { .. }
+                | State::Superseded { .. }
+                | State::Cancelled { .. } => None,
+            },
+            State::Building { since, paused, .. } if before.image.is_none() => {
+                let status = match after.image {
+                    Some(_) => Status::Succeeded,
+                    None if after.is_terminal() => after.status(),
+                    None => return None,
+                };
+                let took = after.updated_at.since(*since);
+                Some(Self::Built(status, took.saturating_sub(paused.waiting.total(after.updated_at))))
+            }
+            State::RollingOut { since, .. } if after.is_terminal() => {
+                Some(Self::RolledOut(after.status(), after.updated_at.since(*since)))
+            }
+            State::Building { .. }
+            | State::RollingOut { .. }
+            | State::Succeeded { .. }
+            | State::Failed { .. }
+            | State::Superseded { .. }
+            | State::Cancelled { .. } => None,
+        }
+    }
+}
+
 /// The deploys under way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DeploysUnderWay {
-    pub(crate) statuses: Vec<Status>,
-    pub(crate) oldest: Duration,
-    pub(crate) builds_waiting: usize,
+pub(super) struct DeploysUnderWay {
+    pub(super) statuses: Vec<Status>,
+    pub(super) oldest: Duration,
+    pub(super) builds_waiting: usize,
 }
 
 impl Progress {
@@ -44,22 +81,15 @@ impl Progress {
         Self { replica: replica.to_owned(), apps: Mutex::default() }
     }
 
-    /// Takes in an app's state, and the deploys that ended with it. Returns the phases that are over since the state
-    /// before.
-    pub(crate) fn seen(&self, state: &AppState, ended: &[Arc<Deploy>]) -> Vec<Phase> {
+    /// Takes in an app's state.
+    pub(super) fn seen(&self, state: &AppState) {
         let is_ours = state.lease.as_ref().is_some_and(|replica| replica.name == self.replica);
         let mut apps = self.lock();
-        let before = match is_ours && !state.unfinished.is_empty() {
-            true => apps.insert(state.app.uid, state.unfinished.clone()),
-            false => apps.remove(&state.app.uid),
-        };
-        drop(apps);
-        let now_is = |before: &Arc<Deploy>| {
-            let ended = || ended.iter().find(|deploy| deploy.revision == before.revision);
-            state.unfinished(before.revision).or_else(ended)
-        };
-        let before = before.unwrap_or_default();
-        before.iter().filter_map(|before| phase(before, now_is(before)?)).collect()
+        if is_ours && !state.unfinished.is_empty() {
+            apps.insert(state.app.uid, state.unfinished.clone());
+        } else {
+            apps.remove(&state.app.uid);
+        }
     }
 
     pub(super) fn removed(&self, app: AppUid) {
@@ -91,39 +121,5 @@ fn waits_for_build(deploy: &Deploy) -> bool {
         | State::Failed { .. }
         | State::Superseded { .. }
         | State::Cancelled { .. } => false,
-    }
-}
-
-/// Returns the phase that ended between two states of a deploy, if one did.
-fn phase(before: &Deploy, after: &Deploy) -> Option<Phase> {
-    match &before.state {
-        State::Queued => match &after.state {
-            State::Building { since, .. } | State::RollingOut { since, .. } => {
-                Some(Phase::Queued(since.since(before.created_at)))
-            }
-            State::Queued
-            | State::Succeeded { .. }
-            | State::Failed { .. }
-            | State::Superseded { .. }
-            | State::Cancelled { .. } => None,
-        },
-        State::Building { since, paused, .. } if before.image.is_none() => {
-            let status = match after.image {
-                Some(_) => Status::Succeeded,
-                None if after.is_terminal() => after.status(),
-                None => return None,
-            };
-            let took = after.updated_at.since(*since);
-            Some(Phase::Built(status, took.saturating_sub(paused.waiting.total(after.updated_at))))
-        }
-        State::RollingOut { since, .. } if after.is_terminal() => {
-            Some(Phase::RolledOut(after.status(), after.updated_at.since(*since)))
-        }
-        State::Building { .. }
-        | State::RollingOut { .. }
-        | State::Succeeded { .. }
-        | State::Failed { .. }
-        | State::Superseded { .. }
-        | State::Cancelled { .. } => None,
     }
 }

@@ -52,32 +52,58 @@ fn recorded(change: Change, state: State, now: Timestamp) -> Change {
     change
 }
 
+/// The counts and sums of the histograms of phases.
+fn phases(metrics: &Metrics) -> Vec<String> {
+    let text = text(metrics);
+    let is_phase =
+        |line: &&str| ["queue", "build", "rollout"].iter().any(|it| line.contains(&format!("_{it}_duration")));
+    let lines = text.lines().filter(|line| line.contains("_sum") || line.contains("_count")).filter(is_phase);
+    lines.map(str::to_owned).collect()
+}
+
+fn commit<'a>(before: &'a AppState, change: &'a Change) -> ConfirmedCommit<'a> {
+    ConfirmedCommit { before: Some(before), change, took: Duration::ZERO }
+}
+
 #[test]
-fn the_phases_of_a_deploy_are_timed_where_it_is_driven() {
+fn the_phases_of_a_deploy_are_timed_as_they_are_committed() {
     let after = |seconds: u64| samples::app("shop", "test", "api").created_at.after(Duration::from_secs(seconds));
     let rolling_out = || State::RollingOut { since: after(5), outage: Default::default() };
-    let phases = |replica: &str| {
+    let metrics = Metrics::new("one", 0);
+    let (accepted, _) = accepted("one");
+    let before = AppState::new(samples::app("shop", "test", "api"));
+    metrics.committed(&commit(&before, &accepted));
+    assert!(text(&metrics).contains("rollhook_deploys_accepted_total{trigger=\"webhook\"} 1\n"), "{}", text(&metrics));
+    assert_eq!(phases(&metrics), Vec::<String>::new());
+    let rolling = recorded(accepted.clone(), rolling_out(), after(5));
+    metrics.committed(&commit(&accepted.state, &rolling));
+    let ended = recorded(rolling.clone(), samples::succeeded(), after(65));
+    metrics.committed(&commit(&rolling.state, &ended));
+    let expected = [
+        "rollhook_deploy_queue_duration_seconds_sum{} 5.0",
+        "rollhook_deploy_queue_duration_seconds_count{} 1",
+        "rollhook_deploy_rollout_duration_seconds_sum{status=\"succeeded\"} 60.0",
+        "rollhook_deploy_rollout_duration_seconds_count{status=\"succeeded\"} 1",
+    ];
+    assert_eq!(phases(&metrics), expected);
+    let counted = "rollhook_deploys_ended_total{trigger=\"webhook\",status=\"succeeded\"} 1\n";
+    assert!(text(&metrics).contains(counted), "{}", text(&metrics));
+}
+
+#[test]
+fn deploys_are_under_way_where_they_are_driven() {
+    let under_way = |replica: &str| {
         let progress = Progress::new("one");
         let (change, deploy) = accepted(replica);
-        let mut phases = progress.seen(&change.state, &[]);
-        let change = recorded(change, rolling_out(), after(5));
-        phases.extend(progress.seen(&change.state, &change.ended));
+        progress.seen(&change.state);
         let under_way = progress.under_way(deploy.created_at.after(Duration::from_secs(60)));
-        let change = recorded(change, samples::succeeded(), after(65));
-        phases.extend(progress.seen(&change.state, &change.ended));
-        assert_eq!(progress.under_way(after(100)).statuses, Vec::new());
-        (phases, under_way.statuses, under_way.oldest)
+        let ended = recorded(change, samples::succeeded(), deploy.created_at);
+        progress.seen(&ended.state);
+        assert_eq!(progress.under_way(deploy.created_at).statuses, Vec::new());
+        (under_way.statuses, under_way.oldest)
     };
-    let (waited, rolled_out) = (Duration::from_secs(5), Duration::from_secs(60));
-    assert_eq!(
-        phases("one"),
-        (
-            vec![Phase::Queued(waited), Phase::RolledOut(Status::Succeeded, rolled_out)],
-            vec![Status::RollingOut],
-            Duration::from_secs(60)
-        )
-    );
-    assert_eq!(phases("two"), (Vec::new(), Vec::new(), Duration::ZERO), "the other replica tells it");
+    assert_eq!(under_way("one"), (vec![Status::Queued], Duration::from_secs(60)));
+    assert_eq!(under_way("two"), (Vec::new(), Duration::ZERO), "the other replica shows it");
 }
 
 #[test]

@@ -16,7 +16,6 @@ use rollhook_core::{
     Result,
     app::App,
     deploy::Evidence,
-    image::ImageRef,
     ports::{
         Applied, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest, Validated,
     },
@@ -83,8 +82,8 @@ async fn serve(trigger: PathBuf) {
         metrics_per_app: 0,
         notice: None,
     };
-    let server = Server::new(listener, config, Ports { rollouts, ..opened.ports }, &base_url);
-    admin::ensure(server.deployer(), &opened.store, args.admin_token_file.as_deref()).await.unwrap();
+    let server = Server::new(listener, config, (Ports { rollouts, ..opened.ports }, opened.management), &base_url);
+    admin::ensure(server.management(), &opened.store, args.admin_token_file.as_deref()).await.unwrap();
     // The test's own name may stand on the line.
     println!("\nlistening on {base_url}");
     server.serve(pending()).await.unwrap();
@@ -145,10 +144,6 @@ impl RolloutDriver for Pausing {
 
     async fn evidence(&self, order: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
         self.inner.evidence(order, failure).await
-    }
-
-    async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {
-        self.inner.keep(app, images).await
     }
 
     async fn forget(&self, app: &App) -> Result<()> {

@@ -13,30 +13,28 @@
 //!
 //! Every replica deletes expired records, some at a time, an hour after their end.
 
+mod budget;
 mod object;
+mod outage;
 mod seen;
 
 use std::{cmp::Reverse, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use kube::api::ObjectMeta;
-use rollhook_core::{
-    Error, Result,
-    error::Entity,
-    ports::{NewRecord, Record, RecordKey, RecordKind, RecordPlace, RecordStore, Version},
-};
+use rollhook_core::{Error, Result, error::Entity, ports::Version};
+use rollhook_management::ports::{NewRecord, Record, RecordKey, RecordKind, RecordPlace, RecordStore};
 use tokio::sync::Semaphore;
 
 use super::{
     KubernetesStore, StoreClock,
     api::{self, ApiServer, Written},
     crd::{RECORD_LABEL, RecordObject},
-    secrets::{Budget, Outage},
 };
 use crate::bounded;
 
-use self::object::StoredRecord;
 pub(crate) use self::seen::SeenRecords;
+use self::{budget::Budget, object::StoredRecord, outage::Outage};
 
 /// The number of attempts to write a record while others write it at the same time.
 const ATTEMPTS: usize = 5;

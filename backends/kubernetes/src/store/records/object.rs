@@ -1,11 +1,8 @@
 //! A `ServerRecord`: its name, and the record that it holds.
 
 use kube::api::ObjectMeta;
-use rollhook_core::{
-    Error, Result,
-    ports::{NewRecord, Record, RecordKey, RecordKind, Version},
-    time::Timestamp,
-};
+use rollhook_core::{Error, Result, ports::Version, time::Timestamp};
+use rollhook_management::ports::{NewRecord, Record, RecordKey, RecordKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -128,7 +125,7 @@ fn spelled(kind: &str, key: &RecordKey) -> String {
     if key.as_str().split('.').all(is_name) {
         return format!("{kind}.{key}");
     }
-    let digits: String = Sha256::digest(key.as_str()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits = rollhook_core::text::hex(&Sha256::digest(key.as_str()));
     format!("{kind}-hashed.{digits}")
 }
 

@@ -126,8 +126,25 @@ fn corrupt(object: &Secret, why: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use rollhook_conformance::samples::token;
+    use rollhook_sealing::KEY_BYTES;
+    use zeroize::Zeroizing;
+
     use super::*;
-    use crate::store::secrets::tests::{registered, ring, token};
+
+    fn ring() -> KeyRing {
+        KeyRing::from_keys([("k0001".parse().unwrap(), Zeroizing::new([7; KEY_BYTES]))]).unwrap()
+    }
+
+    fn registered(uid: u128) -> Registered {
+        Registered {
+            id: "shop-test/api".parse().unwrap(),
+            uid: AppUid::from_bits(uid),
+            object: format!("object-{uid}"),
+            webhook: None,
+            created_at: Timestamp::from_millis(0),
+        }
+    }
 
     fn secret(app: &Registered) -> WebhookSecret {
         WebhookSecret::new(app.uid, token(1), Timestamp::from_millis(1_795_250_000_123))
@@ -135,7 +152,7 @@ mod tests {
 
     #[test]
     fn token_is_read_back_with_its_time() {
-        let app = registered(1, None);
+        let app = registered(1);
         let object = sealed(&ring(), &app, &secret(&app)).unwrap();
         assert_eq!(maker(&object), Maker::Rollhook(app.uid));
         assert_eq!(object.metadata.name.as_deref(), Some("api-webhook"));
@@ -149,7 +166,7 @@ mod tests {
 
     #[test]
     fn token_moved_to_another_app_does_not_open() {
-        let (app, other) = (registered(1, None), registered(2, None));
+        let (app, other) = (registered(1), registered(2));
         let mut moved = sealed(&ring(), &other, &WebhookSecret { app: other.uid, ..secret(&other) }).unwrap();
         moved.data = sealed(&ring(), &app, &secret(&app)).unwrap().data;
         assert!(matches!(open(&ring(), &moved), Err(Error::Corrupt { .. })));
@@ -163,7 +180,7 @@ mod tests {
 
     #[test]
     fn damaged_secret_is_named() {
-        let app = registered(1, None);
+        let app = registered(1);
         let mut object = sealed(&ring(), &app, &secret(&app)).unwrap();
         object.data = None;
         let told = open(&ring(), &object).unwrap_err().to_string();
@@ -172,7 +189,7 @@ mod tests {
 
     #[test]
     fn secret_of_another_maker_holds_no_token() {
-        let app = registered(1, None);
+        let app = registered(1);
         for missing in [MANAGED_BY, UID_LABEL] {
             let mut object = sealed(&ring(), &app, &secret(&app)).unwrap();
             object.metadata.labels.as_mut().unwrap().remove(missing);

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
 use kube::api::Patch;
 use rollhook_core::{
     Error, Result,
@@ -41,22 +40,6 @@ pub(crate) struct Registered {
     pub(crate) created_at: Timestamp,
 }
 
-/// The source of registrations.
-#[async_trait]
-pub(crate) trait Registrations: Send + Sync {
-    /// The app of this name, from the watch; costs no call.
-    async fn known(&self, id: &AppId) -> Result<Option<Registered>>;
-
-    /// The app of this name, by one call.
-    async fn look_up(&self, id: &AppId) -> Result<Option<Registered>>;
-
-    /// The app of this uid, read now.
-    async fn read(&self, uid: AppUid) -> Result<Option<Registered>>;
-
-    /// Announces to every replica that the app has another token, or none. Returns `NotFound` if the app is gone.
-    async fn announce(&self, app: &Registered, webhook: Option<&str>) -> Result<()>;
-}
-
 impl Registered {
     pub(crate) fn of(record: &AppRecord) -> Self {
         let (app, metadata) = (&record.state.app, &record.metadata);
@@ -70,26 +53,32 @@ impl Registered {
     }
 }
 
-#[async_trait]
-impl Registrations for KubernetesStore {
-    async fn known(&self, id: &AppId) -> Result<Option<Registered>> {
+impl KubernetesStore {
+    /// Returns the app of this name, from the watch; costs no call.
+    pub(super) async fn known(&self, id: &AppId) -> Result<Option<Registered>> {
         tokio::time::timeout(FIRST_LIST, self.cache.apps_listed()).await.map_err(|error| {
             Error::unavailable("the apps could not be read from the cluster since this process began", error)
         })?;
         Ok(self.cache.named(id).as_deref().map(Registered::of))
     }
 
-    async fn look_up(&self, id: &AppId) -> Result<Option<Registered>> {
+    /// Returns the app of this name, by one call.
+    pub(super) async fn look_up(&self, id: &AppId) -> Result<Option<Registered>> {
         // A copy of an app is answered like no app, in an environment that was cloned, Secrets and all.
         let found = self.get_named(id).await?.0.filter(|object| !is_copy(object));
         found.map(|object| Ok(Registered::of(&*self.noted(object)?))).transpose()
     }
 
-    async fn read(&self, uid: AppUid) -> Result<Option<Registered>> {
+    /// Returns the app of this uid, read now.
+    pub(super) async fn registered(&self, uid: AppUid) -> Result<Option<Registered>> {
         Ok(self.read_uid(uid).await?.as_deref().map(Registered::of))
     }
 
-    async fn announce(&self, app: &Registered, webhook: Option<&str>) -> Result<()> {
+    /// Announces to every replica that the app has another token, or none.
+    ///
+    /// # Errors
+    /// `NotFound` if the app is gone.
+    pub(super) async fn announce(&self, app: &Registered, webhook: Option<&str>) -> Result<()> {
         // With the uid in it, the patch fits no other object of the name.
         let patch = json!({"metadata": {"uid": app.object, "annotations": {ANNOUNCED: webhook}}});
         let apps = self.api.within::<AppObject>(app.id.namespace.as_str());

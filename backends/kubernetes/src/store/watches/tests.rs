@@ -6,7 +6,7 @@ use std::sync::{
 use http::{Request, Response};
 use kube::client::Body;
 use rollhook_conformance::samples;
-use rollhook_core::{app::AppUid, ledger::AppState, ports::Version};
+use rollhook_core::{ledger::AppState, ports::Version};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tower::service_fn;
@@ -67,38 +67,4 @@ fn app() -> AppObject {
         ..Default::default()
     };
     AppRecord::new(metadata, state, Kept::default()).object().unwrap()
-}
-
-#[test]
-fn tokens_of_apps_that_another_replica_deleted_are_forgotten() {
-    let (cache, memory) = (Cache::new(StoreClock::system()), Memory::default());
-    let object = |name: &str| {
-        let app = rollhook_core::app::App {
-            uid: AppUid::from_bits(name.len() as u128),
-            ..samples::app("shop", "test", name)
-        };
-        let metadata = kube::api::ObjectMeta {
-            name: Some(name.to_owned()),
-            namespace: Some("shop-test".to_owned()),
-            resource_version: Some("5".to_owned()),
-            ..kube::api::ObjectMeta::default()
-        };
-        AppRecord::new(metadata.clone(), AppState::new(app), Kept::default())
-            .written(metadata)
-            .unwrap()
-            .object()
-            .unwrap()
-    };
-    for name in ["api", "other"] {
-        cache.app_event(watcher::Event::Apply(object(name)));
-        memory.slot(&format!("shop-test/{name}").parse().unwrap());
-    }
-    let change = cache.app_event(watcher::Event::Delete(object("api"))).unwrap();
-    forget_gone(&change, &cache, &memory);
-    assert_eq!(memory.len(), 1);
-    // What was deleted while nothing was watched is missing in the next list.
-    cache.app_event(watcher::Event::Init);
-    let change = cache.app_event(watcher::Event::InitDone).unwrap();
-    forget_gone(&change, &cache, &memory);
-    assert_eq!(memory.len(), 0);
 }

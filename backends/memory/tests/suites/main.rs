@@ -1,0 +1,11 @@
+//! The ports in memory: their suites, the scripts of the simulated cluster, and the faults that a decorator adds.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod builds;
+mod cluster;
+mod faults;
+mod rollouts;
+#[path = "../../../conformance/tests/simulated/mod.rs"]
+mod simulated;
+mod stores;

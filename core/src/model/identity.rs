@@ -1,9 +1,0 @@
-//! Identities of pipelines: the trusts of apps, the id_tokens that CI systems issue, and the decision whether one fits.
-
-mod decision;
-mod id_token;
-mod trust;
-
-pub use decision::{LEEWAY, LIFE_MAX, Mismatch, fitting};
-pub use id_token::{Algorithm, Claims, IdToken, TOKEN_MAX};
-pub use trust::{CLAIMS_BYTES_MAX, CLAIMS_MAX, IDENTIFYING, Issuer, TEXT_MAX, TRUSTS_MAX, Trust, TrustId, is_audience};

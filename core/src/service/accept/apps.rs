@@ -1,0 +1,173 @@
+//! An app's policy, source and holds; cancelling its deploys, and deleting it.
+
+use crate::{
+    action::Action,
+    app::{KEEP, Policy, Source},
+    deploy::{Deploy, Reason, Revision, State, Status},
+    error::Error,
+    ledger::{AppState, Change, Record, Refused},
+    request::{Field, PolicyChange, Refusal, SourceChange},
+    service::{ATTEMPTS, Authorized, Deployer, Outcome, journal::Decision, unwritten},
+    time::Timestamp,
+};
+
+impl Deployer {
+    /// Changes an app's policy.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`], [`Refusal::AppNotFound`], [`Refusal::Busy`]; [`Refusal::StoreUnavailable`] while the
+    /// store is away.
+    pub async fn change_policy(&self, access: &Authorized, change: PolicyChange) -> Outcome<AppState> {
+        self.change(access, change, SourceChange::default()).await
+    }
+
+    /// Changes an app's policy, and a git app's source, in one commit. A build that has begun from another source ends.
+    ///
+    /// # Errors
+    /// As [`Deployer::change_policy`]; [`Refusal::WrongKind`] for an image app's source.
+    pub async fn change(&self, access: &Authorized, policy: PolicyChange, source: SourceChange) -> Outcome<AppState> {
+        let rules = self.source_rules();
+        access.check(Action::Change)?;
+        let changed = self.update_app(access, move |change, now| {
+            let app = &change.state.app;
+            let new_policy = checked(policy.clone().apply(app.policy.clone()))?;
+            let new_source = match app.source.clone() {
+                other if source == SourceChange::default() => other,
+                Source::Git(git) => Source::Git(source.clone().apply(git)),
+                Source::Image => {
+                    return Err(Refusal::WrongKind(format!(
+                        "{} is an image app, which has no source to change.",
+                        app.id
+                    )));
+                }
+            };
+            if new_source != app.source {
+                rules.buildable(&new_source)?;
+            }
+            // A value that was allowed once may stay as it is.
+            if new_policy.poll != app.policy.poll {
+                rules.pollable(&new_policy, &new_source)?;
+            }
+            change.configure(new_source, new_policy, now);
+            Ok(())
+        });
+        let state = changed.await?;
+        if state.app.source != Source::Image {
+            self.changed_here(state.app.uid);
+        }
+        Ok(state)
+    }
+
+    /// Releases all holds of an app.
+    ///
+    /// # Errors
+    /// [`Refusal::AppNotFound`], [`Refusal::Busy`]; [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn release_hold(&self, access: &Authorized) -> Outcome<AppState> {
+        access.check(Action::ReleaseHold)?;
+        self.update_app(access, |change, now| {
+            change.release_holds(now);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Changes an app, or returns the refusal.
+    pub(crate) async fn update_app(
+        &self,
+        access: &Authorized,
+        mut change: impl FnMut(&mut Change, Timestamp) -> Outcome<()> + Send + 'static,
+    ) -> Outcome<AppState> {
+        let updated = self.journal.update(access.uid, None, move |state, _, now| match change(state, now) {
+            Ok(()) => Decision::Commit(Ok(())),
+            Err(refusal) => Decision::Answer(Err(refusal)),
+        });
+        match updated.await {
+            Ok((Ok(()), snapshot)) => Ok(snapshot.into_state()),
+            Ok((Err(refusal), _)) => Err(refusal),
+            Err(error) => Err(unwritten(&access.id, error)),
+        }
+    }
+
+    /// Deletes an app: its webhook is disabled, its unfinished deploys end, its history is removed. The workload is not
+    /// touched.
+    ///
+    /// # Errors
+    /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn delete(&self, access: &Authorized) -> Outcome<()> {
+        access.check(Action::Delete)?;
+        let app = self.state(access).await?.app;
+        self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(&access.id, error))?;
+        let message = format!("{} deleted the app.", access.actor());
+        self.end_and_remove(access, message).await?;
+        self.changed_here(access.uid);
+        tracing::info!(app = %access.id, uid = %access.uid, actor = %access.actor(), "deleted");
+        if let Err(error) = self.ports.rollouts.forget(&app).await {
+            tracing::warn!(app = %access.id, error = %error.chain(), "reporting the deletion to the rollout driver failed");
+        }
+        Ok(())
+    }
+
+    async fn end_and_remove(&self, access: &Authorized, message: String) -> Outcome<()> {
+        for _ in 0..ATTEMPTS {
+            self.cancel_where(access, Reason::APP_DELETED, message.clone(), |_| true).await?;
+            self.end_builds(access.uid).await;
+            match self.journal.remove(access.uid).await {
+                // Another call was faster; a deploy that it made is cancelled as well.
+                Err(Error::Conflict(_)) => {}
+                removed => return removed.map_err(|error| unwritten(&access.id, error)),
+            }
+        }
+        Err(Refusal::Busy)
+    }
+
+    /// Cancels a deploy at once; a cancelled one stays as it is.
+    ///
+    /// # Errors
+    /// [`Refusal::AlreadyEnded`], [`Refusal::RevisionNotFound`], [`Refusal::AppNotFound`], [`Refusal::Busy`];
+    /// [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn cancel(&self, access: &Authorized, revision: Revision) -> Outcome<Deploy> {
+        access.check(Action::Cancel)?;
+        let message = format!("{} cancelled it.", access.actor());
+        self.cancel_where(access, Reason::CANCELLED, message, move |deploy| deploy.revision == revision).await?;
+        let entry = self.entry(access, revision).await?;
+        if entry.status() == Status::Cancelled { Ok(entry) } else { Err(Refusal::AlreadyEnded(revision)) }
+    }
+
+    /// Cancels these unfinished deploys, so that callers who wait for them get the reason.
+    async fn cancel_where(
+        &self,
+        access: &Authorized,
+        reason: &'static str,
+        message: String,
+        wanted: impl Fn(&Deploy) -> bool + Send + 'static,
+    ) -> Outcome<()> {
+        let cancelled = self.journal.update(access.uid, None, move |change, _, now| {
+            let state = || State::Cancelled { reason: Reason::new(reason), message: message.clone() };
+            let unfinished = change.state.unfinished.iter().filter(|deploy| wanted(deploy));
+            let changes: Vec<Deploy> = unfinished.map(|deploy| deploy.moved(state())).collect();
+            if changes.is_empty() {
+                return Decision::Answer(());
+            }
+            match change.record(Record { changes, ..Record::default() }, now) {
+                Ok(()) => Decision::Commit(()),
+                Err(Refused::NextCommit | Refused::NotLeased | Refused::Outdated) => Decision::NextCommit,
+            }
+        });
+        cancelled.await.map_err(|error| unwritten(&access.id, error))?;
+        self.changed_here(access.uid);
+        Ok(())
+    }
+}
+
+/// Returns the policy if a rollout can succeed under it.
+pub(crate) fn checked(policy: Policy) -> Outcome<Policy> {
+    if !KEEP.contains(&policy.keep) {
+        let rule = format!("must be a number from {} to {}.", KEEP.start(), KEEP.end());
+        return Err(Refusal::InvalidField(Field::PolicyKeep, rule));
+    }
+    if policy.settle < policy.rollout_deadline {
+        return Ok(policy);
+    }
+    let rule = "must be longer than the time to settle: no rollout would be over before it.".to_owned();
+    Err(Refusal::InvalidField(Field::PolicyRolloutDeadline, rule))
+}

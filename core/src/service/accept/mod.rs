@@ -1,0 +1,24 @@
+//! Accepting calls: who may do what, and the changes of apps that are committed for it.
+
+mod apps;
+mod authorize;
+mod locks;
+mod promote;
+mod push;
+mod rebuild;
+mod recognized_webhooks;
+mod register;
+mod rollback;
+mod submit;
+mod token_reads;
+mod webhook;
+
+pub use authorize::Authorized;
+pub use locks::NewLock;
+pub use push::Pushed;
+pub use register::Registered;
+pub use submit::Accepted;
+
+pub(crate) use rebuild::from_git;
+pub(crate) use recognized_webhooks::RecognizedWebhooks;
+pub(crate) use token_reads::TokenReads;

@@ -1,0 +1,232 @@
+//! Registering apps: the registration and its first deploy are one commit.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use futures_util::TryStreamExt;
+
+use crate::{
+    app::{App, AppId, AppUid, Namespace, POLL_MAX, Policy, Settings, Source},
+    deploy::{Actor, Deploy, Trigger},
+    error::{Entity, Error},
+    image::ImageRef,
+    ledger::{Admission, Admitted, AppState, Change, KeyLookup, NewDeploy, registration},
+    lock::Locks,
+    ports::{AppPage, AppRef, TargetRequest, Validated},
+    request::{Cause, Field, IdempotencyKey, Refusal, Registration},
+    service::{Deployer, Outcome, accept::apps::checked, drive::TTL, journal::Snapshot, unwritten},
+    source::AllowedSources,
+    time::Timestamp,
+};
+
+/// A registered app.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registered {
+    /// The state of the app.
+    pub app: AppState,
+    /// Revision 1: the running image, or the one that the workload is created with; `None` for a git app without
+    /// either, whose first build creates it.
+    pub deploy: Option<Deploy>,
+    /// Whether the workload existed.
+    pub adopted: bool,
+}
+
+impl Registered {
+    /// The app that was registered.
+    pub fn id(&self) -> &AppId {
+        &self.app.app.id
+    }
+}
+
+/// The sources that apps may have here.
+#[derive(Clone, Debug)]
+pub(crate) struct SourceRules {
+    /// The sources that a builder may read; `None`: there is no builder.
+    allowed: Option<AllowedSources>,
+    min_poll: Duration,
+}
+
+impl SourceRules {
+    /// Returns `Ok` if apps of this source can be built here.
+    pub(crate) fn buildable(&self, source: &Source) -> Outcome<()> {
+        let Source::Git(git) = source else { return Ok(()) };
+        let Some(allowed) = &self.allowed else {
+            let why = "Git apps need a builder, and this server has none; register an image app, and let CI build.";
+            return Err(Refusal::WrongKind(why.to_owned()));
+        };
+        allowed.check(&git.url).map_err(Refusal::SourceNotAllowed)
+    }
+
+    /// Returns `Ok` if apps of this source can be polled as the policy says.
+    pub(crate) fn pollable(&self, policy: &Policy, source: &Source) -> Outcome<()> {
+        let Some(interval) = policy.poll else { return Ok(()) };
+        let refused = |why: String| Err(Refusal::InvalidField(Field::PolicyPoll, why));
+        if *source == Source::Image {
+            return refused("an image app has no source to look at; CI posts its images.".to_owned());
+        }
+        if self.allowed.is_none() {
+            return refused("this server has no builder, and reads no sources.".to_owned());
+        }
+        if interval < self.min_poll || interval > POLL_MAX {
+            let (least, most) = (self.min_poll.as_secs_f64(), POLL_MAX.as_secs() / 3600);
+            return refused(format!("must be off, or from {least} s to {most} h."));
+        }
+        Ok(())
+    }
+}
+
+impl Deployer {
+    pub(crate) fn source_rules(&self) -> SourceRules {
+        let allowed = self.ports.builder.as_ref().map(|builder| builder.sources.clone());
+        SourceRules { allowed, min_poll: self.min_poll }
+    }
+
+    /// Registers an app. An existing workload is adopted: nothing is patched, and revision 1 is the running image. A
+    /// repeated call with the same key returns the app that the first one made.
+    ///
+    /// The caller has judged that the actor may register apps in this project and environment.
+    ///
+    /// # Errors
+    /// The refusal; nothing is registered then.
+    pub async fn register(
+        &self,
+        actor: &Actor,
+        wanted: Registration,
+        key: Option<IdempotencyKey>,
+    ) -> Outcome<Registered> {
+        let rules = self.source_rules();
+        rules.buildable(&wanted.source)?;
+        let namespace = Namespace::of(&wanted.project, &wanted.environment)
+            .map_err(|invalid| Refusal::InvalidField(Field::Environment, invalid.to_string()))?;
+        let id = AppId { namespace, name: wanted.name.clone() };
+        if let Some(app) = self.journal.load(AppRef::Name(&id)).await.map_err(Refusal::of_store)? {
+            return self.registered(app, &wanted, key.as_ref()).await;
+        }
+        let wanted = Registration { policy: checked(wanted.policy)?, ..wanted };
+        rules.pollable(&wanted.policy, &wanted.source)?;
+        let request = TargetRequest {
+            app: id.clone(),
+            settings: wanted.target.clone(),
+            image: wanted.image.clone(),
+            built: wanted.source != Source::Image,
+            take_over: wanted.take_over,
+            others: self.others(&id).await?,
+        };
+        let validated = self.ports.rollouts.validate(&request).await.map_err(|error| {
+            tracing::warn!(app = %id, error = %error.chain(), "validating the target failed");
+            match error {
+                // Permissions may be granted, and an API server that has just started denies those that it will grant.
+                Error::Denied { what, .. } => Refusal::ClusterDenied(what),
+                Error::Unavailable { .. } | Error::Conflict(_) => Refusal::ClusterUnavailable,
+                Error::NotFound(_) | Error::Invalid { .. } | Error::Corrupt { .. } => {
+                    Refusal::Workload(error.to_string())
+                }
+            }
+        })?;
+        let adopted = matches!(validated, Validated::Adopt { .. });
+        let (target, image) = registration::target(&wanted, validated)?;
+        let app = App {
+            id,
+            uid: AppUid::from_bits(self.ports.rng.bits()),
+            project: wanted.project.clone(),
+            environment: wanted.environment.clone(),
+            source: wanted.source.clone(),
+            target,
+            policy: wanted.policy.clone(),
+            holds: Vec::new(),
+            locks: Locks::default(),
+            created_at: self.store_time().await?,
+        };
+        self.create(actor, app, (image, adopted), &wanted, key).await
+    }
+
+    /// Returns the other apps of a namespace, with the settings of their targets.
+    async fn others(&self, id: &AppId) -> Outcome<Vec<(AppId, Settings)>> {
+        let mut others = Vec::new();
+        let mut pages = pin!(self.apps_of(&id.namespace));
+        while let Some(listed) = pages.try_next().await? {
+            let apps = listed.into_iter().flatten().map(|state| state.app);
+            others.extend(apps.map(|app| (app.id.clone(), app.target.settings.clone())));
+        }
+        Ok(others)
+    }
+
+    /// Returns the store's clock.
+    ///
+    /// # Errors
+    /// [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn store_time(&self) -> Outcome<Timestamp> {
+        match self.journal.now() {
+            Some(now) => Ok(now),
+            None => Ok(self.journal.heartbeat(&self.replica, TTL).await.map_err(Refusal::of_store)?.now),
+        }
+    }
+
+    /// Returns the app that an earlier call with the same key registered.
+    async fn registered(
+        &self,
+        app: Snapshot,
+        wanted: &Registration,
+        key: Option<&IdempotencyKey>,
+    ) -> Outcome<Registered> {
+        let (id, uid) = (app.state.app.id.clone(), app.state.app.uid);
+        let Some(key) = key else { return Err(Refusal::AppExists(id)) };
+        match self.replay(&id, uid, key).await? {
+            (app, Some(deploy)) => Ok(Registered { adopted: deploy.adopted, app, deploy: Some(deploy) }),
+            // No entry could carry the key: a call with equal contents counts as the same call.
+            (app, None) if registration::waits_for_a_build(&app.app) && registration::made(&app.app, wanted) => {
+                Ok(Registered { adopted: false, app, deploy: None })
+            }
+            (_, None) => Err(Refusal::AppExists(id)),
+        }
+    }
+
+    async fn create(
+        &self,
+        actor: &Actor,
+        app: App,
+        (image, adopted): (Option<ImageRef>, bool),
+        wanted: &Registration,
+        key: Option<IdempotencyKey>,
+    ) -> Outcome<Registered> {
+        let (id, now) = (app.id.clone(), app.created_at);
+        let mut change = Change::register(app.clone());
+        let cause = Cause { trigger: Trigger::Manual, actor: actor.clone() };
+        let deploy = image.and_then(|image| {
+            let deploy = NewDeploy { image: Some(image), adopted, ..NewDeploy::new(&cause) };
+            let (id, driver) = (self.admission_id(), self.driver());
+            let admission = Admission { key: key.clone(), driver, ..Admission::plain(id, deploy) };
+            let Admitted::New { deploy, .. } = change.admit(admission, KeyLookup::Unread, now) else { return None };
+            Some(Deploy::clone(&deploy))
+        });
+        let state = match self.journal.register(change).await {
+            Ok(snapshot) => snapshot.into_state(),
+            Err(Error::Conflict(Entity::Namespace)) => return Err(self.namespace_taken(app).await),
+            Err(Error::Conflict(_)) => {
+                let app = self.find(&id).await?;
+                return self.registered(app, wanted, key.as_ref()).await;
+            }
+            Err(error) if error.is_unavailable() => self.look_for_registration(&app, &error).await?,
+            Err(error) => return Err(unwritten(&id, error)),
+        };
+        tracing::info!(app = %id, uid = %app.uid, adopted, "registered");
+        self.changed_here(app.uid);
+        Ok(Registered { app: state, deploy, adopted })
+    }
+
+    /// Looks for a registration whose answer was lost once, by its own uid.
+    async fn look_for_registration(&self, app: &App, error: &Error) -> Outcome<AppState> {
+        tracing::warn!(app = %app.id, error = %error.chain(), "confirming a registration failed");
+        match self.journal.load(AppRef::Uid(app.uid)).await {
+            Ok(Some(snapshot)) => Ok(snapshot.into_state()),
+            Ok(None) | Err(_) => Err(Refusal::StoreUnavailable { maybe_recorded: true }),
+        }
+    }
+
+    async fn namespace_taken(&self, app: App) -> Refusal {
+        let page = AppPage { namespace: Some(app.id.namespace.clone()), after: None, limit: 1 };
+        let other = self.ports.history.list(page).await.ok().and_then(|apps| apps.into_iter().flatten().next());
+        let owner = other.map_or_else(|| Arc::new(app.clone()), |other| other.app);
+        let (project, environment) = (owner.project.clone(), owner.environment.clone());
+        Refusal::NamespaceTaken { id: app.id, project, environment }
+    }
+}

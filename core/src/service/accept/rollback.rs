@@ -1,0 +1,118 @@
+//! Rollbacks: a return to a good version as a new revision.
+
+use std::sync::Arc;
+
+use crate::{
+    action::Action,
+    app::AppId,
+    deploy::{Deploy, Revision, Trigger},
+    ledger::{
+        Admission, AppState, OtherDeploys,
+        rollback::{self, Target},
+    },
+    ports::Page,
+    request::{Refusal, RollbackRequest},
+    service::{ATTEMPTS, Accepted, Authorized, Deployer, Outcome, accept::submit::Declined},
+};
+
+/// The number of entries per page of the search for the last good version.
+const SEARCH_PAGE: usize = 50;
+
+impl Deployer {
+    /// Rolls back: to the revision that the request names, or to the last good version before what is on the cluster.
+    /// Unfinished deploys end superseded, and what was on the cluster is held.
+    ///
+    /// # Errors
+    /// The refusal; nothing was recorded, unless it says that it may have been.
+    pub async fn rollback(&self, access: &Authorized, request: RollbackRequest) -> Outcome<Accepted> {
+        access.check(Action::Rollback)?;
+        for _ in 0..ATTEMPTS {
+            let read = self.state(access).await?;
+            let target = self.target(access, &read, &request).await;
+            if let Err(away @ Refusal::StoreUnavailable { .. }) = target {
+                return Err(away);
+            }
+            let (admission_id, cause) = (self.admission_id(), access.cause_of(Trigger::Rollback));
+            let accepted = self.admit(access, admission_id, request.key.clone(), move |state| {
+                if !means_the_same(&read, state) {
+                    return Err(Declined::Outdated);
+                }
+                let target = target.clone()?;
+                let admission = Admission {
+                    others: OtherDeploys::EndSuperseded,
+                    hold: rollback::hold(state, &target),
+                    ..Admission::plain(admission_id, rollback::deploy(&target, &cause)?)
+                };
+                Ok((admission, ()))
+            });
+            if let Some((accepted, _)) = accepted.await? {
+                return Ok(accepted);
+            }
+        }
+        Err(Refusal::Busy)
+    }
+
+    /// Returns the entry that a rollback returns to.
+    async fn target(&self, access: &Authorized, state: &AppState, request: &RollbackRequest) -> Outcome<Arc<Deploy>> {
+        let current = state.current.as_ref().map(|deploy| deploy.revision);
+        if let Some(expected) = request.if_current.filter(|expected| Some(*expected) != current) {
+            return Err(Refusal::CurrentChanged { expected, current });
+        }
+        if let Some(revision) = request.revision {
+            return Ok(Arc::new(self.entry_of(state, revision).await?));
+        }
+        match rollback::default_target(state) {
+            Target::Entry(entry) => Ok(entry),
+            Target::Before { below, other_than } => {
+                let found = self.newest_other(access, below, &other_than).await?.map(Arc::new);
+                found.ok_or_else(|| no_other_image(&access.id, below, &other_than))
+            }
+            Target::None => Err(no_success(&access.id, state.latest)),
+        }
+    }
+
+    async fn newest_other(&self, access: &Authorized, below: Revision, top: &Deploy) -> Outcome<Option<Deploy>> {
+        let mut before = Some(below);
+        loop {
+            let page = Page { before, succeeded: true, limit: SEARCH_PAGE };
+            let entries = self.ports.history.page(access.uid, page).await.map_err(Refusal::of_store)?;
+            before = entries.last().map(|entry| entry.revision);
+            let full = entries.len() == SEARCH_PAGE;
+            if let Some(found) = entries.into_iter().find(|entry| !entry.same_image(top)) {
+                return Ok(Some(found));
+            }
+            if !full {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// Returns the refusal of a rollback of an app of which no version has succeeded.
+fn no_success(id: &AppId, latest: Option<Revision>) -> Refusal {
+    let way = match latest {
+        Some(latest) if latest > Revision::FIRST => {
+            "Name an earlier revision that has an image to return to it all the same, or deploy another image."
+        }
+        Some(_) | None => "Deploy another image.",
+    };
+    Refusal::NothingToRollBackTo(format!(
+        "No deploy of {id} has succeeded yet, so that there is no version to return to. {way}"
+    ))
+}
+
+/// Returns the refusal of a rollback that has looked at every entry below a revision.
+fn no_other_image(id: &AppId, below: Revision, other_than: &Deploy) -> Refusal {
+    let image = other_than.image.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string);
+    Refusal::NothingToRollBackTo(format!(
+        "{id} has no deploy before revision {below} that succeeded with another image than that of revision {} \
+         ({image}), which is on the cluster. Name a revision of the history to return to it all the same, or \
+         deploy another image.",
+        other_than.revision
+    ))
+}
+
+/// Returns whether a rollback means the same version on both states.
+fn means_the_same(read: &AppState, state: &AppState) -> bool {
+    read.latest == state.latest && read.current == state.current && read.on_cluster() == state.on_cluster()
+}

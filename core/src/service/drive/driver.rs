@@ -1,0 +1,500 @@
+//! The driver of one app: step ⇄ perform, until no work is left.
+
+use std::{future::Future, time::Duration};
+
+use event_listener::EventListener;
+use futures_util::{FutureExt, future::BoxFuture, select_biased};
+
+use crate::{
+    app::{AppUid, Source},
+    deploy::{Actor, Deploy, Revision, Status, Trigger},
+    engine::{
+        CallError, Effect, Event, State,
+        polling::{Detected, Finding},
+        retry,
+        rollout::STALL_TIMEOUT,
+        step,
+    },
+    error::{Error, Result},
+    ledger::{
+        Admission, AppState, Built, Change, ExpectedLatest, NewDeploy, Record, Refused,
+        restore::{self, Owed},
+        rollback,
+    },
+    ports::{AppRef, BuildTrigger, HistoryStoreExt, RolloutSpec},
+    request::Cause,
+    service::{
+        Deployer,
+        drive::log,
+        drive::polling::PendingHead,
+        drive::run::UNREADABLE_PAUSE,
+        journal::{Decision, Snapshot},
+        read::Subscription,
+    },
+    time::Timestamp,
+};
+
+/// The interval of reads of the store and observations of the cluster without a hint.
+const POLL: Duration = Duration::from_secs(3);
+/// The least time between two observations that the rollout driver's hints cause.
+const OBSERVE_MIN: Duration = Duration::from_millis(250);
+/// The greatest age of a known state that a new driver begins with.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// The driver's action after an effect.
+enum Next {
+    Step(Box<Event>),
+    Reload,
+    Stop,
+}
+
+/// The driver of one app.
+struct Driver<'a> {
+    deployer: &'a Deployer,
+    app: AppUid,
+    /// The app's name, for logs; its uid until it is loaded.
+    name: String,
+    changes: Subscription,
+    /// The store's clock at the last read, and this process's own.
+    read_at: (Timestamp, Duration),
+    /// The store's clock before and after each load since the last step: it may have been set meanwhile.
+    loads: Vec<(Timestamp, Timestamp)>,
+    failures: u32,
+    /// The pending answer of the app's source.
+    reading: Option<PendingHead>,
+    /// The time of the last observation.
+    observed_at: Option<Duration>,
+    calls: log::CallLog,
+    /// Ended deploys whose record's answer was lost: they are logged once they are found in the archive.
+    unconfirmed: Vec<Deploy>,
+    /// The store's call that failed last, and its failure, which was logged.
+    store_failure: Option<(StoreCall, String)>,
+    /// The current deploy when images of old versions were dropped last.
+    discarded_at: Option<Revision>,
+}
+
+/// A driver's call to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StoreCall {
+    Load,
+    Write,
+}
+
+impl Deployer {
+    /// Drives an app that is leased to this replica until no work is left, or another replica has the lease.
+    pub(crate) async fn drive(&self, app: AppUid) {
+        let changes = self.drivers.subscribe(app);
+        let name = app.to_string();
+        Driver {
+            deployer: self,
+            app,
+            name,
+            changes,
+            read_at: Default::default(),
+            loads: Vec::new(),
+            failures: 0,
+            reading: None,
+            observed_at: None,
+            calls: log::CallLog::default(),
+            unconfirmed: Vec::new(),
+            store_failure: None,
+            discarded_at: None,
+        }
+        .run()
+        .await;
+        self.poll_results.forget(app);
+        self.observations.forget(app);
+    }
+}
+
+impl Driver<'_> {
+    async fn run(mut self) {
+        let mut change = self.changes.listen();
+        let Some(app_state) = self.first_load().await else { return };
+        let mut state = State::new(app_state.clone(), self.time()).polling_at_least(self.deployer.min_poll);
+        if self.deployer.ports.builder.is_none() {
+            state = state.without_builder();
+        }
+        let mut event = Event::Loaded(Box::new(app_state));
+        loop {
+            self.loads.drain(..).for_each(|(was, is)| state.clock_set(was, is));
+            let (after, effect) = step(state, event, self.time());
+            state = after;
+            match self.perform(&state, effect, &mut change).await {
+                Next::Step(next) => event = *next,
+                Next::Reload => {
+                    change = self.changes.listen();
+                    let Some(app_state) = self.load().await else { return };
+                    event = Event::Loaded(Box::new(app_state));
+                }
+                Next::Stop => return,
+            }
+        }
+    }
+
+    fn time(&self) -> Timestamp {
+        self.read_at.0.after(self.deployer.ports.clock.elapsed().saturating_sub(self.read_at.1))
+    }
+
+    /// Loads the app as this process has just committed it, or as it is stored.
+    async fn first_load(&mut self) -> Option<AppState> {
+        match self.deployer.journal.recent(self.app, RECENT).await {
+            Ok(Some(app)) if self.may_drive(&app.state) => {
+                self.read(&app);
+                Some(app.into_state())
+            }
+            Ok(_) | Err(_) => self.load().await,
+        }
+    }
+
+    fn may_drive(&self, state: &AppState) -> bool {
+        state.is_leased_to(&self.deployer.replica) && !self.deployer.lacks_builder()(state)
+    }
+
+    fn read(&mut self, app: &Snapshot) {
+        self.read_at = (app.state.time(app.now), self.deployer.ports.clock.elapsed());
+        self.name = app.state.app.id.to_string();
+    }
+
+    /// Loads the app, retrying as long as the store is away. Returns `None` if the app is deleted, not leased to this
+    /// replica, or left to one that has a builder.
+    async fn load(&mut self) -> Option<AppState> {
+        loop {
+            match self.deployer.journal.load(AppRef::Uid(self.app)).await {
+                Ok(Some(app)) => {
+                    self.failures = 0;
+                    self.store_failure.take_if(|(call, _)| *call == StoreCall::Load);
+                    let was = self.time();
+                    self.read(&app);
+                    self.loads.push((was, self.read_at.0));
+                    self.log_unconfirmed(&app.state).await;
+                    if self.may_drive(&app.state) {
+                        return Some(app.into_state());
+                    }
+                    if self.deployer.lacks_builder()(&app.state)
+                        && let Err(error) = self.deployer.leave(self.app).await
+                    {
+                        tracing::warn!(app = %self.name, error = %error.chain(), "releasing an app's lease failed");
+                    }
+                    return None;
+                }
+                Ok(None) => {
+                    // The deletion has cancelled the app's builds, except one that was about to begin here.
+                    self.deployer.end_builds(self.app).await;
+                    return None;
+                }
+                Err(error) if error.is_transient() => self.pause(StoreCall::Load, &error).await,
+                Err(error) => {
+                    tracing::error!(app = %self.name, error = %error.chain(), "reading an app's state failed");
+                    self.deployer.ports.clock.sleep(UNREADABLE_PAUSE).await;
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Logs the failures that were stored although the answer to their record was lost.
+    async fn log_unconfirmed(&mut self, state: &AppState) {
+        for deploy in std::mem::take(&mut self.unconfirmed) {
+            if state.unfinished(deploy.revision).is_some() {
+                continue;
+            }
+            match self.deployer.ports.history.archived(self.app, deploy.revision).await {
+                Ok(Some(archived)) if archived.id == deploy.id && archived.state == deploy.state => {
+                    log::recorded(&self.name, &deploy);
+                }
+                // Another replica has ended it, and logs it.
+                Ok(_) => {}
+                Err(_) => self.unconfirmed.push(deploy),
+            }
+        }
+    }
+
+    /// Pauses after a failed call; the failure is logged once until such a call succeeds.
+    async fn pause(&mut self, call: StoreCall, error: &Error) {
+        let failure = Some((call, error.chain()));
+        if failure != self.store_failure {
+            tracing::warn!(app = %self.name, error = %error.chain(), "calling the store failed, trying again");
+            self.store_failure = failure;
+        }
+        self.deployer.ports.clock.sleep(retry::backoff(self.failures)).await;
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    async fn perform(&mut self, state: &State, effect: Effect, change: &mut EventListener) -> Next {
+        let (deployer, app) = (self.deployer, self.app);
+        let rollouts = &deployer.ports.rollouts;
+        match effect {
+            Effect::Record { changes, release_holds, idle } => self.record(changes, release_holds, idle).await,
+            Effect::RecordBuilt(deploy) => self.record_built(*deploy).await,
+            Effect::Apply(spec) => self.apply(&spec, change).await,
+            Effect::Observe(spec) => {
+                self.observed_at = Some(deployer.ports.clock.elapsed());
+                let seen = rollouts.observe(&spec).await;
+                self.calls.called(&spec, "observing", &seen);
+                if let Ok(seen) = &seen
+                    && deployer.observations.note(app, spec.id.revision, seen)
+                {
+                    deployer.waiters.notify(app);
+                }
+                Next::step(Event::Observed(seen.map_err(call_error)))
+            }
+            Effect::Watch(spec, until) => self.watch(&spec, until, state, change).await,
+            Effect::Wait(until) => self.until(until, change, std::future::pending(), state).await,
+            Effect::FindBuild => {
+                let found = Self::build(deployer, "finding", &self.name, |builds| builds.running(app)).await;
+                Next::step(Event::BuildFound(found))
+            }
+            Effect::StartBuild(spec) => {
+                let started = Self::build(deployer, "starting", &self.name, |builds| builds.start(&spec)).await;
+                Next::step(Event::BuildStarted(spec.id.revision, started))
+            }
+            Effect::ObserveBuild(build) => {
+                let seen = Self::build(deployer, "observing", &self.name, |builds| builds.observe(build)).await;
+                Next::step(Event::BuildObserved(seen))
+            }
+            Effect::CancelBuild(build) => {
+                tracing::info!(app = %self.name, revision = %build.revision, "cancelling a build that is no longer needed");
+                let answer = Self::build(deployer, "cancelling", &self.name, |builds| builds.cancel(build)).await;
+                Next::step(Event::BuildCancelled(answer))
+            }
+            // Another replica may have the lease by now, and then polls the source.
+            Effect::ReadHead(_) if !deployer.work_queue.is_alive(deployer.ports.clock.elapsed()) => {
+                Next::step(Event::HeadReadPostponed)
+            }
+            Effect::ReadHead(source) => {
+                self.reading = Some(self.deployer.read_head(*source));
+                Next::step(Event::HeadReadStarted)
+            }
+            Effect::Detect(finding) => self.detect(&finding, &state.app_state().app.source).await,
+            Effect::Collect(spec, failure) => {
+                let evidence = rollouts.evidence(&spec, failure.as_ref()).await;
+                self.calls.called(&spec, "collecting evidence of", &evidence);
+                Next::step(Event::Collected(evidence.ok()))
+            }
+            Effect::Restore(current) => self.restore(state.app_state(), &current).await,
+            Effect::Load => Next::Reload,
+            Effect::Stop => Next::Stop,
+        }
+    }
+
+    /// Calls the builder.
+    ///
+    /// It borrows no part of the driver, which cannot be shared while it waits for an answer.
+    async fn build<'b, T>(
+        deployer: &'b Deployer,
+        what: &'static str,
+        app: &'b str,
+        call: impl FnOnce(&'b dyn BuildTrigger) -> BoxFuture<'b, Result<T>>,
+    ) -> Result<T, CallError> {
+        let Some(builder) = &deployer.ports.builder else {
+            return Err(CallError::Refused("This server has no builder, so that it cannot build git apps.".to_owned()));
+        };
+        call(&*builder.builds).await.map_err(|error| {
+            tracing::warn!(app, error = %error.chain(), "{what} a build failed");
+            call_error(error)
+        })
+    }
+
+    /// Applies a revision. A slow call is dropped for a newer revision that need not wait.
+    async fn apply(&mut self, spec: &RolloutSpec, change: &mut EventListener) -> Next {
+        let deployer = self.deployer;
+        let mut applying = deployer.ports.rollouts.apply(spec).fuse();
+        let begun = deployer.ports.clock.elapsed();
+        loop {
+            let look = deployer.ports.clock.sleep(STALL_TIMEOUT).fuse();
+            select_biased! {
+                applied = applying => {
+                    self.calls.called(spec, "applying", &applied);
+                    return Next::step(Event::Applied(applied.map_err(call_error)));
+                }
+                () = change.fuse() => {}
+                () = look.fuse() => {}
+            }
+            *change = self.changes.listen();
+            let Some(app_state) = self.load().await else { return Next::Stop };
+            let stalled = deployer.ports.clock.elapsed().saturating_sub(begun) >= STALL_TIMEOUT;
+            let newer = app_state.unfinished.iter().rfind(|deploy| deploy.image.is_some());
+            let newer = newer.filter(|deploy| deploy.revision > spec.id.revision);
+            if newer.is_some_and(|deploy| stalled || deploy.trigger == Trigger::Rollback) {
+                tracing::warn!(app = %spec.app, revision = %spec.id.revision, "dropping a slow apply for a newer revision");
+                return Next::step(Event::ApplyDropped(Box::new(app_state)));
+            }
+        }
+    }
+
+    async fn record(&mut self, changes: Vec<Deploy>, release_holds: Vec<Revision>, idle: bool) -> Next {
+        let recorded = changes.clone();
+        // A failure is logged also if the answer of this commit is lost.
+        self.unconfirmed = changes.iter().filter(|deploy| deploy.status() == Status::Failed).cloned().collect();
+        let driver = Some(self.deployer.replica.clone());
+        let record = Record { driver, changes, release_holds, idle };
+        let make = move |change: &mut Change, now| change.record(record.clone(), now);
+        let log = |driver: &mut Self, ()| {
+            driver.unconfirmed.clear();
+            recorded.iter().for_each(|deploy| log::recorded(&driver.name, deploy));
+        };
+        self.commit(make, log).await
+    }
+
+    /// Records the image of a build that ended well.
+    async fn record_built(&mut self, deploy: Deploy) -> Next {
+        let (driver, id, revision) = (self.deployer.replica.clone(), self.deployer.admission_id(), deploy.revision);
+        let built = Built { driver, deploy, id };
+        let make = move |change: &mut Change, now| change.built(built.clone(), now);
+        self.commit(make, |driver, anew| log::built(&driver.name, revision, anew)).await
+    }
+
+    /// Drops images of old versions once another deploy is the current one and nothing is under way.
+    async fn discard_images(&mut self, state: &AppState) {
+        let current = state.current.as_ref().map(|deploy| deploy.revision);
+        if state.unfinished.is_empty() && self.discarded_at != current {
+            self.discarded_at = current;
+            self.deployer.discard_images(state).await;
+        }
+    }
+
+    /// Commits a change of the app's deploys, and logs its answer.
+    async fn commit<T: Send + 'static>(
+        &mut self,
+        mut make: impl FnMut(&mut Change, Timestamp) -> Result<T, Refused> + Send + 'static,
+        log: impl FnOnce(&mut Self, T),
+    ) -> Next {
+        let update = self.deployer.journal.update(self.app, None, move |change, _, now| match make(change, now) {
+            Ok(answer) => Decision::Commit(Ok(answer)),
+            Err(Refused::NextCommit) => Decision::NextCommit,
+            Err(refused) => Decision::Answer(Err(refused)),
+        });
+        match update.await {
+            Ok((Ok(answer), app)) => {
+                self.store_failure = None;
+                log(self, answer);
+                self.deployer.waiters.notify(self.app);
+                self.deployer.retain(&app.state).await;
+                self.discard_images(&app.state).await;
+                Next::step(Event::Recorded(Box::new(app.into_state())))
+            }
+            Ok((Err(Refused::NotLeased), _)) | Err(Error::NotFound(_)) => Next::Stop,
+            Ok((Err(Refused::Outdated | Refused::NextCommit), _)) => Next::Reload,
+            Err(error) => {
+                self.pause(StoreCall::Write, &error).await;
+                Next::Reload
+            }
+        }
+    }
+
+    async fn watch(&mut self, spec: &RolloutSpec, until: Timestamp, state: &State, change: &mut EventListener) -> Next {
+        let until = until.min(self.time().after(POLL));
+        let deployer = self.deployer;
+        // A rollout driver that hints at once must not be observed all the time.
+        let rest = self.observed_at.map_or(Duration::ZERO, |at| at + OBSERVE_MIN);
+        let changed = async move {
+            deployer.ports.rollouts.changed(spec).await;
+            let wait = rest.saturating_sub(deployer.ports.clock.elapsed());
+            if !wait.is_zero() {
+                deployer.ports.clock.sleep(wait).await;
+            }
+        };
+        self.until(until, change, changed.boxed(), state).await
+    }
+
+    /// Waits for the time, a hint, the build's hint or the source's answer; a change by a caller causes a load of the
+    /// app.
+    async fn until(
+        &mut self,
+        until: Timestamp,
+        change: &mut EventListener,
+        hint: impl Future<Output = ()>,
+        state: &State,
+    ) -> Next {
+        let wait = until.since(self.time());
+        let building = state.building();
+        let mut reading = std::mem::take(&mut self.reading);
+        let answer = async {
+            match &mut reading {
+                Some(reading) => reading.await,
+                None => std::future::pending().await,
+            }
+        };
+        let built = async {
+            match (&self.deployer.ports.builder, building) {
+                (Some(builder), Some(build)) => builder.builds.changed(build).await,
+                (None, _) | (_, None) => std::future::pending().await,
+            }
+        };
+        let answered = select_biased! {
+            () = change.fuse() => Err(Next::Reload),
+            () = built.boxed().fuse() => Err(Next::step(Event::BuildChanged)),
+            () = hint.fuse() => Err(Next::step(Event::Woke)),
+            answer = answer.boxed().fuse() => Ok(answer),
+            () = self.deployer.ports.clock.sleep(wait).fuse() => Err(Next::step(Event::Woke)),
+        };
+        match answered {
+            Ok(Err(Error::Conflict(_))) => Next::step(Event::HeadReadPostponed),
+            Ok(answer) => {
+                let head = self.deployer.head_read(state.app_state(), answer, self.time());
+                Next::step(Event::HeadRead(head, self.random()))
+            }
+            Err(next) => {
+                self.reading = reading;
+                next
+            }
+        }
+    }
+
+    fn random(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.deployer.ports.rng.fill(&mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+
+    /// Accepts a branch's head if it is new.
+    async fn detect(&mut self, finding: &Finding, source: &Source) -> Next {
+        let detected = match self.deployer.detect(self.app, finding, source, self.time()).await {
+            Ok(detected) => detected,
+            Err(Error::NotFound(_)) => return Next::Stop,
+            Err(error) => {
+                self.pause(StoreCall::Write, &error).await;
+                Detected::Postponed
+            }
+        };
+        Next::step(Event::Detected(detected, self.random()))
+    }
+
+    /// Accepts a restore if it is still owed and no newer deploy was accepted; then the app is loaded again.
+    async fn restore(&mut self, app_state: &AppState, current: &Deploy) -> Next {
+        let cause = Cause { trigger: Trigger::Rollback, actor: Actor::Service };
+        let Ok(deploy) = rollback::deploy(current, &cause) else { return Next::Stop };
+        // The trace of the failed deploy shows how it was put right.
+        let deploy = NewDeploy { trace: app_state.on_cluster().and_then(|failed| failed.trace.clone()), ..deploy };
+        let (expected, revision) = (ExpectedLatest::Exactly(app_state.latest), current.revision);
+        let (id, replica) = (self.deployer.admission_id(), self.deployer.replica.clone());
+        let restored = self.deployer.journal.update(self.app, None, move |change, lookup, now| {
+            let owed = matches!(restore::owed(&change.state), Owed::Restore(owed) if owed.revision == revision);
+            if !owed || !change.state.is_leased_to(&replica) {
+                return Decision::Answer(());
+            }
+            let admission = Admission { expected, ..Admission::plain(id, deploy.clone()) };
+            Decision::of(change.admit(admission, lookup, now)).map(drop)
+        });
+        match restored.await {
+            Ok(_) => self.deployer.waiters.notify(self.app),
+            Err(error) => self.pause(StoreCall::Write, &error).await,
+        }
+        Next::Reload
+    }
+}
+
+impl Next {
+    fn step(event: Event) -> Self {
+        Self::Step(Box::new(event))
+    }
+}
+
+fn call_error(error: Error) -> CallError {
+    match error {
+        Error::Denied { what, .. } => CallError::Denied(what),
+        Error::Unavailable { .. } | Error::Conflict(_) => CallError::Unavailable,
+        Error::NotFound(_) | Error::Invalid { .. } | Error::Corrupt { .. } => CallError::Refused(error.to_string()),
+    }
+}

@@ -1,0 +1,21 @@
+//! Driving apps: which replica drives which, and the effects of the engine's steps.
+
+mod drift;
+mod driver;
+mod lease;
+mod log;
+mod poll_results;
+mod polling;
+mod retention;
+mod run;
+mod start;
+mod work_queue;
+
+pub use poll_results::{PollOutcome, Polled};
+pub use start::StartError;
+
+pub(crate) use drift::Drifts;
+pub(crate) use poll_results::PollResults;
+pub(crate) use polling::sentence;
+pub(crate) use run::TTL;
+pub(crate) use work_queue::WorkQueue;

@@ -1,0 +1,222 @@
+//! Polling: an app's driver reads its source's branch, and accepts a new head.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{FutureExt, future::BoxFuture, select_biased};
+
+use crate::{
+    app::{App, AppUid, Source},
+    deploy::{Commit, Deploy, Trigger},
+    engine::polling::{self, Detected, Finding, HeadDecision},
+    error::{Entity, Error, Result},
+    ledger::{Admission, Admitted, AppState, ExpectedLatest, NewDeploy},
+    ports::{AppRef, Page},
+    service::{ATTEMPTS, Authorized, Deployer, Outcome, PollOutcome, Polled, journal::Decision},
+    source::GitSource,
+    time::Timestamp,
+};
+
+/// The longest wait for the branch reader, whatever it promises.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// The number of newest entries that are searched for those of the webhook.
+const WARNING_PAGE: usize = 20;
+/// The most pages of entries that are searched for a commit: more than any history keeps.
+const PAGES_MAX: usize = 20;
+
+/// The pending answer of a source.
+pub(crate) type PendingHead = BoxFuture<'static, Result<Option<Commit>>>;
+
+impl Deployer {
+    /// Sets the shortest interval of polling; the default is [`crate::app::POLL_MIN`].
+    #[must_use]
+    pub fn with_min_poll(mut self, interval: Duration) -> Self {
+        self.min_poll = interval;
+        self
+    }
+
+    /// Returns the last poll of the app's source, if this process polls it. See [`Polled`].
+    pub fn polled(&self, app: AppUid) -> Option<Polled> {
+        self.poll_results.of(app)
+    }
+
+    /// Returns a warning for the app's owner if both its webhook and polling bring the same pushes.
+    ///
+    /// # Errors
+    /// [`crate::request::Refusal::StoreUnavailable`] while the store is away.
+    pub async fn warning(&self, access: &Authorized, app: &App) -> Outcome<Option<String>> {
+        if app.policy.poll.is_none() {
+            return Ok(None);
+        }
+        let (_, newest) = self.history(access, Page { before: None, succeeded: false, limit: WARNING_PAGE }).await?;
+        let Some(entry) = newest.iter().find(|entry| entry.trigger == Trigger::Webhook) else { return Ok(None) };
+        // A token that cannot be read counts as one.
+        if let Ok(None) = self.ports.tokens.find(&app.id).await {
+            return Ok(None);
+        }
+        Ok(Some(format!(
+            "Two triggers are active: the webhook (revision {}) and polling. A push that both bring may be built twice. \
+             Choose one: end polling, or close the webhook.",
+            entry.revision
+        )))
+    }
+
+    /// Reads the head of a source's branch.
+    pub(crate) fn read_head(&self, source: GitSource) -> PendingHead {
+        let Some(builder) = &self.ports.builder else {
+            return std::future::ready(Err(Error::invalid("this server has no builder, and reads no sources"))).boxed();
+        };
+        let (branches, clock) = (builder.branches.clone(), self.ports.clock.clone());
+        async move {
+            select_biased! {
+                head = branches.look(&source).fuse() => head,
+                () = clock.sleep(READ_TIMEOUT).fuse() => {
+                    Err(Error::Unavailable { what: format!("{} did not answer in time", source.url), cause: None })
+                }
+            }
+        }
+        .boxed()
+    }
+
+    /// Processes a source's answer; logs it if it differs from the one before.
+    pub(crate) fn head_read(
+        &self,
+        app_state: &AppState,
+        answer: Result<Option<Commit>>,
+        now: Timestamp,
+    ) -> Option<Commit> {
+        let app = &app_state.app;
+        let (found, chain) = match answer {
+            Ok(Some(head)) => {
+                // A held head stays held until it is decided again.
+                let held = self.poll_results.of(app.uid).is_some_and(|polled| is_held(&polled.found, &head));
+                if !held {
+                    self.poll_results.note(app.uid, now, PollOutcome::Head(head.clone()));
+                }
+                return Some(head);
+            }
+            Ok(None) => {
+                let branch = match &app.source {
+                    Source::Git(source) => source.branch.as_str(),
+                    Source::Image => "",
+                };
+                let why = format!("the source has no branch {branch}");
+                (why.clone(), why)
+            }
+            Err(error) => (sentence(&error), error.chain()),
+        };
+        if self.poll_results.note(app.uid, now, PollOutcome::Unreadable(found)) {
+            tracing::warn!(app = %app.id, error = %chain, "polling a source failed");
+        }
+        None
+    }
+
+    /// Decides on a head of this source, and accepts it if no newer deploy was accepted.
+    pub(crate) async fn detect(
+        &self,
+        app: AppUid,
+        finding: &Finding,
+        source: &Source,
+        now: Timestamp,
+    ) -> Result<Detected> {
+        let head = &finding.head;
+        for _ in 0..ATTEMPTS {
+            let loaded = self.journal.load(AppRef::Uid(app)).await?;
+            let app_state = loaded.ok_or(Error::NotFound(Entity::App))?.into_state();
+            // The head of another source, or of a branch that the app left meanwhile, is no change of this one.
+            if !app_state.is_polled() || app_state.app.source != *source {
+                return Ok(Detected::Postponed);
+            }
+            let entries = self.entries_since(&app_state, head).await?;
+            match polling::decide(&app_state, &entries, finding) {
+                HeadDecision::Known => return Ok(Detected::Known),
+                HeadDecision::Forgotten => {
+                    tracing::warn!(
+                        app = %app_state.app.id, commit = %head,
+                        "ignoring a branch's head that may have been deployed before: the history no longer shows it"
+                    );
+                    return Ok(Detected::Known);
+                }
+                HeadDecision::Unconfirmed => {
+                    tracing::debug!(app = %app_state.app.id, commit = %head, "confirming that a branch was reset by polling it again");
+                    return Ok(Detected::Unconfirmed);
+                }
+                HeadDecision::Held(by) => {
+                    if self.poll_results.note(app, now, PollOutcome::Held(head.clone(), by)) {
+                        tracing::info!(app = %app_state.app.id, commit = %head, %by, "ignoring a held change");
+                    }
+                    return Ok(Detected::Held(by));
+                }
+                HeadDecision::Refused(refusal) => {
+                    tracing::warn!(app = %app_state.app.id, commit = %head, %refusal, "accepting a change was refused");
+                    return Ok(Detected::Known);
+                }
+                HeadDecision::Deploy(deploy) => match self.accept(&app_state, *deploy).await? {
+                    Some(detected) => return Ok(detected),
+                    None => continue,
+                },
+            }
+        }
+        Ok(Detected::Postponed)
+    }
+
+    /// Returns the app's entries, newest first, back to one of this commit or to the oldest.
+    async fn entries_since(&self, state: &AppState, commit: &Commit) -> Result<Vec<Deploy>> {
+        let mut entries: Vec<Deploy> = state.unfinished.iter().rev().map(|deploy| Deploy::clone(deploy)).collect();
+        let mut before = None;
+        for _ in 0..PAGES_MAX {
+            let page = Page { before, succeeded: false, limit: polling::HISTORY_PAGE };
+            let older = self.ports.history.page(state.app.uid, page).await?;
+            before = older.last().map(|oldest| oldest.revision);
+            let is_there = |entry: &Deploy| entry.commit.as_ref().is_some_and(|known| known.may_be(commit));
+            let done = older.len() < polling::HISTORY_PAGE || older.iter().any(is_there);
+            entries.extend(older);
+            if done {
+                break;
+            }
+        }
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.revision));
+        entries.dedup_by_key(|entry| entry.revision);
+        Ok(entries)
+    }
+
+    /// Accepts a change if no newer deploy was accepted and the app is unchanged. Returns `None` if it must be decided
+    /// again.
+    async fn accept(&self, app_state: &AppState, deploy: NewDeploy) -> Result<Option<Detected>> {
+        let (app, expected) = (Arc::clone(&app_state.app), ExpectedLatest::Exactly(app_state.latest));
+        let (id, driver) = (self.admission_id(), self.driver());
+        let accepted = self.journal.update(app.uid, None, move |change, lookup, now| {
+            if change.state.app != app {
+                return Decision::Answer(Admitted::Outdated);
+            }
+            let driver = driver.clone();
+            let admission = Admission { expected, driver, ..Admission::plain(id, deploy.clone()) };
+            Decision::of(change.admit(admission, lookup, now))
+        });
+        Ok(match accepted.await?.0 {
+            Admitted::New { deploy, .. } => {
+                let (app, revision) = (&app_state.app.id, deploy.revision);
+                tracing::info!(%app, %revision, trigger = %deploy.trigger, "accepted");
+                self.waiters.notify(app_state.app.uid);
+                Some(Detected::Accepted(revision))
+            }
+            // The head is decided again once the lock has ended.
+            Admitted::Full | Admitted::Locked(_) => Some(Detected::Postponed),
+            Admitted::Outdated | Admitted::NextCommit | Admitted::Replayed(_) | Admitted::KeyReused => None,
+        })
+    }
+}
+
+/// Returns the error's text without the word for its class.
+pub(crate) fn sentence(error: &Error) -> String {
+    match error {
+        Error::Denied { what, .. }
+        | Error::Invalid { what, .. }
+        | Error::Unavailable { what, .. }
+        | Error::Corrupt { what, .. } => what.clone(),
+        Error::NotFound(_) | Error::Conflict(_) => error.to_string(),
+    }
+}
+
+fn is_held(found: &PollOutcome, head: &Commit) -> bool {
+    matches!(found, PollOutcome::Held(held, _) if held == head)
+}

@@ -1,0 +1,117 @@
+//! Logs of builds.
+
+use std::time::Duration;
+
+use futures_util::{FutureExt, select_biased};
+
+use crate::{
+    app::AppUid,
+    deploy::Revision,
+    error::Error,
+    ports::{BuildState, DeployId},
+    request::Refusal,
+    service::{Authorized, Builder, Deployer, Outcome, accept::from_git},
+};
+
+/// The interval of reads of a growing log: the builder's hints do not cover it.
+const POLL: Duration = Duration::from_millis(500);
+
+/// A part of a build's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogPart {
+    /// The bytes of the log, in any encoding; empty only at the end.
+    pub bytes: Vec<u8>,
+    /// Whether nothing follows for now, or ever if the build has ended.
+    pub last: bool,
+}
+
+impl Deployer {
+    /// Returns a part of a build's log from this byte on. With `follow` it waits for one as long as the build runs.
+    ///
+    /// # Errors
+    /// [`Refusal::RevisionNotFound`], [`Refusal::WrongKind`], [`Refusal::NoBuildLog`] if there is no readable log;
+    /// [`Refusal::StoreUnavailable`] and [`Refusal::BuilderUnavailable`] while the store or the builder is away.
+    pub async fn build_log(
+        &self,
+        access: &Authorized,
+        revision: Revision,
+        from: u64,
+        follow: bool,
+    ) -> Outcome<LogPart> {
+        from_git(&self.state(access).await?.app)?;
+        let app = access.uid;
+        let Some(Builder { builds, .. }) = &self.ports.builder else { return Err(Refusal::NoBuildLog(revision)) };
+        loop {
+            // The state is read before the log: the log of an ended build is complete by then.
+            let entry = self.entry(access, revision).await?;
+            let build = DeployId { app, revision: entry.built_as() };
+            let runs = match builds.observe(build).await.map_err(|error| away(revision, &error))? {
+                BuildState::Waiting | BuildState::Running => true,
+                BuildState::Unknown => entry.is_to_be_built(),
+                BuildState::Built { .. } | BuildState::Failed(_) => false,
+            };
+            let log = builds.log(build, from).await.map_err(|error| away(revision, &error))?;
+            match log {
+                None if !runs => return Err(Refusal::NoBuildLog(revision)),
+                Some(bytes) if !bytes.is_empty() => return Ok(LogPart { bytes, last: false }),
+                Some(_) | None if !runs || !follow => return Ok(LogPart { bytes: Vec::new(), last: true }),
+                Some(_) | None => {}
+            }
+            select_biased! {
+                () = builds.changed(build).fuse() => {}
+                () = self.ports.clock.sleep(POLL).fuse() => {}
+            }
+        }
+    }
+
+    /// Cancels the build of a registration that is being deleted; one that cannot be reached ends by its own deadline.
+    pub(crate) async fn end_builds(&self, app: AppUid) {
+        let Some(builder) = &self.ports.builder else { return };
+        let ended = async {
+            if let Some(revision) = builder.builds.running(app).await? {
+                builder.builds.cancel(DeployId { app, revision }).await?;
+            }
+            Ok::<_, Error>(())
+        };
+        if let Err(error) = ended.await {
+            tracing::warn!(app = %self.name_of(app), error = %error.chain(), "cancelling a build of a deleted app failed");
+        }
+    }
+}
+
+/// Returns the refusal for a builder's error.
+fn away(revision: Revision, error: &Error) -> Refusal {
+    if error.is_transient() {
+        tracing::warn!(error = %error.chain(), "calling the builder failed");
+        return Refusal::BuilderUnavailable;
+    }
+    // A retry would get the same answer.
+    tracing::error!(%revision, error = %error.chain(), "reading a build failed");
+    Refusal::NoBuildLog(revision)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Entity;
+
+    #[test]
+    fn builder_errors_are_not_reported_as_store_errors() {
+        let revision = Revision::new(3).unwrap();
+        let what = || "the Job api-3".to_owned();
+        for error in [
+            Error::Unavailable { what: what(), cause: None },
+            Error::Conflict(Entity::Build),
+            Error::Denied { what: what(), cause: None },
+        ] {
+            assert_eq!(away(revision, &error), Refusal::BuilderUnavailable, "{error}");
+        }
+        for error in [
+            Error::NotFound(Entity::Build),
+            Error::Invalid { what: what(), cause: None },
+            Error::Corrupt { what: what(), cause: None },
+        ] {
+            assert_eq!(away(revision, &error), Refusal::NoBuildLog(revision), "{error}");
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Reading apps, histories, progress and logs, and waiting for them to change.
+
+mod app_events;
+mod build_log;
+mod ends;
+mod progress;
+mod queries;
+mod shared_reads;
+
+pub use build_log::LogPart;
+pub use ends::Waited;
+pub use progress::Progress;
+
+pub(crate) use app_events::{AppEvents, Subscription};
+pub(crate) use progress::Observations;
+pub(crate) use shared_reads::{SharedRead, SharedReads};

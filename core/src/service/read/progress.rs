@@ -1,0 +1,192 @@
+//! The progress of rollouts, for callers. What was observed is known to the process that drives the app; a restart may
+//! lose it, and nothing of it is stored.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use crate::{
+    app::{AppUid, Policy},
+    deploy::{Deploy, Outage, Revision, State},
+    ledger::AppState,
+    ports::{Instances, Observation, Phase},
+    service::{Authorized, Deployer},
+    time::Timestamp,
+};
+
+/// The greatest age of the state by which a deadline is told.
+const RECENT: Duration = Duration::from_secs(2);
+
+/// The progress of a rollout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The deploy's instances; `None` if another process drives the app, or its rollout driver does not count them.
+    pub instances: Option<Instances>,
+    /// The condition that the rollout waits for, as a clause; `None` if another process drives the app.
+    pub message: Option<String>,
+    /// The time at which the rollout fails unless it is complete; `None` while the cluster cannot be reached, for which
+    /// time it moves on.
+    pub deadline: Option<Timestamp>,
+}
+
+/// The last observation of a rollout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Observed {
+    revision: Revision,
+    instances: Option<Instances>,
+    message: String,
+    is_complete: bool,
+}
+
+/// The last observations of the rollouts that this process drives.
+#[derive(Default)]
+pub(crate) struct Observations(Mutex<BTreeMap<AppUid, Observed>>);
+
+impl Observations {
+    /// Stores an observation, and returns whether it tells callers anything new.
+    pub(crate) fn note(&self, app: AppUid, revision: Revision, seen: &Observation) -> bool {
+        let message = match &seen.failure {
+            Some(failure) if failure.message.contains(&seen.message) => failure.message.clone(),
+            Some(failure) => format!("{}; {}", seen.message, failure.message),
+            None => seen.message.clone(),
+        };
+        let is_complete = matches!(seen.phase, Phase::Complete { .. });
+        let observed = Observed { revision, instances: seen.instances, message, is_complete };
+        self.with(|rollouts| rollouts.insert(app, observed.clone()) != Some(observed))
+    }
+
+    /// Removes the app's last observation.
+    pub(crate) fn forget(&self, app: AppUid) {
+        self.with(|rollouts| rollouts.remove(&app));
+    }
+
+    fn of(&self, app: AppUid, revision: Revision) -> Option<Observed> {
+        self.with(|rollouts| rollouts.get(&app).filter(|observed| observed.revision == revision).cloned())
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut BTreeMap<AppUid, Observed>) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Deployer {
+    /// Returns the progress of an entry's rollout, by the app's state of the same time; `None` unless it rolls out.
+    pub fn progress(&self, state: &AppState, entry: &Deploy) -> Option<Progress> {
+        let State::RollingOut { since, outage } = entry.state else { return None };
+        let observed = self.observations.of(state.app.uid, entry.revision);
+        let platform = self.targets().platform;
+        Some(progress(observed, &state.app.policy, since, (outage, platform)))
+    }
+
+    /// Returns the progress of an entry's rollout; `None` unless it rolls out, and while the store is away.
+    pub async fn progress_of(&self, access: &Authorized, entry: &Deploy) -> Option<Progress> {
+        let State::RollingOut { .. } = entry.state else { return None };
+        let recent = self.journal.recent(access.uid, RECENT).await.ok().flatten()?;
+        self.progress(&recent.state, entry)
+    }
+
+    /// Returns the progress of the app's rollout; `None` if nothing rolls out.
+    pub(crate) fn present_progress(&self, state: &AppState) -> Option<Progress> {
+        self.progress(state, state.rolling_out()?)
+    }
+}
+
+fn progress(
+    observed: Option<Observed>,
+    policy: &Policy,
+    since: Timestamp,
+    (outage, platform): (Outage, &str),
+) -> Progress {
+    if outage.since.is_some() {
+        let message = format!("the {platform} cannot be reached, or refuses: the time until it answers does not count");
+        return Progress { instances: None, message: Some(message), deadline: None };
+    }
+    let instances = observed.as_ref().and_then(|observed| observed.instances);
+    let message = observed.map(|observed| match observed.is_complete && !policy.settle.is_zero() {
+        true => format!("{}, and must stay so for {} s", observed.message, policy.settle.as_secs_f64()),
+        false => observed.message,
+    });
+    Progress { instances, message, deadline: Some(since.after(policy.rollout_deadline + outage.past)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        deploy::Reason,
+        ports::{RolloutFailure, RolloutFailureKind},
+    };
+
+    const APP: AppUid = AppUid::from_bits(7);
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_millis(seconds * 1000)
+    }
+
+    fn seen(ready: u32, phase: Phase) -> Observation {
+        Observation {
+            deploy: None,
+            phase,
+            progress: String::new(),
+            message: format!("{ready} of 2 new pods are ready"),
+            instances: Some(Instances { ready, wanted: 2 }),
+            restarts: 0,
+            failure: None,
+        }
+    }
+
+    fn shown(observations: &Observations, outage: Outage) -> Progress {
+        progress(observations.of(APP, Revision::FIRST), &Policy::default(), at(0), (outage, "machine"))
+    }
+
+    #[test]
+    fn a_process_that_does_not_drive_the_rollout_knows_its_deadline_alone() {
+        let known = shown(&Observations::default(), Outage::default());
+        assert_eq!(known, Progress { instances: None, message: None, deadline: Some(at(600)) });
+    }
+
+    #[test]
+    fn an_observation_is_new_once_and_of_its_revision_alone() {
+        let observations = Observations::default();
+        assert!(observations.note(APP, Revision::FIRST, &seen(1, Phase::Progressing)));
+        assert!(!observations.note(APP, Revision::FIRST, &seen(1, Phase::Progressing)));
+        assert!(observations.note(APP, Revision::FIRST, &seen(2, Phase::Progressing)));
+        assert_eq!(observations.of(APP, Revision::following(Some(Revision::FIRST))), None);
+        let known = shown(&observations, Outage::default());
+        assert_eq!(known.instances, Some(Instances { ready: 2, wanted: 2 }));
+        assert_eq!(known.message.as_deref(), Some("2 of 2 new pods are ready"));
+        observations.forget(APP);
+        assert_eq!(shown(&observations, Outage::default()).message, None);
+    }
+
+    #[test]
+    fn what_is_complete_waits_for_the_settling_time_and_a_failure_is_told_before_it_ends_the_rollout() {
+        let observations = Observations::default();
+        observations.note(APP, Revision::FIRST, &seen(2, Phase::Complete { digest: None, note: None }));
+        let message = shown(&observations, Outage::default()).message.unwrap();
+        assert_eq!(message, "2 of 2 new pods are ready, and must stay so for 10 s");
+        let (reason, message) = (Reason::new("ImagePullBackOff"), "the image cannot be pulled".to_owned());
+        let failure = RolloutFailure { kind: RolloutFailureKind::Image, reason, container: None, message };
+        let failing = Observation { failure: Some(failure), ..seen(0, Phase::Progressing) };
+        observations.note(APP, Revision::FIRST, &failing);
+        let message = shown(&observations, Outage::default()).message.unwrap();
+        assert_eq!(message, "0 of 2 new pods are ready; the image cannot be pulled");
+        let failing = Observation { message: "image cannot be pulled".to_owned(), ..failing };
+        observations.note(APP, Revision::FIRST, &failing);
+        let message = shown(&observations, Outage::default()).message.unwrap();
+        assert_eq!(message, "the image cannot be pulled", "once is enough");
+    }
+
+    #[test]
+    fn an_outage_hides_what_was_seen_before_and_moves_the_deadline_once_it_is_over() {
+        let observations = Observations::default();
+        observations.note(APP, Revision::FIRST, &seen(1, Phase::Progressing));
+        let known = shown(&observations, Outage { since: Some(at(30)), past: Duration::ZERO });
+        assert_eq!((known.instances, known.deadline), (None, None));
+        assert!(known.message.unwrap().starts_with("the machine cannot be reached"));
+        let known = shown(&observations, Outage { since: None, past: Duration::from_secs(5) });
+        assert_eq!(known.deadline, Some(at(605)));
+    }
+}

@@ -1,0 +1,152 @@
+//! How a deploy ended and which entry restored it, on the whole engine under simulated time.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
+
+mod world;
+
+use std::time::Duration;
+
+use rollhook_core::{
+    app::{OnFailure, Policy},
+    deploy::{Deploy, Revision, Status},
+    ledger::restore::Restoration,
+    ports::{Clock, Page},
+    request::PolicyChange,
+    service::Waited,
+};
+use rollhook_memory::{BuildScript, Script};
+use world::{World, api, leave};
+
+const SECOND: Duration = Duration::from_secs(1);
+const LONG: Duration = Duration::from_secs(600);
+
+fn revision(number: u64) -> Revision {
+    Revision::new(number).unwrap()
+}
+
+fn restored(waited: &Waited) -> Option<u64> {
+    waited.restore().map(|entry| entry.revision.get())
+}
+
+#[test]
+fn restore_of_a_git_app_is_found_behind_the_commit_that_was_being_built() {
+    let world = World::new(SECOND);
+    world.cluster.script(":b2", Script::crashes());
+    world.builds.script("d4", BuildScript::fails());
+    world.run(async {
+        let access = world.built_app(Policy::default()).await;
+        world.deploy_commit(&access, "b2").await.unwrap();
+        world.deploy_commit(&access, "c3").await.unwrap();
+        let failed = world.deployer.wait(&access, revision(2), LONG).await.unwrap();
+        assert_eq!((failed.last().status(), restored(&failed)), (Status::Failed, Some(4)));
+        let restore = world.deployer.wait(&access, revision(4), LONG).await.unwrap();
+        assert!(restore.deploy.is_restore() && restore.deploy.status() == Status::Succeeded, "{restore:?}");
+        assert_eq!(restore.restore, Some(Restoration::NotOwed));
+
+        // The next deploys do not change the answer, and a failed build is restored by none.
+        let built = world.deploy_commit(&access, "d4").await.unwrap().deploy.revision;
+        world.quiet(&access).await;
+        let again = world.deployer.wait(&access, revision(2), LONG).await.unwrap();
+        assert_eq!((restored(&again), again.restore().map(Deploy::status)), (Some(4), Some(Status::Succeeded)));
+        let built = world.deployer.wait(&access, built, LONG).await.unwrap();
+        assert_eq!((built.last().status(), built.restore), (Status::Failed, Some(Restoration::NotOwed)));
+    });
+}
+
+#[test]
+fn each_entry_of_a_page_has_its_restore_also_where_that_is_on_another_page() {
+    let world = World::new(SECOND);
+    world.cluster.script(":bad", Script::crashes());
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        for bad in ["bad1", "bad2"] {
+            world.deploy(&access, &api(bad)).await.unwrap();
+            world.quiet(&access).await;
+        }
+        let restores = async |before: Option<u64>| {
+            let page = Page { before: before.and_then(Revision::new), succeeded: false, limit: 20 };
+            let (state, entries) = world.deployer.history(&access, page).await.unwrap();
+            let found = world.deployer.restorations(&state, &entries).await.unwrap();
+            found.iter().map(|restore| restore.entry().map(|entry| entry.revision.get())).collect::<Vec<_>>()
+        };
+        assert_eq!(restores(None).await, [None, Some(5), None, Some(3), None]);
+        assert_eq!(restores(Some(5)).await, [Some(5), None, Some(3), None]);
+        assert_eq!(restores(Some(3)).await, [Some(3), None]);
+    });
+}
+
+#[test]
+fn wait_returns_without_a_restore_where_none_is_owed() {
+    let world = World::new(SECOND);
+    world.cluster.script(":bad", Script::crashes());
+    world.run(async {
+        let left = world.app("left", leave()).await;
+        world.deploy(&left, &api("bad")).await.unwrap();
+        let waited = world.deployer.wait(&left, revision(2), LONG).await.unwrap();
+        assert_eq!((waited.last().status(), waited.restore), (Status::Failed, Some(Restoration::NotOwed)));
+        // A person's rollback takes over.
+        let access = world.app("api", Policy::default()).await;
+        world.deploy(&access, &api("v2")).await.unwrap();
+        world.quiet(&access).await;
+        world.deploy(&access, &api("bad")).await.unwrap();
+        world.sleep(1).await;
+        world.rollback(&access).await.unwrap();
+        world.quiet(&access).await;
+        let waited = world.deployer.wait(&access, revision(3), LONG).await.unwrap();
+        assert_eq!((waited.last().status(), waited.restore), (Status::Superseded, Some(Restoration::NotOwed)));
+    });
+}
+
+#[test]
+fn owed_restore_that_nothing_begins_delays_a_wait_for_seconds_only() {
+    let world = World::new(SECOND);
+    world.cluster.script(":bad", Script::crashes());
+    let access = world.run(async {
+        let access = world.app("api", leave()).await;
+        world.deploy(&access, &api("bad")).await.unwrap();
+        world.quiet(&access).await;
+        access
+    });
+    world.idle(async {
+        let change = PolicyChange { on_failure: Some(OnFailure::Restore), ..PolicyChange::default() };
+        world.deployer.change_policy(&access, change).await.unwrap();
+        let begun = world.clock.elapsed();
+        let waited = world.deployer.wait(&access, revision(2), LONG).await.unwrap();
+        let Some(Restoration::Owed(current)) = &waited.restore else { panic!("{waited:?}") };
+        assert_eq!((current.revision, waited.restore()), (Revision::FIRST, None));
+        assert!(world.clock.elapsed() - begun < 10 * SECOND);
+    });
+}
+
+#[test]
+fn progressed_returns_at_the_next_progress_and_changed_at_the_next_step() {
+    let world = World::new(30 * SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        world.deploy(&access, &api("v2")).await.unwrap();
+        world.sleep(5).await;
+        let step = world.entry(&access, 2).await.step;
+        let (_, progressed) = world.deployer.progressed(&access, revision(2), step, LONG).await.unwrap();
+        assert_eq!((progressed.status(), progressed.step), (Status::RollingOut, step), "it settles");
+        let (_, changed) = world.deployer.changed(&access, revision(2), step, LONG).await.unwrap();
+        assert_eq!((changed.status(), changed.step), (Status::Succeeded, step + 1));
+    });
+}
+
+#[test]
+fn deploy_that_never_replaced_what_it_superseded_has_its_restore() {
+    let world = World::new(SECOND);
+    world.cluster.script("hang", Script::hangs());
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        world.deploy(&access, &api("hang")).await.unwrap();
+        world.sleep(2).await;
+        let back = world.rollback(&access).await.unwrap().deploy.revision;
+        world.deployer.cancel(&access, back).await.unwrap();
+        for number in [2, 3] {
+            let waited = world.deployer.wait(&access, revision(number), LONG).await.unwrap();
+            assert_eq!(restored(&waited), Some(4), "revision {number}: {waited:?}");
+        }
+        assert_eq!(world.ended(&access, 4).await.status(), Status::Succeeded);
+    });
+}

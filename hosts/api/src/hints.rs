@@ -1,0 +1,17 @@
+//! The ways on from refusals, in the words of the command line and the server's flags.
+
+use rollhook_core::request::Hint;
+
+/// Returns a sentence that names the way on.
+#[allow(clippy::wildcard_enum_match_arm, reason = "a hint that is not known here is left out")]
+pub(crate) fn sentence(hint: Hint) -> Option<&'static str> {
+    Some(match hint {
+        Hint::ReleaseHold => "Commands: rollhook app release-hold, rollhook app deploy.",
+        Hint::BreakGlass => "Command: rollhook app deploy --break-glass.",
+        Hint::ReadToken => "Commands: rollhook app webhook status, rollhook app webhook enable.",
+        Hint::OpenBuilder => "Or give this one a builder: --build-command or --build-image.",
+        Hint::AllowLocalSources => "The server's flag: --allow-local-sources.",
+        Hint::AllowSourceHost => "The server's flag: --source-host.",
+        _ => return None,
+    })
+}

@@ -1,0 +1,292 @@
+//! Against the real server: both sides of the wire as they are.
+//!
+//! The server's binary is the one that lies beside ours; where there is none, it is built.
+
+use std::process::Command;
+
+use rollhook_testing::{Cli, Ended, Server, Start, cli, fixtures::Receiver, process::beside, until};
+
+/// A running server with a store in memory, and the command line that is told of it.
+struct Bench {
+    _server: Server,
+    cli: Cli,
+}
+
+impl Bench {
+    fn start() -> Self {
+        let program = beside(env!("CARGO_BIN_EXE_rollhook"), "rollhook-server", "rollhook-server");
+        let start = Start::new(program).store("memory").driver("simulated:300ms");
+        let server = start.arguments(["--allow-local-receivers"]).run();
+        let cli = cli!().with("ROLLHOOK_SERVER", &format!("http://{}", server.address));
+        let cli = cli.with("ROLLHOOK_TOKEN_FILE", server.file("admin-token").to_str().unwrap());
+        Self { _server: server, cli }
+    }
+
+    fn run(&self, words: &str) -> Ended {
+        self.cli.run(words)
+    }
+
+    /// Runs a snippet that `enable` printed, as a CI job would.
+    fn job(&self, enabled: &serde_json::Value, snippet: &str, image: &str) -> Ended {
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        command
+            .current_dir(directory.path())
+            .args(["-c", enabled["snippets"][snippet].as_str().unwrap()])
+            .env_clear()
+            .env("PATH", std::env::var("PATH").unwrap())
+            .env("SERVICE_WEBHOOK_URL", enabled["url"].as_str().unwrap())
+            .env("SERVICE_WEBHOOK_TOKEN", enabled["token"].as_str().unwrap())
+            .env("IMAGE", image)
+            .env("COMMIT", "0123456789abcdef0123456789abcdef01234567");
+        command.output().unwrap().into()
+    }
+}
+
+#[test]
+fn the_first_operations() {
+    let bench = Bench::start();
+    bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
+    let enabled = bench.run("app webhook enable api -o json").ok().json();
+    let deployed = bench.job(&enabled, "shell", "r.example.com/api:two").ok();
+    assert!(deployed.out.contains("Revision 2 succeeded"), "{deployed:?}");
+    let history = bench.run("app history api").ok();
+    let first = history.out.lines().nth(1).unwrap();
+    assert!(first.starts_with("2   r.example.com/api:two  0123456   webhook    "), "{history:?}");
+    let back = bench.run("app rollback api --wait").ok();
+    assert!(back.out.contains("to revision 1 (r.example.com/api:one): new revision 3\n"), "{back:?}");
+    assert!(back.out.ends_with("Revision 3 succeeded: shop-test/api runs r.example.com/api:one\n"), "{back:?}");
+    bench.run("app webhook disable api").ok();
+    let refused = bench.job(&enabled, "shell", "r.example.com/api:two").exits(4);
+    assert!(refused.err.starts_with("error: "), "{refused:?}");
+}
+
+#[test]
+fn receivers_are_added_tested_listed_and_removed() {
+    let (bench, receiver) = (Bench::start(), Receiver::start());
+    let add = format!("receiver add ops --webhook {} --event succeeded,failed", receiver.url);
+    let added = bench.run(&add).ok();
+    let secret = added.out.trim();
+    assert!(secret.starts_with("whsec_") && added.err.contains("succeeded, failed"), "{added:?}");
+    let again = bench.run(&add).exits(1);
+    assert!(again.err.contains("There is a receiver ops already"), "{again:?}");
+    bench.run("receiver add far --webhook https://169.254.1.1/ --event deployed").exits(2);
+    let tested = bench.run("receiver test ops").ok();
+    assert_eq!(tested.out, "ops has taken the test: 204 No Content.\n");
+    assert!(receiver.sent()[0].is_signed(secret));
+    bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
+    bench.run("app deploy api --image r.example.com/api:two --wait").ok();
+    let told = ("rollhook.deploy.succeeded".to_owned(), "deploys/2".to_owned());
+    until("the deploy is told", || receiver.taken().last() == Some(&told));
+    until("the list shows it", || bench.run("receiver list").ok().out.contains("well"));
+    receiver.answer(Some("500 Internal Server Error"));
+    let failed = bench.run("receiver test ops").exits(1);
+    assert!(failed.err.contains("127.0.0.1 answered 500"), "{failed:?}");
+    bench.run("receiver rm ops").ok();
+    assert!(!bench.run("receiver ls").ok().out.contains("ops"));
+    bench.run("receiver rm ops").exits(1);
+}
+
+#[test]
+fn a_failed_deploy_fails_the_job_and_the_command() {
+    let bench = Bench::start();
+    bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
+    bench.run("app set api --rollout-deadline 100ms --on-failure leave").ok();
+    let enabled = bench.run("app webhook enable api -o json").ok().json();
+    let failed = bench.job(&enabled, "shell", "r.example.com/api:two").exits(3);
+    assert!(failed.err.contains("Revision 2 failed (rollout-deadline-exceeded)"), "{failed:?}");
+    let failed = bench.run("app deploy api --image r.example.com/api:three --wait").exits(3);
+    assert!(failed.err.contains("Revision 3 failed (rollout-deadline-exceeded)"), "{failed:?}");
+    assert!(bench.run("app rollback api --revision 3").exits(6).err.contains("--yes"));
+}
+
+#[test]
+fn wait_shows_the_pods_and_the_restore_of_what_failed() {
+    let bench = Bench::start();
+    bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
+    bench.run("app set api --rollout-deadline 2s").ok();
+    let failed = bench.run("app deploy api r.example.com/api:hang --wait").exits(3);
+    for said in [
+        "Revision 2: 0 of 1 new pods are available\n",
+        "Revision 2 failed (rollout-deadline-exceeded)",
+        "Revision 3 restores r.example.com/api:one\n",
+    ] {
+        assert!(failed.err.contains(said), "{said}: {failed:?}");
+    }
+    assert_eq!(failed.err.matches("Revision 2: 0 of 1").count(), 1, "a line for each change: {failed:?}");
+    assert!(failed.out.ends_with("Revision 3 succeeded: shop-test/api runs r.example.com/api:one\n"), "{failed:?}");
+    bench.run("app set api --on-failure leave").ok();
+    let left = bench.run("app deploy api r.example.com/api:hang --wait").exits(3);
+    assert!(!left.err.contains("restores"), "{left:?}");
+}
+
+#[test]
+fn server_understands_every_other_command() {
+    let bench = Bench::start();
+    bench.run("app create api --image r.example.com/api:one --settle 0s --port 80 --env A=b --wait").ok();
+    bench.run("app create api --environment prod --image r.example.com/api:zero --settle 0s --wait").ok();
+    assert!(bench.run("app create api --image r.example.com/api:one").exits(1).err.contains("registered already"));
+    assert_eq!(bench.run("app list --project shop -o json").ok().json()["apps"].as_array().unwrap().len(), 2);
+    assert_eq!(bench.run("app list --environment test -o json").ok().json()["apps"].as_array().unwrap().len(), 1);
+    bench.run("app set api --repository r.example.com/api --hold all --settle 1s").ok();
+    assert_eq!(bench.run("app show api -o json").ok().json()["policy"]["hold"], "all");
+    bench.run("app set api --settle 0s").ok();
+    let promoted = bench.run("app promote api --environment prod --from-environment test --wait").ok();
+    assert!(promoted.out.contains("Promoting r.example.com/api:one from shop-test/api"), "{promoted:?}");
+    bench.run("app deploy api --image r.example.com/api:two").ok();
+    let deployed = bench.run("app deploy api --image r.example.com/api:three --wait").ok();
+    assert!(deployed.out.contains("Revision 3 succeeded"), "{deployed:?}");
+    bench.run("app rollback api --wait").ok();
+    assert!(bench.run("app show api").ok().out.contains("since rollback 4"));
+    bench.run("app release-hold api").ok();
+    bench.run("app set api --settle 1m").ok();
+    bench.run("app deploy api --image r.example.com/api:five").ok();
+    assert!(bench.run("app cancel api --revision 5").ok().out.contains("Cancelled revision 5"));
+    let page = bench.run("app history api --limit 2 -o json").ok().json();
+    assert_eq!((page["deploys"].as_array().unwrap().len(), &page["next"]), (2, &page["deploys"][1]["revision"]));
+    bench.run("app history api --limit 2 --revision 1").exits(2);
+    assert_eq!(bench.run("app webhook status api").ok().out, "disabled\n");
+    bench.run("app delete api --yes").ok();
+    let gone = bench.run("app history api").exits(1);
+    assert!(gone.err.contains("no app shop-test/api") && gone.err.contains("request "), "{gone:?}");
+}
+
+#[test]
+fn locks_refuse_deploys_until_they_are_ended() {
+    let bench = Bench::start();
+    bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
+    let locked = bench.run("app lock api --reason fair --expires 2h").ok();
+    assert!(locked.out.contains("Locked shop-test/api until"), "{locked:?}");
+    let refused = bench.run("app deploy api r.example.com/api:two").exits(1);
+    assert!(refused.err.contains("\"fair\"") && refused.err.contains("--break-glass"), "{refused:?}");
+    for command in ["app status api", "app show api", "app list"] {
+        assert!(bench.run(command).ok().out.to_lowercase().contains("locked"), "{command}");
+    }
+    bench.run("app deploy api r.example.com/api:two --break-glass outage --wait").ok();
+    assert!(bench.run("audit").ok().out.contains("app shop-test/api: outage"));
+    bench.run("environment lock --reason freeze").ok();
+    let unlocked = bench.run("app unlock api").ok();
+    assert!(unlocked.out.contains("but its environment is locked"), "{unlocked:?}");
+    assert!(bench.run("environment locks").ok().out.contains("freeze"));
+    bench.run("app deploy api r.example.com/api:three").exits(1);
+    bench.run("environment unlock").ok();
+    bench.run("app deploy api r.example.com/api:three --wait").ok();
+}
+
+#[test]
+fn webhook_is_rotated_without_an_outage() {
+    let bench = Bench::start();
+    bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
+    bench.run("app webhook rotate api").exits(1);
+    bench.run("app webhook enable api").ok();
+    let rotated = bench.run("app webhook rotate api --overlap 30m").ok();
+    assert!(rotated.out.contains("Token  rh_") && rotated.err.contains("is let in until"), "{rotated:?}");
+    assert!(bench.run("app webhook status api").ok().out.contains("Old    the token before is let in until"));
+}
+
+#[test]
+fn all_apps_of_an_environment_are_promoted_with_an_answer_for_each() {
+    let bench = Bench::start();
+    for app in ["api", "web", "new"] {
+        bench.run(&format!("app create {app} --image r.example.com/{app}:two --settle 0s --wait")).ok();
+    }
+    for (app, tag) in [("api", "one"), ("web", "two")] {
+        bench.run(&format!("app create {app} -e prod --image r.example.com/{app}:{tag} --settle 0s --wait")).ok();
+    }
+    let all = "app promote --all --from-environment test --to-environment prod";
+    let planned = bench.run(&format!("{all} --dry-run")).ok().out;
+    assert!(planned.contains("would be promoted") && planned.contains("the same image runs already"), "{planned}");
+    assert!(planned.contains("there is no such app to promote to"), "{planned}");
+    assert!(bench.run("app show api -e prod").ok().out.contains("api:one"), "a dry run changes nothing");
+    let promoted = bench.run(&format!("{all} --wait -o json")).ok().json();
+    let outcomes: Vec<_> = promoted["apps"].as_array().unwrap().iter().map(|app| app["outcome"].clone()).collect();
+    assert_eq!(outcomes, ["accepted", "skipped", "skipped"]);
+    assert_eq!(promoted["apps"][0]["status"], "succeeded");
+    bench.run("app promote --all --from-environment test -e test").exits(2);
+    bench.run("app lock web -e prod --reason fair").ok();
+    bench.run("app deploy web r.example.com/web:three --wait").ok();
+    let refused = bench.run(all).exits(1);
+    assert!(refused.out.contains("locked") && refused.err.contains("1 of 3 apps were not promoted"), "{refused:?}");
+}
+
+#[test]
+fn tokens_are_made_listed_and_revoked_and_the_audit_tells_of_it() {
+    let bench = Bench::start();
+    bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
+    let made = bench.run("token create a-ci --role viewer --project shop --expires 90d").ok();
+    let token = made.out.trim().to_owned();
+    assert!(token.starts_with("rh_") && made.err.contains("a-ci is viewer of shop, until 2"), "{made:?}");
+    let viewer = bench.cli.clone().with("ROLLHOOK_TOKEN", &token);
+    assert_eq!(viewer.run("whoami").ok().out, "a-ci\n  viewer of shop\n");
+    viewer.run("app history api").ok();
+    let refused = viewer.run("app rollback api").exits(4);
+    assert!(
+        refused.err.contains("error: You may not roll back here: that takes the role deployer, and yours is viewer."),
+        "{refused:?}"
+    );
+    viewer.run("token list").exits(4);
+    let listed = bench.run("token list").ok();
+    assert!(listed.out.contains("a-ci   viewer  shop"), "{listed:?}");
+    bench.run("token create a-ci --role viewer").exits(1);
+    bench.run("token create other --role viewer --environment test").exits(2);
+    bench.run("token create other --role owner").exits(2);
+    bench.run("token revoke a-ci").exits(6);
+    bench.run("token revoke a-ci --yes").ok();
+    viewer.run("app history api").exits(4);
+    let audit = bench.run("audit --limit 3 -o json").ok().json();
+    let said: Vec<_> =
+        audit["entries"].as_array().unwrap().iter().map(|entry| entry["action"].as_str().unwrap()).collect();
+    assert_eq!(said, ["manage API tokens", "manage API tokens", "manage API tokens"]);
+    assert!(bench.run("audit").ok().out.contains("roll back"), "a refused act is in the audit");
+}
+
+#[test]
+fn a_deploy_is_followed_from_anywhere_and_a_failed_one_shows_its_evidence() {
+    let bench = Bench::start();
+    bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
+    assert!(bench.run("app status api").ok().out.starts_with("shop-test/api runs r.example.com/api:one (revision 1, "));
+    bench.run("app deploy api r.example.com/api:two").ok();
+    assert!(bench.run("app status api").ok().out.contains("\nRevision 2 "), "it is under way");
+    let waited = bench.run("app wait api").ok();
+    assert_eq!(waited.out, "Revision 2 succeeded: shop-test/api runs r.example.com/api:two\n");
+    bench.run("app wait api 1").ok();
+    bench.run("app wait api 9").exits(1);
+    let entry = bench.run("app history api --revision 2").ok();
+    for said in ["Revision 2 succeeded", "Image     r.example.com/api:two", "Made      manual by "] {
+        assert!(entry.out.contains(said), "{entry:?}");
+    }
+    bench.run("app deploy api r.example.com/api:two --image r.example.com/api:three").exits(2);
+    bench.run("app deploy api").exits(2);
+    assert_eq!(bench.run("app ls").ok().out, bench.run("app list").ok().out);
+    bench.run("app rm api --yes").ok();
+}
+
+#[test]
+fn pipeline_is_trusted_listed_and_trusted_no_longer() {
+    let bench = Bench::start();
+    bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
+    let add = "app webhook trust add api --github 74 --claim ref=refs/heads/main --audience deploys";
+    let added = bench.run(&format!("{add} -o json")).ok().json();
+    assert_eq!(added["issuer"], "https://token.actions.githubusercontent.com");
+    assert_eq!(added["claims"], serde_json::json!({ "ref": "refs/heads/main", "repository_id": "74" }));
+    assert!(added["url"].as_str().unwrap().ends_with("/api/v1/webhook/shop-test/api"));
+    let job = added["snippets"]["github_actions"].as_str().unwrap();
+    assert!(
+        job.contains("id-token: write")
+            && job.contains("ROLLHOOK_AUDIENCE: \"deploys\"")
+            && !job.contains("SERVICE_WEBHOOK_TOKEN")
+    );
+    let every_branch = bench.run("app webhook trust add api --gitlab 7").ok();
+    assert!(every_branch.err.contains("every branch") && every_branch.out.contains("project_id=7"), "{every_branch:?}");
+    let list = bench.run("app webhook trust list api").ok();
+    let id = added["id"].as_str().unwrap();
+    assert!(list.out.contains(id) && list.out.contains("ref=refs/heads/main repository_id=74"), "{list:?}");
+    bench.run(&format!("app webhook trust remove api --id {id}")).ok();
+    bench.run(&format!("app webhook trust remove api --id {id}")).exits(1);
+    assert!(!bench.run("app webhook trust list api").ok().out.contains(id));
+    let refused =
+        bench.run("app webhook trust add api --issuer https://gitlab.com --claim project_path=shop/api").exits(1);
+    assert!(refused.err.contains("project_id"), "{refused:?}");
+    bench.run("app webhook trust add api --github 74 --claim repository_id=75").exits(2);
+    bench.run("app webhook trust add api").exits(2);
+}

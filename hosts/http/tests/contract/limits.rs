@@ -1,0 +1,186 @@
+//! Both limits, and whose address counts, against the real binary.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use rollhook_testing::{App, Call, Reply, Server, image, server, until};
+
+fn fail(server: &Server, app: &App, from: Option<&str>) -> Reply {
+    let call = server.call("POST", &app.hook).header("x-service-token", "rh_wrong").json(&image("v2"));
+    match from {
+        Some(from) => call.header("x-forwarded-for", from).send(),
+        None => call.send(),
+    }
+}
+
+fn limited(reply: &Reply) -> u64 {
+    assert_eq!((reply.status, reply.problem().as_str()), (429, "rate-limited"));
+    reply.header("retry-after").unwrap().parse().unwrap()
+}
+
+/// Whether failures from there are limited; a few pass in each second.
+fn is_limited(server: &Server, app: &App, from: &str) -> bool {
+    (0..10).any(|_| fail(server, app, Some(from)).status == 429)
+}
+
+/// Fails until that is limited; says after how many times.
+fn exhaust(server: &Server, app: &App, from: Option<&str>) -> usize {
+    let limited = (0..200).position(|_| fail(server, app, from).status == 429);
+    limited.unwrap_or_else(|| panic!("never limited"))
+}
+
+#[test]
+fn failed_authentications_are_limited_by_source() {
+    let server = server!().run();
+    let app = server.app("api");
+    for _ in 0..60 {
+        server.post(&app, &image("v2")).header("idempotency-key", "k").expect(202);
+    }
+    let failures = exhaust(&server, &app, None);
+    assert!((50..90).contains(&failures), "{failures}");
+    let refused = until("the call is limited", || Some(fail(&server, &app, None)).filter(|reply| reply.status == 429));
+    assert_eq!(limited(&refused), 1);
+    let other = server.app("other");
+    assert_eq!(fail(&server, &other, None).status, 401, "another app has its own limit");
+    server.call("GET", "/healthz").expect(200);
+}
+
+/// Fails from this address at full speed until the guard is dropped.
+struct Flood(Arc<AtomicBool>, Option<thread::JoinHandle<usize>>);
+
+impl Flood {
+    fn of(calls: Vec<Call>) -> Self {
+        let end = Arc::new(AtomicBool::new(false));
+        let ended = end.clone();
+        let flood = move || {
+            let all = calls.iter().cycle().take_while(|_| !ended.load(Ordering::Relaxed));
+            all.map(|call| call.send()).inspect(|reply| assert!(matches!(reply.status, 401 | 429))).count()
+        };
+        Self(end, Some(thread::spawn(flood)))
+    }
+
+    fn end(mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        assert!(self.1.take().unwrap().join().unwrap() > 0);
+    }
+}
+
+#[test]
+fn failures_of_others_at_the_same_address_lock_no_caller_out() {
+    let mut server = server!().run();
+    let app = server.app("api");
+    let wrong = |server: &Server| {
+        let token = server.call("POST", &app.hook).header("x-service-token", "rh_wrong").json(&image("v2"));
+        let signed = server.call("POST", &app.hook).json(&image("v2")).sign("rh_wrong");
+        let manager = server.call("GET", "/api/v1/apps").header("authorization", "Bearer rh_wrong");
+        vec![token, signed, manager]
+    };
+    let good =
+        |server: &Server, key: &str| server.post(&app, &image("v2")).header("idempotency-key", key).send().status;
+    let flood = Flood::of(wrong(&server));
+    until("strangers are over the limit", || fail(&server, &app, None).status == 429);
+    for _ in 0..20 {
+        assert_eq!(good(&server, "k"), 202);
+        let signed = server.call("POST", &app.hook).json(&image("v2")).sign(&app.token);
+        signed.header("idempotency-key", "k").expect(202);
+        server.call("GET", &format!("{}/deploys/1", app.path)).header("x-service-token", &app.token).expect(200);
+        server.manage("GET", "/api/v1/apps").expect(200);
+    }
+    flood.end();
+
+    // A new process knows no token, until strangers have made it read this one.
+    server.restart();
+    let flood = Flood::of(wrong(&server));
+    until("strangers are over the limit", || fail(&server, &app, None).status == 429);
+    assert_eq!(good(&server, "after a restart"), 202);
+    server.manage("GET", "/api/v1/apps").expect(200);
+
+    // A token that was replaced is known again with one of the calls that are read in spite of the limit.
+    let former = app.token.clone();
+    let app = App { token: server.enable(&app.path), ..app.clone() };
+    let call = server.post(&app, &image("v2")).header("idempotency-key", "renewed");
+    until("the new token is known", || call.send().status == 202);
+    let former = server.call("POST", &app.hook).header("x-service-token", &former).json(&image("v2"));
+    assert_ne!(former.send().status, 202);
+    flood.end();
+}
+
+#[test]
+fn log_warns_once_of_a_proxy_that_is_not_trusted() {
+    let warnings = |server: &Server| server.log().matches("--trusted-proxy").count();
+    let server = server!().run();
+    for _ in 0..3 {
+        server.call("GET", "/healthz").header("x-forwarded-for", "192.0.2.1").expect(200);
+    }
+    assert_eq!(warnings(&server), 1);
+    let server = server!().arguments(["--trusted-proxy", "127.0.0.0/8"]).run();
+    server.call("GET", "/healthz").header("x-forwarded-for", "192.0.2.1").expect(200);
+    assert_eq!(warnings(&server), 0);
+}
+
+#[test]
+fn x_forwarded_for_counts_from_trusted_proxies_only() {
+    let server = server!().run();
+    let app = server.app("api");
+    exhaust(&server, &app, None);
+    assert!(is_limited(&server, &app, "192.0.2.1"), "the header changes nothing");
+
+    let server = server!().arguments(["--trusted-proxy", "127.0.0.0/8", "--trusted-proxy", "10.0.0.0/8"]).run();
+    let app = server.app("api");
+    exhaust(&server, &app, Some("192.0.2.1"));
+    assert!(is_limited(&server, &app, "6.6.6.6, 192.0.2.1, 10.0.0.9"), "what strangers wrote is passed over");
+    assert_eq!(fail(&server, &app, Some("192.0.2.2")).status, 401, "another source has its own");
+    exhaust(&server, &app, Some("2001:db8::1"));
+    assert!(is_limited(&server, &app, "2001:db8::ffff:1"), "one /64 is one source");
+    assert_eq!(fail(&server, &app, Some("2001:db8:0:1::1")).status, 401);
+}
+
+#[test]
+fn calls_of_an_app_are_limited_before_anything_is_written() {
+    let server = server!().run();
+    let (app, other) = (server.app("api"), server.app("other"));
+    let call = server.post(&app, &image("v2")).header("idempotency-key", "k");
+    let replies: Vec<Reply> = (0..300).map(|_| call.send()).collect();
+    let refused: Vec<&Reply> = replies.iter().filter(|reply| reply.status != 202).collect();
+    assert!(replies.len() - refused.len() >= 100);
+    assert!(!refused.is_empty(), "300 calls took longer than 20 s");
+    assert!(refused.iter().all(|reply| limited(reply) == 1));
+    server.post(&other, &image("v2")).expect(202);
+    let history = server.manage("GET", &format!("{}/deploys", app.path)).expect(200).json();
+    assert_eq!(history["deploys"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn limits_can_be_switched_off() {
+    let server = server!().unlimited().run();
+    let app = server.app("api");
+    assert!((0..150).all(|_| fail(&server, &app, None).status == 401));
+    let call = server.post(&app, &image("v2")).header("idempotency-key", "k");
+    assert!((0..150).all(|_| call.send().status == 202));
+}
+
+#[test]
+fn deploys_beyond_the_quota_of_an_hour_are_refused_and_not_recorded() {
+    let server = server!().arguments(["--deploys-per-hour", "3"]).run();
+    let (app, other) = (server.app("api"), server.app("other"));
+    for key in ["1", "2", "3"] {
+        for _ in 0..2 {
+            server.post(&app, &image("v2")).header("idempotency-key", key).expect(202);
+        }
+    }
+    for call in [server.post(&app, &image("v2")), server.post(&app, &image("v2")).header("idempotency-key", "4")] {
+        let wait = limited(&call.send());
+        assert!((600..=1200).contains(&wait), "{wait}");
+    }
+    let again = server.post(&app, &image("v2")).header("idempotency-key", "1").expect(202);
+    assert_eq!(again.header("idempotent-replayed"), Some("true"), "a repeated call is answered");
+    server.post(&other, &image("v2")).expect(202);
+    let history = server.manage("GET", &format!("{}/deploys", app.path)).expect(200).json();
+    assert_eq!(history["deploys"].as_array().unwrap().len(), 4);
+    server.manage("POST", &format!("{}/deploys", app.path)).json(&image("v3")).expect(202);
+}

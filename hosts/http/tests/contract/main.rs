@@ -1,0 +1,23 @@
+//! The contract of the server over HTTP, and its log, against the real binary: one program for all that needs no other.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
+
+#[path = "../calls/mod.rs"]
+mod calls;
+
+mod access;
+mod connections;
+mod description;
+mod disguises;
+mod github;
+mod keyless;
+mod limits;
+mod logs;
+mod manage;
+mod notifications;
+mod protocol;
+mod replay;
+mod secrecy;
+mod secrets;
+mod start;
+mod traces;
+mod webhook;

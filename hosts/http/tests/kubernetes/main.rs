@@ -1,0 +1,13 @@
+//! The real server on a real API server, whose nodes and pods are simulated.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
+
+#[path = "../calls/mod.rs"]
+mod calls;
+
+mod deploys;
+mod drift;
+mod failures;
+mod identity;
+mod order;
+mod rollback;
+mod store;

@@ -1,0 +1,5 @@
+//! The real server on a real kubelet: real containers, and builds of git apps as Jobs.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
+
+mod builds;
+mod containers;

@@ -1,0 +1,165 @@
+//! The management plane of rollhook: who may do what, pipelines without a stored token, locks of environments, and
+//! notifications. It stands above the [`Deployer`], which knows nothing of it; a platform that authenticates its callers
+//! itself leaves this crate out.
+//!
+//! ```text
+//!   hosts (HTTP, CLI, console)
+//!        │  authenticate → allow
+//!        ▼
+//!   Management ── access · keyless · locks · notifications
+//!        │  Authorized                      │ records, sealed secrets, calls of others
+//!        ▼                                  ▼
+//!   Deployer (rollhook-core)           RecordStore · AccessReviewer · IdentityVerifier · SignInProvider · Notifier · Sealer
+//! ```
+//!
+//! One call of a person: [`Management::authenticate`] returns the [`access::Principal`] that an API token or a session
+//! proves. [`Management::allow`] finds the app, judges the principal by its roles (or asks the authority that knows it),
+//! writes the audit, and returns the [`rollhook_core::service::Authorized`] with which the deployer is called.
+
+pub mod access;
+mod bounds;
+mod documents;
+pub mod keyless;
+pub mod locks;
+pub mod notifications;
+pub mod ports;
+mod refusal;
+mod registering;
+mod webhook_calls;
+
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{Arc, OnceLock},
+};
+
+use futures_util::{FutureExt, future::join3, select_biased};
+use rollhook_core::service::{Deployer, Scope};
+
+pub use bounds::{AUDIT_MAX, STORED_SESSIONS_MAX};
+pub use refusal::{Outcome, Refusal};
+pub use webhook_calls::{CallAnswer, Caller, WebhookCall};
+
+use ports::{AccessReviewer, IdentityVerifier, Notifier, RecordStore, Sealer};
+use rollhook_core::error::Error;
+
+/// The number of attempts of a decision whose basis has changed.
+const ATTEMPTS: u32 = 20;
+
+/// The ports of the management plane.
+#[derive(Clone)]
+pub struct Ports {
+    /// API tokens, sessions, the audit and other records, of the store that has the apps.
+    pub records: Arc<dyn RecordStore>,
+    /// The verifier of pipelines' id_tokens; `None`: no pipeline is trusted.
+    pub identities: Option<Arc<dyn IdentityVerifier>>,
+    /// The ports by which receivers are notified of deploys; `None`: there are no receivers.
+    pub notifications: Option<NotificationPorts>,
+    /// The authority, such as a cluster, that knows further callers and what they may do; `None`: there is none.
+    pub reviewer: Option<Arc<dyn AccessReviewer>>,
+}
+
+impl Ports {
+    /// Returns the ports of a plane with records alone.
+    pub fn new(records: Arc<dyn RecordStore>) -> Self {
+        Self { records, identities: None, notifications: None, reviewer: None }
+    }
+}
+
+/// The ports by which receivers are notified of deploys.
+#[derive(Clone)]
+pub struct NotificationPorts {
+    /// The notifier.
+    pub notifier: Arc<dyn Notifier>,
+    /// The sealer of receivers' secrets.
+    pub sealer: Arc<dyn Sealer>,
+}
+
+/// The management plane over a deployer and its store's records.
+pub struct Management {
+    deployer: Arc<Deployer>,
+    records: Arc<dyn RecordStore>,
+    identities: Option<Arc<dyn IdentityVerifier>>,
+    notifications: Option<NotificationPorts>,
+    reviewer: Option<Arc<dyn AccessReviewer>>,
+    known_callers: access::KnownCallers,
+    acts: access::Acts,
+    unknown_tokens: access::UnknownTokens,
+    /// The provider of sign-ins, if there is one.
+    sign_in: OnceLock<access::SignInGrants>,
+    trusts: keyless::KnownTrusts,
+    hints: notifications::Hints,
+    calls: webhook_calls::WebhookCalls,
+    written: bounds::Written,
+    /// The URL at which the service is reached, for notifications; empty if it is unknown.
+    base_url: Arc<str>,
+}
+
+impl Management {
+    /// Returns the management plane of a deployer.
+    pub fn new(deployer: Arc<Deployer>, ports: Ports) -> Self {
+        let Ports { records, identities, notifications, reviewer } = ports;
+        Self {
+            deployer,
+            records,
+            identities,
+            notifications,
+            reviewer,
+            known_callers: access::KnownCallers::default(),
+            acts: access::Acts::default(),
+            unknown_tokens: access::UnknownTokens::default(),
+            sign_in: OnceLock::new(),
+            trusts: keyless::KnownTrusts::default(),
+            hints: notifications::Hints::default(),
+            calls: webhook_calls::WebhookCalls::default(),
+            written: bounds::Written::default(),
+            base_url: Arc::default(),
+        }
+    }
+
+    /// Sets the URL at which the service is reached, which notifications lead to.
+    #[must_use]
+    pub fn with_base_url(self, base_url: &str) -> Self {
+        Self { base_url: base_url.trim_end_matches('/').into(), ..self }
+    }
+
+    /// The deployer below.
+    pub const fn deployer(&self) -> &Arc<Deployer> {
+        &self.deployer
+    }
+
+    /// Drives deploys as [`Deployer::run`] does; meanwhile copies the locks of environments, and notifies receivers.
+    pub async fn run(&self, shutdown: impl Future<Output = ()> + Send) {
+        {
+            let mut driving = pin!(self.deployer.run(shutdown).fuse());
+            let mut beside = pin!(self.run_beside().fuse());
+            select_biased! {
+                () = driving => {}
+                () = beside => driving.await,
+            }
+            // Whatever is under way beside is dropped here, before the lease is free for others.
+        }
+        self.stop_notifying().await;
+    }
+
+    /// Copies locks, notifies receivers and removes records that are too many, once the store is known to be this process's
+    /// driver's.
+    async fn run_beside(&self) {
+        if self.deployer.scope() == Scope::Store && self.deployer.bound().await {
+            join3(self.watch_locks(), self.notify_receivers(), self.keep_bounds()).await;
+        }
+    }
+
+    /// Returns `Ok` if the store answers. The callers of the newest API tokens are recognised from then on.
+    ///
+    /// # Errors
+    /// [`rollhook_core::request::Refusal::StoreUnavailable`] while it does not.
+    pub async fn ready(&self) -> Outcome<()> {
+        self.recognize_api_tokens().await
+    }
+}
+
+/// Returns the refusal for an error of the store; details are logged.
+fn refused(error: Error) -> Refusal {
+    rollhook_core::request::Refusal::of_store(error).into()
+}

@@ -1,0 +1,78 @@
+//! The refusals of the management plane.
+
+use rollhook_core::request::Refusal as CoreRefusal;
+
+use crate::{
+    access::{Action, Realm, Role, TokenName},
+    keyless::{CLAIMS_BYTES_MAX, TRUSTS_MAX, TrustId},
+    notifications::ReceiverName,
+};
+
+/// The result of a call to the management plane.
+pub type Outcome<T> = Result<T, Refusal>;
+
+/// The reason why a request was refused: nothing was recorded and nothing was changed.
+///
+/// Each variant is one problem type of the HTTP contract.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The deployer's refusal.
+    #[error(transparent)]
+    Core(#[from] CoreRefusal),
+    /// The caller is known, and its role, if it has one there, does not allow the action.
+    #[error("You may not {0} here: that takes the role {needed}{yours}.", needed = .0.least_role(), yours = yours(*.1))]
+    Forbidden(Action, Option<Role>),
+    /// The caller is known to the cluster, which does not let it do the action.
+    #[error("You may not {0} here: in the cluster, that takes {permission} of rollhook's API group.", permission = .0.permission())]
+    NotGranted(Action),
+    /// The cluster that knows the caller does not answer, so that nothing can be said of its rights now.
+    #[error("The cluster cannot be asked for the caller and its rights now; nothing was done. Try again.")]
+    ReviewUnavailable,
+    /// The token of a cluster is presented where a session is to begin.
+    #[error("A cluster's token begins no session: sign in with an API token, or at your organisation.")]
+    NoSession,
+    /// A valid API token has this name.
+    #[error("An API token is named {0} already; choose another name.")]
+    TokenExists(TokenName),
+    /// A realm has as many API tokens as it may.
+    #[error("There are {0} API tokens of {1}; revoke some first.")]
+    TooManyTokens(usize, Realm),
+    /// No valid API token of the caller's realms has this name.
+    #[error("There is no API token {0}.")]
+    TokenNotFound(TokenName),
+    /// The app trusts as many pipelines as it may.
+    #[error(
+        "An app trusts at most {TRUSTS_MAX} pipelines, with {CLAIMS_BYTES_MAX} bytes of claims in all; remove one first."
+    )]
+    TooManyTrusts,
+    /// The app has no such trust.
+    #[error("The app has no trust {0}.")]
+    TrustNotFound(TrustId),
+    /// A receiver has this name.
+    #[error("There is a receiver {0} already; remove it, or choose another name.")]
+    ReceiverExists(ReceiverName),
+    /// A realm has as many receivers as it may.
+    #[error("There are {0} receivers of {1}; remove one first.")]
+    TooManyReceivers(usize, Realm),
+    /// No receiver of the caller's realms has this name.
+    #[error("There is no receiver {0}.")]
+    ReceiverNotFound(ReceiverName),
+    /// The issuer of the caller's id_token does not answer, so that the token cannot be verified now.
+    #[error("The issuer of the id_token cannot be reached; nothing was recorded. Try again.")]
+    IssuerUnavailable,
+}
+
+impl Refusal {
+    /// The credentials prove nothing.
+    pub const UNAUTHORIZED: Self = Self::Core(CoreRefusal::Unauthorized);
+
+    /// Others kept changing a record.
+    pub const BUSY: Self = Self::Core(CoreRefusal::Busy);
+
+    /// Something that was stored could not be read.
+    pub const INTERNAL: Self = Self::Core(CoreRefusal::Internal);
+}
+
+fn yours(role: Option<Role>) -> String {
+    role.map_or_else(|| ", and you have none there".to_owned(), |role| format!(", and yours is {role}"))
+}

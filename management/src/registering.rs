@@ -1,0 +1,126 @@
+//! Calls that touch the records beside an app: registering and deleting it, closing its webhook, promoting to it, and lists
+//! of apps.
+
+use rollhook_core::{
+    action::Action as AppAction,
+    app::{AppId, Namespace},
+    ports::{AppPage, ListedApp, listed_id},
+    request::{Field, IdempotencyKey, PromoteRequest, Refusal as CoreRefusal, Registration},
+    service::{Accepted, Registered},
+};
+
+use crate::{
+    Management, Outcome, Refusal,
+    access::{Action, Place, Principal, Readable, Realm, Subject},
+};
+
+impl Management {
+    /// Registers an app, as [`Deployer::register`](rollhook_core::service::Deployer::register) does. While its environment
+    /// is locked, that is refused.
+    ///
+    /// # Errors
+    /// The refusal; nothing is registered then.
+    pub async fn register(
+        &self,
+        principal: &Principal,
+        wanted: Registration,
+        key: Option<IdempotencyKey>,
+    ) -> Outcome<Registered> {
+        let invalid = |field, rule: String| Refusal::Core(CoreRefusal::InvalidField(field, rule));
+        let namespace = Namespace::of(&wanted.project, &wanted.environment)
+            .map_err(|name| invalid(Field::Environment, name.to_string()))?;
+        let id = AppId { namespace, name: wanted.name.clone() };
+        let realm = Realm::Environment { project: wanted.project.clone(), environment: wanted.environment.clone() };
+        let granted = self.may(principal, Action::Register, Place::app(&id, &realm)).await?;
+        self.audit(principal.actor(), Action::Register, Subject::app(&id, realm.clone()), granted).await?;
+        // Apps of another pair that spells this namespace stay unknown to a caller who may not read them.
+        let page = AppPage { namespace: Some(id.namespace.clone()), after: None, limit: 1 };
+        if let Some(Ok(first)) = self.deployer.apps(page).await?.first() {
+            let other = Realm::of_app(&first.app);
+            if other != realm && !self.may(principal, Action::Read, Place::app(&first.app.id, &other)).await?.is_yes() {
+                let rule = format!(
+                    "the namespace {} belongs to another project; choose names that spell another one.",
+                    id.namespace
+                );
+                return Err(invalid(Field::Environment, rule));
+            }
+        }
+        // A repeated call is answered although the environment was locked meanwhile.
+        if let Some(locked) = self.environment_lock(&wanted.project, &wanted.environment).await?
+            && self.deployer.find_app(&id).await?.is_none()
+        {
+            return Err(CoreRefusal::Locked(Box::new(locked)).into());
+        }
+        let registered = self.deployer.register(principal.actor(), wanted, key).await?;
+        self.lock_registered(&registered.app.app).await?;
+        Ok(registered)
+    }
+
+    /// Deletes an app, and the trust in pipelines, as [`Deployer::delete`](rollhook_core::service::Deployer::delete) does.
+    ///
+    /// # Errors
+    /// As [`Management::allow`].
+    pub async fn delete(&self, principal: &Principal, id: &AppId) -> Outcome<()> {
+        let access = self.allow(principal, id, AppAction::Delete).await?;
+        self.forget_trusts(id).await?;
+        Ok(self.deployer.delete(&access).await?)
+    }
+
+    /// Disables the app's webhook: its token is refused from then on, and no pipeline is trusted any more.
+    ///
+    /// # Errors
+    /// As [`Management::allow`].
+    pub async fn disable_webhook(&self, principal: &Principal, id: &AppId) -> Outcome<()> {
+        let access = self.allow(principal, id, AppAction::DisableWebhook).await?;
+        self.forget_trusts(id).await?;
+        Ok(self.deployer.disable_webhook(&access).await?)
+    }
+
+    /// Deploys the image that another environment's app runs. An app that the principal may not read is unknown to it.
+    ///
+    /// # Errors
+    /// As [`Management::allow`], and as [`Deployer::promote`](rollhook_core::service::Deployer::promote).
+    pub async fn promote(&self, principal: &Principal, id: &AppId, request: PromoteRequest) -> Outcome<Accepted> {
+        let access = self.allow(principal, id, AppAction::Promote).await?;
+        let from = &request.from;
+        let realm = Realm::Environment { project: from.project.clone(), environment: from.environment.clone() };
+        let invalid = |name: rollhook_core::app::InvalidName| {
+            Refusal::Core(CoreRefusal::InvalidField(Field::FromEnvironment, name.to_string()))
+        };
+        let from_id = from.id().map_err(invalid)?;
+        if !self.may(principal, Action::Read, Place::app(&from_id, &realm)).await?.is_yes() {
+            return Err(CoreRefusal::AppNotFoundIn(from.clone()).into());
+        }
+        Ok(self.deployer.promote(&access, request).await?)
+    }
+
+    /// Returns a part of the list of the apps that the principal may read, sorted by namespace and name. An app that
+    /// cannot be read is named in its place.
+    ///
+    /// # Errors
+    /// [`StoreUnavailable`](rollhook_core::request::Refusal::StoreUnavailable) while the store is away; [`Refusal::ReviewUnavailable`], and
+    /// [`InvalidField`](rollhook_core::request::Refusal::InvalidField) if a cluster would have to be asked about too many namespaces.
+    pub async fn apps(&self, principal: &Principal, mut page: AppPage) -> Outcome<Vec<ListedApp>> {
+        let limit = page.limit;
+        let mut listed = Vec::new();
+        let mut readable = self.readable(principal);
+        loop {
+            let read = self.deployer.apps(page.clone()).await?;
+            readable.ask(read.iter().map(|app| &listed_id(app).namespace)).await?;
+            let is_last = read.len() < page.limit;
+            page.after = read.last().map(listed_id).cloned();
+            listed.extend(read.into_iter().filter(|app| may_read(&readable, app)));
+            if is_last || listed.len() >= limit {
+                break;
+            }
+        }
+        listed.truncate(limit);
+        Ok(listed)
+    }
+}
+
+/// Returns whether the principal may know of an app of the list. The project of an unreadable one is unknown.
+fn may_read(readable: &Readable<'_>, listed: &ListedApp) -> bool {
+    let realm = listed.as_ref().map_or(Realm::Everything, |state| Realm::of_app(&state.app));
+    readable.contains(&listed_id(listed).namespace, &realm)
+}

@@ -1,0 +1,172 @@
+//! What a caller's calls leave behind is bounded.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
+
+mod world;
+
+use std::time::Duration;
+
+use rollhook_core::{action::Action, app::AppId, ports::Clock as _};
+use rollhook_management::{
+    Refusal, STORED_SESSIONS_MAX,
+    access::{AuditEntry, Grant, GroupGrant, NewApiToken, Person, Principal, Role, SignInGrants},
+    ports::{NewRecord, RecordKey, RecordKind},
+};
+use world::{
+    ManagedWorld,
+    actions::{realm, register},
+};
+
+fn deployer(name: &str) -> Principal {
+    Principal::new(name, [Grant { role: Role::Deployer, realm: realm("shop", "test") }])
+}
+
+async fn allow(world: &ManagedWorld, who: &Principal, id: &AppId, action: Action) {
+    world.management.allow(who, id, action).await.unwrap();
+}
+
+/// The entries of this caller, oldest first.
+async fn entries(world: &ManagedWorld, who: &Principal) -> Vec<AuditEntry> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let (page, next) = world.management.audited(&world.operator, after, 200).await.unwrap();
+        found.extend(page.into_iter().map(|audited| audited.entry));
+        after = next;
+        if after.is_none() {
+            break;
+        }
+    }
+    found.retain(|entry| entry.actor == *who.actor());
+    found.reverse();
+    found
+}
+
+#[test]
+fn repeated_reads_of_a_token_are_one_entry_of_the_audit_per_hour_which_counts_them() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    world.run(async {
+        let id = register(&world, "shop", "test").await;
+        let (eve, ada) = (deployer("eve"), deployer("ada"));
+        allow(&world, &ada, &id, Action::ReadToken).await;
+        for _ in 0..300 {
+            allow(&world, &eve, &id, Action::ReadToken).await;
+        }
+        let of_eve = entries(&world, &eve).await;
+        assert_eq!(of_eve.iter().map(|entry| entry.times).collect::<Vec<_>>(), [300]);
+        assert!(of_eve[0].until.is_some() && of_eve[0].is_allowed);
+        assert_eq!(entries(&world, &ada).await.iter().map(|entry| entry.times).collect::<Vec<_>>(), [1]);
+        world.clock.sleep(Duration::from_secs(3600)).await;
+        allow(&world, &eve, &id, Action::ReadToken).await;
+        assert_eq!(entries(&world, &eve).await.len(), 2, "the next hour has its own");
+    });
+}
+
+#[test]
+fn reads_on_several_replicas_are_counted_in_one_entry() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    world.run(async {
+        let id = register(&world, "shop", "test").await;
+        let (eve, other) = (deployer("eve"), world.managed_replica("two", 7));
+        other.open(&eve, &id).await.unwrap();
+        world.clock.sleep(Duration::from_secs(1)).await;
+        for _ in 0..10 {
+            let (one, two) = futures_util::future::join(
+                world.management.allow(&eve, &id, Action::ReadToken),
+                other.allow(&eve, &id, Action::ReadToken),
+            )
+            .await;
+            assert!(one.is_ok() && two.is_ok());
+        }
+        assert_eq!(entries(&world, &eve).await.iter().map(|entry| entry.times).sum::<u32>(), 20);
+        assert!(entries(&world, &eve).await.len() <= 2, "two replicas may differ in the hour");
+    });
+}
+
+#[test]
+fn caller_that_does_very_much_has_a_bounded_number_of_entries_per_hour() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    world.run(async {
+        let id = register(&world, "shop", "test").await;
+        let (eve, ada) = (deployer("eve"), deployer("ada"));
+        for _ in 0..3_000 {
+            allow(&world, &eve, &id, Action::ReleaseHold).await;
+        }
+        let of_eve = entries(&world, &eve).await;
+        assert_eq!((of_eve.len(), of_eve.iter().map(|entry| entry.times).sum::<u32>()), (1_001, 3_000));
+        allow(&world, &ada, &id, Action::ReleaseHold).await;
+        assert_eq!(entries(&world, &ada).await.len(), 1, "others' acts have their own");
+    });
+}
+
+#[test]
+fn page_of_the_audit_reads_no_more_entries_than_it_returns() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    world.run(async {
+        let id = register(&world, "shop", "test").await;
+        let eve = deployer("eve");
+        for _ in 0..120 {
+            allow(&world, &eve, &id, Action::ReleaseHold).await;
+        }
+        let all = world.records().list(RecordKind::Audit, None, 1_000).await.unwrap();
+        let (mut after, mut found) = (None, Vec::new());
+        loop {
+            let (page, next) = world.management.audited(&world.operator, after, 50).await.unwrap();
+            assert!(page.len() <= 50);
+            found.extend(page.into_iter().map(|audited| audited.place));
+            after = next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, all.iter().map(rollhook_management::ports::Record::place).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn store_keeps_a_bounded_number_of_sessions_and_the_newest_of_them() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    let grant = Grant { role: Role::Viewer, realm: realm("shop", "test") };
+    let grants = [GroupGrant { group: "viewers".to_owned(), grant }].into();
+    world.management.let_people_in(SignInGrants { provider: "login.example.com".to_owned(), grants });
+    world.run(async {
+        let document = r#"{"subject":["login.example.com","0"],"person":"ada","groups":["viewers"]}"#;
+        for number in 0..STORED_SESSIONS_MAX as u128 {
+            let key = RecordKey::of_bits(number);
+            let record = NewRecord { key, document: document.to_owned(), ttl: Some(Duration::from_secs(8 * 3600)) };
+            world.records().write(RecordKind::Session, record, None).await.unwrap();
+        }
+        world.clock.sleep(Duration::from_secs(1)).await;
+        let mut newest = None;
+        for number in 1..=1_000 {
+            let person = Person {
+                subject: number.to_string(),
+                name: "ada".to_owned(),
+                provider: "login.example.com".to_owned(),
+                groups: vec!["viewers".to_owned()],
+            };
+            newest = Some(world.management.begin_person_session(person).await.unwrap());
+        }
+        world.clock.sleep(Duration::from_secs(61)).await;
+        let stored = world.records().list(RecordKind::Session, None, 30_000).await.unwrap();
+        assert_eq!(stored.len(), STORED_SESSIONS_MAX);
+        assert!(world.management.session(&newest.unwrap()).await.is_ok());
+    });
+}
+
+#[test]
+fn admin_of_one_environment_uses_up_its_own_tokens_and_no_others() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    world.idle(async {
+        let admin = Principal::new("eve", [Grant { role: Role::Admin, realm: realm("shop", "test") }]);
+        let make = async |who: &Principal, name: String, environment: &str| {
+            let grant = Grant { role: Role::Viewer, realm: realm("shop", environment) };
+            let wanted = NewApiToken { name: name.parse().unwrap(), grant, ttl: None };
+            world.management.create_api_token(who, wanted).await.map(drop)
+        };
+        for number in 0..200 {
+            make(&admin, format!("token-{number}"), "test").await.unwrap();
+        }
+        let refused = make(&admin, "one-more".to_owned(), "test").await.unwrap_err();
+        assert_eq!(refused, Refusal::TooManyTokens(200, realm("shop", "test")));
+        make(&world.operator, "elsewhere".to_owned(), "prod").await.unwrap();
+    });
+}
