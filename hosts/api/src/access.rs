@@ -1,6 +1,6 @@
 //! API tokens, the audit, and who a caller is.
 
-use std::time::Duration;
+use std::{fmt, str::FromStr, time::Duration};
 
 use rollhook_core::{
     app::LABEL_MAX,
@@ -234,7 +234,10 @@ pub struct AuditList {
 impl AuditList {
     /// Returns the answer of these entries, and of the place that the next part begins after.
     pub fn of(entries: &[Audited], next: Option<&RecordPlace>) -> Self {
-        Self { entries: entries.iter().map(AuditEntry::of).collect(), next: next.map(cursor) }
+        Self {
+            entries: entries.iter().map(AuditEntry::of).collect(),
+            next: next.map(|place| AuditPlace(place.clone()).to_string()),
+        }
     }
 }
 
@@ -259,15 +262,31 @@ impl AuditEntry {
     }
 }
 
-/// Returns the text of a place: `next` of a part that ends there.
-pub fn cursor(place: &RecordPlace) -> String {
-    format!("{}.{}", place.created_at.as_millis(), place.key)
+/// A place in the audit, as `next` of a page names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditPlace(pub RecordPlace);
+
+impl AuditPlace {
+    /// The pattern of its text.
+    pub const PATTERN: &str = r"^[0-9]{1,15}\.[0-9a-z]([-.0-9a-z]{0,126}[0-9a-z])?$";
 }
 
-/// Returns the place that `next` of a part names.
-pub fn place(cursor: &str) -> Option<RecordPlace> {
-    let (millis, key) = cursor.split_once('.')?;
-    Some(RecordPlace { created_at: Timestamp::from_millis(millis.parse().ok()?), key: key.parse().ok()? })
+impl fmt::Display for AuditPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0.created_at.as_millis(), self.0.key)
+    }
+}
+
+impl FromStr for AuditPlace {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let place = || {
+            let (millis, key) = text.split_once('.')?;
+            Some(RecordPlace { created_at: Timestamp::from_millis(millis.parse().ok()?), key: key.parse().ok()? })
+        };
+        place().map(Self).ok_or("is no place in the audit")
+    }
 }
 
 /// The caller, as its credentials prove.
@@ -330,9 +349,10 @@ mod tests {
     #[test]
     fn a_cursor_is_read_back() {
         let written = RecordPlace { created_at: Timestamp::from_millis(1_700_000_000_000), key: "0a".parse().unwrap() };
-        assert_eq!(place(&cursor(&written)), Some(written));
+        let written = AuditPlace(written);
+        assert_eq!(written.to_string().parse(), Ok(written));
         for text in ["", ".", "1.", "x.0a", "1.A"] {
-            assert_eq!(place(text), None, "{text}");
+            assert!(text.parse::<AuditPlace>().is_err(), "{text}");
         }
     }
 }

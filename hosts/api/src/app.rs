@@ -18,9 +18,9 @@ use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use crate::{
     deploy::{Deploy, Standing},
     duration,
+    endpoint::open,
     lock::Lock,
     openapi::schemas,
-    path,
     polling::Polling,
     source::{GitChoice, SourcePatch},
     template::{self, TEMPLATE},
@@ -499,7 +499,7 @@ impl Webhook {
             Sealing::Memory => ("memory", Some("The token is kept in memory only and is gone when the server stops.")),
         };
         Self {
-            url: format!("{}{}", base_url.trim_end_matches('/'), path::webhook(id)),
+            url: format!("{}{}", base_url.trim_end_matches('/'), open::WEBHOOK.path_of(id)),
             token: String::new(),
             signing_key: String::new(),
             created_at,

@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     app::{field, object, optional},
     openapi::schemas,
-    path,
+    operation::Operation,
+    operations::ShowDeploy,
 };
 
 /// A request for a deploy, by a webhook call of CI or by a person.
@@ -143,7 +144,7 @@ impl DeployAnswer {
             commit: entry.commit.as_ref().map(ToString::to_string),
             trigger: entry.trigger,
             status: entry.status(),
-            url: path::deploy(id, entry.revision),
+            url: ShowDeploy::ENDPOINT.path_of(&(id.clone(), entry.revision)),
             superseded_by: ending.superseded_by,
             superseded: Vec::new(),
             ignored: Vec::new(),
@@ -435,7 +436,7 @@ impl Deploy {
             step: entry.step,
             created_at: entry.created_at,
             updated_at: entry.updated_at,
-            url: path::deploy(id, entry.revision),
+            url: ShowDeploy::ENDPOINT.path_of(&(id.clone(), entry.revision)),
         }
     }
 

@@ -10,24 +10,27 @@
 //!   JSON ⇄ Problem   ◀──of─────  rollhook_core::request::Refusal
 //! ```
 //!
-//! [`Operations`] is the management API as a trait. [`Local`] performs it on a `Deployer` in this process: the HTTP
-//! host uses it for each call, the command line without a server for itself, and a platform can use it for its own
-//! pages.
+//! Each operation of the management API is a type: an [`Operation`] has its endpoint, what a call sends and gets, and
+//! what it does. Routes, clients and the description of the API are made of them. [`Local`] performs them on a
+//! management plane in this process: the HTTP host for each call, the command line without a server for itself, and a
+//! platform for its own pages.
 
 pub mod access;
 pub mod app;
 pub mod calls;
 pub mod deploy;
 pub mod duration;
+pub mod endpoint;
 pub mod hints;
 mod lock;
 pub mod openapi;
+mod operation;
 pub mod operations;
-pub mod path;
 pub mod polling;
 pub mod problem;
 pub mod promotion;
 pub mod push;
+pub mod query;
 pub mod receivers;
 pub mod snippets;
 pub mod source;
@@ -38,7 +41,8 @@ pub mod trusts;
 pub mod words;
 
 pub use access::{
-    ApiToken, AuditEntry, AuditList, CreateToken, CreatedToken, GrantedRole, LoggedIn, Login, TokenList, Whoami,
+    ApiToken, AuditEntry, AuditList, AuditPlace, CreateToken, CreatedToken, GrantedRole, LoggedIn, Login, TokenList,
+    Whoami,
 };
 pub use app::{App, AppList, AppPatch, CreateApp, Drift, Hold, Policy, PolicyPatch, Registered, Rotate, Webhook};
 pub use calls::{WebhookCall, WebhookCallList};
@@ -47,7 +51,7 @@ pub use deploy::{
     RollbackAnswer, RolledBackTo, Standing, TakenFrom, Until, ends_within,
 };
 pub use lock::{Lock, LockList, LockRequest, LockedEnvironment};
-pub use operations::{Local, Operations};
+pub use operation::{Local, Operation};
 pub use polling::Polling;
 pub use problem::{Kind, Problem};
 pub use push::PushAnswer;

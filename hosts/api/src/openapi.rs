@@ -1,12 +1,19 @@
 //! The API described as OpenAPI 3.1, for clients that generate their code and for people who look things up.
 
+pub(crate) mod described;
 pub(crate) mod schemas;
 
 use serde_json::{Map, Value, json};
 
 use rollhook_core::{app::LABEL_MAX, request::KEY_MAX};
 
-use crate::problem::Kind;
+use self::described::{Described, endpoints};
+use crate::{
+    Operation,
+    endpoint::{Credentials, open},
+    operations::ReadBuildLog,
+    problem::Kind,
+};
 
 /// The most entries of a part of a list.
 pub const PAGE_MAX: usize = 200;
@@ -30,7 +37,7 @@ pub fn document() -> Value {
         "paths": paths(),
         "components": {
             "securitySchemes": security_schemes(),
-            "schemas": schemas::schemas(),
+            "schemas": described::schemas(),
             "parameters": parameters(),
             "responses": { "Problem": problem() }
         }
@@ -70,166 +77,57 @@ fn security_schemes() -> Value {
 }
 
 fn paths() -> Value {
-    let operations = [
-        ("/healthz", json!({ "get": open("The process is alive, and its engine goes on") })),
-        ("/readyz", json!({ "get": open("The store answers") })),
-        ("/metrics", json!({ "get": open("Numbers for Prometheus") })),
-        ("/api/v1/openapi.json", json!({ "get": open("This description") })),
-        ("/api/v1/deploy.sh", json!({ "get": open("The shell script by which a job of any CI system deploys") })),
-        ("/api/v1/webhook/{namespace}/{app}", json!({ "post": webhook() })),
-        (
-            "/api/v1/apps",
-            json!({
-                "get": with(call("List apps", 200, "AppList"), &["appNamespace", "appAfter", "limit"]),
-                "post": sends(call("Register an app", 201, "Registered"), "CreateApp")
-            }),
-        ),
-        (
-            "/api/v1/apps/{namespace}/{app}",
-            json!({
-                "get": call("Show an app", 200, "App"),
-                "patch": sends(call("Change an app's policy or source (JSON merge patch)", 200, "App"), "AppPatch"),
-                "delete": empty("Remove an app; its workload is not touched")
-            }),
-        ),
-        (
-            "/api/v1/apps/{namespace}/{app}/webhook",
-            json!({
-                "get": with(call("Show the webhook and its token", 200, "Webhook"), &["masked"]),
-                "post": call("Enable the webhook with a new token", 200, "Webhook"),
-                "delete": empty("Disable the webhook: token and trusts are gone")
-            }),
-        ),
-        (
-            "/api/v1/apps/{namespace}/{app}/webhook/rotate",
-            json!({ "post": sends(call("Give the webhook a new token; the present one is let in for a time", 200, "Webhook"), "Rotate") }),
-        ),
-        (
-            "/api/v1/apps/{namespace}/{app}/webhook/calls",
-            json!({ "get": call("The webhook's last calls that reached this process of the server", 200, "WebhookCallList") }),
-        ),
-        (
-            "/api/v1/apps/{namespace}/{app}/webhook/trusts",
-            json!({
-                "get": call("List the pipelines that the webhook trusts", 200, "TrustList"),
-                "post": sends(call("Trust a pipeline's id_tokens", 200, "Trust"), "AddTrust")
-            }),
-        ),
-        (
-            "/api/v1/apps/{namespace}/{app}/webhook/trusts/{trust}",
-            json!({ "delete": empty("End the trust in a pipeline") }),
-        ),
-        (
-            "/api/v1/apps/{namespace}/{app}/deploys",
-            json!({
-                "get": with(call("The history, newest first", 200, "DeployList"), &["limit", "before"]),
-                "post": waits(keyed(sends(call("Deploy by hand", 202, "DeployAnswer"), "DeployPost")))
-            }),
-        ),
-        ("/api/v1/apps/{namespace}/{app}/deploys/{revision}", json!({ "get": entry() })),
-        ("/api/v1/apps/{namespace}/{app}/deploys/{revision}/events", json!({ "get": events() })),
-        ("/api/v1/apps/{namespace}/{app}/deploys/{revision}/log", json!({ "get": log() })),
-        (
-            "/api/v1/apps/{namespace}/{app}/deploys/{revision}/cancel",
-            json!({ "post": call("End a deploy at once", 200, "Deploy") }),
-        ),
-        (
-            "/api/v1/apps/{namespace}/{app}/rollback",
-            json!({ "post": keyed(sends(call("Roll back", 202, "RollbackAnswer"), "Rollback")) }),
-        ),
-        (
-            "/api/v1/apps/{namespace}/{app}/promote",
-            json!({ "post": waits(keyed(sends(
-                call("Deploy what another environment runs", 202, "DeployAnswer"),
-                "Promote"
-            ))) }),
-        ),
-        (
-            "/api/v1/apps/{namespace}/{app}/rebuild",
-            json!({ "post": waits(keyed(sends(call("Build a commit of a git app", 202, "DeployAnswer"), "Rebuild"))) }),
-        ),
-        (
-            "/api/v1/tokens",
-            json!({
-                "get": call("List the API tokens", 200, "TokenList"),
-                "post": sends(call("Make an API token, which is shown this once", 201, "CreatedToken"), "CreateToken")
-            }),
-        ),
-        ("/api/v1/tokens/{name}", json!({ "delete": empty("Revoke an API token") })),
-        (
-            "/api/v1/audit",
-            json!({ "get": with(call("The audit, newest first", 200, "AuditList"), &["limit", "auditAfter"]) }),
-        ),
-        (
-            "/api/v1/receivers",
-            json!({
-                "get": call("List the receivers of notifications", 200, "ReceiverList"),
-                "post": sends(
-                    call("Add a receiver; a secret that is made here is shown this once", 201, "AddedReceiver"),
-                    "AddReceiver"
-                )
-            }),
-        ),
-        ("/api/v1/receivers/{receiver}", json!({ "delete": empty("Remove a receiver") })),
-        (
-            "/api/v1/receivers/{receiver}/test",
-            json!({ "post": call("Send a test to a receiver, and show its answer", 200, "TestedReceiver") }),
-        ),
-        (
-            "/api/v1/receivers/{receiver}/rotate",
-            json!({
-                "post": sends(
-                    call("Replace a receiver's secret; one that is made here is shown this once", 200, "RotatedReceiver"),
-                    "RotateReceiver"
-                )
-            }),
-        ),
-        ("/api/v1/login", json!({ "post": login() })),
-        ("/api/v1/whoami", json!({ "get": call("The caller and its roles", 200, "Whoami") })),
-        (
-            "/api/v1/apps/{namespace}/{app}/lock",
-            json!({
-                "put": sends(call("Lock the app: new deploys are refused, except rollbacks", 200, "App"), "LockRequest"),
-                "delete": call("End the app's own lock", 200, "App")
-            }),
-        ),
-        ("/api/v1/locks", json!({ "get": call("The locked environments", 200, "LockList") })),
-        (
-            "/api/v1/locks/{project}/{environment}",
-            json!({
-                "put": sends(call("Lock all apps of an environment", 200, "LockedEnvironment"), "LockRequest"),
-                "delete": empty("End the lock of an environment")
-            }),
-        ),
-        ("/api/v1/apps/{namespace}/{app}/hold", json!({ "delete": call("Release all holds of the app", 200, "App") })),
-    ];
-    operations.into_iter().map(|(path, item)| (path.to_owned(), located(path, item))).collect::<Map<_, _>>().into()
+    let mut paths = Map::new();
+    for described in endpoints() {
+        let endpoint = described.endpoint;
+        let item = paths.entry(endpoint.path).or_insert_with(|| located(endpoint.path));
+        item[endpoint.method.to_lowercase()] = operation(&described);
+    }
+    paths.into()
 }
 
 /// Returns the path's item with the parameters that are in the path.
-fn located(path: &str, mut item: Value) -> Value {
+fn located(path: &str) -> Value {
     let names = path.split(['{', '}']).skip(1).step_by(2);
     let parameters: Vec<_> = names.map(|name| reference("parameters", name)).collect();
-    if !parameters.is_empty() {
-        item["parameters"] = parameters.into();
+    if parameters.is_empty() { json!({}) } else { json!({ "parameters": parameters }) }
+}
+
+fn operation(described: &Described) -> Value {
+    let endpoint = described.endpoint;
+    let mut operation = match &described.answer {
+        Some(schema) => call(endpoint.summary, endpoint.status, schema),
+        None if endpoint.status == 204 => empty(endpoint.summary),
+        None => open(endpoint.summary),
+    };
+    if let Some(schema) = &described.body {
+        operation = sends(operation, schema, !endpoint.has_optional_body);
     }
-    item
+    for parameter in &described.query {
+        operation = with(operation, parameter.clone());
+    }
+    if endpoint.key.is_some() {
+        operation = with(operation, reference("parameters", "idempotencyKey"));
+    }
+    if endpoint.waits {
+        operation = waits(operation, endpoint.status);
+    }
+    match endpoint.credentials {
+        Credentials::ApiToken => {}
+        Credentials::Probe | Credentials::None | Credentials::LoginCode => operation["security"] = json!([]),
+        Credentials::ApiTokenOrServiceToken => {
+            operation["security"] = json!([{ "apiToken": [] }, { "serviceToken": [] }]);
+        }
+        Credentials::Webhook => operation = webhook(operation),
+    }
+    match endpoint {
+        open::EVENTS => events(operation),
+        ReadBuildLog::ENDPOINT => log(operation),
+        _ => operation,
+    }
 }
 
-fn entry() -> Value {
-    let mut show = with(call("One entry with its evidence", 200, "Deploy"), &["prefer", "seen"]);
-    show["security"] = json!([{ "apiToken": [] }, { "serviceToken": [] }]);
-    show
-}
-
-fn login() -> Value {
-    let mut login =
-        sends(call("Sign a command line in, by a code that the console has handed out", 200, "LoggedIn"), "Login");
-    login["security"] = json!([]);
-    login
-}
-
-fn events() -> Value {
+fn events(operation: Value) -> Value {
     let event = json!({
         "type": "object",
         "description": "One event of the stream.",
@@ -239,20 +137,18 @@ fn events() -> Value {
             "data": { "type": "string", "description": "The entry as JSON: a Deploy." }
         }
     });
-    let mut events = with(call("The entry's changes, until it has ended", 200, "Deploy"), &["lastEventId"]);
+    let mut events = with(operation, reference("parameters", "lastEventId"));
     events["responses"]["200"]["content"] = json!({ "text/event-stream": { "schema": event } });
     events["responses"]["204"] = json!({ "description": "The deploy has ended, and the caller has seen its end." });
     events
 }
 
-fn log() -> Value {
-    let mut log = with(call("The log of a git app's build", 200, "Deploy"), &["logFrom", "follow"]);
+fn log(mut log: Value) -> Value {
     log["responses"]["200"]["content"] = json!({ "text/plain": { "schema": { "type": "string" } } });
     log
 }
 
-fn webhook() -> Value {
-    let mut operation = waits(keyed(sends(call("Deploy from CI or a git host", 202, "DeployAnswer"), "DeployPost")));
+fn webhook(mut operation: Value) -> Value {
     operation["description"] = "CI posts an image or a commit. GitHub, GitLab, Gitea, Forgejo and Bitbucket send their \
         own events, recognised by X-GitHub-Event, X-Gitlab-Event, X-Gitea-Event, X-Forgejo-Event or X-Event-Key: a push to the \
         branch of a git app builds and deploys the commit that it brought. Each credential that is present must be valid."
@@ -266,12 +162,12 @@ fn webhook() -> Value {
             "oneOf": [reference("schemas", "DeployAnswer"), reference("schemas", "PushAnswer")]
         } } }
     });
-    with(operation, &["webhookId", "githubDelivery"])
+    let operation = with(operation, reference("parameters", "webhookId"));
+    with(operation, reference("parameters", "githubDelivery"))
 }
 
-/// Returns a call that needs no authentication.
 fn open(summary: &str) -> Value {
-    json!({ "summary": summary, "security": [], "responses": { "200": { "description": "Yes." }, "default": failure() } })
+    json!({ "summary": summary, "responses": { "200": { "description": "Done." }, "default": failure() } })
 }
 
 fn call(summary: &str, status: u16, schema: &str) -> Value {
@@ -287,19 +183,17 @@ fn empty(summary: &str) -> Value {
     json!({ "summary": summary, "responses": { "204": { "description": "Done." }, "default": failure() } })
 }
 
-fn sends(mut operation: Value, schema: &str) -> Value {
+fn sends(mut operation: Value, schema: &str, is_required: bool) -> Value {
     let content = json!({ "application/json": { "schema": reference("schemas", schema) } });
-    operation["requestBody"] =
-        json!({ "required": !matches!(schema, "Rollback" | "Rebuild" | "Rotate"), "content": content });
+    operation["requestBody"] = json!({ "required": is_required, "content": content });
     operation
 }
 
-fn keyed(operation: Value) -> Value {
-    with(operation, &["idempotencyKey"])
-}
-
-fn waits(operation: Value) -> Value {
-    let mut operation = with(operation, &["prefer"]);
+fn waits(operation: Value, status: u16) -> Value {
+    let mut operation = with(operation, reference("parameters", "prefer"));
+    if status != 202 {
+        return operation;
+    }
     let content = operation["responses"]["202"]["content"].clone();
     operation["responses"]["200"] =
         json!({ "description": "The deploy was waited for, and succeeded.", "content": content });
@@ -309,10 +203,9 @@ fn waits(operation: Value) -> Value {
     operation
 }
 
-fn with(mut operation: Value, parameters: &[&str]) -> Value {
+fn with(mut operation: Value, parameter: Value) -> Value {
     let known = operation["parameters"].as_array().cloned().unwrap_or_default();
-    let added = parameters.iter().map(|name| reference("parameters", name));
-    operation["parameters"] = known.into_iter().chain(added).collect();
+    operation["parameters"] = known.into_iter().chain([parameter]).collect();
     operation
 }
 
@@ -345,7 +238,6 @@ fn parameters() -> Value {
     let number = |least: u64| json!({ "type": "integer", "minimum": least });
     let key = || json!({ "type": "string", "minLength": 1, "maxLength": KEY_MAX, "pattern": "^[ -~]+$" });
     let text = || json!({ "type": "string" });
-    let limit = json!({ "type": "integer", "minimum": 1, "maximum": PAGE_MAX });
     json!({
         "namespace": parameter("path", "namespace", such_as("shop-test"), "Project and environment, joined by a hyphen."),
         "app": parameter("path", "app", such_as("api"), "The app's name."),
@@ -354,20 +246,11 @@ fn parameters() -> Value {
         "name": parameter("path", "name", label(), "The API token's name."),
         "receiver": parameter("path", "receiver", label(), "The receiver's name."),
         "trust": parameter("path", "trust", json!({ "type": "string", "pattern": "^[0-9a-f]{16}$" }), "The trust's id."),
-        "auditAfter": parameter("query", "after", json!({ "type": "string", "pattern": r"^[0-9]{1,15}\.[0-9a-z]([-.0-9a-z]{0,126}[0-9a-z])?$" }), "Only entries after this one: `next` of the part before."),
         "revision": parameter("path", "revision", number(1), "The entry's number."),
-        "limit": parameter("query", "limit", limit, "At most this many."),
-        "before": parameter("query", "before", number(1), "Only revisions below this one: `next` of the part before."),
-        "appNamespace": parameter("query", "namespace", label(), "Only apps of this namespace."),
-        "appAfter": parameter("query", "after", json!({ "type": "string", "pattern": schemas::APP }), "Only apps after this one: `next` of the part before."),
         "prefer": parameter("header", "Prefer", text(), "`wait=N`: answer once it has ended, after N seconds (at most 50) in any case."),
         "idempotencyKey": parameter("header", "Idempotency-Key", key(), "Repeating the call with this key does not repeat its effect for 24 hours."),
         "webhookId": parameter("header", "webhook-id", key(), "Taken for the key where there is no Idempotency-Key; kept for 7 days."),
         "githubDelivery": parameter("header", "X-GitHub-Delivery", key(), "Taken for the key where there is no other; kept for 7 days."),
-        "seen": parameter("query", "seen", number(0), "With `Prefer`: answer already once the entry's `step` is above this number, or the progress of its rollout has changed."),
-        "logFrom": parameter("query", "from", number(0), "Only what follows this many bytes."),
-        "masked": parameter("query", "masked", json!({ "type": "boolean" }), "Leave the token out: `token` and `signing_key` are empty. Needs the role of a viewer only."),
-        "follow": parameter("query", "follow", json!({ "type": "boolean" }), "Answer with what is written until the build has ended."),
         "lastEventId": parameter("header", "Last-Event-ID", text(), "The id of the event that was seen last.")
     })
 }

@@ -10,7 +10,7 @@ use rollhook_management::keyless::{self, Issuer, TEXT_MAX, TrustId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{app::field, path};
+use crate::{app::field, endpoint::open};
 
 /// A request to trust a pipeline's id_tokens: the body of `POST …/webhook/trusts`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -135,7 +135,7 @@ pub struct TrustList {
 impl TrustList {
     /// Returns the answer for an app's trusts, for a server that is reached at `base_url`.
     pub fn of(base_url: &str, id: &AppId, trusts: &[keyless::Trust]) -> Self {
-        let url = format!("{}{}", base_url.trim_end_matches('/'), path::webhook(id));
+        let url = format!("{}{}", base_url.trim_end_matches('/'), open::WEBHOOK.path_of(id));
         Self { url, trusts: trusts.iter().map(Trust::of).collect() }
     }
 }

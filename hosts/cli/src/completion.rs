@@ -13,6 +13,7 @@ use clap_complete::{ArgValueCompleter, CompleteEnv, CompletionCandidate, Shell, 
 use rollhook_api::App;
 
 use crate::{
+    api::Api,
     args::{Cli, Format, Named},
     commands::Session,
     contexts::Contexts,
@@ -110,7 +111,7 @@ fn apps(named: &Named) -> Option<Vec<App>> {
         None => &contexts.current()?.server,
     };
     let server = Server::new(server).ok()?;
-    let session = Session { operations: &server, direct: None, output: Output::new(Format::Table) };
+    let session = Session { api: &Api::Server(server), direct: None, output: Output::new(Format::Table) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     let listed = runtime.block_on(async { tokio::time::timeout(LIST_TIMEOUT, session.apps(None)).await });
     Some(listed.ok()?.ok()?.apps)

@@ -72,8 +72,8 @@ impl Direct {
         })
     }
 
-    /// Returns the operations on this process's deployer.
-    pub(crate) fn operations(&self) -> Local<CliError> {
+    /// Returns the API on this process's deployer, for the person who runs the command.
+    pub(crate) fn caller(&self) -> Local {
         Local::new(self.management.clone(), self.principal.clone(), self.base_url.clone())
     }
 

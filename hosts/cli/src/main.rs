@@ -2,7 +2,7 @@
 //! pipeline.
 //!
 //! ```text
-//!   args ─▶ run ─▶ commands ──▶ Operations ──▶ Remote: a server's management API
+//!   args ─▶ run ─▶ commands ──▶ Api ──▶ Remote: a server's management API
 //!                     │                   └──▶ Direct: store, cluster and engine in this process
 //!                     ▼
 //!           history, apps, table ─▶ output (data: stdout)     progress, exit ─▶ messages (stderr)
@@ -11,6 +11,7 @@
 //! `rollhook app deploy` parses its arguments, performs the operation on the server or in this process, watches the
 //! entry until it has ended, and exits with a code that says how.
 
+mod api;
 mod apps;
 mod args;
 mod commands;

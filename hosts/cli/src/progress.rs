@@ -3,11 +3,15 @@
 use std::{pin::pin, time::Duration};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use rollhook_api::{Deploy, Operations};
+use rollhook_api::{
+    Deploy,
+    operations::{DeployQuery, ShowDeploy},
+};
 use rollhook_core::{app::AppId, deploy::Revision, text::escaped};
 use rollhook_wiring::StopSignals;
 
 use crate::{
+    api::Api,
     commands::Session,
     exit::{CliError, Exit},
     history::{predicate, what},
@@ -82,7 +86,7 @@ impl Drop for Progress {
 pub(crate) async fn watch(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<Deploy, CliError> {
     let mut progress = Progress::new(session.output);
     tokio::select! {
-        ended = follow(session.operations, id, revision, &mut progress) => ended,
+        ended = follow(session.api, id, revision, &mut progress) => ended,
         () = interrupted() => {
             let how = match session.direct {
                 Some(_) => "It goes on as soon as a server or another rollhook works on this store.",
@@ -93,19 +97,15 @@ pub(crate) async fn watch(session: &Session<'_>, id: &AppId, revision: Revision)
     }
 }
 
-async fn follow(
-    operations: &dyn Operations<Error = CliError>,
-    id: &AppId,
-    mut revision: Revision,
-    progress: &mut Progress,
-) -> Result<Deploy, CliError> {
+async fn follow(api: &Api, id: &AppId, mut revision: Revision, progress: &mut Progress) -> Result<Deploy, CliError> {
     let mut last: Option<Deploy> = None;
     let mut failures = 0;
     loop {
         let read = match &last {
-            None => operations.entry(id, revision).await,
+            None => api.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await,
             Some(last) => {
-                let changed = operations.changed(id, revision, last.step, WAIT);
+                let entry = (id.clone(), revision);
+                let changed = api.changed(&entry, last.step, WAIT);
                 shown(progress, last, failures, changed).await
             }
         };

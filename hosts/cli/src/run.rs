@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use crate::{
+    api::Api,
     args::{
         AppCommand, Cli, Command, Connection, EnvironmentCommand, ReceiverCommand, TokenCommand, TrustCommand, Webhook,
     },
@@ -50,7 +51,8 @@ async fn perform(connection: &Connection, output: Output, command: Command) -> R
     if let Some(server) = connection.server.as_deref().filter(|server| !server.is_empty()) {
         let server = Server::new(server)?;
         server.warn_if_unencrypted();
-        return Box::pin(dispatch(&Session { operations: &server, direct: None, output }, command)).await;
+        let api = Api::Server(server);
+        return Box::pin(dispatch(&Session { api: &api, direct: None, output }, command)).await;
     }
     // A store or driver that is named is meant; else the server that the person has signed in to.
     if !connection.names_backends()
@@ -58,7 +60,7 @@ async fn perform(connection: &Connection, output: Output, command: Command) -> R
     {
         let server = Server::new(&context.server)?;
         server.warn_if_unencrypted();
-        let session = Session { operations: &server, direct: None, output };
+        let session = Session { api: &Api::Server(server), direct: None, output };
         let ended = Box::pin(dispatch(&session, command)).await;
         if let Err(CliError::Problem(problem)) = &ended
             && problem.status == 401
@@ -69,7 +71,7 @@ async fn perform(connection: &Connection, output: Output, command: Command) -> R
     }
     log_warnings();
     let direct = Direct::open(connection).await?;
-    let session = Session { operations: &direct.operations(), direct: Some(&direct), output };
+    let session = Session { api: &Api::Local(direct.caller()), direct: Some(&direct), output };
     let ended = Box::pin(dispatch(&session, command)).await;
     direct.close().await;
     if let Err(CliError::Problem(problem)) = &ended

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rollhook_api::{Kind, Operations, Problem};
+use rollhook_api::{Kind, Local, Operation, Problem};
 use rollhook_core::{
     app::AppId,
     ports::TargetDescription,
@@ -18,7 +18,27 @@ use rollhook_management::{
 use zeroize::Zeroizing;
 
 /// The operations of one caller, whose failures are shown in the server's own words.
-pub type CallerOperations = Box<dyn Operations<Error = Failure>>;
+pub struct CallerOperations(Local);
+
+impl CallerOperations {
+    /// Returns the operations of this caller.
+    pub fn new(caller: Local) -> Self {
+        Self(caller)
+    }
+
+    /// Performs an operation.
+    ///
+    /// # Errors
+    /// The operation's refusal.
+    pub async fn call<O: Operation>(
+        &self,
+        _operation: O,
+        subject: &O::Subject,
+        input: O::Input,
+    ) -> Result<O::Answer, Failure> {
+        Ok(O::perform(&self.0, subject, input).await?)
+    }
+}
 
 /// The program that the console is part of.
 #[async_trait]

@@ -4,7 +4,7 @@
 //!   host (HTTP) ──▶ Console::answer
 //!                     │ asset · same origin? · session ─▶ confirmed by the store ─▶ permission
 //!                     ▼
-//!                   pages ──▶ rollhook_api::Operations
+//!                   pages ──▶ rollhook_api's operations
 //!                     │
 //!                     ▼
 //!                   view + templates ─▶ HTML        live ─▶ server-sent events

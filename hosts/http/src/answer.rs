@@ -1,9 +1,9 @@
-//! The answer to an accepted deploy: at once, or after its end if the caller prefers to wait.
+//! Answers of operations. That to an accepted deploy comes at once, or after its end if the caller prefers to wait.
 
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::LOCATION};
-use rollhook_api::{Deploy, DeployAnswer, Kind, Progress, Restore, Standing, ends_within};
+use rollhook_api::{Deploy, DeployAnswer, Kind, Local, Operation, Progress, Restore, Standing, ends_within};
 use rollhook_core::{
     deploy::State,
     request::Refusal,
@@ -11,14 +11,25 @@ use rollhook_core::{
 };
 
 use crate::{
+    call::Call,
     error_reply::ErrorReply,
     headers,
     reply::{self, Reply},
-    router::Call,
 };
 
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+
+/// Performs an operation, and answers what it returns.
+pub(crate) async fn performed<O: Operation>(call: &Call, caller: Local) -> Result<Reply, ErrorReply> {
+    Ok(of::<O>(&O::perform(&caller, &call.subject()?, call.input()?).await?))
+}
+
+/// Returns the answer of an operation.
+pub(crate) fn of<O: Operation>(answer: &O::Answer) -> Reply {
+    let status = StatusCode::from_u16(O::ENDPOINT.status).unwrap_or(StatusCode::OK);
+    if status == StatusCode::NO_CONTENT { reply::empty(status) } else { reply::json(status, answer) }
+}
 
 /// Answers an accepted deploy; `access` opens its app, and is polled only if the caller waits.
 pub(crate) async fn accepted(

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderValue, header::X_CONTENT_TYPE_OPTIONS};
-use rollhook_api::Local;
+use rollhook_api::{Local, operations::LogQuery};
 use rollhook_core::{
     deploy::Revision,
     request::Refusal,
@@ -15,11 +15,10 @@ use rollhook_management as management;
 use tokio::time::sleep;
 
 use crate::{
+    call::Call,
     connections::InCall,
     error_reply::ErrorReply,
-    query::Query,
     reply::{self, Reply},
-    router::Call,
     state::State,
 };
 
@@ -27,17 +26,16 @@ use crate::{
 const CONFIRM: Duration = Duration::from_secs(15);
 
 /// Answers `GET …/deploys/{revision}/log`.
-pub(crate) async fn read(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
-    let query = Query::parse(call.uri.query(), &["from", "follow"])?;
-    let from = query.get::<u64>("from")?.unwrap_or(0);
-    let follow = query.get::<bool>("follow")?.unwrap_or(false);
-    let access = operations.open(&call.app()?).await?;
-    let revision = call.revision()?;
+pub(crate) async fn read(call: &Call, caller: Local) -> Result<Reply, ErrorReply> {
+    let query: LogQuery = call.input()?;
+    let (from, follow) = (query.from.unwrap_or(0), query.follow.unwrap_or(false));
+    let (id, revision) = call.subject()?;
+    let access = caller.open(&id).await?;
     // The first part is read before the answer begins, so that a failure still gets a status.
     let first = call.state.deployer.build_log(&access, revision, from, false).await?;
     let reading = Reading {
         state: call.state.clone(),
-        operations,
+        caller,
         access,
         revision,
         from,
@@ -55,7 +53,7 @@ pub(crate) async fn read(call: &Call, operations: Local<ErrorReply>) -> Result<R
 /// The position of a caller in the log.
 struct Reading {
     state: Arc<State>,
-    operations: Local<ErrorReply>,
+    caller: Local,
     access: Authorized,
     revision: Revision,
     from: u64,
@@ -82,7 +80,7 @@ impl Reading {
                 }
             };
             // A stream lasts no longer than its caller's token or session.
-            match self.operations.reopen(self.access.app()).await {
+            match self.caller.reopen(self.access.app()).await {
                 Ok(access) => self.access = access,
                 // Nothing is shown meanwhile; the store may be back by the next turn.
                 Err(

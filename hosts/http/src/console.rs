@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use http::{Response, header::ACCEPT, request::Parts};
 use hyper::body::Incoming;
-use rollhook_api::{Kind, Local, Operations};
+use rollhook_api::{Kind, Local};
 use rollhook_console::{
     Access, Answer, Body, Caller, CallerOperations, Console, Ended, Failure, Host, Permissions, Request, Watch, Welcome,
 };
@@ -257,9 +257,8 @@ impl Host for InProcess {
     }
 
     fn operations(&self, principal: &Principal, key: Option<IdempotencyKey>) -> CallerOperations {
-        let local = Local::<Failure>::new(self.management.clone(), principal.clone(), self.base_url.clone());
-        let operations: Box<dyn Operations<Error = Failure>> = Box::new(local.with_key(key));
-        operations
+        let caller = Local::new(self.management.clone(), principal.clone(), self.base_url.clone());
+        CallerOperations::new(caller.with_key(key))
     }
 
     async fn watch(&self, principal: &Principal, id: &AppId) -> Result<Box<dyn Watch>, Failure> {

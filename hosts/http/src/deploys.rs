@@ -1,40 +1,32 @@
-//! Deploys by an operator: the history, and every operation that adds an entry to it.
+//! Deploys by an operator: what their answers have beside the operation's own.
 
 use std::time::Duration;
 
 use http::StatusCode;
-use rollhook_api::{Deploy, DeployPost, Local, Operations, Promote, Rebuild, Rollback, Until, openapi};
-use rollhook_core::{deploy::Revision, service::Authorized};
+use rollhook_api::{
+    Deploy, DeployAnswer, DeployPost, Local, Operation,
+    operations::{DeployApp, DeployQuery, RollBack},
+};
+use rollhook_core::{app::AppId, deploy::Revision, service::Authorized};
 
 use crate::{
     answer, body,
+    call::Call,
     error_reply::ErrorReply,
     headers,
-    query::Query,
     reply::{self, Reply},
-    router::Call,
 };
 
-/// The number of entries per page: by default, and at most.
-const PAGE: (usize, usize) = (20, openapi::PAGE_MAX);
-
-/// Answers `GET …/deploys`.
-pub(crate) async fn list(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
-    let query = Query::parse(call.uri.query(), &["limit", "before"])?;
-    let (limit, before) = (query.limit(PAGE.0, PAGE.1)?, query.get::<Revision>("before")?);
-    Ok(reply::json(StatusCode::OK, &operations.history(&call.app()?, before, limit).await?))
-}
-
 /// Answers `GET …/deploys/{revision}`.
-pub(crate) async fn show(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
-    entry(call, &operations.open(&call.app()?).await?).await
+pub(crate) async fn show(call: &Call, caller: Local) -> Result<Reply, ErrorReply> {
+    entry(call, &caller.open(&call.app()?).await?).await
 }
 
 /// Answers one entry with its evidence, at once or, if the caller prefers to wait, after its end or its next change.
 pub(crate) async fn entry(call: &Call, access: &Authorized) -> Result<Reply, ErrorReply> {
-    let query = Query::parse(call.uri.query(), &["seen"])?;
-    let until = query.get::<u32>("seen")?.map_or(Until::Ended, Until::Changed);
-    let (deployer, revision, wait) = (&call.state.deployer, call.revision()?, headers::wait(&call.headers));
+    let until = call.input::<DeployQuery>()?.until();
+    let (_, revision): (AppId, Revision) = call.subject()?;
+    let (deployer, wait) = (&call.state.deployer, headers::wait(&call.headers));
     let place = wait.and_then(|_| call.state.waits.begin(access.uid()));
     let wait = wait.filter(|_| place.is_some());
     let read = |limit| Deploy::read(deployer, access, revision, (until, limit));
@@ -51,37 +43,28 @@ pub(crate) async fn entry(call: &Call, access: &Authorized) -> Result<Reply, Err
 }
 
 /// Answers `POST …/deploys`.
-pub(crate) async fn post(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
+pub(crate) async fn post(call: &Call, caller: Local) -> Result<Reply, ErrorReply> {
     let (id, post) = (call.app()?, body::deploy_post(&call.headers, &call.body.bytes)?);
     let post = DeployPost { break_glass: body::break_glass(&call.body.bytes)?, ..post };
-    let operations = operations.with_key(call.key("deploy")?);
-    answer::accepted(call, operations.deploy(&id, post).await?, operations.open(&id)).await
+    let caller = caller.with_key(call.key()?);
+    answer::accepted(call, caller.call(DeployApp, &id, post).await?, caller.open(&id)).await
 }
 
-/// Answers `POST …/promote`.
-pub(crate) async fn promote(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
-    let (id, promote) = (call.app()?, call.json::<Promote>()?);
-    let operations = operations.with_key(call.key("promote")?);
-    answer::accepted(call, operations.promote(&id, promote).await?, operations.open(&id)).await
-}
-
-/// Answers `POST …/rebuild`.
-pub(crate) async fn rebuild(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
-    let (id, rebuild) = (call.app()?, call.json_or_default::<Rebuild>()?);
-    let operations = operations.with_key(call.key("rebuild")?);
-    answer::accepted(call, operations.rebuild(&id, rebuild).await?, operations.open(&id)).await
+/// Answers another operation that accepts a deploy.
+pub(crate) async fn accept<O>(call: &Call, caller: Local) -> Result<Reply, ErrorReply>
+where
+    O: Operation<Subject = AppId, Answer = DeployAnswer>,
+{
+    let (id, input) = (call.app()?, call.input()?);
+    let caller = caller.with_key(call.key()?);
+    answer::accepted(call, O::perform(&caller, &id, input).await?, caller.open(&id)).await
 }
 
 /// Answers `POST …/rollback`.
-pub(crate) async fn rollback(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
-    let (id, rollback) = (call.app()?, call.json_or_default::<Rollback>()?);
-    let answer = operations.with_key(call.key("rollback")?).rollback(&id, rollback).await?;
-    let mut reply = reply::json(StatusCode::ACCEPTED, &answer);
-    reply.headers_mut().extend(answer::of_accept(&answer.deploy));
+pub(crate) async fn roll_back(call: &Call, caller: Local) -> Result<Reply, ErrorReply> {
+    let (id, rollback) = (call.app()?, call.input()?);
+    let accepted = caller.with_key(call.key()?).call(RollBack, &id, rollback).await?;
+    let mut reply = answer::of::<RollBack>(&accepted);
+    reply.headers_mut().extend(answer::of_accept(&accepted.deploy));
     Ok(reply)
-}
-
-/// Answers `POST …/deploys/{revision}/cancel`.
-pub(crate) async fn cancel(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
-    Ok(reply::json(StatusCode::OK, &operations.cancel(&call.app()?, call.revision()?).await?))
 }

@@ -13,10 +13,10 @@ use rollhook_core::{deploy::Revision, request::Refusal, service::Authorized};
 use rollhook_management as management;
 
 use crate::{
+    call::Call,
     connections::InCall,
     error_reply::ErrorReply,
     reply::{self, Reply},
-    router::Call,
     state::State,
 };
 
@@ -24,9 +24,9 @@ use crate::{
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Answers `GET …/deploys/{revision}/events`.
-pub(crate) async fn stream(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
-    let access = operations.open(&call.app()?).await?;
-    let revision = call.revision()?;
+pub(crate) async fn stream(call: &Call, caller: Local) -> Result<Reply, ErrorReply> {
+    let (id, revision) = call.subject()?;
+    let access = caller.open(&id).await?;
     let (state, now) = call.state.deployer.entry_and_state(&access, revision).await?;
     let seen = last_seen(&call.headers, revision).filter(|step| *step <= now.step);
     if now.is_terminal() && seen == Some(now.step) {
@@ -36,7 +36,7 @@ pub(crate) async fn stream(call: &Call, operations: Local<ErrorReply>) -> Result
     let first = (seen != Some(now.step)).then(|| Deploy::shown(&call.state.deployer, &state, &now));
     let watch = Watch {
         state: call.state.clone(),
-        operations,
+        caller,
         access,
         revision,
         seen: seen.unwrap_or(0),
@@ -57,7 +57,7 @@ fn last_seen(headers: &HeaderMap, revision: Revision) -> Option<u32> {
 /// The position of a stream.
 struct Watch {
     state: Arc<State>,
-    operations: Local<ErrorReply>,
+    caller: Local,
     access: Authorized,
     revision: Revision,
     seen: u32,
@@ -82,7 +82,7 @@ impl Watch {
                     () = drain.begun() => return None,
                 };
                 // A stream lasts no longer than its caller's token or session.
-                match self.operations.reopen(self.access.app()).await {
+                match self.caller.reopen(self.access.app()).await {
                     Ok(access) => self.access = access,
                     Err(
                         management::Refusal::Core(Refusal::StoreUnavailable { .. })

@@ -3,7 +3,7 @@
 //! ```text
 //!   accept ─▶ telemetry (id, log, metrics) ─▶ catch panics ─▶ router
 //!                                                             │ method → limits → body → auth → content
-//!              webhook · manage · deploys · events · answer ◀─╯
+//!              webhook · apps · deploys · events · answer ◀─╯
 //!                  │         │
 //!                  │         ▼
 //!                  │   rollhook_api's operations
@@ -19,19 +19,21 @@
 //! prefers that. Every failure on the way is one `error_reply::ErrorReply`, rendered as a problem in one place,
 //! `telemetry`.
 //!
-//! An operator's call takes the same way; its handler reads the request and calls an operation of `rollhook_api`.
+//! An operator's call takes the same way; `route` has one line for each endpoint, and most are an operation of
+//! `rollhook_api`, which has method, path, request, answer and what the call does.
 //!
 //! A browser's call goes to `console`, which applies the same limits and hands it to `rollhook_console`.
 //!
 //! The binary is [`run`]; a test or bench embeds [`Server`].
 
-mod access;
 mod answer;
+mod apps;
 mod args;
 mod auth;
 mod body;
 mod budget;
 mod build_log;
+mod call;
 mod client_ip;
 mod connections;
 mod console;
@@ -43,15 +45,16 @@ mod headers;
 mod healthcheck;
 mod instrumented;
 mod limits;
-mod locks;
 mod log;
-mod manage;
+mod login;
 mod metrics;
 mod open_files;
+mod probes;
 mod query;
 mod readiness;
 mod receivers;
 mod reply;
+mod route;
 mod router;
 mod run;
 mod server;
@@ -59,7 +62,6 @@ mod state;
 mod stream;
 mod target;
 mod telemetry;
-mod trusts;
 mod waits;
 mod webhook;
 

@@ -1,53 +1,37 @@
 //! Query strings. A call with an unknown, repeated or malformed parameter is refused.
 
-use std::str::FromStr;
+use std::any::TypeId;
 
 use rollhook_api::Kind;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use crate::error_reply::ErrorReply;
 
-/// The parameters of a call.
-#[derive(Debug)]
-pub(crate) struct Query(Vec<(String, String)>);
-
-impl Query {
-    /// Reads a query string with these parameters.
-    ///
-    /// # Errors
-    /// 400 if there is another parameter, or one twice.
-    pub(crate) fn parse(text: Option<&str>, known: &[&str]) -> Result<Self, ErrorReply> {
-        let mut pairs: Vec<(String, String)> = Vec::new();
-        for (name, value) in form_urlencoded::parse(text.unwrap_or_default().as_bytes()) {
-            if !known.contains(&&*name) {
-                return Err(malformed(format!("The query takes: {}.", known.join(", "))));
-            }
-            if pairs.iter().any(|(earlier, _)| *earlier == name) {
-                return Err(malformed(format!("The query has {name} twice.")));
-            }
-            pairs.push((name.into_owned(), value.into_owned()));
-        }
-        Ok(Self(pairs))
-    }
-
-    /// Returns a parameter's value if it is given.
-    ///
-    /// # Errors
-    /// 400 if the value is malformed.
-    pub(crate) fn get<T: FromStr>(&self, name: &str) -> Result<Option<T>, ErrorReply> {
-        let Some((_, value)) = self.0.iter().find(|(given, _)| given == name) else { return Ok(None) };
-        value.parse().map(Some).map_err(|_| malformed(format!("The query's {name} cannot be read.")))
-    }
-
-    /// Returns the parameter `limit`, from 1 to `most`.
-    ///
-    /// # Errors
-    /// 400 if it is out of this range.
-    pub(crate) fn limit(&self, default: usize, most: usize) -> Result<usize, ErrorReply> {
-        match self.get("limit")?.unwrap_or(default) {
-            limit if (1..=most).contains(&limit) => Ok(limit),
-            _ => Err(malformed(format!("The query's limit must be from 1 to {most}."))),
+/// Reads a query string.
+///
+/// # Errors
+/// 400 if it has another parameter than the type, has one twice, or one that cannot be read.
+pub(crate) fn read<T: DeserializeOwned + 'static>(text: Option<&str>) -> Result<T, ErrorReply> {
+    let mut pairs = Map::new();
+    for (name, value) in form_urlencoded::parse(text.unwrap_or_default().as_bytes()) {
+        if pairs.insert(name.to_string(), value.into_owned().into()).is_some() {
+            return Err(malformed(format!("The query has {name} twice.")));
         }
     }
+    let is_nothing = TypeId::of::<T>() == TypeId::of::<()>();
+    let query = match is_nothing {
+        true if pairs.is_empty() => Value::Null,
+        true => return Err(malformed("This call takes no query.".to_owned())),
+        false => pairs.into(),
+    };
+    serde_path_to_error::deserialize(query).map_err(|error| {
+        let (name, why) = (error.path().to_string(), error.inner().to_string());
+        malformed(match why.split_once(", expected ") {
+            Some((_, known)) if why.starts_with("unknown field ") => format!("The query takes {known}."),
+            Some(_) | None => format!("The query's {name} {why}."),
+        })
+    })
 }
 
 fn malformed(detail: String) -> ErrorReply {
@@ -56,21 +40,29 @@ fn malformed(detail: String) -> ErrorReply {
 
 #[cfg(test)]
 mod tests {
+    use rollhook_api::operations::{AppsQuery, DeploysQuery};
+
     use super::*;
 
     #[test]
     fn parameters_are_known_single_and_readable() {
-        let query = Query::parse(Some("limit=3&after=shop-test%2Fapi"), &["limit", "after"]).unwrap();
-        assert_eq!(query.limit(20, 100).unwrap(), 3);
-        assert_eq!(query.get::<String>("after").unwrap().as_deref(), Some("shop-test/api"));
-        assert_eq!(Query::parse(None, &[]).unwrap().limit(20, 100).unwrap(), 20);
+        let query: AppsQuery = read(Some("limit=3&after=shop-test%2Fapi")).unwrap();
+        assert_eq!(query.limit.map(rollhook_api::query::PageSize::get), Some(3));
+        assert_eq!(query.after.map(|after| after.to_string()).as_deref(), Some("shop-test/api"));
+        assert!(read::<AppsQuery>(None).unwrap().limit.is_none());
+        read::<()>(None).unwrap();
+        assert!(read::<()>(Some("x=1")).is_err());
         for text in ["x=1", "limit=1&limit=1", "%6x=1", "li+mit=1", "%ff=1"] {
-            assert_eq!(Query::parse(Some(text), &["limit"]).unwrap_err().kind(), Kind::Malformed, "{text}");
+            assert!(read::<DeploysQuery>(Some(text)).is_err(), "{text}");
         }
         for text in
-            ["limit=0", "limit=101", "limit=", "limit", "limit=-1", "limit=x", "limit=%zz", "limit=%", "limit=%ff"]
+            ["limit=0", "limit=201", "limit=", "limit", "limit=-1", "limit=x", "limit=%zz", "limit=%", "limit=%ff"]
         {
-            assert!(Query::parse(Some(text), &["limit"]).unwrap().limit(20, 100).is_err(), "{text}");
+            assert!(read::<DeploysQuery>(Some(text)).is_err(), "{text}");
         }
+        let refused = |text: &str| format!("{:?}", read::<DeploysQuery>(Some(text)).unwrap_err());
+        assert!(refused("limit=0").contains("The query's limit must be from 1 to 200."), "{}", refused("limit=0"));
+        assert!(refused("before=x").contains("The query's before cannot be read."));
+        assert!(refused("x=1").contains("The query takes `limit` or `before`."));
     }
 }

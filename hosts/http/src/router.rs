@@ -1,122 +1,41 @@
-//! The routes, and the steps of every call before it is answered.
+//! The stages of every call before it is answered:
+//!
+//! ```text
+//!   head ──▶ form ──▶ limits ──▶ a large body's token ──▶ body ──▶ a signature's limits ──▶ caller ──▶ handler
+//! ```
+//!
+//! Each stage may refuse. What was sent is then discarded, so that its sender gets to read the answer.
 
-use std::{
-    net::IpAddr,
-    sync::{Arc, LazyLock},
-};
+use std::{net::IpAddr, sync::Arc};
 
-use bytes::Bytes;
-use http::{HeaderMap, Method, Request, StatusCode, Uri, header::ACCEPT, request::Parts};
-use rollhook_api::{Kind, Local, openapi};
-use rollhook_core::{
-    app::{AppId, Environment, Project},
-    deploy::Revision,
-    request::{IdempotencyKey, KeyHeader},
+use http::{Request, request::Parts};
+use hyper::body::Incoming as IncomingBody;
+use rollhook_api::{
+    Kind, Local,
+    endpoint::{Credentials, Subject},
 };
-use rollhook_management::{Refusal, access::TokenName, keyless::TrustId, notifications::ReceiverName};
-use serde::de::DeserializeOwned;
+use rollhook_core::app::AppId;
+use rollhook_management::Refusal;
 
 use crate::{
-    access, auth,
+    auth,
     body::{self, Whole},
     budget::Holder,
-    build_log,
+    call::Call,
     connections::InCall,
-    console, deploys,
+    console,
     error_reply::ErrorReply,
-    events, headers, limits, locks, manage, receivers,
-    reply::{self, Reply},
+    headers, limits,
+    reply::Reply,
+    route::{self, Found, Handler, Route},
     state::State,
     target::Target,
-    trusts, webhook,
+    webhook,
 };
-
-/// The description of the API, which takes long to make, and anyone may ask for.
-static DESCRIPTION: LazyLock<Bytes> = LazyLock::new(|| openapi::document().to_string().into());
-
-/// The script by which a job of any CI system deploys; it is the one that all our CI components run.
-const SCRIPT: &str = include_str!("deploy.sh");
-
-/// The routes of the API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Route {
-    Health,
-    Ready,
-    Metrics,
-    OpenApi,
-    Script,
-    Webhook,
-    Apps,
-    App,
-    AppWebhook,
-    RotateWebhook,
-    WebhookCalls,
-    Trusts,
-    Trust,
-    Deploys,
-    Deploy,
-    Events,
-    Log,
-    Cancel,
-    Rollback,
-    Hold,
-    Lock,
-    Locks,
-    EnvironmentLock,
-    Promote,
-    Rebuild,
-    Tokens,
-    Token,
-    Audit,
-    Receivers,
-    Receiver,
-    TestReceiver,
-    RotateReceiver,
-    Whoami,
-    Login,
-}
-
-/// Each route with its path and methods.
-pub(crate) const ROUTES: &[(Route, &str, &str)] = &[
-    (Route::Health, "/healthz", "GET, HEAD"),
-    (Route::Ready, "/readyz", "GET, HEAD"),
-    (Route::Metrics, "/metrics", "GET, HEAD"),
-    (Route::OpenApi, "/api/v1/openapi.json", "GET, HEAD"),
-    (Route::Script, "/api/v1/deploy.sh", "GET, HEAD"),
-    (Route::Webhook, "/api/v1/webhook/{namespace}/{app}", "POST"),
-    (Route::Apps, "/api/v1/apps", "GET, HEAD, POST"),
-    (Route::App, "/api/v1/apps/{namespace}/{app}", "GET, HEAD, PATCH, DELETE"),
-    (Route::AppWebhook, "/api/v1/apps/{namespace}/{app}/webhook", "GET, HEAD, POST, DELETE"),
-    (Route::RotateWebhook, "/api/v1/apps/{namespace}/{app}/webhook/rotate", "POST"),
-    (Route::WebhookCalls, "/api/v1/apps/{namespace}/{app}/webhook/calls", "GET, HEAD"),
-    (Route::Trusts, "/api/v1/apps/{namespace}/{app}/webhook/trusts", "GET, HEAD, POST"),
-    (Route::Trust, "/api/v1/apps/{namespace}/{app}/webhook/trusts/{trust}", "DELETE"),
-    (Route::Deploys, "/api/v1/apps/{namespace}/{app}/deploys", "GET, HEAD, POST"),
-    (Route::Deploy, "/api/v1/apps/{namespace}/{app}/deploys/{revision}", "GET, HEAD"),
-    (Route::Events, "/api/v1/apps/{namespace}/{app}/deploys/{revision}/events", "GET, HEAD"),
-    (Route::Log, "/api/v1/apps/{namespace}/{app}/deploys/{revision}/log", "GET, HEAD"),
-    (Route::Cancel, "/api/v1/apps/{namespace}/{app}/deploys/{revision}/cancel", "POST"),
-    (Route::Rollback, "/api/v1/apps/{namespace}/{app}/rollback", "POST"),
-    (Route::Hold, "/api/v1/apps/{namespace}/{app}/hold", "DELETE"),
-    (Route::Lock, "/api/v1/apps/{namespace}/{app}/lock", "PUT, DELETE"),
-    (Route::Locks, "/api/v1/locks", "GET, HEAD"),
-    (Route::EnvironmentLock, "/api/v1/locks/{project}/{environment}", "PUT, DELETE"),
-    (Route::Promote, "/api/v1/apps/{namespace}/{app}/promote", "POST"),
-    (Route::Rebuild, "/api/v1/apps/{namespace}/{app}/rebuild", "POST"),
-    (Route::Tokens, "/api/v1/tokens", "GET, HEAD, POST"),
-    (Route::Token, "/api/v1/tokens/{name}", "DELETE"),
-    (Route::Audit, "/api/v1/audit", "GET, HEAD"),
-    (Route::Receivers, "/api/v1/receivers", "GET, HEAD, POST"),
-    (Route::Receiver, "/api/v1/receivers/{receiver}", "DELETE"),
-    (Route::TestReceiver, "/api/v1/receivers/{receiver}/test", "POST"),
-    (Route::RotateReceiver, "/api/v1/receivers/{receiver}/rotate", "POST"),
-    (Route::Whoami, "/api/v1/whoami", "GET, HEAD"),
-    (Route::Login, "/api/v1/login", "POST"),
-];
 
 /// A call as it comes in.
 pub(crate) struct Incoming {
-    pub(crate) request: Request<hyper::body::Incoming>,
+    pub(crate) request: Request<IncomingBody>,
     pub(crate) source: IpAddr,
     pub(crate) audience: Audience,
     pub(crate) in_call: InCall,
@@ -131,223 +50,37 @@ pub(crate) enum Audience {
     Probes,
 }
 
-/// A path's route, and the values of its parameters, such as namespace, app and revision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Matched<'a> {
-    route: Route,
-    parameters: [&'a str; 3],
-}
-
-fn find(path: &str) -> Option<Matched<'_>> {
-    ROUTES.iter().find_map(|(route, template, _)| {
-        let (mut parts, mut parameters) = (path.split('/'), [""; 3]);
-        let mut free = parameters.iter_mut();
-        for wanted in template.split('/') {
-            let part = parts.next()?;
-            match wanted.starts_with('{') {
-                true => *free.next()? = part,
-                false if wanted == part => {}
-                false => return None,
-            }
-        }
-        parts.next().is_none().then_some(Matched { route: *route, parameters })
-    })
-}
-
-fn entry(route: Route) -> (&'static str, &'static str) {
-    ROUTES.iter().find(|(known, ..)| *known == route).map_or(("", ""), |(_, path, methods)| (*path, *methods))
-}
-
-/// Returns the path's route as a label, from a fixed set.
-pub(crate) fn template(path: &str) -> &'static str {
-    find(path).map_or_else(|| rollhook_console::template(path), |found| entry(found.route).0)
-}
-
-/// Returns whether a label is that of the webhook's route.
-pub(crate) fn is_webhook(template: &str) -> bool {
-    template == entry(Route::Webhook).0
-}
-
-/// A call with its whole body.
-pub(crate) struct Call {
-    pub(crate) state: Arc<State>,
-    pub(crate) method: Method,
-    pub(crate) uri: Uri,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Whole,
-    /// The caller's address.
-    pub(crate) client: IpAddr,
-    /// Held by answers that are streamed.
-    pub(crate) in_call: InCall,
-}
-
-/// Returns the app that a path names, if it is an app's name.
-fn app(path: &str) -> Option<AppId> {
-    let [namespace, name, _] = find(path)?.parameters;
-    Some(AppId { namespace: namespace.parse().ok()?, name: name.parse().ok()? })
-}
-
-impl Call {
-    /// Returns the app that the path names.
-    ///
-    /// # Errors
-    /// 404 if it is not an app's name.
-    pub(crate) fn app(&self) -> Result<AppId, ErrorReply> {
-        app(self.uri.path()).ok_or_else(|| ErrorReply::new(Kind::AppNotFound, "There is no app of this name."))
-    }
-
-    /// Returns the API token that the path names.
-    ///
-    /// # Errors
-    /// 404 if it is not a token's name.
-    pub(crate) fn token(&self) -> Result<TokenName, ErrorReply> {
-        let name = find(self.uri.path()).and_then(|matched| matched.parameters[0].parse().ok());
-        name.ok_or_else(|| ErrorReply::new(Kind::TokenNotFound, "There is no API token of this name."))
-    }
-
-    /// Returns the trust that the path names.
-    ///
-    /// # Errors
-    /// 404 if it is not a trust's id.
-    pub(crate) fn trust(&self) -> Result<TrustId, ErrorReply> {
-        let id = find(self.uri.path()).and_then(|matched| matched.parameters[2].parse().ok());
-        id.ok_or_else(|| ErrorReply::new(Kind::TrustNotFound, "The app has no trust of this id."))
-    }
-
-    /// Returns the receiver that the path names.
-    ///
-    /// # Errors
-    /// 404 if it is not a receiver's name.
-    pub(crate) fn receiver(&self) -> Result<ReceiverName, ErrorReply> {
-        let name = find(self.uri.path()).and_then(|matched| matched.parameters[0].parse().ok());
-        name.ok_or_else(|| ErrorReply::new(Kind::ReceiverNotFound, "There is no receiver of this name."))
-    }
-
-    /// Returns the environment that the path names.
-    ///
-    /// # Errors
-    /// 404 if it is not one's name.
-    pub(crate) fn environment(&self) -> Result<(Project, Environment), ErrorReply> {
-        let named = find(self.uri.path()).and_then(|matched| {
-            let [project, environment, _] = matched.parameters;
-            Some((project.parse().ok()?, environment.parse().ok()?))
-        });
-        named.ok_or_else(|| ErrorReply::new(Kind::NotFound, "There is no environment of this name."))
-    }
-
-    /// Returns the revision that the path names.
-    ///
-    /// # Errors
-    /// 404 if it is not a revision.
-    pub(crate) fn revision(&self) -> Result<Revision, ErrorReply> {
-        let revision = find(self.uri.path()).and_then(|matched| matched.parameters[2].parse().ok());
-        revision.ok_or_else(|| ErrorReply::new(Kind::RevisionNotFound, "There is no such revision of this app."))
-    }
-
-    /// Returns the body, which must be JSON of this type.
-    ///
-    /// # Errors
-    /// 415 or 400.
-    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, ErrorReply> {
-        body::require_json(&self.headers)?;
-        body::object(&self.body.bytes)
-    }
-
-    /// Returns the body, or the default if it is empty.
-    ///
-    /// # Errors
-    /// 415 or 400.
-    pub(crate) fn json_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, ErrorReply> {
-        if self.body.bytes.trim_ascii().is_empty() { Ok(T::default()) } else { self.json() }
-    }
-
-    /// Returns the idempotency key of an operator's call of this operation.
-    ///
-    /// # Errors
-    /// 422.
-    pub(crate) fn key(&self, operation: &str) -> Result<Option<IdempotencyKey>, ErrorReply> {
-        headers::key(&self.headers, &[KeyHeader::IdempotencyKey], operation, &self.body.bytes)
-    }
-
-    /// Returns whether the method only reads.
-    pub(crate) fn reads(&self) -> bool {
-        self.method == Method::GET || self.method == Method::HEAD
-    }
-}
-
-/// Answers a call: checks method and limits, reads the body, authenticates, and performs the call, in this order.
+/// Answers a call.
 pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply, ErrorReply> {
     let Incoming { request, source, audience, in_call } = call;
     let (parts, incoming) = request.into_parts();
-    let route = find(parts.uri.path()).map(|found| found.route);
     let client = state.proxies.client_ip(source, &parts.headers);
-    if audience == Audience::Callers && route.is_none() && console::is_for(&parts) {
+    let is_console = || {
+        let is_nothing = matches!(route::find(parts.uri.path(), parts.method.as_str()), Found::Nothing);
+        audience == Audience::Callers && is_nothing && console::is_for(&parts)
+    };
+    if is_console() {
         return Ok(Box::pin(console::answer(&state, parts, incoming, client, in_call)).await);
     }
-    let is_probe = matches!(route, Some(Route::Health | Route::Ready | Route::Metrics));
-    let route = match audience {
-        Audience::Probes if !is_probe => {
-            body::discard(incoming, &parts.headers);
-            return Err(ErrorReply::new(Kind::NotFound, "Probes and metrics are at this address, and nothing else."));
-        }
-        Audience::Callers if is_probe && state.has_probe_listener => None,
-        Audience::Callers | Audience::Probes => route,
-    };
-    let early = headers::require_host(&parts).and_then(|()| body::require_identity(&parts.headers));
-    let early = early.and_then(|()| route.map_or(Ok(()), |route| allowed(route, &parts.method)));
-    if let Err(failure) = early {
-        body::discard(incoming, &parts.headers);
-        return Err(failure);
-    }
-    let target = target(route, &parts);
-    let is_known = |target: &Target| auth::is_recognized(&state.management, target, &parts.headers, &[]);
-    let mut holder = Holder::Stranger(limits::network(client));
-    if target.as_ref().is_some_and(is_known) {
-        in_call.known();
-        holder = Holder::Known;
-    }
-    let mut over = target.as_ref().and_then(|target| state.limits.admit(client, target).err());
-    // A signature can be checked only once the body was read.
-    let is_signed = auth::needs_body(&parts.headers);
-    if let (Some(target), false) = (&target, is_signed) {
-        over = over.filter(|_| !is_let_through(&state, target, &parts.headers, &[]));
-        if let Some(failure) = over {
-            in_call.refused();
+    let route = match route_for(&state, audience, &parts) {
+        Ok(route) => route,
+        Err(failure) => {
             body::discard(incoming, &parts.headers);
             return Err(failure);
         }
-    }
-    let size = match route {
-        Some(Route::Webhook) => body::Size::of(&parts.headers),
-        _ => body::Size::Usual,
     };
-    // A token is checked before much is read for it; a signature only shows at the end.
-    if let Some(Target::App(app)) = &target
-        && size == body::Size::Push
-        && body::is_large(&incoming)
-        && !is_signed
-    {
-        if let Err(refusal) = state.management.authorize(app, &auth::presented_by_app(&parts.headers), &[]).await {
-            // A store that is away says nothing about the caller.
-            if refusal == Refusal::UNAUTHORIZED {
-                state.limits.failed(client, &Target::App(app.clone()));
-                webhook::note_refused(&state.management, app, client, &parts.headers, &[]);
-                in_call.refused();
-            }
-            body::discard(incoming, &parts.headers);
-            return Err(refusal.into());
+    let target = target(route, &parts);
+    let mut head = Head { state, parts, client, in_call, route, target, holder: Holder::Stranger(client), over: None };
+    let size = match head.admit(&incoming).await {
+        Ok(size) => size,
+        Err(failure) => {
+            body::discard(incoming, &head.parts.headers);
+            return Err(failure);
         }
-        in_call.known();
-        holder = Holder::Known;
-    }
-    let body = body::read(incoming, &parts.headers, &state.bodies, holder, size).await?;
-    if let (Some(target), Some(failure)) = (&target, over)
-        && !is_let_through(&state, target, &parts.headers, &body.bytes)
-    {
-        in_call.refused();
-        return Err(failure);
-    }
-    let call = Call { state, method: parts.method, uri: parts.uri, headers: parts.headers, body, client, in_call };
+    };
+    let whole = body::read(incoming, &head.parts.headers, &head.state.bodies, head.holder, size).await?;
+    head.admit_body(&whole)?;
+    let (call, target) = head.with_body(whole);
     let answered = Box::pin(answer(route, &call)).await;
     if let Some(target) = target.filter(|_| matches!(&answered, Err(failure) if failure.kind() == Kind::Unauthorized)) {
         call.state.limits.failed(client, &target);
@@ -356,184 +89,162 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
     answered
 }
 
-/// Returns the secret that the call's credentials are for; `None` if the route needs none.
-fn target(route: Option<Route>, parts: &Parts) -> Option<Target> {
-    if is_open(route) {
-        return None;
-    }
-    let for_app = match route {
-        Some(Route::Webhook) => true,
-        Some(Route::Deploy) => auth::has_service_token(&parts.headers),
-        _ => false,
+/// Returns the route of a call; `None` for a path at which nothing is.
+///
+/// # Errors
+/// What is wrong with the call's form, and what this listener has not.
+fn route_for(state: &State, audience: Audience, parts: &Parts) -> Result<Option<&'static Route>, ErrorReply> {
+    let found = route::find(parts.uri.path(), parts.method.as_str());
+    let is_probe = match &found {
+        Found::Route(route) => route.is_probe(),
+        Found::OtherMethods(_) => route::is_probe(parts.uri.path()),
+        Found::Nothing => false,
     };
-    Some(match app(parts.uri.path()) {
-        _ if !for_app => Target::Management,
-        Some(app) => Target::App(app),
-        None => Target::Nothing,
+    if audience == Audience::Probes && !is_probe {
+        return Err(ErrorReply::new(Kind::NotFound, "Probes and metrics are at this address, and nothing else."));
+    }
+    headers::require_host(parts)?;
+    body::require_identity(&parts.headers)?;
+    match found {
+        _ if audience == Audience::Callers && is_probe && state.has_probe_listener => Ok(None),
+        Found::Route(route) => Ok(Some(route)),
+        Found::OtherMethods(methods) => Err(ErrorReply::method_not_allowed(&methods)),
+        Found::Nothing => Ok(None),
+    }
+}
+
+/// Returns the secret that the call's credentials are for; `None` if the route needs none.
+fn target(route: Option<&Route>, parts: &Parts) -> Option<Target> {
+    // Unknown paths need a token too, so that only operators learn which paths exist.
+    let Some(route) = route else { return Some(Target::Management) };
+    let is_for_app = match route.endpoint.credentials {
+        Credentials::Probe | Credentials::None => return None,
+        Credentials::Webhook => true,
+        Credentials::ApiTokenOrServiceToken => auth::has_service_token(&parts.headers),
+        Credentials::ApiToken | Credentials::LoginCode => false,
+    };
+    let app = || route.endpoint.parameters(parts.uri.path()).and_then(|named| AppId::read(named).ok());
+    Some(match is_for_app {
+        true => app().map_or(Target::Nothing, Target::App),
+        false => Target::Management,
     })
 }
 
-/// Returns whether a caller is authenticated although others have failed too often from its address.
-fn is_let_through(state: &State, target: &Target, headers: &HeaderMap, body: &[u8]) -> bool {
-    auth::is_recognized(&state.management, target, headers, body)
-        || (auth::costs_a_read(target, headers) && state.limits.spare(target))
+/// A call whose body is still to be read.
+struct Head {
+    state: Arc<State>,
+    parts: Parts,
+    client: IpAddr,
+    in_call: InCall,
+    route: Option<&'static Route>,
+    /// The secret that the credentials are for.
+    target: Option<Target>,
+    /// For whom the body is read.
+    holder: Holder,
+    /// The refusal of a caller over the limit, which a signature over the body may still lift.
+    over: Option<ErrorReply>,
 }
 
-fn allowed(route: Route, method: &Method) -> Result<(), ErrorReply> {
-    let (_, methods) = entry(route);
-    if methods.split(", ").any(|known| known == method.as_str()) {
-        return Ok(());
-    }
-    Err(ErrorReply::method_not_allowed(methods))
-}
-
-/// Returns whether the route needs no authentication.
-fn is_open(route: Option<Route>) -> bool {
-    matches!(route, Some(Route::Health | Route::Ready | Route::Metrics | Route::OpenApi | Route::Script))
-}
-
-async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> {
-    match route {
-        Some(Route::Health) => Ok(health(call.state.deployer.is_driving())),
-        Some(Route::Ready) => ready(&call.state).await,
-        Some(Route::Metrics) => {
-            call.state.metrics.look(&call.state.deployer);
-            let accept = call.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-            let (media_type, text) = call.state.metrics.text(accept);
-            Ok(reply::whole(StatusCode::OK, media_type, text.into()))
+impl Head {
+    /// Checks the limits, and the token of a large body; returns how large the body may be.
+    ///
+    /// # Errors
+    /// 429, or 401 for a large body.
+    async fn admit(&mut self, incoming: &IncomingBody) -> Result<body::Size, ErrorReply> {
+        self.holder = Holder::Stranger(limits::network(self.client));
+        if self.target.as_ref().is_some_and(|target| self.is_recognized(target, &[])) {
+            self.is_known();
         }
-        Some(Route::OpenApi) => Ok(reply::whole(StatusCode::OK, "application/json", DESCRIPTION.clone())),
-        Some(Route::Script) => {
-            Ok(reply::whole(StatusCode::OK, "text/x-shellscript; charset=utf-8", Bytes::from_static(SCRIPT.as_bytes())))
+        self.over = self.target.as_ref().and_then(|target| self.state.limits.admit(self.client, target).err());
+        let size = match self.route.map(|route| route.endpoint.credentials) {
+            Some(Credentials::Webhook) => body::Size::of(&self.parts.headers),
+            Some(_) | None => body::Size::Usual,
+        };
+        // A signature can be checked only once the body was read.
+        if auth::needs_body(&self.parts.headers) {
+            return Ok(size);
         }
-        Some(Route::Webhook) => webhook::post(call).await,
-        Some(Route::Login) => access::login(call).await,
-        Some(Route::Deploy) if auth::has_service_token(&call.headers) => webhook::entry(call).await,
-        other => managed(other, call).await,
+        self.check_limit(&[])?;
+        self.over = None;
+        if size == body::Size::Push && body::is_large(incoming) {
+            self.check_token().await?;
+        }
+        Ok(size)
+    }
+
+    /// Checks the limits of a caller who has signed the body.
+    ///
+    /// # Errors
+    /// 429.
+    fn admit_body(&mut self, whole: &Whole) -> Result<(), ErrorReply> {
+        self.check_limit(&whole.bytes)
+    }
+
+    /// Refuses a caller over the limit, unless it is authenticated although others have failed too often from its
+    /// address.
+    fn check_limit(&mut self, body: &[u8]) -> Result<(), ErrorReply> {
+        let Some(target) = &self.target else { return Ok(()) };
+        let costs_a_read = auth::costs_a_read(target, &self.parts.headers);
+        let is_let_through = || self.is_recognized(target, body) || (costs_a_read && self.state.limits.spare(target));
+        if self.over.is_none() || is_let_through() {
+            return Ok(());
+        }
+        self.in_call.refused();
+        self.over.take().map_or(Ok(()), Err)
+    }
+
+    /// Checks a webhook's token before much is read for it.
+    async fn check_token(&mut self) -> Result<(), ErrorReply> {
+        let Some(Target::App(app)) = &self.target else { return Ok(()) };
+        let (management, headers) = (&self.state.management, &self.parts.headers);
+        if let Err(refusal) = management.authorize(app, &auth::presented_by_app(headers), &[]).await {
+            // A store that is away says nothing about the caller.
+            if refusal == Refusal::UNAUTHORIZED {
+                self.state.limits.failed(self.client, &Target::App(app.clone()));
+                webhook::note_refused(management, app, self.client, headers, &[]);
+                self.in_call.refused();
+            }
+            return Err(refusal.into());
+        }
+        self.is_known();
+        Ok(())
+    }
+
+    fn is_recognized(&self, target: &Target, body: &[u8]) -> bool {
+        auth::is_recognized(&self.state.management, target, &self.parts.headers, body)
+    }
+
+    fn is_known(&mut self) {
+        self.in_call.known();
+        self.holder = Holder::Known;
+    }
+
+    fn with_body(self, body: Whole) -> (Call, Option<Target>) {
+        let Self { state, parts, client, in_call, route, target, .. } = self;
+        let endpoint = route.map(|route| route.endpoint);
+        let Parts { uri, headers, .. } = parts;
+        (Call { state, endpoint, uri, headers, body, client, in_call }, target)
     }
 }
 
-/// Answers a call that needs an API token.
-async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> {
+/// Authenticates the caller of a route that needs an API token, and answers.
+async fn answer(route: Option<&'static Route>, call: &Call) -> Result<Reply, ErrorReply> {
+    match route.map(|route| (&route.handler, route.endpoint.credentials)) {
+        Some((Handler::Open(answer), _)) => answer(call).await,
+        Some((_, Credentials::ApiTokenOrServiceToken)) if auth::has_service_token(&call.headers) => {
+            webhook::entry(call).await
+        }
+        Some((Handler::Managed(answer), _)) => answer(call, caller(call).await?).await,
+        None => {
+            caller(call).await?;
+            Err(ErrorReply::new(Kind::NotFound, "There is nothing at this path."))
+        }
+    }
+}
+
+/// Returns the management plane for the call's principal.
+async fn caller(call: &Call) -> Result<Local, ErrorReply> {
     let principal = auth::principal(&call.state.management, &call.headers).await?;
     call.in_call.known();
-    let operations = Local::new(call.state.management.clone(), principal, call.state.base_url.clone());
-    // Unknown paths need the token too, so that only operators learn which paths exist.
-    let Some(route) = route else { return Err(ErrorReply::new(Kind::NotFound, "There is nothing at this path.")) };
-    match route {
-        Route::Apps if call.reads() => manage::list(call, operations).await,
-        Route::Apps => manage::register(call, operations).await,
-        Route::App if call.reads() => manage::show(call, operations).await,
-        Route::App if call.method == Method::PATCH => manage::change(call, operations).await,
-        Route::App => manage::delete(call, operations).await,
-        Route::AppWebhook if call.reads() => manage::webhook(call, operations).await,
-        Route::AppWebhook if call.method == Method::POST => manage::enable(call, operations).await,
-        Route::AppWebhook => manage::disable(call, operations).await,
-        Route::RotateWebhook => manage::rotate(call, operations).await,
-        Route::WebhookCalls => manage::webhook_calls(call, operations).await,
-        Route::Trusts if call.reads() => trusts::list(call, operations).await,
-        Route::Trusts => trusts::add(call, operations).await,
-        Route::Trust => trusts::remove(call, operations).await,
-        Route::Hold => manage::release(call, operations).await,
-        Route::Lock => locks::of_app(call, operations).await,
-        Route::Locks => locks::list(call, operations).await,
-        Route::EnvironmentLock => locks::of_environment(call, operations).await,
-        Route::Deploys if call.reads() => deploys::list(call, operations).await,
-        Route::Deploys => deploys::post(call, operations).await,
-        Route::Deploy => deploys::show(call, operations).await,
-        Route::Events => events::stream(call, operations).await,
-        Route::Cancel => deploys::cancel(call, operations).await,
-        Route::Rollback => deploys::rollback(call, operations).await,
-        Route::Promote => deploys::promote(call, operations).await,
-        Route::Log => build_log::read(call, operations).await,
-        Route::Rebuild => deploys::rebuild(call, operations).await,
-        Route::Tokens if call.reads() => access::tokens(call, operations).await,
-        Route::Tokens => access::create(call, operations).await,
-        Route::Token => access::revoke(call, operations).await,
-        Route::Audit => access::audit(call, operations).await,
-        Route::Receivers if call.reads() => receivers::list(call, operations).await,
-        Route::Receivers => receivers::add(call, operations).await,
-        Route::Receiver => receivers::remove(call, operations).await,
-        Route::TestReceiver => receivers::test(call, operations).await,
-        Route::RotateReceiver => receivers::rotate(call, operations).await,
-        Route::Whoami => access::whoami(call, operations).await,
-        Route::Health
-        | Route::Ready
-        | Route::Metrics
-        | Route::OpenApi
-        | Route::Script
-        | Route::Webhook
-        | Route::Login => Err(Refusal::UNAUTHORIZED.into()),
-    }
-}
-
-/// Returns the answer for a supervisor, which is to restart a server whose engine is stuck.
-fn health(is_driving: bool) -> Reply {
-    let (status, text) = match is_driving {
-        true => (StatusCode::OK, "ok\n"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "The engine has stood still for 30 s: nothing is deployed.\n"),
-    };
-    reply::whole(status, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
-}
-
-async fn ready(state: &State) -> Result<Reply, ErrorReply> {
-    if state.drain.has_begun() {
-        return Err(ErrorReply::new(Kind::ShuttingDown, "The server is stopping."));
-    }
-    let ready = state.readiness.get(async || state.management.ready().await).await;
-    ready.map_err(|refusal| ErrorReply::from(refusal).redacted())?;
-    if !state.writable.now() {
-        return Err(ErrorReply::new(
-            Kind::StoreUnavailable,
-            "The store can be read, but not written; the log says why.",
-        ));
-    }
-    Ok(reply::whole(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"ready\n")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_route_is_found_by_its_own_path() {
-        for (route, path, _) in ROUTES {
-            let path = path
-                .replace("{namespace}", "shop-test")
-                .replace("{app}", "api")
-                .replace("{revision}", "7")
-                .replace("{name}", "ci")
-                .replace("{receiver}", "ops");
-            assert_eq!(find(&path).map(|found| found.route), Some(*route), "{path}");
-            assert_eq!(template(&path), entry(*route).0);
-        }
-    }
-
-    #[test]
-    fn health_is_red_while_the_engine_stands_still() {
-        assert_eq!(health(true).status(), StatusCode::OK);
-        assert_eq!(health(false).status(), StatusCode::SERVICE_UNAVAILABLE);
-    }
-
-    #[test]
-    fn other_paths_are_unknown() {
-        for path in ["", "*", "/healthz/", "/api/v1/apps/", "/api/v1/webhook/a", "/api/v1/webhook/a/b/", "/api/v2/apps"]
-        {
-            assert_eq!(template(path), "unknown", "{path}");
-        }
-        assert_eq!(template(&"/a".repeat(1000)), "unknown");
-    }
-
-    #[test]
-    fn every_route_and_method_is_in_the_description() {
-        let document = openapi::document();
-        let paths = document["paths"].as_object().unwrap();
-        for (_, path, methods) in ROUTES {
-            let described = paths.get(*path).unwrap_or_else(|| panic!("{path} is not described"));
-            for method in methods.split(", ").filter(|method| *method != "HEAD") {
-                assert!(described.get(method.to_lowercase()).is_some(), "{method} {path} is not described");
-            }
-        }
-        assert_eq!(paths.len(), ROUTES.len());
-    }
+    Ok(Local::new(call.state.management.clone(), principal, call.state.base_url.clone()))
 }

@@ -11,6 +11,7 @@ use tracing::Instrument;
 use crate::{
     error_reply::ErrorReply,
     reply::Reply,
+    route,
     router::{self, Incoming},
     state::State,
 };
@@ -24,20 +25,20 @@ pub(crate) async fn answer(state: Arc<State>, incoming: Incoming) -> Result<Repl
     let start = Instant::now();
     let request = &incoming.request;
     let id = request_id(request.headers()).unwrap_or_else(|| state.metrics.new_request_id());
-    let (method, route) = (request.method().clone(), router::template(request.uri().path()));
+    let (method, template) = (request.method().clone(), route::template(request.uri().path()));
     // The path is left out: callers choose it freely, and the route says enough.
-    let span = tracing::info_span!("call", id, %method, route);
+    let span = tracing::info_span!("call", id, %method, route = template);
     let result = catch_panic(router::dispatch(state.clone(), incoming)).instrument(span.clone()).await;
     let kind = result.as_ref().err().map_or("", ErrorReply::slug);
     let mut reply = result.unwrap_or_else(|failure| failure.render(&id));
     reply.headers_mut().extend(HeaderValue::from_str(&id).map(|id| (REQUEST_ID, id)));
     let (status, took) = (reply.status().as_u16(), start.elapsed());
-    state.metrics.answered(route, &method, status, took);
-    if router::is_webhook(route) {
+    state.metrics.answered(template, &method, status, took);
+    if route::is_webhook(template) {
         state.metrics.webhook_answered(status);
     }
     if reply.status() == StatusCode::UNAUTHORIZED {
-        state.metrics.auth_failed(route);
+        state.metrics.auth_failed(template);
     }
     let ms = took.as_secs_f64() * 1000.0;
     span.in_scope(|| match is_routine(&method, status) {

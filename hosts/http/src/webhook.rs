@@ -16,11 +16,12 @@ use rollhook_management::{CallAnswer, Caller, Management, keyless::WebhookProof}
 use sha2::{Digest, Sha256};
 
 use crate::{
-    answer, auth, body, deploys,
+    answer, auth, body,
+    call::Call,
+    deploys,
     error_reply::ErrorReply,
     headers,
     reply::{self, Reply},
-    router::Call,
 };
 
 const KEYS: &[KeyHeader] = &[KeyHeader::IdempotencyKey, KeyHeader::WebhookId, KeyHeader::Delivery];

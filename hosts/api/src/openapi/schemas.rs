@@ -2,33 +2,8 @@
 //! the rollout drivers' settings, for which nothing is derived.
 
 use rollhook_core::image::TAG_MAX;
-use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
-
-use crate::{
-    AddReceiver, AddTrust, AddedReceiver, ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken,
-    CreatedToken, Deploy, DeployAnswer, DeployList, DeployPost, LockList, LockRequest, LockedEnvironment, LoggedIn,
-    Login, Problem, Promote, PushAnswer, Rebuild, ReceiverList, Registered, Rollback, RollbackAnswer, Rotate,
-    RotateReceiver, RotatedReceiver, TestedReceiver, TokenList, Trust, TrustList, Webhook, WebhookCallList, Whoami,
-};
-
-/// Returns every type by its name.
-pub(super) fn schemas() -> Value {
-    let settings =
-        SchemaSettings::draft2020_12().with(|settings| settings.definitions_path = "/components/schemas".into());
-    let mut requests = settings.clone().for_deserialize().into_generator();
-    requests.subschema_for::<(CreateApp, AppPatch, DeployPost, Rebuild, Rollback, Promote, CreateToken)>();
-    requests.subschema_for::<(LockRequest, Rotate, AddTrust, Login, AddReceiver, RotateReceiver)>();
-    let mut answers = settings.for_serialize().into_generator();
-    answers.subschema_for::<(App, AppList, Registered, Webhook, Deploy, DeployList)>();
-    answers.subschema_for::<(DeployAnswer, RollbackAnswer, PushAnswer, Problem)>();
-    answers.subschema_for::<(ApiToken, CreatedToken, TokenList, AuditList, Whoami)>();
-    answers.subschema_for::<(LockList, LockedEnvironment, Trust, TrustList, LoggedIn, WebhookCallList)>();
-    answers.subschema_for::<(AddedReceiver, ReceiverList, RotatedReceiver, TestedReceiver)>();
-    let mut schemas = requests.take_definitions(true);
-    schemas.extend(answers.take_definitions(true));
-    schemas.into()
-}
 
 /// The pattern of a DNS-1123 label.
 pub(crate) const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";

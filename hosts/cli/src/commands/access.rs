@@ -1,6 +1,10 @@
 //! API tokens, the audit, and who the caller is.
 
-use rollhook_api::{ApiToken, AuditEntry, AuditList, CreateToken, Whoami, access::place, openapi::PAGE_MAX};
+use rollhook_api::{
+    ApiToken, AuditEntry, AuditList, CreateToken, Whoami,
+    openapi::PAGE_MAX,
+    operations::{AuditQuery, CreateApiToken, ListApiTokens, ReadAudit, RevokeApiToken, ShowCaller},
+};
 use rollhook_core::text::escaped;
 
 use super::Session;
@@ -21,7 +25,7 @@ pub(crate) async fn create(session: &Session<'_>, args: &args::CreateToken) -> R
         environment: args.environment.as_ref().map(ToString::to_string),
         expires: args.expires.clone(),
     };
-    let created = session.operations.create_token(request).await?;
+    let created = session.api.call(CreateApiToken, &(), request).await?;
     let token = &created.api_token;
     if !session.output.format.is_document() {
         let realm = escaped(&token.grant.realm());
@@ -35,7 +39,7 @@ pub(crate) async fn create(session: &Session<'_>, args: &args::CreateToken) -> R
 }
 
 pub(crate) async fn list(session: &Session<'_>) -> Result<(), CliError> {
-    let list = session.operations.tokens().await?;
+    let list = session.api.call(ListApiTokens, &(), ()).await?;
     session.output.data(&list, || {
         let columns = [
             Column("NAME", 0, Fit::Cut),
@@ -66,7 +70,7 @@ pub(crate) async fn revoke(session: &Session<'_>, args: &RevokeToken) -> Result<
     if !args.yes {
         confirm(&format!("Revoke {}? Whoever uses it is refused at once.", args.name))?;
     }
-    session.operations.revoke_token(&args.name).await?;
+    session.api.call(RevokeApiToken, &args.name, ()).await?;
     session.output.line(&format!("Revoked {}: it is refused from now on.", args.name))?;
     session.document(&serde_json::json!({ "revoked": args.name }))
 }
@@ -74,9 +78,9 @@ pub(crate) async fn revoke(session: &Session<'_>, args: &RevokeToken) -> Result<
 pub(crate) async fn audit(session: &Session<'_>, args: &Audit) -> Result<(), CliError> {
     let mut list = AuditList { entries: Vec::new(), next: None };
     loop {
-        let after = list.next.as_deref().and_then(place);
+        let after = list.next.as_deref().and_then(|next| next.parse().ok());
         let limit = (args.limit - list.entries.len()).min(PAGE_MAX);
-        let page = session.operations.audit(after, limit).await?;
+        let page = session.api.call(ReadAudit, &(), AuditQuery::page(after, limit)).await?;
         list.entries.extend(page.entries);
         list.next = page.next;
         if list.next.is_none() || list.entries.len() >= args.limit {
@@ -108,7 +112,7 @@ fn act(entry: &AuditEntry) -> Vec<Cell> {
 }
 
 pub(crate) async fn whoami(session: &Session<'_>) -> Result<(), CliError> {
-    let whoami = session.operations.whoami().await?;
+    let whoami = session.api.call(ShowCaller, &(), ()).await?;
     session.output.data(&whoami, || said(&whoami))
 }
 

@@ -1,6 +1,9 @@
 //! Registering, listing, showing, changing and removing apps.
 
-use rollhook_api::{App, AppPatch, CreateApp, Deploy, Rebuild};
+use rollhook_api::{
+    App, AppPatch, CreateApp, Deploy, Rebuild,
+    operations::{ChangeApp, DeleteApp, DeployQuery, RebuildApp, RegisterApp, ReleaseHold, ShowApp, ShowDeploy},
+};
 use rollhook_core::{
     app::{AppId, Namespace, Settings},
     text::escaped,
@@ -22,7 +25,7 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), C
     let id = args.target.id()?;
     let request = request(args)?;
     session.drive()?;
-    let mut registered = session.operations.create(request).await?;
+    let mut registered = session.api.call(RegisterApp, &(), request).await?;
     let workload = escaped(&apps::title(&registered.app, " "));
     let revision = match &registered.deploy {
         Some(deploy) => {
@@ -60,7 +63,7 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), C
     };
     let ended = session.wait_for_end(&id, revision, args.wait).await?;
     if let Some(ended) = &ended {
-        registered.app = session.operations.app(&id).await?;
+        registered.app = session.api.call(ShowApp, &id, ()).await?;
         registered.deploy = Some(ended.clone());
     }
     session.document(&registered)?;
@@ -69,9 +72,9 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), C
 
 /// Begins the first build of a git app.
 async fn build_head(session: &Session<'_>, id: &AppId) -> Result<Deploy, CliError> {
-    let answer = session.operations.rebuild(id, Rebuild::default()).await?;
+    let answer = session.api.call(RebuildApp, id, Rebuild::default()).await?;
     session.output.line(&format!("Building {} for {id}: revision {}", image(&answer), answer.revision))?;
-    session.operations.entry(id, answer.revision).await
+    session.api.call(ShowDeploy, &(id.clone(), answer.revision), DeployQuery::default()).await
 }
 
 fn request(args: &Create) -> Result<CreateApp, CliError> {
@@ -151,7 +154,7 @@ pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(),
     revisions.dedup();
     let mut others = Vec::new();
     for revision in revisions {
-        others.push(session.operations.entry(&id, revision).await?);
+        others.push(session.api.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await?);
     }
     session.output.data(&app, || {
         let now = when::now();
@@ -180,7 +183,7 @@ pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), CliErro
         return Err(CliError::Usage("Say what to change, such as --settle 30s; see --help.".to_owned()));
     }
     let changes_source = !patch.source.is_empty();
-    let app = session.operations.change(&session.find(&args.target).await?, patch).await?;
+    let app = session.api.call(ChangeApp, &session.find(&args.target).await?, patch).await?;
     session.output.data(&app, || {
         let source = if changes_source { apps::source_lines(&app.source) } else { String::new() };
         source + &apps::policy_lines(&app.policy)
@@ -189,7 +192,7 @@ pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), CliErro
 
 pub(crate) async fn release_hold(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
     let id = session.find(target).await?;
-    let app = session.operations.release_hold(&id).await?;
+    let app = session.api.call(ReleaseHold, &id, ()).await?;
     session.output.data(&app, || format!("Released: nothing of {id} is held any more\n"))
 }
 
@@ -199,7 +202,7 @@ pub(crate) async fn delete(session: &Session<'_>, args: &Delete) -> Result<(), C
         confirm(&format!("Remove {id} with its token and its history? Its workload stays as it is."))?;
     }
     session.find(&args.target).await?;
-    session.operations.delete(&id).await?;
+    session.api.call(DeleteApp, &id, ()).await?;
     session.output.line(&format!("Removed {id}; its workload stays as it is"))
 }
 

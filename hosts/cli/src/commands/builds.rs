@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use rollhook_api::{Deploy, Rebuild, terminal::plain};
+use rollhook_api::{
+    Deploy, Rebuild,
+    operations::{DeployQuery, DeploysQuery, ListDeploys, RebuildApp, ShowDeploy},
+    terminal::plain,
+};
 use rollhook_core::{
     app::AppId,
     deploy::{Revision, Status},
@@ -23,7 +27,7 @@ pub(crate) async fn rebuild(session: &Session<'_>, args: &args::Rebuild) -> Resu
     let id = &session.find(&args.target).await?;
     let rebuild = Rebuild { commit: args.commit.as_ref().map(ToString::to_string) };
     session.drive()?;
-    let answer = session.operations.rebuild(id, rebuild).await?;
+    let answer = session.api.call(RebuildApp, id, rebuild).await?;
     session.output.line(&format!("Building {} for {id}: revision {}", image(&answer), answer.revision))?;
     conclude(session, id, answer, args.wait).await
 }
@@ -38,9 +42,10 @@ pub(crate) async fn logs(session: &Session<'_>, args: &args::BuildLogs) -> Resul
     let mut lines = Lines::default();
     loop {
         // Read before the log: once the build has ended, its log is complete.
-        let runs = args.follow && is_being_built(&session.operations.entry(id, revision).await?);
+        let runs = args.follow
+            && is_being_built(&session.api.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await?);
         loop {
-            let part = session.operations.build_log(id, revision, read).await?;
+            let part = session.api.build_log(&(id.clone(), revision), read).await?;
             if part.is_empty() {
                 break;
             }
@@ -60,7 +65,7 @@ fn is_being_built(entry: &Deploy) -> bool {
 
 /// Returns the newest revision that was built, or is to be.
 async fn newest(session: &Session<'_>, id: &AppId) -> Result<Revision, CliError> {
-    let recent = session.operations.history(id, None, RECENT).await?.deploys;
+    let recent = session.api.call(ListDeploys, id, DeploysQuery::page(None, RECENT)).await?.deploys;
     let built = |entry: &&Deploy| entry.commit.is_some() && entry.from.is_none() && !entry.adopted;
     match recent.iter().find(built) {
         Some(entry) => Ok(entry.revision),

@@ -1,6 +1,9 @@
 //! Deploys, rollbacks and the history.
 
-use rollhook_api::{Deploy, DeployAnswer, DeployList, DeployPost, Rollback, RollbackAnswer, duration};
+use rollhook_api::{
+    Deploy, DeployAnswer, DeployList, DeployPost, Rollback, RollbackAnswer, duration,
+    operations::{CancelDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, RollBack, ShowDeploy},
+};
 use rollhook_core::{
     app::AppId,
     deploy::{Revision, Status},
@@ -19,7 +22,7 @@ pub(crate) async fn wait(session: &Session<'_>, args: &args::WaitFor) -> Result<
     let revision = match args.revision {
         Some(revision) => revision,
         None => {
-            let newest = session.operations.history(id, None, PAGE).await?.deploys.into_iter();
+            let newest = session.api.call(ListDeploys, id, DeploysQuery::page(None, PAGE)).await?.deploys.into_iter();
             // A restore is no deploy that anybody waits for.
             let mut asked_for = newest.filter(|deploy| !deploy.is_restore());
             asked_for.next().ok_or_else(|| CliError::Other(format!("{id} has no deploys yet.")))?.revision
@@ -36,7 +39,7 @@ pub(crate) async fn wait(session: &Session<'_>, args: &args::WaitFor) -> Result<
 
 /// Prints one entry with its evidence.
 async fn one(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<(), CliError> {
-    let entry = session.operations.entry(id, revision).await?;
+    let entry = session.api.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await?;
     session.output.data(&entry, || {
         let optional = |name: &str, text: Option<&str>| {
             text.map(|text| format!("{name:10}{}\n", escaped(text))).unwrap_or_default()
@@ -62,7 +65,7 @@ pub(crate) async fn history(session: &Session<'_>, args: &args::History) -> Resu
     let mut list = DeployList::default();
     loop {
         let missing = limit - list.deploys.len();
-        let page = session.operations.history(&id, list.next, missing.min(PAGE)).await?;
+        let page = session.api.call(ListDeploys, &id, DeploysQuery::page(list.next, missing.min(PAGE))).await?;
         list.next = page.next;
         let came = page.deploys.len();
         list.deploys.extend(page.deploys.into_iter().take(missing));
@@ -81,7 +84,7 @@ pub(crate) async fn deploy(session: &Session<'_>, args: &args::Deploy) -> Result
     let break_glass = args.break_glass.as_ref().map(ToString::to_string);
     let post = DeployPost { image: image_ref, commit, break_glass };
     session.drive()?;
-    let answer = session.operations.deploy(id, post).await?;
+    let answer = session.api.call(DeployApp, id, post).await?;
     session.output.line(&format!("Deploying {} to {id}: revision {}", image(&answer), answer.revision))?;
     conclude(session, id, answer, args.wait).await
 }
@@ -104,14 +107,14 @@ pub(super) async fn conclude(
 pub(crate) async fn rollback(session: &Session<'_>, args: &args::Rollback) -> Result<(), CliError> {
     let (id, current) = (&args.target.id()?, session.app(&args.target).await?.current);
     if let Some(revision) = args.revision.filter(|_| !args.yes) {
-        let target = session.operations.entry(id, revision).await?;
+        let target = session.api.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await?;
         if target.status != Status::Succeeded {
             confirm(&format!("{}\nRoll back to it all the same?", history::summary(&target)))?;
         }
     }
     let asked = Rollback { revision: args.revision, if_current: current.map(|current| current.revision) };
     session.drive()?;
-    let mut answer = session.operations.rollback(id, asked).await?;
+    let mut answer = session.api.call(RollBack, id, asked).await?;
     print_rollback(session, id, &answer)?;
     let ended = session.wait_for_end(id, answer.deploy.revision, args.wait).await?;
     finish(&mut answer.deploy, ended.as_ref());
@@ -134,7 +137,7 @@ fn print_rollback(session: &Session<'_>, id: &AppId, answer: &RollbackAnswer) ->
 pub(crate) async fn cancel(session: &Session<'_>, args: &args::Cancel) -> Result<(), CliError> {
     let (id, revision) = (&session.find(&args.target).await?, args.revision);
     session.drive()?;
-    let entry = session.operations.cancel(id, revision).await?;
+    let entry = session.api.call(CancelDeploy, &(id.clone(), revision), ()).await?;
     session.output.line(&format!("Cancelled revision {revision} of {id}"))?;
     if session.direct.is_some() {
         session.follow_restore(id, &entry).await?;

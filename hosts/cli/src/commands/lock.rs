@@ -1,11 +1,14 @@
 //! Locks of apps and environments.
 
-use rollhook_api::{Lock, LockRequest, LockedEnvironment};
+use rollhook_api::{
+    Lock, LockRequest, LockedEnvironment,
+    operations::{ListLocks, LockApp, LockEnvironment, UnlockApp, UnlockEnvironment},
+};
 use rollhook_core::text::escaped;
 
 use super::Session;
 use crate::{
-    args::{self, EnvironmentName, LockEnvironment, NewLock, Target},
+    args::{self, EnvironmentName, NewLock, Target},
     exit::CliError,
     table::{self, Cell, Column, Fit},
     when,
@@ -28,7 +31,7 @@ pub(crate) fn described(lock: &Lock) -> String {
 
 pub(crate) async fn lock(session: &Session<'_>, args: &args::Lock) -> Result<(), CliError> {
     let id = session.find(&args.target).await?;
-    let app = session.operations.lock(&id, request(&args.lock)).await?;
+    let app = session.api.call(LockApp, &id, request(&args.lock)).await?;
     let until = app.locks.iter().find(|lock| lock.on == "app").map(end).unwrap_or_default();
     session.output.data(&app, || {
         format!(
@@ -39,16 +42,17 @@ pub(crate) async fn lock(session: &Session<'_>, args: &args::Lock) -> Result<(),
 
 pub(crate) async fn unlock(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
     let id = session.find(target).await?;
-    let app = session.operations.unlock(&id).await?;
+    let app = session.api.call(UnlockApp, &id, ()).await?;
     session.output.data(&app, || match app.locks.first() {
         Some(lock) => format!("Unlocked {id}, but its environment is locked {}\n", escaped(&described(lock))),
         None => format!("Unlocked {id}\n"),
     })
 }
 
-pub(crate) async fn lock_environment(session: &Session<'_>, args: &LockEnvironment) -> Result<(), CliError> {
+pub(crate) async fn lock_environment(session: &Session<'_>, args: &args::LockEnvironment) -> Result<(), CliError> {
     let EnvironmentName { project, environment } = &args.name;
-    let locked = session.operations.lock_environment(project, environment, request(&args.lock)).await?;
+    let locked =
+        session.api.call(LockEnvironment, &(project.clone(), environment.clone()), request(&args.lock)).await?;
     session.output.data(&locked, || {
         let until = end(&locked.lock);
         format!("Locked all apps of project {project}, environment {environment}, until {until}\n")
@@ -57,13 +61,13 @@ pub(crate) async fn lock_environment(session: &Session<'_>, args: &LockEnvironme
 
 pub(crate) async fn unlock_environment(session: &Session<'_>, name: &EnvironmentName) -> Result<(), CliError> {
     let EnvironmentName { project, environment } = name;
-    session.operations.unlock_environment(project, environment).await?;
+    session.api.call(UnlockEnvironment, &(project.clone(), environment.clone()), ()).await?;
     session.output.line(&format!("Unlocked project {project}, environment {environment}"))?;
     session.document(&serde_json::json!({ "project": project, "environment": environment, "locked": false }))
 }
 
 pub(crate) async fn locked_environments(session: &Session<'_>) -> Result<(), CliError> {
-    let list = session.operations.locked_environments().await?;
+    let list = session.api.call(ListLocks, &(), ()).await?;
     let row = |locked: &LockedEnvironment| {
         vec![
             Cell::new(&locked.project),

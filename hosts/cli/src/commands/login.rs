@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use rollhook_api::{LoggedIn, Login, Operations};
+use rollhook_api::{LoggedIn, Login, operations::ShowCaller};
 use rollhook_core::text::escaped;
 use sha2::{Digest, Sha256};
 use tokio::{
@@ -34,7 +34,7 @@ pub(crate) async fn login(output: &Output, args: &LoginArgs) -> Result<(), CliEr
             let file = std::path::absolute(file).map_err(|error| CliError::Usage(format!("--token-file: {error}.")))?;
             let client = Server::with_token(&server, &read_token(&file)?)?;
             client.warn_if_unencrypted();
-            let actor = client.whoami().await?.actor;
+            let actor = client.call::<ShowCaller>(&(), &()).await?.actor;
             Context::new(&server, actor, None, Some(file))
         }
         None => {

@@ -12,19 +12,23 @@ pub(crate) mod receiver;
 pub(crate) mod trust;
 pub(crate) mod webhook;
 
-use rollhook_api::{App, AppList, Operations, openapi::PAGE_MAX};
+use rollhook_api::{
+    App, AppList,
+    openapi::PAGE_MAX,
+    operations::{AppsQuery, ListApps, ShowApp},
+    query::PageSize,
+};
 use rollhook_core::{
     app::{AppId, FullName, Namespace},
-    ports::AppPage,
     request::Refusal,
 };
 use serde::Serialize;
 
-use crate::{args::Target, direct::Direct, exit::CliError, output::Output};
+use crate::{api::Api, args::Target, direct::Direct, exit::CliError, output::Output};
 
 /// The surroundings of a command.
 pub(crate) struct Session<'a> {
-    pub(crate) operations: &'a dyn Operations<Error = CliError>,
+    pub(crate) api: &'a Api,
     /// The deployer in this process, which drives deploys to their end; `None` if a server does.
     pub(crate) direct: Option<&'a Direct>,
     pub(crate) output: Output,
@@ -45,7 +49,7 @@ impl Session<'_> {
 
     /// Returns the app of this full name: see [`Session::find`].
     async fn named(&self, name: &FullName) -> Result<App, CliError> {
-        let app = self.operations.app(&name.id()?).await?;
+        let app = self.api.call(ShowApp, &name.id()?, ()).await?;
         if (app.project.as_str(), app.environment.as_str()) == (name.project.as_str(), name.environment.as_str()) {
             return Ok(app);
         }
@@ -58,8 +62,8 @@ impl Session<'_> {
         let mut list = AppList::default();
         loop {
             let after = list.next.as_deref().map(str::parse).transpose()?;
-            let page = AppPage { namespace: namespace.clone(), after, limit: PAGE_MAX };
-            let page = self.operations.apps(page).await?;
+            let page = AppsQuery { namespace: namespace.clone(), after, limit: Some(PageSize::new(PAGE_MAX)) };
+            let page = self.api.call(ListApps, &(), page).await?;
             list.apps.extend(page.apps);
             list.unreadable.extend(page.unreadable);
             list.next = page.next;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rollhook_api::{Deploy, Restore};
+use rollhook_api::{Deploy, Restore, operations::ShowApp};
 use rollhook_core::{
     app::AppId,
     deploy::{Revision, Status},
@@ -76,7 +76,7 @@ impl Session<'_> {
         if !matches!(ended.status, Status::Failed | Status::Cancelled) {
             return Ok(());
         }
-        let now = self.operations.changed(id, ended.revision, ended.step, RESTORE_WITHIN).await?;
+        let now = self.api.changed(&(id.clone(), ended.revision), ended.step, RESTORE_WITHIN).await?;
         let Some(Restore { revision, image, .. }) = &now.restore else { return Ok(()) };
         let image = escaped(&image.as_deref().map(short_image).unwrap_or_default());
         let Some(revision) = revision else {
@@ -89,7 +89,7 @@ impl Session<'_> {
 
     /// Waits for the unfinished deploys of an app, newest first, and for the restores of those that fail.
     async fn finish_all(&self, id: &AppId) -> Result<(), CliError> {
-        while let Some(revision) = self.operations.app(id).await?.unfinished.last().copied() {
+        while let Some(revision) = self.api.call(ShowApp, id, ()).await?.unfinished.last().copied() {
             let ended = watch(self, id, revision).await?;
             self.print_end(&ended)?;
             self.end_of_restore(id, &ended).await?;

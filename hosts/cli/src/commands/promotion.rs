@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rollhook_api::{App, Promote, PromoteFrom, promotion::Plan};
+use rollhook_api::{App, Promote, PromoteFrom, operations::PromoteApp, promotion::Plan};
 use rollhook_core::{
     app::{AppId, AppName, Environment, Namespace, Project},
     deploy::{Revision, Status},
@@ -78,7 +78,7 @@ async fn one(
     }
     let source = source.id()?;
     session.drive()?;
-    let answer = session.operations.promote(id, promote).await?;
+    let answer = session.api.call(PromoteApp, id, promote).await?;
     let (image, revision) = (image(&answer), answer.revision);
     session.output.line(&format!("Promoting {image} from {source} to {id}: revision {revision}"))?;
     conclude(session, id, answer, args.wait).await
@@ -109,7 +109,7 @@ async fn all(
         for app in promoted.iter_mut().filter(|app| matches!(app.outcome, Outcome::Planned)) {
             // The planned revision, and none that came meanwhile.
             let promote = Promote { if_current: app.plan.revision, ..request(from) };
-            app.outcome = match session.operations.promote(&app.id, promote).await {
+            app.outcome = match session.api.call(PromoteApp, &app.id, promote).await {
                 Ok(answer) => Outcome::Accepted { revision: answer.revision, status: answer.status },
                 Err(failure) => Outcome::Refused { message: failure.lines().join(" ") },
             };

@@ -2,7 +2,10 @@
 
 use std::{fs, path::Path};
 
-use rollhook_api::{AddReceiver, Receiver, RotateReceiver};
+use rollhook_api::{
+    AddReceiver, Receiver, RotateReceiver,
+    operations::{ListReceivers, RegisterReceiver, RemoveReceiver, ReplaceSecret, TestReceiver},
+};
 use rollhook_core::text::escaped;
 
 use super::Session;
@@ -33,7 +36,7 @@ pub(crate) async fn add(session: &Session<'_>, args: &AddReceiverArgs) -> Result
         environment: args.environment.as_ref().map(ToString::to_string),
         app: args.app.as_ref().map(ToString::to_string),
     };
-    let added = session.operations.add_receiver(request).await?;
+    let added = session.api.call(RegisterReceiver, &(), request).await?;
     if !session.output.format.is_document() {
         let receiver = &added.receiver;
         let (apps, place) = (escaped(&receiver.apps()), escaped(&receiver.place));
@@ -61,7 +64,7 @@ fn read_secret(file: Option<&Path>) -> Result<Option<String>, CliError> {
 
 pub(crate) async fn rotate(session: &Session<'_>, args: &NamedReceiver, file: Option<&Path>) -> Result<(), CliError> {
     let request = RotateReceiver { secret: read_secret(file)? };
-    let rotated = session.operations.rotate_receiver(&args.name, request).await?;
+    let rotated = session.api.call(ReplaceSecret, &args.name, request).await?;
     if !session.output.format.is_document() {
         message(&format!("Replaced the secret of {}.", args.name));
         if rotated.secret.is_some() {
@@ -72,7 +75,7 @@ pub(crate) async fn rotate(session: &Session<'_>, args: &NamedReceiver, file: Op
 }
 
 pub(crate) async fn list(session: &Session<'_>) -> Result<(), CliError> {
-    let list = session.operations.receivers().await?;
+    let list = session.api.call(ListReceivers, &(), ()).await?;
     session.output.data(&list, || {
         let columns = [
             Column("NAME", 0, Fit::Cut),
@@ -111,7 +114,7 @@ fn row(receiver: &Receiver) -> Vec<Cell> {
 }
 
 pub(crate) async fn test(session: &Session<'_>, args: &NamedReceiver) -> Result<(), CliError> {
-    let tested = session.operations.test_receiver(&args.name).await?;
+    let tested = session.api.call(TestReceiver, &args.name, ()).await?;
     if !tested.delivered {
         return Err(CliError::Other(format!("{} has not taken the test: {}.", args.name, escaped(&tested.answer))));
     }
@@ -120,7 +123,7 @@ pub(crate) async fn test(session: &Session<'_>, args: &NamedReceiver) -> Result<
 }
 
 pub(crate) async fn remove(session: &Session<'_>, args: &NamedReceiver) -> Result<(), CliError> {
-    session.operations.remove_receiver(&args.name).await?;
+    session.api.call(RemoveReceiver, &args.name, ()).await?;
     session.output.line(&format!("Removed {}: it is told nothing from now on.", args.name))?;
     session.document(&serde_json::json!({ "removed": args.name }))
 }

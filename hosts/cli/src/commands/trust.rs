@@ -2,6 +2,7 @@
 
 use rollhook_api::{
     Trust, TrustList,
+    operations::{EndTrust, ListTrusts, ShowApp, TrustPipeline},
     snippets::{Job, KeylessSnippets},
 };
 use rollhook_core::text::escaped;
@@ -27,9 +28,9 @@ struct Added<'a> {
 pub(crate) async fn add(session: &Session<'_>, args: &AddTrustArgs) -> Result<(), CliError> {
     let request = args.request()?;
     let id = session.find(&args.target).await?;
-    let app = session.operations.app(&id).await?;
-    let trust = session.operations.add_trust(&id, request).await?;
-    let url = session.operations.trusts(&id).await?.url;
+    let app = session.api.call(ShowApp, &id, ()).await?;
+    let trust = session.api.call(TrustPipeline, &id, request).await?;
+    let url = session.api.call(ListTrusts, &id, ()).await?.url;
     let snippets = KeylessSnippets::new(&Job::of(&app), &trust.audience);
     let document = Added { trust: &trust, url: &url, snippets: snippets.as_ref() };
     session.output.data(&document, || added(&trust, &url, snippets.as_ref()))?;
@@ -68,7 +69,7 @@ deadlines (or DEPLOY_TIMEOUT, in seconds).
 
 pub(crate) async fn list(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
     let id = session.find(target).await?;
-    let list = session.operations.trusts(&id).await?;
+    let list = session.api.call(ListTrusts, &id, ()).await?;
     session.output.data(&list, || {
         let columns = [
             Column("ID", 0, Fit::Keep),
@@ -90,7 +91,7 @@ fn rows(list: &TrustList) -> Vec<Vec<Cell>> {
 
 pub(crate) async fn remove(session: &Session<'_>, args: &RemoveTrust) -> Result<(), CliError> {
     let id = session.find(&args.target).await?;
-    session.operations.remove_trust(&id, &args.id).await?;
+    session.api.call(EndTrust, &(id.clone(), args.id.clone()), ()).await?;
     session.output.line(&format!("Ended the trust {} of {id}: its pipeline is refused from now on.", args.id))?;
     session.document(&serde_json::json!({ "removed": args.id }))
 }

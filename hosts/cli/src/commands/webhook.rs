@@ -2,6 +2,7 @@
 
 use rollhook_api::{
     App, Rotate, Webhook, WebhookCall,
+    operations::{DisableWebhook, EnableWebhook, ListWebhookCalls, RotateWebhook, ShowApp, ShowWebhook, WebhookQuery},
     snippets::{Job, Snippets, git_hosts, repository},
 };
 use rollhook_core::{app::Source, text::escaped};
@@ -28,8 +29,8 @@ struct Enabled<'a> {
 pub(crate) async fn enable(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
     let id = session.find(target).await?;
     // Read first: once the token is made, no failure may keep it from being printed.
-    let app = session.operations.app(&id).await?;
-    let webhook = session.operations.enable_webhook(&id).await?;
+    let app = session.api.call(ShowApp, &id, ()).await?;
+    let webhook = session.api.call(EnableWebhook, &id, ()).await?;
     let snippets = Snippets::new(&Job::of(&app));
     let document = Enabled { webhook: &webhook, snippets: &snippets };
     session.output.data(&document, || format!("{}{}", enabled(&webhook, &snippets), at_git_host(&app)))?;
@@ -51,7 +52,7 @@ pub(crate) async fn enable(session: &Session<'_>, target: &Target) -> Result<(),
 pub(crate) async fn rotate(session: &Session<'_>, args: &args::Rotate) -> Result<(), CliError> {
     let id = session.find(&args.target).await?;
     let rotate = Rotate { overlap: Some(args.overlap.clone()) };
-    let webhook = session.operations.rotate_webhook(&id, rotate).await?;
+    let webhook = session.api.call(RotateWebhook, &id, rotate).await?;
     session.output.data(&webhook, || credentials(&webhook))?;
     if let Some(until) = webhook.previous_until {
         message(&format!("note: the token before is let in until {}; any older one is refused", when::absolute(until)));
@@ -63,11 +64,11 @@ pub(crate) async fn rotate(session: &Session<'_>, args: &args::Rotate) -> Result
 pub(crate) async fn status(session: &Session<'_>, args: &args::WebhookStatus) -> Result<(), CliError> {
     let id = session.find(&args.target).await?;
     if args.token {
-        let token = session.operations.webhook(&id).await?.token;
+        let token = session.api.call(ShowWebhook, &id, WebhookQuery::default()).await?.token;
         return session.output.data(&serde_json::json!({ "token": token }), || format!("{}\n", escaped(&token)));
     }
-    let app = session.operations.app(&id).await?;
-    let webhook = match session.operations.webhook(&id).await {
+    let app = session.api.call(ShowApp, &id, ()).await?;
+    let webhook = match session.api.call(ShowWebhook, &id, WebhookQuery::default()).await {
         // A webhook that is disabled is an answer to the question, and no failure.
         Err(CliError::Problem(problem)) if problem.slug() == "no-webhook" => {
             return session.output.data(&serde_json::json!({ "enabled": false }), || "disabled\n".to_owned());
@@ -92,7 +93,7 @@ pub(crate) async fn status(session: &Session<'_>, args: &args::WebhookStatus) ->
 
 pub(crate) async fn disable(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
     let id = session.find(target).await?;
-    session.operations.disable_webhook(&id).await?;
+    session.api.call(DisableWebhook, &id, ()).await?;
     session.output.line(&format!("Disabled the webhook of {id}; its token is refused from now on"))
 }
 
@@ -102,7 +103,7 @@ pub(crate) async fn calls(session: &Session<'_>, target: &Target) -> Result<(), 
         return Err(CliError::Usage(why.to_owned()));
     }
     let id = session.find(target).await?;
-    let list = session.operations.webhook_calls(&id).await?;
+    let list = session.api.call(ListWebhookCalls, &id, ()).await?;
     session.output.data(&list, || {
         let columns = [
             Column("WHEN", 0, Fit::Time),

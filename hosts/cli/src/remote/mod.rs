@@ -4,20 +4,13 @@ mod server;
 
 use std::time::Duration;
 
-use async_trait::async_trait;
+use bytes::Bytes;
 use http::Method;
 use rollhook_api::{
-    AddReceiver, AddTrust, AddedReceiver, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken,
-    Deploy, DeployAnswer, DeployList, DeployPost, LockList, LockRequest, LockedEnvironment, Operations, Promote,
-    Rebuild, ReceiverList, Registered, Rollback, RollbackAnswer, Rotate, RotateReceiver, RotatedReceiver,
-    TestedReceiver, TokenList, Trust, TrustList, Webhook, WebhookCallList, Whoami, access, path,
+    Deploy, Operation,
+    operations::{DeployQuery, LogQuery, LogText, ReadBuildLog, ShowDeploy},
 };
-use rollhook_core::{
-    app::{AppId, Environment, Project},
-    deploy::Revision,
-    ports::AppPage,
-};
-use rollhook_management::{access::TokenName, keyless::TrustId, notifications::ReceiverName, ports::RecordPlace};
+use rollhook_core::{app::AppId, deploy::Revision};
 
 pub(crate) use self::server::{Server, is_loopback, random_hex};
 use crate::exit::CliError;
@@ -27,197 +20,79 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The longest wait of one call, well within the time limit of a call.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
-#[async_trait]
-impl Operations for Server {
-    type Error = CliError;
-
-    async fn create(&self, app: CreateApp) -> Result<Registered, CliError> {
-        self.send(Method::POST, "/api/v1/apps", &app).await
-    }
-
-    async fn apps(&self, page: AppPage) -> Result<AppList, CliError> {
-        let namespace = page.namespace.map(|namespace| format!("&namespace={namespace}")).unwrap_or_default();
-        // Ids are labels around a slash, and a slash may stand in a query as it is (RFC 3986 section 3.4).
-        let after = page.after.map(|after| format!("&after={after}")).unwrap_or_default();
-        self.get(&format!("/api/v1/apps?limit={}{namespace}{after}", page.limit)).await
-    }
-
-    async fn app(&self, id: &AppId) -> Result<App, CliError> {
-        self.get(&path::app(id)).await
-    }
-
-    async fn change(&self, id: &AppId, patch: AppPatch) -> Result<App, CliError> {
-        self.send(Method::PATCH, &path::app(id), &patch).await
-    }
-
-    async fn delete(&self, id: &AppId) -> Result<(), CliError> {
-        match self.counted(Method::DELETE, &path::app(id), None).await {
-            // An earlier attempt has removed it, and its answer was lost.
-            Err((CliError::Problem(problem), 2..)) if problem.status == 404 => Ok(()),
-            other => other.map(drop).map_err(|(failure, _)| failure),
+impl Server {
+    /// Performs an operation on the server.
+    pub(crate) async fn call<O: Operation>(
+        &self,
+        subject: &O::Subject,
+        input: &O::Input,
+    ) -> Result<O::Answer, CliError> {
+        let (path, body) = written::<O>(subject, input)?;
+        let answer = self.answered::<O>(&path, body).await?;
+        match answer.is_empty() {
+            // Whatever answers nothing returns `()`, which is null as JSON.
+            true => self.read(b"null"),
+            false => self.read(&answer),
         }
     }
 
-    async fn enable_webhook(&self, id: &AppId) -> Result<Webhook, CliError> {
-        self.read(&self.call(Method::POST, &format!("{}/webhook", path::app(id)), None).await?)
-    }
-
-    async fn rotate_webhook(&self, id: &AppId, rotate: Rotate) -> Result<Webhook, CliError> {
-        self.once(Method::POST, &format!("{}/webhook/rotate", path::app(id)), &rotate).await
-    }
-
-    async fn webhook(&self, id: &AppId) -> Result<Webhook, CliError> {
-        self.get(&format!("{}/webhook", path::app(id))).await
-    }
-
-    async fn masked_webhook(&self, id: &AppId) -> Result<Webhook, CliError> {
-        self.get(&format!("{}/webhook?masked=true", path::app(id))).await
-    }
-
-    async fn disable_webhook(&self, id: &AppId) -> Result<(), CliError> {
-        self.call(Method::DELETE, &format!("{}/webhook", path::app(id)), None).await.map(drop)
-    }
-
-    async fn webhook_calls(&self, id: &AppId) -> Result<WebhookCallList, CliError> {
-        self.get(&path::webhook_calls(id)).await
-    }
-
-    async fn trusts(&self, id: &AppId) -> Result<TrustList, CliError> {
-        self.get(&path::trusts(id)).await
-    }
-
-    async fn add_trust(&self, id: &AppId, trust: AddTrust) -> Result<Trust, CliError> {
-        self.send(Method::POST, &path::trusts(id), &trust).await
-    }
-
-    async fn remove_trust(&self, id: &AppId, trust: &TrustId) -> Result<(), CliError> {
-        match self.counted(Method::DELETE, &path::trust(id, trust), None).await {
+    async fn answered<O: Operation>(&self, path: &str, body: Option<Bytes>) -> Result<Bytes, CliError> {
+        let method = method_of::<O>()?;
+        if O::ENDPOINT.is_once {
+            return self.once(&method, path, body).await;
+        }
+        match self.counted(method, path, body).await {
             // An earlier attempt has removed it, and its answer was lost.
-            Err((CliError::Problem(problem), 2..)) if problem.status == 404 => Ok(()),
-            other => other.map(drop).map_err(|(failure, _)| failure),
+            Err((CliError::Problem(problem), 2..)) if O::ENDPOINT.method == "DELETE" && problem.status == 404 => {
+                Ok(Bytes::new())
+            }
+            other => other.map_err(|(failure, _)| failure),
         }
     }
 
-    async fn history(&self, id: &AppId, before: Option<Revision>, limit: usize) -> Result<DeployList, CliError> {
-        let before = before.map(|before| format!("&before={before}")).unwrap_or_default();
-        self.get(&format!("{}/deploys?limit={limit}{before}", path::app(id))).await
+    /// Reads the log of a build as it is now.
+    pub(crate) async fn build_log(&self, subject: &(AppId, Revision), query: LogQuery) -> Result<LogText, CliError> {
+        let (path, body) = written::<ReadBuildLog>(subject, &query)?;
+        Ok(LogText(self.answered::<ReadBuildLog>(&path, body).await?.to_vec()))
     }
 
-    async fn entry(&self, id: &AppId, revision: Revision) -> Result<Deploy, CliError> {
-        self.get(&path::deploy(id, revision)).await
-    }
-
-    async fn changed(&self, id: &AppId, revision: Revision, seen: u32, limit: Duration) -> Result<Deploy, CliError> {
+    /// Returns an entry once it is past `seen` steps or its rollout has progressed, or as it is after `limit` at the
+    /// latest.
+    pub(crate) async fn changed(
+        &self,
+        subject: &(AppId, Revision),
+        seen: u32,
+        limit: Duration,
+    ) -> Result<Deploy, CliError> {
         let pause = tokio::time::sleep(PAUSE.min(limit));
-        let path = format!("{}?seen={seen}", path::deploy(id, revision));
+        let (path, _) = written::<ShowDeploy>(subject, &DeployQuery { seen: Some(seen) })?;
         let entry: Deploy = self.read(&self.waiting(&path, limit.min(WAIT_MAX)).await?)?;
         if entry.step <= seen && !entry.status.is_terminal() {
             pause.await;
         }
         Ok(entry)
     }
+}
 
-    async fn deploy(&self, id: &AppId, post: DeployPost) -> Result<DeployAnswer, CliError> {
-        self.send(Method::POST, &format!("{}/deploys", path::app(id)), &post).await
-    }
+fn method_of<O: Operation>() -> Result<Method, CliError> {
+    O::ENDPOINT.method.parse().map_err(|error| CliError::Other(format!("The method of a call: {error}.")))
+}
 
-    async fn rebuild(&self, id: &AppId, rebuild: Rebuild) -> Result<DeployAnswer, CliError> {
-        self.send(Method::POST, &format!("{}/rebuild", path::app(id)), &rebuild).await
+/// Returns the path of a call with its query, and its body.
+fn written<O: Operation>(subject: &O::Subject, input: &O::Input) -> Result<(String, Option<Bytes>), CliError> {
+    let unwritable = |error| CliError::Other(format!("The request cannot be written as JSON: {error}."));
+    let mut path = O::ENDPOINT.path_of(subject);
+    if !O::ENDPOINT.reads() {
+        let body = serde_json::to_vec(input).map_err(unwritable)?;
+        return Ok((path, (body != b"null").then(|| body.into())));
     }
-
-    async fn build_log(&self, id: &AppId, revision: Revision, from: u64) -> Result<Vec<u8>, CliError> {
-        let path = format!("{}/log?from={from}", path::deploy(id, revision));
-        Ok(self.call(Method::GET, &path, None).await?.to_vec())
+    let input = serde_json::to_value(input).map_err(unwritable)?;
+    // Members are names, numbers and labels around a slash or a dot, which may stand in a query as they are (RFC 3986
+    // section 3.4).
+    let members = input.as_object().into_iter().flatten();
+    for (index, (name, value)) in members.filter_map(|(name, value)| Some((name, value.as_str()?))).enumerate() {
+        path.push(if index == 0 { '?' } else { '&' });
+        path.push_str(&format!("{name}={value}"));
     }
-
-    async fn cancel(&self, id: &AppId, revision: Revision) -> Result<Deploy, CliError> {
-        self.read(&self.call(Method::POST, &format!("{}/cancel", path::deploy(id, revision)), None).await?)
-    }
-
-    async fn rollback(&self, id: &AppId, rollback: Rollback) -> Result<RollbackAnswer, CliError> {
-        self.send(Method::POST, &format!("{}/rollback", path::app(id)), &rollback).await
-    }
-
-    async fn promote(&self, id: &AppId, promote: Promote) -> Result<DeployAnswer, CliError> {
-        self.send(Method::POST, &format!("{}/promote", path::app(id)), &promote).await
-    }
-
-    async fn release_hold(&self, id: &AppId) -> Result<App, CliError> {
-        self.read(&self.call(Method::DELETE, &format!("{}/hold", path::app(id)), None).await?)
-    }
-
-    async fn lock(&self, id: &AppId, lock: LockRequest) -> Result<App, CliError> {
-        self.send(Method::PUT, &format!("{}/lock", path::app(id)), &lock).await
-    }
-
-    async fn unlock(&self, id: &AppId) -> Result<App, CliError> {
-        self.read(&self.call(Method::DELETE, &format!("{}/lock", path::app(id)), None).await?)
-    }
-
-    async fn lock_environment(
-        &self,
-        project: &Project,
-        environment: &Environment,
-        lock: LockRequest,
-    ) -> Result<LockedEnvironment, CliError> {
-        self.send(Method::PUT, &path::lock(project, environment), &lock).await
-    }
-
-    async fn unlock_environment(&self, project: &Project, environment: &Environment) -> Result<(), CliError> {
-        self.call(Method::DELETE, &path::lock(project, environment), None).await.map(drop)
-    }
-
-    async fn locked_environments(&self) -> Result<LockList, CliError> {
-        self.get("/api/v1/locks").await
-    }
-
-    async fn create_token(&self, token: CreateToken) -> Result<CreatedToken, CliError> {
-        self.send(Method::POST, "/api/v1/tokens", &token).await
-    }
-
-    async fn tokens(&self) -> Result<TokenList, CliError> {
-        self.get("/api/v1/tokens").await
-    }
-
-    async fn revoke_token(&self, name: &TokenName) -> Result<(), CliError> {
-        match self.counted(Method::DELETE, &format!("/api/v1/tokens/{name}"), None).await {
-            // An earlier attempt has revoked it, and its answer was lost.
-            Err((CliError::Problem(problem), 2..)) if problem.status == 404 => Ok(()),
-            other => other.map(drop).map_err(|(failure, _)| failure),
-        }
-    }
-
-    async fn audit(&self, after: Option<RecordPlace>, limit: usize) -> Result<AuditList, CliError> {
-        let after = after.map(|place| format!("&after={}", access::cursor(&place))).unwrap_or_default();
-        self.get(&format!("/api/v1/audit?limit={limit}{after}")).await
-    }
-
-    async fn add_receiver(&self, receiver: AddReceiver) -> Result<AddedReceiver, CliError> {
-        self.once(Method::POST, path::RECEIVERS, &receiver).await
-    }
-
-    async fn receivers(&self) -> Result<ReceiverList, CliError> {
-        self.get(path::RECEIVERS).await
-    }
-
-    async fn remove_receiver(&self, name: &ReceiverName) -> Result<(), CliError> {
-        match self.counted(Method::DELETE, &path::receiver(name), None).await {
-            // An earlier attempt has removed it, and its answer was lost.
-            Err((CliError::Problem(problem), 2..)) if problem.status == 404 => Ok(()),
-            other => other.map(drop).map_err(|(failure, _)| failure),
-        }
-    }
-
-    async fn rotate_receiver(&self, name: &ReceiverName, rotate: RotateReceiver) -> Result<RotatedReceiver, CliError> {
-        let path = format!("{}/rotate", path::receiver(name));
-        self.once(Method::POST, &path, &rotate).await
-    }
-
-    async fn test_receiver(&self, name: &ReceiverName) -> Result<TestedReceiver, CliError> {
-        self.read(&self.call(Method::POST, &format!("{}/test", path::receiver(name)), None).await?)
-    }
-
-    async fn whoami(&self) -> Result<Whoami, CliError> {
-        self.get("/api/v1/whoami").await
-    }
+    Ok((path, None))
 }

@@ -12,9 +12,9 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use rollhook_api::{Kind, LoggedIn, Login, Problem};
+use rollhook_api::{Kind, LoggedIn, Login, Problem, endpoint::open};
 use rollhook_core::text::escaped;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 
 use crate::{
     contexts::{Context, Contexts},
@@ -79,7 +79,10 @@ impl Server {
     /// # Errors
     /// The server's refusal, or that it cannot be reached.
     pub(crate) async fn login(&self, login: &Login) -> Result<LoggedIn, CliError> {
-        self.send(Method::POST, "/api/v1/login", login).await
+        let body = serde_json::to_vec(login)
+            .map_err(|error| CliError::Other(format!("The request cannot be written as JSON: {error}.")))?;
+        let answer = self.counted(Method::POST, open::LOGIN.path, Some(body.into())).await;
+        self.read(&answer.map_err(|(failure, _)| failure)?)
     }
 
     /// Returns a client of the server at this URL, without a credential.
@@ -121,11 +124,6 @@ impl Server {
         }
     }
 
-    /// Makes a call, and returns the body of its answer.
-    pub(super) async fn call(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<Bytes, CliError> {
-        self.counted(method, path, body).await.map_err(|(failure, _)| failure)
-    }
-
     /// Makes a call whose answer may wait this long, and returns the body of its answer.
     pub(super) async fn waiting(&self, path: &str, limit: Duration) -> Result<Bytes, CliError> {
         let prefer = HeaderValue::from_str(&format!("wait={}", limit.as_secs()));
@@ -134,7 +132,7 @@ impl Server {
         self.repeated(|| self.attempt(&Method::GET, path, None, Some(added))).await.map_err(|(failure, _)| failure)
     }
 
-    /// Makes a call as [`Server::call`] does; a failure comes with the number of attempts.
+    /// Makes a call, and returns the body of its answer; a failure comes with the number of attempts.
     pub(super) async fn counted(
         &self,
         method: Method,
@@ -246,28 +244,9 @@ impl Server {
         CliError::Problem(Box::new(Problem { status: head.status.as_u16(), ..problem }))
     }
 
-    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, CliError> {
-        self.read(&self.call(Method::GET, path, None).await?)
-    }
-
-    pub(super) async fn send<B: Serialize + Sync, T: DeserializeOwned>(
-        &self,
-        method: Method,
-        path: &str,
-        body: &B,
-    ) -> Result<T, CliError> {
-        self.read(&self.call(method, path, Some(encode(body)?)).await?)
-    }
-
     /// Makes a call whose effect must not be repeated if its answer is lost.
-    pub(super) async fn once<B: Serialize + Sync, T: DeserializeOwned>(
-        &self,
-        method: Method,
-        path: &str,
-        body: &B,
-    ) -> Result<T, CliError> {
-        let answer = self.attempt(&method, path, Some(encode(body)?), None).await;
-        self.read(&answer.map_err(|failed| failed.failure)?)
+    pub(super) async fn once(&self, method: &Method, path: &str, body: Option<Bytes>) -> Result<Bytes, CliError> {
+        self.attempt(method, path, body, None).await.map_err(|failed| failed.failure)
     }
 
     pub(super) fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, CliError> {
@@ -278,12 +257,6 @@ impl Server {
             ))
         })
     }
-}
-
-fn encode<B: Serialize>(body: &B) -> Result<Bytes, CliError> {
-    let body = serde_json::to_vec(body)
-        .map_err(|error| CliError::Other(format!("The request cannot be written as JSON: {error}.")))?;
-    Ok(body.into())
 }
 
 /// Returns whether only this machine can reach the URL.

@@ -2,7 +2,10 @@
 
 use askama::Template;
 use http::StatusCode;
-use rollhook_api::{ApiToken, AuditEntry, CreateToken, CreatedToken, access::place};
+use rollhook_api::{
+    ApiToken, AuditEntry, CreateToken, CreatedToken,
+    operations::{AuditQuery, CreateApiToken, ListApiTokens, ReadAudit, RevokeApiToken},
+};
 use rollhook_core::text::escaped;
 use rollhook_management::access::{Role, TokenName};
 use serde_json::Value;
@@ -108,8 +111,11 @@ impl Act {
 
 async fn read(call: &Call<'_>) -> Result<AccessPage, Failure> {
     let (operations, frame) = (call.operations(), call.frame());
-    let after = call.request.query("after").as_deref().and_then(place);
-    let (tokens, audit) = (operations.tokens().await?, operations.audit(after, PAGE).await?);
+    let after = call.request.query("after").and_then(|after| after.parse().ok());
+    let (tokens, audit) = (
+        operations.call(ListApiTokens, &(), ()).await?,
+        operations.call(ReadAudit, &(), AuditQuery::page(after, PAGE)).await?,
+    );
     Ok(AccessPage {
         tokens: tokens.tokens.iter().map(|token| Token::of(token, &frame)).collect(),
         acts: audit.entries.iter().map(|entry| Act::of(entry, &frame)).collect(),
@@ -138,7 +144,7 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Failure> {
         expires: field("expires"),
     };
     let page = read(call).await?;
-    match call.operations().create_token(wanted).await {
+    match call.operations().call(CreateApiToken, &(), wanted).await {
         Ok(CreatedToken { api_token, token }) => {
             let made = Made {
                 name: escaped(&api_token.name),
@@ -185,6 +191,6 @@ pub(crate) fn confirm_revoke(call: &Call<'_>, name: &TokenName) -> Reply {
 
 /// Answers `POST /access/tokens/{name}/revoke`.
 pub(crate) async fn revoke(call: &Call<'_>, name: &TokenName) -> Result<Reply, Failure> {
-    call.operations().revoke_token(name).await?;
+    call.operations().call(RevokeApiToken, name, ()).await?;
     Ok(reply::redirect("/access"))
 }

@@ -4,8 +4,12 @@ use std::collections::BTreeMap;
 
 use askama::Template;
 use http::StatusCode;
-use rollhook_api::{App, AppList, openapi};
-use rollhook_core::{ports::AppPage, text::escaped};
+use rollhook_api::{
+    App, AppList, openapi,
+    operations::{AppsQuery, ListApps},
+    query::PageSize,
+};
+use rollhook_core::text::escaped;
 
 use super::matrix::{Matrix, Project};
 use crate::{
@@ -74,7 +78,9 @@ pub(crate) async fn all(operations: &CallerOperations) -> Result<AppList, Failur
     let mut all = AppList::default();
     loop {
         let after = all.next.as_deref().and_then(|next| next.parse().ok());
-        let page = operations.apps(AppPage { namespace: None, after, limit: openapi::PAGE_MAX }).await?;
+        let page = operations
+            .call(ListApps, &(), AppsQuery { namespace: None, after, limit: Some(PageSize::new(openapi::PAGE_MAX)) })
+            .await?;
         all.apps.extend(page.apps);
         all.unreadable.extend(page.unreadable);
         all.next = page.next;

@@ -2,7 +2,11 @@
 
 use askama::Template;
 use http::StatusCode;
-use rollhook_api::{App, Deploy, DeployList, words::short_image};
+use rollhook_api::{
+    App, Deploy, DeployList,
+    operations::{DeploysQuery, ListDeploys, ShowApp},
+    words::short_image,
+};
 use rollhook_core::{
     app::{AppId, HoldPolicy, Source},
     deploy::{Revision, Status, Trigger},
@@ -253,8 +257,8 @@ pub(crate) struct Read {
 
 /// Reads what the page shows.
 pub(crate) async fn read(operations: &CallerOperations, id: &AppId, before: Option<Revision>) -> Result<Read, Failure> {
-    let app = operations.app(id).await?;
-    let list = operations.history(id, before, PAGE).await?;
+    let app = operations.call(ShowApp, id, ()).await?;
+    let list = operations.call(ListDeploys, id, DeploysQuery::page(before, PAGE)).await?;
     let mut unfinished: Vec<Deploy> =
         list.deploys.iter().filter(|deploy| !deploy.status.is_terminal()).cloned().collect();
     unfinished.sort_by_key(|deploy| deploy.revision);

@@ -4,6 +4,7 @@ use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
     App, Deploy, Kind, Restore,
+    operations::{CancelDeploy, DeployQuery, LogQuery, LogText, ReadBuildLog, ShowApp, ShowDeploy},
     words::{predicate, short_image},
 };
 use rollhook_core::{
@@ -55,8 +56,8 @@ struct Log {
 /// Answers `GET …/deploys/{revision}`.
 pub(crate) async fn page(call: &Call<'_>, id: &AppId, revision: Revision) -> Result<Reply, Failure> {
     let operations = call.operations();
-    let app = operations.app(id).await?;
-    let deploy = operations.entry(id, revision).await?;
+    let app = operations.call(ShowApp, id, ()).await?;
+    let deploy = operations.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await?;
     let frame = call.frame();
     let log = match app.source {
         Source::Git(_) => build_log(&operations, id, &deploy, 0).await?,
@@ -115,8 +116,9 @@ async fn build_log(
     from: u64,
 ) -> Result<Option<Log>, Failure> {
     let goes_on = matches!(deploy.status, Status::Queued | Status::Building) && deploy.image.is_none();
-    let bytes = match operations.build_log(id, deploy.revision, from).await {
-        Ok(bytes) => bytes,
+    let query = LogQuery { from: Some(from), follow: None };
+    let bytes = match operations.call(ReadBuildLog, &(id.clone(), deploy.revision), query).await {
+        Ok(LogText(bytes)) => bytes,
         // The build may begin yet, and its builder come back.
         Err(failure) if matches!(failure.kind, Kind::NoBuildLog | Kind::BuilderUnavailable) && goes_on => Vec::new(),
         Err(failure) if matches!(failure.kind, Kind::NoBuildLog | Kind::BuilderUnavailable) => return Ok(None),
@@ -136,7 +138,7 @@ async fn build_log(
 
 /// Answers `GET …/deploys/{revision}/status`: the part of a page that follows a deploy to its end.
 pub(crate) async fn status(call: &Call<'_>, id: &AppId, revision: Revision) -> Result<Reply, Failure> {
-    let deploy = call.operations().entry(id, revision).await?;
+    let deploy = call.operations().call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await?;
     let path = format!("/apps/{}/{}", id.namespace, id.name);
     Ok(reply::html(StatusCode::OK, &Followed::of(&path, &deploy)))
 }
@@ -144,7 +146,7 @@ pub(crate) async fn status(call: &Call<'_>, id: &AppId, revision: Revision) -> R
 /// Answers `GET …/deploys/{revision}/log`: the log's continuation from a byte on.
 pub(crate) async fn log(call: &Call<'_>, id: &AppId, revision: Revision) -> Result<Reply, Failure> {
     let operations = call.operations();
-    let deploy = operations.entry(id, revision).await?;
+    let deploy = operations.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await?;
     let from = call.request.query("from").and_then(|from| from.parse().ok()).unwrap_or(0);
     let log = build_log(&operations, id, &deploy, from).await?;
     Ok(reply::html(StatusCode::OK, &log.unwrap_or(Log { html: String::new(), next: None })))
@@ -153,8 +155,8 @@ pub(crate) async fn log(call: &Call<'_>, id: &AppId, revision: Revision) -> Resu
 /// Answers `GET …/deploys/{revision}/cancel`.
 pub(crate) async fn confirm_cancel(call: &Call<'_>, id: &AppId, revision: Revision) -> Result<Reply, Failure> {
     let operations = call.operations();
-    let app = operations.app(id).await?;
-    operations.entry(id, revision).await?;
+    let app = operations.call(ShowApp, id, ()).await?;
+    operations.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await?;
     Ok(question(&app, revision, (&Head::new(&app, "deploys"), call.frame().targets.platform)).reply(call))
 }
 
@@ -185,10 +187,10 @@ fn question<'a>(app: &App, revision: Revision, (head, platform): (&'a Head, &str
 /// Answers `POST …/deploys/{revision}/cancel`.
 pub(crate) async fn cancel(call: &Call<'_>, id: &AppId, revision: Revision) -> Result<Reply, Failure> {
     let operations = call.operations();
-    match operations.cancel(id, revision).await {
+    match operations.call(CancelDeploy, &(id.clone(), revision), ()).await {
         Ok(_) => Ok(reply::redirect(&format!("/apps/{}/{}", id.namespace, id.name))),
         Err(failure) if failure.kind == Kind::AlreadyEnded => {
-            let app = operations.app(id).await?;
+            let app = operations.call(ShowApp, id, ()).await?;
             Ok(question(&app, revision, (&Head::new(&app, "deploys"), call.frame().targets.platform))
                 .refused(call, &failure))
         }

@@ -2,7 +2,10 @@
 
 use askama::Template;
 use http::StatusCode;
-use rollhook_api::{App, LockRequest};
+use rollhook_api::{
+    App, LockRequest,
+    operations::{LockApp, LockEnvironment, ShowApp, UnlockApp, UnlockEnvironment},
+};
 use rollhook_core::{
     app::{AppId, Environment, Project},
     text::escaped,
@@ -60,20 +63,22 @@ impl Form {
 
 /// Answers `GET …/lock`.
 pub(crate) async fn page(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
-    let app = call.operations().app(id).await?;
+    let app = call.operations().call(ShowApp, id, ()).await?;
     Ok(Form::new(&app).reply(call, StatusCode::OK))
 }
 
 /// Answers `POST …/lock`.
 pub(crate) async fn lock(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let operations = call.operations();
-    let app = operations.app(id).await?;
+    let app = operations.call(ShowApp, id, ()).await?;
     let field = |name| call.request.field(name).unwrap_or_default();
     let (reason, expires) = (field("reason"), Some(field("expires")).filter(|text| !text.is_empty()));
     let request = LockRequest { reason: reason.clone(), expires };
     let locked = match environment(call, &app) {
-        Some((project, environment)) => operations.lock_environment(&project, &environment, request).await.map(drop),
-        None => operations.lock(id, request).await.map(drop),
+        Some((project, environment)) => {
+            operations.call(LockEnvironment, &(project.clone(), environment.clone()), request).await.map(drop)
+        }
+        None => operations.call(LockApp, id, request).await.map(drop),
     };
     match locked {
         Ok(()) => Ok(reply::redirect(&app_path(&app))),
@@ -93,7 +98,7 @@ fn environment(call: &Call<'_>, app: &App) -> Option<(Project, Environment)> {
 
 /// Answers `GET …/unlock`.
 pub(crate) async fn confirm_unlock(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
-    let app = call.operations().app(id).await?;
+    let app = call.operations().call(ShowApp, id, ()).await?;
     let path = app_path(&app);
     let (what, on) = match environment(call, &app) {
         Some(_) => (format!("all apps of {} in {}", escaped(&app.project), escaped(&app.environment)), "environment"),
@@ -117,10 +122,12 @@ pub(crate) async fn confirm_unlock(call: &Call<'_>, id: &AppId) -> Result<Reply,
 /// Answers `POST …/unlock`.
 pub(crate) async fn unlock(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let operations = call.operations();
-    let app = operations.app(id).await?;
+    let app = operations.call(ShowApp, id, ()).await?;
     match environment(call, &app) {
-        Some((project, environment)) => operations.unlock_environment(&project, &environment).await?,
-        None => operations.unlock(id).await.map(drop)?,
+        Some((project, environment)) => {
+            operations.call(UnlockEnvironment, &(project.clone(), environment.clone()), ()).await?
+        }
+        None => operations.call(UnlockApp, id, ()).await.map(drop)?,
     }
     Ok(reply::redirect(&app_path(&app)))
 }

@@ -2,7 +2,11 @@
 
 use askama::Template;
 use http::StatusCode;
-use rollhook_api::{App, DeployAnswer, DeployPost, Kind, Rebuild, snippets};
+use rollhook_api::{
+    App, DeployAnswer, DeployPost, Kind, Rebuild,
+    operations::{DeployApp, RebuildApp, ShowApp},
+    snippets,
+};
 use rollhook_core::{
     app::{AppId, Source},
     text::escaped,
@@ -71,23 +75,23 @@ impl Form {
 
 /// Answers `GET …/deploy`.
 pub(crate) async fn page(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
-    let app = call.operations().app(id).await?;
+    let app = call.operations().call(ShowApp, id, ()).await?;
     Ok(Form::new(call, &app).reply(call, StatusCode::OK))
 }
 
 /// Answers `POST …/deploy`.
 pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
-    let app = call.operations().app(id).await?;
+    let app = call.operations().call(ShowApp, id, ()).await?;
     let (image, commit) = (call.request.field("image"), call.request.field("commit"));
     let reason = call.request.field("break_glass").filter(|reason| !reason.is_empty());
     let accepted = match app.source {
         Source::Git(_) if reason.is_none() => {
-            call.keyed("rebuild")?.rebuild(id, Rebuild { commit: commit.clone() }).await
+            call.keyed("rebuild")?.call(RebuildApp, id, Rebuild { commit: commit.clone() }).await
         }
         Source::Image | Source::Git(_) => {
             let image = image.clone().filter(|_| app.source == Source::Image);
             let post = DeployPost { image, commit: commit.clone(), break_glass: reason.clone() };
-            call.keyed("deploy")?.deploy(id, post).await
+            call.keyed("deploy")?.call(DeployApp, id, post).await
         }
     };
     let form = Form {
@@ -103,7 +107,7 @@ pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
 pub(super) async fn build_head(call: &Call<'_>, app: &App) -> Result<Reply, Failure> {
     let name = format!("{}/{}", app.namespace, app.app);
     let id = name.parse::<AppId>().map_err(|invalid| Failure::new(Kind::InvalidField, format!("{invalid}.")))?;
-    let accepted = call.keyed("rebuild")?.rebuild(&id, Rebuild::default()).await;
+    let accepted = call.keyed("rebuild")?.call(RebuildApp, &id, Rebuild::default()).await;
     answer(call, &id, Form::new(call, app), accepted)
 }
 

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 
 use askama::Template;
 use http::StatusCode;
-use rollhook_api::{App, Deploy, Kind, Promote, PromoteFrom, promotion};
+use rollhook_api::{
+    App, Deploy, Kind, Promote, PromoteFrom,
+    operations::{DeployQuery, PromoteApp, ShowDeploy},
+    promotion,
+};
 use rollhook_core::{
     app::{AppId, Project},
     deploy::Revision,
@@ -285,8 +289,8 @@ async fn promote(call: &Call<'_>, asked: &Asked, name: &str, revision: &str) -> 
         return Err(Failure::new(Kind::CurrentChanged, "The plan has shown no revision. Look at it again."));
     };
     let from = PromoteFrom { project: asked.project.clone(), environment: asked.from.clone() };
-    let answer = operations.promote(&id, Promote { from, if_current: Some(seen) }).await?;
-    operations.entry(&id, answer.revision).await
+    let answer = operations.call(PromoteApp, &id, Promote { from, if_current: Some(seen) }).await?;
+    operations.call(ShowDeploy, &(id.clone(), answer.revision), DeployQuery::default()).await
 }
 
 fn outcome(asked: &Asked, name: &str, result: Result<Deploy, Failure>) -> Outcome {

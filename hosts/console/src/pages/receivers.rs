@@ -2,7 +2,10 @@
 
 use askama::Template;
 use http::StatusCode;
-use rollhook_api::{AddReceiver, Receiver, RotateReceiver};
+use rollhook_api::{
+    AddReceiver, Receiver, RotateReceiver,
+    operations::{ListReceivers, RegisterReceiver, RemoveReceiver, ReplaceSecret, TestReceiver},
+};
 use rollhook_core::text::escaped;
 use rollhook_management::notifications::{Destination, EventKind, ReceiverName};
 use serde_json::Value;
@@ -122,7 +125,7 @@ impl Row {
 
 async fn read(call: &Call<'_>) -> Result<ReceiversPage, Failure> {
     let frame = call.frame();
-    let listed = call.operations().receivers().await?;
+    let listed = call.operations().call(ListReceivers, &(), ()).await?;
     let receivers = listed.receivers.iter().map(|receiver| Row::of(receiver, &frame)).collect();
     Ok(ReceiversPage { frame, receivers, form: Form::default(), outcome: None, error: None })
 }
@@ -151,7 +154,7 @@ pub(crate) async fn add(call: &Call<'_>) -> Result<Reply, Failure> {
         app: field("app"),
         kind,
     };
-    match call.operations().add_receiver(wanted.clone()).await {
+    match call.operations().call(RegisterReceiver, &(), wanted.clone()).await {
         Ok(added) => {
             let name = escaped(&added.receiver.name);
             shown(call, Outcome::Secret { name, secret: added.secret.map(Zeroizing::new) }, StatusCode::CREATED).await
@@ -192,7 +195,7 @@ async fn shown(call: &Call<'_>, outcome: Outcome, status: StatusCode) -> Result<
 
 /// Answers `POST /receivers/{name}/test`.
 pub(crate) async fn test(call: &Call<'_>, name: &ReceiverName) -> Result<Reply, Failure> {
-    let tested = call.operations().test_receiver(name).await?;
+    let tested = call.operations().call(TestReceiver, name, ()).await?;
     let outcome =
         Outcome::Tested { name: escaped(name.as_str()), delivered: tested.delivered, answer: escaped(&tested.answer) };
     shown(call, outcome, StatusCode::OK).await
@@ -220,7 +223,7 @@ pub(crate) fn confirm_rotate(call: &Call<'_>, name: &ReceiverName) -> Reply {
 
 /// Answers `POST /receivers/{name}/rotate`.
 pub(crate) async fn rotate(call: &Call<'_>, name: &ReceiverName) -> Result<Reply, Failure> {
-    match call.operations().rotate_receiver(name, RotateReceiver { secret: call.request.field("secret") }).await {
+    match call.operations().call(ReplaceSecret, name, RotateReceiver { secret: call.request.field("secret") }).await {
         Ok(rotated) => {
             let outcome = Outcome::Secret { name: escaped(name.as_str()), secret: rotated.secret.map(Zeroizing::new) };
             shown(call, outcome, StatusCode::OK).await
@@ -248,6 +251,6 @@ pub(crate) fn confirm_remove(call: &Call<'_>, name: &ReceiverName) -> Reply {
 
 /// Answers `POST /receivers/{name}/remove`.
 pub(crate) async fn remove(call: &Call<'_>, name: &ReceiverName) -> Result<Reply, Failure> {
-    call.operations().remove_receiver(name).await?;
+    call.operations().call(RemoveReceiver, name, ()).await?;
     Ok(reply::redirect("/receivers"))
 }

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use http::StatusCode;
-use rollhook_api::{CreateApp, GitChoice};
+use rollhook_api::{CreateApp, GitChoice, operations::RegisterApp};
 use serde_json::Value;
 
 use super::{
@@ -126,7 +126,7 @@ pub(crate) async fn submit(call: &Call<'_>) -> Result<Reply, Failure> {
             return Ok(reply::html(StatusCode::UNPROCESSABLE_ENTITY, &page));
         }
     };
-    match call.keyed("register")?.create(wanted).await {
+    match call.keyed("register")?.call(RegisterApp, &(), wanted).await {
         Ok(registered) if registered.deploy.is_none() && field("build").is_some() => {
             new_deploy::build_head(call, &registered.app).await
         }

@@ -2,7 +2,11 @@
 
 use askama::Template;
 use http::StatusCode;
-use rollhook_api::{App, Deploy, Kind, Rollback, words::short_image};
+use rollhook_api::{
+    App, Deploy, Kind, Rollback,
+    operations::{DeployQuery, RollBack, ShowApp, ShowDeploy},
+    words::short_image,
+};
 use rollhook_core::{
     app::{AppId, HoldPolicy},
     deploy::{Revision, Status},
@@ -102,8 +106,8 @@ fn target(text: Option<String>) -> Result<Revision, Failure> {
 pub(crate) async fn page(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let revision = target(call.request.query("to"))?;
     let operations = call.operations();
-    let app = operations.app(id).await?;
-    let entry = operations.entry(id, revision).await?;
+    let app = operations.call(ShowApp, id, ()).await?;
+    let entry = operations.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await?;
     Ok(Plan::new(call, &app, &entry).reply(call, StatusCode::OK))
 }
 
@@ -112,12 +116,12 @@ pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
     let revision = target(call.request.field("to"))?;
     let if_current = call.request.field("if_current").and_then(|text| text.parse().ok());
     let rollback = Rollback { revision: Some(revision), if_current };
-    match call.keyed("rollback")?.rollback(id, rollback).await {
+    match call.keyed("rollback")?.call(RollBack, id, rollback).await {
         Ok(_) => Ok(reply::redirect(&format!("/apps/{}/{}", id.namespace, id.name))),
         Err(failure) if matches!(failure.problem.status, 409 | 422) => {
             let operations = call.operations();
-            let app = operations.app(id).await?;
-            let entry = operations.entry(id, revision).await?;
+            let app = operations.call(ShowApp, id, ()).await?;
+            let entry = operations.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await?;
             // The plan shows what is current by now: to submit it again is to have seen that.
             let plan = Plan { error: Some(escaped(&failure.problem.detail)), ..Plan::new(call, &app, &entry) };
             Ok(plan.reply(call, status(&failure)))

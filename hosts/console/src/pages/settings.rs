@@ -2,7 +2,11 @@
 
 use askama::Template;
 use http::StatusCode;
-use rollhook_api::{App, AppPatch, Kind, Policy, PolicyPatch, SourcePatch, words::short_image};
+use rollhook_api::{
+    App, AppPatch, Kind, Policy, PolicyPatch, SourcePatch,
+    operations::{ChangeApp, DeleteApp, ReleaseHold, ShowApp},
+    words::short_image,
+};
 use rollhook_core::{
     app::{AppId, HoldPolicy, OnFailure, Source},
     text::escaped,
@@ -150,7 +154,7 @@ fn settings<'a>(app: &App, head: &'a Head, frame: &'a Frame) -> SettingsPage<'a>
 
 /// Answers `GET …/settings`.
 pub(crate) async fn page(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
-    let app = call.operations().app(id).await?;
+    let app = call.operations().call(ShowApp, id, ()).await?;
     let (frame, head) = (call.frame(), Head::new(&app, "settings"));
     let page = SettingsPage { has_saved: call.request.query("saved").is_some(), ..settings(&app, &head, &frame) };
     Ok(reply::html(StatusCode::OK, &page))
@@ -164,13 +168,13 @@ fn saved(id: &AppId) -> Reply {
 pub(crate) async fn change_policy(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let (operations, form) = (call.operations(), Form::submitted(call));
     let changed = match form.patch() {
-        Ok(policy) => operations.change(id, AppPatch { policy, ..AppPatch::default() }).await,
+        Ok(policy) => operations.call(ChangeApp, id, AppPatch { policy, ..AppPatch::default() }).await,
         Err(failure) => Err(failure),
     };
     match changed {
         Ok(_) => Ok(saved(id)),
         Err(failure) if failure.problem.status == 422 => {
-            let app = operations.app(id).await?;
+            let app = operations.call(ShowApp, id, ()).await?;
             let (frame, head) = (call.frame(), Head::new(&app, "settings"));
             let error = Some(escaped(&failure.problem.detail));
             let page = SettingsPage { policy: form, error, ..settings(&app, &head, &frame) };
@@ -193,10 +197,10 @@ pub(crate) async fn change_source(call: &Call<'_>, id: &AppId) -> Result<Reply, 
         image_repository: text("image_repository"),
         credentials: text("credentials"),
     };
-    match operations.change(id, AppPatch { source, ..AppPatch::default() }).await {
+    match operations.call(ChangeApp, id, AppPatch { source, ..AppPatch::default() }).await {
         Ok(_) => Ok(saved(id)),
         Err(failure) if matches!(failure.problem.status, 409 | 422) => {
-            let app = operations.app(id).await?;
+            let app = operations.call(ShowApp, id, ()).await?;
             let (frame, head) = (call.frame(), Head::new(&app, "settings"));
             let source_error = Some(escaped(&failure.problem.detail));
             Ok(reply::html(status(&failure), &SettingsPage { source_error, ..settings(&app, &head, &frame) }))
@@ -207,7 +211,7 @@ pub(crate) async fn change_source(call: &Call<'_>, id: &AppId) -> Result<Reply, 
 
 /// Answers `GET …/release-hold`.
 pub(crate) async fn confirm_release(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
-    let app = call.operations().app(id).await?;
+    let app = call.operations().call(ShowApp, id, ()).await?;
     let path = app_path(&app);
     let names: Vec<String> = app
         .holds
@@ -232,7 +236,7 @@ pub(crate) async fn confirm_release(call: &Call<'_>, id: &AppId) -> Result<Reply
 
 /// Answers `POST …/release-hold`.
 pub(crate) async fn release(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
-    call.operations().release_hold(id).await?;
+    call.operations().call(ReleaseHold, id, ()).await?;
     Ok(reply::redirect(&format!("/apps/{}/{}", id.namespace, id.name)))
 }
 
@@ -257,7 +261,7 @@ fn deletion<'a>(app: &App, head: &'a Head) -> Question<'a> {
 
 /// Answers `GET …/delete`.
 pub(crate) async fn confirm_delete(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
-    let app = call.operations().app(id).await?;
+    let app = call.operations().call(ShowApp, id, ()).await?;
     Ok(deletion(&app, &Head::new(&app, "settings")).reply(call))
 }
 
@@ -265,10 +269,10 @@ pub(crate) async fn confirm_delete(call: &Call<'_>, id: &AppId) -> Result<Reply,
 pub(crate) async fn delete(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let operations = call.operations();
     if call.request.field("typed").is_none_or(|typed| typed != id.name.as_str()) {
-        let app = operations.app(id).await?;
+        let app = operations.call(ShowApp, id, ()).await?;
         let failure = invalid("Type the app's name as it is written. Nothing was deleted.");
         return Ok(deletion(&app, &Head::new(&app, "settings")).refused(call, &failure));
     }
-    operations.delete(id).await?;
+    operations.call(DeleteApp, id, ()).await?;
     Ok(reply::redirect("/"))
 }

@@ -2,7 +2,10 @@
 
 use askama::Template;
 use http::StatusCode;
-use rollhook_api::{AddTrust, App, Kind, Pipeline};
+use rollhook_api::{
+    AddTrust, App, Kind, Pipeline,
+    operations::{ShowApp, TrustPipeline},
+};
 use rollhook_core::{app::AppId, text::escaped};
 use serde_json::Value;
 
@@ -100,14 +103,14 @@ fn shown(call: &Call<'_>, app: &App, form: Form, wrong: Option<(String, String)>
 
 /// Answers `GET …/webhook/trust`.
 pub(crate) async fn page(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
-    let app = call.operations().app(id).await?;
+    let app = call.operations().call(ShowApp, id, ()).await?;
     Ok(shown(call, &app, Form::default(), None, StatusCode::OK))
 }
 
 /// Answers `POST …/webhook/trust`.
 pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let (operations, form) = (call.operations(), Form::submitted(call));
-    let app = operations.app(id).await?;
+    let app = operations.call(ShowApp, id, ()).await?;
     let request = match form.request() {
         Ok(request) => request,
         Err((field, error)) => {
@@ -115,7 +118,7 @@ pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
             return Ok(shown(call, &app, form, wrong, StatusCode::UNPROCESSABLE_ENTITY));
         }
     };
-    match operations.add_trust(id, request).await {
+    match operations.call(TrustPipeline, id, request).await {
         Ok(_) => Ok(reply::redirect(&format!("{}/webhook#trusts", app_path(&app)))),
         Err(failure) if matches!(failure.kind, Kind::Forbidden) => Err(failure),
         Err(failure) if (400..500).contains(&failure.problem.status) => {

@@ -4,6 +4,10 @@ use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
     App, Kind, Rotate, TrustList, Webhook, WebhookCallList,
+    operations::{
+        DisableWebhook, EnableWebhook, EndTrust, ListTrusts, ListWebhookCalls, RotateWebhook, ShowApp, ShowWebhook,
+        WebhookQuery,
+    },
     snippets::{Job, KeylessSnippets, Snippets, git_hosts},
 };
 use rollhook_core::{
@@ -184,10 +188,10 @@ impl Lists {
     async fn read(call: &Call<'_>, id: &AppId) -> Result<Self, Failure> {
         let operations = call.operations();
         let calls = match call.access.permissions.may_read_calls {
-            true => Some(operations.webhook_calls(id).await?),
+            true => Some(operations.call(ListWebhookCalls, id, ()).await?),
             false => None,
         };
-        Ok(Self { trusts: operations.trusts(id).await?, calls })
+        Ok(Self { trusts: operations.call(ListTrusts, id, ()).await?, calls })
     }
 }
 
@@ -202,17 +206,17 @@ fn if_enabled(read: Result<Webhook, Failure>) -> Result<Option<Webhook>, Failure
 /// Answers `GET …/webhook`.
 pub(crate) async fn page(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let operations = call.operations();
-    let app = operations.app(id).await?;
-    let webhook = if_enabled(operations.masked_webhook(id).await)?;
+    let app = operations.call(ShowApp, id, ()).await?;
+    let webhook = if_enabled(operations.call(ShowWebhook, id, WebhookQuery::MASKED).await)?;
     Ok(shown(call, &app, webhook, Lists::read(call, id).await?, Token::Masked))
 }
 
 /// Answers `POST …/webhook/reveal`.
 pub(crate) async fn reveal(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let operations = call.operations();
-    let app = operations.app(id).await?;
+    let app = operations.call(ShowApp, id, ()).await?;
     let lists = Lists::read(call, id).await?;
-    let webhook = if_enabled(operations.webhook(id).await)?;
+    let webhook = if_enabled(operations.call(ShowWebhook, id, WebhookQuery::default()).await)?;
     Ok(shown(call, &app, webhook, lists, Token::Revealed))
 }
 
@@ -226,7 +230,7 @@ struct Words<'a> {
 
 /// Returns the question whether this change of the webhook is wanted; the change is the last part of its path.
 async fn ask(call: &Call<'_>, id: &AppId, change: &str, words: &Words<'_>) -> Result<Reply, Failure> {
-    let app = call.operations().app(id).await?;
+    let app = call.operations().call(ShowApp, id, ()).await?;
     let path = format!("{}/webhook", app_path(&app));
     let question = Question {
         head: Some(&Head::new(&app, "webhook")),
@@ -251,7 +255,7 @@ pub(crate) async fn confirm_enable(call: &Call<'_>, id: &AppId) -> Result<Reply,
             "The URL stays as it is.",
         ],
     };
-    let present = if_enabled(call.operations().masked_webhook(id).await)?;
+    let present = if_enabled(call.operations().call(ShowWebhook, id, WebhookQuery::MASKED).await)?;
     ask(call, id, &format!("enable?replaces={}", mark_of(present.as_ref())), &words).await
 }
 
@@ -265,13 +269,13 @@ fn mark_of(webhook: Option<&Webhook>) -> String {
 pub(crate) async fn enable(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let operations = call.operations();
     if let Some(replaced) = call.request.query("replaces")
-        && replaced != mark_of(if_enabled(operations.masked_webhook(id).await)?.as_ref())
+        && replaced != mark_of(if_enabled(operations.call(ShowWebhook, id, WebhookQuery::MASKED).await)?.as_ref())
     {
         return reveal(call, id).await;
     }
     // Read first: once the token is made, no failure may keep it from being shown.
-    let (app, lists) = (operations.app(id).await?, Lists::read(call, id).await?);
-    let webhook = operations.enable_webhook(id).await?;
+    let (app, lists) = (operations.call(ShowApp, id, ()).await?, Lists::read(call, id).await?);
+    let webhook = operations.call(EnableWebhook, id, ()).await?;
     Ok(shown(call, &app, Some(webhook), lists, Token::New))
 }
 
@@ -292,8 +296,8 @@ pub(crate) async fn confirm_rotate(call: &Call<'_>, id: &AppId) -> Result<Reply,
 /// Answers `POST …/webhook/rotate`.
 pub(crate) async fn rotate(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let operations = call.operations();
-    let (app, lists) = (operations.app(id).await?, Lists::read(call, id).await?);
-    let webhook = operations.rotate_webhook(id, Rotate::default()).await?;
+    let (app, lists) = (operations.call(ShowApp, id, ()).await?, Lists::read(call, id).await?);
+    let webhook = operations.call(RotateWebhook, id, Rotate::default()).await?;
     Ok(shown(call, &app, Some(webhook), lists, Token::New))
 }
 
@@ -314,7 +318,7 @@ pub(crate) async fn confirm_disable(call: &Call<'_>, id: &AppId) -> Result<Reply
 
 /// Answers `POST …/webhook/disable`.
 pub(crate) async fn disable(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
-    call.operations().disable_webhook(id).await?;
+    call.operations().call(DisableWebhook, id, ()).await?;
     Ok(reply::redirect(&format!("/apps/{}/{}/webhook", id.namespace, id.name)))
 }
 
@@ -340,6 +344,6 @@ pub(crate) async fn confirm_remove_trust(call: &Call<'_>, id: &AppId) -> Result<
 
 /// Answers `POST …/webhook/remove-trust?trust=ID`.
 pub(crate) async fn remove_trust(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
-    call.operations().remove_trust(id, &trust_of(call)?).await?;
+    call.operations().call(EndTrust, &(id.clone(), trust_of(call)?), ()).await?;
     Ok(reply::redirect(&format!("/apps/{}/{}/webhook", id.namespace, id.name)))
 }

@@ -1,0 +1,243 @@
+//! Deploys: the history, and every operation that adds an entry to it or ends one.
+
+use std::time::Duration;
+
+use rollhook_core::{action::Action, app::AppId, deploy::Revision, ports::Page, request::PromoteRequest};
+use rollhook_management::Refusal;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Deploy, DeployAnswer, DeployList, DeployPost, Local, Operation, Promote, Rebuild, Rollback, RollbackAnswer, Until,
+    endpoint::{Credentials, Endpoint},
+    openapi::PAGE_MAX,
+    query::{self, PageSize},
+};
+
+/// The number of entries of a page, unless the query has another.
+const PAGE: usize = 20;
+
+/// The query of a history.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DeploysQuery {
+    /// At most this many.
+    #[serde(with = "query::page_size", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "usize", range(min = 1, max = PAGE_MAX))]
+    pub limit: Option<PageSize>,
+    /// Only revisions below this one: `next` of the part before.
+    #[serde(with = "query", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64", range(min = 1))]
+    pub before: Option<Revision>,
+}
+
+impl DeploysQuery {
+    /// Returns the query of at most so many entries before a revision.
+    pub fn page(before: Option<Revision>, limit: usize) -> Self {
+        Self { limit: Some(PageSize::new(limit)), before }
+    }
+}
+
+/// The query of an entry.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DeployQuery {
+    /// With `Prefer`: answer already once the entry's `step` is above this number, or the progress of its rollout has
+    /// changed.
+    #[serde(with = "query", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32")]
+    pub seen: Option<u32>,
+}
+
+impl DeployQuery {
+    /// Returns the condition that the caller waits for.
+    pub fn until(&self) -> Until {
+        self.seen.map_or(Until::Ended, Until::Changed)
+    }
+}
+
+/// The query of a log.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogQuery {
+    /// Only what follows this many bytes.
+    #[serde(with = "query", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
+    pub from: Option<u64>,
+    /// Answer with what is written until the build has ended.
+    #[serde(with = "query", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "bool")]
+    pub follow: Option<bool>,
+}
+
+/// The log of a build: plain text on the wire.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct LogText(pub Vec<u8>);
+
+/// Lists an app's history, newest first and without evidence.
+pub struct ListDeploys;
+
+impl Operation for ListDeploys {
+    type Subject = AppId;
+    type Input = DeploysQuery;
+    type Answer = DeployList;
+
+    const ENDPOINT: Endpoint = Endpoint::get("/api/v1/apps/{namespace}/{app}/deploys", "The history, newest first");
+
+    async fn perform(caller: &Local, id: &AppId, query: DeploysQuery) -> Result<DeployList, Refusal> {
+        let limit = query.limit.map_or(PAGE, PageSize::get);
+        let access = caller.open(id).await?;
+        let page = Page { before: query.before, succeeded: false, limit };
+        let (state, entries) = caller.deployer().history(&access, page).await?;
+        let oldest = entries.last().map(|entry| entry.revision);
+        let next = oldest.filter(|oldest| entries.len() == limit && *oldest > Revision::FIRST);
+        let restorations = caller.deployer().restorations(&state, &entries).await?;
+        let deploy = |(entry, restoration)| {
+            Deploy::shown(caller.deployer(), &state, entry).restored(restoration).without_evidence()
+        };
+        let deploys = entries.iter().zip(&restorations).map(deploy).collect();
+        Ok(DeployList { deploys, next })
+    }
+}
+
+/// Shows an entry with its evidence.
+pub struct ShowDeploy;
+
+impl Operation for ShowDeploy {
+    type Subject = (AppId, Revision);
+    type Input = DeployQuery;
+    type Answer = Deploy;
+
+    const ENDPOINT: Endpoint =
+        Endpoint::get("/api/v1/apps/{namespace}/{app}/deploys/{revision}", "One entry with its evidence")
+            .with(Credentials::ApiTokenOrServiceToken)
+            .waiting();
+
+    async fn perform(
+        caller: &Local,
+        (id, revision): &(AppId, Revision),
+        query: DeployQuery,
+    ) -> Result<Deploy, Refusal> {
+        let access = caller.open(id).await?;
+        Ok(Deploy::read(caller.deployer(), &access, *revision, (query.until(), Duration::ZERO)).await?)
+    }
+}
+
+/// Deploys an image, or builds a commit of a git app.
+pub struct DeployApp;
+
+impl Operation for DeployApp {
+    type Subject = AppId;
+    type Input = DeployPost;
+    type Answer = DeployAnswer;
+
+    const ENDPOINT: Endpoint = Endpoint::new("POST", "/api/v1/apps/{namespace}/{app}/deploys", 202, "Deploy by hand")
+        .keyed("deploy")
+        .waiting();
+
+    async fn perform(caller: &Local, id: &AppId, post: DeployPost) -> Result<DeployAnswer, Refusal> {
+        let request = post.parse(caller.key.clone())?;
+        let access = match post.break_glass()? {
+            Some(reason) => caller.management.break_glass(&caller.principal, id, &reason).await?,
+            None => caller.allow(id, Action::Deploy).await?,
+        };
+        Ok(DeployAnswer::accepted(id, &caller.deployer().submit(&access, request).await?))
+    }
+}
+
+/// Builds a commit of a git app again; without a commit, the head of its branch.
+pub struct RebuildApp;
+
+impl Operation for RebuildApp {
+    type Subject = AppId;
+    type Input = Rebuild;
+    type Answer = DeployAnswer;
+
+    const ENDPOINT: Endpoint =
+        Endpoint::new("POST", "/api/v1/apps/{namespace}/{app}/rebuild", 202, "Build a commit of a git app")
+            .keyed("rebuild")
+            .waiting()
+            .with_optional_body();
+
+    async fn perform(caller: &Local, id: &AppId, rebuild: Rebuild) -> Result<DeployAnswer, Refusal> {
+        let commit = rebuild.parse()?;
+        let access = caller.allow(id, Action::Rebuild).await?;
+        Ok(DeployAnswer::accepted(id, &caller.deployer().rebuild(&access, commit, caller.key.clone()).await?))
+    }
+}
+
+/// Reads the log of a build as it is now.
+pub struct ReadBuildLog;
+
+impl Operation for ReadBuildLog {
+    type Subject = (AppId, Revision);
+    type Input = LogQuery;
+    type Answer = LogText;
+
+    const ENDPOINT: Endpoint =
+        Endpoint::get("/api/v1/apps/{namespace}/{app}/deploys/{revision}/log", "The log of a git app's build");
+
+    async fn perform(caller: &Local, (id, revision): &(AppId, Revision), query: LogQuery) -> Result<LogText, Refusal> {
+        let access = caller.open(id).await?;
+        let part = caller.deployer().build_log(&access, *revision, query.from.unwrap_or(0), false).await?;
+        Ok(LogText(part.bytes))
+    }
+}
+
+/// Ends an unfinished deploy.
+pub struct CancelDeploy;
+
+impl Operation for CancelDeploy {
+    type Subject = (AppId, Revision);
+    type Input = ();
+    type Answer = Deploy;
+
+    const ENDPOINT: Endpoint =
+        Endpoint::new("POST", "/api/v1/apps/{namespace}/{app}/deploys/{revision}/cancel", 200, "End a deploy at once");
+
+    async fn perform(caller: &Local, subject: &(AppId, Revision), (): ()) -> Result<Deploy, Refusal> {
+        let (id, revision) = subject;
+        caller.deployer().cancel(&caller.allow(id, Action::Cancel).await?, *revision).await?;
+        caller.call(ShowDeploy, subject, DeployQuery::default()).await
+    }
+}
+
+/// Returns an app to an earlier revision.
+pub struct RollBack;
+
+impl Operation for RollBack {
+    type Subject = AppId;
+    type Input = Rollback;
+    type Answer = RollbackAnswer;
+
+    const ENDPOINT: Endpoint = Endpoint::new("POST", "/api/v1/apps/{namespace}/{app}/rollback", 202, "Roll back")
+        .keyed("rollback")
+        .with_optional_body();
+
+    async fn perform(caller: &Local, id: &AppId, rollback: Rollback) -> Result<RollbackAnswer, Refusal> {
+        let request = rollback.parse(caller.key.clone());
+        let access = caller.allow(id, Action::Rollback).await?;
+        Ok(RollbackAnswer::of(id, &caller.deployer().rollback(&access, request).await?))
+    }
+}
+
+/// Deploys the current image of another environment's app.
+pub struct PromoteApp;
+
+impl Operation for PromoteApp {
+    type Subject = AppId;
+    type Input = Promote;
+    type Answer = DeployAnswer;
+
+    const ENDPOINT: Endpoint =
+        Endpoint::new("POST", "/api/v1/apps/{namespace}/{app}/promote", 202, "Deploy what another environment runs")
+            .keyed("promote")
+            .waiting();
+
+    async fn perform(caller: &Local, id: &AppId, promote: Promote) -> Result<DeployAnswer, Refusal> {
+        let (from, key) = (promote.parse(id)?, caller.key.clone());
+        let request = PromoteRequest { from, if_current: promote.if_current, key };
+        Ok(DeployAnswer::accepted(id, &caller.management.promote(&caller.principal, id, request).await?))
+    }
+}

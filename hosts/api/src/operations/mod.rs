@@ -1,0 +1,21 @@
+//! The operations of the API, by what they are about.
+
+mod access;
+mod apps;
+mod deploys;
+mod locks;
+mod receivers;
+mod webhooks;
+
+pub use access::{AuditQuery, CreateApiToken, ListApiTokens, ReadAudit, RevokeApiToken, ShowCaller};
+pub use apps::{AppsQuery, ChangeApp, DeleteApp, ListApps, RegisterApp, ReleaseHold, ShowApp};
+pub use deploys::{
+    CancelDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, LogQuery, LogText, PromoteApp, ReadBuildLog,
+    RebuildApp, RollBack, ShowDeploy,
+};
+pub use locks::{ListLocks, LockApp, LockEnvironment, UnlockApp, UnlockEnvironment};
+pub use receivers::{ListReceivers, RegisterReceiver, RemoveReceiver, ReplaceSecret, TestReceiver};
+pub use webhooks::{
+    DisableWebhook, EnableWebhook, EndTrust, ListTrusts, ListWebhookCalls, RotateWebhook, ShowWebhook, TrustPipeline,
+    WebhookQuery,
+};

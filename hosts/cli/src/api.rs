@@ -1,0 +1,57 @@
+//! The API that commands call: a server's, or that of a management plane in this process.
+
+use std::time::Duration;
+
+use rollhook_api::{
+    Deploy, Local, Operation,
+    operations::{LogQuery, ReadBuildLog},
+};
+use rollhook_core::{app::AppId, deploy::Revision};
+
+use crate::{exit::CliError, remote::Server};
+
+/// The API that commands call.
+pub(crate) enum Api {
+    /// A server's.
+    Server(Server),
+    /// That of this process.
+    Local(Local),
+}
+
+impl Api {
+    /// Performs an operation.
+    pub(crate) async fn call<O: Operation>(
+        &self,
+        _operation: O,
+        subject: &O::Subject,
+        input: O::Input,
+    ) -> Result<O::Answer, CliError> {
+        match self {
+            Self::Server(server) => server.call::<O>(subject, &input).await,
+            Self::Local(local) => Ok(O::perform(local, subject, input).await?),
+        }
+    }
+
+    /// Returns an entry once it is past `seen` steps or its rollout has progressed, or as it is after `limit` at the
+    /// latest.
+    pub(crate) async fn changed(
+        &self,
+        subject: &(AppId, Revision),
+        seen: u32,
+        limit: Duration,
+    ) -> Result<Deploy, CliError> {
+        match self {
+            Self::Server(server) => server.changed(subject, seen, limit).await,
+            Self::Local(local) => Ok(local.changed(&subject.0, subject.1, seen, limit).await?),
+        }
+    }
+
+    /// Returns the log of a build as it is now, from this byte on.
+    pub(crate) async fn build_log(&self, subject: &(AppId, Revision), from: u64) -> Result<Vec<u8>, CliError> {
+        let query = LogQuery { from: Some(from), follow: None };
+        Ok(match self {
+            Self::Server(server) => server.build_log(subject, query).await?.0,
+            Self::Local(local) => local.call(ReadBuildLog, subject, query).await?.0,
+        })
+    }
+}
