@@ -132,7 +132,7 @@ impl RolloutDriver for Sites {
         let failure = match (&record, &current) {
             (None, None) => failure(RolloutFailureKind::Final, Reason::TARGET_MISSING, "the site is gone"),
             (Some(record), _) if ours && !record.switched => {
-                failure(RolloutFailureKind::Image, "not-uploaded", "no release of the image was uploaded")
+                failure(RolloutFailureKind::Final, "not-uploaded", "no release of the image was uploaded")
             }
             (Some(record), current)
                 if ours && !current.as_ref().is_some_and(|image| image.same_bits(None, &record.image, None)) =>

@@ -49,7 +49,7 @@ impl Cli {
 
     /// An app of three good revisions.
     pub fn with_history(self) -> Self {
-        self.run("app create api --image r.example.com/api:one --settle 0s").ok();
+        self.run("app create api --image r.example.com/api:one --settle 0s --patience 10s").ok();
         self.run("app deploy api --image r.example.com/api:two --commit two").ok();
         self.run("app deploy api --image r.example.com/api:three --commit three").ok();
         self

@@ -133,7 +133,7 @@ impl RolloutProgress {
         if let Some(deploy) = last.deploy.filter(|deploy| deploy.app == app.uid && deploy.revision > self.revision) {
             return RolloutOutcome::Newer(deploy.revision);
         }
-        if let Some(failure) = self.failure(last, *seen_at) {
+        if let Some(failure) = self.failure(policy, last, *seen_at) {
             return RolloutOutcome::Failed(failure);
         }
         let settled_at = self.complete.map(|(complete, _)| complete.after(policy.settle));
@@ -146,15 +146,16 @@ impl RolloutProgress {
         if deadline <= *seen_at {
             return RolloutOutcome::Failed(self.late(policy, last));
         }
-        let patience =
-            last.failure.as_ref().and(self.failure.as_ref()).map(|(first, _, t)| first.after(t.kind.grace_period()));
-        let next = [Some(deadline), settled_at, patience].into_iter().flatten().filter(|at| at > seen_at).min();
+        let lasting = last.failure.as_ref().and(self.failure.as_ref());
+        let fails_at =
+            lasting.and_then(|(first, _, failure)| Some(first.after(failure.kind.may_last(policy.patience)?)));
+        let next = [Some(deadline), settled_at, fails_at].into_iter().flatten().filter(|at| at > seen_at).min();
         RolloutOutcome::Wait(next.unwrap_or(deadline))
     }
 
-    fn failure(&self, last: &Observation, seen_at: Timestamp) -> Option<FailureReport> {
+    fn failure(&self, policy: &Policy, last: &Observation, seen_at: Timestamp) -> Option<FailureReport> {
         if let (Some((first, _, failure)), Some(_)) = (&self.failure, &last.failure)
-            && seen_at.since(*first) >= failure.kind.grace_period()
+            && failure.kind.may_last(policy.patience).is_some_and(|limit| seen_at.since(*first) >= limit)
         {
             let failure = failure.clone();
             return Some(FailureReport {
@@ -173,10 +174,14 @@ impl RolloutProgress {
 
     fn late(&self, policy: &Policy, last: &Observation) -> FailureReport {
         let waited = policy.rollout_deadline.as_secs_f64();
+        let observed = self.failure.as_ref().map(|(_, _, failure)| failure.clone());
+        // What the rollout has waited for to its end is the reason, and says more than that the time is over.
+        let lasting = observed.as_ref().filter(|_| last.failure.is_some());
+        let message = lasting.map_or(&last.message, |failure| &failure.message);
         FailureReport {
-            reason: Reason::new(Reason::DEADLINE),
-            message: format!("The rollout did not end within {waited} s. Last seen: {}", last.message),
-            observed: self.failure.as_ref().map(|(_, _, failure)| failure.clone()),
+            reason: lasting.map_or_else(|| Reason::new(Reason::DEADLINE), |failure| failure.reason.clone()),
+            message: format!("The rollout did not end within {waited} s. Last seen: {message}"),
+            observed,
         }
     }
 }

@@ -232,6 +232,10 @@ pub struct Policy {
     /// How long the new pods must stay ready, without a restart, before a deploy counts as succeeded.
     #[serde(with = "millis", rename = "settle_ms")]
     pub settle: Duration,
+    /// How long a failure may last that may heal by itself, such as a program that ends and is started again, before the
+    /// deploy fails.
+    #[serde(with = "millis", rename = "patience_ms", default = "patience_by_default")]
+    pub patience: Duration,
     /// How long a rollout may take.
     #[serde(with = "millis", rename = "rollout_deadline_ms")]
     pub rollout_deadline: Duration,
@@ -252,6 +256,11 @@ pub struct Policy {
 /// The bounds of [`Policy::keep`].
 pub const KEEP: std::ops::RangeInclusive<u32> = 10..=10_000;
 
+/// Long enough for the fourth start of a container on Kubernetes, which waits 10, 20 and 40 s between them.
+const fn patience_by_default() -> Duration {
+    Duration::from_secs(60)
+}
+
 const fn keep_by_default() -> u32 {
     200
 }
@@ -267,6 +276,7 @@ impl Default for Policy {
             on_failure: OnFailure::Restore,
             hold: HoldPolicy::Automatic,
             settle: Duration::from_secs(10),
+            patience: patience_by_default(),
             rollout_deadline: Duration::from_secs(10 * 60),
             build_deadline: Duration::from_secs(30 * 60),
             repositories: Repositories::default(),

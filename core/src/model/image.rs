@@ -292,5 +292,24 @@ impl From<Repositories> for Vec<String> {
     }
 }
 
+/// Returns whether a registry's answer to a pull is definite: there is no such image, or the caller may not have it (the
+/// codes of the OCI distribution specification, and the sentences of container engines for them). Any other failure,
+/// such as no answer or too many requests, may pass.
+pub fn is_refused_for_good(answer: &str) -> bool {
+    const DEFINITE: [&str; 9] = [
+        "manifest unknown",
+        "manifest_unknown",
+        "name unknown",
+        "name_unknown",
+        "not found",
+        "repository does not exist",
+        "access denied",
+        "access forbidden",
+        "unauthorized",
+    ];
+    let answer = answer.to_lowercase();
+    !answer.contains("toomanyrequests") && DEFINITE.iter().any(|code| answer.contains(code))
+}
+
 #[cfg(test)]
 mod tests;

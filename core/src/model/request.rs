@@ -193,6 +193,8 @@ pub struct PolicyChange {
     pub hold: Option<crate::app::HoldPolicy>,
     /// The new [`Policy::settle`].
     pub settle: Option<Duration>,
+    /// The new [`Policy::patience`].
+    pub patience: Option<Duration>,
     /// The new [`Policy::rollout_deadline`].
     pub rollout_deadline: Option<Duration>,
     /// The new [`Policy::build_deadline`].
@@ -245,6 +247,7 @@ impl PolicyChange {
             on_failure: self.on_failure.unwrap_or(policy.on_failure),
             hold: self.hold.unwrap_or(policy.hold),
             settle: self.settle.unwrap_or(policy.settle),
+            patience: self.patience.unwrap_or(policy.patience),
             rollout_deadline: self.rollout_deadline.unwrap_or(policy.rollout_deadline),
             build_deadline: self.build_deadline.unwrap_or(policy.build_deadline),
             repositories: self.repositories.unwrap_or(policy.repositories),
@@ -305,6 +308,7 @@ fields! {
     PolicyOnFailure = "policy.on_failure",
     PolicyHold = "policy.hold",
     PolicySettle = "policy.settle",
+    PolicyPatience = "policy.patience",
     PolicyRolloutDeadline = "policy.rollout_deadline",
     PolicyBuildDeadline = "policy.build_deadline",
     PolicyRepositories = "policy.repositories",

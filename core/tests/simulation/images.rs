@@ -23,8 +23,7 @@ pub(crate) fn scripts() -> Vec<(&'static str, Script)> {
         ("flaps", Script::restarts_every(seconds(2))),
         (
             "full",
-            Script::fails(RolloutFailureKind::Unschedulable, "Unschedulable", "no node has room")
-                .healing_after(seconds(20)),
+            Script::fails(RolloutFailureKind::Capacity, "Unschedulable", "no node has room").healing_after(seconds(20)),
         ),
         ("misfit", Script::fails(RolloutFailureKind::Config, "CreateContainerConfigError", "the secret is not there")),
         (

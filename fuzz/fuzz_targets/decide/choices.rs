@@ -137,7 +137,7 @@ impl Ill {
             Self::Image => RolloutFailureKind::Image,
             Self::Crash => RolloutFailureKind::Crash,
             Self::Config => RolloutFailureKind::Config,
-            Self::Unschedulable => RolloutFailureKind::Unschedulable,
+            Self::Capacity => RolloutFailureKind::Capacity,
             Self::Final => RolloutFailureKind::Final,
         }
     }

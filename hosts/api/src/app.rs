@@ -122,6 +122,9 @@ pub struct Policy {
     pub hold: HoldPolicy,
     /// The time for which new pods must stay ready before a deploy succeeds.
     pub settle: String,
+    /// The time for which a failure may last that may heal by itself, before a deploy fails.
+    #[serde(default = "patience_by_default")]
+    pub patience: String,
     /// The longest time that a rollout may take.
     pub rollout_deadline: String,
     /// The longest time that a build may take.
@@ -143,6 +146,10 @@ fn off() -> String {
     OFF.to_owned()
 }
 
+fn patience_by_default() -> String {
+    duration::format(app::Policy::default().patience)
+}
+
 fn keep_by_default() -> u32 {
     app::Policy::default().keep
 }
@@ -154,6 +161,7 @@ impl Policy {
             on_failure: policy.on_failure,
             hold: policy.hold,
             settle: duration::format(policy.settle),
+            patience: duration::format(policy.patience),
             rollout_deadline: duration::format(policy.rollout_deadline),
             build_deadline: duration::format(policy.build_deadline),
             repositories: policy.repositories.as_slice().to_vec(),
@@ -180,6 +188,11 @@ pub struct PolicyPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = schemas::DURATION))]
     pub settle: Option<String>,
+    /// The time for which a failure may last that may heal by itself, such as a program that ends and is started again,
+    /// before a deploy fails, such as `1m`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::DURATION))]
+    pub patience: Option<String>,
     /// The longest time that a rollout may take, such as `10m`; at most `168h`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = schemas::DURATION))]
@@ -218,6 +231,7 @@ impl PolicyPatch {
             on_failure: word(Field::PolicyOnFailure, self.on_failure, "must be restore or leave")?,
             hold: word(Field::PolicyHold, self.hold, "must be automatic or all")?,
             settle: length(Field::PolicySettle, self.settle)?,
+            patience: length(Field::PolicyPatience, self.patience)?,
             rollout_deadline: length(Field::PolicyRolloutDeadline, self.rollout_deadline)?,
             build_deadline: length(Field::PolicyBuildDeadline, self.build_deadline)?,
             repositories: field(Field::PolicyRepositories, self.repositories.map(Repositories::try_from).transpose())?,

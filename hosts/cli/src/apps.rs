@@ -223,6 +223,7 @@ fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
         ("on-failure", on_failure.to_owned()),
         ("hold", hold.to_owned()),
         ("settle", policy.settle.clone()),
+        ("patience", policy.patience.clone()),
         ("rollout-deadline", policy.rollout_deadline.clone()),
         ("build-deadline", policy.build_deadline.clone()),
         ("repository", repositories),

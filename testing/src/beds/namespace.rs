@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{Kind, Kubectl, OwnCluster};
-use crate::{App, Call, Cli, Reply, Server, Start, process::beside, until};
+use crate::{App, Call, Cli, Reply, Server, Start, process::beside, server::registration_in, until};
 
 /// The image of each app's first revision.
 pub const FIRST: &str = "r.example.com/api:v1";
@@ -121,9 +121,7 @@ impl Bed {
 
     /// Returns the document that registers an app, with these further fields.
     pub fn create(&self, name: &str, further: Value) -> Value {
-        let mut create = json!({ "project": self.project, "environment": self.environment, "app": name });
-        create.as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
-        create
+        registration_in(&self.project, &self.environment, name, &further)
     }
 
     /// Enables the webhook, and returns the token.

@@ -28,8 +28,17 @@ impl App {
 
 /// The registration of `shop-test/{name}`, with what else is said of it.
 pub fn registration(name: &str, further: &Value) -> Value {
-    let mut create = json!({ "project": "shop", "environment": "test", "app": name });
+    registration_in("shop", "test", name, further)
+}
+
+/// The registration of an app, with what else is said of it. A policy that names no patience has a short one: tests wait
+/// for failures.
+pub fn registration_in(project: &str, environment: &str, name: &str, further: &Value) -> Value {
+    let mut create = json!({ "project": project, "environment": environment, "app": name });
     create.as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
+    if let Some(policy) = create.get_mut("policy").and_then(Value::as_object_mut) {
+        policy.entry("patience").or_insert_with(|| "10s".into());
+    }
     create
 }
 

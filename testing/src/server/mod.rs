@@ -3,7 +3,7 @@
 mod apps;
 mod start;
 
-pub use apps::{App, git_source, registration};
+pub use apps::{App, git_source, registration, registration_in};
 pub use start::{Start, free_address};
 
 use std::{

@@ -12,23 +12,23 @@ use crate::{
     report::Can,
 };
 
-/// An image that cannot be fetched is a failure of that kind, until a good one follows.
+/// An image that does not exist is a failure, final where the driver knows that it cannot heal, until a good one follows.
 pub async fn observe_reports_failing_image(cluster: &dyn Clusters) -> Can {
     let bench = Bench::new(cluster, "observe-missing").await;
-    failure_then_recovery(&bench, Sample::Missing, RolloutFailureKind::Image).await
+    failure_then_recovery(&bench, Sample::Missing, &[RolloutFailureKind::Image, RolloutFailureKind::Final]).await
 }
 
 /// An instance that ends again and again is a failure of that kind, until a good one follows.
 pub async fn observe_reports_crash(cluster: &dyn Clusters) -> Can {
     let bench = Bench::new(cluster, "observe-crash").await;
-    failure_then_recovery(&bench, Sample::Crashing, RolloutFailureKind::Crash).await
+    failure_then_recovery(&bench, Sample::Crashing, &[RolloutFailureKind::Crash]).await
 }
 
 /// The log of a failing instance is in the evidence.
 pub async fn evidence_has_the_log(cluster: &dyn Clusters) -> Can {
     let bench = Bench::new(cluster, "evidence-log").await;
     let order = bench.order(OURS, 1, Sample::Crashing)?;
-    let failure = failing(&bench, &order, RolloutFailureKind::Crash).await;
+    let failure = failing(&bench, &order, &[RolloutFailureKind::Crash]).await;
     let line = cluster.logged(&bench.app, &bench.target).await?;
     let logged = |found: &Evidence| found.log.iter().any(|found| found.contains(&line));
     evidence(&bench, &order, &failure, &format!("with the line {line:?}"), logged).await;
@@ -47,9 +47,9 @@ pub async fn away_is_unavailable(cluster: &dyn Clusters) -> Can {
     Ok(())
 }
 
-async fn failure_then_recovery(bench: &Bench<'_>, sample: Sample, kind: RolloutFailureKind) -> Can {
+async fn failure_then_recovery(bench: &Bench<'_>, sample: Sample, kinds: &[RolloutFailureKind]) -> Can {
     let order = bench.order(OURS, 1, sample)?;
-    let failure = failing(bench, &order, kind).await;
+    let failure = failing(bench, &order, kinds).await;
     let container = bench.cluster.container();
     assert_eq!(failure.container.as_deref(), container, "{failure:?}");
     assert!(!failure.message.is_empty(), "a person is told what is wrong: {failure:?}");
@@ -63,9 +63,9 @@ async fn failure_then_recovery(bench: &Bench<'_>, sample: Sample, kind: RolloutF
 }
 
 /// Applies, and waits until it fails.
-async fn failing(bench: &Bench<'_>, order: &RolloutSpec, kind: RolloutFailureKind) -> RolloutFailure {
+async fn failing(bench: &Bench<'_>, order: &RolloutSpec, kinds: &[RolloutFailureKind]) -> RolloutFailure {
     assert_eq!(bench.apply(order).await, Applied::Done);
-    let is_it = |seen: &Observation| seen.failure.as_ref().is_some_and(|failure| failure.kind == kind);
+    let is_it = |seen: &Observation| seen.failure.as_ref().is_some_and(|failure| kinds.contains(&failure.kind));
     let seen = bench.until(order, "in failure", |seen| is_it(seen) || is_complete(seen)).await;
     assert!(!is_complete(&seen), "it does not run, and is called complete: {seen:?}");
     seen.failure.expect("it is in failure")

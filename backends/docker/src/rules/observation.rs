@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rollhook_core::{
     deploy::{Reason, Revision},
-    image::{Digest, ImageRef},
-    ports::{Instances, Observation, Phase, RolloutFailure, RolloutFailureKind},
+    image::{Digest, ImageRef, is_refused_for_good},
+    ports::{Instances, Observation, Phase, Purpose, RolloutFailure, RolloutFailureKind},
 };
 
 use super::{
@@ -113,12 +113,20 @@ fn failure(seen: &Seen, rollout: &Rollout, step: &Step, is_ready: bool, work: &W
         let connected = refused.map(|error| format!("Docker does not connect the container {}: {error}", own.name()));
         return match connected {
             Some(message) => told(RolloutFailureKind::Config, "container-not-connected", message),
-            None => diagnostics::failure(own, is_ready),
+            None => diagnostics::failure(own, is_ready).map(|failure| {
+                // Nothing serves meanwhile: each further start would make an outage longer.
+                let is_an_outage = plan::is_alone(seen, rollout) && rollout.purpose != Purpose::Restore;
+                let has_ended = failure.kind == RolloutFailureKind::Crash && own.health() != Some("unhealthy");
+                let kind = if is_an_outage && has_ended { RolloutFailureKind::Final } else { failure.kind };
+                RolloutFailure { kind, ..failure }
+            }),
         };
     }
     if let Some(error) = &work.pull_error {
         let message = format!("the image {} cannot be pulled: {error}", rollout.image);
-        return told(RolloutFailureKind::Image, "image-pull-failed", message);
+        let is_final = is_refused_for_good(error);
+        let kind = if is_final { RolloutFailureKind::Final } else { RolloutFailureKind::Image };
+        return told(kind, "image-pull-failed", message);
     }
     let error = work.create_error.as_ref()?;
     told(RolloutFailureKind::Config, "container-not-created", format!("Docker refuses the container: {error}"))
@@ -222,10 +230,13 @@ mod tests {
     #[test]
     fn image_that_cannot_be_pulled_is_told_with_the_engines_words() {
         let waiting = Seen { claims: vec![claim(OURS, 2)], ..seen(vec![container("web", "running")]) };
-        let work = Work { pull_error: Some("manifest unknown".to_owned()), ..Work::default() };
-        let found = observe(&waiting, &rollout(2), &Step::Pull, ready(false), &work, None);
-        let failure = found.failure.unwrap();
-        assert_eq!(failure.kind, RolloutFailureKind::Image);
+        let pulled = |error: &str| {
+            let work = Work { pull_error: Some(error.to_owned()), ..Work::default() };
+            observe(&waiting, &rollout(2), &Step::Pull, ready(false), &work, None).failure.unwrap()
+        };
+        assert_eq!(pulled("connection refused").kind, RolloutFailureKind::Image, "it may pass");
+        let failure = pulled("manifest unknown");
+        assert_eq!(failure.kind, RolloutFailureKind::Final);
         assert!(failure.message.contains("web:v2") && failure.message.contains("manifest unknown"), "{failure:?}");
     }
 

@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 use rollhook_core::{
     deploy::Reason,
+    image::is_refused_for_good,
     ports::{RolloutFailure, RolloutFailureKind},
 };
 
@@ -40,20 +41,21 @@ fn waiting(status: &ContainerStatus) -> Option<(RolloutFailureKind, &str, String
     Some(match reason {
         // The two alternate while the kubelet tries again: they share one code.
         "ErrImagePull" | "ImagePullBackOff" => (
-            RolloutFailureKind::Image,
+            if is_refused_for_good(&message) { RolloutFailureKind::Final } else { RolloutFailureKind::Image },
             "ImagePullBackOff",
             format!(
                 "the image {image} cannot be pulled ({message}): check that it was pushed, its name, and the pull secret"
             ),
         ),
-        "InvalidImageName"
-        | "ErrImageNeverPull"
-        | "ImageInspectError"
-        | "RegistryUnavailable"
-        | "SignatureValidationFailed" => (
-            RolloutFailureKind::Image,
+        "InvalidImageName" | "ErrImageNeverPull" | "SignatureValidationFailed" => (
+            RolloutFailureKind::Final,
             reason,
             format!("the image {image} cannot be used ({message}): check its name and policy"),
+        ),
+        "ImageInspectError" | "RegistryUnavailable" => (
+            RolloutFailureKind::Image,
+            reason,
+            format!("the image {image} cannot be used ({message}): look at the registry and the node"),
         ),
         "CrashLoopBackOff" | "RunContainerError" | "StartError" | "PostStartHookError" => {
             (RolloutFailureKind::Crash, reason, crash(status, &message))
@@ -72,6 +74,21 @@ fn stopped(status: &ContainerStatus) -> Option<(RolloutFailureKind, &'static str
     let ended = status.state.as_ref()?.terminated.as_ref()?;
     (ended.exit_code != 0 && status.restart_count > 0)
         .then(|| (RolloutFailureKind::Crash, "CrashLoopBackOff", crash(status, "it will be started again")))
+}
+
+/// The kind of the controller's failure to make pods, by the API server's refusal.
+pub(crate) fn of_creation(refusal: &str) -> RolloutFailureKind {
+    let says = |words: &[&str]| words.iter().any(|words| refusal.contains(words));
+    if says(&["exceeded quota", "failed calling webhook", "try again", "timeout", "Too Many Requests"]) {
+        RolloutFailureKind::Capacity
+    } else if says(&["error looking up service account", "not found"]) {
+        // It may be made yet, beside the workload.
+        RolloutFailureKind::Config
+    } else if says(&["is forbidden", "is invalid", "denied the request", "Invalid value"]) {
+        RolloutFailureKind::Final
+    } else {
+        RolloutFailureKind::Config
+    }
 }
 
 fn crash(status: &ContainerStatus, message: &str) -> String {
@@ -108,7 +125,7 @@ fn unschedulable(pod: &Pod) -> Option<RolloutFailure> {
     })?;
     let message = condition.message.as_deref().map_or_else(|| "no reason given".to_owned(), shortened);
     Some(RolloutFailure {
-        kind: RolloutFailureKind::Unschedulable,
+        kind: RolloutFailureKind::Capacity,
         reason: Reason::new("Unschedulable"),
         container: None,
         message: format!(
@@ -142,12 +159,39 @@ mod tests {
     }
 
     #[test]
+    fn an_image_that_the_registry_has_not_is_no_matter_of_patience() {
+        let kind = |message: &str| {
+            of(json!({"waiting": {"reason": "ErrImagePull", "message": message}}), 0, json!({})).unwrap().0
+        };
+        assert_eq!(kind("failed to resolve reference \"r/api:v9\": r/api:v9: not found"), RolloutFailureKind::Final);
+        assert_eq!(kind("dial tcp 10.0.0.1:443: connect: connection refused"), RolloutFailureKind::Image);
+    }
+
+    #[test]
+    fn refusals_to_make_pods_are_classified() {
+        for (refusal, kind) in [
+            ("pods \"api-x\" is forbidden: exceeded quota: small", RolloutFailureKind::Capacity),
+            ("Internal error occurred: failed calling webhook \"w\": connection refused", RolloutFailureKind::Capacity),
+            (
+                "pods \"api-\" is forbidden: error looking up service account a/b: serviceaccount \"b\" not found",
+                RolloutFailureKind::Config,
+            ),
+            ("pods \"api-x\" is forbidden: violates PodSecurity \"restricted:latest\"", RolloutFailureKind::Final),
+            ("admission webhook \"policy\" denied the request: no latest tags", RolloutFailureKind::Final),
+            ("something else", RolloutFailureKind::Config),
+        ] {
+            assert_eq!(of_creation(refusal), kind, "{refusal}");
+        }
+    }
+
+    #[test]
     fn waiting_reasons_are_classified() {
         let cases = [
             ("ErrImagePull", RolloutFailureKind::Image, "ImagePullBackOff"),
             ("ImagePullBackOff", RolloutFailureKind::Image, "ImagePullBackOff"),
-            ("InvalidImageName", RolloutFailureKind::Image, "InvalidImageName"),
-            ("ErrImageNeverPull", RolloutFailureKind::Image, "ErrImageNeverPull"),
+            ("InvalidImageName", RolloutFailureKind::Final, "InvalidImageName"),
+            ("ErrImageNeverPull", RolloutFailureKind::Final, "ErrImageNeverPull"),
+            ("RegistryUnavailable", RolloutFailureKind::Image, "RegistryUnavailable"),
             ("CrashLoopBackOff", RolloutFailureKind::Crash, "CrashLoopBackOff"),
             ("RunContainerError", RolloutFailureKind::Crash, "RunContainerError"),
             ("CreateContainerConfigError", RolloutFailureKind::Config, "CreateContainerConfigError"),
@@ -210,7 +254,7 @@ mod tests {
         let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
                                "message": "0/2 nodes are available: 2 Insufficient cpu."});
         let failure = of_pod(&pod("api-1", json!({"conditions": [condition]}))).unwrap();
-        assert_eq!((failure.kind, failure.reason.as_str()), (RolloutFailureKind::Unschedulable, "Unschedulable"));
+        assert_eq!((failure.kind, failure.reason.as_str()), (RolloutFailureKind::Capacity, "Unschedulable"));
         assert!(failure.message.contains("2 Insufficient cpu"), "{}", failure.message);
         let gated = json!({"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"});
         assert_eq!(of_pod(&pod("api-1", json!({"conditions": [gated]}))), None);

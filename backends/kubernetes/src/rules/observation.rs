@@ -7,7 +7,7 @@ use rollhook_core::{
 };
 
 use super::{
-    drift,
+    drift, failure,
     object::{Object, Stamp},
     pods::{self, PodSummary},
     rollout_status::{self, RolloutStatus},
@@ -92,11 +92,11 @@ fn failure(object: &Object, status: &RolloutStatus, pods: &PodSummary) -> Option
         return Some(RolloutFailure { container, ..final_failure("ProgressDeadlineExceeded", message) });
     }
     pods.failure.clone().or_else(|| {
-        let failure = condition("ReplicaFailure", "True")?;
-        let cause = failure.message.as_deref().map(shortened).unwrap_or_default();
+        let refused = condition("ReplicaFailure", "True")?;
+        let cause = refused.message.as_deref().map(shortened).unwrap_or_default();
         Some(RolloutFailure {
-            kind: RolloutFailureKind::Config,
-            reason: Reason::new(failure.reason.as_deref().unwrap_or("FailedCreate")),
+            kind: failure::of_creation(refused.message.as_deref().unwrap_or_default()),
+            reason: Reason::new(refused.reason.as_deref().unwrap_or("FailedCreate")),
             container: None,
             message: format!("pods of {title} cannot be made ({cause}): correct that, or free quota"),
         })

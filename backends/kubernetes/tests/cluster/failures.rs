@@ -21,9 +21,14 @@ async fn sees(bed: &bed::Bed, image: &str, kind: RolloutFailureKind, reason: &st
 }
 
 #[test]
-fn missing_image_is_an_image_failure() {
-    bed::test("missing_image_is_an_image_failure", async |bed| {
-        sees(bed, "api:missing", RolloutFailureKind::Image, "ImagePullBackOff").await;
+fn missing_image_is_final_and_a_registry_without_an_answer_is_not() {
+    bed::test("missing_image_is_final_and_a_registry_without_an_answer_is_not", async |bed| {
+        sees(bed, "api:missing", RolloutFailureKind::Final, "ImagePullBackOff").await;
+        let flaky = bed.order(Deployment, 2, "api:flaky");
+        bed.apply(&flaky).await;
+        let seen = bed.until(&flaky, "in failure", |seen| seen.failure.is_some() || is_complete(seen)).await;
+        assert_eq!(seen.failure.unwrap().kind, RolloutFailureKind::Image);
+        bed.until_complete(&flaky).await;
     });
 }
 
@@ -77,13 +82,13 @@ fn pod_without_a_node_is_unschedulable() {
         let order = bed.order(Deployment, 1, "api:v2");
         bed.apply(&order).await;
         let seen = bed.until(&order, "in failure", |seen| seen.failure.is_some()).await;
-        assert_eq!(seen.failure.unwrap().kind, RolloutFailureKind::Unschedulable);
+        assert_eq!(seen.failure.unwrap().kind, RolloutFailureKind::Capacity);
     });
 }
 
 #[test]
-fn full_quota_fails_the_rollout() {
-    bed::test("full_quota_fails_the_rollout", async |bed| {
+fn full_quota_is_waited_for() {
+    bed::test("full_quota_is_waited_for", async |bed| {
         bed.make(Deployment, "api:v1", json!({"strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}}))
             .await;
         let mut adopted = bed.order(Deployment, 1, "api:v1");
@@ -100,7 +105,7 @@ fn full_quota_fails_the_rollout() {
         bed.apply(&order).await;
         let seen = bed.until(&order, "in failure", |seen| seen.failure.is_some() || is_complete(seen)).await;
         let failure = seen.failure.unwrap();
-        assert_eq!((failure.kind, failure.reason.as_str()), (RolloutFailureKind::Config, "FailedCreate"));
+        assert_eq!((failure.kind, failure.reason.as_str()), (RolloutFailureKind::Capacity, "FailedCreate"));
         assert!(failure.message.contains("exceeded quota"), "{}", failure.message);
         let evidence = bed.driver.evidence(&order, Some(&failure)).await.unwrap();
         assert_eq!(evidence.pod, None);

@@ -123,7 +123,7 @@ fn image_missing_in_the_registry_fails() {
         let order = order(bed, Deployment, 1, &missing);
         bed.apply(&order).await;
         let failure = bed.until(&order, "in failure", |seen| seen.failure.is_some()).await.failure.unwrap();
-        assert_eq!((failure.kind, failure.reason.as_str()), (RolloutFailureKind::Image, "ImagePullBackOff"));
+        assert_eq!((failure.kind, failure.reason.as_str()), (RolloutFailureKind::Final, "ImagePullBackOff"));
         let evidence = bed.driver.evidence(&order, Some(&failure)).await.unwrap();
         assert!(evidence.events.iter().any(|event| event.contains("nosuch")), "{evidence:?}");
         assert!(evidence.log.is_empty());

@@ -45,7 +45,7 @@ impl Script {
 
     /// Returns a rollout whose image cannot be pulled.
     pub fn missing() -> Self {
-        Self::fails(RolloutFailureKind::Image, "ImagePullBackOff", "the image cannot be pulled: manifest unknown")
+        Self::fails(RolloutFailureKind::Final, "ImagePullBackOff", "the image cannot be pulled: manifest unknown")
     }
 
     /// Returns a rollout whose container crashes again and again.

@@ -114,7 +114,7 @@ impl Running {
             RolloutFailureKind::Crash => vec!["starting".to_owned(), "simulated: exiting with code 1".to_owned()],
             RolloutFailureKind::Image
             | RolloutFailureKind::Config
-            | RolloutFailureKind::Unschedulable
+            | RolloutFailureKind::Capacity
             | RolloutFailureKind::Final => Vec::new(),
         };
         Evidence {

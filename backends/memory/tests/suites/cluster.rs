@@ -85,7 +85,7 @@ fn pods_get_ready_one_by_one() {
 fn words_in_an_image_choose_its_script() {
     let bench = Bench::new();
     for (revision, tag, kind) in
-        [(1, "is-missing", RolloutFailureKind::Image), (2, "crashes", RolloutFailureKind::Crash)]
+        [(1, "is-missing", RolloutFailureKind::Final), (2, "crashes", RolloutFailureKind::Crash)]
     {
         let order = bench.applied(revision, samples::image(tag));
         assert_eq!(bench.see(&order).failure, None, "not before the delay");

@@ -93,12 +93,42 @@ fn a_clock_that_is_set_ahead_settles_nothing() {
 fn trouble_and_deadline_count_only_after_another_observation() {
     let mut watch = watch();
     watch.observed(failure(), at(2), at(2));
-    assert_eq!(outcome(&watch, 700), RolloutOutcome::Wait(at(17)));
-    watch.observed(failure(), at(20), at(20));
-    assert!(matches!(outcome(&watch, 20), RolloutOutcome::Failed(_)));
+    assert_eq!(outcome(&watch, 700), RolloutOutcome::Wait(at(62)));
+    watch.observed(failure(), at(62), at(62));
+    assert!(matches!(outcome(&watch, 62), RolloutOutcome::Failed(_)));
     let mut late = RolloutProgress::new(Revision::FIRST, at(0));
     late.observed(Observation { phase: Phase::Progressing, ..complete() }, at(2), at(2));
     assert_eq!(outcome(&late, 700), RolloutOutcome::Wait(at(600)));
     late.observed(Observation { phase: Phase::Progressing, ..complete() }, at(700), at(700));
     assert!(matches!(outcome(&late, 700), RolloutOutcome::Failed(_)));
+}
+
+fn failing(kind: RolloutFailureKind) -> Observation {
+    let seen = failure();
+    Observation { failure: seen.failure.map(|failure| RolloutFailure { kind, ..failure }), ..seen }
+}
+
+#[test]
+fn failure_lasts_as_long_as_it_may_heal() {
+    let fails_at = |kind| {
+        let mut watch = watch();
+        (1..=600).find(|second| {
+            watch.observed(failing(kind), at(*second), at(*second));
+            matches!(outcome(&watch, *second), RolloutOutcome::Failed(_))
+        })
+    };
+    assert_eq!(fails_at(RolloutFailureKind::Final), Some(1));
+    for kind in [RolloutFailureKind::Image, RolloutFailureKind::Crash, RolloutFailureKind::Config] {
+        assert_eq!(fails_at(kind), Some(61), "the patience of the policy");
+    }
+    assert_eq!(fails_at(RolloutFailureKind::Capacity), Some(600), "the deadline of the rollout");
+}
+
+#[test]
+fn failure_at_the_deadline_is_what_the_rollout_waited_for() {
+    let mut watch = watch();
+    watch.observed(failing(RolloutFailureKind::Capacity), at(600), at(600));
+    let RolloutOutcome::Failed(report) = outcome(&watch, 600) else { panic!("it has not failed") };
+    assert_eq!(report.reason.as_str(), "ImagePullBackOff");
+    assert!(report.message.contains("within 600 s") && report.message.contains("cannot be pulled"), "{report:?}");
 }

@@ -189,3 +189,24 @@ fn references_are_those_of_distributions_grammar() {
         assert_eq!(text.parse::<ImageRef>().is_ok(), valid, "{text:?}");
     }
 }
+
+#[test]
+fn a_registrys_definite_answer_is_told_from_one_that_may_pass() {
+    for answer in [
+        "manifest for web:v9 not found: manifest unknown: manifest unknown",
+        "failed to resolve reference \"r.example.com/api:v9\": r.example.com/api:v9: not found",
+        "pull access denied for web, repository does not exist or may require 'docker login'",
+        "unexpected status from HEAD request: 401 Unauthorized",
+    ] {
+        assert!(super::is_refused_for_good(answer), "{answer}");
+    }
+    for answer in [
+        "dial tcp: lookup r.example.com: no such host",
+        "toomanyrequests: You have reached your unauthenticated pull rate limit: access denied",
+        "received unexpected HTTP status: 503 Service Unavailable",
+        "context deadline exceeded",
+        "no space left on device",
+    ] {
+        assert!(!super::is_refused_for_good(answer), "{answer}");
+    }
+}

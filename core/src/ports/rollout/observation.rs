@@ -52,31 +52,35 @@ pub enum Phase {
     },
 }
 
-/// The kind of a failure of instances. A failure that lasts for its grace period fails the deploy; one
-/// that was not observed for 30 s is over.
+/// The kind of a failure of instances, which says whether it may heal. A failure that lasts longer than it may fails the
+/// deploy; one that was not observed for 30 s is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RolloutFailureKind {
-    /// The image cannot be fetched. Grace period: 15 s, long enough for a second attempt.
+    /// The image cannot be fetched now: its registry does not answer, or the node has no room. It may last for the app's
+    /// patience.
     Image,
-    /// An instance ends again and again. Grace period: 10 s.
+    /// An instance ends again and again. It may last for the app's patience.
     Crash,
-    /// An instance cannot be started as it is configured. Grace period: 10 s.
+    /// An instance cannot be started as it is configured, and what it refers to may still come. It may last for the app's
+    /// patience.
     Config,
-    /// The platform has no room for an instance. Grace period: 60 s.
-    Unschedulable,
-    /// The platform itself gave up, or refuses, or another party changed the target. No grace period.
+    /// The platform has no room for an instance yet: no node, no quota, no volume. The rollout waits for it until its
+    /// deadline.
+    Capacity,
+    /// It cannot heal: the registry has no such image, the platform itself gave up, or refuses, or another party changed
+    /// the target. The deploy fails at once.
     Final,
 }
 
 impl RolloutFailureKind {
-    /// Returns how long a failure of the kind may last before the deploy fails.
-    pub const fn grace_period(self) -> Duration {
-        Duration::from_secs(match self {
-            Self::Image => 15,
-            Self::Crash | Self::Config => 10,
-            Self::Unschedulable => 60,
-            Self::Final => 0,
-        })
+    /// Returns how long a failure of the kind may last before the deploy of an app of this patience fails; `None`: until
+    /// the deadline of the rollout.
+    pub const fn may_last(self, patience: Duration) -> Option<Duration> {
+        match self {
+            Self::Image | Self::Crash | Self::Config => Some(patience),
+            Self::Capacity => None,
+            Self::Final => Some(Duration::ZERO),
+        }
     }
 }
 

@@ -320,6 +320,9 @@ pub(crate) struct PolicyFlags {
     /// How long new pods or containers must stay ready before a deploy counts as succeeded, such as 10s
     #[arg(long, value_name = "TIME", value_parser = duration)]
     settle: Option<String>,
+    /// How long a failure may last that may heal, such as a program that ends and is started again, such as 1m
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    patience: Option<String>,
     /// How long a rollout may take, such as 10m
     #[arg(long, value_name = "TIME", value_parser = duration)]
     rollout_deadline: Option<String>,
@@ -346,6 +349,7 @@ impl PolicyFlags {
             on_failure: self.on_failure.clone(),
             hold: self.hold.clone(),
             settle: self.settle.clone(),
+            patience: self.patience.clone(),
             rollout_deadline: self.rollout_deadline.clone(),
             build_deadline: self.build_deadline.clone(),
             // One empty entry is how a command line says "none".

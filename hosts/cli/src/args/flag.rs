@@ -71,6 +71,7 @@ mod tests {
             Field::PolicyOnFailure,
             Field::PolicyHold,
             Field::PolicySettle,
+            Field::PolicyPatience,
             Field::PolicyRolloutDeadline,
             Field::PolicyBuildDeadline,
             Field::PolicyRepositories,

@@ -144,7 +144,7 @@ fn pods_that_cannot_be_made() {
                              "message": "pods \"api-x\" is forbidden: exceeded quota: small"}]);
     let object = deployment(json!({"status": {"updatedReplicas": 0, "conditions": conditions}}));
     let seen = of(&rollout(5), &object, &[]);
-    assert_eq!(code(&seen), Some((RolloutFailureKind::Config, "FailedCreate")));
+    assert_eq!(code(&seen), Some((RolloutFailureKind::Capacity, "FailedCreate")));
     assert!(seen.failure.unwrap().message.contains("exceeded quota: small"));
 }
 
