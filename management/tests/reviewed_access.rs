@@ -117,9 +117,13 @@ async fn caller(management: &Management) -> Principal {
     management.authenticate(good().as_bytes(), None).await.unwrap()
 }
 
+fn belongs_to_no_namespace(action: Action) -> bool {
+    matches!(action, Action::ManageTokens | Action::ManageSessions | Action::ManageReceivers | Action::ReadAudit)
+}
+
 /// The scope in which an action is granted to one who may do it in `shop-test` alone.
 fn scope(action: Action) -> &'static str {
-    if matches!(action, Action::ManageTokens | Action::ManageReceivers | Action::ReadAudit) { "" } else { "shop-test" }
+    if belongs_to_no_namespace(action) { "" } else { "shop-test" }
 }
 
 /// Ends the lock of the other party, by which locking is another action.
@@ -159,10 +163,7 @@ fn each_permission_allows_its_own_action_in_its_namespace_and_nothing_else() {
                 authority.grant(Action::Read, "shop-test");
                 authority.grant(granted, scope(granted));
                 // An action on an app elsewhere finds none; one on none is not of this namespace.
-                if !matches!(
-                    action,
-                    Action::Register | Action::ManageTokens | Action::ManageReceivers | Action::ReadAudit
-                ) {
+                if action != Action::Register && !belongs_to_no_namespace(action) {
                     let refused = refusal(&management, &who, &elsewhere, action).await;
                     assert_eq!(
                         refused,

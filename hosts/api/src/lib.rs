@@ -29,6 +29,7 @@ pub mod problem;
 pub mod promotion;
 pub mod push;
 pub mod receivers;
+pub mod sessions;
 pub mod snippets;
 pub mod source;
 mod template;
@@ -54,5 +55,6 @@ pub use push::PushAnswer;
 pub use receivers::{
     AddReceiver, AddedReceiver, Receiver, ReceiverList, RotateReceiver, RotatedReceiver, TestedReceiver,
 };
+pub use sessions::{EndedSessions, Session, SessionList};
 pub use source::{GitChoice, SourcePatch};
 pub use trusts::{AddTrust, Pipeline, Trust, TrustList};

@@ -157,6 +157,17 @@ fn paths() -> Value {
         ),
         ("/api/v1/tokens/{name}", json!({ "delete": empty("Revoke an API token") })),
         (
+            "/api/v1/sessions",
+            json!({
+                "get": with(
+                    call("The sessions that the caller may end, newest first", 200, "SessionList"),
+                    &["limit", "sessionAfter"]
+                ),
+                "delete": with(call("End every session of a token or person", 200, "EndedSessions"), &["sessionActor"])
+            }),
+        ),
+        ("/api/v1/sessions/{session}", json!({ "delete": empty("End a session, and what it lent") })),
+        (
             "/api/v1/audit",
             json!({ "get": with(call("The audit, newest first", 200, "AuditList"), &["limit", "auditAfter"]) }),
         ),
@@ -338,8 +349,15 @@ fn problem() -> Value {
     })
 }
 
+/// The pattern of the place of an entry or session.
+const PLACE: &str = r"^[0-9]{1,15}\.[0-9a-z]([-.0-9a-z]{0,126}[0-9a-z])?$";
+
 fn parameters() -> Value {
     let parameter = |place: &str, name: &str, schema: Value, what: &str| json!({ "in": place, "name": name, "required": place == "path", "schema": schema, "description": what });
+    let required = |mut parameter: Value| {
+        parameter["required"] = true.into();
+        parameter
+    };
     let label = || json!({ "type": "string", "pattern": schemas::LABEL, "maxLength": LABEL_MAX });
     let such_as = |example: &str| json!({ "type": "string", "pattern": schemas::LABEL, "maxLength": LABEL_MAX, "examples": [example] });
     let number = |least: u64| json!({ "type": "integer", "minimum": least });
@@ -354,7 +372,10 @@ fn parameters() -> Value {
         "name": parameter("path", "name", label(), "The API token's name."),
         "receiver": parameter("path", "receiver", label(), "The receiver's name."),
         "trust": parameter("path", "trust", json!({ "type": "string", "pattern": "^[0-9a-f]{16}$" }), "The trust's id."),
-        "auditAfter": parameter("query", "after", json!({ "type": "string", "pattern": r"^[0-9]{1,15}\.[0-9a-z]([-.0-9a-z]{0,126}[0-9a-z])?$" }), "Only entries after this one: `next` of the part before."),
+        "session": parameter("path", "session", json!({ "type": "string", "pattern": "^[0-9a-f]{16}$" }), "The session's id."),
+        "sessionAfter": parameter("query", "after", json!({ "type": "string", "pattern": PLACE }), "Only sessions after this one: `next` of the part before."),
+        "sessionActor": required(parameter("query", "actor", text(), "The token or person, as the history names it.")),
+        "auditAfter": parameter("query", "after", json!({ "type": "string", "pattern": PLACE }), "Only entries after this one: `next` of the part before."),
         "revision": parameter("path", "revision", number(1), "The entry's number."),
         "limit": parameter("query", "limit", limit, "At most this many."),
         "before": parameter("query", "before", number(1), "Only revisions below this one: `next` of the part before."),

@@ -15,7 +15,7 @@ use rollhook_core::{
 };
 use rollhook_management::{
     Management, Refusal,
-    access::{Principal, TokenName},
+    access::{Principal, SessionId, TokenName},
     keyless::TrustId,
     notifications::ReceiverName,
     ports::RecordPlace,
@@ -23,9 +23,10 @@ use rollhook_management::{
 
 use crate::{
     AddReceiver, AddTrust, AddedReceiver, ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken,
-    CreatedToken, Deploy, DeployAnswer, DeployList, DeployPost, Drift, LockList, LockRequest, LockedEnvironment,
-    Polling, Promote, Rebuild, Receiver, ReceiverList, Registered, Rollback, RollbackAnswer, Rotate, RotateReceiver,
-    RotatedReceiver, Standing, TestedReceiver, TokenList, Trust, TrustList, Until, Webhook, WebhookCallList, Whoami,
+    CreatedToken, Deploy, DeployAnswer, DeployList, DeployPost, Drift, EndedSessions, LockList, LockRequest,
+    LockedEnvironment, Polling, Promote, Rebuild, Receiver, ReceiverList, Registered, Rollback, RollbackAnswer, Rotate,
+    RotateReceiver, RotatedReceiver, SessionList, Standing, TestedReceiver, TokenList, Trust, TrustList, Until,
+    Webhook, WebhookCallList, Whoami,
 };
 
 /// The operations on apps. Requests and answers are the wire's types, so that a program works the same on a server and
@@ -136,6 +137,15 @@ pub trait Operations: Send + Sync {
 
     /// Revokes an API token.
     async fn revoke_token(&self, name: &TokenName) -> Result<(), Self::Error>;
+
+    /// Returns at most `limit` sessions that the caller may end after this place, newest first.
+    async fn sessions(&self, after: Option<RecordPlace>, limit: usize) -> Result<SessionList, Self::Error>;
+
+    /// Ends a session.
+    async fn end_session(&self, id: &SessionId) -> Result<(), Self::Error>;
+
+    /// Ends every session of a token or person.
+    async fn end_sessions(&self, actor: &str) -> Result<EndedSessions, Self::Error>;
 
     /// Returns at most `limit` entries of the audit after this place, newest first.
     async fn audit(&self, after: Option<RecordPlace>, limit: usize) -> Result<AuditList, Self::Error>;
@@ -420,6 +430,19 @@ impl<E: From<Refusal> + From<CoreRefusal> + Send> Operations for Local<E> {
 
     async fn revoke_token(&self, name: &TokenName) -> Result<(), E> {
         Ok(self.management.revoke_api_token(&self.principal, name).await?)
+    }
+
+    async fn sessions(&self, after: Option<RecordPlace>, limit: usize) -> Result<SessionList, E> {
+        let (sessions, next) = self.management.sessions(&self.principal, after, limit).await?;
+        Ok(SessionList::of(&sessions, next.as_ref()))
+    }
+
+    async fn end_session(&self, id: &SessionId) -> Result<(), E> {
+        Ok(self.management.end_session_of_id(&self.principal, id).await?)
+    }
+
+    async fn end_sessions(&self, actor: &str) -> Result<EndedSessions, E> {
+        Ok(EndedSessions { ended: self.management.end_sessions_of(&self.principal, actor).await? })
     }
 
     async fn audit(&self, after: Option<RecordPlace>, limit: usize) -> Result<AuditList, E> {

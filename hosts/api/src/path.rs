@@ -4,7 +4,7 @@ use rollhook_core::{
     app::{AppId, Environment, Project},
     deploy::Revision,
 };
-use rollhook_management::{keyless::TrustId, notifications::ReceiverName};
+use rollhook_management::{access::SessionId, keyless::TrustId, notifications::ReceiverName};
 
 /// Returns the path of an app.
 pub fn app(id: &AppId) -> String {
@@ -32,6 +32,14 @@ pub const RECEIVERS: &str = "/api/v1/receivers";
 /// Returns the path of a receiver.
 pub fn receiver(name: &ReceiverName) -> String {
     format!("{RECEIVERS}/{name}")
+}
+
+/// The path of sessions.
+pub const SESSIONS: &str = "/api/v1/sessions";
+
+/// Returns the path of a session.
+pub fn session(id: &SessionId) -> String {
+    format!("{SESSIONS}/{id}")
 }
 
 /// Returns the path of the webhook's last calls.

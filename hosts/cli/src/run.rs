@@ -4,9 +4,10 @@ use std::process::ExitCode;
 
 use crate::{
     args::{
-        AppCommand, Cli, Command, Connection, EnvironmentCommand, ReceiverCommand, TokenCommand, TrustCommand, Webhook,
+        AppCommand, Cli, Command, Connection, EnvironmentCommand, ReceiverCommand, SessionCommand, TokenCommand,
+        TrustCommand, Webhook,
     },
-    commands::{Session, access, apps, builds, deploys, lock, login, promotion, receiver, trust, webhook},
+    commands::{Session, access, apps, builds, deploys, lock, login, promotion, receiver, session, trust, webhook},
     completion,
     contexts::Contexts,
     direct::Direct,
@@ -22,6 +23,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         command @ (Command::App(_)
         | Command::Environment(_)
         | Command::Token(_)
+        | Command::Session(_)
         | Command::Receiver(_)
         | Command::Audit(_)
         | Command::Login(_)
@@ -45,7 +47,7 @@ async fn perform(connection: &Connection, output: Output, command: Command) -> R
         Command::Login(args) => return Box::pin(login::login(&output, args)).await,
         Command::Context(command) => return login::context(&output, command),
         Command::App(_) | Command::Environment(_) | Command::Token(_) | Command::Receiver(_) => {}
-        Command::Audit(_) | Command::Whoami | Command::Completions { .. } => {}
+        Command::Session(_) | Command::Audit(_) | Command::Whoami | Command::Completions { .. } => {}
     }
     if let Some(server) = connection.server.as_deref().filter(|server| !server.is_empty()) {
         let server = Server::new(server)?;
@@ -100,6 +102,8 @@ async fn dispatch(session: &Session<'_>, command: Command) -> Result<(), CliErro
         Command::Token(TokenCommand::Create(args)) => access::create(session, &args).await,
         Command::Token(TokenCommand::List) => access::list(session).await,
         Command::Token(TokenCommand::Revoke(args)) => access::revoke(session, &args).await,
+        Command::Session(SessionCommand::List(args)) => session::list(session, &args).await,
+        Command::Session(SessionCommand::End(args)) => session::end(session, &args).await,
         Command::Receiver(ReceiverCommand::Add(args)) => receiver::add(session, &args).await,
         Command::Receiver(ReceiverCommand::List) => receiver::list(session).await,
         Command::Receiver(ReceiverCommand::Test(args)) => receiver::test(session, &args).await,

@@ -1,7 +1,8 @@
-//! API tokens, the audit, and who the caller is.
+//! API tokens, sessions, the audit, and who the caller is.
 
 use http::StatusCode;
 use rollhook_api::{Kind, Local, LoggedIn, Login, Operations, access::place, openapi};
+use rollhook_management::ports::RecordPlace;
 
 use crate::{
     error_reply::ErrorReply,
@@ -10,7 +11,7 @@ use crate::{
     router::Call,
 };
 
-/// The number of entries per page of the audit by default.
+/// The number of entries per page by default.
 const PAGE: usize = 50;
 
 /// Answers `POST /tokens`.
@@ -30,14 +31,42 @@ pub(crate) async fn revoke(call: &Call, operations: Local<ErrorReply>) -> Result
     Ok(reply::empty(StatusCode::NO_CONTENT))
 }
 
+/// Answers `GET /sessions`.
+pub(crate) async fn sessions(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
+    let (after, limit) = part(call)?;
+    Ok(reply::json(StatusCode::OK, &operations.sessions(after, limit).await?))
+}
+
+/// Answers `DELETE /sessions`.
+pub(crate) async fn end_sessions(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
+    let actor: Option<String> = Query::parse(call.uri.query(), &["actor"])?.get("actor")?;
+    let actor = actor.filter(|actor| !actor.is_empty());
+    let actor = actor.ok_or_else(|| {
+        ErrorReply::new(Kind::Malformed, "The query must have an actor: the token or person whose sessions are to end.")
+    })?;
+    Ok(reply::json(StatusCode::OK, &operations.end_sessions(&actor).await?))
+}
+
+/// Answers `DELETE /sessions/{session}`.
+pub(crate) async fn end_session(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
+    operations.end_session(&call.session()?).await?;
+    Ok(reply::empty(StatusCode::NO_CONTENT))
+}
+
 /// Answers `GET /audit`.
 pub(crate) async fn audit(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
+    let (after, limit) = part(call)?;
+    Ok(reply::json(StatusCode::OK, &operations.audit(after, limit).await?))
+}
+
+/// Returns the part of a list that the query names: the place that it begins after, and the number of its entries.
+fn part(call: &Call) -> Result<(Option<RecordPlace>, usize), ErrorReply> {
     let query = Query::parse(call.uri.query(), &["limit", "after"])?;
     let limit = query.limit(PAGE, openapi::PAGE_MAX)?;
     let after = query
         .get::<String>("after")?
         .map(|text| place(&text).ok_or_else(|| ErrorReply::new(Kind::Malformed, "The query's after cannot be read.")));
-    Ok(reply::json(StatusCode::OK, &operations.audit(after.transpose()?, limit).await?))
+    Ok((after.transpose()?, limit))
 }
 
 /// Answers `POST /login`: by a code, and no other credential.

@@ -13,7 +13,12 @@ use rollhook_core::{
     deploy::Revision,
     request::{IdempotencyKey, KeyHeader},
 };
-use rollhook_management::{Refusal, access::TokenName, keyless::TrustId, notifications::ReceiverName};
+use rollhook_management::{
+    Refusal,
+    access::{SessionId, TokenName},
+    keyless::TrustId,
+    notifications::ReceiverName,
+};
 use serde::de::DeserializeOwned;
 
 use crate::{
@@ -67,6 +72,8 @@ pub(crate) enum Route {
     Rebuild,
     Tokens,
     Token,
+    Sessions,
+    Session,
     Audit,
     Receivers,
     Receiver,
@@ -105,6 +112,8 @@ pub(crate) const ROUTES: &[(Route, &str, &str)] = &[
     (Route::Rebuild, "/api/v1/apps/{namespace}/{app}/rebuild", "POST"),
     (Route::Tokens, "/api/v1/tokens", "GET, HEAD, POST"),
     (Route::Token, "/api/v1/tokens/{name}", "DELETE"),
+    (Route::Sessions, "/api/v1/sessions", "GET, HEAD, DELETE"),
+    (Route::Session, "/api/v1/sessions/{session}", "DELETE"),
     (Route::Audit, "/api/v1/audit", "GET, HEAD"),
     (Route::Receivers, "/api/v1/receivers", "GET, HEAD, POST"),
     (Route::Receiver, "/api/v1/receivers/{receiver}", "DELETE"),
@@ -212,6 +221,15 @@ impl Call {
     pub(crate) fn trust(&self) -> Result<TrustId, ErrorReply> {
         let id = find(self.uri.path()).and_then(|matched| matched.parameters[2].parse().ok());
         id.ok_or_else(|| ErrorReply::new(Kind::TrustNotFound, "The app has no trust of this id."))
+    }
+
+    /// Returns the session that the path names.
+    ///
+    /// # Errors
+    /// 404 if it is not a session's id.
+    pub(crate) fn session(&self) -> Result<SessionId, ErrorReply> {
+        let id = find(self.uri.path()).and_then(|matched| matched.parameters[0].parse().ok());
+        id.ok_or_else(|| ErrorReply::new(Kind::SessionNotFound, "There is no session of this id."))
     }
 
     /// Returns the receiver that the path names.
@@ -450,6 +468,9 @@ async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply>
         Route::Tokens if call.reads() => access::tokens(call, operations).await,
         Route::Tokens => access::create(call, operations).await,
         Route::Token => access::revoke(call, operations).await,
+        Route::Sessions if call.reads() => access::sessions(call, operations).await,
+        Route::Sessions => access::end_sessions(call, operations).await,
+        Route::Session => access::end_session(call, operations).await,
         Route::Audit => access::audit(call, operations).await,
         Route::Receivers if call.reads() => receivers::list(call, operations).await,
         Route::Receivers => receivers::add(call, operations).await,

@@ -103,6 +103,16 @@ impl Stored {
         self.revoked_by.is_none()
     }
 
+    /// Returns the name that a caller gave itself, if it counts: with the token that people share alone.
+    fn counted<'a>(&self, claimed: Option<&'a str>) -> Option<&'a str> {
+        claimed.filter(|_| self.name.as_str() == ADMIN && self.grant == Grant::ALL)
+    }
+
+    /// Returns the name that the history shows. What a person says of itself stands beside what its token proves.
+    fn shown_name(&self, claimed: Option<&str>) -> String {
+        self.counted(claimed).map_or_else(|| self.name.to_string(), |claimed| format!("{claimed} ({})", self.name))
+    }
+
     fn shown(self, record: &Record) -> ApiToken {
         ApiToken {
             name: self.name,
@@ -194,14 +204,19 @@ impl Management {
         let valid = read.filter(|(_, stored): &(Record, Stored)| stored.is_valid());
         self.known_callers.read(key, valid.is_some());
         let (record, stored) = valid.ok_or(Refusal::UNAUTHORIZED)?;
-        let claimed = claimed.filter(|_| stored.name.as_str() == ADMIN && stored.grant == Grant::ALL);
-        // What a person says of itself stands beside what its token proves.
-        let name = claimed.map_or_else(|| stored.name.to_string(), |claimed| format!("{claimed} ({})", stored.name));
+        let (claimed, name) = (stored.counted(claimed), stored.shown_name(claimed));
         let principal =
             Principal::new(&name, [stored.grant.clone()]).known_as(PrincipalKey::of("token", &[key.as_str()]));
         let principal = principal.proven_by(Proof::Token(key.clone(), claimed.map(str::to_owned)));
         self.used(record, stored).await;
         Ok(principal)
+    }
+
+    /// Returns the actor that the history names for the API token with this record; `None` if it is not valid.
+    pub(crate) async fn name_of_token(&self, key: &RecordKey, claimed: Option<&str>) -> Outcome<Option<Actor>> {
+        let read = documents::read(&*self.records, RecordKind::ApiToken, key).await.map_err(refused)?;
+        let valid = read.filter(|(_, stored): &(Record, Stored)| stored.is_valid());
+        Ok(valid.map(|(_, stored)| Actor::person(&stored.shown_name(claimed))))
     }
 
     /// Returns the principal as the store knows its token or session now: for a call that lasts, such as a stream.

@@ -126,7 +126,7 @@ impl Management {
     /// Returns whether the authority lets the caller do this now.
     pub(crate) async fn review(&self, caller: &ReviewedCaller, action: Action, place: Place<'_>) -> Outcome<bool> {
         let namespace = match (action.permission().resource, place.realm) {
-            (Resource::ApiTokens | Resource::Receivers | Resource::Audit, _) => None,
+            (Resource::ApiTokens | Resource::Sessions | Resource::Receivers | Resource::Audit, _) => None,
             (Resource::Apps, Realm::Environment { project, environment }) => {
                 // No app is where no namespace can be.
                 let Ok(namespace) = Namespace::of(project, environment) else { return Ok(false) };

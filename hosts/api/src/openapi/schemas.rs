@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use crate::{
     AddReceiver, AddTrust, AddedReceiver, ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken,
-    CreatedToken, Deploy, DeployAnswer, DeployList, DeployPost, LockList, LockRequest, LockedEnvironment, LoggedIn,
-    Login, Problem, Promote, PushAnswer, Rebuild, ReceiverList, Registered, Rollback, RollbackAnswer, Rotate,
-    RotateReceiver, RotatedReceiver, TestedReceiver, TokenList, Trust, TrustList, Webhook, WebhookCallList, Whoami,
+    CreatedToken, Deploy, DeployAnswer, DeployList, DeployPost, EndedSessions, LockList, LockRequest,
+    LockedEnvironment, LoggedIn, Login, Problem, Promote, PushAnswer, Rebuild, ReceiverList, Registered, Rollback,
+    RollbackAnswer, Rotate, RotateReceiver, RotatedReceiver, SessionList, TestedReceiver, TokenList, Trust, TrustList,
+    Webhook, WebhookCallList, Whoami,
 };
 
 /// Returns every type by its name.
@@ -24,6 +25,7 @@ pub(super) fn schemas() -> Value {
     answers.subschema_for::<(DeployAnswer, RollbackAnswer, PushAnswer, Problem)>();
     answers.subschema_for::<(ApiToken, CreatedToken, TokenList, AuditList, Whoami)>();
     answers.subschema_for::<(LockList, LockedEnvironment, Trust, TrustList, LoggedIn, WebhookCallList)>();
+    answers.subschema_for::<(SessionList, EndedSessions)>();
     answers.subschema_for::<(AddedReceiver, ReceiverList, RotatedReceiver, TestedReceiver)>();
     let mut schemas = requests.take_definitions(true);
     schemas.extend(answers.take_definitions(true));

@@ -8,16 +8,21 @@ use async_trait::async_trait;
 use http::Method;
 use rollhook_api::{
     AddReceiver, AddTrust, AddedReceiver, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken,
-    Deploy, DeployAnswer, DeployList, DeployPost, LockList, LockRequest, LockedEnvironment, Operations, Promote,
-    Rebuild, ReceiverList, Registered, Rollback, RollbackAnswer, Rotate, RotateReceiver, RotatedReceiver,
-    TestedReceiver, TokenList, Trust, TrustList, Webhook, WebhookCallList, Whoami, access, path,
+    Deploy, DeployAnswer, DeployList, DeployPost, EndedSessions, LockList, LockRequest, LockedEnvironment, Operations,
+    Promote, Rebuild, ReceiverList, Registered, Rollback, RollbackAnswer, Rotate, RotateReceiver, RotatedReceiver,
+    SessionList, TestedReceiver, TokenList, Trust, TrustList, Webhook, WebhookCallList, Whoami, access, path,
 };
 use rollhook_core::{
     app::{AppId, Environment, Project},
     deploy::Revision,
     ports::AppPage,
 };
-use rollhook_management::{access::TokenName, keyless::TrustId, notifications::ReceiverName, ports::RecordPlace};
+use rollhook_management::{
+    access::{SessionId, TokenName},
+    keyless::TrustId,
+    notifications::ReceiverName,
+    ports::RecordPlace,
+};
 
 pub(crate) use self::server::{Server, is_loopback, random_hex};
 use crate::exit::CliError;
@@ -185,6 +190,24 @@ impl Operations for Server {
             Err((CliError::Problem(problem), 2..)) if problem.status == 404 => Ok(()),
             other => other.map(drop).map_err(|(failure, _)| failure),
         }
+    }
+
+    async fn sessions(&self, after: Option<RecordPlace>, limit: usize) -> Result<SessionList, CliError> {
+        let after = after.map(|place| format!("&after={}", access::cursor(&place))).unwrap_or_default();
+        self.get(&format!("{}?limit={limit}{after}", path::SESSIONS)).await
+    }
+
+    async fn end_session(&self, id: &SessionId) -> Result<(), CliError> {
+        match self.counted(Method::DELETE, &path::session(id), None).await {
+            // An earlier attempt has ended it, and its answer was lost.
+            Err((CliError::Problem(problem), 2..)) if problem.status == 404 => Ok(()),
+            other => other.map(drop).map_err(|(failure, _)| failure),
+        }
+    }
+
+    async fn end_sessions(&self, actor: &str) -> Result<EndedSessions, CliError> {
+        let actor: String = form_urlencoded::byte_serialize(actor.as_bytes()).collect();
+        self.read(&self.call(Method::DELETE, &format!("{}?actor={actor}", path::SESSIONS), None).await?)
     }
 
     async fn audit(&self, after: Option<RecordPlace>, limit: usize) -> Result<AuditList, CliError> {

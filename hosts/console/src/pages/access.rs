@@ -1,4 +1,4 @@
-//! API tokens and the audit.
+//! API tokens, sessions and the audit.
 
 use askama::Template;
 use http::StatusCode;
@@ -8,7 +8,7 @@ use rollhook_management::access::{Role, TokenName};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::confirm::Question;
+use super::{confirm::Question, sessions};
 use crate::{
     console::{Call, status},
     host::Failure,
@@ -16,7 +16,7 @@ use crate::{
     view::{Frame, When},
 };
 
-/// The number of the audit's entries per page.
+/// The number of sessions, and of the audit's entries, per page.
 const PAGE: usize = 50;
 
 #[derive(Template)]
@@ -24,6 +24,8 @@ const PAGE: usize = 50;
 struct AccessPage {
     frame: Frame,
     tokens: Vec<Token>,
+    sessions: Vec<sessions::Row>,
+    more_sessions: Option<String>,
     acts: Vec<Act>,
     next: Option<String>,
     form: Form,
@@ -108,10 +110,13 @@ impl Act {
 
 async fn read(call: &Call<'_>) -> Result<AccessPage, Failure> {
     let (operations, frame) = (call.operations(), call.frame());
-    let after = call.request.query("after").as_deref().and_then(place);
-    let (tokens, audit) = (operations.tokens().await?, operations.audit(after, PAGE).await?);
+    let after = |name| call.request.query(name).as_deref().and_then(place);
+    let (tokens, audit) = (operations.tokens().await?, operations.audit(after("after"), PAGE).await?);
+    let sessions = operations.sessions(after("sessions"), PAGE).await?;
     Ok(AccessPage {
         tokens: tokens.tokens.iter().map(|token| Token::of(token, &frame)).collect(),
+        sessions: sessions::rows(&sessions, &frame),
+        more_sessions: sessions.next,
         acts: audit.entries.iter().map(|entry| Act::of(entry, &frame)).collect(),
         next: audit.next,
         frame,
