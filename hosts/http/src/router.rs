@@ -433,7 +433,7 @@ async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> 
 
 /// Answers a call that needs an API token.
 async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> {
-    let principal = auth::principal(&call.state.management, &call.headers).await?;
+    let principal = auth::principal(&call.state.management, call.client, &call.headers).await?;
     call.in_call.known();
     let operations = Local::new(call.state.management.clone(), principal, call.state.base_url.clone());
     // Unknown paths need the token too, so that only operators learn which paths exist.

@@ -3,7 +3,7 @@
 //! The store has a token's SHA-256 as the key of its record, and nothing that opens anything. The record of a revoked
 //! token that could do everything stays, so that a file that still has the token does not bring it back.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -188,7 +188,21 @@ impl Management {
     /// [`Unauthorized`](rollhook_core::request::Refusal::Unauthorized); [`StoreUnavailable`](rollhook_core::request::Refusal::StoreUnavailable) while the store is away, [`Refusal::ReviewUnavailable`]
     /// while the cluster is.
     pub async fn authenticate(&self, presented: &[u8], claimed: Option<&str>) -> Outcome<Principal> {
-        if let Some(reviewed) = self.by_review(presented).await {
+        self.authenticate_from(None, presented, claimed).await
+    }
+
+    /// Returns what [`Management::authenticate`] does, for a caller in this network, which has its share of what a cluster
+    /// is asked about strangers.
+    ///
+    /// # Errors
+    /// As [`Management::authenticate`].
+    pub async fn authenticate_from(
+        &self,
+        network: Option<IpAddr>,
+        presented: &[u8],
+        claimed: Option<&str>,
+    ) -> Outcome<Principal> {
+        if let Some(reviewed) = self.by_review(presented, network).await {
             return reviewed;
         }
         let key = key_of(presented);
@@ -228,7 +242,7 @@ impl Management {
             Some(Proof::Token(key, claimed)) => self.principal_of(key, claimed.as_deref()).await,
             Some(Proof::Session(key)) => self.session_of(key).await,
             Some(Proof::Reviewed(token)) => {
-                self.by_review(token.expose().as_bytes()).await.unwrap_or(Err(Refusal::UNAUTHORIZED))
+                self.by_review(token.expose().as_bytes(), None).await.unwrap_or(Err(Refusal::UNAUTHORIZED))
             }
             None => Ok(principal.clone()),
         }

@@ -13,6 +13,7 @@ mod role;
 mod session_list;
 mod sessions;
 mod signed_in;
+mod unknown_tokens;
 
 pub use api_tokens::{Adopted, ApiToken, NewApiToken, replace_admin_token};
 pub use audit::{AuditEntry, Audited};
@@ -28,4 +29,5 @@ pub use signed_in::{SessionId, SignedIn};
 pub(crate) use audit::{Acts, Subject};
 pub(crate) use known_callers::KnownCallers;
 pub(crate) use permit::{Granted, Place};
-pub(crate) use reviews::{Readable, UnknownTokens};
+pub(crate) use reviews::Readable;
+pub(crate) use unknown_tokens::UnknownTokens;
