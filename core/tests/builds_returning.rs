@@ -48,7 +48,7 @@ fn rollback_cancels_builds_and_the_next_waits_for_their_end() {
 #[test]
 fn restore_leaves_newer_builds_alone_and_they_run_behind_it() {
     let world = World::new(SECOND);
-    world.cluster.script(":b2", Script::crashes());
+    world.cluster.script(":b2", Script::missing());
     world.run(async {
         let access = world.built_app(Policy::default()).await;
         for commit in ["b2", "c3", "d4"] {

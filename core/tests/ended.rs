@@ -31,7 +31,7 @@ fn restored(waited: &Waited) -> Option<u64> {
 #[test]
 fn restore_of_a_git_app_is_found_behind_the_commit_that_was_being_built() {
     let world = World::new(SECOND);
-    world.cluster.script(":b2", Script::crashes());
+    world.cluster.script(":b2", Script::missing());
     world.builds.script("d4", BuildScript::fails());
     world.run(async {
         let access = world.built_app(Policy::default()).await;

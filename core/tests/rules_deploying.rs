@@ -10,7 +10,7 @@ use std::time::Duration;
 use rollhook_core::{
     app::{AppUid, Policy},
     deploy::{Revision, State, Status},
-    ports::{HistoryStore, HistoryStoreExt},
+    ports::{HistoryStore, HistoryStoreExt, RolloutFailureKind},
 };
 use rollhook_memory::Script;
 use world::{World, api, image, leave, reason, request, statuses};
@@ -64,9 +64,10 @@ fn container_that_dies_while_settling_fails_the_deploy() {
 }
 
 #[test]
-fn trouble_is_given_a_grace_and_then_named_with_its_evidence() {
+fn failure_is_given_patience_and_then_named_with_its_evidence() {
     let world = World::new(SECOND);
-    world.cluster.script("flaky", Script::missing().healing_after(Duration::from_secs(5)));
+    let unanswered = Script::fails(RolloutFailureKind::Image, "ImagePullBackOff", "the registry does not answer");
+    world.cluster.script("flaky", unanswered.healing_after(Duration::from_secs(50)));
     world.run(async {
         let access = world.app("api", leave()).await;
         assert_eq!(world.deployed(&access, &api("flaky")).await.status(), Status::Succeeded);

@@ -3,7 +3,7 @@
 use rollhook_core::request::Refusal as CoreRefusal;
 
 use crate::{
-    access::{Action, Realm, Role, TokenName},
+    access::{Action, Realm, Role, SessionId, TokenName},
     keyless::{CLAIMS_BYTES_MAX, TRUSTS_MAX, TrustId},
     notifications::ReceiverName,
 };
@@ -40,6 +40,9 @@ pub enum Refusal {
     /// No valid API token of the caller's realms has this name.
     #[error("There is no API token {0}.")]
     TokenNotFound(TokenName),
+    /// No session of this id is the caller's own or, for an admin of everything, anybody's.
+    #[error("There is no session {0}.")]
+    SessionNotFound(SessionId),
     /// The app trusts as many pipelines as it may.
     #[error(
         "An app trusts at most {TRUSTS_MAX} pipelines, with {CLAIMS_BYTES_MAX} bytes of claims in all; remove one first."

@@ -38,8 +38,10 @@ fn each_role_can_do_what_the_table_says_and_no_more() {
         let world = ManagedWorld::new(INSTANT);
         world.run(async {
             let id = register(&world, "shop", "test").await;
-            let who = principal(role, realm("shop", "test"));
             for action in others.into_iter().chain(delete).copied() {
+                // Sessions belong to no realm.
+                let realm = if action == Action::ManageSessions { Realm::Everything } else { realm("shop", "test") };
+                let who = principal(role, realm);
                 let refused = refusal(&world.management, &who, &id, action).await;
                 let expected = (!role.may(action)).then_some(Refusal::Forbidden(action, Some(role)));
                 assert_eq!(refused, expected, "{role} may {action}");
@@ -64,6 +66,8 @@ fn app_outside_of_every_realm_is_unknown() {
                 let expected = if *action == Action::ManageTokens {
                     let may = who.may(Action::ManageTokens, &self::realm("shop", "test"));
                     (!may).then_some(Refusal::Forbidden(Action::ManageTokens, None))
+                } else if *action == Action::ManageSessions {
+                    Some(Refusal::Forbidden(Action::ManageSessions, None))
                 } else {
                     Some(CoreRefusal::AppNotFound(id.clone()).into())
                 };

@@ -14,12 +14,13 @@ use rollhook_core::{
     app::{AppId, Policy},
     deploy::Trigger,
     request::{DeployRequest, IdempotencyKey, KeyHeader},
+    text::hash_of,
     token::{Credentials, NotAToken, Token},
 };
 use rollhook_management::{
     Caller, Management, Ports, Refusal,
-    keyless::{IdToken, Issuer, Presented, Trust},
-    ports::IdentityVerifier,
+    keyless::{IdToken, Issuer, Presented, TooWide, Trust},
+    ports::{IdentityVerifier, NewRecord, RecordKey, RecordKind},
 };
 use serde_json::json;
 use world::{ManagedWorld, actions::register, image};
@@ -178,6 +179,25 @@ fn refused_call_is_explained_by_its_first_fault_to_those_who_may_read_calls() {
             let call = calls.iter().find(|call| call.source == source).unwrap();
             assert_eq!(call.answer.reason.map(|(word, _)| word), Some(reason), "{number}: {:?}", call.credentials);
         }
+    });
+}
+
+#[test]
+fn trust_of_an_earlier_version_goes_on_and_is_shown_as_too_wide() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    let management = verifying(&world);
+    world.run_managed(&management, async {
+        let id = register(&world, "shop", "test").await;
+        let app = management.deployer().find_app(&id).await.unwrap().unwrap().app;
+        let claims = json!({ "repository_id": "7", "ref": "refs/heads/main" });
+        let trusts = json!([{ "issuer": ISSUER, "audience": AUDIENCE, "claims": claims }]);
+        let document = json!({ "app": app.uid, "trusts": trusts }).to_string();
+        let key = RecordKey::of_hash(hash_of([&*id.to_string()]));
+        world.records().write(RecordKind::Trusts, NewRecord { key, document, ttl: None }, None).await.unwrap();
+        let known = management.trusts(&world.operator, &id).await.unwrap();
+        assert_eq!(known[0].too_wide(), Some(TooWide::AnyEvent));
+        let refused = Trust::new(ISSUER.parse().unwrap(), AUDIENCE, known[0].claims().clone());
+        assert!(refused.is_err(), "it would not be added now");
     });
 }
 

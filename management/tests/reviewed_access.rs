@@ -6,6 +6,7 @@ mod world;
 use std::{
     collections::{BTreeSet, HashMap},
     mem,
+    net::IpAddr,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -23,7 +24,7 @@ use rollhook_management::{
     Management, Ports, Refusal,
     access::{Action, Permission, Principal, Role},
     locks::NewLock,
-    ports::{AccessReviewer, BearerToken, ReviewScope, ReviewedCaller},
+    ports::{AccessReviewer, BearerToken, ReviewScope, ReviewedCaller, SignatureCheck},
 };
 use serde_json::json;
 use world::{
@@ -41,6 +42,8 @@ struct Authority {
     /// Permission and scope: `get apps` in ``, `shop-test` or `shop-test/api`.
     rights: Mutex<BTreeSet<(String, String)>>,
     questions: Mutex<Vec<String>>,
+    /// What is known of the signatures of tokens; of others, nothing is.
+    signatures: Mutex<HashMap<String, SignatureCheck>>,
     is_away: Mutex<bool>,
 }
 
@@ -71,6 +74,10 @@ impl Authority {
 impl AccessReviewer for Authority {
     fn audience(&self) -> &str {
         "rollhook"
+    }
+
+    async fn signature(&self, token: &BearerToken) -> SignatureCheck {
+        self.signatures.lock().unwrap().get(token.expose()).copied().unwrap_or(SignatureCheck::Unknown)
     }
 
     async fn authenticate(&self, token: &BearerToken) -> Result<Option<ReviewedCaller>> {
@@ -117,9 +124,13 @@ async fn caller(management: &Management) -> Principal {
     management.authenticate(good().as_bytes(), None).await.unwrap()
 }
 
+fn belongs_to_no_namespace(action: Action) -> bool {
+    matches!(action, Action::ManageTokens | Action::ManageSessions | Action::ManageReceivers | Action::ReadAudit)
+}
+
 /// The scope in which an action is granted to one who may do it in `shop-test` alone.
 fn scope(action: Action) -> &'static str {
-    if matches!(action, Action::ManageTokens | Action::ManageReceivers | Action::ReadAudit) { "" } else { "shop-test" }
+    if belongs_to_no_namespace(action) { "" } else { "shop-test" }
 }
 
 /// Ends the lock of the other party, by which locking is another action.
@@ -159,10 +170,7 @@ fn each_permission_allows_its_own_action_in_its_namespace_and_nothing_else() {
                 authority.grant(Action::Read, "shop-test");
                 authority.grant(granted, scope(granted));
                 // An action on an app elsewhere finds none; one on none is not of this namespace.
-                if !matches!(
-                    action,
-                    Action::Register | Action::ManageTokens | Action::ManageReceivers | Action::ReadAudit
-                ) {
+                if action != Action::Register && !belongs_to_no_namespace(action) {
                     let refused = refusal(&management, &who, &elsewhere, action).await;
                     assert_eq!(
                         refused,
@@ -258,6 +266,58 @@ fn flood_of_made_up_tokens_is_asked_about_at_a_bounded_rate_and_known_callers_al
         world.sleep(2 * 3600).await;
         assert_eq!(management.authenticate(good().as_bytes(), None).await.unwrap_err(), Refusal::UNAUTHORIZED);
         assert!(!management.recognizes_api_token(good().as_bytes()), "its time is over");
+    });
+}
+
+/// A token that is for us, and that nobody has issued.
+fn made_up(index: u32) -> String {
+    jwt(&json!({ "aud": "rollhook", "exp": 1_700_003_600, "jti": index }))
+}
+
+#[test]
+fn flood_from_one_network_leaves_the_others_their_share() {
+    let world = ManagedWorld::new(INSTANT);
+    let (authority, management) = asking(&world);
+    let from = |network: u32| Some(IpAddr::V4(network.into()));
+    world.run_managed(&management, async {
+        for index in 0..1000 {
+            let _ = management.authenticate_from(from(1), made_up(index).as_bytes(), None).await;
+        }
+        assert!(authority.questions().len() <= 20);
+        let flooding = management.authenticate_from(from(1), good().as_bytes(), None).await;
+        assert_eq!(flooding.unwrap_err(), Refusal::ReviewUnavailable);
+        assert!(management.authenticate_from(from(2), good().as_bytes(), None).await.is_ok());
+    });
+}
+
+#[test]
+fn new_token_that_the_authority_signed_is_asked_about_whatever_strangers_send() {
+    let world = ManagedWorld::new(INSTANT);
+    let (authority, management) = asking(&world);
+    world.run_managed(&management, async {
+        for index in 0..1000 {
+            let network = Some(IpAddr::V4(index.into()));
+            let _ = management.authenticate_from(network, made_up(index).as_bytes(), None).await;
+        }
+        assert_eq!(management.authenticate(good().as_bytes(), None).await.unwrap_err(), Refusal::ReviewUnavailable);
+        authority.signatures.lock().unwrap().insert(good(), SignatureCheck::Valid);
+        assert!(management.authenticate(good().as_bytes(), None).await.is_ok());
+    });
+}
+
+#[test]
+fn token_whose_signature_is_none_of_the_authoritys_is_refused_unasked() {
+    let world = ManagedWorld::new(INSTANT);
+    let (authority, management) = asking(&world);
+    world.run_managed(&management, async {
+        authority.signatures.lock().unwrap().insert(made_up(1), SignatureCheck::Invalid);
+        let refused = management.authenticate(made_up(1).as_bytes(), None).await;
+        assert_eq!(refused.unwrap_err(), Refusal::UNAUTHORIZED, "it counts as a failure of its sender");
+        assert_eq!(authority.questions(), <[&str; 0]>::default());
+        // A signature proves no caller.
+        authority.signatures.lock().unwrap().insert(made_up(2), SignatureCheck::Valid);
+        assert_eq!(management.authenticate(made_up(2).as_bytes(), None).await.unwrap_err(), Refusal::UNAUTHORIZED);
+        assert_eq!(authority.questions().len(), 1);
     });
 }
 

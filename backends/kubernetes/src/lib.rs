@@ -46,6 +46,7 @@ mod observe;
 mod reviews;
 mod rules;
 mod store;
+mod turns;
 mod watch;
 mod workload;
 

@@ -1,6 +1,6 @@
 //! Callers whom the cluster knows: TokenReview says whose a token is, SubjectAccessReview what its holder may do.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use k8s_openapi::api::{
@@ -8,31 +8,35 @@ use k8s_openapi::api::{
     authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus},
 };
 use kube::Api;
-use rollhook_core::{Error, Result};
+use rollhook_core::{Error, Result, ports::Clock, text::hex};
 use rollhook_management::{
     access::Permission,
-    ports::{AccessReviewer, BearerToken, ReviewScope, ReviewedCaller},
+    keyless::IdToken,
+    ports::{AccessReviewer, BearerToken, ReviewScope, ReviewedCaller, SignatureCheck},
 };
-use tokio::sync::Semaphore;
+use rollhook_oidc::{IssuerKeys, KeySet};
+use sha2::{Digest, Sha256};
 
 use crate::{
     bounded_by,
     client::{self, Cluster, post_parameters},
     error::{classify, shortened},
     store::crd::GROUP,
+    turns::Turns,
 };
 
 /// The deadline of one question: a caller waits for several.
 const ANSWER: Duration = Duration::from_secs(5);
-/// The most questions at once: rollouts share the API server's patience with this service account.
-const AT_ONCE: usize = 16;
+/// The path of the keys that the API server signs tokens of service accounts by.
+const KEYS: &str = "/openid/v1/jwks";
 
 /// Asks the API server for callers and their rights. It needs `create` on `tokenreviews` and `subjectaccessreviews`, and
-/// nothing else.
+/// `get` on the path of the API server's keys.
 pub struct KubernetesReviewer {
     cluster: Cluster,
     audience: String,
-    room: Semaphore,
+    keys: Arc<IssuerKeys>,
+    turns: Turns,
 }
 
 impl KubernetesReviewer {
@@ -41,27 +45,39 @@ impl KubernetesReviewer {
     ///
     /// # Errors
     /// `Invalid` if there is no configuration, or one that cannot be used.
-    pub async fn connect(audience: &str) -> Result<Self> {
-        Self::with_config(client::inferred().await?, audience)
+    pub async fn connect(audience: &str, clock: Arc<dyn Clock>) -> Result<Self> {
+        Self::with_config(client::inferred().await?, audience, clock)
     }
 
     /// Connects by a given configuration, whose own retries are switched off.
     ///
     /// # Errors
     /// `Invalid` if it cannot be used.
-    pub fn with_config(config: kube::Config, audience: &str) -> Result<Self> {
-        let room = Semaphore::new(AT_ONCE);
-        Ok(Self { cluster: Cluster::with(config)?, audience: audience.to_owned(), room })
+    pub fn with_config(config: kube::Config, audience: &str, clock: Arc<dyn Clock>) -> Result<Self> {
+        let keys = Arc::new(IssuerKeys::new(clock));
+        Ok(Self { cluster: Cluster::with(config)?, audience: audience.to_owned(), keys, turns: Turns::default() })
     }
 
-    /// Asks once there is room; the deadline counts the wait.
-    async fn ask<T>(&self, question: impl Future<Output = Result<T>> + Send) -> Result<T> {
+    /// Asks once it is the turn of this party; the deadline counts the wait.
+    async fn ask<T>(&self, party: &str, question: impl Future<Output = Result<T>> + Send) -> Result<T> {
         let asked = async {
-            let _room = self.room.acquire().await;
+            let _turn = self.turns.of(party).await;
             question.await
         };
         bounded_by(ANSWER, asked).await
     }
+}
+
+/// Reads the keys that the API server signs tokens by.
+async fn published(cluster: Cluster) -> Result<KeySet> {
+    let read = async {
+        let request = http::Request::get(KEYS).body(Vec::new());
+        let request = request.map_err(|error| Error::corrupt("the path of the API server's keys", error))?;
+        KeySet::parse(&cluster.into_client().request_text(request).await.map_err(classify)?)
+    };
+    read.await.inspect_err(|error| {
+        tracing::warn!(error = %error.chain(), "reading the keys of the API server failed: made-up tokens share a rate with new ones");
+    })
 }
 
 #[async_trait]
@@ -70,13 +86,22 @@ impl AccessReviewer for KubernetesReviewer {
         &self.audience
     }
 
+    async fn signature(&self, token: &BearerToken) -> SignatureCheck {
+        // Tokens of users may be of other forms and issuers.
+        let Ok(token) = token.expose().parse::<IdToken>() else { return SignatureCheck::Unknown };
+        let cluster = self.cluster.clone();
+        self.keys.check(&token, || published(cluster)).await.unwrap_or(SignatureCheck::Unknown)
+    }
+
     async fn authenticate(&self, token: &BearerToken) -> Result<Option<ReviewedCaller>> {
         let spec =
             TokenReviewSpec { audiences: Some(vec![self.audience.clone()]), token: Some(token.expose().to_owned()) };
         let review = TokenReview { spec, ..TokenReview::default() };
         let reviews = Api::<TokenReview>::all(self.cluster.clone().into_client());
         let asked = async { reviews.create(&post_parameters(), &review).await.map_err(classify) };
-        let status = self.ask(asked).await?.status;
+        // The caller is not known before the answer.
+        let party = hex(&Sha256::digest(token.expose()));
+        let status = self.ask(&party, asked).await?.status;
         Ok(caller(status.ok_or_else(|| unanswered("TokenReview"))?, &self.audience))
     }
 
@@ -84,7 +109,7 @@ impl AccessReviewer for KubernetesReviewer {
         let review = SubjectAccessReview { spec: question(caller, permission, scope), ..Default::default() };
         let reviews = Api::<SubjectAccessReview>::all(self.cluster.clone().into_client());
         let asked = async { reviews.create(&post_parameters(), &review).await.map_err(classify) };
-        let status = self.ask(asked).await?.status;
+        let status = self.ask(&caller.name, asked).await?.status;
         Ok(is_allowed(&status.ok_or_else(|| unanswered("SubjectAccessReview"))?))
     }
 }

@@ -9,9 +9,11 @@
 //!   signature.rs: the key of the token's id, for the token's algorithm
 //! ```
 //!
-//! A verifier calls an issuer once a minute at most after a call that succeeded, and once in five seconds after one that
+//! The keys of one issuer, and whether a token is signed by one of them, are [`IssuerKeys`]; another backend reads the keys
+//! of its own issuer in its own way. A verifier calls an issuer once a minute at most after a call that succeeded, and once in five seconds after one that
 //! failed, whatever tokens come in.
 
+mod issuer_keys;
 mod keys;
 mod sign_in;
 mod signature;
@@ -19,6 +21,7 @@ mod signature;
 mod tests;
 mod verifier;
 
+pub use issuer_keys::{IssuerKeys, KeySet};
 pub use rollhook_https::{Fetch, FetchError};
 pub use sign_in::{OidcSignIn, SignInClient};
 pub use verifier::OidcVerifier;

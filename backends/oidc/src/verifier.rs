@@ -3,7 +3,6 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -11,18 +10,15 @@ use openidconnect::core::CoreJsonWebKeySet;
 use rollhook_core::{Error, Result, ports::Clock};
 use rollhook_management::{
     keyless::{IdToken, Issuer},
-    ports::IdentityVerifier,
+    ports::{IdentityVerifier, SignatureCheck},
 };
 use serde::Deserialize;
 
 use crate::{
     Fetch, FetchError,
-    keys::{Keys, Lookup},
-    signature,
+    issuer_keys::{IssuerKeys, KeySet},
 };
 
-/// The longest time of one read of an issuer's keys.
-const READ_TIME: Duration = Duration::from_secs(5);
 /// The most issuers whose keys are kept; once there are more, all are forgotten.
 const ISSUERS: usize = 1000;
 
@@ -30,14 +26,7 @@ const ISSUERS: usize = 1000;
 pub struct OidcVerifier {
     fetch: Fetch,
     clock: Arc<dyn Clock>,
-    issuers: Mutex<HashMap<Issuer, Arc<Cached>>>,
-}
-
-/// The keys of an issuer, and the turn of those who wait for a read of them.
-#[derive(Default)]
-struct Cached {
-    keys: Mutex<Keys>,
-    turn: tokio::sync::Mutex<()>,
+    issuers: Mutex<HashMap<Issuer, Arc<IssuerKeys>>>,
 }
 
 /// The part of an issuer's description that tokens are verified by.
@@ -53,45 +42,20 @@ impl OidcVerifier {
         Self { fetch, clock, issuers: Mutex::default() }
     }
 
-    fn cached(&self, issuer: &Issuer) -> Arc<Cached> {
+    fn keys_of(&self, issuer: &Issuer) -> Arc<IssuerKeys> {
         let mut issuers = self.issuers.lock().unwrap_or_else(PoisonError::into_inner);
         if issuers.len() >= ISSUERS && !issuers.contains_key(issuer) {
             issuers.clear();
         }
-        issuers.entry(issuer.clone()).or_default().clone()
+        let new = || Arc::new(IssuerKeys::new(self.clock.clone()));
+        issuers.entry(issuer.clone()).or_insert_with(new).clone()
     }
+}
 
-    /// Returns whether a known key fits; `None` if the issuer is to be called first.
-    fn by_known(&self, cached: &Cached, token: &IdToken) -> Option<Result<bool>> {
-        let keys = cached.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        match keys.look_up(token.key_id(), self.clock.elapsed()) {
-            Lookup::Known(key) => {
-                let key = key.clone();
-                drop(keys);
-                Some(Ok(signature::fits(&key, token)))
-            }
-            Lookup::Unknown => Some(Ok(false)),
-            Lookup::Away => Some(Err(Error::unavailable("the issuer did not answer a moment ago", "called too often"))),
-            Lookup::Read => None,
-        }
-    }
-
-    /// Reads the keys of an issuer. A caller that goes away does not end the read.
-    async fn read(&self, cached: &Arc<Cached>, issuer: &Issuer) -> Result<()> {
-        let (fetch, clock) = (self.fetch.clone(), self.clock.clone());
-        let (cached, issuer) = (cached.clone(), issuer.clone());
-        let reading = tokio::spawn(async move {
-            let read = tokio::time::timeout(READ_TIME, published(&fetch, &issuer)).await;
-            let read = read.unwrap_or(Err(FetchError::TimedOut));
-            let (set, outcome) = match read {
-                Ok(set) => (Some(set), Ok(())),
-                Err(error) => (None, Err(Error::unavailable(format!("reading the keys of {issuer}"), error))),
-            };
-            cached.keys.lock().unwrap_or_else(PoisonError::into_inner).take(set, clock.elapsed());
-            outcome
-        });
-        reading.await.unwrap_or_else(|error| Err(Error::unavailable("reading the keys of an issuer", error)))
-    }
+/// Reads the keys of an issuer.
+async fn read(fetch: Fetch, issuer: Issuer) -> Result<KeySet> {
+    let read = published(&fetch, &issuer).await;
+    read.map(KeySet::new).map_err(|error| Error::unavailable(format!("reading the keys of {issuer}"), error))
 }
 
 /// Returns the keys that an issuer publishes.
@@ -112,26 +76,13 @@ impl IdentityVerifier for OidcVerifier {
     }
 
     async fn verify(&self, issuer: &Issuer, token: &IdToken) -> Result<bool> {
-        let cached = self.cached(issuer);
-        if let Some(known) = self.by_known(&cached, token) {
-            return known;
-        }
-        let _turn = cached.turn.lock().await;
-        // Another caller may have read them meanwhile.
-        if let Some(known) = self.by_known(&cached, token) {
-            return known;
-        }
-        let read = self.read(&cached, issuer).await;
-        // Right after a read nothing is read again: an old key is used even if the read has failed.
-        match (self.by_known(&cached, token), read) {
-            (Some(Ok(fits)), _) => Ok(fits),
-            (_, Err(error)) | (Some(Err(error)), Ok(())) => Err(error),
-            (None, Ok(())) => Ok(false),
-        }
+        let (fetch, called) = (self.fetch.clone(), issuer.clone());
+        let checked = self.keys_of(issuer).check(token, || read(fetch, called)).await?;
+        Ok(checked == SignatureCheck::Valid)
     }
 
     fn recognizes(&self, issuer: &Issuer, token: &IdToken) -> bool {
-        let cached = self.cached(issuer);
-        self.by_known(&cached, token).is_none_or(|known| known.unwrap_or(false))
+        let known = self.keys_of(issuer).by_known(token);
+        known.is_none_or(|known| matches!(known, Ok(SignatureCheck::Valid)))
     }
 }

@@ -5,6 +5,7 @@ use std::{fmt, str::FromStr, time::Duration};
 use rollhook_core::{
     app::LABEL_MAX,
     request::{Field, Refusal},
+    text::hash_of,
     time::Timestamp,
     token::Token,
 };
@@ -188,6 +189,19 @@ pub struct Login {
     pub verifier: String,
 }
 
+/// The characters of codes that people compare: no two of them look alike.
+const CODE: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+
+/// Returns the code that terminal and browser show while a command line is signed in, such as `7K3M-QX0D`: who compares
+/// them lets in their own terminal, and no other one that has made them open its link.
+pub fn login_code(challenge: &str) -> String {
+    let hash = hash_of(["rollhook login", challenge]);
+    let letter = |byte: &u8| char::from(CODE[usize::from(byte % 32)]);
+    let (one, two): (String, String) =
+        (hash[..4].iter().map(letter).collect(), hash[4..8].iter().map(letter).collect());
+    format!("{one}-{two}")
+}
+
 /// A command line that is signed in: the only answer that has its token.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LoggedIn {
@@ -344,6 +358,15 @@ mod tests {
         assert_eq!(faulty(request("admin", None, Some("test"), None)), Field::Environment);
         assert_eq!(faulty(request("admin", Some("A"), None, None)), Field::Project);
         assert_eq!(faulty(request("admin", None, None, Some("soon"))), Field::Expires);
+    }
+
+    #[test]
+    fn codes_of_two_logins_differ_and_are_easy_to_read() {
+        let code = login_code(&"0".repeat(64));
+        assert_eq!(code, login_code(&"0".repeat(64)), "both sides show the same");
+        assert_ne!(code, login_code(&"1".repeat(64)));
+        assert_eq!((code.len(), &code[4..5]), (9, "-"));
+        assert!(code.replace('-', "").bytes().all(|letter| CODE.contains(&letter)), "{code}");
     }
 
     #[test]

@@ -7,7 +7,11 @@ use rollhook_core::{
     app::{AppId, Environment, Project},
     deploy::Revision,
 };
-use rollhook_management::{access::TokenName, keyless::TrustId, notifications::ReceiverName};
+use rollhook_management::{
+    access::{SessionId, TokenName},
+    keyless::TrustId,
+    notifications::ReceiverName,
+};
 
 use crate::Kind;
 
@@ -113,6 +117,11 @@ impl Endpoint {
     /// Returns whether a call only reads.
     pub fn reads(&self) -> bool {
         self.method == "GET"
+    }
+
+    /// Returns whether a call sends its input as the query: many programs drop the body of a `DELETE`.
+    pub fn has_query(&self) -> bool {
+        self.reads() || self.method == "DELETE"
     }
 
     /// Returns the parameters of a path, or `None` if it is not this endpoint's.
@@ -254,6 +263,16 @@ impl Subject for (Project, Environment) {
 impl Subject for TokenName {
     fn read([name, ..]: [&str; PARAMETERS]) -> Result<Self, Missing> {
         name.parse().map_err(|_| (Kind::TokenNotFound, "There is no API token of this name."))
+    }
+
+    fn parameters(&self) -> Vec<String> {
+        vec![self.to_string()]
+    }
+}
+
+impl Subject for SessionId {
+    fn read([id, ..]: [&str; PARAMETERS]) -> Result<Self, Missing> {
+        id.parse().map_err(|_| (Kind::SessionNotFound, "There is no session of this id."))
     }
 
     fn parameters(&self) -> Vec<String> {

@@ -32,6 +32,7 @@ pub mod promotion;
 pub mod push;
 pub mod query;
 pub mod receivers;
+pub mod sessions;
 pub mod snippets;
 pub mod source;
 mod template;
@@ -58,5 +59,6 @@ pub use push::PushAnswer;
 pub use receivers::{
     AddReceiver, AddedReceiver, Receiver, ReceiverList, RotateReceiver, RotatedReceiver, TestedReceiver,
 };
+pub use sessions::{EndedSessions, Session, SessionList};
 pub use source::{GitChoice, SourcePatch};
 pub use trusts::{AddTrust, Pipeline, Trust, TrustList};

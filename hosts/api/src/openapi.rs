@@ -245,6 +245,7 @@ fn parameters() -> Value {
         "environment": parameter("path", "environment", such_as("test"), "The project's environment."),
         "name": parameter("path", "name", label(), "The API token's name."),
         "receiver": parameter("path", "receiver", label(), "The receiver's name."),
+        "session": parameter("path", "session", json!({ "type": "string", "pattern": "^[0-9a-f]{16}$" }), "The session's id."),
         "trust": parameter("path", "trust", json!({ "type": "string", "pattern": "^[0-9a-f]{16}$" }), "The trust's id."),
         "revision": parameter("path", "revision", number(1), "The entry's number."),
         "prefer": parameter("header", "Prefer", text(), "`wait=N`: answer once it has ended, after N seconds (at most 50) in any case."),

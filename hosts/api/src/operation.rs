@@ -24,7 +24,7 @@ use crate::{
 pub trait Operation: Send + Sync + 'static {
     /// What the path names.
     type Subject: Subject;
-    /// What a call sends: as the query of a call that reads, else as the body; `()` for nothing.
+    /// What a call sends: as the query of a call that reads or removes, else as the body; `()` for nothing.
     type Input: Serialize + DeserializeOwned + JsonSchema + Send + Sync;
     /// What a call gets; `()` for nothing.
     type Answer: Serialize + DeserializeOwned + JsonSchema + Send;

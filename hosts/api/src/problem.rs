@@ -131,6 +131,8 @@ kinds! {
     NoBuildLog = "no-build-log", 404, "No build log";
     /// No such API token.
     TokenNotFound = "token-not-found", 404, "No such API token";
+    /// No such session.
+    SessionNotFound = "session-not-found", 404, "No such session";
     /// No such trust.
     TrustNotFound = "trust-not-found", 404, "No such trust";
     /// No such receiver.
@@ -228,6 +230,7 @@ impl Kind {
             Refusal::ReviewUnavailable => Self::ReviewUnavailable,
             Refusal::TokenExists(_) | Refusal::TooManyTokens(..) => Self::TokenExists,
             Refusal::TokenNotFound(_) => Self::TokenNotFound,
+            Refusal::SessionNotFound(_) => Self::SessionNotFound,
             Refusal::ReceiverExists(_) | Refusal::TooManyReceivers(..) => Self::ReceiverExists,
             Refusal::ReceiverNotFound(_) => Self::ReceiverNotFound,
             Refusal::TooManyTrusts => Self::TooManyTrusts,

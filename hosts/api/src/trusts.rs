@@ -23,7 +23,9 @@ pub struct AddTrust {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = TEXT_MAX))]
     pub audience: Option<String>,
-    /// Claims and their exact texts: `repository_id` or `project_id`, and any others.
+    /// Claims and their exact texts: `repository_id` or `project_id`, and any others. With GitLab's `ref` belong `ref_type`
+    /// and `ref_protected`, or `ref_path` alone; with GitHub's `ref` one of `event_name`, `environment` and
+    /// `job_workflow_ref`.
     pub claims: BTreeMap<String, String>,
 }
 
@@ -55,8 +57,8 @@ impl Pipeline {
 }
 
 impl AddTrust {
-    /// Returns the request to trust the pipelines of the repository of this number, with further claims; the issuer is
-    /// that of the system unless another one is named.
+    /// Returns the request to trust the pipelines of the repository of this number, with further claims, and those that
+    /// bind a named branch or environment; the issuer is that of the system unless another one is named.
     ///
     /// # Errors
     /// The name of a claim that is given twice.
@@ -73,6 +75,10 @@ impl AddTrust {
             if all.insert(name.clone(), text).is_some() {
                 return Err(name);
             }
+        }
+        if pipeline.is_some() {
+            let binding = keyless::binding_claims(&all);
+            all.extend(binding.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())));
         }
         Ok(Self { issuer, audience, claims: all })
     }
@@ -99,6 +105,9 @@ pub struct Trust {
     pub audience: String,
     /// Claims and their exact texts.
     pub claims: BTreeMap<String, String>,
+    /// The jobs that the trust lets in beside those that its claims seem to name, and the claims to add; absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub too_wide: Option<String>,
 }
 
 impl Trust {
@@ -109,12 +118,8 @@ impl Trust {
             issuer: trust.issuer().to_string(),
             audience: trust.audience().to_owned(),
             claims: trust.claims().clone(),
+            too_wide: trust.too_wide().map(|too_wide| too_wide.to_string()),
         }
-    }
-
-    /// Returns whether a claim keeps other branches and environments of the repository from deploying.
-    pub fn is_narrowed(&self) -> bool {
-        ["ref", "environment", "ref_protected"].iter().any(|name| self.claims.contains_key(*name))
     }
 
     /// Returns the claims in one line, for people.

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use crate::{
     api::Api,
     args::{
-        AppCommand, Cli, Command, Connection, EnvironmentCommand, ReceiverCommand, TokenCommand, TrustCommand, Webhook,
+        AppCommand, Cli, Command, Connection, EnvironmentCommand, ReceiverCommand, SessionCommand, TokenCommand,
+        TrustCommand, Webhook,
     },
-    commands::{Session, access, apps, builds, deploys, lock, login, promotion, receiver, trust, webhook},
+    commands::{Session, access, apps, builds, deploys, lock, login, promotion, receiver, session, trust, webhook},
     completion,
     contexts::Contexts,
     direct::Direct,
@@ -23,6 +24,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         command @ (Command::App(_)
         | Command::Environment(_)
         | Command::Token(_)
+        | Command::Session(_)
         | Command::Receiver(_)
         | Command::Audit(_)
         | Command::Login(_)
@@ -46,7 +48,7 @@ async fn perform(connection: &Connection, output: Output, command: Command) -> R
         Command::Login(args) => return Box::pin(login::login(&output, args)).await,
         Command::Context(command) => return login::context(&output, command),
         Command::App(_) | Command::Environment(_) | Command::Token(_) | Command::Receiver(_) => {}
-        Command::Audit(_) | Command::Whoami | Command::Completions { .. } => {}
+        Command::Session(_) | Command::Audit(_) | Command::Whoami | Command::Completions { .. } => {}
     }
     if let Some(server) = connection.server.as_deref().filter(|server| !server.is_empty()) {
         let server = Server::new(server)?;
@@ -102,6 +104,8 @@ async fn dispatch(session: &Session<'_>, command: Command) -> Result<(), CliErro
         Command::Token(TokenCommand::Create(args)) => access::create(session, &args).await,
         Command::Token(TokenCommand::List) => access::list(session).await,
         Command::Token(TokenCommand::Revoke(args)) => access::revoke(session, &args).await,
+        Command::Session(SessionCommand::List(args)) => session::list(session, &args).await,
+        Command::Session(SessionCommand::End(args)) => session::end(session, &args).await,
         Command::Receiver(ReceiverCommand::Add(args)) => receiver::add(session, &args).await,
         Command::Receiver(ReceiverCommand::List) => receiver::list(session).await,
         Command::Receiver(ReceiverCommand::Test(args)) => receiver::test(session, &args).await,

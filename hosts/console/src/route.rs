@@ -4,7 +4,10 @@ use rollhook_core::{
     app::{AppId, Project},
     deploy::Revision,
 };
-use rollhook_management::{access::TokenName, notifications::ReceiverName};
+use rollhook_management::{
+    access::{SessionId, TokenName},
+    notifications::ReceiverName,
+};
 
 /// The place that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +38,8 @@ pub(crate) enum Page {
     Access,
     NewToken,
     Revoke(TokenName),
+    EndSession(SessionId),
+    EndSessions,
     Receivers,
     Receiver(ReceiverName, ReceiverPart),
     App(AppId, AppPart),
@@ -145,11 +150,15 @@ impl Route {
             "/command-line" => return Self::Page(Page::CommandLine),
             "/access" => return Self::Page(Page::Access),
             "/access/tokens" => return Self::Page(Page::NewToken),
+            "/access/sessions/end" => return Self::Page(Page::EndSessions),
             "/receivers" => return Self::Page(Page::Receivers),
             _ => {}
         }
         if let Some(name) = path.strip_prefix("/access/tokens/").and_then(|rest| rest.strip_suffix("/revoke")) {
             return name.parse().map_or(Self::Unknown, |name| Self::Page(Page::Revoke(name)));
+        }
+        if let Some(id) = path.strip_prefix("/access/sessions/").and_then(|rest| rest.strip_suffix("/end")) {
+            return id.parse().map_or(Self::Unknown, |id| Self::Page(Page::EndSession(id)));
         }
         if let Some(project) = path.strip_prefix("/projects/").and_then(|rest| rest.strip_suffix("/promote")) {
             return project.parse().map_or(Self::Unknown, |project| Self::Page(Page::Promote(project)));
@@ -165,9 +174,8 @@ impl Route {
     pub(crate) fn methods(&self) -> &'static [&'static str] {
         match self {
             Self::SignIn
-            | Self::Page(Page::Register | Page::Promote(_) | Page::CommandLine | Page::Revoke(_) | Page::Receivers) => {
-                BOTH
-            }
+            | Self::Page(Page::Register | Page::Promote(_) | Page::CommandLine | Page::Revoke(_) | Page::Receivers)
+            | Self::Page(Page::EndSession(_) | Page::EndSessions) => BOTH,
             Self::Page(Page::SignOut | Page::SignOutEverywhere | Page::NewToken) => WRITE,
             Self::Asset | Self::Page(Page::Apps | Page::Access) | Self::Unknown => READ,
             Self::ProviderStart | Self::ProviderCallback => &["GET"],
@@ -201,6 +209,8 @@ impl Route {
             Self::Page(Page::Access) => "/access",
             Self::Page(Page::NewToken) => "/access/tokens",
             Self::Page(Page::Revoke(_)) => "/access/tokens/{token}/revoke",
+            Self::Page(Page::EndSession(_)) => "/access/sessions/{session}/end",
+            Self::Page(Page::EndSessions) => "/access/sessions/end",
             Self::Page(Page::Receivers) => "/receivers",
             Self::Page(Page::Receiver(_, part)) => label(RECEIVER_PARTS, *part),
             Self::Page(Page::App(_, part)) => label(APP_PARTS, *part),
@@ -217,7 +227,8 @@ impl Page {
             Self::App(id, _) | Self::Deploy(id, ..) => Some(id),
             Self::Apps | Self::Register | Self::Promote(_) | Self::CommandLine => None,
             Self::SignOut | Self::SignOutEverywhere => None,
-            Self::Access | Self::NewToken | Self::Revoke(_) | Self::Receivers | Self::Receiver(..) => None,
+            Self::Access | Self::NewToken | Self::Revoke(_) | Self::EndSession(_) | Self::EndSessions => None,
+            Self::Receivers | Self::Receiver(..) => None,
         }
     }
 
@@ -227,7 +238,8 @@ impl Page {
             Self::Apps | Self::SignOut | Self::SignOutEverywhere | Self::CommandLine => Need::Nothing,
             Self::Register => Need::Administer,
             Self::Promote(_) => Need::Deploy,
-            Self::Access | Self::NewToken | Self::Revoke(_) | Self::Receivers | Self::Receiver(..) => Need::Access,
+            Self::Access | Self::NewToken | Self::Revoke(_) | Self::EndSession(_) | Self::EndSessions => Need::Access,
+            Self::Receivers | Self::Receiver(..) => Need::Access,
             Self::App(_, part) => match part {
                 AppPart::Deploys | AppPart::Live | AppPart::Webhook => Need::Nothing,
                 AppPart::Settings | AppPart::Source | AppPart::Reveal if reads => Need::Nothing,

@@ -1,6 +1,6 @@
 //! Takes credentials out of headers; the core checks them.
 
-use std::time::SystemTime;
+use std::{net::IpAddr, time::SystemTime};
 
 use http::{HeaderMap, header::AUTHORIZATION};
 use rollhook_core::{
@@ -15,7 +15,7 @@ use rollhook_management::{
 };
 use zeroize::Zeroizing;
 
-use crate::{error_reply::ErrorReply, target::Target};
+use crate::{error_reply::ErrorReply, limits, target::Target};
 
 const TOKEN: &str = "x-service-token";
 const ACTOR: &str = "x-rollhook-actor";
@@ -129,14 +129,19 @@ fn presented(headers: &HeaderMap) -> &str {
 ///
 /// # Errors
 /// 401, or 503 while the store is away.
-pub(crate) async fn principal(management: &Management, headers: &HeaderMap) -> Result<Principal, ErrorReply> {
+pub(crate) async fn principal(
+    management: &Management,
+    client: IpAddr,
+    headers: &HeaderMap,
+) -> Result<Principal, ErrorReply> {
     let presented = presented(headers);
     if presented.is_empty() {
         return Err(Refusal::Unauthorized.into());
     }
     let claimed = headers.get(ACTOR).map(|name| String::from_utf8_lossy(name.as_bytes()));
     let claimed = claimed.as_deref().map(str::trim).filter(|name| !name.is_empty());
-    let principal = management.authenticate(presented.as_bytes(), claimed).await;
+    let network = Some(limits::network(client));
+    let principal = management.authenticate_from(network, presented.as_bytes(), claimed).await;
     principal.map_err(|refusal| ErrorReply::from(refusal).redacted())
 }
 

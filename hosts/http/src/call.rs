@@ -57,7 +57,7 @@ impl Call {
     /// 415 or 400.
     pub(crate) fn input<T: DeserializeOwned + 'static>(&self) -> Result<T, ErrorReply> {
         let endpoint = self.endpoint.unwrap_or(endpoint::open::HEALTH);
-        if endpoint.reads() {
+        if endpoint.has_query() {
             return query::read(self.uri.query());
         }
         let is_nothing = TypeId::of::<T>() == TypeId::of::<()>();

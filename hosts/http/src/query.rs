@@ -27,6 +27,9 @@ pub(crate) fn read<T: DeserializeOwned + 'static>(text: Option<&str>) -> Result<
     };
     serde_path_to_error::deserialize(query).map_err(|error| {
         let (name, why) = (error.path().to_string(), error.inner().to_string());
+        if name == "." && why.starts_with("missing field ") {
+            return malformed(format!("The query: {why}."));
+        }
         malformed(match why.split_once(", expected ") {
             Some((_, known)) if why.starts_with("unknown field ") => format!("The query takes {known}."),
             Some(_) | None => format!("The query's {name} {why}."),

@@ -6,11 +6,12 @@ use rollhook_api::{
     Local, Operation,
     endpoint::{Credentials, Endpoint, open},
     operations::{
-        CancelDeploy, ChangeApp, CreateApiToken, DeleteApp, DeployApp, DisableWebhook, EnableWebhook, EndTrust,
-        ListApiTokens, ListApps, ListDeploys, ListLocks, ListReceivers, ListTrusts, ListWebhookCalls, LockApp,
-        LockEnvironment, PromoteApp, ReadAudit, ReadBuildLog, RebuildApp, RegisterApp, RegisterReceiver, ReleaseHold,
-        RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller, ShowDeploy,
-        ShowWebhook, TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
+        CancelDeploy, ChangeApp, CreateApiToken, DeleteApp, DeployApp, DisableWebhook, EnableWebhook, EndSession,
+        EndSessions, EndTrust, ListApiTokens, ListApps, ListDeploys, ListLocks, ListReceivers, ListSessions,
+        ListTrusts, ListWebhookCalls, LockApp, LockEnvironment, PromoteApp, ReadAudit, ReadBuildLog, RebuildApp,
+        RegisterApp, RegisterReceiver, ReleaseHold, RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack,
+        RotateWebhook, ShowApp, ShowCaller, ShowDeploy, ShowWebhook, TestReceiver, TrustPipeline, UnlockApp,
+        UnlockEnvironment,
     },
 };
 
@@ -82,6 +83,9 @@ pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         of::<RevokeApiToken>(),
         of::<ReadAudit>(),
         of::<ShowCaller>(),
+        of::<ListSessions>(),
+        of::<EndSession>(),
+        of::<EndSessions>(),
         of::<ListReceivers>(),
         of::<RegisterReceiver>(),
         of::<RemoveReceiver>(),

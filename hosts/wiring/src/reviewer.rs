@@ -44,7 +44,8 @@ impl ReviewAudience {
     /// If there is no configuration of a cluster, or this binary lacks Kubernetes.
     #[cfg(feature = "kubernetes")]
     pub async fn reviewer(&self) -> Result<Arc<dyn AccessReviewer>, Error> {
-        let reviewer = rollhook_kubernetes::KubernetesReviewer::connect(&self.0).await;
+        let clock = Arc::new(crate::TokioClock::start());
+        let reviewer = rollhook_kubernetes::KubernetesReviewer::connect(&self.0, clock).await;
         Ok(Arc::new(reviewer.map_err(|error| Error::backend("cluster for --kubernetes-identity")(error.into()))?))
     }
 

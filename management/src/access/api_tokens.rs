@@ -3,7 +3,7 @@
 //! The store has a token's SHA-256 as the key of its record, and nothing that opens anything. The record of a revoked
 //! token that could do everything stays, so that a file that still has the token does not bring it back.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -103,6 +103,16 @@ impl Stored {
         self.revoked_by.is_none()
     }
 
+    /// Returns the name that a caller gave itself, if it counts: with the token that people share alone.
+    fn counted<'a>(&self, claimed: Option<&'a str>) -> Option<&'a str> {
+        claimed.filter(|_| self.name.as_str() == ADMIN && self.grant == Grant::ALL)
+    }
+
+    /// Returns the name that the history shows. What a person says of itself stands beside what its token proves.
+    fn shown_name(&self, claimed: Option<&str>) -> String {
+        self.counted(claimed).map_or_else(|| self.name.to_string(), |claimed| format!("{claimed} ({})", self.name))
+    }
+
     fn shown(self, record: &Record) -> ApiToken {
         ApiToken {
             name: self.name,
@@ -178,7 +188,21 @@ impl Management {
     /// [`Unauthorized`](rollhook_core::request::Refusal::Unauthorized); [`StoreUnavailable`](rollhook_core::request::Refusal::StoreUnavailable) while the store is away, [`Refusal::ReviewUnavailable`]
     /// while the cluster is.
     pub async fn authenticate(&self, presented: &[u8], claimed: Option<&str>) -> Outcome<Principal> {
-        if let Some(reviewed) = self.by_review(presented).await {
+        self.authenticate_from(None, presented, claimed).await
+    }
+
+    /// Returns what [`Management::authenticate`] does, for a caller in this network, which has its share of what a cluster
+    /// is asked about strangers.
+    ///
+    /// # Errors
+    /// As [`Management::authenticate`].
+    pub async fn authenticate_from(
+        &self,
+        network: Option<IpAddr>,
+        presented: &[u8],
+        claimed: Option<&str>,
+    ) -> Outcome<Principal> {
+        if let Some(reviewed) = self.by_review(presented, network).await {
             return reviewed;
         }
         let key = key_of(presented);
@@ -194,14 +218,19 @@ impl Management {
         let valid = read.filter(|(_, stored): &(Record, Stored)| stored.is_valid());
         self.known_callers.read(key, valid.is_some());
         let (record, stored) = valid.ok_or(Refusal::UNAUTHORIZED)?;
-        let claimed = claimed.filter(|_| stored.name.as_str() == ADMIN && stored.grant == Grant::ALL);
-        // What a person says of itself stands beside what its token proves.
-        let name = claimed.map_or_else(|| stored.name.to_string(), |claimed| format!("{claimed} ({})", stored.name));
+        let (claimed, name) = (stored.counted(claimed), stored.shown_name(claimed));
         let principal =
             Principal::new(&name, [stored.grant.clone()]).known_as(PrincipalKey::of("token", &[key.as_str()]));
         let principal = principal.proven_by(Proof::Token(key.clone(), claimed.map(str::to_owned)));
         self.used(record, stored).await;
         Ok(principal)
+    }
+
+    /// Returns the actor that the history names for the API token with this record; `None` if it is not valid.
+    pub(crate) async fn name_of_token(&self, key: &RecordKey, claimed: Option<&str>) -> Outcome<Option<Actor>> {
+        let read = documents::read(&*self.records, RecordKind::ApiToken, key).await.map_err(refused)?;
+        let valid = read.filter(|(_, stored): &(Record, Stored)| stored.is_valid());
+        Ok(valid.map(|(_, stored)| Actor::person(&stored.shown_name(claimed))))
     }
 
     /// Returns the principal as the store knows its token or session now: for a call that lasts, such as a stream.
@@ -213,7 +242,7 @@ impl Management {
             Some(Proof::Token(key, claimed)) => self.principal_of(key, claimed.as_deref()).await,
             Some(Proof::Session(key)) => self.session_of(key).await,
             Some(Proof::Reviewed(token)) => {
-                self.by_review(token.expose().as_bytes()).await.unwrap_or(Err(Refusal::UNAUTHORIZED))
+                self.by_review(token.expose().as_bytes(), None).await.unwrap_or(Err(Refusal::UNAUTHORIZED))
             }
             None => Ok(principal.clone()),
         }

@@ -16,6 +16,8 @@ pub enum Resource {
     Apps,
     /// API tokens, which belong to no namespace.
     ApiTokens,
+    /// Sessions, which belong to no namespace.
+    Sessions,
     /// Receivers of notifications, which belong to no namespace.
     Receivers,
     /// The audit, which belongs to no namespace.
@@ -25,6 +27,7 @@ pub enum Resource {
 words! { Resource:
     Apps = "apps",
     ApiTokens = "apitokens",
+    Sessions = "sessions",
     Receivers = "receivers",
     Audit = "audit",
 }
@@ -83,6 +86,7 @@ impl Action {
             Self::Change => Permission::on_app("update", "registration"),
             Self::Delete => Permission::on_app("delete", "registration"),
             Self::ManageTokens => Permission { resource: Resource::ApiTokens, subresource: None, verb: "create" },
+            Self::ManageSessions => Permission { resource: Resource::Sessions, subresource: None, verb: "delete" },
             Self::ManageReceivers => Permission { resource: Resource::Receivers, subresource: None, verb: "create" },
             Self::ReadAudit => Permission { resource: Resource::Audit, subresource: None, verb: "get" },
         }
@@ -117,6 +121,7 @@ mod tests {
             (Action::Change, "update apps/registration"),
             (Action::Delete, "delete apps/registration"),
             (Action::ManageTokens, "create apitokens"),
+            (Action::ManageSessions, "delete sessions"),
             (Action::ManageReceivers, "create receivers"),
             (Action::ReadAudit, "get audit"),
         ];

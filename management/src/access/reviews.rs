@@ -1,14 +1,14 @@
 //! Callers whom a cluster knows: it says by their token who they are, and for each action whether they may do it.
 //!
 //! No answer that lets a caller in is remembered. Strangers' tokens cost the cluster little: one that names another
-//! audience, or whose time is over, is refused unasked, and tokens that never proved anything here share a bounded
-//! number of calls per second. Those of known callers are asked about in any case.
+//! audience, whose time is over, or whose signature is none of the cluster's, is refused unasked, and tokens that never
+//! proved anything here are asked about at a bounded rate (`unknown_tokens.rs`). Those of known callers are
+//! asked about in any case.
 
 use std::{
     collections::{BTreeSet, HashMap},
+    net::IpAddr,
     str,
-    sync::{Mutex, PoisonError},
-    time::Duration,
 };
 
 use futures_util::future::join_all;
@@ -24,14 +24,11 @@ use rollhook_core::{
 
 use crate::{
     Management, Outcome, Refusal,
-    access::{Action, Granted, Place, Principal, Realm, Resource, api_tokens::key_of},
+    access::{Action, Granted, Place, Principal, Realm, Resource, api_tokens::key_of, unknown_tokens::Share},
     keyless::{Claims, LEEWAY},
-    ports::{AccessReviewer, BearerToken, ReviewScope, ReviewedCaller},
+    ports::{AccessReviewer, BearerToken, ReviewScope, ReviewedCaller, SignatureCheck},
 };
 
-/// Reviews of tokens that have proved nothing here yet: one more per interval, and so many at once.
-const EVERY: Duration = Duration::from_millis(50);
-const BURST: u32 = 100;
 /// The most namespaces that one call asks about.
 const NAMESPACES_MAX: usize = 500;
 /// The most questions of one call at the same time.
@@ -43,22 +40,6 @@ const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 const SUFFIX: &str = " (kubernetes)";
 /// The longest name that the history shows whole.
 const NAME_MAX: usize = 100;
-
-/// The time at which the reviews of unknown tokens are paid off (the generic cell rate algorithm).
-#[derive(Default)]
-pub(crate) struct UnknownTokens(Mutex<Duration>);
-
-impl UnknownTokens {
-    /// Counts a review, and returns whether it may be made.
-    fn take(&self, now: Duration) -> bool {
-        let mut paid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if paid.saturating_sub(now) + EVERY > EVERY * BURST {
-            return false;
-        }
-        *paid = (*paid).max(now) + EVERY;
-        true
-    }
-}
 
 /// Returns the actor of a caller: service accounts by their own name, others with a remark, so that no other credential
 /// has a name like it. Two long names stay two.
@@ -101,17 +82,23 @@ impl Management {
     }
 
     /// Returns the principal that a token proves to the authority; `None` if the token is not for it to judge.
-    pub(crate) async fn by_review(&self, presented: &[u8]) -> Option<Outcome<Principal>> {
+    pub(crate) async fn by_review(&self, presented: &[u8], network: Option<IpAddr>) -> Option<Outcome<Principal>> {
         let (reviewer, token, claims) = self.reviewable(presented)?;
         let is_past = claims.time("exp").is_none_or(|end| end.after(LEEWAY) <= self.deployer.time());
         if !claims.are_for(reviewer.audience()) || is_past {
             self.known_callers.read(&key_of(presented), false);
             return Some(Err(Refusal::UNAUTHORIZED));
         }
-        let is_known = self.known_callers.contain(presented);
-        if !is_known && !self.unknown_tokens.take(self.deployer.ports().clock.elapsed()) {
-            tracing::debug!("too many unknown tokens to review");
-            return Some(Err(Refusal::ReviewUnavailable));
+        if !self.known_callers.contain(presented) {
+            let share = match reviewer.signature(&token).await {
+                SignatureCheck::Valid => Share::Signed(key_of(presented)),
+                SignatureCheck::Invalid => return Some(Err(Refusal::UNAUTHORIZED)),
+                SignatureCheck::Unknown => Share::Network(network),
+            };
+            if !self.unknown_tokens.take(&share, self.deployer.ports().clock.elapsed()) {
+                tracing::debug!(?network, "too many unknown tokens to review");
+                return Some(Err(Refusal::ReviewUnavailable));
+            }
         }
         Some(match reviewer.authenticate(&token).await {
             Ok(caller) => {
@@ -126,7 +113,7 @@ impl Management {
     /// Returns whether the authority lets the caller do this now.
     pub(crate) async fn review(&self, caller: &ReviewedCaller, action: Action, place: Place<'_>) -> Outcome<bool> {
         let namespace = match (action.permission().resource, place.realm) {
-            (Resource::ApiTokens | Resource::Receivers | Resource::Audit, _) => None,
+            (Resource::ApiTokens | Resource::Sessions | Resource::Receivers | Resource::Audit, _) => None,
             (Resource::Apps, Realm::Environment { project, environment }) => {
                 // No app is where no namespace can be.
                 let Ok(namespace) = Namespace::of(project, environment) else { return Ok(false) };
@@ -220,13 +207,6 @@ impl Readable<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn unknown_tokens_share_a_burst_and_a_rate() {
-        let (tokens, start) = (UnknownTokens::default(), Duration::from_secs(1000));
-        assert_eq!((0..1000).filter(|_| tokens.take(start)).count(), 100);
-        assert_eq!((0..1000).filter(|_| tokens.take(start + Duration::from_secs(1))).count(), 20);
-    }
 
     #[test]
     fn no_other_credential_has_a_name_like_a_cluster_s_caller() {

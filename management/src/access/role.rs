@@ -115,6 +115,8 @@ actions! {
     Delete = "delete apps", Admin;
     /// Makes, lists and revokes API tokens.
     ManageTokens = "manage API tokens", Admin;
+    /// Lists and ends the sessions of others, on everything alone.
+    ManageSessions = "manage sessions", Admin;
     /// Adds, lists, tests and removes receivers of notifications.
     ManageReceivers = "manage receivers of notifications", Admin;
     /// Reads the audit.
@@ -160,6 +162,7 @@ impl Action {
             | Self::Change
             | Self::Delete
             | Self::ManageTokens
+            | Self::ManageSessions
             | Self::ManageReceivers => true,
             Self::ReadAudit => false,
         }
@@ -339,6 +342,7 @@ mod tests {
             (Action::Change, [false, false, true]),
             (Action::Delete, [false, false, true]),
             (Action::ManageTokens, [false, false, true]),
+            (Action::ManageSessions, [false, false, true]),
             (Action::ManageReceivers, [false, false, true]),
             (Action::ReadAudit, [false, false, true]),
         ];

@@ -186,6 +186,12 @@ impl Management {
         Err(Refusal::BUSY)
     }
 
+    /// Returns the keys of the sessions in an owner's list, the oldest first.
+    pub(crate) async fn listed_sessions(&self, owner: &RecordKey) -> Outcome<Vec<RecordKey>> {
+        let (_, list) = self.session_list(owner).await.map_err(refused)?;
+        Ok(list.entries.into_iter().filter(|entry| !entry.is_code).map(|entry| entry.key).collect())
+    }
+
     async fn session_list(&self, owner: &RecordKey) -> Result<(Option<Record>, SessionList)> {
         let read = documents::read(&*self.records, RecordKind::SessionList, owner).await?;
         Ok(read.map_or_else(Default::default, |(record, list)| (Some(record), list)))

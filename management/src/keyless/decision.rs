@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn one_of_several_trusts_is_enough_and_their_claims_do_not_mix() {
-        let other = trust("https://ci.example.com", "rollhook", &[("repository_id", "75"), ("ref", "refs/heads/dev")]);
+        let other = trust("https://ci.example.com", "rollhook", &[("repository_id", "75"), ("environment", "dev")]);
         let elsewhere = trust("https://gitlab.example.com", "rollhook", &[("project_id", "74")]);
         let trusts = [elsewhere, other.clone(), main_of_shop()];
         let now = Timestamp::from_millis(NOW * 1000);

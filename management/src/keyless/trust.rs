@@ -10,6 +10,8 @@ use rollhook_core::{
     text::{checked_text, hash_of, hex},
 };
 
+use super::TooWide;
+
 /// The most trusts of an app.
 pub const TRUSTS_MAX: usize = 8;
 /// The most claims of a trust.
@@ -100,8 +102,8 @@ impl Trust {
     /// Returns the trust in tokens of this issuer for this audience, all of whose claims have these texts.
     ///
     /// # Errors
-    /// [`Refusal::InvalidField`] for an empty or too long text, and for claims of which none identifies the pipeline's
-    /// repository or project.
+    /// [`Refusal::InvalidField`] for an empty or too long text, for claims of which none identifies the pipeline's
+    /// repository or project, and for a branch or environment that they do not bind.
     pub fn new(issuer: Issuer, audience: &str, claims: BTreeMap<String, String>) -> Result<Self, Refusal> {
         let invalid = |field, rule: String| Err(Refusal::InvalidField(field, rule));
         if !is_audience(audience) {
@@ -126,6 +128,13 @@ impl Trust {
                     .to_owned(),
             );
         }
+        if claims.contains_key("repository_id") && claims.get("ref").is_some_and(|name| !name.starts_with("refs/")) {
+            let rule = "ref: GitHub's tokens have the full one, such as refs/heads/main (refs/tags/v1 for a tag).";
+            return invalid(Field::TrustClaims, rule.to_owned());
+        }
+        if let Some(too_wide) = TooWide::of(&claims).filter(|too_wide| too_wide.is_refused()) {
+            return invalid(Field::TrustClaims, format!("{too_wide}."));
+        }
         Ok(Self { issuer, audience: audience.to_owned(), claims })
     }
 
@@ -142,6 +151,12 @@ impl Trust {
     /// The claims and their exact texts.
     pub const fn claims(&self) -> &BTreeMap<String, String> {
         &self.claims
+    }
+
+    /// Returns the reason why the trust lets in more than its claims seem to name: one that was stored by an earlier version,
+    /// or one of a whole repository.
+    pub fn too_wide(&self) -> Option<TooWide> {
+        TooWide::of(&self.claims)
     }
 
     /// Returns the id, which two trusts share only if they are the same.
@@ -178,7 +193,8 @@ mod tests {
     #[test]
     fn a_trust_states_its_audience_and_identifies_a_repository_by_number() {
         for identifying in IDENTIFYING {
-            assert!(trust("rollhook", &[(identifying, "74"), ("ref", "refs/heads/main")]).is_ok(), "{identifying}");
+            let claims = [(identifying, "74"), ("environment", "prod"), ("environment_protected", "true")];
+            assert!(trust("rollhook", &claims).is_ok(), "{identifying}");
         }
         let long = "a".repeat(TEXT_MAX + 1);
         for audience in ["", " a", "a\n", "a b", "a&b", "$(a)", "a\"", "ä", &long] {
@@ -209,16 +225,32 @@ mod tests {
     }
 
     #[test]
+    fn a_ref_that_is_not_bound_is_refused_with_what_to_add() {
+        for (claims, added) in [
+            (&[("project_id", "7"), ("ref", "main")][..], "add ref_type=branch and ref_protected=true"),
+            (&[("project_id", "7"), ("ref", "main"), ("ref_type", "branch")], "ref_protected=true"),
+            (&[("project_id", "7"), ("environment", "prod")], "add ref_protected=true"),
+            (&[("repository_id", "74"), ("ref", "refs/heads/main")], "add event_name=push, environment"),
+            (&[("repository_id", "74"), ("ref", "main"), ("event_name", "push")], "such as refs/heads/main"),
+        ] {
+            let refused = trust("rollhook", claims).unwrap_err().to_string();
+            assert!(refused.contains(added), "{refused}");
+        }
+        let whole = trust("rollhook", &[("project_id", "7")]).unwrap();
+        assert_eq!(whole.too_wide(), Some(TooWide::AnyRef), "it says that it trusts the whole project");
+    }
+
+    #[test]
     fn a_trusts_id_follows_from_all_of_its_content() {
         let id = |audience, claims: &[(&str, &str)]| trust(audience, claims).unwrap().id();
-        let first = id("a", &[("repository_id", "74"), ("ref", "main")]);
-        assert_eq!(first, id("a", &[("ref", "main"), ("repository_id", "74")]), "the order says nothing");
+        let first = id("a", &[("repository_id", "74"), ("environment", "main")]);
+        assert_eq!(first, id("a", &[("environment", "main"), ("repository_id", "74")]), "the order says nothing");
         assert_eq!(first.as_str().parse::<TrustId>().unwrap(), first);
         for (audience, claims) in [
-            ("b", &[("repository_id", "74"), ("ref", "main")][..]),
+            ("b", &[("repository_id", "74"), ("environment", "main")][..]),
             ("a", &[("repository_id", "74")]),
-            ("a", &[("repository_id", "74"), ("ref", "maim")]),
-            ("a", &[("project_id", "74"), ("ref", "main")]),
+            ("a", &[("repository_id", "74"), ("environment", "maim")]),
+            ("a", &[("repository_id", "74"), ("sub", "main")]),
         ] {
             assert_ne!(first, id(audience, claims));
         }

@@ -13,5 +13,5 @@ mod sign_in;
 pub use identities::IdentityVerifier;
 pub use notifier::{Delivered, DeliveryFailure, Notifier, Sealer};
 pub use records::{NewRecord, RECORD_KEY_MAX, Record, RecordKey, RecordKind, RecordPlace, RecordStore};
-pub use reviewer::{AccessReviewer, BearerToken, ReviewScope, ReviewedCaller};
+pub use reviewer::{AccessReviewer, BearerToken, ReviewScope, ReviewedCaller, SignatureCheck};
 pub use sign_in::{SignInProvider, SignInRequest, SignedIn};

@@ -49,6 +49,17 @@ pub struct ReviewedCaller {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
+/// Whether an authority's own published key made the signature of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignatureCheck {
+    /// A key of the authority made it.
+    Valid,
+    /// The key that the token names did not make it.
+    Invalid,
+    /// No known key has the id that the token names, or the keys cannot be read now.
+    Unknown,
+}
+
 /// The apps that a right is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewScope<'a> {
@@ -69,6 +80,13 @@ pub enum ReviewScope<'a> {
 pub trait AccessReviewer: Send + Sync {
     /// The audience that a token must be made for, so that one that was made for another program proves nothing here.
     fn audience(&self) -> &str;
+
+    /// Returns whether a published key of the authority made the token's signature, without a question to the authority: made-up
+    /// tokens are told from those that it has issued. It proves no caller. An authority that publishes no keys keeps this
+    /// method.
+    async fn signature(&self, _token: &BearerToken) -> SignatureCheck {
+        SignatureCheck::Unknown
+    }
 
     /// Returns the caller that a token proves, or `None` if it proves none for the audience.
     ///

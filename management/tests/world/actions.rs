@@ -112,6 +112,7 @@ pub async fn refusal(management: &Management, who: &Principal, id: &AppId, actio
             of(allowed(management, who, id, AppAction::Change, act).await)
         }
         Action::ManageTokens => of(management.create_api_token(who, token("other", Role::Viewer)).await),
+        Action::ManageSessions => of(management.end_sessions_of(who, "nobody").await),
         Action::ManageReceivers => of(management.receivers(who).await),
         Action::ReadAudit => of(management.audited(who, None, 10).await),
         Action::Delete => of(management.delete(who, id).await),

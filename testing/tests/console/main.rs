@@ -6,6 +6,7 @@ mod browser;
 mod promotion;
 mod receivers;
 mod registration;
+mod sessions;
 mod webhook;
 
 use std::io::{BufRead, BufReader};

@@ -13,7 +13,7 @@ fn the_webhooks_page_shows_trusted_pipelines_and_ends_a_trust() {
     server.app("api");
     let browser = Browser::signed_in(&server);
     assert!(browser.page("/apps/shop-test/api/webhook").contains("No pipeline is trusted"));
-    let claims = serde_json::json!({ "project_id": "7", "ref": "<b>main" });
+    let claims = serde_json::json!({ "project_id": "7", "ref": "<b>main", "ref_path": "refs/heads/<b>main" });
     let trust = serde_json::json!({ "issuer": "https://gitlab.com", "audience": "deploys", "claims": claims });
     let added = server.manage("POST", &format!("{API}/webhook/trusts")).json(&trust).expect(200).json();
     let page = browser.page("/apps/shop-test/api/webhook");
@@ -44,13 +44,18 @@ fn a_pipeline_is_trusted_by_a_form() {
     assert_eq!(list[0]["claims"], claims);
     assert_eq!((&list[1]["issuer"], &list[1]["audience"]), (&own[2].1.into(), &"deploys".into()));
     let page = browser.page("/apps/shop-test/api/webhook");
-    assert_eq!(page.matches("every branch may deploy").count(), 1, "{page}");
+    assert_eq!(page.matches("Too wide: every branch").count(), 1, "{page}");
 
     for (fields, field, told) in [
         (&[("system", "github"), ("number", "shop/<b>api")][..], "number", "digits alone"),
         (&[("system", "github"), ("number", "74"), ("claims", "main")], "claims", "a line such as"),
         (&[("system", "github"), ("number", "74"), ("claims", "repository_id=8")], "claims", "given twice"),
         (&[("system", "other"), ("claims", "repository_id=8")], "issuer", "issuer"),
+        (
+            &[("system", "gitlab"), ("number", "7"), ("claims", "ref=main\r\nref_protected=false")],
+            "claims",
+            "ref_type=branch",
+        ),
         (&[("system", "other"), ("issuer", "https://a.example.com"), ("claims", "ref=main")], "claims", "_id"),
         (&[("system", "gitlab"), ("number", "7"), ("issuer", "http://a.example.com/<b>")], "issuer", "issuer"),
     ] {

@@ -78,6 +78,9 @@ pub(crate) const PAGES: &[Page] = &[
         "docs/access.md",
         &[
             on(Server).given("rollhook login $URL --token-file admin-token").around(&["rollhook context list"]).then("rollhook token list | grep dashboard"),
+            on(Server)
+                .given("curl -fsS -o signed-in -H 'Sec-Fetch-Site: same-origin' --data-urlencode token@admin-token $URL/sign-in")
+                .then("rollhook audit | grep 'session .*, ended'"),
             on(Cluster)
                 .given(
                     "helm upgrade rollhook packaging/helm/rollhook --namespace rollhook --wait --reuse-values \

@@ -59,6 +59,8 @@ pub(super) fn of_reviews() -> Vec<Value> {
     vec![
         rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
+        // The keys that anyone may verify the cluster's tokens by.
+        json!({"nonResourceURLs": ["/openid/v1/jwks"], "verbs": ["get"]}),
     ]
 }
 
@@ -208,8 +210,9 @@ mod tests {
     fn callers_are_reviewed_and_nothing_else_is_done_by_the_further_permissions() {
         let reviews = reviews("rollhook");
         let rules: Vec<&Value> = reviews.iter().flat_map(rules).collect();
-        assert_eq!(rules.len(), 2);
-        assert!(rules.iter().all(|rule| rule["verbs"] == json!(["create"])));
+        let verbs: Vec<&Value> = rules.iter().map(|rule| &rule["verbs"]).collect();
+        assert_eq!(verbs, [&json!(["create"]), &json!(["create"]), &json!(["get"])]);
+        assert_eq!(rules[2]["nonResourceURLs"], json!(["/openid/v1/jwks"]));
         assert!(
             made().iter().flat_map(self::rules).all(|rule| !has(&rule["resources"], "tokenreviews")),
             "off by default"

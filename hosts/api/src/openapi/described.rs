@@ -7,11 +7,12 @@ use crate::{
     Deploy, DeployAnswer, DeployPost, LoggedIn, Login, Operation, Problem, PushAnswer,
     endpoint::{Endpoint, open},
     operations::{
-        CancelDeploy, ChangeApp, CreateApiToken, DeleteApp, DeployApp, DisableWebhook, EnableWebhook, EndTrust,
-        ListApiTokens, ListApps, ListDeploys, ListLocks, ListReceivers, ListTrusts, ListWebhookCalls, LockApp,
-        LockEnvironment, PromoteApp, ReadAudit, ReadBuildLog, RebuildApp, RegisterApp, RegisterReceiver, ReleaseHold,
-        RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller, ShowDeploy,
-        ShowWebhook, TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
+        CancelDeploy, ChangeApp, CreateApiToken, DeleteApp, DeployApp, DisableWebhook, EnableWebhook, EndSession,
+        EndSessions, EndTrust, ListApiTokens, ListApps, ListDeploys, ListLocks, ListReceivers, ListSessions,
+        ListTrusts, ListWebhookCalls, LockApp, LockEnvironment, PromoteApp, ReadAudit, ReadBuildLog, RebuildApp,
+        RegisterApp, RegisterReceiver, ReleaseHold, RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack,
+        RotateWebhook, ShowApp, ShowCaller, ShowDeploy, ShowWebhook, TestReceiver, TrustPipeline, UnlockApp,
+        UnlockEnvironment,
     },
 };
 
@@ -37,7 +38,7 @@ impl Described {
             SchemaSettings::draft2020_12().with(|settings| settings.definitions_path = "/components/schemas".into());
         let (mut sent, mut answered) =
             (settings.clone().for_deserialize().into_generator(), settings.for_serialize().into_generator());
-        let (query, body) = match endpoint.reads() {
+        let (query, body) = match endpoint.has_query() {
             true => (parameters::<I>(&mut sent), None),
             false => (Vec::new(), named::<I>(&mut sent)),
         };
@@ -58,11 +59,12 @@ fn named<T: JsonSchema>(generator: &mut SchemaGenerator) -> Option<String> {
 fn parameters<T: JsonSchema>(generator: &mut SchemaGenerator) -> Vec<Value> {
     let schema = T::json_schema(generator).to_value();
     let members = schema["properties"].as_object().cloned().unwrap_or_default();
+    let required = schema["required"].as_array().cloned().unwrap_or_default();
     let parameter = |(name, mut schema): (String, Value)| {
         let known = schema.as_object_mut();
         let description = known.and_then(|schema| schema.remove("description"));
         let description = description.as_ref().and_then(Value::as_str).unwrap_or_default().replace('\n', " ");
-        json!({ "in": "query", "name": name, "required": false, "schema": schema, "description": description })
+        json!({ "in": "query", "name": name, "required": required.contains(&json!(name)), "schema": schema, "description": description })
     };
     members.into_iter().map(parameter).collect()
 }
@@ -111,6 +113,9 @@ pub(super) fn endpoints() -> Vec<Described> {
         Described::of::<ReadAudit>(),
         Described::of::<ShowCaller>(),
         Described::of::<RegisterReceiver>(),
+        Described::of::<ListSessions>(),
+        Described::of::<EndSession>(),
+        Described::of::<EndSessions>(),
         Described::of::<ListReceivers>(),
         Described::of::<RemoveReceiver>(),
         Described::of::<ReplaceSecret>(),

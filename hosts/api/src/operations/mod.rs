@@ -5,6 +5,7 @@ mod apps;
 mod deploys;
 mod locks;
 mod receivers;
+mod sessions;
 mod webhooks;
 
 pub use access::{AuditQuery, CreateApiToken, ListApiTokens, ReadAudit, RevokeApiToken, ShowCaller};
@@ -15,6 +16,7 @@ pub use deploys::{
 };
 pub use locks::{ListLocks, LockApp, LockEnvironment, UnlockApp, UnlockEnvironment};
 pub use receivers::{ListReceivers, RegisterReceiver, RemoveReceiver, ReplaceSecret, TestReceiver};
+pub use sessions::{ActorQuery, EndSession, EndSessions, ListSessions, SessionsQuery};
 pub use webhooks::{
     DisableWebhook, EnableWebhook, EndTrust, ListTrusts, ListWebhookCalls, RotateWebhook, ShowWebhook, TrustPipeline,
     WebhookQuery,

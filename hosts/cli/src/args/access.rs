@@ -1,8 +1,8 @@
-//! `rollhook token …`, `rollhook audit` and `rollhook whoami`.
+//! `rollhook token …`, `rollhook session …`, `rollhook audit` and `rollhook whoami`.
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use rollhook_core::app::{Environment, Project};
-use rollhook_management::access::{Role, TokenName};
+use rollhook_management::access::{Role, SessionId, TokenName};
 
 use super::value::expires;
 
@@ -42,6 +42,36 @@ pub(crate) struct RevokeToken {
     /// The token's name
     #[arg(value_name = "NAME")]
     pub(crate) name: TokenName,
+    /// Do not ask for confirmation
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionCommand {
+    /// List the sessions of the console and of command lines: everybody's for an admin of everything, and else your own
+    #[command(visible_alias = "ls")]
+    List(ListSessions),
+    /// End a session and what it lent, or every session of a token or person
+    End(EndSession),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListSessions {
+    /// At most this many sessions
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub(crate) limit: usize,
+}
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("ended").required(true))]
+pub(crate) struct EndSession {
+    /// The session's id, as the list shows it
+    #[arg(value_name = "ID", group = "ended")]
+    pub(crate) id: Option<SessionId>,
+    /// End every session of this token or person, whom the list names so
+    #[arg(long, value_name = "NAME", group = "ended")]
+    pub(crate) actor: Option<String>,
     /// Do not ask for confirmation
     #[arg(long)]
     pub(crate) yes: bool,

@@ -20,7 +20,7 @@ use rollhook_wiring::Settings;
 
 use crate::{contexts::Contexts, exit::Exit};
 
-pub(crate) use access::{Audit, CreateToken, RevokeToken, TokenCommand};
+pub(crate) use access::{Audit, CreateToken, EndSession, ListSessions, RevokeToken, SessionCommand, TokenCommand};
 pub(crate) use app::{
     AppCommand, BuildLogs, Cancel, Create, Delete, Deploy, History, List, Promote, Rebuild, Rollback, Rotate, Set,
     Target, Wait, WaitFor, Webhook, WebhookStatus,
@@ -176,6 +176,9 @@ pub(crate) enum Command {
     /// API tokens: create, list, revoke
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Sessions of the console and of command lines: list, end
+    #[command(subcommand)]
+    Session(SessionCommand),
     /// Receivers of notifications: add, list, test, remove
     #[command(subcommand)]
     Receiver(ReceiverCommand),

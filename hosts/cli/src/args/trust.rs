@@ -11,8 +11,14 @@ use crate::exit::CliError;
 pub(crate) enum TrustCommand {
     /// Trust the id_tokens of a pipeline, and print CI snippets without a secret
     ///
-    /// For example: --github 74 --claim ref=refs/heads/main --claim environment=prod. The number is the repository's or
-    /// project's: gh api repos/OWNER/REPO --jq .id prints GitHub's; GitLab shows it on the project's page.
+    /// For example: --github 74 --claim ref=refs/heads/main --claim environment=prod, or --gitlab 7 --claim ref=main. The
+    /// number is the repository's or project's: gh api repos/OWNER/REPO --jq .id prints GitHub's; GitLab shows it on the
+    /// project's page.
+    ///
+    /// A branch's name alone lets in more than the branch. So these claims are added unless others of their kind are
+    /// named: with GitLab's ref, ref_type=branch and ref_protected=true (or name ref_path=refs/heads/main instead of all
+    /// three): a tag may have a branch's name. With GitHub's ref, event_name=push (or name environment or
+    /// job_workflow_ref): a stranger's pull request or comment starts runs on the default branch, too.
     Add(Box<AddTrustArgs>),
     /// List the trusted pipelines
     #[command(visible_alias = "ls")]
@@ -39,7 +45,8 @@ pub(crate) struct AddTrustArgs {
     /// The audience of the tokens [default: the server's base URL]
     #[arg(long)]
     audience: Option<String>,
-    /// A claim that the tokens must have, and its exact text, such as ref=refs/heads/main; may be repeated
+    /// A claim that the tokens must have, and its exact text, such as ref=refs/heads/main (GitHub) or ref=main (GitLab);
+    /// may be repeated. What binds a ref is added: --help says what
     #[arg(long = "claim", value_name = "NAME=TEXT", value_parser = claim)]
     claims: Vec<(String, String)>,
 }
@@ -50,6 +57,13 @@ fn claim(text: &str) -> Result<(String, String), &'static str> {
 }
 
 impl AddTrustArgs {
+    /// Returns whether the command names a claim, by itself or as the repository's number.
+    pub(crate) fn names(&self, claim: &str) -> bool {
+        let number = self.github.map(|_| Pipeline::Github).or_else(|| self.gitlab.map(|_| Pipeline::Gitlab));
+        number.is_some_and(|system| system.identifying_claim() == claim)
+            || self.claims.iter().any(|(name, _)| name == claim)
+    }
+
     /// Returns the request.
     ///
     /// # Errors

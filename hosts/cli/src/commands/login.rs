@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use rollhook_api::{LoggedIn, Login, operations::ShowCaller};
+use rollhook_api::{LoggedIn, Login, access::login_code, operations::ShowCaller};
 use rollhook_core::text::escaped;
 use sha2::{Digest, Sha256};
 use tokio::{
@@ -68,6 +68,7 @@ async fn by_browser(server: &str) -> Result<LoggedIn, CliError> {
     let challenge = rollhook_core::text::hex(&Sha256::digest(&verifier));
     message("Open this address in a browser on this machine, and sign in:");
     message(&format!("{server}/command-line?port={port}&state={state}&challenge={challenge}"));
+    message(&format!("The page must show this code, by which you know your own terminal: {}", login_code(&challenge)));
     let code = async {
         loop {
             let Ok((stream, _)) = listener.accept().await else { continue };

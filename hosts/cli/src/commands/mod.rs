@@ -9,6 +9,7 @@ pub(crate) mod login;
 mod outcome;
 pub(crate) mod promotion;
 pub(crate) mod receiver;
+pub(crate) mod session;
 pub(crate) mod trust;
 pub(crate) mod webhook;
 

@@ -34,13 +34,22 @@ pub(crate) async fn add(session: &Session<'_>, args: &AddTrustArgs) -> Result<()
     let snippets = KeylessSnippets::new(&Job::of(&app), &trust.audience);
     let document = Added { trust: &trust, url: &url, snippets: snippets.as_ref() };
     session.output.data(&document, || added(&trust, &url, snippets.as_ref()))?;
-    if !trust.is_narrowed() {
-        message(
-            "tip: every branch of the repository may deploy; allow one branch or environment only, such as --claim \
-             ref=refs/heads/main (GitHub), --claim ref=main (GitLab) or --claim environment=prod",
-        );
+    let added: Vec<_> = trust.claims.keys().filter(|name| !args.names(name)).map(String::as_str).collect();
+    if !added.is_empty() {
+        let added = added.join(" and ");
+        message(&format!(
+            "{added} of Claims were added, so that nothing else than the named branch or environment deploys"
+        ));
     }
+    show_too_wide(&trust);
     Ok(())
+}
+
+/// Shows what a trust lets in beside what its claims seem to name.
+fn show_too_wide(trust: &Trust) {
+    if let Some(too_wide) = &trust.too_wide {
+        message(&format!("warning: trust {} is too wide: {}", trust.id, escaped(too_wide)));
+    }
 }
 
 fn added(trust: &Trust, url: &str, snippets: Option<&KeylessSnippets>) -> String {
@@ -75,16 +84,20 @@ pub(crate) async fn list(session: &Session<'_>, target: &Target) -> Result<(), C
             Column("ID", 0, Fit::Keep),
             Column("ISSUER", 0, Fit::Cut),
             Column("AUDIENCE", 0, Fit::Drop(1)),
+            Column("REACH", 0, Fit::Keep),
             Column("CLAIMS", 0, Fit::Cut),
         ];
         table::render(&columns, &rows(&list), session.output.style)
-    })
+    })?;
+    list.trusts.iter().for_each(show_too_wide);
+    Ok(())
 }
 
 fn rows(list: &TrustList) -> Vec<Vec<Cell>> {
     let row = |trust: &Trust| {
         let claims = Cell::new(trust.claims_line());
-        vec![Cell::new(trust.id.as_str()), Cell::new(&trust.issuer), Cell::new(&trust.audience), claims]
+        let reach = Cell::new(if trust.too_wide.is_some() { "too wide" } else { "bound" });
+        vec![Cell::new(trust.id.as_str()), Cell::new(&trust.issuer), Cell::new(&trust.audience), reach, claims]
     };
     list.trusts.iter().map(row).collect()
 }

@@ -82,17 +82,16 @@ fn method_of<O: Operation>() -> Result<Method, CliError> {
 fn written<O: Operation>(subject: &O::Subject, input: &O::Input) -> Result<(String, Option<Bytes>), CliError> {
     let unwritable = |error| CliError::Other(format!("The request cannot be written as JSON: {error}."));
     let mut path = O::ENDPOINT.path_of(subject);
-    if !O::ENDPOINT.reads() {
+    if !O::ENDPOINT.has_query() {
         let body = serde_json::to_vec(input).map_err(unwritable)?;
         return Ok((path, (body != b"null").then(|| body.into())));
     }
     let input = serde_json::to_value(input).map_err(unwritable)?;
-    // Members are names, numbers and labels around a slash or a dot, which may stand in a query as they are (RFC 3986
-    // section 3.4).
     let members = input.as_object().into_iter().flatten();
-    for (index, (name, value)) in members.filter_map(|(name, value)| Some((name, value.as_str()?))).enumerate() {
-        path.push(if index == 0 { '?' } else { '&' });
-        path.push_str(&format!("{name}={value}"));
+    let members = members.filter_map(|(name, value)| Some((name, value.as_str()?)));
+    let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(members).finish();
+    if !query.is_empty() {
+        path = format!("{path}?{query}");
     }
     Ok((path, None))
 }

@@ -58,11 +58,18 @@ fn person_signs_in_with_a_browser_and_needs_to_name_no_server() {
     let mut told = BufReader::new(login.stderr.take().unwrap()).lines().map_while(Result::ok);
     let link = told.find(|line| line.starts_with(&bench.url())).expect("the link");
     let path = link.strip_prefix(&bench.url()).unwrap();
+    let said = told.next().expect("the code to compare");
+    let code = said.split_whitespace().find(|word| word.len() == 9 && word.as_bytes()[4] == b'-').expect("a code");
     let led = bench.server.call("GET", path).header("accept", "text/html").expect(303);
     assert!(led.header("location").unwrap().starts_with("/sign-in?next=%2Fcommand-line%3Fport%3D"));
     let cookie = bench.cookie();
     let asked = bench.server.call("GET", path).header("cookie", &cookie).expect(200).text();
     assert!(asked.contains("Sign a command line in?") && !asked.contains("127.0.0.1"));
+    assert!(asked.contains(&format!(">{code}<")), "the terminal's code, {code}, is on the page: {asked}");
+    let (before, challenge) = path.split_at(path.len() - 64);
+    let anothers = format!("{before}{}", challenge.chars().rev().collect::<String>());
+    let anothers = bench.server.call("GET", &anothers).header("cookie", &cookie).expect(200).text();
+    assert!(anothers.contains("id=\"code\"") && !anothers.contains(code), "another command line has another code");
     bench.server.call("POST", path).header("cookie", &cookie).header("sec-fetch-site", "cross-site").expect(403);
     let allowed = bench.submit(path, "").header("cookie", &cookie).expect(200).text();
     let forward = allowed.split("id=\"forward\" href=\"http://127.0.0.1:").nth(1).unwrap().split('"').next().unwrap();
@@ -81,6 +88,16 @@ fn person_signs_in_with_a_browser_and_needs_to_name_no_server() {
     assert!(bench.run("whoami").ok().out.starts_with("ada (admin)\n"));
     assert!(bench.run("app list").ok().out.contains("api"));
     assert!(bench.run("context list").ok().out.contains("ada (admin)"));
+    let sessions = bench.run("session list").ok();
+    assert!(sessions.out.contains("command line") && sessions.out.contains("this session"), "{sessions:?}");
+    let list = bench.run("session list -o json").ok().json();
+    let ids: Vec<_> =
+        list["sessions"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(ids.len(), 2);
+    bench.run(&format!("session end {}", ids[0])).exits(6);
+    bench.run("session end").exits(2);
+    bench.run("session end 0123456789abcdef --yes").exits(1);
+    assert!(bench.run("session end --actor nobody --yes").ok().out.contains("nobody has no session"));
     let code = query.split("code=").nth(1).unwrap().split('&').next().unwrap();
     let log = bench.server.log();
     assert!(!log.contains(&token[4..]) && !log.contains(code), "a secret is in the log");
@@ -88,7 +105,11 @@ fn person_signs_in_with_a_browser_and_needs_to_name_no_server() {
     let again = serde_json::json!({ "code": code, "verifier": "guess" });
     bench.server.call("POST", "/api/v1/login").json(&again).expect(401);
 
-    bench.submit("/sign-out-everywhere", "").header("cookie", &cookie).expect(303);
+    bench.run("session end --yes --actor").exits(2);
+    let mut end = bench.command("session end --yes --actor");
+    let all: Ended = end.arg("ada (admin)").output().unwrap().into();
+    assert_eq!(all.ok().out, "Ended 2 sessions of ada (admin).\n");
+    bench.server.call("GET", "/").header("cookie", &cookie).header("accept", "text/html").expect(303);
     let ended = bench.run("whoami").exits(4);
     assert!(ended.err.contains("not valid") && ended.err.contains("rollhook login"), "{ended:?}");
 }

@@ -268,7 +268,8 @@ fn pipeline_is_trusted_listed_and_trusted_no_longer() {
     let add = "app webhook trust add api --github 74 --claim ref=refs/heads/main --audience deploys";
     let added = bench.run(&format!("{add} -o json")).ok().json();
     assert_eq!(added["issuer"], "https://token.actions.githubusercontent.com");
-    assert_eq!(added["claims"], serde_json::json!({ "ref": "refs/heads/main", "repository_id": "74" }));
+    let claims = serde_json::json!({ "event_name": "push", "ref": "refs/heads/main", "repository_id": "74" });
+    assert_eq!(added["claims"], claims);
     assert!(added["url"].as_str().unwrap().ends_with("/api/v1/webhook/shop-test/api"));
     let job = added["snippets"]["github_actions"].as_str().unwrap();
     assert!(
@@ -280,13 +281,20 @@ fn pipeline_is_trusted_listed_and_trusted_no_longer() {
     assert!(every_branch.err.contains("every branch") && every_branch.out.contains("project_id=7"), "{every_branch:?}");
     let list = bench.run("app webhook trust list api").ok();
     let id = added["id"].as_str().unwrap();
-    assert!(list.out.contains(id) && list.out.contains("ref=refs/heads/main repository_id=74"), "{list:?}");
+    assert!(list.out.contains(id) && list.out.contains("event_name=push ref=refs/heads/main"), "{list:?}");
+    assert!(list.out.contains("too wide") && list.err.contains("every branch"), "{list:?}");
     bench.run(&format!("app webhook trust remove api --id {id}")).ok();
     bench.run(&format!("app webhook trust remove api --id {id}")).exits(1);
     assert!(!bench.run("app webhook trust list api").ok().out.contains(id));
     let refused =
         bench.run("app webhook trust add api --issuer https://gitlab.com --claim project_path=shop/api").exits(1);
     assert!(refused.err.contains("project_id"), "{refused:?}");
+    let gitlab = bench.run("app webhook trust add api --gitlab 7 --claim ref=main").ok();
+    assert!(gitlab.out.contains("project_id=7 ref=main ref_protected=true ref_type=branch"), "{gitlab:?}");
+    assert!(gitlab.err.contains("ref_protected and ref_type of Claims were added"), "{gitlab:?}");
+    let unbound =
+        bench.run("app webhook trust add api --gitlab 7 --claim ref=main --claim ref_protected=false").exits(1);
+    assert!(unbound.err.contains("add ref_type=branch and ref_protected=true"), "{unbound:?}");
     bench.run("app webhook trust add api --github 74 --claim repository_id=75").exits(2);
     bench.run("app webhook trust add api").exits(2);
 }

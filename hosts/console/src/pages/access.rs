@@ -1,17 +1,17 @@
-//! API tokens and the audit.
+//! API tokens, sessions and the audit.
 
 use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
     ApiToken, AuditEntry, CreateToken, CreatedToken,
-    operations::{AuditQuery, CreateApiToken, ListApiTokens, ReadAudit, RevokeApiToken},
+    operations::{AuditQuery, CreateApiToken, ListApiTokens, ListSessions, ReadAudit, RevokeApiToken, SessionsQuery},
 };
 use rollhook_core::text::escaped;
 use rollhook_management::access::{Role, TokenName};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::confirm::Question;
+use super::{confirm::Question, sessions};
 use crate::{
     console::{Call, status},
     host::Failure,
@@ -19,7 +19,7 @@ use crate::{
     view::{Frame, When},
 };
 
-/// The number of the audit's entries per page.
+/// The number of sessions, and of the audit's entries, per page.
 const PAGE: usize = 50;
 
 #[derive(Template)]
@@ -27,6 +27,8 @@ const PAGE: usize = 50;
 struct AccessPage {
     frame: Frame,
     tokens: Vec<Token>,
+    sessions: Vec<sessions::Row>,
+    more_sessions: Option<String>,
     acts: Vec<Act>,
     next: Option<String>,
     form: Form,
@@ -111,13 +113,16 @@ impl Act {
 
 async fn read(call: &Call<'_>) -> Result<AccessPage, Failure> {
     let (operations, frame) = (call.operations(), call.frame());
-    let after = call.request.query("after").and_then(|after| after.parse().ok());
+    let after = |name| call.request.query(name).and_then(|after| after.parse().ok());
     let (tokens, audit) = (
         operations.call(ListApiTokens, &(), ()).await?,
-        operations.call(ReadAudit, &(), AuditQuery::page(after, PAGE)).await?,
+        operations.call(ReadAudit, &(), AuditQuery::page(after("after"), PAGE)).await?,
     );
+    let sessions = operations.call(ListSessions, &(), SessionsQuery::page(after("sessions"), PAGE)).await?;
     Ok(AccessPage {
         tokens: tokens.tokens.iter().map(|token| Token::of(token, &frame)).collect(),
+        sessions: sessions::rows(&sessions, &frame),
+        more_sessions: sessions.next,
         acts: audit.entries.iter().map(|entry| Act::of(entry, &frame)).collect(),
         next: audit.next,
         frame,

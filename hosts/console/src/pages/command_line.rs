@@ -2,7 +2,7 @@
 
 use askama::Template;
 use http::StatusCode;
-use rollhook_api::Kind;
+use rollhook_api::{Kind, access::login_code};
 use rollhook_management::ports::RecordKey;
 
 use crate::{
@@ -17,6 +17,8 @@ use crate::{
 struct CommandLinePage<'a> {
     frame: &'a Frame,
     query: &'a str,
+    /// The code that the person's own terminal shows, too.
+    code: String,
     /// The address of the command line that waits, once it is allowed.
     forward: Option<String>,
 }
@@ -45,8 +47,8 @@ impl Asking {
 
 /// Answers `GET /command-line`.
 pub(crate) fn page(call: &Call<'_>) -> Result<Reply, Failure> {
-    Asking::of(call)?;
-    let page = CommandLinePage { frame: &call.frame(), query: &call.request.query, forward: None };
+    let code = login_code(Asking::of(call)?.challenge.as_str());
+    let page = CommandLinePage { frame: &call.frame(), query: &call.request.query, code, forward: None };
     Ok(reply::html(StatusCode::OK, &page))
 }
 
@@ -55,6 +57,11 @@ pub(crate) async fn allow(call: &Call<'_>) -> Result<Reply, Failure> {
     let Asking { port, state, challenge } = Asking::of(call)?;
     let code = call.console.host.lend_session(&call.session, &challenge).await?;
     let forward = format!("http://127.0.0.1:{port}/?code={}&state={state}", *code);
-    let page = CommandLinePage { frame: &call.frame(), query: "", forward: Some(forward) };
+    let page = CommandLinePage {
+        frame: &call.frame(),
+        query: "",
+        code: login_code(challenge.as_str()),
+        forward: Some(forward),
+    };
     Ok(reply::with_secret(reply::html(StatusCode::OK, &page)))
 }

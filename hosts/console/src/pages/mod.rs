@@ -16,6 +16,7 @@ pub(crate) mod provider;
 pub(crate) mod receivers;
 pub(crate) mod register;
 pub(crate) mod rollback;
+pub(crate) mod sessions;
 pub(crate) mod settings;
 pub(crate) mod sign_in;
 mod target_fields;
@@ -50,6 +51,10 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
         Page::NewToken => access::create(call).await,
         Page::Revoke(name) if reads => Ok(access::confirm_revoke(call, name)),
         Page::Revoke(name) => access::revoke(call, name).await,
+        Page::EndSession(id) if reads => Ok(sessions::confirm_end(call, id)),
+        Page::EndSession(id) => sessions::end(call, id).await,
+        Page::EndSessions if reads => Ok(sessions::confirm_end_all(call)),
+        Page::EndSessions => sessions::end_all(call).await,
         Page::Receivers if reads => receivers::page(call).await,
         Page::Receivers => receivers::add(call).await,
         Page::Receiver(name, part) => match part {

@@ -104,7 +104,8 @@ struct Trusted {
     issuer: String,
     audience: String,
     claims: Vec<String>,
-    is_narrowed: bool,
+    /// The jobs that it lets in beside those that its claims seem to name.
+    too_wide: Option<String>,
 }
 
 impl Keyless {
@@ -116,7 +117,7 @@ impl Keyless {
             issuer: escaped(&trust.issuer),
             audience: escaped(&trust.audience),
             claims: trust.claims.iter().map(|(name, text)| escaped(&format!("{name} = {text}"))).collect(),
-            is_narrowed: trust.is_narrowed(),
+            too_wide: trust.too_wide.as_deref().map(escaped),
         };
         let snippets = KeylessSnippets::new(&Job::of(app), &first.audience);
         Some(Self { url: escaped(&list.url), trusts: list.trusts.iter().map(trusted).collect(), snippets })

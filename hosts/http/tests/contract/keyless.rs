@@ -22,7 +22,7 @@ impl World {
     fn of(server: Server) -> Self {
         let (issuer, app) = (Issuer::start(), server.app("api"));
         let world = Self { issuer, server, app };
-        world.trust(&json!({ "repository_id": "74", "ref": "refs/heads/main" })).expect(200);
+        world.trust(&json!({ "repository_id": "74", "ref": "refs/heads/main", "event_name": "push" })).expect(200);
         world
     }
 
@@ -142,6 +142,8 @@ fn every_token_that_does_not_fit_is_refused_as_an_unknown_app_is() {
         json!({ "repository_id": null }),
         json!({ "ref": "refs/heads/dev" }),
         json!({ "ref": null }),
+        json!({ "event_name": "pull_request_target" }),
+        json!({ "event_name": "issue_comment" }),
         json!({ "aud": "other" }),
         json!({ "aud": null }),
         json!({ "jti": null }),
@@ -210,9 +212,9 @@ fn trusts_belong_to_the_registration_and_end_with_the_webhook() {
     let (server, issuer) = (&world.server, &world.issuer);
     let list = || server.manage("GET", &world.trusts()).expect(200).json();
     let first = list()["trusts"][0].clone();
-    assert_eq!(first["claims"], json!({ "repository_id": "74", "ref": "refs/heads/main" }));
+    assert_eq!(first["claims"], json!({ "repository_id": "74", "ref": "refs/heads/main", "event_name": "push" }));
     assert!(list()["url"].as_str().unwrap().ends_with(&world.app.hook));
-    world.trust(&json!({ "repository_id": "74", "ref": "refs/heads/main" })).expect(200);
+    world.trust(&json!({ "repository_id": "74", "ref": "refs/heads/main", "event_name": "push" })).expect(200);
     assert_eq!(list()["trusts"].as_array().unwrap().len(), 1, "the same trust once more");
     let one = format!("{}/{}", world.trusts(), first["id"].as_str().unwrap());
     server.manage("DELETE", &one).expect(204);
@@ -257,6 +259,27 @@ fn a_trust_that_identifies_no_repository_is_refused_with_what_to_do() {
     let local = json!({ "issuer": world.issuer.url, "audience": "rollhook", "claims": { "repository_id": "74" } });
     let refused = strict.manage("POST", &format!("{}/webhook/trusts", app.path)).json(&local).expect(422).json();
     assert_eq!(refused["field"], "issuer");
+}
+
+#[test]
+fn a_tag_of_the_branchs_name_deploys_nothing_and_a_trust_that_would_let_it_in_is_refused() {
+    let world = World::new();
+    let branch = json!({
+        "repository_id": null, "project_id": "7", "ref": "main", "ref_type": "branch", "ref_protected": "true",
+    });
+    let tag =
+        json!({ "repository_id": null, "project_id": "7", "ref": "main", "ref_type": "tag", "ref_protected": "false" });
+    let refused = world.trust(&json!({ "project_id": "7", "ref": "main" })).expect(422).json();
+    let detail = refused["detail"].as_str().unwrap();
+    assert!(detail.contains("add ref_type=branch and ref_protected=true"), "{refused}");
+    assert_eq!(refused["field"], "claims");
+    let bound = json!({ "project_id": "7", "ref": "main", "ref_type": "branch", "ref_protected": "true" });
+    let added = world.trust(&bound).expect(200).json();
+    assert_eq!(added.get("too_wide"), None);
+    world.post(&world.issuer.token(&tag), "v2").expect(401);
+    world.post(&world.issuer.token(&branch), "v2").expect(202);
+    let whole = world.trust(&json!({ "project_id": "8" })).expect(200).json();
+    assert!(whole["too_wide"].as_str().unwrap().contains("every branch and tag"), "{whole}");
 }
 
 #[test]

@@ -187,6 +187,20 @@ fn token_that_the_cluster_does_not_vouch_for_is_refused_and_shown_nowhere() {
 }
 
 #[test]
+fn made_up_tokens_of_the_cluster_s_issuer_use_up_nothing_that_new_ones_need() {
+    let Some(world) = World::new(&test_name!()) else { return };
+    let (token, app) = (world.account("deployer"), world.server.app("api"));
+    world.bind("shop-test", "rollhook-deployer", "deployer");
+    // More than a network's share of tokens of which nothing is known, and fewer than an address may fail with.
+    for index in 0..40 {
+        let made_up = forged(&token, "jti", json!(index.to_string()));
+        world.call(&made_up, "GET", "/api/v1/whoami").expect(401);
+    }
+    world.until_bound(&token, &app.path);
+    assert!(!world.server.log().contains("reading the keys of the API server failed"));
+}
+
+#[test]
 fn right_that_is_taken_away_counts_no_longer_and_a_cluster_that_is_away_gives_none() {
     let Some(world) = World::new(&test_name!()) else { return };
     let app = world.server.app("api");

@@ -1,11 +1,16 @@
 //! Secrets and the doors that each is accepted at: each kind opens one, and what stems from a sign-in ends with it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
 
+#[path = "../notifications/bench.rs"]
+#[allow(dead_code, reason = "the ports alone are used")]
+mod bench;
+mod walk;
+#[path = "../world/mod.rs"]
 mod world;
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
-use rollhook_core::{action::Action, ports::Clock as _, token::Credentials};
+use rollhook_core::ports::Clock as _;
 use rollhook_management::{
     Management, Outcome, Refusal,
     access::{
@@ -16,7 +21,7 @@ use rollhook_management::{
 };
 use world::{
     ManagedWorld,
-    actions::{realm, register, token},
+    actions::{realm, token},
 };
 
 const INSTANT: Duration = Duration::ZERO;
@@ -31,10 +36,14 @@ fn challenge() -> RecordKey {
 
 fn world() -> ManagedWorld {
     let world = ManagedWorld::new(INSTANT);
+    let_people_in(&world.management);
+    world
+}
+
+fn let_people_in(management: &Management) {
     let grant = Grant { role: Role::Viewer, realm: realm("shop", "test") };
     let grants = [GroupGrant { group: "viewers".to_owned(), grant }].into();
-    world.management.let_people_in(SignInGrants { provider: "login.example.com".to_owned(), grants });
-    world
+    management.let_people_in(SignInGrants { provider: "login.example.com".to_owned(), grants });
 }
 
 fn ada() -> Person {
@@ -58,52 +67,6 @@ async fn count(world: &ManagedWorld, kind: RecordKind) -> usize {
 
 fn is_unauthorized<T>(outcome: Outcome<T>) -> bool {
     outcome.err() == Some(Refusal::UNAUTHORIZED)
-}
-
-#[test]
-fn each_secret_opens_the_door_that_the_table_of_the_security_page_says_and_no_other() {
-    let world = world();
-    world.run(async {
-        let management = &world.management;
-        let id = register(&world, "shop", "test").await;
-        let api_token =
-            management.create_api_token(&world.operator, token("pipeline", Role::Deployer)).await.unwrap().1;
-        let browser = management.begin_person_session(ada()).await.unwrap();
-        let command_line = login(management, &browser).await.unwrap();
-        let code = async || management.lend_session(&browser, &challenge()).await.unwrap().to_string();
-        let access = management.allow(&world.operator, &id, Action::EnableWebhook).await.unwrap();
-        let webhook = world.deployer.enable_webhook(&access).await.unwrap().token.expose().to_owned();
-
-        let secrets = [
-            ("webhook token", webhook),
-            ("API token", api_token.expose().to_owned()),
-            ("session of the console", browser.to_string()),
-            ("session of the command line", command_line),
-            ("login code", code().await),
-        ];
-        for (kind, secret) in secrets {
-            let opens = [
-                ("the API's `Authorization: Bearer`", management.authenticate(secret.as_bytes(), None).await.is_ok()),
-                ("the console's cookie", management.session(&secret).await.is_ok()),
-                ("the console's sign-in", management.begin_session(secret.as_bytes(), None).await.is_ok()),
-                ("`POST /api/v1/login`", management.redeem_code(&secret, VERIFIER).await.is_ok()),
-                (
-                    "the app's webhook",
-                    management.authorize(&id, &Credentials::token(secret.as_bytes()).into(), b"{}").await.is_ok(),
-                ),
-            ];
-            let opened: Vec<_> = opens.iter().filter(|(_, is_open)| *is_open).map(|(door, _)| *door).collect();
-            assert_eq!(opened.join(", "), accepted_at(kind), "{kind}");
-        }
-    });
-}
-
-/// Returns where the table of the security page says that a secret of this kind is accepted.
-fn accepted_at(kind: &str) -> String {
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/security.md")).unwrap();
-    let row =
-        page.lines().find(|line| line.starts_with(&format!("| {kind}"))).unwrap_or_else(|| panic!("no row: {kind}"));
-    row.split(" | ").nth(1).unwrap().to_owned()
 }
 
 #[test]
