@@ -5,15 +5,17 @@
 
 use std::{error::Error, sync::Arc, time::Duration};
 
+use http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
 use rollhook::{
     Builder, TokioClock,
     action::Action,
-    app::Policy,
+    app::{AppId, Policy},
     deploy::{Actor, Revision},
     memory::{MemoryStore, Script, SimulatedCluster},
     ports::{Page, RolloutFailureKind},
-    request::{DeployRequest, Registration, RollbackRequest},
-    token::Credentials,
+    request::{Registration, RollbackRequest},
+    service::{Accepted, Deployer, Pushed},
+    webhook::{Call, Request},
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -41,16 +43,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let access = deployer.allow(alice, app, Action::ALL).await?;
     deployer.wait(&access, Revision::FIRST, PATIENCE).await?;
 
-    // An HTTP handler does this with a call of CI: raw body and presented token first, then what the body says.
     let token = deployer.enable_webhook(&access).await?.token;
     for tag in ["v2", "v3"] {
+        // The call of a CI job, as the platform's HTTP server hands it over.
         let body = format!(r#"{{"image": "registry.example.com/api:{tag}"}}"#);
-        let presented = Credentials::token(token.expose().as_bytes());
-        let ci = deployer.authorize(app, &presented, body.as_bytes()).await?;
-        let image = Some(format!("registry.example.com/api:{tag}").parse()?);
-        let request = DeployRequest { image, commit: None, key: None };
-        let accepted = deployer.submit(&ci, request).await?.deploy;
-        let waited = deployer.wait(&ci, accepted.revision, PATIENCE).await?;
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert("x-service-token", token.expose().parse()?);
+        headers.insert("idempotency-key", format!("pipeline-of-{tag}").parse()?);
+        let Some(accepted) = webhook(&deployer, app, &headers, body.as_bytes()).await? else { continue };
+        let waited = deployer.wait(&access, accepted.deploy.revision, PATIENCE).await?;
         println!("CI deploys {tag}: revision {}, {}", waited.deploy.revision, waited.deploy.status());
         // The service puts the failed v3 right by itself, with a revision of its own.
         if let Some(restore) = waited.restore() {
@@ -70,4 +72,24 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     engine.abort();
     Ok(())
+}
+
+/// Handles a call of an app's webhook, by CI or by a git host: first the caller is authenticated over the raw body, then
+/// the body is read. Returns `None` if the call reports something that deploys nothing.
+async fn webhook(
+    deployer: &Deployer,
+    app: &AppId,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<Option<Accepted>, Box<dyn Error>> {
+    let call = Call::new(headers, body, rollhook::wall_clock());
+    let caller = deployer.authorize(app, call.credentials(), body).await?;
+    let (request, key) = call.request()?;
+    match request {
+        Request::Deploy(posted) => Ok(Some(deployer.submit(&caller, posted.parse(key)?).await?)),
+        Request::Push(delivery) => match deployer.push(&caller, &delivery, key).await? {
+            Pushed::Accepted(accepted) => Ok(Some(*accepted)),
+            Pushed::Ignored(_) => Ok(None),
+        },
+    }
 }

@@ -1,10 +1,11 @@
 //! The conformance suite: the store keeps every promise of the ports. Each case has a file of its own.
 
 use std::{
+    fs,
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicI64, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -19,23 +20,32 @@ use crate::file::JsonStore;
 
 /// An empty file, and a clock that a case moves.
 struct Fresh {
-    directory: TempDir,
+    root: TempDir,
+    /// How often the store has ended abruptly.
+    ends: AtomicU32,
     millis: Arc<AtomicI64>,
 }
 
 impl Fresh {
     fn store() -> Can<Self> {
-        Ok(Self { directory: tempfile::tempdir().unwrap(), millis: Arc::new(AtomicI64::new(1_700_000_000_000)) })
+        let (root, millis) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_700_000_000_000)));
+        let fresh = Self { root, ends: AtomicU32::new(0), millis };
+        fs::create_dir(fresh.directory()).unwrap();
+        Ok(fresh)
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.root.path().join(self.ends.load(Ordering::SeqCst).to_string())
     }
 
     fn file(&self) -> PathBuf {
-        self.directory.path().join("store.json")
+        self.directory().join("store.json")
     }
 
     fn edit(&self, edit: impl FnOnce(&mut Value)) -> Can {
-        let mut apps: Value = serde_json::from_slice(&std::fs::read(self.file()).unwrap()).unwrap();
+        let mut apps: Value = serde_json::from_slice(&fs::read(self.file()).unwrap()).unwrap();
         edit(&mut apps["apps"]);
-        std::fs::write(self.file(), serde_json::to_vec(&apps).unwrap()).unwrap();
+        fs::write(self.file(), serde_json::to_vec(&apps).unwrap()).unwrap();
         Ok(())
     }
 
@@ -50,9 +60,18 @@ impl Stores for Fresh {
     async fn open(&self) -> Handles {
         let millis = Arc::clone(&self.millis);
         let clock = move || Timestamp::from_millis(millis.load(Ordering::SeqCst));
-        let store = Arc::new(JsonStore::open(self.directory.path(), KeyRing::of_key([7; 32]), Arc::new(clock)));
+        let store = Arc::new(JsonStore::open(&self.directory(), KeyRing::of_key([7; 32]), Arc::new(clock)));
         // This store keeps no records: the platform authenticates people by itself.
         Handles { history: store.clone(), tokens: store, records: None }
+    }
+
+    /// Opens a copy of the file as it lies on the disk.
+    async fn reopen(&self) -> Can<Handles> {
+        let before = self.file();
+        self.ends.fetch_add(1, Ordering::SeqCst);
+        fs::create_dir(self.directory()).unwrap();
+        fs::copy(before, self.file()).unwrap();
+        Ok(self.open().await)
     }
 
     async fn pause(&self, time: Duration) {
@@ -76,7 +95,7 @@ impl Stores for Fresh {
     }
 
     async fn raw_bytes(&self) -> Can<Vec<u8>> {
-        std::fs::read(self.file()).map_err(|_| Lack::Skip("nothing is stored"))
+        fs::read(self.file()).map_err(|_| Lack::Skip("nothing is stored"))
     }
 
     async fn move_secret(&self, from: AppUid, to: AppUid) -> Can {

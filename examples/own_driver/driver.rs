@@ -134,6 +134,9 @@ impl RolloutDriver for Sites {
             (Some(record), _) if ours && !record.switched => {
                 failure(RolloutFailureKind::Final, "not-uploaded", "no release of the image was uploaded")
             }
+            (None, Some(image)) if ours && !image.same_bits(None, &spec.image, None) => {
+                failure(RolloutFailureKind::Final, Reason::REVERTED, "another program has linked current since then")
+            }
             (Some(record), current)
                 if ours && !current.as_ref().is_some_and(|image| image.same_bits(None, &record.image, None)) =>
             {
@@ -167,7 +170,14 @@ impl RolloutDriver for Sites {
 
     async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
         let state = failure.map(|failure| failure.message.clone());
-        Ok(Evidence { state, log: self.site(&spec.target)?.log()?, ..Evidence::default() })
+        let site = self.site(&spec.target)?;
+        // The log is that of what is served, which may still be the deploy before.
+        let is_own = site.served()?.is_some_and(|served| match served.deploy {
+            Some(deploy) => deploy == spec.id,
+            None => spec.adopted,
+        });
+        let log = if is_own { site.log()? } else { Vec::new() };
+        Ok(Evidence { state, log, ..Evidence::default() })
     }
 }
 

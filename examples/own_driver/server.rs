@@ -17,11 +17,13 @@ pub(crate) struct Server {
     serves: Option<(String, PathBuf)>,
     ticks: u32,
     restarts: u32,
+    /// The number of releases that it has begun to serve: each in a process of its own.
+    pub(crate) processes: u32,
 }
 
 impl Server {
     pub(crate) fn new(site: &Path) -> Self {
-        Self { site: site.to_owned(), serves: None, ticks: 0, restarts: 0 }
+        Self { site: site.to_owned(), serves: None, ticks: 0, restarts: 0, processes: 0 }
     }
 
     /// Lets a moment pass: begins with what is to be served now, or goes on.
@@ -37,11 +39,14 @@ impl Server {
         self.ticks += 1;
         if self.serves.as_ref() != Some(&next) {
             (self.serves, self.ticks, self.restarts) = (Some(next.clone()), 0, 0);
+            self.processes += 1;
+            fs::write(self.site.join("log"), "")?;
         }
         let behaviour = fs::read_to_string(next.1.join("behaviour"))?;
         let ready = match (behaviour.as_str(), self.ticks) {
             ("crash", _) => self.ends("crash: no database")?,
             ("dies", 8..) => self.ends("dies: out of memory")?,
+            ("heals", ..12) => self.ends("heals: no database yet")?,
             ("hang", _) | (_, 0) => false,
             _ => true,
         };
@@ -64,7 +69,7 @@ impl Server {
 pub(crate) fn upload(root: &Path, image: &ImageRef, behaviour: &str) -> io::Result<()> {
     let tag = image.tag().unwrap_or("latest");
     let repository = root.join("images").join(image.canonical_repository());
-    let release = repository.join(format!("{tag}@{}", digest(tag)));
+    let release = repository.join(format!("{tag}@{}", digest(&format!("{behaviour} {tag}"))));
     fs::create_dir_all(&release)?;
     fs::write(release.join("behaviour"), behaviour)?;
     let link = repository.join(tag);
@@ -76,7 +81,7 @@ pub(crate) fn upload(root: &Path, image: &ImageRef, behaviour: &str) -> io::Resu
 
 /// A digest that follows from a word; a real one follows from the release's content.
 #[expect(clippy::expect_used, reason = "64 hexadecimal digits are a digest")]
-pub(crate) fn digest(word: &str) -> Digest {
+fn digest(word: &str) -> Digest {
     let hex: String = word.bytes().cycle().take(32).map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}").parse().expect("64 hexadecimal digits are a digest")
 }

@@ -6,7 +6,7 @@
 //!   ROOT/images/REPOSITORY/v2              link to the release that the tag means now
 //!   SITE/current                           link to the release that is to be served
 //!   SITE/deploy                            the deploy id, its image, and whether `current` was switched to it
-//!   SITE/served, SITE/log                  written by the server
+//!   SITE/served, SITE/log                  written by the server: what it serves, and what that has logged
 //! ```
 
 use std::{

@@ -9,7 +9,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use rollhook_conformance::{Can, Clusters, Sample, block_on, samples};
+use rollhook_conformance::{Can, Clusters, Instance, Sample, samples};
 use rollhook_core::{
     app::{AppId, Settings, Target},
     image::{Digest, ImageRef},
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use crate::{
     driver::Sites,
-    server::{self, Server, upload},
+    server::{Server, upload},
 };
 
 struct Place {
@@ -32,11 +32,30 @@ struct Place {
 impl Place {
     fn fresh() -> Can<Self> {
         let root = tempfile::tempdir().unwrap();
-        for (tag, behaviour) in [("v1", "good"), ("v2", "good"), ("crash", "crash"), ("hang", "hang"), ("dies", "dies")]
+        let place = Self { sites: Arc::new(Sites::new(root.path())), servers: Mutex::default(), root };
+        for sample in [Sample::Good, Sample::Another, Sample::Crashing, Sample::Hanging, Sample::Dying, Sample::Healing]
         {
-            upload(root.path(), &samples::image(tag), behaviour).unwrap();
+            place.upload(&place.image(sample)?, sample);
         }
-        Ok(Self { sites: Arc::new(Sites::new(root.path())), servers: Mutex::default(), root })
+        Ok(place)
+    }
+
+    fn upload(&self, image: &ImageRef, sample: Sample) {
+        let behaviour = match sample {
+            Sample::Good | Sample::Missing => "good",
+            Sample::Another => "another",
+            Sample::Crashing => "crash",
+            Sample::Hanging => "hang",
+            Sample::Dying => "dies",
+            Sample::Healing => "heals",
+        };
+        upload(self.root.path(), image, behaviour).unwrap();
+    }
+
+    /// The release that a tag means now.
+    fn release(&self, image: &ImageRef) -> PathBuf {
+        let images = self.root.path().join("images").join(image.canonical_repository());
+        fs::canonicalize(images.join(image.tag().unwrap())).unwrap()
     }
 
     fn site(&self, app: &AppId) -> PathBuf {
@@ -86,6 +105,7 @@ impl Clusters for Place {
             Sample::Crashing => "crash",
             Sample::Hanging => "hang",
             Sample::Dying => "dies",
+            Sample::Healing => "heals",
         }))
     }
 
@@ -101,10 +121,21 @@ impl Clusters for Place {
         let (site, image) = (self.site(app), self.image(Sample::Good)?);
         fs::create_dir_all(&site).unwrap();
         fs::write(site.join("config"), "workers = 3\n").unwrap();
-        let release = self.root.path().join("images").join(image.canonical_repository()).join("v1");
-        symlink(fs::canonicalize(release).unwrap(), site.join("current")).unwrap();
+        symlink(self.release(&image), site.join("current")).unwrap();
         self.tick();
         self.tick();
+        Ok(())
+    }
+
+    async fn push(&self, image: &ImageRef, sample: Sample) -> Can {
+        self.upload(image, sample);
+        Ok(())
+    }
+
+    async fn meddle(&self, app: &AppId, _target: &Target, image: &ImageRef) -> Can {
+        let current = self.site(app).join("current");
+        fs::remove_file(&current).unwrap();
+        symlink(self.release(image), current).unwrap();
         Ok(())
     }
 
@@ -122,14 +153,18 @@ impl Clusters for Place {
         Ok(text(&self.site(app), "config"))
     }
 
-    async fn instances(&self, app: &AppId, _target: &Target) -> Can<Vec<ImageRef>> {
-        let served = text(&self.site(app), "served");
+    async fn instances(&self, app: &AppId, _target: &Target) -> Can<Vec<Instance>> {
+        let site = self.site(app);
+        let served = text(&site, "served");
         let version = served.rsplit('/').next().unwrap();
-        Ok(vec![format!("registry.example.com/shop/api:{}", version.trim_end()).parse().unwrap()])
+        let image: ImageRef = format!("registry.example.com/shop/api:{}", version.trim_end()).parse().unwrap();
+        let process = self.servers.lock().unwrap()[&site].processes;
+        Ok(vec![Instance { id: process.to_string(), digest: image.digest().cloned(), image }])
     }
 
     async fn digest(&self, image: &ImageRef) -> Can<Digest> {
-        Ok(server::digest(image.tag().unwrap()))
+        let release = self.release(image);
+        Ok(release.to_str().unwrap().rsplit_once('@').unwrap().1.parse().unwrap())
     }
 
     async fn logged(&self, _app: &AppId, _target: &Target) -> Can<String> {
@@ -145,4 +180,8 @@ impl Clusters for Place {
     }
 }
 
-rollhook_conformance::rollouts!(block_on, Place::fresh());
+fn run<T>(case: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(case)
+}
+
+rollhook_conformance::rollouts!(run, Place::fresh());

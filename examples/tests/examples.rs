@@ -39,7 +39,7 @@ fn own_driver_switches_a_site_and_back() {
 3  sites.example.com/web:v1  rollback  succeeded
 2  sites.example.com/web:v2  manual    succeeded
 1  sites.example.com/web:v1  manual    succeeded
-current leads to v1@sha256:7631763176317631763176317631763176317631763176317631763176317631
+current leads to v1@sha256:676f6f64207631676f6f64207631676f6f64207631676f6f64207631676f6f64
 ";
     assert_eq!(output(env!("CARGO_BIN_EXE_own_driver")), expected);
 }

@@ -9,7 +9,7 @@ use rollhook_core::{
     ports::RolloutDriver,
 };
 
-use crate::report::{Can, Lack};
+use crate::report::Can;
 
 /// The images that the suite rolls out, by what their instances do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,20 @@ pub enum Sample {
     Hanging,
     /// Get ready, and end a few seconds later; then they are started again.
     Dying,
+    /// Fail for a few seconds, as by ending again and again, and then get ready and stay so.
+    Healing,
+}
+
+/// An instance that a platform runs, as the platform itself knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// Another text for each instance that was ever started: the uid of a pod, the id of a container, the start time
+    /// and id of a process. It must not be made of a deploy id.
+    pub id: String,
+    /// The image that it was started with.
+    pub image: ImageRef,
+    /// The digest of the bits that it runs; `None` if the platform does not know.
+    pub digest: Option<Digest>,
 }
 
 /// A cluster, or whatever else a driver deploys to, and what a test must be able to do to it.
@@ -46,7 +60,7 @@ pub trait Clusters: Send + Sync {
     /// An app of this name; each case asks for names of its own, and nothing of that name is in the cluster.
     fn app(&self, name: &str) -> AppId;
 
-    /// An image, named by a tag and without a digest.
+    /// An image, named by a tag and without a digest; all of one repository, but for [`Sample::Missing`].
     fn image(&self, sample: Sample) -> Can<ImageRef>;
 
     /// The settings as a person gives them to register the app; they say how its target is created.
@@ -59,11 +73,12 @@ pub trait Clusters: Send + Sync {
     /// deploy id, with instances of [`Sample::Good`]. Returns when they are ready.
     async fn prepare(&self, app: &AppId) -> Can;
 
-    /// Changes the target's image and nothing else, as another controller does. By default a driver is taken to tell no
-    /// drift.
-    async fn meddle(&self, _app: &AppId, _target: &Target, _image: &ImageRef) -> Can {
-        Err(Lack::NotApplicable("the driver tells no drift"))
-    }
+    /// Makes a tag, which may be new, mean the bits of a sample, as a push to its registry does. What runs keeps its
+    /// bits. The image is of the repository of [`image`](Self::image), with the name of an app as its tag.
+    async fn push(&self, image: &ImageRef, sample: Sample) -> Can;
+
+    /// Changes the target's image and nothing else, as another controller does.
+    async fn meddle(&self, app: &AppId, target: &Target, image: &ImageRef) -> Can;
 
     /// Removes the target, as another controller does.
     async fn remove(&self, app: &AppId, target: &Target) -> Can;
@@ -74,10 +89,11 @@ pub trait Clusters: Send + Sync {
     /// Returns the configuration of the target that no deploy may change, as a text: all but image and deploy id.
     async fn configuration(&self, app: &AppId, target: &Target) -> Can<String>;
 
-    /// The images of all instances that run now, ready or not, of whatever deploy; without those that were told to end.
-    async fn instances(&self, app: &AppId, target: &Target) -> Can<Vec<ImageRef>>;
+    /// All instances of whatever deploy that run now, ready or not, or are started again and again; without those that
+    /// were told to end.
+    async fn instances(&self, app: &AppId, target: &Target) -> Can<Vec<Instance>>;
 
-    /// The digest of what instances of the image run.
+    /// The digest of what instances of the image run that are started now.
     async fn digest(&self, image: &ImageRef) -> Can<Digest>;
 
     /// A line that an instance of [`Sample::Crashing`], which is rolled out, has logged.
@@ -87,6 +103,6 @@ pub trait Clusters: Send + Sync {
     /// if its instances have no parts.
     fn container(&self) -> Option<&'static str>;
 
-    /// Lets a quarter of a second pass for the cluster.
+    /// Lets a quarter of a second pass for the cluster, and for calls of its drivers that wait for it.
     async fn pause(&self);
 }

@@ -33,6 +33,11 @@
 //!         Handles { history: self.store.clone(), tokens: self.store.clone(), records }
 //!     }
 //!
+//!     async fn reopen(&self) -> Can<Handles> {
+//!         // A store in a file copies it as it is, and opens the copy; a server is killed and started again.
+//!         Err(Lack::NotApplicable("nothing outlives the process"))
+//!     }
+//!
 //!     async fn pause(&self, time: Duration) {
 //!         self.advance(time).await.unwrap();
 //!     }
@@ -80,6 +85,10 @@
 //! Drivers of clusters run [`rollouts!`] in the same way, with a [`Clusters`], and builders [`builds!`] with a
 //! [`Builders`]; readers of branches run [`branches!`] with a [`Branches`].
 //!
+//! Time passes by the harness's `pause`: a quarter of a second of the cluster's time, real or simulated. A driver whose
+//! clock is simulated, or is tokio's and paused, is looked at for a minute in no time, and one whose call does not answer
+//! within [`ANSWER_WITHIN`](rollhook_core::ports::ANSWER_WITHIN) of that time fails its case.
+//!
 //! A harness that cannot do something, such as setting back the store's clock, returns a [`Lack`]: the case that needs
 //! it is reported as skipped, and never passes silently.
 //!
@@ -113,7 +122,7 @@ mod stores;
 pub use branches::Branches;
 pub use builders::{Builders, Made};
 pub use clock::ManualClock;
-pub use clusters::{Clusters, Sample};
+pub use clusters::{Clusters, Instance, Sample};
 pub use executor::block_on;
 pub use faulty::{Fault, Faulty, Plan};
 pub use report::{Can, Lack, report};

@@ -18,6 +18,7 @@ macro_rules! stores {
             remove_forgets,
             put_for_a_gone_app_is_not_found,
             stored_token_is_sealed,
+            put_outlives_an_abrupt_end,
         }
         $crate::cases! { $block_on, $fresh, history:
             load_unknown_is_none,
@@ -29,6 +30,7 @@ macro_rules! stores {
             commit_keeps_keys,
             commit_archives_and_forgets,
             commit_answers_each,
+            commit_outlives_an_abrupt_end,
             remove_takes_everything,
             page_is_newest_first,
             list_is_sorted_and_paged,
@@ -48,6 +50,7 @@ macro_rules! stores {
             versions_are_not_reused,
             expired_is_gone,
             list_is_newest_first,
+            write_outlives_an_abrupt_end,
         }
 
         #[test]
@@ -98,6 +101,7 @@ macro_rules! rollouts {
             apply_dropped_is_made_good,
             apply_foreign_is_refused,
             apply_same_image_rolls_again,
+            apply_takes_the_digest_and_not_the_tag,
             apply_missing_is_created_or_refused,
             apply_keeps_the_configuration,
             adopt_changes_nothing,
@@ -107,9 +111,16 @@ macro_rules! rollouts {
             observe_dead_is_not_complete,
             observe_counts_restarts,
             observe_digest_is_what_runs,
+            observe_digest_stays_where_a_tag_moves,
+            observe_changed_by_another_is_not_complete,
             observe_reports_failing_image,
             observe_reports_crash,
+            observe_failure_ends_with_recovery,
+            progress_stands_still_with_the_rollout,
             evidence_has_the_log,
+            evidence_is_of_its_own_deploy,
+            changed_is_only_a_hint,
+            calls_answer_in_time,
             discard_changes_nothing_that_runs,
             forget_changes_nothing_that_runs,
             away_is_unavailable,

@@ -42,6 +42,20 @@ pub async fn write_then_read(store: &dyn Stores) -> Can {
     Ok(())
 }
 
+/// A record that was written or removed is so after an abrupt end of the store.
+pub async fn write_outlives_an_abrupt_end(store: &dyn Stores) -> Can {
+    let records = open(store).await?;
+    written(&*records, "removed", None).await;
+    let first = written(&*records, "kept", None).await;
+    records.remove(KIND, &key("removed")).await.unwrap();
+    let last = written(&*records, "kept", Some(first.version)).await;
+    let reopened = store.reopen().await?.records.expect("the store keeps records");
+    let found = reopened.read(KIND, &key("kept")).await.unwrap().expect("a record that was written is gone");
+    assert_eq!(found.version, last.version, "a confirmed write is missing after an abrupt end");
+    assert_eq!(reopened.read(KIND, &key("removed")).await.unwrap(), None, "a record that was removed is back");
+    Ok(())
+}
+
 /// What another handle wrote or removed counts from then on, whatever this one has read before.
 pub async fn read_returns_what_is_stored(store: &dyn Stores) -> Can {
     let [one, two] = [open(store).await?, open(store).await?];

@@ -32,6 +32,10 @@ pub trait Stores: Send + Sync {
     /// stored.
     async fn open(&self) -> Handles;
 
+    /// Ends all that serves the store without a farewell, as a loss of power does, and opens a handle on what is left:
+    /// nothing is flushed or closed before. Handles that were opened earlier are not used any more.
+    async fn reopen(&self) -> Can<Handles>;
+
     /// Lets time pass for the caller; at once where the store's clock is moved by hand.
     async fn pause(&self, time: Duration);
 

@@ -51,6 +51,19 @@ pub async fn put_replaces_at_once(store: &dyn Stores) -> Can {
     Ok(())
 }
 
+/// A token that was put or removed is so after an abrupt end of the store: the one before opens nothing again.
+pub async fn put_outlives_an_abrupt_end(store: &dyn Stores) -> Can {
+    let (handles, app) = registered(store).await;
+    handles.tokens.put(app.uid, &samples::token(1)).await.unwrap();
+    handles.tokens.put(app.uid, &samples::token(2)).await.unwrap();
+    let tokens = store.reopen().await?.tokens;
+    assert_is(tokens.find(&app.id).await.unwrap().as_ref(), &app, &samples::token(2));
+    tokens.remove(app.uid).await.unwrap();
+    let tokens = store.reopen().await?.tokens;
+    assert!(tokens.find(&app.id).await.unwrap().is_none(), "a token that was removed is back after an abrupt end");
+    Ok(())
+}
+
 /// No such app, no token, or one that was removed: none.
 pub async fn find_unknown_is_none(store: &dyn Stores) -> Can {
     let (handles, app) = registered(store).await;

@@ -1,6 +1,6 @@
 //! The requests of callers, parsed, and the refusals.
 
-use std::{fmt, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +86,20 @@ pub struct DeployRequest {
     pub commit: Option<Commit>,
     /// The idempotency key.
     pub key: Option<IdempotencyKey>,
+}
+
+impl DeployRequest {
+    /// Returns the request of these texts, as they stand in a body.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`], naming the field.
+    pub fn parse(image: Option<&str>, commit: Option<&str>, key: Option<IdempotencyKey>) -> Result<Self, Refusal> {
+        Ok(Self { image: optional(Field::Image, image)?, commit: optional(Field::Commit, commit)?, key })
+    }
+}
+
+fn optional<T: FromStr<Err: fmt::Display>>(field: Field, given: Option<&str>) -> Result<Option<T>, Refusal> {
+    given.map(str::parse).transpose().map_err(|why: T::Err| Refusal::InvalidField(field, format!("{why}.")))
 }
 
 /// A person's request to roll back.

@@ -207,6 +207,9 @@ impl Default for StoreLimits {
 /// - `commit_archives_and_forgets`: `ended` deploys are in the archive after the commit, `forgotten` ones are gone.
 /// - `commit_answers_each`: of several apps in one call each has its own answer, in order; one that is refused leaves
 ///   the others as they are.
+/// - `commit_outlives_an_abrupt_end`: in a store that outlives its process, whatever was answered is there after a loss
+///   of power right after the answer: a commit with its keys and archive, a registration, a removal, the identity of the
+///   driver. The answer waits until the disk has confirmed it; being handed to the operating system is not enough.
 /// - `remove_takes_everything`: state, archive, keys and token; name and uid are free, and an app that is registered
 ///   under either starts empty.
 /// - `page_is_newest_first`: `before`, `succeeded` and `limit` narrow it; an unknown app has no archive.

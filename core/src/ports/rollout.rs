@@ -131,7 +131,8 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 ///
 /// A call answers within [`ANSWER_WITHIN`] (10 s); a caller drops a call that takes much longer, and repeats it later.
 /// A call begins what takes longer and returns: fetching an image and starting instances is for
-/// [`observe`](Self::observe) to follow. A future may be dropped at any await. Its effect may then have happened or
+/// [`observe`](Self::observe) to follow. That holds for [`apply`](Self::apply) before all: one that waits for its
+/// instances keeps a newer deploy, and a rollback, from being applied. A future may be dropped at any await. Its effect may then have happened or
 /// not, in part or as a whole, and may still happen for as long as a call may take; the next call, of this process or
 /// another one, must cope with either.
 ///
@@ -146,7 +147,15 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// # Reboots
 ///
 /// The core applies what is unfinished, and nothing at rest: after a reboot of the platform, a driver without a controller
-/// leaves it to the platform (a restart policy, a supervisor) to start the instances of the last deploy again.
+/// leaves it to the platform (a restart policy, a supervisor) to start the instances of the last deploy again. No call of
+/// this port comes then: a driver that starts processes by itself hands them to something that outlives it.
+///
+/// # Instances
+///
+/// A driver tells instances apart by what the platform says of each (the uid of a pod, the id of a container, the start
+/// time and id of a process), never by their image: it is that one which carries a deploy id, restarts and is ready. An
+/// instance carries the deploy id that it was started with for all of its life. Old instances that end again and again
+/// are instances too, though none of them may run at the moment.
 ///
 /// # Promises
 ///
@@ -179,28 +188,42 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// - `apply_foreign_is_refused`: a target that carries the deploy id of another registration is `Refused` with
 ///   [`Reason::FOREIGN_TARGET`], unless the target's `take_over` names just that registration.
 /// - `apply_same_image_rolls_again`: a new revision of the same image is a rollout of its own, with new instances,
-///   unless it restores what still runs.
+///   unless it restores what still runs. An old instance never gets a new deploy id.
+/// - `apply_takes_the_digest_and_not_the_tag`: an image with a tag and a digest runs the bits of the digest, whatever
+///   the tag means.
 /// - `apply_missing_is_created_or_refused`: a target that does not exist is created if its settings say how, and else
 ///   `Refused` with [`Reason::TARGET_MISSING`]; an adopted deploy creates nothing.
 /// - `apply_keeps_the_configuration`: image and deploy id change; how many instances there are, their environment, and
 ///   all other configuration stays, also across a deploy that failed.
 /// - `adopt_changes_nothing`: an adopted deploy leaves the target as it is, and is `Complete` as long as the
 ///   target runs the image that it ran at registration.
+/// - `calls_answer_in_time`: each call answers within [`ANSWER_WITHIN`], also about an image that cannot be fetched and
+///   instances that do not get ready.
 ///
 /// Observing:
 ///
 /// - `observe_old_is_not_new`: while the deploy's own instances do not run, it is not `Complete`, even if earlier ones
 ///   of the same image are healthy; `deploy` is the deploy that the target carries.
-/// - `observe_complete_leaves_no_old_instance`: `Complete` means that no instance of an earlier deploy runs any more.
+/// - `observe_complete_leaves_no_old_instance`: `Complete` means that no instance of an earlier deploy runs any more, or
+///   is started again and again.
+/// - `observe_changed_by_another_is_not_complete`: once another party has set another image, neither the deploy that the
+///   target was brought to is `Complete`, nor an adopted one.
 /// - `observe_never_ready_is_not_complete`: an instance that started and does not get ready is not `Complete`.
 /// - `observe_dead_is_not_complete`: once instances that were ready end, an observation is not `Complete`, or its
 ///   `restarts` have grown, or it is in `failure`.
-/// - `observe_counts_restarts`: `restarts` grows with each restart of an instance of the deploy.
+/// - `observe_counts_restarts`: `restarts` grows with each restart of an instance of the deploy, and a process that was
+///   started since returns no less: the platform counts, or what is kept there.
 /// - `observe_digest_is_what_runs`: the digest of a complete deploy is the one of the bits that run.
+/// - `observe_digest_stays_where_a_tag_moves`: also once the tag that was deployed means other bits.
 /// - `observe_reports_failing_image`: an image that cannot be fetched is a failure of the kind `Image`, not a refusal;
 ///   the next deploy is free of it.
 /// - `observe_reports_crash`: an instance that ends again and again is a failure of the kind `Crash`.
+/// - `observe_failure_ends_with_recovery`: once the instances have recovered, `failure` is `None`.
+/// - `progress_stands_still_with_the_rollout`: [`progress`](Observation::progress) differs when the rollout has moved,
+///   and stays the same for 10 s where it does not move or only retries: a time or a number of attempts is no progress.
 /// - `evidence_has_the_log`: what a failing instance has logged is in the evidence.
+/// - `evidence_is_of_its_own_deploy`: nothing that an instance of an earlier deploy has logged is.
+/// - `changed_is_only_a_hint`: it never panics, whatever the target carries, and changes nothing.
 ///
 /// Always:
 ///

@@ -101,6 +101,8 @@ pub type TokenMatcher<'a> = &'a (dyn Fn(Option<&WebhookSecret>) -> bool + Send +
 ///
 /// - `put_then_find`: found under the app's id, with the uid it was put for and the time of the `put`.
 /// - `put_replaces_at_once`: after `put` returned, only the new token is found, by every replica.
+/// - `put_outlives_an_abrupt_end`: what `put`, `rotate` or `remove` has answered holds after a loss of power, as far as
+///   the store outlives its process: a token that was replaced never opens a webhook again.
 /// - `find_unknown_is_none`: no such app, no token, token removed.
 /// - `find_reads_the_store`: a token that another handle on the same store put or removed is seen by the next `find`.
 /// - `find_fitting_opens_by_what_is_stored`: as `find`, for a caller who is let in by what fits.

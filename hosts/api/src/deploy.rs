@@ -45,11 +45,7 @@ impl DeployPost {
     /// # Errors
     /// [`Refusal::InvalidField`], naming the field.
     pub fn parse(&self, key: Option<IdempotencyKey>) -> Result<request::DeployRequest, Refusal> {
-        Ok(request::DeployRequest {
-            image: optional(Field::Image, self.image.as_deref())?,
-            commit: optional(Field::Commit, self.commit.as_deref())?,
-            key,
-        })
+        request::DeployRequest::parse(self.image.as_deref(), self.commit.as_deref(), key)
     }
 
     /// Returns the reason for deploying in spite of a lock.

@@ -1,9 +1,14 @@
-//! Reads what git hosts send to a webhook: headers and the raw body in, [`rollhook_core::delivery`] types out.
+//! Reads what CI and git hosts send to a webhook: headers and the raw body in, types of [`rollhook_core`] out.
 //!
 //! ```text
+//!   headers ─▶ tokens, signatures ──────────────▶ Credentials, for Deployer::authorize
 //!   headers ─▶ which host, which event ─╮
-//!   body ────▶ JSON, or a form with it ─┴─▶ Delivery { host, event: Ping · Push · Other }
+//!   body ────▶ JSON, or a form with it ─┼─▶ Delivery { host, event: Ping · Push · Other }, for Deployer::push
+//!                                       ╰─▶ PostedDeploy { image, commit }, for Deployer::submit
+//!   headers ─▶ ids of the call ─────────────────▶ IdempotencyKey
 //! ```
+//!
+//! A handler of a platform's own makes a [`Call`], has its credentials checked, and then asks for its request.
 //!
 //! GitHub, GitLab, Gitea, Forgejo and Bitbucket (Cloud and Data Center) are understood. Authenticate the call before
 //! the body is read: this crate checks no credentials, and reports a malformed payload as its sender's mistake.
@@ -25,18 +30,28 @@
 //! ```
 
 mod bitbucket;
+mod call;
+mod credentials;
+mod key;
 mod push;
 #[cfg(test)]
 mod tests;
 
 use std::borrow::Cow;
 
+pub use call::{Call, PostedDeploy, Request, is_json, posted_deploy};
+pub use credentials::{credentials, once};
+pub use key::key;
+
 use http::{HeaderMap, header::CONTENT_TYPE};
 use percent_encoding::percent_decode_str;
-use rollhook_core::delivery::{Before, Delivery, Event, GitHost, Head, RefUpdate, Reference};
+use rollhook_core::{
+    delivery::{Before, Delivery, Event, GitHost, Head, RefUpdate, Reference},
+    request::Field,
+};
 use serde::de::DeserializeOwned;
 
-/// Why a git host's call cannot be read. No message repeats what was sent; the source of [`Error::Json`] may.
+/// Why a webhook's call cannot be read. No message repeats what was sent; the source of [`Error::Json`] may.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The header that names the event is repeated, empty, too long, or not text.
@@ -57,6 +72,12 @@ pub enum Error {
     /// The commit of a push is not an object name.
     #[error("a push must name the commit that it brought in full, by 40 or 64 hexadecimal digits.")]
     Commit,
+    /// A field of a deploy is not a text.
+    #[error("{0}: must be a string.")]
+    Field(Field),
+    /// The header of an idempotency key is repeated, or not a key: its name, and the rule.
+    #[error("{0}: {1}.")]
+    Key(&'static str, String),
 }
 
 /// The git hosts whose calls are understood.

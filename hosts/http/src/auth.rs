@@ -3,49 +3,24 @@
 use std::{net::IpAddr, time::SystemTime};
 
 use http::{HeaderMap, header::AUTHORIZATION};
-use rollhook_core::{
-    request::Refusal,
-    time::Timestamp,
-    token::{Credential, NotAToken, Signature, SignedMessage},
-};
+use rollhook_core::{request::Refusal, time::Timestamp, token::NotAToken};
+use rollhook_git_hosts::{self as git_hosts, once};
 use rollhook_management::{
     Management,
     access::Principal,
     keyless::{IdToken, Presented},
 };
-use zeroize::Zeroizing;
 
 use crate::{error_reply::ErrorReply, limits, target::Target};
 
+/// The header of the webhook's token.
 const TOKEN: &str = "x-service-token";
 const ACTOR: &str = "x-rollhook-actor";
-
-/// The headers that carry the token itself: rollhook's own, and GitLab's.
-const TOKENS: [&str; 2] = [TOKEN, "x-gitlab-token"];
-/// GitHub's signature, which Gitea and Forgejo send as well.
-const SIGNATURE: &str = "x-hub-signature-256";
-/// Bitbucket's HMAC-SHA256. GitHub's header of this name is HMAC-SHA1, which is no credential here.
-const HUB_SIGNATURE: &str = "x-hub-signature";
-/// The signatures that are hexadecimal digits alone.
-const BARE_SIGNATURES: [&str; 2] = ["x-gitea-signature", "x-forgejo-signature"];
-/// The signature of Standard Webhooks, and the headers that are signed beside the body. Without a signature these are
-/// no credentials: callers may send `webhook-id` as an idempotency key.
-const MESSAGE_SIGNATURE: &str = "webhook-signature";
-const MESSAGE_ID: &str = "webhook-id";
-const MESSAGE_TIME: &str = "webhook-timestamp";
 
 /// Returns the credentials of a webhook's caller; `now` is the wall clock's time. A header that is repeated, or not
 /// ASCII, is invalid, not absent.
 pub(crate) fn credentials(headers: &HeaderMap, now: Timestamp) -> Presented {
-    let token = |text: &str| Ok(Credential::Token(Zeroizing::new(text.as_bytes().to_vec())));
-    let named = |text: &str| text.parse::<Signature>().map(Credential::Signature);
-    let bare = |text: &str| Signature::bare(text).map(Credential::Signature);
-    let tokens = TOKENS.iter().filter_map(|name| once(headers, name)).map(|text| text.and_then(token));
-    let named = [once(headers, SIGNATURE), hub_signature(headers)].into_iter().flatten().map(|t| t.and_then(named));
-    let bare = BARE_SIGNATURES.iter().filter_map(|name| once(headers, name)).map(|text| text.and_then(bare));
-    let message = once(headers, MESSAGE_SIGNATURE).map(|signature| signed_message(headers, signature?, now));
-    let secrets = tokens.chain(named).chain(bare).chain(message).collect();
-    Presented { secrets, identity: identity(headers) }
+    Presented { secrets: git_hosts::credentials(headers, now), identity: identity(headers) }
 }
 
 /// Returns the id_token of a pipeline. Another scheme than `Bearer` is no credential here: a proxy in front may want it.
@@ -54,17 +29,6 @@ fn identity(headers: &HeaderMap) -> Option<Result<IdToken, NotAToken>> {
         Ok(text) => bearer(text).map(str::parse),
         Err(repeated) => Some(Err(repeated)),
     }
-}
-
-/// Returns `X-Hub-Signature` without its lines of SHA-1.
-fn hub_signature(headers: &HeaderMap) -> Option<Result<&str, NotAToken>> {
-    let legacy = |line: &&http::HeaderValue| line.as_bytes().starts_with(b"sha1=");
-    single(headers.get_all(HUB_SIGNATURE).iter().filter(|line| !legacy(line)))
-}
-
-fn signed_message(headers: &HeaderMap, signature: &str, now: Timestamp) -> Result<Credential, NotAToken> {
-    let beside = |name| once(headers, name).ok_or(NotAToken)?;
-    SignedMessage::new(beside(MESSAGE_ID)?, beside(MESSAGE_TIME)?, signature, now).map(Credential::Message)
 }
 
 /// Returns the wall clock's time, which is compared with the time that a sender has signed.
@@ -78,15 +42,6 @@ pub(crate) fn has_service_token(headers: &HeaderMap) -> bool {
     headers.contains_key(TOKEN) && !headers.contains_key(AUTHORIZATION)
 }
 
-fn once<'a>(headers: &'a HeaderMap, name: &str) -> Option<Result<&'a str, NotAToken>> {
-    single(headers.get_all(name).iter())
-}
-
-fn single<'a>(mut lines: impl Iterator<Item = &'a http::HeaderValue>) -> Option<Result<&'a str, NotAToken>> {
-    let first = lines.next()?;
-    Some(if lines.next().is_some() { Err(NotAToken) } else { first.to_str().map_err(|_| NotAToken) })
-}
-
 /// Returns the credentials of a webhook's caller now.
 pub(crate) fn presented_by_app(headers: &HeaderMap) -> Presented {
     credentials(headers, wall_clock())
@@ -95,11 +50,6 @@ pub(crate) fn presented_by_app(headers: &HeaderMap) -> Presented {
 /// Returns whether the body is needed to check a webhook's caller.
 pub(crate) fn needs_body(headers: &HeaderMap) -> bool {
     credentials(headers, wall_clock()).needs_body()
-}
-
-/// Returns whether the call is a signed message of Standard Webhooks.
-pub(crate) fn is_signed_message(headers: &HeaderMap) -> bool {
-    headers.contains_key(MESSAGE_SIGNATURE)
 }
 
 /// Returns whether this process knows the call's credentials as valid ones, without a read of the store.

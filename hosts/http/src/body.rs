@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{
     HeaderMap,
-    header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, EXPECT},
+    header::{ACCEPT_ENCODING, CONTENT_ENCODING, EXPECT},
 };
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
@@ -15,6 +15,7 @@ use rollhook_core::{
     request::{Field, Refusal},
     text::quoted,
 };
+use rollhook_git_hosts::{self as git_hosts, PostedDeploy};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -52,7 +53,7 @@ impl Size {
     /// Returns how large the body of a webhook's call may be. A form's payload is copied to be read: it has the usual
     /// size.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let is_push = rollhook_git_hosts::is_delivery(headers) && require_json(headers).is_ok();
+        let is_push = git_hosts::is_delivery(headers) && require_json(headers).is_ok();
         if is_push { Self::Push } else { Self::Usual }
     }
 
@@ -225,15 +226,10 @@ pub(crate) fn require_identity(headers: &HeaderMap) -> Result<(), ErrorReply> {
 /// # Errors
 /// 415.
 pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ErrorReply> {
-    let mut types = headers.get_all(CONTENT_TYPE).iter();
-    let given = types.next().and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = given.split(';').next().unwrap_or_default().trim();
-    let json =
-        ["application/json", "application/merge-patch+json"].iter().any(|known| essence.eq_ignore_ascii_case(known));
-    if json && types.next().is_none() {
+    if git_hosts::is_json(headers) {
         return Ok(());
     }
-    Err(ErrorReply::new(Kind::UnsupportedMediaType, "Send the body with Content-Type: application/json."))
+    Err(git_hosts::Error::ContentType.into())
 }
 
 /// Reads a JSON object. A failure says where the fault is, and repeats no value.
@@ -241,7 +237,7 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ErrorReply> {
 /// # Errors
 /// 400.
 pub(crate) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorReply> {
-    let body = rollhook_git_hosts::without_bom(body);
+    let body = git_hosts::without_bom(body);
     if body.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
         return Err(ErrorReply::new(Kind::Malformed, "The body must be a JSON object."));
     }
@@ -253,24 +249,8 @@ pub(crate) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorReply> 
 /// # Errors
 /// 415, 400 or 422.
 pub(crate) fn deploy_post(headers: &HeaderMap, body: &[u8]) -> Result<DeployPost, ErrorReply> {
-    #[derive(Deserialize)]
-    struct Posted {
-        #[serde(default)]
-        image: Value,
-        #[serde(default)]
-        commit: Value,
-    }
-    let text = |field, value: Value| match value.as_str() {
-        None if !value.is_null() => Err(Refusal::InvalidField(field, "must be a string.".to_owned())),
-        text => Ok(text.map(str::to_owned)),
-    };
-    require_json(headers)?;
-    let posted: Posted = object(body)?;
-    Ok(DeployPost {
-        image: text(Field::Image, posted.image)?,
-        commit: text(Field::Commit, posted.commit)?,
-        break_glass: None,
-    })
+    let PostedDeploy { image, commit } = git_hosts::posted_deploy(headers, body)?;
+    Ok(DeployPost { image, commit, break_glass: None })
 }
 
 /// Returns the reason that a person's deploy gives for breaking a lock.
@@ -312,7 +292,7 @@ fn explained(error: &serde_json::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use http::{HeaderValue, header::CONTENT_TYPE};
     use rollhook_api::CreateApp;
 
     use super::*;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, Version, header::HOST, request::Parts};
+use http::{HeaderMap, Version, header::HOST, request::Parts};
 use rollhook_api::Kind;
 use rollhook_core::{
     request::{IdempotencyKey, KeyHeader},
     trace::TraceParent,
 };
-use sha2::{Digest, Sha256};
+use rollhook_git_hosts as git_hosts;
 
 use crate::error_reply::ErrorReply;
 
@@ -58,15 +58,6 @@ pub(crate) fn trace_parent(headers: &HeaderMap) -> Option<TraceParent> {
     }
 }
 
-/// Returns the header that carries a key.
-const fn name(header: KeyHeader) -> &'static str {
-    match header {
-        KeyHeader::IdempotencyKey => "idempotency-key",
-        KeyHeader::WebhookId => "webhook-id",
-        KeyHeader::Delivery => "x-github-delivery",
-    }
-}
-
 /// Returns the idempotency key of a call of this operation with this body. Of several headers, the first in `accepted`
 /// counts.
 ///
@@ -78,20 +69,7 @@ pub(crate) fn key(
     operation: &str,
     body: &[u8],
 ) -> Result<Option<IdempotencyKey>, ErrorReply> {
-    for header in accepted {
-        let mut lines = headers.get_all(HeaderName::from_static(name(*header))).iter();
-        let Some(line) = lines.next() else { continue };
-        let invalid = |why: &str| ErrorReply::new(Kind::InvalidKey, format!("{}: {why}.", name(*header)));
-        if lines.next().is_some() {
-            return Err(invalid("must be sent once"));
-        }
-        let text = line.to_str().map_err(|_| invalid("must be 1 to 255 visible ASCII characters"))?;
-        let request = Sha256::new().chain_update(operation).chain_update([0]).chain_update(body).finalize();
-        return IdempotencyKey::new(*header, text, request.into())
-            .map(Some)
-            .map_err(|error| invalid(&error.to_string()));
-    }
-    Ok(None)
+    Ok(git_hosts::key(headers, accepted, operation, body)?)
 }
 
 #[cfg(test)]

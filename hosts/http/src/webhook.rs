@@ -3,30 +3,24 @@
 use std::{future::ready, net::IpAddr};
 
 use http::{HeaderMap, StatusCode};
-use rollhook_api::{DeployAnswer, DeployPost, Kind, PushAnswer};
+use rollhook_api::{DeployAnswer, Kind, PushAnswer};
 use rollhook_core::{
     app::AppId,
-    delivery::Delivery,
     deploy::Revision,
-    request::{IdempotencyKey, KeyHeader, Refusal},
+    request::{IdempotencyKey, Refusal},
     service::{Accepted, Authorized, Pushed},
-    text::hex,
 };
+use rollhook_git_hosts::{self as git_hosts, Request};
 use rollhook_management::{CallAnswer, Caller, Management, keyless::WebhookProof};
-use sha2::{Digest, Sha256};
 
 use crate::{
-    answer, auth, body,
+    answer, auth,
     call::Call,
     deploys,
     error_reply::ErrorReply,
     headers,
     reply::{self, Reply},
 };
-
-const KEYS: &[KeyHeader] = &[KeyHeader::IdempotencyKey, KeyHeader::WebhookId, KeyHeader::Delivery];
-/// The key of a signed message of Standard Webhooks: the one header that its signature covers.
-const SIGNED_KEY: &[KeyHeader] = &[KeyHeader::WebhookId];
 
 /// Answers a webhook call.
 pub(crate) async fn post(call: &Call) -> Result<Reply, ErrorReply> {
@@ -79,28 +73,14 @@ pub(crate) async fn entry(call: &Call) -> Result<Reply, ErrorReply> {
     entry.await.map_err(ErrorReply::redacted)
 }
 
-/// The request of a webhook call.
-enum Request {
-    /// A CI job deploys.
-    Deploy(DeployPost),
-    /// A git host reports a push.
-    Push(Delivery),
-}
-
 async fn accept(call: &Call, outcome: &mut Outcome) -> Result<Reply, ErrorReply> {
     let proof = authorize(call, &call.body.bytes).await?;
     let access = proof.reading();
     outcome.access = Some(access.clone());
     call.state.limits.call(access.uid())?;
-    let (operation, request) = match rollhook_git_hosts::delivery(&call.headers, &call.body.bytes)? {
-        Some(delivery) => ("push", Request::Push(delivery)),
-        None => ("webhook", Request::Deploy(body::deploy_post(&call.headers, &call.body.bytes)?)),
-    };
-    let given = headers::key(&call.headers, keys(call), operation, &call.body.bytes)?;
-    let key = match request {
-        Request::Deploy(_) => signed_body(call).or(given),
-        Request::Push(_) => given,
-    };
+    let webhook = git_hosts::Call::new(&call.headers, &call.body.bytes, auth::wall_clock());
+    let has_identity = auth::presented_by_app(&call.headers).identity.is_some();
+    let (request, key) = if has_identity { webhook.with_another_credential() } else { webhook }.request()?;
     if let Err(refusal) = call.state.limits.deploy(access.uid()) {
         return repeated(call, &proof, key, refusal, outcome).await;
     }
@@ -150,28 +130,6 @@ async fn answered(call: &Call, access: Authorized, accepted: &Accepted) -> Resul
     }
     let answer = DeployAnswer::accepted(access.app(), accepted);
     answer::accepted(call, answer, ready(Ok(access))).await
-}
-
-/// Returns the headers that may carry the call's key. A signed message that was observed could be sent again with
-/// another `Idempotency-Key`, which would be another deploy.
-///
-/// The key of a push is the id under which the host repeats a delivery: GitHub redelivers under the same
-/// `X-GitHub-Delivery` ("Best practices for using webhooks"), GitLab retries under the same `Idempotency-Key` and
-/// `webhook-id` ("Delivery headers"). Gitea and Forgejo redeliver under another, and Bitbucket promises nothing of its
-/// `X-Request-UUID`: there the core knows a push by its commits.
-fn keys(call: &Call) -> &'static [KeyHeader] {
-    if auth::is_signed_message(&call.headers) { SIGNED_KEY } else { KEYS }
-}
-
-/// Returns the key of a deploy that a signature over its body alone opens: the body itself, for the time of an
-/// `Idempotency-Key`. Headers are not signed, so that whoever has observed the call could repeat it under another key.
-fn signed_body(call: &Call) -> Option<IdempotencyKey> {
-    let presented = auth::presented_by_app(&call.headers);
-    if presented.identity.is_some() || !presented.secrets.are_repeatable() {
-        return None;
-    }
-    let request: [u8; 32] = Sha256::digest(&call.body.bytes).into();
-    Some(IdempotencyKey { header: KeyHeader::IdempotencyKey, key: format!("signed-{}", hex(&request)), request })
 }
 
 /// Checks the credentials. All failures look alike: an impossible app's name is one reason among others.

@@ -115,6 +115,8 @@ pub use rollhook_command as command;
 pub use rollhook_docker as docker;
 #[cfg(feature = "git")]
 pub use rollhook_git as git;
+#[cfg(feature = "webhook")]
+pub use rollhook_git_hosts as webhook;
 #[cfg(feature = "kubernetes")]
 pub use rollhook_kubernetes as kubernetes;
 #[cfg(feature = "memory")]

@@ -184,6 +184,8 @@ impl Record {
 /// - `versions_are_not_reused`: a version that was read before a removal fits no record that is written after it.
 /// - `expired_is_gone`: from `expires_at` on, a record is neither read nor listed, its version fits no write, and a
 ///   write without a version succeeds, as the first one of a new record.
+/// - `write_outlives_an_abrupt_end`: in a store that outlives its process, what was written or removed is so after a
+///   loss of power.
 /// - `list_is_newest_first`: by `created_at` and then by key, both descending, in pages. Each record that stays is
 ///   listed once, whatever is written meanwhile; a page shows what is stored, by any handle.
 #[async_trait]

@@ -34,7 +34,7 @@ impl OwnCluster {
 
     /// Acts on one of the processes: `stop`, `start`, `pause` or `resume` for `apiserver`, `etcd`, …
     pub fn service(&self, name: &str, action: &str) {
-        run_script(&script("service.sh"), &self.state, &[name, action]);
+        service(&self.state, name, action);
     }
 }
 
@@ -42,6 +42,12 @@ impl Drop for OwnCluster {
     fn drop(&mut self) {
         let _ = Command::new(script("cluster/down.sh")).arg(&self.state).status();
     }
+}
+
+/// Acts on one of the processes of the cluster of this state directory, which only one test uses at the moment: `stop`,
+/// `start`, `pause` or `resume` for `apiserver`, `etcd`, …
+pub fn service(state: &Path, name: &str, action: &str) {
+    run_script(&script("service.sh"), state, &[name, action]);
 }
 
 /// Returns the state directory of the lent cluster, or of one that is brought up for the tests of this process.

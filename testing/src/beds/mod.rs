@@ -17,7 +17,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-pub use cluster::{OwnCluster, own_cluster_of_process, shared_cluster};
+pub use cluster::{OwnCluster, own_cluster_of_process, service, shared_cluster};
 pub use docker::Docker;
 pub use fleet::{Fleet, Shared};
 pub use kubectl::{Kubectl, Watch, merge, workload};

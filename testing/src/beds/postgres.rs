@@ -39,6 +39,11 @@ impl Postgres {
         Ok(server)
     }
 
+    /// Returns whether no other test uses the server, so that it may be stopped.
+    pub fn is_own(&self) -> bool {
+        self.own.is_some()
+    }
+
     /// Acts on the server: `stop` is orderly and cuts calls off, `kill` is not orderly, `start` starts it again.
     pub fn control(&self, action: &str) {
         self.script("server.sh", &[action]);

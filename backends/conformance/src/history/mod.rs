@@ -3,6 +3,7 @@
 mod apps;
 mod archive;
 mod commit;
+mod durable;
 mod keys;
 mod load;
 mod register;
@@ -23,6 +24,7 @@ use crate::{client, samples, stores::Stores};
 pub use apps::{list_is_sorted_and_paged, watch_follows_commits};
 pub use archive::{commit_archives_and_forgets, corrupt_is_an_error, page_is_newest_first};
 pub use commit::{commit_answers_each, commit_on_another_version_conflicts};
+pub use durable::commit_outlives_an_abrupt_end;
 pub use keys::commit_keeps_keys;
 pub use load::{commit_then_load, load_unknown_is_none};
 pub use register::{

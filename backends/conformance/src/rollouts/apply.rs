@@ -5,7 +5,7 @@ use rollhook_core::{
     ports::{Applied, RolloutFailureKind, RolloutSpec, Validated},
 };
 
-use super::{Bench, OURS, assert_refused, is_complete, is_same};
+use super::{Bench, OURS, assert_refused, ids, is_complete, is_same};
 use crate::{
     clusters::{Clusters, Sample},
     report::{Can, Lack},
@@ -40,7 +40,7 @@ pub async fn apply_is_idempotent(cluster: &dyn Clusters) -> Can {
     Ok(())
 }
 
-/// A new revision is a rollout of its own, though its image be the one that runs.
+/// A new revision is a rollout of its own, with instances of its own, though its image be the one that runs.
 pub async fn apply_same_image_rolls_again(cluster: &dyn Clusters) -> Can {
     let bench = Bench::new(cluster, "apply-same").await;
     let one = bench.order(OURS, 1, Sample::Good)?;
@@ -48,9 +48,13 @@ pub async fn apply_same_image_rolls_again(cluster: &dyn Clusters) -> Can {
     bench.roll_out(&one).await;
     let first = bench.fingerprint().await;
     assert_ne!(first, prepared, "the first revision rolls, though the image ran before it");
+    let before = bench.instances().await?;
     let two = bench.order(OURS, 2, Sample::Good)?;
     bench.roll_out(&two).await;
     assert_ne!(bench.fingerprint().await, first);
+    let after = bench.instances().await?;
+    let kept: Vec<_> = ids(&before).intersection(&ids(&after)).map(|id| (*id).to_owned()).collect();
+    assert!(kept.is_empty(), "instances of revision 1 were kept, and are called revision 2: {kept:?}");
     let seen = bench.observe(&one).await;
     assert!(!is_complete(&seen), "what runs is the second revision: {seen:?}");
     assert_eq!(seen.deploy, Some(two.id));

@@ -6,16 +6,22 @@ use rollhook_core::{
     ports::{Applied, Observation, RolloutFailure, RolloutFailureKind, RolloutSpec},
 };
 
-use super::{Bench, LOOKS, OURS, is_complete};
+use super::{Bench, FEW_LOOKS, LOOKS, OURS, is_complete};
 use crate::{
     clusters::{Clusters, Sample},
     report::Can,
 };
 
+/// How often an image is rolled out that fails at first, until that is seen.
+const ATTEMPTS: u64 = 3;
+
+/// The failures of an image that does not exist: final where the driver knows that it cannot heal.
+const OF_IMAGES: &[RolloutFailureKind] = &[RolloutFailureKind::Image, RolloutFailureKind::Final];
+
 /// An image that does not exist is a failure, final where the driver knows that it cannot heal, until a good one follows.
 pub async fn observe_reports_failing_image(cluster: &dyn Clusters) -> Can {
     let bench = Bench::new(cluster, "observe-missing").await;
-    failure_then_recovery(&bench, Sample::Missing, &[RolloutFailureKind::Image, RolloutFailureKind::Final]).await
+    failure_then_recovery(&bench, Sample::Missing, OF_IMAGES).await
 }
 
 /// An instance that ends again and again is a failure of that kind, until a good one follows.
@@ -33,6 +39,42 @@ pub async fn evidence_has_the_log(cluster: &dyn Clusters) -> Can {
     let logged = |found: &Evidence| found.log.iter().any(|found| found.contains(&line));
     evidence(&bench, &order, &failure, &format!("with the line {line:?}"), logged).await;
     Ok(())
+}
+
+/// The evidence of a deploy has nothing that an instance of an earlier deploy has logged.
+pub async fn evidence_is_of_its_own_deploy(cluster: &dyn Clusters) -> Can {
+    let bench = Bench::new(cluster, "evidence-own").await;
+    let order = bench.order(OURS, 1, Sample::Crashing)?;
+    let failure = failing(&bench, &order, &[RolloutFailureKind::Crash]).await;
+    let line = cluster.logged(&bench.app, &bench.target).await?;
+    let logged = |found: &Evidence| found.log.iter().any(|found| found.contains(&line));
+    evidence(&bench, &order, &failure, &format!("with the line {line:?}"), logged).await;
+
+    let next = bench.order(OURS, 2, Sample::Missing)?;
+    let failure = failing(&bench, &next, OF_IMAGES).await;
+    for _ in 0..FEW_LOOKS {
+        let found = bench.patiently(async || bench.rollouts.evidence(&next, Some(&failure)).await).await;
+        assert!(!logged(&found), "the evidence has the log of the deploy before: {found:?}");
+        cluster.pause().await;
+    }
+    Ok(())
+}
+
+/// A failure is over as soon as the instances have recovered.
+pub async fn observe_failure_ends_with_recovery(cluster: &dyn Clusters) -> Can {
+    let bench = Bench::new(cluster, "observe-heals").await;
+    for revision in 1..=ATTEMPTS {
+        let order = bench.order(OURS, revision, Sample::Healing)?;
+        assert_eq!(bench.apply(&order).await, Applied::Done);
+        let failed = bench.until(&order, "in failure", |seen| seen.failure.is_some() || is_complete(seen)).await;
+        let healed = bench.until_complete(&order).await;
+        assert_eq!(healed.failure, None, "the failure stays, though the instances have recovered");
+        // It may have healed between two looks.
+        if failed.failure.is_some() {
+            return Ok(());
+        }
+    }
+    panic!("no failure was seen of an image that fails at first");
 }
 
 /// Where the cluster is away, every call says so.

@@ -1,13 +1,16 @@
 //! The promises of [`rollhook_core::ports::RolloutDriver`], and of the ports that it may hand out.
 
 mod apply;
+mod calls;
 mod drift;
 mod failure;
 mod fence;
 mod observe;
+mod progress;
+mod tags;
 mod validate;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use rollhook_core::{
     Result,
@@ -17,7 +20,7 @@ use rollhook_core::{
 };
 
 use crate::{
-    clusters::{Clusters, Sample},
+    clusters::{Clusters, Instance, Sample},
     report::Can,
     samples,
 };
@@ -27,16 +30,23 @@ pub use apply::{
     apply_same_image_rolls_again, apply_then_observe_complete, discard_changes_nothing_that_runs,
     forget_changes_nothing_that_runs,
 };
+pub use calls::{calls_answer_in_time, changed_is_only_a_hint};
 pub use drift::drift_is_told_until_the_next_deploy;
-pub use failure::{away_is_unavailable, evidence_has_the_log, observe_reports_crash, observe_reports_failing_image};
+pub use failure::{
+    away_is_unavailable, evidence_has_the_log, evidence_is_of_its_own_deploy, observe_failure_ends_with_recovery,
+    observe_reports_crash, observe_reports_failing_image,
+};
 pub use fence::{
     apply_dropped_is_made_good, apply_foreign_is_refused, apply_older_is_refused,
     apply_older_is_refused_after_a_restart, apply_race_ends_at_the_newest,
 };
 pub use observe::{
-    observe_complete_leaves_no_old_instance, observe_counts_restarts, observe_dead_is_not_complete,
-    observe_digest_is_what_runs, observe_never_ready_is_not_complete, observe_old_is_not_new,
+    observe_changed_by_another_is_not_complete, observe_complete_leaves_no_old_instance, observe_counts_restarts,
+    observe_dead_is_not_complete, observe_digest_is_what_runs, observe_never_ready_is_not_complete,
+    observe_old_is_not_new,
 };
+pub use progress::progress_stands_still_with_the_rollout;
+pub use tags::{apply_takes_the_digest_and_not_the_tag, observe_digest_stays_where_a_tag_moves};
 pub use validate::{
     identity_is_stable, validate_absent_is_created, validate_adopts_what_runs, validate_changes_nothing,
     validate_fills_in_defaults, validate_foreign_is_taken, validate_names_an_invalid_setting,
@@ -184,6 +194,13 @@ impl<'a> Bench<'a> {
         }
     }
 
+    /// The instances that run; there must be some.
+    async fn instances(&self) -> Can<Vec<Instance>> {
+        let running = self.cluster.instances(&self.app, &self.target).await?;
+        assert!(!running.is_empty(), "it is called complete, and nothing runs");
+        Ok(running)
+    }
+
     async fn fingerprint(&self) -> String {
         self.cluster.fingerprint(&self.app, &self.target).await
     }
@@ -200,6 +217,10 @@ impl<'a> Bench<'a> {
 
 fn is_complete(seen: &Observation) -> bool {
     matches!(seen.phase, Phase::Complete { .. })
+}
+
+fn ids(instances: &[Instance]) -> BTreeSet<&str> {
+    instances.iter().map(|instance| instance.id.as_str()).collect()
 }
 
 /// Whether both name the same image, which the cluster may spell in full.

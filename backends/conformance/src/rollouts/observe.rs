@@ -1,6 +1,9 @@
 //! Success is what was observed: just this deploy, all of it, and alive.
 
-use rollhook_core::ports::{Applied, Observation, Phase};
+use rollhook_core::{
+    image::Digest,
+    ports::{Applied, Observation, Phase, RolloutSpec},
+};
 
 use super::{Bench, LOOKS, OURS, is_complete, is_same};
 use crate::{
@@ -31,17 +34,27 @@ pub async fn observe_old_is_not_new(cluster: &dyn Clusters) -> Can {
     Ok(())
 }
 
-/// Complete means that no instance of an earlier deploy runs any more.
+/// Complete means that no instance of an earlier deploy runs any more, or is started again and again.
 pub async fn observe_complete_leaves_no_old_instance(cluster: &dyn Clusters) -> Can {
     let bench = Bench::new(cluster, "observe-left").await;
     for (revision, sample) in [(1, Sample::Good), (2, Sample::Another)] {
         let order = bench.order(OURS, revision, sample)?;
         bench.roll_out(&order).await;
-        let running = cluster.instances(&bench.app, &bench.target).await?;
-        assert!(!running.is_empty(), "it is called complete, and nothing runs");
-        let old = running.iter().find(|image| !is_same(image, &order.image));
-        assert_eq!(old, None, "an old instance runs while revision {revision} is called complete");
+        assert_runs_alone(&bench, &order).await?;
     }
+    let crashing = bench.order(OURS, 3, Sample::Crashing)?;
+    assert_eq!(bench.apply(&crashing).await, Applied::Done);
+    bench.until(&crashing, "in failure", |seen| seen.failure.is_some()).await;
+    let next = bench.order(OURS, 4, Sample::Another)?;
+    bench.roll_out(&next).await;
+    assert_runs_alone(&bench, &next).await
+}
+
+/// Every instance that runs is of the order's image.
+async fn assert_runs_alone(bench: &Bench<'_>, order: &RolloutSpec) -> Can {
+    let running = bench.instances().await?;
+    let old = running.iter().find(|instance| !is_same(&instance.image, &order.image));
+    assert_eq!(old, None, "an old instance runs while revision {} is called complete", order.id.revision);
     Ok(())
 }
 
@@ -66,14 +79,37 @@ pub async fn observe_dead_is_not_complete(cluster: &dyn Clusters) -> Can {
     Ok(())
 }
 
-/// Every restart of an instance counts.
+/// Every restart of an instance counts, also for a process that was started since.
 pub async fn observe_counts_restarts(cluster: &dyn Clusters) -> Can {
     let bench = Bench::new(cluster, "observe-restarts").await;
     let order = bench.order(OURS, 1, Sample::Dying)?;
     let ready = bench.roll_out(&order).await;
-    bench.until(&order, "counted as restarted", |seen| seen.restarts > ready.restarts).await;
+    let seen = bench.until(&order, "counted as restarted", |seen| seen.restarts > ready.restarts).await;
+    let restarted = bench.another().await?.observe(&order).await;
+    let (counted, left) = (seen.restarts, restarted.restarts);
+    assert!(left >= counted, "a restarted driver has lost restarts: of {counted} it knows {left}");
     let next = bench.order(OURS, 2, Sample::Another)?;
     assert_eq!(bench.roll_out(&next).await.restarts, 0, "the restarts were the earlier revision's");
+    Ok(())
+}
+
+/// What another party has changed is not complete, be it a deploy or what was adopted.
+pub async fn observe_changed_by_another_is_not_complete(cluster: &dyn Clusters) -> Can {
+    let another = cluster.image(Sample::Another)?;
+    let bench = Bench::adopted(cluster, "changed-adopted").await?;
+    let order = RolloutSpec { adopted: true, ..bench.order(OURS, 1, Sample::Good)? };
+    assert_eq!(bench.apply(&order).await, Applied::Done);
+    bench.until_complete(&order).await;
+    cluster.meddle(&bench.app, &bench.target, &another).await?;
+    bench.until(&order, "seen to be changed by another", |seen| !is_complete(seen)).await;
+    bench.never_complete(&order).await;
+
+    let bench = Bench::new(cluster, "changed-deployed").await;
+    let order = bench.order(OURS, 1, Sample::Good)?;
+    bench.roll_out(&order).await;
+    cluster.meddle(&bench.app, &bench.target, &another).await?;
+    bench.until(&order, "seen to be changed by another", |seen| !is_complete(seen)).await;
+    bench.never_complete(&order).await;
     Ok(())
 }
 
@@ -83,18 +119,23 @@ pub async fn observe_digest_is_what_runs(cluster: &dyn Clusters) -> Can {
     for (revision, sample) in [(1, Sample::Good), (2, Sample::Another)] {
         let order = bench.order(OURS, revision, sample)?;
         let expected = cluster.digest(&order.image).await?;
-        let told = |seen: &Observation| matches!(&seen.phase, Phase::Complete { digest: Some(_), .. });
-        let mut seen = bench.roll_out(&order).await;
-        // It may be known a moment later than that the instances are ready.
-        for _ in 0..LOOKS / 10 {
-            if told(&seen) {
-                break;
-            }
-            cluster.pause().await;
-            seen = bench.observe(&order).await;
-        }
-        let Phase::Complete { digest, .. } = &seen.phase else { panic!("complete no more: {seen:?}") };
-        assert_eq!(digest.as_ref(), Some(&expected), "the digest is not the one of what runs");
+        bench.roll_out(&order).await;
+        assert_eq!(observed_digest(&bench, &order).await, Some(expected), "the digest is not the one of what runs");
     }
     Ok(())
+}
+
+/// The digest of a complete deploy, which may be known a moment later than that the instances are ready.
+pub(super) async fn observed_digest(bench: &Bench<'_>, order: &RolloutSpec) -> Option<Digest> {
+    let told = |seen: &Observation| matches!(&seen.phase, Phase::Complete { digest: Some(_), .. });
+    let mut seen = bench.observe(order).await;
+    for _ in 0..LOOKS / 10 {
+        if told(&seen) {
+            break;
+        }
+        bench.cluster.pause().await;
+        seen = bench.observe(order).await;
+    }
+    let Phase::Complete { digest, .. } = seen.phase else { panic!("complete no more: {seen:?}") };
+    digest
 }

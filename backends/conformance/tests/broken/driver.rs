@@ -8,22 +8,26 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     task::Poll,
+    time::Duration,
 };
 
 use async_trait::async_trait;
-use rollhook_conformance::samples;
+use futures_util::future::BoxFuture;
+use rollhook_conformance::{Instance, ManualClock, block_on, samples};
 use rollhook_core::{
     Error, Result,
     app::{App, AppUid, Target},
     deploy::{Evidence, Revision},
     disk::DiskSpace,
-    image::ImageRef,
+    image::{Digest, ImageRef},
     ports::{
-        Applied, DriverIdentity, Observation, Phase, RolloutDriver, RolloutFailure, RolloutSpec, StoredImages,
-        TargetRequest, Validated,
+        Applied, Clock, DeployId, DriverIdentity, Observation, Phase, RolloutDriver, RolloutFailure, RolloutSpec,
+        StoredImages, TargetRequest, Validated,
     },
 };
 use rollhook_memory::SimulatedCluster;
+
+use crate::simulated::Simulated;
 
 /// What a driver promises, and breaks here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +64,34 @@ pub(crate) enum Promise {
     DiscardedRuns,
     /// Validating changes nothing: here it does.
     ValidationReads,
+    /// A new revision of the same image has its own instances: here the old ones get its deploy id.
+    SameImageRolls,
+    /// A digest goes before the tag beside it: here the tag does.
+    DigestBeatsTag,
+    /// The digest that is deployed runs: here the tag does, and the digest is reported.
+    DigestRuns,
+    /// The digest is the one of what runs: here it is what the tag means now.
+    DigestStays,
+    /// Old instances end, also where they crash: here such stay.
+    CrashingOnesEnd,
+    /// Restarts are counted by the platform: here by the driver, since its start.
+    RestartsAreKept,
+    /// Evidence is the deploy's own: here it begins with that of the deploy before.
+    EvidenceIsOwn,
+    /// A call answers in time: here it waits for the instances.
+    AnswersInTime,
+    /// A failure ends with recovery: here it stays.
+    FailureEnds,
+    /// The progress stands still with the rollout: here it is the time.
+    ProgressStandsStill,
+    /// The progress moves with the rollout: here it never does.
+    ProgressMoves,
+    /// A hint ends or waits: here it panics where the target carries another deploy.
+    HintsDoNotPanic,
+    /// Asking for a hint never panics: here it does so before there is a future, where the target carries the deploy.
+    HintsAreFutures,
+    /// What was adopted is complete as long as it runs: here for ever.
+    AdoptedMayChange,
 }
 
 /// A driver, as one process has it.
@@ -69,12 +101,74 @@ pub(crate) struct Broken {
     applied: Mutex<BTreeMap<AppUid, Revision>>,
     completed: Mutex<BTreeMap<Revision, Observation>>,
     busy: AtomicBool,
+    clock: Arc<ManualClock>,
+    memory: Mutex<Memory>,
+}
+
+/// What a driver must not keep in memory, or not keep at all.
+#[derive(Default)]
+struct Memory {
+    /// The deploy that rolled, and the one whose id its instances carry now.
+    restamped: Option<(RolloutSpec, DeployId)>,
+    /// Instances of deploys that failed.
+    left: Vec<Instance>,
+    /// The restarts that the first observation found.
+    restarts: Option<u32>,
+    /// The log of the last crash.
+    log: Vec<String>,
+    /// The last failure of each revision.
+    failures: BTreeMap<Revision, RolloutFailure>,
 }
 
 impl Broken {
-    pub(crate) fn new(cluster: Arc<SimulatedCluster>, promise: Promise) -> Self {
-        let (applied, completed, busy) = Default::default();
-        Self { cluster, promise, applied, completed, busy }
+    pub(crate) fn new(simulated: &Simulated, promise: Promise) -> Self {
+        let (applied, completed, busy, memory) = Default::default();
+        let (cluster, clock) = (simulated.cluster.clone(), simulated.clock.clone());
+        Self { cluster, promise, applied, completed, busy, clock, memory }
+    }
+
+    /// The deploy id that old instances were given.
+    pub(crate) fn restamped(&self) -> Option<DeployId> {
+        self.memory.lock().unwrap().restamped.as_ref().map(|(_, id)| *id)
+    }
+
+    /// The instances that run beside those of the cluster.
+    pub(crate) fn left(&self) -> Vec<Instance> {
+        self.memory.lock().unwrap().left.clone()
+    }
+
+    async fn restamp(&self, order: &RolloutSpec) -> Result<Applied> {
+        let rolled = self.memory.lock().unwrap().restamped.as_ref().map(|(rolled, _)| rolled.clone());
+        match rolled.filter(|rolled| rolled.image == order.image) {
+            Some(rolled) => {
+                self.memory.lock().unwrap().restamped = Some((rolled, order.id));
+                Ok(Applied::Done)
+            }
+            None => {
+                self.memory.lock().unwrap().restamped = Some((order.clone(), order.id));
+                self.cluster.apply(order).await
+            }
+        }
+    }
+
+    async fn observe_restamped(&self, order: &RolloutSpec) -> Result<Observation> {
+        let restamped = self.memory.lock().unwrap().restamped.clone();
+        let Some((rolled, id)) = restamped else { return self.cluster.observe(order).await };
+        let seen = self.cluster.observe(&rolled).await?;
+        let phase = if order.id == id { seen.phase } else { Phase::Progressing };
+        Ok(Observation { deploy: Some(id), phase, ..seen })
+    }
+
+    /// Leaves a failing instance of the deploy before as it is.
+    async fn apply_beside(&self, order: &RolloutSpec) -> Result<Applied> {
+        let before = self.memory.lock().unwrap().restamped.replace((order.clone(), order.id));
+        if let Some((before, _)) = before
+            && self.cluster.observe(&before).await?.failure.is_some()
+        {
+            let left = Instance { id: before.id.to_string(), image: before.image, digest: None };
+            self.memory.lock().unwrap().left.push(left);
+        }
+        self.cluster.apply(order).await
     }
 
     /// Applies, whatever the target carries.
@@ -121,11 +215,9 @@ impl Broken {
         completed.get(&order.id.revision).cloned().unwrap_or(seen)
     }
 
-    fn with_digest(seen: Observation, with: Option<u8>) -> Observation {
+    fn with(seen: Observation, digest: Option<Digest>) -> Observation {
         match seen.phase {
-            Phase::Complete { note, .. } => {
-                Observation { phase: Phase::Complete { digest: with.map(samples::digest), note }, ..seen }
-            }
+            Phase::Complete { note, .. } => Observation { phase: Phase::Complete { digest, note }, ..seen },
             Phase::Progressing => seen,
         }
     }
@@ -142,6 +234,10 @@ async fn others_first() {
         Poll::Pending
     })
     .await;
+}
+
+fn by_tag(order: &RolloutSpec) -> RolloutSpec {
+    RolloutSpec { image: order.image.clone().unpinned(), ..order.clone() }
 }
 
 fn complete(seen: Observation) -> Observation {
@@ -176,18 +272,43 @@ impl RolloutDriver for Broken {
                 }
                 answer
             }
+            Promise::SameImageRolls => self.restamp(order).await,
+            Promise::DigestBeatsTag | Promise::DigestRuns => self.cluster.apply(&by_tag(order)).await,
+            Promise::CrashingOnesEnd => self.apply_beside(order).await,
+            Promise::AnswersInTime => {
+                self.clock.sleep(Duration::from_secs(100)).await;
+                self.cluster.apply(order).await
+            }
             _ => self.cluster.apply(order).await,
         }
     }
 
     async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
-        let seen = self.cluster.observe(order).await?;
+        let seen = match self.promise {
+            Promise::SameImageRolls => self.observe_restamped(order).await?,
+            Promise::DigestBeatsTag | Promise::DigestRuns => self.cluster.observe(&by_tag(order)).await?,
+            _ => self.cluster.observe(order).await?,
+        };
         let applied = seen.deploy == Some(order.id);
         Ok(match self.promise {
+            Promise::DigestRuns => Self::with(seen, order.image.digest().cloned()),
+            Promise::DigestStays => Self::with(seen, Some(self.cluster.digest(&order.image))),
+            Promise::RestartsAreKept => {
+                let first = *self.memory.lock().unwrap().restarts.get_or_insert(seen.restarts);
+                Observation { restarts: seen.restarts - first, ..seen }
+            }
+            Promise::FailureEnds => {
+                let failures = &mut self.memory.lock().unwrap().failures;
+                failures.extend(seen.failure.clone().map(|failure| (order.id.revision, failure)));
+                Observation { failure: failures.get(&order.id.revision).cloned(), ..seen }
+            }
+            Promise::ProgressStandsStill => Observation { progress: format!("{:?}", self.clock.elapsed()), ..seen },
+            Promise::ProgressMoves => Observation { progress: String::new(), ..seen },
+            Promise::AdoptedMayChange if order.adopted => Observation { failure: None, ..complete(seen) },
             Promise::OldOnesEnd if applied && !seen.progress.starts_with("0/") => complete(seen),
             Promise::RestartsCount => Observation { restarts: 0, ..seen },
-            Promise::DigestIsObserved => Self::with_digest(seen, Some(7)),
-            Promise::DigestIsTold => Self::with_digest(seen, None),
+            Promise::DigestIsObserved => Self::with(seen, Some(samples::digest(7))),
+            Promise::DigestIsTold => Self::with(seen, None),
             Promise::ReadyIsComplete if applied => complete(seen),
             Promise::DeathIsSeen => self.once_complete(order, seen),
             Promise::OwnInstances if seen.failure.is_none() => complete(seen),
@@ -195,14 +316,28 @@ impl RolloutDriver for Broken {
         })
     }
 
-    async fn changed(&self, order: &RolloutSpec) {
-        self.cluster.changed(order).await;
+    fn changed<'a: 'c, 'b: 'c, 'c>(&'a self, order: &'b RolloutSpec) -> BoxFuture<'c, ()> {
+        let carried = block_on(self.cluster.observe(order)).map(|seen| seen.deploy == Some(order.id));
+        if self.promise == Promise::HintsAreFutures && matches!(carried, Ok(true)) {
+            panic!("the watch is not connected");
+        }
+        Box::pin(async move {
+            if self.promise == Promise::HintsDoNotPanic && matches!(carried, Ok(false)) {
+                panic!("no watch of this deploy");
+            }
+            self.cluster.changed(order).await;
+        })
     }
 
     async fn evidence(&self, order: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
         let evidence = self.cluster.evidence(order, failure).await?;
         Ok(match self.promise {
             Promise::LogIsEvidence => Evidence { log: Vec::new(), ..evidence },
+            Promise::EvidenceIsOwn => {
+                let log = &mut self.memory.lock().unwrap().log;
+                log.extend(evidence.log.iter().cloned());
+                Evidence { log: log.clone(), ..evidence }
+            }
             _ => evidence,
         })
     }
@@ -227,7 +362,7 @@ impl StoredImages for Broken {
 
     async fn discard(&self, app: &App, images: &[ImageRef]) -> Result<()> {
         if self.promise == Promise::DiscardedRuns
-            && self.cluster.running(&app.id, &app.target).iter().any(|image| images.contains(image))
+            && self.cluster.running(&app.id, &app.target).iter().any(|pod| images.contains(&pod.image))
         {
             self.cluster.scale(&app.id, &app.target, 0);
         }

@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use driver::{Broken, Promise};
 use records::{BrokenRecordStores, RecordPromise};
 use rollhook_conformance::{
-    Can, Clusters, Sample, Stores, block_on, history, records as cases, rollouts, threads, tokens,
+    Can, Clusters, Instance, Sample, Stores, block_on, history, records as cases, rollouts, threads, tokens,
 };
 use rollhook_core::{
     app::{AppId, Settings, Target},
@@ -38,7 +38,7 @@ struct BrokenCluster {
 impl BrokenCluster {
     fn new(promise: Promise) -> Self {
         let simulated = Simulated::fresh().unwrap();
-        let driver = Arc::new(Broken::new(simulated.cluster.clone(), promise));
+        let driver = Arc::new(Broken::new(&simulated, promise));
         Self { simulated, promise, driver }
     }
 }
@@ -50,7 +50,7 @@ impl Clusters for BrokenCluster {
     }
 
     async fn another(&self) -> Can<Arc<dyn RolloutDriver>> {
-        Ok(Arc::new(Broken::new(self.simulated.cluster.clone(), self.promise)))
+        Ok(Arc::new(Broken::new(&self.simulated, self.promise)))
     }
 
     async fn away(&self) -> Can<Arc<dyn RolloutDriver>> {
@@ -77,20 +77,29 @@ impl Clusters for BrokenCluster {
         self.simulated.prepare(app).await
     }
 
+    async fn push(&self, image: &ImageRef, sample: Sample) -> Can {
+        self.simulated.push(image, sample).await
+    }
+
+    async fn meddle(&self, app: &AppId, target: &Target, image: &ImageRef) -> Can {
+        self.simulated.meddle(app, target, image).await
+    }
+
     async fn remove(&self, app: &AppId, target: &Target) -> Can {
         self.simulated.remove(app, target).await
     }
 
     async fn fingerprint(&self, app: &AppId, target: &Target) -> String {
-        self.simulated.fingerprint(app, target).await
+        format!("{} {:?}", self.simulated.fingerprint(app, target).await, self.driver.restamped())
     }
 
     async fn configuration(&self, app: &AppId, target: &Target) -> Can<String> {
         self.simulated.configuration(app, target).await
     }
 
-    async fn instances(&self, app: &AppId, target: &Target) -> Can<Vec<ImageRef>> {
-        self.simulated.instances(app, target).await
+    async fn instances(&self, app: &AppId, target: &Target) -> Can<Vec<Instance>> {
+        let running = self.simulated.instances(app, target).await?;
+        Ok(running.into_iter().chain(self.driver.left()).collect())
     }
 
     async fn digest(&self, image: &ImageRef) -> Can<Digest> {
@@ -263,6 +272,104 @@ fn forgetting_that_frees_the_target_is_noticed() {
 #[test]
 fn discarding_that_ends_what_runs_is_noticed() {
     notices(Promise::DiscardedRuns, rollouts::discard_changes_nothing_that_runs, "the target was changed");
+}
+
+#[test]
+fn process_that_is_kept_and_restamped_is_noticed() {
+    let case = rollouts::apply_same_image_rolls_again;
+    notices(Promise::SameImageRolls, case, "instances of revision 1 were kept, and are called revision 2");
+}
+
+#[test]
+fn tag_that_beats_the_digest_is_noticed() {
+    let case = rollouts::apply_takes_the_digest_and_not_the_tag;
+    notices(Promise::DigestBeatsTag, case, "the tag was taken, and not the digest beside it");
+}
+
+#[test]
+fn tag_that_runs_while_the_digest_is_reported_is_noticed() {
+    let case = rollouts::apply_takes_the_digest_and_not_the_tag;
+    notices(Promise::DigestRuns, case, "an instance runs what the tag means, and not the digest beside it");
+}
+
+#[test]
+fn digest_of_what_the_tag_means_now_is_noticed() {
+    let case = rollouts::observe_digest_stays_where_a_tag_moves;
+    notices(Promise::DigestStays, case, "the digest is what the tag means now, and not what runs");
+}
+
+#[test]
+fn old_instance_that_crashes_on_is_noticed() {
+    let case = rollouts::observe_complete_leaves_no_old_instance;
+    notices(Promise::CrashingOnesEnd, case, "an old instance runs while revision 4 is called complete");
+}
+
+#[test]
+fn restarts_in_the_memory_of_a_driver_are_noticed() {
+    let case = rollouts::observe_counts_restarts;
+    notices(Promise::RestartsAreKept, case, "a restarted driver has lost restarts");
+}
+
+#[test]
+fn log_of_the_deploy_before_is_noticed() {
+    let case = rollouts::evidence_is_of_its_own_deploy;
+    notices(Promise::EvidenceIsOwn, case, "the evidence has the log of the deploy before");
+}
+
+#[test]
+fn apply_that_blocks_is_noticed() {
+    notices(Promise::AnswersInTime, rollouts::calls_answer_in_time, "apply does not answer within 10 s");
+}
+
+#[test]
+fn failure_that_stays_is_noticed() {
+    let case = rollouts::observe_failure_ends_with_recovery;
+    notices(Promise::FailureEnds, case, "the failure stays, though the instances have recovered");
+}
+
+#[test]
+fn progress_that_is_a_time_is_noticed() {
+    let case = rollouts::progress_stands_still_with_the_rollout;
+    notices(Promise::ProgressStandsStill, case, "the progress does not stand still, though the rollout does");
+}
+
+#[test]
+fn progress_that_is_always_the_same_is_noticed() {
+    let case = rollouts::progress_stands_still_with_the_rollout;
+    notices(Promise::ProgressMoves, case, "it moved, and its progress did not");
+}
+
+#[test]
+fn hint_that_panics_is_noticed() {
+    notices(Promise::HintsDoNotPanic, rollouts::changed_is_only_a_hint, "changed panics before it was applied");
+}
+
+#[test]
+fn hint_that_panics_at_its_call_is_noticed() {
+    notices(Promise::HintsAreFutures, rollouts::changed_is_only_a_hint, "changed panics while it is under way");
+}
+
+#[test]
+fn adopted_deploy_that_stays_complete_is_noticed() {
+    let case = rollouts::observe_changed_by_another_is_not_complete;
+    notices(Promise::AdoptedMayChange, case, "not seen to be changed by another");
+}
+
+#[test]
+fn commit_that_is_not_durable_is_noticed() {
+    let case = history::commit_outlives_an_abrupt_end;
+    store_notices(StorePromise::CommitsAreDurable, case, "a confirmed commit is missing after an abrupt end");
+}
+
+#[test]
+fn token_that_is_not_durable_is_noticed() {
+    store_notices(StorePromise::TokensAreDurable, tokens::put_outlives_an_abrupt_end, "a token");
+}
+
+#[test]
+fn record_that_is_not_durable_is_noticed() {
+    let case = cases::write_outlives_an_abrupt_end;
+    records_notice(RecordPromise::WritesAreDurable, case, "a record that was written is gone");
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub(crate) enum RecordPromise {
     ExpiredIsGone,
     /// A record keeps its place: here a write moves it to the front.
     PlacesStay,
+    /// A write that was answered is on the disk: here none ever gets there.
+    WritesAreDurable,
 }
 
 /// Fresh stores whose records break a promise.
@@ -140,9 +142,10 @@ impl RecordStore for BrokenRecords {
             RecordPromise::EachWriteCounts => self.write_what_differs(kind, record, version).await,
             RecordPromise::VersionsGrow => self.write_counted(kind, record, version).await,
             RecordPromise::PlacesStay => self.write_anew(kind, record, version).await,
-            RecordPromise::Kept | RecordPromise::ReadIsFresh | RecordPromise::ExpiredIsGone => {
-                self.inner.write(kind, record, version).await
-            }
+            RecordPromise::Kept
+            | RecordPromise::WritesAreDurable
+            | RecordPromise::ReadIsFresh
+            | RecordPromise::ExpiredIsGone => self.inner.write(kind, record, version).await,
         }
     }
 
@@ -165,6 +168,13 @@ impl Stores for BrokenRecordStores {
         let (promise, counts) = (self.promise, self.counts.clone());
         let records = BrokenRecords { promise, inner, remembered: Mutex::default(), counts };
         Handles { records: Some(Arc::new(records)), ..handles }
+    }
+
+    async fn reopen(&self) -> Can<Handles> {
+        match self.promise {
+            RecordPromise::WritesAreDurable => Ok(Self::new(RecordPromise::Kept).open().await),
+            _ => Ok(self.open().await),
+        }
     }
 
     async fn pause(&self, time: Duration) {

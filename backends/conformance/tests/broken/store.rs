@@ -52,6 +52,10 @@ pub(crate) enum StorePromise {
     FutureCounts,
     /// A token is stored with its time: here without.
     TokenTime,
+    /// A commit that was answered is on the disk: here the last one is still to be written.
+    CommitsAreDurable,
+    /// A token that was put is on the disk: here it never gets there.
+    TokensAreDurable,
 }
 
 /// A store in memory with a clock that is moved by hand; handles share it.
@@ -61,6 +65,8 @@ pub(crate) struct BrokenStore {
     memory: Arc<MemoryStore>,
     keys: Mutex<BTreeMap<(AppUid, String), KeyUse>>,
     heartbeats: Mutex<BTreeMap<String, (Timestamp, Duration)>>,
+    /// The commits that were written, in their order.
+    written: Mutex<Vec<AppCommit>>,
 }
 
 impl BrokenStore {
@@ -68,8 +74,22 @@ impl BrokenStore {
         let millis = Arc::new(AtomicI64::new(1_700_000_000_000));
         let clock = Arc::clone(&millis);
         let memory = MemoryStore::new(Arc::new(move || Timestamp::from_millis(clock.load(Ordering::SeqCst))));
-        let (keys, heartbeats) = Default::default();
-        Arc::new(Self { promise, millis, memory: Arc::new(memory), keys, heartbeats })
+        let (keys, heartbeats, written) = Default::default();
+        Arc::new(Self { promise, millis, memory: Arc::new(memory), keys, heartbeats, written })
+    }
+
+    /// Returns the store as it is on the disk.
+    async fn stored(self: Arc<Self>) -> Arc<Self> {
+        let lost = match self.promise {
+            StorePromise::CommitsAreDurable => 1,
+            StorePromise::TokensAreDurable => 0,
+            _ => return self,
+        };
+        let stored = Self::new(self.promise);
+        let mut written = self.written.lock().unwrap().clone();
+        written.truncate(written.len() - lost);
+        stored.memory.commit(written).await;
+        stored
     }
 
     /// Checks the version, and then writes whatever is stored by then.
@@ -160,6 +180,10 @@ impl HistoryStore for BrokenStore {
                 StorePromise::RegistrationKeepsKeys | StorePromise::RegistrationKeepsEnded => {
                     self.commit_without_a_part(commit).await
                 }
+                StorePromise::CommitsAreDurable | StorePromise::TokensAreDurable => {
+                    self.written.lock().unwrap().push(commit.clone());
+                    self.memory.commit_one(commit).await
+                }
                 _ => self.memory.commit_one(commit).await,
             });
         }
@@ -235,6 +259,10 @@ impl Stores for BrokenStores {
     async fn open(&self) -> Handles {
         let records = Some(self.0.memory.clone() as _);
         Handles { history: self.0.clone(), tokens: self.0.clone(), records }
+    }
+
+    async fn reopen(&self) -> Can<Handles> {
+        Ok(Self(self.0.clone().stored().await).open().await)
     }
 
     async fn pause(&self, time: Duration) {

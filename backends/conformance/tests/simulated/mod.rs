@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use rollhook_conformance::{Can, Clusters, ManualClock, Sample, samples};
+use rollhook_conformance::{Can, Clusters, Instance, ManualClock, Sample, samples};
 use rollhook_core::{
     app::{AppId, Settings, Target},
     image::{Digest, ImageRef},
@@ -14,7 +14,7 @@ use serde_json::json;
 
 /// A cluster whose rollouts take two seconds.
 pub(crate) struct Simulated {
-    clock: Arc<ManualClock>,
+    pub(crate) clock: Arc<ManualClock>,
     pub(crate) cluster: Arc<SimulatedCluster>,
 }
 
@@ -22,8 +22,20 @@ impl Simulated {
     pub(crate) fn fresh() -> Can<Self> {
         let clock = Arc::new(ManualClock::default());
         let cluster = Arc::new(SimulatedCluster::new(clock.clone(), Duration::from_secs(2)));
-        cluster.script(":dies", Script::dies_after(Duration::from_secs(3)));
+        cluster.script(":dies", script(Sample::Dying));
+        cluster.script(":heals", script(Sample::Healing));
         Ok(Self { clock, cluster })
+    }
+}
+
+fn script(sample: Sample) -> Script {
+    match sample {
+        Sample::Good | Sample::Another => Script::completes(),
+        Sample::Missing => Script::missing(),
+        Sample::Crashing => Script::crashes(),
+        Sample::Hanging => Script::hangs(),
+        Sample::Dying => Script::dies_after(Duration::from_secs(3)),
+        Sample::Healing => Script::crashes().healing_after(Duration::from_secs(5)),
     }
 }
 
@@ -55,6 +67,7 @@ impl Clusters for Simulated {
             Sample::Crashing => "crash",
             Sample::Hanging => "hang",
             Sample::Dying => "dies",
+            Sample::Healing => "heals",
         }))
     }
 
@@ -68,6 +81,12 @@ impl Clusters for Simulated {
 
     async fn prepare(&self, app: &AppId) -> Can {
         self.cluster.seed(app, &samples::target(app.name.as_str()), &self.image(Sample::Good)?);
+        Ok(())
+    }
+
+    async fn push(&self, image: &ImageRef, sample: Sample) -> Can {
+        let digest = self.cluster.push(image);
+        self.cluster.script(digest.as_str(), script(sample));
         Ok(())
     }
 
@@ -89,8 +108,9 @@ impl Clusters for Simulated {
         Ok(format!("{:?} pods", self.cluster.pods(app, target)))
     }
 
-    async fn instances(&self, app: &AppId, target: &Target) -> Can<Vec<ImageRef>> {
-        Ok(self.cluster.running(app, target))
+    async fn instances(&self, app: &AppId, target: &Target) -> Can<Vec<Instance>> {
+        let pods = self.cluster.running(app, target).into_iter();
+        Ok(pods.map(|pod| Instance { id: pod.id, image: pod.image, digest: Some(pod.digest) }).collect())
     }
 
     async fn digest(&self, image: &ImageRef) -> Can<Digest> {

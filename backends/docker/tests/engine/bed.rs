@@ -26,7 +26,7 @@ impl Bed {
         self.docker.socket()
     }
 
-    /// A name that no other test uses.
+    /// A name that no other test uses, which may be an image's tag as well.
     pub(crate) fn name(&self, name: &str) -> String {
         format!("{}-{name}", self.prefix)
     }
@@ -54,6 +54,10 @@ impl Drop for Bed {
         remove.extend(left.lines());
         if remove.len() > 2 {
             drop(self.docker.try_run(&remove));
+        }
+        let tags = self.docker.run(&["image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "app"]);
+        for tag in tags.lines().filter(|tag| tag.starts_with(&format!("app:{}-", self.prefix))) {
+            drop(self.docker.try_run(&["rmi", tag]));
         }
         let volumes = self.docker.run(&["volume", "ls", "-q", "--filter", &format!("name={}", self.prefix)]);
         let mut remove: Vec<&str> = vec!["volume", "rm"];

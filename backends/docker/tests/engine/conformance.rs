@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use rollhook_conformance::{Can, Clusters, Lack, Sample, samples};
+use rollhook_conformance::{Can, Clusters, Instance, Lack, Sample, samples};
 use rollhook_core::{
     app::{AppId, Settings, Target},
     image::{Digest, ImageRef},
@@ -80,6 +80,7 @@ impl Clusters for OneMachine {
             Sample::Crashing => "app:crash",
             Sample::Hanging => "app:hang",
             Sample::Dying => "app:dies",
+            Sample::Healing => "app:heals",
         };
         Ok(image.parse().unwrap())
     }
@@ -99,6 +100,12 @@ impl Clusters for OneMachine {
 
     async fn prepare(&self, app: &AppId) -> Can {
         self.start(app.name.as_str(), "app:v1").await;
+        Ok(())
+    }
+
+    async fn push(&self, image: &ImageRef, sample: Sample) -> Can {
+        // The image lies on the machine, and so does its tag.
+        self.bed.docker.run(&["tag", &self.image(sample)?.to_string(), &image.to_string()]);
         Ok(())
     }
 
@@ -142,10 +149,16 @@ impl Clusters for OneMachine {
         Ok(format!("{} {} {networks:?}", found["Config"], found["HostConfig"]))
     }
 
-    async fn instances(&self, _app: &AppId, target: &Target) -> Can<Vec<ImageRef>> {
+    async fn instances(&self, _app: &AppId, target: &Target) -> Can<Vec<Instance>> {
+        // Containers that are restarted again and again are among them.
         let ids = self.bed.containers(&Self::name(target), &[]);
-        let found = ids.iter().filter_map(|id| self.bed.inspect(id));
-        Ok(found.map(|found| found["Config"]["Image"].as_str().unwrap().parse().unwrap()).collect())
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let instance = |found: Value| Instance {
+            id: text(&found["Id"]),
+            image: text(&found["Config"]["Image"]).parse().unwrap(),
+            digest: text(&found["Image"]).parse().ok(),
+        };
+        Ok(ids.iter().filter_map(|id| self.bed.inspect(id)).map(instance).collect())
     }
 
     async fn digest(&self, image: &ImageRef) -> Can<Digest> {
@@ -201,9 +214,14 @@ mod stop_first {
         apply_race_ends_at_the_newest,
         apply_dropped_is_made_good,
         apply_keeps_the_configuration,
+        apply_same_image_rolls_again,
+        apply_takes_the_digest_and_not_the_tag,
         observe_complete_leaves_no_old_instance,
         observe_dead_is_not_complete,
         observe_reports_failing_image,
         observe_reports_crash,
+        observe_failure_ends_with_recovery,
+        evidence_is_of_its_own_deploy,
+        calls_answer_in_time,
     }
 }

@@ -8,7 +8,7 @@ use kube::{
     Api, Config,
     api::{DynamicObject, ListParams},
 };
-use rollhook_conformance::{Can, Clusters, Sample, samples};
+use rollhook_conformance::{Can, Clusters, Instance, Sample, samples};
 use rollhook_core::{
     app::{AppId, Settings, Target},
     image::{Digest, ImageRef},
@@ -26,6 +26,9 @@ pub(crate) trait Instances: Send + Sync {
 
     /// The digest under which its instances run.
     fn digest(&self, bed: &Bed, image: &ImageRef) -> Can<Digest>;
+
+    /// Makes a tag mean the bits of a sample.
+    fn push(&self, bed: &Bed, image: &ImageRef, sample: Sample) -> Can;
 
     /// A line that crashing instances log; `None` if the test writes their logs.
     fn logs(&self) -> Option<&'static str>;
@@ -118,6 +121,10 @@ impl<I: Instances> Clusters for Namespaced<I> {
         Ok(())
     }
 
+    async fn push(&self, image: &ImageRef, sample: Sample) -> Can {
+        self.instances.push(&self.bed, image, sample)
+    }
+
     async fn meddle(&self, _app: &AppId, target: &Target, image: &ImageRef) -> Can {
         let workload = format!("deployment/{}", target.settings["name"].as_str().unwrap());
         self.bed.kubectl(&["set", "image", &workload, &format!("app={image}")]);
@@ -145,10 +152,14 @@ impl<I: Instances> Clusters for Namespaced<I> {
         Ok(spec.to_string())
     }
 
-    async fn instances(&self, _app: &AppId, target: &Target) -> Can<Vec<ImageRef>> {
-        let pods = self.pods(target).await;
-        let image = |pod: &Pod| pod.spec.as_ref().unwrap().containers[0].image.as_deref().unwrap().parse().unwrap();
-        Ok(pods.iter().map(image).collect())
+    async fn instances(&self, _app: &AppId, target: &Target) -> Can<Vec<Instance>> {
+        let instance = |pod: Pod| {
+            let image = pod.spec.as_ref().unwrap().containers[0].image.as_deref().unwrap().parse().unwrap();
+            let container = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref()?.first().cloned());
+            let digest = container.and_then(|container| container.image_id.split_once('@')?.1.parse().ok());
+            Instance { id: pod.metadata.uid.unwrap(), image, digest }
+        };
+        Ok(self.pods(target).await.into_iter().map(instance).collect())
     }
 
     async fn digest(&self, image: &ImageRef) -> Can<Digest> {

@@ -21,12 +21,17 @@ impl Instances for Simulated {
             Sample::Crashing => "crash",
             Sample::Hanging => "hang",
             Sample::Dying => "dies",
+            Sample::Healing => "flaky",
         };
         Ok(format!("registry.example.com/shop/api:{tag}").parse().unwrap())
     }
 
     fn digest(&self, _bed: &Bed, _image: &ImageRef) -> Can<Digest> {
         Err(Lack::NotApplicable("simulated pods tell no digest; real containers do (tests/node)"))
+    }
+
+    fn push(&self, _bed: &Bed, _image: &ImageRef, _sample: Sample) -> Can {
+        Err(Lack::NotApplicable("simulated pods have no registry; real containers do (tests/node)"))
     }
 
     fn logs(&self) -> Option<&'static str> {

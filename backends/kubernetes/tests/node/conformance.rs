@@ -1,5 +1,7 @@
 //! The cases of the suite of all rollout drivers that real containers show better than simulated ones.
 
+use std::{collections::BTreeMap, sync::Mutex};
+
 use rollhook_conformance::{Can, Lack, Sample};
 use rollhook_core::image::{Digest, ImageRef};
 use rollhook_testing::beds::Kind;
@@ -13,7 +15,23 @@ use crate::{
 };
 
 /// Programs of the bed, pushed to its registry.
-struct Real;
+#[derive(Default)]
+struct Real {
+    /// The digests of the tags that a case has moved.
+    moved: Mutex<BTreeMap<String, Digest>>,
+}
+
+fn program(sample: Sample) -> Can<&'static str> {
+    match sample {
+        Sample::Good => Ok("app-v1"),
+        Sample::Another => Ok("app-v2"),
+        Sample::Crashing => Ok("crash"),
+        Sample::Dying => Ok("dies"),
+        Sample::Missing | Sample::Hanging | Sample::Healing => {
+            Err(Lack::NotApplicable("every program of the bed gets ready, or ends each time"))
+        }
+    }
+}
 
 /// The program as an image of the one repository that all tests push to: of a program that lies in two, the runtime
 /// tells the digest of either.
@@ -23,23 +41,26 @@ fn pushed(bed: &Bed, program: &str) -> ImageRef {
 
 impl Instances for Real {
     fn image(&self, bed: &Bed, sample: Sample) -> Can<ImageRef> {
-        let program = match sample {
-            Sample::Good => "app-v1",
-            Sample::Another => "app-v2",
-            Sample::Crashing => "crash",
-            Sample::Dying => "dies",
-            Sample::Missing => {
-                let registry = pushed(bed, "app-v1").repository().to_owned();
-                return Ok(format!("{registry}:nosuch").parse().unwrap());
-            }
-            Sample::Hanging => return Err(Lack::NotApplicable("every program of the bed gets ready or ends")),
-        };
-        Ok(pushed(bed, program).unpinned())
+        if sample == Sample::Missing {
+            let registry = pushed(bed, "app-v1").repository().to_owned();
+            return Ok(format!("{registry}:nosuch").parse().unwrap());
+        }
+        Ok(pushed(bed, program(sample)?).unpinned())
     }
 
     fn digest(&self, bed: &Bed, image: &ImageRef) -> Can<Digest> {
-        let program = image.tag().unwrap();
-        Ok(pushed(bed, program).digest().unwrap().clone())
+        let tag = image.tag().unwrap();
+        if let Some(moved) = self.moved.lock().unwrap().get(tag) {
+            return Ok(moved.clone());
+        }
+        Ok(pushed(bed, tag).digest().unwrap().clone())
+    }
+
+    fn push(&self, bed: &Bed, image: &ImageRef, sample: Sample) -> Can {
+        let tag = image.tag().unwrap();
+        let digest = push(bed, &format!("app:{tag}"), program(sample)?).digest().unwrap().clone();
+        self.moved.lock().unwrap().insert(tag.to_owned(), digest);
+        Ok(())
     }
 
     fn logs(&self) -> Option<&'static str> {
@@ -48,17 +69,21 @@ impl Instances for Real {
 }
 
 async fn fresh() -> Can<Namespaced<Real>> {
-    Ok(Namespaced { bed: Bed::at(&Kind::Node.lent().map_err(Lack::Skip)?).await, instances: Real })
+    Ok(Namespaced { bed: Bed::at(&Kind::Node.lent().map_err(Lack::Skip)?).await, instances: Real::default() })
 }
 
 rollhook_conformance::cases! { bed::run, fresh().await, rollouts:
     apply_then_observe_complete,
     apply_keeps_the_configuration,
+    apply_same_image_rolls_again,
+    apply_takes_the_digest_and_not_the_tag,
     observe_complete_leaves_no_old_instance,
     observe_dead_is_not_complete,
     observe_counts_restarts,
     observe_digest_is_what_runs,
+    observe_digest_stays_where_a_tag_moves,
     observe_reports_failing_image,
     observe_reports_crash,
     evidence_has_the_log,
+    evidence_is_of_its_own_deploy,
 }

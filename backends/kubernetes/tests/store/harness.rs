@@ -42,7 +42,7 @@ use rollhook_kubernetes::{
 };
 use rollhook_sealing::KeyRing;
 use rollhook_testing::{
-    beds::{Kubectl, own_cluster_of_process},
+    beds::{Kubectl, own_cluster_of_process, service},
     until_async,
 };
 use serde_json::{Value, json};
@@ -321,6 +321,16 @@ impl Stores for Fresh {
             tokens: Arc::new(store.clone()),
             records: Some(Arc::new(store)),
         }
+    }
+
+    /// Kills the database of the cluster, and then the API server, and starts them again.
+    async fn reopen(&self) -> Can<Handles> {
+        for name in ["etcd", "apiserver"] {
+            service(self.state, name, "stop");
+            service(self.state, name, "start");
+        }
+        self.opened.lock().unwrap().clear();
+        Ok(self.open().await)
     }
 
     async fn pause(&self, time: Duration) {

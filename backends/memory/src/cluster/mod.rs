@@ -7,6 +7,7 @@ mod target;
 mod workload;
 
 pub use script::Script;
+pub use workload::Pod;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -153,12 +154,12 @@ impl SimulatedCluster {
         self.lock().workloads.get(&key(app, target)).map(|running| running.pods)
     }
 
-    /// Returns the images of a workload's pods: the rollout's as far as they are ready, and else the one before.
-    pub fn running(&self, app: &AppId, target: &Target) -> Vec<ImageRef> {
+    /// Returns a workload's pods: the rollout's as far as they are ready, and else those of the rollout before.
+    pub fn running(&self, app: &AppId, target: &Target) -> Vec<Pod> {
         let now = self.clock.elapsed();
         let world = self.lock();
         let running = world.workloads.get(&key(app, target));
-        running.map(|running| running.images(&world.scripts, now, self.delay)).unwrap_or_default()
+        running.map(|running| running.all_pods(&world.scripts, now, self.delay)).unwrap_or_default()
     }
 
     /// Removes a workload, as another controller does; returns whether it existed.

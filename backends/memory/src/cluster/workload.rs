@@ -16,13 +16,33 @@ pub(super) struct Container {
     pub(super) image: String,
 }
 
+/// A pod of a workload of the simulated cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// The id of the pod: no other pod of the workload has it, earlier ones included.
+    pub id: String,
+    /// The image that the pod was made with.
+    pub image: ImageRef,
+    /// The digest of the image that the pod runs.
+    pub digest: Digest,
+}
+
+/// The image of a rollout before, whose pods run until those of the rollout are ready.
+pub(super) struct Replaced {
+    rollout: u64,
+    image: ImageRef,
+    digest: Digest,
+}
+
 /// A workload and what it runs.
 pub(super) struct Running {
     pub(super) containers: Vec<Container>,
     /// The image that was set last.
     pub(super) image: ImageRef,
-    /// The image that was set before, whose pods run until the rollout's are ready.
-    pub(super) old: Option<ImageRef>,
+    /// The rollout before, if its pods are still to be replaced.
+    pub(super) old: Option<Replaced>,
+    /// The number of rollouts so far.
+    pub(super) rollouts: u64,
     /// The digest that the image stood for when it was set.
     pub(super) digest: Digest,
     pub(super) stamp: Option<DeployId>,
@@ -43,8 +63,8 @@ impl Running {
         pods: u32,
         since: Duration,
     ) -> Self {
-        let (old, stamp, before, unsupported) = Default::default();
-        Self { containers, image: image.clone(), old, digest, stamp, pods, since, before, unsupported }
+        let (old, rollouts, stamp, before, unsupported) = Default::default();
+        Self { containers, image: image.clone(), old, rollouts, digest, stamp, pods, since, before, unsupported }
     }
 
     /// Starts another rollout.
@@ -52,8 +72,12 @@ impl Running {
         for container in self.containers.iter_mut().filter(|container| containers.contains(&container.name)) {
             container.image = image.to_string();
         }
-        self.old = Some(std::mem::replace(&mut self.image, image.clone()));
-        self.digest = digest;
+        self.old = Some(Replaced {
+            rollout: self.rollouts,
+            image: std::mem::replace(&mut self.image, image.clone()),
+            digest: std::mem::replace(&mut self.digest, digest),
+        });
+        self.rollouts += 1;
         self.since = now;
         self.before = Duration::ZERO;
     }
@@ -74,18 +98,31 @@ impl Running {
         scene
     }
 
-    /// Returns the images of all pods.
-    pub(super) fn images(&self, scripts: &Scripts, now: Duration, delay: Duration) -> Vec<ImageRef> {
-        let new = self.scene(scripts, now, delay).ready.min(self.pods);
-        let old = self.old.iter().cycle().take(usize::try_from(self.pods - new).unwrap_or_default());
-        (0..new).map(|_| &self.image).chain(old).cloned().collect()
+    /// Returns all pods: the rollout's as far as they are ready, and else those of the rollout before.
+    pub(super) fn all_pods(&self, scripts: &Scripts, now: Duration, delay: Duration) -> Vec<Pod> {
+        let ready = self.scene(scripts, now, delay).ready.min(self.pods);
+        let pod = |rollout: u64, number: u32, image: &ImageRef, digest: &Digest| Pod {
+            id: format!("{rollout}-{number}"),
+            image: image.clone(),
+            digest: digest.clone(),
+        };
+        let new = (0..ready).map(|number| pod(self.rollouts, number, &self.image, &self.digest));
+        let old = self
+            .old
+            .iter()
+            .flat_map(|old| (ready..self.pods).map(move |number| pod(old.rollout, number, &old.image, &old.digest)));
+        new.chain(old).collect()
     }
 
     pub(super) fn observe(&self, spec: &RolloutSpec, scripts: &Scripts, now: Duration, delay: Duration) -> Observation {
         if !self.is_at(spec) {
             return waiting(self.stamp, "the workload does not carry this revision");
         }
-        if !spec.adopted && self.image != spec.image {
+        let is_set = match spec.adopted {
+            true => self.image.same_bits(Some(&self.digest), &spec.image, None),
+            false => self.image == spec.image,
+        };
+        if !is_set {
             let message = format!("the workload runs {}, which somebody else has set", self.image);
             let seen = waiting(self.stamp, "the workload was changed by another");
             return Observation { failure: Some(final_failure(Reason::REVERTED, message)), ..seen };

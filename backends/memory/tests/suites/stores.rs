@@ -38,6 +38,10 @@ impl Stores for InMemory {
         Handles { history: self.store.clone(), tokens: self.store.clone(), records }
     }
 
+    async fn reopen(&self) -> Can<Handles> {
+        Err(Lack::NotApplicable("nothing outlives the process"))
+    }
+
     async fn pause(&self, time: Duration) {
         self.shift(time.as_millis() as i64);
     }

@@ -1,9 +1,11 @@
 //! The stores keep what the ports promise.
 
 use std::{
+    fs,
+    path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicI64, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -19,12 +21,24 @@ use zeroize::Zeroizing;
 
 struct Fresh {
     place: TempDir,
+    /// How often the store has ended abruptly.
+    ends: AtomicU32,
     now: Arc<AtomicI64>,
 }
 
 impl Fresh {
     fn store() -> Can<Self> {
-        Ok(Self { place: tempfile::tempdir().unwrap(), now: Arc::new(AtomicI64::new(1_800_000_000_000)) })
+        let fresh = Self {
+            place: tempfile::tempdir().unwrap(),
+            ends: AtomicU32::new(0),
+            now: Arc::new(AtomicI64::new(1_800_000_000_000)),
+        };
+        fs::create_dir(fresh.directory()).unwrap();
+        Ok(fresh)
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.place.path().join(self.ends.load(Ordering::SeqCst).to_string())
     }
 
     fn ring() -> KeyRing {
@@ -32,7 +46,7 @@ impl Fresh {
     }
 
     fn change(&self, statement: &str, parameters: impl Params) -> Can {
-        let connection = Connection::open(self.place.path().join("store.db")).unwrap();
+        let connection = Connection::open(self.directory().join("store.db")).unwrap();
         assert_eq!(connection.execute(statement, parameters).unwrap(), 1);
         Ok(())
     }
@@ -47,9 +61,23 @@ impl Stores for Fresh {
     async fn open(&self) -> Handles {
         let now = Arc::clone(&self.now);
         let clock = Arc::new(move || Timestamp::from_millis(now.load(Ordering::SeqCst)));
-        let path = self.place.path().join("store.db");
+        let path = self.directory().join("store.db");
         let store = Arc::new(SqliteStore::open_with_clock(path, Self::ring(), clock).await.unwrap());
         Handles { tokens: store.clone(), records: Some(store.clone()), history: store }
+    }
+
+    /// Opens a copy of the files as they lie on the disk while the store is open: nothing was closed or checkpointed.
+    async fn reopen(&self) -> Can<Handles> {
+        let before = self.directory();
+        self.ends.fetch_add(1, Ordering::SeqCst);
+        fs::create_dir(self.directory()).unwrap();
+        for file in fs::read_dir(before).unwrap().map(|file| file.unwrap()) {
+            // The index of the log lies in memory that is shared, and is made anew.
+            if !file.file_name().to_string_lossy().ends_with("-shm") {
+                fs::copy(file.path(), self.directory().join(file.file_name())).unwrap();
+            }
+        }
+        Ok(self.open().await)
     }
 
     async fn pause(&self, time: Duration) {
@@ -78,8 +106,8 @@ impl Stores for Fresh {
 
     async fn raw_bytes(&self) -> Can<Vec<u8>> {
         let mut bytes = Vec::new();
-        for file in std::fs::read_dir(self.place.path()).unwrap() {
-            bytes.extend(std::fs::read(file.unwrap().path()).unwrap());
+        for file in fs::read_dir(self.directory()).unwrap() {
+            bytes.extend(fs::read(file.unwrap().path()).unwrap());
         }
         Ok(bytes)
     }

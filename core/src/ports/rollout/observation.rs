@@ -13,13 +13,15 @@ pub struct Observation {
     /// The phase of the deploy.
     pub phase: Phase,
     /// Any text that differs whenever the rollout has moved, and stays the same while it only retries: counts of
-    /// updated, ready and old instances. A rollout whose text is the same for 10 s gives way to a newer one.
+    /// updated, ready and old instances; no time, no age and no number of attempts, which never stand still. A rollout
+    /// whose text is the same for 10 s gives way to a newer one.
     pub progress: String,
     /// The progress in a line for people: "2 of 4 new instances are ready".
     pub message: String,
     /// This deploy's instances; `None` if the driver does not count them, or another deploy is on the target.
     pub instances: Option<Instances>,
-    /// The number of restarts of this deploy's instances, all together, since the deploy began.
+    /// The number of restarts of this deploy's instances, all together, since the deploy began, those before the
+    /// driver's process was started included.
     /// A deploy settles only while the number stays the same, and fails after 3 restarts since it was first complete.
     pub restarts: u32,
     /// The failure of this deploy's instances; `None` as soon as they recover.

@@ -27,8 +27,17 @@ pub(crate) struct Fresh {
 
 impl Fresh {
     pub(crate) async fn direct() -> Can<Self> {
-        let database = Database::on(Postgres::lent().map_err(Lack::Skip)?).await;
-        Ok(Self { url: database.url.clone(), database, ahead: AtomicI64::new(0) })
+        Ok(Self::on(Postgres::lent().map_err(Lack::Skip)?).await)
+    }
+
+    /// One on a server that no other test uses, so that it can be killed.
+    pub(crate) async fn on_own_server() -> Can<Self> {
+        Ok(Self::on(Postgres::own().map_err(Lack::Skip)?).await)
+    }
+
+    async fn on(server: Postgres) -> Self {
+        let database = Database::on(server).await;
+        Self { url: database.url.clone(), database, ahead: AtomicI64::new(0) }
     }
 
     /// One whose handles connect through a pooler.
@@ -58,6 +67,15 @@ impl Stores for Fresh {
     async fn open(&self) -> Handles {
         let store = Arc::new(PostgresStore::connect(&self.url, ring(1)).await.unwrap());
         Handles { tokens: store.clone(), records: Some(store.clone()), history: store }
+    }
+
+    async fn reopen(&self) -> Can<Handles> {
+        if !self.database.server.is_own() {
+            return Err(Lack::NotApplicable("all tests share the server; `abrupt_end` kills one of its own"));
+        }
+        self.database.server.control("kill");
+        self.database.server.control("start");
+        Ok(self.open().await)
     }
 
     async fn pause(&self, time: Duration) {
