@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use rollhook_core::{app::LABEL_MAX, request::KEY_MAX};
 
-use crate::problem::Kind;
+use crate::{problem::Kind, sessions::ACTOR_MAX};
 
 /// The most entries of a part of a list.
 pub const PAGE_MAX: usize = 200;
@@ -374,7 +374,7 @@ fn parameters() -> Value {
         "trust": parameter("path", "trust", json!({ "type": "string", "pattern": "^[0-9a-f]{16}$" }), "The trust's id."),
         "session": parameter("path", "session", json!({ "type": "string", "pattern": "^[0-9a-f]{16}$" }), "The session's id."),
         "sessionAfter": parameter("query", "after", json!({ "type": "string", "pattern": PLACE }), "Only sessions after this one: `next` of the part before."),
-        "sessionActor": required(parameter("query", "actor", text(), "The token or person, as the history names it.")),
+        "sessionActor": required(parameter("query", "actor", json!({ "type": "string", "minLength": 1, "maxLength": ACTOR_MAX }), "The token or person, as the history names it.")),
         "auditAfter": parameter("query", "after", json!({ "type": "string", "pattern": PLACE }), "Only entries after this one: `next` of the part before."),
         "revision": parameter("path", "revision", number(1), "The entry's number."),
         "limit": parameter("query", "limit", limit, "At most this many."),

@@ -1,7 +1,7 @@
 //! API tokens, sessions, the audit, and who the caller is.
 
 use http::StatusCode;
-use rollhook_api::{Kind, Local, LoggedIn, Login, Operations, access::place, openapi};
+use rollhook_api::{Kind, Local, LoggedIn, Login, Operations, access::place, openapi, sessions::ACTOR_MAX};
 use rollhook_management::ports::RecordPlace;
 
 use crate::{
@@ -40,9 +40,12 @@ pub(crate) async fn sessions(call: &Call, operations: Local<ErrorReply>) -> Resu
 /// Answers `DELETE /sessions`.
 pub(crate) async fn end_sessions(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     let actor: Option<String> = Query::parse(call.uri.query(), &["actor"])?.get("actor")?;
-    let actor = actor.filter(|actor| !actor.is_empty());
+    let actor = actor.filter(|actor| (1..=ACTOR_MAX).contains(&actor.chars().count()));
     let actor = actor.ok_or_else(|| {
-        ErrorReply::new(Kind::Malformed, "The query must have an actor: the token or person whose sessions are to end.")
+        ErrorReply::new(
+            Kind::Malformed,
+            "The query must have an actor: the token or person whose sessions are to end, in at most 512 characters.",
+        )
     })?;
     Ok(reply::json(StatusCode::OK, &operations.end_sessions(&actor).await?))
 }
