@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AuditPlace, openapi::schemas};
 
+/// The longest name of a token or person whose sessions are to end, in characters.
+pub const ACTOR_MAX: usize = 512;
+
 /// A session that has not ended, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Session {

@@ -9,6 +9,7 @@ use crate::{
     endpoint::Endpoint,
     openapi::PAGE_MAX,
     query::{self, PageSize},
+    sessions::ACTOR_MAX,
 };
 
 /// The number of sessions of a page, unless the query has another.
@@ -41,12 +42,16 @@ impl SessionsQuery {
 pub struct ActorQuery {
     /// The token or person, as the history names it.
     #[serde(deserialize_with = "actor")]
+    #[schemars(extend("minLength" = 1, "maxLength" = ACTOR_MAX))]
     pub actor: String,
 }
 
 fn actor<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let actor = String::deserialize(deserializer)?;
-    if actor.is_empty() { Err(D::Error::custom("must name a token or a person")) } else { Ok(actor) }
+    match actor.chars().count() {
+        1..=ACTOR_MAX => Ok(actor),
+        _ => Err(D::Error::custom(format!("must name a token or a person, in at most {ACTOR_MAX} characters"))),
+    }
 }
 
 /// Lists the sessions that the caller may end, newest first.
