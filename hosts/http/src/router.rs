@@ -310,7 +310,9 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
     // A signature can be checked only once the body was read.
     let is_signed = auth::needs_body(&parts.headers);
     if let (Some(target), false) = (&target, is_signed) {
-        over = over.filter(|_| !is_let_through(&state, target, &parts.headers, &[]));
+        if over.is_some() && is_let_through(&state, target, &parts.headers, &[]).await {
+            over = None;
+        }
         if let Some(failure) = over {
             in_call.refused();
             body::discard(incoming, &parts.headers);
@@ -342,7 +344,7 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
     }
     let body = body::read(incoming, &parts.headers, &state.bodies, holder, size).await?;
     if let (Some(target), Some(failure)) = (&target, over)
-        && !is_let_through(&state, target, &parts.headers, &body.bytes)
+        && !is_let_through(&state, target, &parts.headers, &body.bytes).await
     {
         in_call.refused();
         return Err(failure);
@@ -361,6 +363,9 @@ fn target(route: Option<Route>, parts: &Parts) -> Option<Target> {
     if is_open(route) {
         return None;
     }
+    if route == Some(Route::Login) {
+        return Some(Target::Login);
+    }
     let for_app = match route {
         Some(Route::Webhook) => true,
         Some(Route::Deploy) => auth::has_service_token(&parts.headers),
@@ -374,9 +379,16 @@ fn target(route: Option<Route>, parts: &Parts) -> Option<Target> {
 }
 
 /// Returns whether a caller is authenticated although others have failed too often from its address.
-fn is_let_through(state: &State, target: &Target, headers: &HeaderMap, body: &[u8]) -> bool {
-    auth::is_recognized(&state.management, target, headers, body)
-        || (auth::costs_a_read(target, headers) && state.limits.spare(target))
+async fn is_let_through(state: &State, target: &Target, headers: &HeaderMap, body: &[u8]) -> bool {
+    let is_recognized = || auth::is_recognized(&state.management, target, headers, body);
+    if is_recognized() || (auth::costs_a_read(target, headers) && state.limits.spare(target)) {
+        return true;
+    }
+    if *target != Target::Management {
+        return false;
+    }
+    state.read_new_tokens().await;
+    is_recognized()
 }
 
 fn allowed(route: Route, method: &Method) -> Result<(), ErrorReply> {
