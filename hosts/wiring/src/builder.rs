@@ -78,10 +78,15 @@ fn refuse_user(settings: &BuilderSettings) -> Result<(), Error> {
     Err(Error::Usage(why.to_owned()))
 }
 
+/// The builds' directory by default where they are another user's: that user cannot enter the data directory, and as a
+/// rule not the home of root either.
+const OF_ANOTHER_USER: &str = "/var/lib/rollhook-builds";
+
 fn directory(settings: &BuilderSettings) -> Result<PathBuf, Error> {
-    match &settings.build_dir {
-        Some(directory) => Ok(directory.clone()),
-        None => paths::in_data_directory("builds", "--build-dir"),
+    match (&settings.build_dir, &settings.build_user) {
+        (Some(directory), _) => Ok(directory.clone()),
+        (None, Some(_)) => Ok(OF_ANOTHER_USER.into()),
+        (None, None) => paths::in_data_directory("builds", "--build-dir"),
     }
 }
 
