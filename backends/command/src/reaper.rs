@@ -148,6 +148,27 @@ mod tests {
     }
 
     #[test]
+    fn process_of_the_builds_user_is_found_without_number_and_group() {
+        if !rustix::process::geteuid().is_root() {
+            return rollhook_testing::skip(
+                &rollhook_testing::test_name!(),
+                "only root starts processes of other users",
+            );
+        }
+        let mut stray = std::process::Command::new("setpriv");
+        stray.args(["--reuid=65534", "--clear-groups", "setsid", "sleep", "600"]).env_clear();
+        let mut stray = stray.env("PATH", "/usr/bin:/bin").spawn().unwrap();
+        let pid = i32::try_from(stray.id()).unwrap();
+        rollhook_testing::until("it is the other user's", || Process::read(pid).is_some_and(|own| own.user == 65534));
+        let since = begun(stray.id()).unwrap();
+        let found = |begun| find("1", First { group: None, begun }).contains(&pid);
+        assert!(found(Some((65534, since))) && found(Some((65534, since - 1))));
+        assert!(!found(None) && !found(Some((65534, since + 1))) && !found(Some((65533, since))));
+        stray.kill().unwrap();
+        stray.wait().unwrap();
+    }
+
+    #[test]
     fn own_process_is_read() {
         let own = Process::read(i32::try_from(std::process::id()).unwrap()).unwrap();
         assert_eq!(own.user, rustix::process::getuid().as_raw());

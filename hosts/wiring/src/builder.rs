@@ -185,3 +185,26 @@ mod cluster_builder {
         Err(Error::NotBuilt("kubernetes builder"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+    use super::*;
+
+    #[test]
+    fn builds_of_another_user_are_where_that_user_can_enter() {
+        let own = BuilderSettings { build_dir: Some("/srv/builds".into()), ..BuilderSettings::default() };
+        let other = BuilderSettings { build_user: Some("build".to_owned()), ..BuilderSettings::default() };
+        assert_eq!(directory(&own).unwrap(), Path::new("/srv/builds"));
+        assert_eq!(
+            directory(&BuilderSettings { build_user: other.build_user.clone(), ..own }).unwrap(),
+            Path::new("/srv/builds")
+        );
+        let directory = directory(&other).unwrap();
+        for above in directory.ancestors().skip(1).filter(|above| above.exists()) {
+            let mode = fs::metadata(above).unwrap().permissions().mode();
+            assert!(mode & 0o001 != 0, "{}: {mode:o}", above.display());
+        }
+    }
+}

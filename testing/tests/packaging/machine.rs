@@ -115,7 +115,10 @@ fn proxy_file_passes_calls_to_the_address_of_the_server() {
 fn compose_file_follows_the_specification() {
     let Some(check) = tool("python/bin/check-jsonschema", &test_name!()) else { return };
     for name in ["compose.yaml", "compose.docker.yaml"] {
-        let checked = Command::new(&check).args(["--builtin-schema", "vendor.compose-spec"]).arg(file(name)).output();
+        // The checker does not know this tag, which is Compose's own.
+        let copy = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+        fs::write(copy.path(), fs::read_to_string(file(name)).unwrap().replace("!reset ", "")).unwrap();
+        let checked = Command::new(&check).args(["--builtin-schema", "vendor.compose-spec"]).arg(copy.path()).output();
         let checked = checked.unwrap();
         assert!(checked.status.success(), "{name}: {}", String::from_utf8_lossy(&checked.stdout));
     }
