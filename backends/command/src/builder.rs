@@ -280,7 +280,7 @@ impl Shared {
             if let Some(run) = record.unfinished()? {
                 if !run.is_empty() {
                     tracing::warn!(uid = %app, "ending a build that an earlier process has left; it begins anew");
-                    reaper::end(&run, None).await;
+                    reaper::end(&run, reaper::First::default()).await;
                 }
                 record.forget()?;
             }

@@ -14,18 +14,32 @@ use std::{
 use rustix::process::{Resource, geteuid, getrlimit};
 use tokio::process::Command;
 
-use crate::{builder::Error, process::Owner};
+use crate::{
+    builder::Error,
+    cgroup::{Groups, PROCESSES},
+    process::Owner,
+};
 
 /// The largest file that a build may write.
 const FILE_MAX: u64 = 20 << 30;
 /// The most processes and threads that the builds' user may have, of all builds.
 const PROCESSES_MAX: u64 = 4096;
+/// Moves itself to the control group of the first argument, and becomes the program of the others.
+const ENTER: &str = r#"echo 0 > "$0" && exec "$@""#;
 /// Others may enter a directory, and not list it.
 const ENTERED_BY_OTHERS: u32 = 0o711;
 
 /// The confinement of build commands.
 #[derive(Debug)]
-pub(crate) enum Confinement {
+pub(crate) struct Confinement {
+    kind: Kind,
+    /// The control groups, if this process may make one for each build.
+    groups: Option<Groups>,
+}
+
+/// What a build command is confined to.
+#[derive(Debug)]
+enum Kind {
     /// The container that a build has to itself.
     Container,
     /// The server's own user.
@@ -46,13 +60,13 @@ pub(crate) struct User {
 impl Confinement {
     /// Finds the user, and tries whether it can run the program in the builds' directory.
     pub(crate) async fn open(user: Option<&str>, program: &Path, directory: &Path) -> Result<Self, Error> {
-        let confinement = match user {
-            Some(name) => Self::User(User::find(name).await?),
-            None => Self::Limits,
+        let kind = match user {
+            Some(name) => Kind::User(User::find(name).await?),
+            None => Kind::Limits,
         };
-        let root = match &confinement {
-            Self::User(user) => user.uid == 0,
-            Self::Container | Self::Limits => geteuid().is_root(),
+        let root = match &kind {
+            Kind::User(user) => user.uid == 0,
+            Kind::Container | Kind::Limits => geteuid().is_root(),
         };
         if root {
             return Err(Error::Root);
@@ -60,24 +74,45 @@ impl Confinement {
         if user.is_some() {
             enterable(directory).map_err(|source| Error::Directory { path: directory.to_owned(), source })?;
         }
+        let mut confinement = Self { kind, groups: None };
         confinement.probe(program, directory).await?;
+        confinement.groups = usable().await;
+        if confinement.groups.is_none() {
+            tracing::info!(
+                "no control groups can be made for builds: their processes are found by environment and user"
+            );
+        }
         Ok(confinement)
     }
 
-    /// Returns a command that becomes the program; of the server's environment it has what finds programs.
-    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = match self {
-            Self::Container => Command::new(&program),
-            Self::Limits | Self::User(_) => Command::new("prlimit"),
+    /// The confinement of the only build of a container.
+    pub(crate) const fn container() -> Self {
+        Self { kind: Kind::Container, groups: None }
+    }
+
+    /// Returns a command that becomes the program; of the server's environment it has what finds programs. That of a build
+    /// is in the control group of its number, if there are control groups.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>, run: Option<&str>) -> Command {
+        let first = if matches!(self.kind, Kind::Container) { program.as_ref() } else { OsStr::new("prlimit") };
+        let group = self.groups.as_ref().zip(run).map(|(groups, run)| groups.of(run));
+        // A group that cannot be made now ends the build, which cannot enter it.
+        let mut command = match group.inspect(|group| drop(group.make())) {
+            Some(group) => {
+                let mut command = Command::new("sh");
+                command.args(["-c", ENTER]).arg(group.path().join(PROCESSES)).arg(first);
+                command
+            }
+            None => Command::new(first),
         };
         command.env_clear().envs(["PATH", "HOME", "LANG"].into_iter().filter_map(passed));
-        match self {
-            Self::Container => &mut command,
-            Self::Limits => command.arg(limit("fsize", Resource::Fsize, FILE_MAX)).arg(program),
-            Self::User(User { name, uid, gid, home }) => command
+        match &self.kind {
+            Kind::Container => &mut command,
+            Kind::Limits => command.arg(limit("fsize", Resource::Fsize, FILE_MAX)).arg(program),
+            Kind::User(User { name, uid, gid, home }) => command
                 .arg(limit("fsize", Resource::Fsize, FILE_MAX))
                 .arg(limit("nproc", Resource::Nproc, PROCESSES_MAX))
-                .args(["setpriv", &format!("--reuid={uid}"), &format!("--regid={gid}"), "--init-groups", "--"])
+                .args(["setpriv", &format!("--reuid={uid}"), &format!("--regid={gid}"), "--init-groups"])
+                .args(["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--"])
                 .arg(program)
                 .envs([("USER", OsStr::new(name)), ("LOGNAME", OsStr::new(name)), ("HOME", home.as_os_str())]),
         };
@@ -86,9 +121,9 @@ impl Confinement {
 
     /// The user that the program becomes; `None`: the server's own.
     pub(crate) fn owner(&self) -> Option<Owner> {
-        match self {
-            Self::User(User { uid, gid, .. }) => Some(Owner { uid: *uid, gid: *gid }),
-            Self::Container | Self::Limits => None,
+        match &self.kind {
+            Kind::User(User { uid, gid, .. }) => Some(Owner { uid: *uid, gid: *gid }),
+            Kind::Container | Kind::Limits => None,
         }
     }
 
@@ -97,7 +132,7 @@ impl Confinement {
     /// # Errors
     /// If the system refuses.
     pub(crate) fn hand_over(&self, checkout: &Path, directory: &Path) -> io::Result<()> {
-        let Self::User(user) = self else { return Ok(()) };
+        let Kind::User(user) = &self.kind else { return Ok(()) };
         checkout.ancestors().skip(1).take_while(|above| *above != directory).try_for_each(enterable)?;
         give(checkout, user)
     }
@@ -105,7 +140,7 @@ impl Confinement {
     async fn probe(&self, program: &Path, directory: &Path) -> Result<(), Error> {
         let script =
             r#"cd -- "$1" 2> /dev/null && [ -x "$2" ] || { echo "it cannot enter $1 or run $2" >&2; exit 1; }"#;
-        let mut command = self.command("sh");
+        let mut command = self.command("sh", None);
         command.args(["-c", script, "sh"]).arg(directory).arg(program);
         match command.stdin(Stdio::null()).output().await {
             Ok(output) if output.status.success() => Ok(()),
@@ -132,6 +167,17 @@ impl User {
         let &[name, _, uid, gid, _, home, _] = fields.as_slice() else { return None };
         Some(Self { name: name.to_owned(), uid: uid.parse().ok()?, gid: gid.parse().ok()?, home: home.into() })
     }
+}
+
+/// Returns the control groups, if a process can be put into a new one.
+async fn usable() -> Option<Groups> {
+    let groups = Groups::find()?;
+    let group = groups.of(&format!("probe-{}", std::process::id()));
+    group.make().ok()?;
+    let mut enter = Command::new("sh");
+    enter.args(["-c", ENTER]).arg(group.path().join(PROCESSES)).arg("true").stdin(Stdio::null());
+    let entered = enter.output().await.is_ok_and(|output| output.status.success());
+    (group.end() && entered).then_some(groups)
 }
 
 /// Returns a variable of the server's environment.
@@ -175,16 +221,18 @@ mod tests {
 
     #[test]
     fn limits_and_user_are_set_before_the_program_starts() {
-        let words = |confinement: Confinement| {
-            let command = confinement.command("/srv/build").into_std();
+        let words = |kind: Kind| {
+            let command = Confinement { kind, groups: None }.command("/srv/build", Some("1")).into_std();
             let words = [command.get_program()].into_iter().chain(command.get_args());
             words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>()
         };
-        assert_eq!(words(Confinement::Container), ["/srv/build"]);
-        let own = words(Confinement::Limits);
+        assert_eq!(words(Kind::Container), ["/srv/build"]);
+        let own = words(Kind::Limits);
         assert!(own[0] == "prlimit" && own[1].starts_with("--fsize=") && own[2..] == ["/srv/build"], "{own:?}");
-        let other = words(Confinement::User(User::parse("build:x:1001:1002::/home/build:/bin/sh").unwrap()));
+        let other = words(Kind::User(User::parse("build:x:1001:1002::/home/build:/bin/sh").unwrap()));
         assert!(other[1].starts_with("--fsize=") && other[2].starts_with("--nproc="), "{other:?}");
-        assert_eq!(other[3..], ["setpriv", "--reuid=1001", "--regid=1002", "--init-groups", "--", "/srv/build"]);
+        let user = ["setpriv", "--reuid=1001", "--regid=1002", "--init-groups"];
+        let none = ["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--", "/srv/build"];
+        assert_eq!(other[3..], [&user[..], &none[..]].concat());
     }
 }

@@ -160,7 +160,7 @@ fn prepare(
         ..Settings::new(Tool::program(paths.program.clone()), paths.state.clone())
     };
     let (limits, waits) = (Arc::new(Limits::new(1)), Arc::default());
-    let tool = OpenedTool::Program { path: paths.program.clone(), confinement: Confinement::Container };
+    let tool = OpenedTool::Program { path: paths.program.clone(), confinement: Confinement::container() };
     let tool = Arc::new(tool);
     Ok(Run { settings: Arc::new(settings), spec, record, number, stop, limits, tool, waits, variables })
 }

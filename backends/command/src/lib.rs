@@ -20,12 +20,15 @@
 //! digest, `REPOSITORY@sha256:…`. Of the server's own environment it gets `PATH`, `HOME` and `LANG`.
 //!
 //! **The program runs code of repositories**, so it is another user's ([`Tool::Program`]) wherever the server is root,
-//! with limits on the size of a file and, for another user, on the number of processes. Code can read what that user
+//! with limits on the size of a file and, for another user, on the number of processes, without capabilities and without
+//! a way to gain any. Code can read what that user
 //! can: no record and no credentials of this builder, but the checkouts of other builds that run at the same time.
 //!
 //! **No build outlives its server unseen.** Whatever a build starts carries `ROLLHOOK_BUILD` with a number of its own
-//! in its environment. When a build ends, is cancelled, or its server stops, its process group and everything that
-//! carries the number is killed. After a crash, the next server on the same directory does so before anything else, and
+//! in its environment, and is in a control group of the build's own where the server may make one. When a build ends, is
+//! cancelled, or its server stops, the control group, its process group and everything that carries the number is killed;
+//! without a control group also what the user of builds has begun since, unless another build's number is in its environment
+//! or that user had its parent before. After a crash, the next server on the same directory does so before anything else, and
 //! the build begins anew: the program may run again for the same revision. That needs Linux's `/proc`.
 //!
 //! [`job`] makes one such build in a container of its own, where the environment is the order: the program
@@ -35,6 +38,7 @@
 //! into each other's way.
 
 mod builder;
+mod cgroup;
 mod confinement;
 mod disk;
 mod environment;

@@ -15,7 +15,7 @@ use tokio::{
     sync::watch,
 };
 
-use crate::reaper;
+use crate::reaper::{self, First};
 
 /// The time that a process has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
@@ -77,6 +77,7 @@ pub(crate) async fn run(
     // The command has the writing ends, which are to be the child's alone.
     drop(command);
     let group = child.id();
+    let begun = owner.and_then(|owner| Some((owner.uid, reaper::begun(group?)?)));
     let limit = async {
         match limit {
             Some(limit) => tokio::time::sleep(limit).await,
@@ -96,8 +97,7 @@ pub(crate) async fn run(
     if !matches!(ended, Ended::Exited(_)) {
         terminate(&mut child, group, &mut out, &mut err, &mut took).await;
     }
-    // Descendants that left the group are found by their environment.
-    reaper::end(build, group).await;
+    reaper::end(build, First { group, begun }).await;
     let drain = async {
         while !(out.is_closed() && err.is_closed()) {
             tokio::select! {

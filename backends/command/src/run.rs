@@ -174,7 +174,7 @@ impl Run {
         log: &mut Log,
     ) -> Result<ImageRef, Failed> {
         let source = &self.spec.source;
-        let mut command = environment::numbered(confinement.command(path), &self.number);
+        let mut command = environment::numbered(confinement.command(path, Some(&self.number)), &self.number);
         command
             .env("ROLLHOOK_APP", self.spec.app.to_string())
             .env("ROLLHOOK_REVISION", self.spec.id.revision.to_string())

@@ -29,6 +29,7 @@ macro_rules! stores {
             commit_on_another_version_conflicts,
             commit_keeps_keys,
             commit_archives_and_forgets,
+            forgotten_deploys_free_their_keys,
             commit_answers_each,
             commit_outlives_an_abrupt_end,
             remove_takes_everything,

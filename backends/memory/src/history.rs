@@ -147,6 +147,9 @@ impl Tables {
         for revision in &change.forgotten {
             stored.archive.remove(revision);
         }
+        if !change.forgotten.is_empty() {
+            stored.keys.retain(|_, made| !change.forgotten.contains(&made.revision));
+        }
         stored.keep(change.keys, now);
         Ok(())
     }

@@ -36,6 +36,8 @@ pub(crate) struct Api<'a> {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) host: String,
+    /// Whether people may read what the host says.
+    pub(crate) may_be_repeated: bool,
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
@@ -78,7 +80,8 @@ impl Api<'_> {
         let request = request.body(body).map_err(|_| failure("the API's URL, or the token, cannot be used"))?;
         let (host, answer) = self.notifier.exchange(request).await?;
         let (parts, body) = answer.into_parts();
-        Ok(Answer { host, status: parts.status, headers: parts.headers, body })
+        let may_be_repeated = self.notifier.may_be_repeated(&host);
+        Ok(Answer { host, may_be_repeated, status: parts.status, headers: parts.headers, body })
     }
 }
 
@@ -109,8 +112,11 @@ impl Answer {
         }
     }
 
-    /// Returns the service's explanation of a refusal, in one line.
-    pub(crate) fn explanation(&self) -> Option<String> {
+    /// Returns the service's explanation of a refusal, in one line; `None` if people may not read it.
+    fn explanation(&self) -> Option<String> {
+        if !self.may_be_repeated {
+            return None;
+        }
         let body = self.json();
         let said = ["message", "error"].iter().map(|name| &body[*name]).find(|said| !said.is_null())?;
         let said = said.as_str().map_or_else(|| said.to_string(), str::to_owned);

@@ -1,6 +1,7 @@
 //! The hosts that an operator lets receivers be on.
 
 use rollhook_core::source::HostPattern;
+use rollhook_management::notifications::Destination;
 
 /// The receivers that may be told: by default, those on any other machine.
 #[derive(Clone, Debug, Default)]
@@ -14,11 +15,25 @@ pub struct AllowedReceivers {
 impl AllowedReceivers {
     /// Returns whether a URL's host is one of those that the operator has named.
     pub(crate) fn names(&self, url: &str) -> bool {
-        let host = url.parse::<http::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
-        let host = host.unwrap_or_default();
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        self.hosts.is_empty() || self.hosts.iter().any(|pattern| pattern.covers(host))
+        self.hosts.is_empty() || self.lists(&host(url))
     }
+
+    /// Returns whether the answers of a host are for people to read: hosts that the operator has named, and the public
+    /// services. Another may be an internal one, whose answers are not for everybody who may add a receiver.
+    pub(crate) fn may_be_repeated(&self, host: &str) -> bool {
+        let services = [Destination::SLACK_API, Destination::GITHUB_API, Destination::GITLAB_API];
+        self.lists(host) || services.iter().any(|service| self::host(service).eq_ignore_ascii_case(host))
+    }
+
+    fn lists(&self, host: &str) -> bool {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        self.hosts.iter().any(|pattern| pattern.covers(host))
+    }
+}
+
+/// Returns the host of a URL.
+fn host(url: &str) -> String {
+    url.parse::<http::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -38,6 +53,19 @@ mod tests {
         }
         for url in ["https://slack.com/", "https://hooks.slack.com.evil.example/", "https://corp.example/", "x"] {
             assert!(!named.names(url), "{url}");
+        }
+    }
+
+    #[test]
+    fn answers_are_repeated_of_public_services_and_of_hosts_that_the_operator_names() {
+        let any = AllowedReceivers::default();
+        let named = AllowedReceivers { local: true, hosts: vec!["*.corp.example".parse().unwrap()] };
+        for host in ["slack.com", "api.github.com", "GitLab.com"] {
+            assert!(any.may_be_repeated(host) && named.may_be_repeated(host), "{host}");
+        }
+        assert!(named.may_be_repeated("git.corp.example") && !any.may_be_repeated("git.corp.example"));
+        for host in ["10.0.0.1", "127.0.0.1", "[::1]", "evil.slack.com", ""] {
+            assert!(!any.may_be_repeated(host) && !named.may_be_repeated(host), "{host}");
         }
     }
 }

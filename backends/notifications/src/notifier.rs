@@ -67,6 +67,11 @@ impl HttpNotifier {
         Ok(host)
     }
 
+    /// Returns whether people may read what a host says.
+    pub(crate) fn may_be_repeated(&self, host: &str) -> bool {
+        self.allowed.may_be_repeated(host)
+    }
+
     async fn tell(
         &self,
         destination: &Destination,

@@ -95,7 +95,10 @@ fn outcome(answer: &Answer) -> Result<Outcome, DeliveryFailure> {
         "" => Err(foreign()),
         error if GONE.contains(&error) => Ok(Outcome::Gone),
         error => {
-            let error = escaped(error).chars().take(100).collect::<String>();
+            let error = match answer.may_be_repeated {
+                true => escaped(error).chars().take(100).collect::<String>(),
+                false => "that it has not taken the message".to_owned(),
+            };
             Err(DeliveryFailure {
                 retry_after: crate::answer::seconds(&answer.headers),
                 ..failure(format!("{host} answered {error}"))

@@ -161,4 +161,9 @@ const ARCHIVED: &str = ", archived AS (
 const FORGOTTEN: &str = ", forgotten AS (
     DELETE FROM rollhook.deploys d USING item i JOIN written w USING (app)
     WHERE d.app = i.app AND d.revision = ANY (i.forgotten)
+), freed AS (
+    DELETE FROM rollhook.keys u USING item i JOIN written w USING (app)
+    WHERE u.app = i.app AND u.revision = ANY (i.forgotten) AND NOT EXISTS (
+        SELECT FROM key k WHERE k.app = u.app AND k.header = u.header AND k.key = u.key
+    )
 )";

@@ -20,6 +20,7 @@ const PUT_WORK: &str = "UPDATE apps SET version = version + 1, document = ?2, qu
 const PUT_KEY: &str = "INSERT OR REPLACE INTO keys (app, header, key, request, revision, expires_at) \
                        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 const PUT_DEPLOY: &str = "INSERT OR REPLACE INTO deploys (app, revision, succeeded, document) VALUES (?1, ?2, ?3, ?4)";
+const FREE: &str = "DELETE FROM keys WHERE app = ?1 AND revision = ?2";
 const FORGET: &str = "DELETE FROM deploys WHERE app = ?1 AND revision = ?2";
 const IS_TAKEN: &str = "
 SELECT EXISTS (SELECT 1 FROM apps WHERE namespace = ?2 AND name = ?5 OR uid = ?1),
@@ -36,7 +37,7 @@ const REMOVE: [&str; 3] = [
 
 /// For a check of their plans.
 #[cfg(test)]
-pub(crate) const STATEMENTS: [&str; 8] = [FIND, KEY, PUT_STATE, PUT_WORK, PUT_KEY, PUT_DEPLOY, FORGET, IS_TAKEN];
+pub(crate) const STATEMENTS: [&str; 9] = [FIND, KEY, PUT_STATE, PUT_WORK, PUT_KEY, PUT_DEPLOY, FREE, FORGET, IS_TAKEN];
 
 /// The statements of each app, prepared once for all apps of a call.
 struct Statements<'a> {
@@ -155,6 +156,7 @@ fn put_rest(session: &Session<'_>, statements: &mut Statements<'_>, id: i64, row
         statements.put_deploy.execute((id, deploy.revision, deploy.succeeded, &deploy.document))?;
     }
     for revision in &rows.forgotten {
+        session.statement(FREE)?.execute((id, revision))?;
         session.statement(FORGET)?.execute((id, revision))?;
     }
     Ok(())

@@ -17,6 +17,10 @@ const TARGETS: usize = 10;
 /// The number of surplus deploys that gather before retention reads the archive: one read serves many.
 const MARGIN: u64 = 50;
 
+/// The most deploys that are kept because their idempotency keys may still be repeated, beside those that are kept
+/// anyway: with more, the oldest go, and their keys with them.
+pub const REPEATABLE_MAX: usize = 2_000;
+
 /// Returns whether enough deploys were archived since the last run of retention.
 pub fn is_due(state: &AppState) -> bool {
     state.kept_from < kept_from(state, MARGIN)
@@ -31,7 +35,7 @@ pub(super) fn kept_from(state: &AppState, more: u64) -> Revision {
 /// Returns the archived deploys that need not be kept. `archived` are all of the app's, newest first.
 ///
 /// Kept are the newest that the policy keeps, the current deploy and the one on the cluster, the targets of rollbacks
-/// from these, the last restore, and each deploy whose idempotency key may still be repeated.
+/// from these, the last restore, and the newest [`REPEATABLE_MAX`] others whose idempotency key may still be repeated.
 pub fn surplus(state: &AppState, archived: &[Deploy], now: Timestamp) -> Vec<Revision> {
     let returned_to = [state.current.as_ref(), state.on_cluster()].into_iter().flatten().map(|deploy| deploy.effective);
     let mut kept: Vec<Revision> = targets(archived, u64::MAX, TARGETS);
@@ -41,8 +45,14 @@ pub fn surplus(state: &AppState, archived: &[Deploy], now: Timestamp) -> Vec<Rev
     }
     let pointed_at = [state.current.as_ref(), state.on_cluster()].into_iter().flatten().map(|deploy| deploy.revision);
     kept.extend(pointed_at.chain(state.last_restore));
+    let mut repeatable = 0;
     let goes = |deploy: &&Deploy| {
-        !kept.contains(&deploy.revision) && deploy.kept_until.is_none_or(|kept_until| kept_until <= now)
+        if kept.contains(&deploy.revision) {
+            return false;
+        }
+        let is_repeatable = deploy.kept_until.is_some_and(|kept_until| kept_until > now);
+        repeatable += usize::from(is_repeatable);
+        !is_repeatable || repeatable > REPEATABLE_MAX
     };
     let newest = usize::try_from(state.app.policy.keep).unwrap_or(usize::MAX);
     archived.iter().skip(newest).filter(goes).map(|deploy| deploy.revision).collect()

@@ -203,8 +203,10 @@ impl Default for StoreLimits {
 /// - `commit_keeps_keys`: a committed key is loaded with its use, per app, header and text; a commit whose key is in
 ///   use and not marked to be replaced is `Conflict(IdempotencyKey)`, and nothing of it is written. A stored use counts
 ///   until it is replaced, also after it has expired; the store may delete one that expired an hour ago or more, or
-///   whose deploy is forgotten, which retention does only after the use has expired.
+///   whose deploy is forgotten.
 /// - `commit_archives_and_forgets`: `ended` deploys are in the archive after the commit, `forgotten` ones are gone.
+/// - `forgotten_deploys_free_their_keys`: the use of a key whose archived deploy is forgotten is gone with it, for the
+///   process that forgot it at once.
 /// - `commit_answers_each`: of several apps in one call each has its own answer, in order; one that is refused leaves
 ///   the others as they are.
 /// - `commit_outlives_an_abrupt_end`: in a store that outlives its process, whatever was answered is there after a loss

@@ -171,6 +171,9 @@ kinds! {
     BodyTooLarge = "body-too-large", 413, "The body is too large";
     /// The body is not JSON by its type.
     UnsupportedMediaType = "unsupported-media-type", 415, "The body must be application/json";
+    /// The body is encoded for its way in another form than `chunked`.
+    UnsupportedTransferCoding =
+        "unsupported-transfer-coding", 501, "The body's transfer coding is not understood";
     /// The image is missing or cannot be read.
     InvalidImage = "invalid-image", 422, "The image is not valid";
     /// The image is of a repository that the webhook may not deploy from.

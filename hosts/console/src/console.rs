@@ -70,7 +70,7 @@ impl Call<'_> {
             may: self.access.permissions,
             now: self.console.host.now(),
             targets: self.console.host.targets(),
-            notice: self.console.host.notice().as_deref().map(rollhook_core::text::escaped),
+            notice: self.console.host.notice(&self.access.principal).as_deref().map(rollhook_core::text::escaped),
         }
     }
 

@@ -111,8 +111,8 @@ pub trait Host: Send + Sync {
     /// That there is no such app, or that the store is away.
     async fn watch(&self, principal: &Principal, id: &AppId) -> Result<Box<dyn Watch>, Failure>;
 
-    /// The sentences that every page shows; `None` for none.
-    fn notice(&self) -> Option<String>;
+    /// The sentences that every page of this caller shows; `None` for none.
+    fn notice(&self, principal: &Principal) -> Option<String>;
 
     /// The words and settings of what is deployed to.
     fn targets(&self) -> TargetDescription;

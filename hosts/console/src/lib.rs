@@ -36,7 +36,7 @@ pub use console::Console;
 pub use host::{Access, CallerOperations, Ended, Failure, Host, Permissions, Watch, Welcome};
 pub use reply::{Answer, Body, Caller, Parts};
 pub use request::Request;
-pub use route::{claims, is_sign_in, template};
+pub use route::{claims, is_provider_callback, is_sign_in, template};
 
 #[cfg(test)]
 mod tests;

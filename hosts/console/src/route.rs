@@ -266,6 +266,11 @@ pub fn is_sign_in(path: &str) -> bool {
     Route::of(path) == Route::SignIn
 }
 
+/// Returns whether a call brings a code of the provider of sign-ins.
+pub fn is_provider_callback(path: &str) -> bool {
+    Route::of(path) == Route::ProviderCallback
+}
+
 /// Returns a path's route as a label, from a fixed set.
 pub fn template(path: &str) -> &'static str {
     Route::of(path).label()

@@ -60,7 +60,7 @@ impl Host for OneToken {
         MACHINE
     }
 
-    fn notice(&self) -> Option<String> {
+    fn notice(&self, _: &Principal) -> Option<String> {
         None
     }
 

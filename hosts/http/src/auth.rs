@@ -57,14 +57,14 @@ pub(crate) fn is_recognized(management: &Management, target: &Target, headers: &
     match target {
         Target::App(app) => management.recognizes(app, &credentials(headers, wall_clock()), body),
         Target::Management => management.recognizes_api_token(presented(headers).as_bytes()),
-        Target::Nothing => false,
+        Target::SignIn | Target::ProviderCallback | Target::Login | Target::Nothing => false,
     }
 }
 
 /// Returns whether the store is read to authenticate the call.
 pub(crate) fn costs_a_read(target: &Target, headers: &HeaderMap) -> bool {
     match target {
-        Target::App(_) => true,
+        Target::App(_) | Target::SignIn | Target::ProviderCallback | Target::Login => true,
         Target::Management => !presented(headers).is_empty(),
         Target::Nothing => false,
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{
-    HeaderMap,
-    header::{ACCEPT_ENCODING, CONTENT_ENCODING, EXPECT},
+    HeaderMap, HeaderName,
+    header::{ACCEPT_ENCODING, CONTENT_ENCODING, EXPECT, TRANSFER_ENCODING},
 };
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
@@ -209,16 +209,25 @@ pub(crate) fn discard(mut body: Incoming, headers: &HeaderMap) {
     });
 }
 
-/// Refuses a compressed body, by the name of its encoding.
+/// Refuses a compressed body, by the name of its encoding: the HTTP library takes `chunked` off, and nothing else.
 ///
 /// # Errors
-/// 415.
+/// 415, or 501 if it was compressed for its way.
 pub(crate) fn require_identity(headers: &HeaderMap) -> Result<(), ErrorReply> {
-    let encodings = headers.get_all(CONTENT_ENCODING).iter().map(|line| line.to_str().unwrap_or_default());
-    let mut names = encodings.flat_map(|line| line.split(',')).map(str::trim).filter(|name| !name.is_empty());
-    let Some(name) = names.find(|name| !name.eq_ignore_ascii_case("identity")) else { return Ok(()) };
+    if let Some(name) = other_coding(headers, &TRANSFER_ENCODING, "chunked") {
+        let detail = format!("Send the body as it is: Transfer-Encoding {} is not understood.", quoted(name));
+        return Err(ErrorReply::new(Kind::UnsupportedTransferCoding, detail));
+    }
+    let Some(name) = other_coding(headers, &CONTENT_ENCODING, "identity") else { return Ok(()) };
     let detail = format!("Send the body as it is: Content-Encoding {} is not understood.", quoted(name));
     Err(ErrorReply::new(Kind::UnsupportedMediaType, detail).header(ACCEPT_ENCODING, "identity"))
+}
+
+/// Returns the first coding of a list of them that is another one than the one that is known.
+fn other_coding<'a>(headers: &'a HeaderMap, list: &HeaderName, known: &str) -> Option<&'a str> {
+    let lines = headers.get_all(list).iter().map(|line| line.to_str().unwrap_or("?"));
+    let mut names = lines.flat_map(|line| line.split(',')).map(str::trim).filter(|name| !name.is_empty());
+    names.find(|name| !name.eq_ignore_ascii_case(known))
 }
 
 /// Refuses a body that is not JSON by its type; parameters such as a charset may follow.

@@ -7,23 +7,26 @@ use std::{
 };
 
 use http::HeaderMap;
+use prometheus_client::metrics::counter::Counter;
 
 pub use rollhook_core::network::{Cidr, InvalidCidr};
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
-/// The most peers that the log warns of.
+/// The most peers that the log warns of: as many near ones as far ones, so that strangers hide no proxy.
 const WARNED_MAX: usize = 20;
 
 /// The proxies whose `X-Forwarded-For` is believed.
 pub(crate) struct Proxies {
     trusted: Vec<Cidr>,
-    /// The other peers that sent the header.
+    /// The number of calls of other peers with the header.
+    ignored: Counter,
+    /// The other peers that sent it.
     warned: Mutex<BTreeSet<IpAddr>>,
 }
 
 impl Proxies {
-    pub(crate) fn new(trusted: Vec<Cidr>) -> Self {
-        Self { trusted, warned: Mutex::default() }
+    pub(crate) fn new(trusted: Vec<Cidr>, ignored: Counter) -> Self {
+        Self { trusted, ignored, warned: Mutex::default() }
     }
 
     /// Returns the client's address: the peer's, or, if that is a trusted proxy, the rightmost address of
@@ -31,12 +34,8 @@ impl Proxies {
     pub(crate) fn client_ip(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let mut client = peer.to_canonical();
         if !self.trusts(client) {
-            if headers.contains_key(FORWARDED_FOR) && self.is_news(client) {
-                tracing::warn!(
-                    peer = %client,
-                    "ignored X-Forwarded-For: this peer is no trusted proxy. If it is your proxy, all callers behind it \
-                     share its limits until --trusted-proxy names it"
-                );
+            if headers.contains_key(FORWARDED_FOR) {
+                self.ignore(client);
             }
             return client;
         }
@@ -57,11 +56,51 @@ impl Proxies {
         self.trusted.iter().any(|network| network.contains(address))
     }
 
+    /// Counts a call whose header is ignored, and warns of its peer once.
+    fn ignore(&self, peer: IpAddr) {
+        self.ignored.inc();
+        if self.is_news(peer) {
+            tracing::warn!(
+                %peer,
+                "ignored X-Forwarded-For: this peer is no trusted proxy. If it is your proxy, all callers behind it \
+                 share its limits until --trusted-proxy names it"
+            );
+        }
+    }
+
+    /// Returns a sentence for operators if a peer that may be their proxy is not trusted; `None` if there is none.
+    /// Proxies are near: strangers of the Internet, who may send the header too, are left out.
+    pub(crate) fn notice(&self) -> Option<String> {
+        let warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let near: Vec<String> = warned.iter().filter(|peer| is_private(**peer)).map(ToString::to_string).collect();
+        (!near.is_empty()).then(|| {
+            let near = near.join(", ");
+            format!(
+                "Calls that a proxy passed on come from {near}, which no --trusted-proxy names: all callers behind it \
+                 share its limits, and count as one."
+            )
+        })
+    }
+
     /// Returns whether the log has yet to warn of this peer.
     fn is_news(&self, peer: IpAddr) -> bool {
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
-        warned.len() < WARNED_MAX && warned.insert(peer)
+        let alike = warned.iter().filter(|other| is_private(**other) == is_private(peer)).count();
+        alike < WARNED_MAX && warned.insert(peer)
     }
+}
+
+/// Returns whether an address is of this machine or a private network.
+fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_loopback() || address.is_private() || is_shared(address.octets()),
+        IpAddr::V6(address) => address.is_loopback() || address.is_unique_local() || address.is_unicast_link_local(),
+    }
+}
+
+/// Returns whether an address is of 100.64.0.0/10, which clouds use for nodes and pods.
+fn is_shared(octets: [u8; 4]) -> bool {
+    octets[0] == 100 && octets[1] & 0xc0 == 64
 }
 
 /// Returns a hop's address; some proxies write its port too.
@@ -81,7 +120,8 @@ mod tests {
         for line in lines {
             headers.append("x-forwarded-for", HeaderValue::from_static(line));
         }
-        let proxies = Proxies::new(trusted.iter().map(|text| text.parse().unwrap()).collect());
+        let trusted = trusted.iter().map(|text| text.parse().unwrap()).collect();
+        let proxies = Proxies::new(trusted, Counter::default());
         proxies.client_ip(peer.parse().unwrap(), &headers).to_string()
     }
 
@@ -107,9 +147,28 @@ mod tests {
 
     #[test]
     fn each_peer_is_warned_of_once_and_few_peers_are() {
-        let proxies = Proxies::new(Vec::new());
+        let proxies = Proxies::new(Vec::new(), Counter::default());
         let peer = |last: u8| IpAddr::from([10, 0, 0, last]);
         assert!(proxies.is_news(peer(1)) && !proxies.is_news(peer(1)) && proxies.is_news(peer(2)));
         assert_eq!((0..=255).filter(|last| proxies.is_news(peer(*last))).count(), WARNED_MAX - 2);
+    }
+
+    #[test]
+    fn operators_learn_of_a_near_proxy_that_is_not_trusted_and_of_no_stranger() {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-forwarded-for", HeaderValue::from_static("1.2.3.4"));
+        let proxies = Proxies::new(vec!["10.0.0.1/32".parse().unwrap()], Counter::default());
+        for peer in ["10.0.0.1", "203.0.113.7", "2001:db8::1"] {
+            proxies.client_ip(peer.parse().unwrap(), &headers);
+        }
+        assert_eq!(proxies.notice(), None);
+        proxies.client_ip("10.0.0.9".parse().unwrap(), &HeaderMap::new());
+        assert_eq!(proxies.notice(), None, "a call without the header comes from no proxy");
+        for peer in ["10.0.0.2", "100.64.1.1", "fd00::2"] {
+            proxies.client_ip(peer.parse().unwrap(), &headers);
+        }
+        let notice = proxies.notice().unwrap();
+        assert!(notice.contains("10.0.0.2, 100.64.1.1, fd00::2"), "{notice}");
+        assert_eq!(proxies.ignored.get(), 5);
     }
 }

@@ -23,7 +23,7 @@ use rollhook_core::{
 };
 use rollhook_management::{
     Management, Refusal,
-    access::{GroupGrant, Person, Principal, SessionSecret},
+    access::{Action, GroupGrant, Person, Principal, Realm, SessionSecret},
     ports::{RecordKey, SignInRequest},
 };
 use rollhook_wiring::SignIn;
@@ -32,6 +32,7 @@ use zeroize::Zeroizing;
 use crate::{
     auth, body,
     budget::Holder,
+    client_ip::Proxies,
     connections::InCall,
     disks::Disks,
     error_reply::ErrorReply,
@@ -46,10 +47,10 @@ pub(crate) fn of(
     management: Arc<Management>,
     base_url: Arc<str>,
     notice: Option<&'static str>,
-    disks: Arc<Disks>,
+    (disks, proxies): (Arc<Disks>, Arc<Proxies>),
     sign_in: Option<SignIn>,
 ) -> Arc<Console> {
-    Arc::new(Console::new(Arc::new(InProcess { management, base_url, notice, disks, sign_in })))
+    Arc::new(Console::new(Arc::new(InProcess { management, base_url, notice, disks, proxies, sign_in })))
 }
 
 /// Returns whether a call is the console's: one of its paths, or any other that a browser wants as a page. Paths of the
@@ -91,10 +92,11 @@ pub(crate) async fn answer(
     }
     // A call without credentials is only led to the sign-in, and costs no read of the store.
     let is_counted = !is_known && state.console.brings_credentials(&request);
-    let over = if is_counted { state.limits.admit(client, &Target::Management).err() } else { None };
+    let target = Target::of_page(&request.path);
+    let over = if is_counted { state.limits.admit(client, &target).err() } else { None };
     // A sign-in brings its token in the body, which is read first.
     let over = match over {
-        Some(failure) if !rollhook_console::is_sign_in(&request.path) && !state.limits.spare(&Target::Management) => {
+        Some(failure) if target != Target::SignIn && !state.limits.spare(&target) => {
             in_call.refused();
             body::discard(incoming, &request.headers);
             return refused(state, &request, failure);
@@ -106,8 +108,8 @@ pub(crate) async fn answer(
         Err(failure) => return refused(state, &request, failure),
     };
     request.body = whole.bytes.clone();
-    if let Some(failure) = over.filter(|_| rollhook_console::is_sign_in(&request.path))
-        && !is_let_through(state, &request)
+    if let Some(failure) = over.filter(|_| target == Target::SignIn)
+        && !is_let_through(state, &request).await
     {
         in_call.refused();
         return refused(state, &request, failure);
@@ -117,7 +119,7 @@ pub(crate) async fn answer(
         Caller::Known => in_call.known(),
         Caller::Unknown => {}
         Caller::Refused => {
-            state.limits.failed(client, &Target::Management);
+            state.limits.failed(client, &target);
             in_call.refused();
         }
     }
@@ -125,9 +127,14 @@ pub(crate) async fn answer(
 }
 
 /// Returns whether a sign-in is tried although others have failed too often from its address.
-fn is_let_through(state: &State, request: &Request) -> bool {
+async fn is_let_through(state: &State, request: &Request) -> bool {
     let Some(token) = request.sign_in_token() else { return false };
-    state.management.recognizes_api_token(token.as_bytes()) || state.limits.spare(&Target::Management)
+    let is_recognized = || state.management.recognizes_api_token(token.as_bytes());
+    if is_recognized() || state.limits.spare(&Target::SignIn) {
+        return true;
+    }
+    state.read_new_tokens().await;
+    is_recognized()
 }
 
 fn refused(state: &State, request: &Request, failure: ErrorReply) -> Reply {
@@ -164,6 +171,7 @@ struct InProcess {
     base_url: Arc<str>,
     notice: Option<&'static str>,
     disks: Arc<Disks>,
+    proxies: Arc<Proxies>,
     sign_in: Option<SignIn>,
 }
 
@@ -189,8 +197,11 @@ impl Host for InProcess {
         begun.map(|(secret, _)| secret).map_err(redacted)
     }
 
-    fn notice(&self) -> Option<String> {
-        let notices: Vec<String> = self.notice.map(str::to_owned).into_iter().chain(self.disks.notice()).collect();
+    fn notice(&self, principal: &Principal) -> Option<String> {
+        let for_all = self.notice.map(str::to_owned).into_iter().chain(self.disks.notice());
+        let is_operator = principal.may(Action::ManageTokens, &Realm::Everything);
+        let for_operators = self.proxies.notice().filter(|_| is_operator);
+        let notices: Vec<String> = for_all.chain(for_operators).collect();
         (!notices.is_empty()).then(|| notices.join(" "))
     }
 

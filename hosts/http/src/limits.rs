@@ -6,7 +6,9 @@
 //! share their address. After a restart each app's token is read once (`Deployer::read_tokens`), since strangers'
 //! made-up names may use up what follows. A token that was replaced meanwhile, by another replica for example, is read
 //! anew by one [`Limits::spare`] call per app and second, whoever makes it: the correct caller's next try is
-//! recognised.
+//! recognised. An API token that this process has not read is known after [`State::read_new_tokens`](crate::state::State).
+//! Where people sign in ([`Target::is_sign_in`]) failures count by themselves, and calls over the limit are let in by
+//! themselves: failures elsewhere, of strangers at the same address, use up nothing there.
 
 use std::{
     collections::HashMap,
@@ -32,6 +34,8 @@ const CLIENT_FAILURES: Rate = Rate { every: Duration::from_millis(20), burst: 50
 const SPARE: Rate = Rate { every: Duration::from_secs(1), burst: 1 };
 /// The same at all apps: 20 per second.
 const SPARE_TOTAL: Rate = Rate { every: Duration::from_millis(50), burst: 20 };
+/// The same where people sign in: 5 per second at each such place, 20 at once.
+const SIGN_IN_SPARE: Rate = Rate { every: Duration::from_millis(200), burst: 20 };
 /// Webhook calls of one app: 10 per second, 100 at once.
 const CALLS: Rate = Rate { every: Duration::from_millis(100), burst: 100 };
 /// Tests of one receiver: 1 in 6 seconds, 5 at once. Each is a call of a foreign server.
@@ -51,6 +55,7 @@ struct Tables {
     clients: Table<IpAddr>,
     spares: Table<u64>,
     spare_total: Table<()>,
+    sign_in_spares: Table<u64>,
     calls: Table<AppUid>,
     deploys: Table<AppUid>,
     tests: Table<u64>,
@@ -141,6 +146,7 @@ impl Tables {
             clients: Table::new(CLIENT_FAILURES),
             spares: Table::new(SPARE),
             spare_total: Table::new(SPARE_TOTAL),
+            sign_in_spares: Table::new(SIGN_IN_SPARE),
             calls: Table::new(CALLS),
             deploys: Table::new(deploys),
             tests: Table::new(TESTS),
@@ -153,17 +159,23 @@ impl Tables {
 
     fn failures_wait(&self, client: IpAddr, target: &Target, now: Duration) -> Duration {
         let client = network(client);
-        self.failures.check((client, self.key(target)), now).max(self.clients.check(client, now))
+        let here = self.failures.check((client, self.key(target)), now);
+        if target.is_sign_in() { here } else { here.max(self.clients.check(client, now)) }
     }
 
     fn failed(&self, client: IpAddr, target: &Target, now: Duration) {
         let client = network(client);
         self.failures.spend((client, self.key(target)), now);
-        self.clients.spend(client, now);
+        if !target.is_sign_in() {
+            self.clients.spend(client, now);
+        }
     }
 
     fn spare(&self, target: &Target, now: Duration) -> bool {
         let key = self.key(target);
+        if target.is_sign_in() {
+            return self.sign_in_spares.take(key, now).is_zero();
+        }
         let free = self.spares.check(key, now).is_zero() && self.spare_total.take((), now).is_zero();
         if free {
             self.spares.spend(key, now);
@@ -308,6 +320,39 @@ mod tests {
         assert!(is_spared("api", START + second) && !is_spared("api", START + second));
         let later = START + 2 * second;
         assert_eq!((0..100).filter(|index| is_spared(&format!("made-up-{index}"), later)).count(), 20);
+    }
+
+    #[test]
+    fn failures_elsewhere_use_up_nothing_where_people_sign_in() {
+        let tables = Tables::new(NonZeroU32::MIN);
+        let client = IpAddr::from([10, 0, 0, 1]);
+        for index in 0..1000 {
+            for target in [Target::Management, app(&format!("made-up-{index}")), Target::Nothing] {
+                tables.failed(client, &target, START);
+                tables.spare(&target, START);
+            }
+        }
+        assert!(!tables.failures_wait(client, &Target::Management, START).is_zero());
+        for (place, others) in [
+            (Target::SignIn, [Target::ProviderCallback, Target::Login]),
+            (Target::ProviderCallback, [Target::SignIn, Target::Login]),
+            (Target::Login, [Target::SignIn, Target::ProviderCallback]),
+        ] {
+            let tables = Tables::new(NonZeroU32::MIN);
+            for _ in 0..1000 {
+                for other in &others {
+                    tables.failed(client, other, START);
+                    tables.spare(other, START);
+                }
+            }
+            assert!(tables.failures_wait(client, &place, START).is_zero(), "{place:?}");
+            assert!(tables.spare(&place, START), "{place:?}");
+            assert!(tables.failures_wait(client, &Target::Management, START).is_zero(), "{place:?}");
+        }
+        for place in [Target::SignIn, Target::ProviderCallback, Target::Login] {
+            assert!(tables.failures_wait(client, &place, START).is_zero(), "{place:?}");
+            assert!(tables.spare(&place, START), "{place:?}");
+        }
     }
 
     #[test]

@@ -62,6 +62,7 @@ pub(crate) struct Metrics {
     applies: Counters<1>,
     sources: Counters<1>,
     connections: Gauge,
+    ignored_forwards: Counter,
     gauges: Gauges,
     apps: Apps,
     progress: Progress,
@@ -114,6 +115,12 @@ impl Metrics {
             applies: put(r, "rollout_applies", "Answers of the rollout driver to applies", &Family::default()),
             sources: put(r, "source_reads", "Branches that were read at their source", &Family::default()),
             connections: put(r, "http_connections", "Open connections", &Gauge::default()),
+            ignored_forwards: put(
+                r,
+                "ignored_forwards",
+                "Calls whose X-Forwarded-For was ignored: no --trusted-proxy names their peer",
+                &Counter::default(),
+            ),
             gauges: Gauges::new(r),
             apps: Apps::new(r, apps),
             progress: Progress::new(replica),
@@ -226,6 +233,11 @@ impl Metrics {
     /// The metrics that are read when they are asked for.
     pub(crate) fn gauges(&self) -> &Gauges {
         &self.gauges
+    }
+
+    /// The number of calls whose `X-Forwarded-For` was ignored.
+    pub(crate) fn ignored_forwards(&self) -> &Counter {
+        &self.ignored_forwards
     }
 
     pub(crate) fn connected(&self) {

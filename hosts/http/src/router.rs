@@ -79,7 +79,7 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
         }
     };
     let whole = body::read(incoming, &head.parts.headers, &head.state.bodies, head.holder, size).await?;
-    head.admit_body(&whole)?;
+    head.admit_body(&whole).await?;
     let (call, target) = head.with_body(whole);
     let answered = Box::pin(answer(route, &call)).await;
     if let Some(target) = target.filter(|_| matches!(&answered, Err(failure) if failure.kind() == Kind::Unauthorized)) {
@@ -120,8 +120,9 @@ fn target(route: Option<&Route>, parts: &Parts) -> Option<Target> {
     let is_for_app = match route.endpoint.credentials {
         Credentials::Probe | Credentials::None => return None,
         Credentials::Webhook => true,
+        Credentials::LoginCode => return Some(Target::Login),
         Credentials::ApiTokenOrServiceToken => auth::has_service_token(&parts.headers),
-        Credentials::ApiToken | Credentials::LoginCode => false,
+        Credentials::ApiToken => false,
     };
     let app = || route.endpoint.parameters(parts.uri.path()).and_then(|named| AppId::read(named).ok());
     Some(match is_for_app {
@@ -164,7 +165,7 @@ impl Head {
         if auth::needs_body(&self.parts.headers) {
             return Ok(size);
         }
-        self.check_limit(&[])?;
+        self.check_limit(&[]).await?;
         self.over = None;
         if size == body::Size::Push && body::is_large(incoming) {
             self.check_token().await?;
@@ -176,21 +177,31 @@ impl Head {
     ///
     /// # Errors
     /// 429.
-    fn admit_body(&mut self, whole: &Whole) -> Result<(), ErrorReply> {
-        self.check_limit(&whole.bytes)
+    async fn admit_body(&mut self, whole: &Whole) -> Result<(), ErrorReply> {
+        self.check_limit(&whole.bytes).await
     }
 
     /// Refuses a caller over the limit, unless it is authenticated although others have failed too often from its
     /// address.
-    fn check_limit(&mut self, body: &[u8]) -> Result<(), ErrorReply> {
-        let Some(target) = &self.target else { return Ok(()) };
-        let costs_a_read = auth::costs_a_read(target, &self.parts.headers);
-        let is_let_through = || self.is_recognized(target, body) || (costs_a_read && self.state.limits.spare(target));
-        if self.over.is_none() || is_let_through() {
+    async fn check_limit(&mut self, body: &[u8]) -> Result<(), ErrorReply> {
+        if self.over.is_none() || self.is_let_through(body).await {
             return Ok(());
         }
         self.in_call.refused();
         self.over.take().map_or(Ok(()), Err)
+    }
+
+    async fn is_let_through(&self, body: &[u8]) -> bool {
+        let Some(target) = &self.target else { return true };
+        let costs_a_read = auth::costs_a_read(target, &self.parts.headers);
+        if self.is_recognized(target, body) || (costs_a_read && self.state.limits.spare(target)) {
+            return true;
+        }
+        if *target != Target::Management {
+            return false;
+        }
+        self.state.read_new_tokens().await;
+        self.is_recognized(target, body)
     }
 
     /// Checks a webhook's token before much is read for it.

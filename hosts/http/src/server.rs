@@ -118,13 +118,15 @@ impl Server {
             disks: disks.clone(),
         };
         let base_url: Arc<str> = config.base_url.into();
+        let proxies = Arc::new(Proxies::new(config.trusted_proxies, metrics.ignored_forwards().clone()));
+        let shown = (disks.clone(), proxies.clone());
         let state = State {
-            console: console::of(management.clone(), base_url.clone(), config.notice, disks.clone(), None),
+            console: console::of(management.clone(), base_url.clone(), config.notice, shown, None),
             deployer,
             management,
             base_url,
             limits: Limits::new(config.rate_limit, config.deploys_per_hour),
-            proxies: Proxies::new(config.trusted_proxies),
+            proxies,
             metrics,
             writable,
             drain,
@@ -163,8 +165,8 @@ impl Server {
         let (management, base_url) = (self.state.management.clone(), self.state.base_url.clone());
         let (provider, grants) = (sign_in.provider.host().to_owned(), sign_in.grants.clone());
         management.let_people_in(SignInGrants { provider, grants });
-        let (notice, disks) = (self.state.notice, self.state.disks.clone());
-        self.state.console = console::of(management, base_url, notice, disks, Some(sign_in));
+        let shown = (self.state.disks.clone(), self.state.proxies.clone());
+        self.state.console = console::of(management, base_url, self.state.notice, shown, Some(sign_in));
         self
     }
 

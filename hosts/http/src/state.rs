@@ -19,7 +19,7 @@ pub(crate) struct State {
     pub(crate) base_url: Arc<str>,
     pub(crate) console: Arc<Console>,
     pub(crate) limits: Limits,
-    pub(crate) proxies: Proxies,
+    pub(crate) proxies: Arc<Proxies>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) writable: Writable,
     pub(crate) drain: Drain,
@@ -31,6 +31,14 @@ pub(crate) struct State {
     /// The sentence that every page of the console shows.
     pub(crate) notice: Option<&'static str>,
     pub(crate) disks: Arc<Disks>,
+}
+
+impl State {
+    /// Reads the newest API tokens, so that their callers are recognised: once in a second, whoever asks.
+    pub(crate) async fn read_new_tokens(&self) {
+        // A store that is away is reported to the caller who is let in.
+        let _ = self.readiness.get(async || self.management.ready().await).await;
+    }
 }
 
 /// Whether the server is stopping.

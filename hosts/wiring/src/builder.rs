@@ -78,10 +78,15 @@ fn refuse_user(settings: &BuilderSettings) -> Result<(), Error> {
     Err(Error::Usage(why.to_owned()))
 }
 
+/// The builds' directory by default where they are another user's: that user cannot enter the data directory, and as a
+/// rule not the home of root either.
+const OF_ANOTHER_USER: &str = "/var/lib/rollhook-builds";
+
 fn directory(settings: &BuilderSettings) -> Result<PathBuf, Error> {
-    match &settings.build_dir {
-        Some(directory) => Ok(directory.clone()),
-        None => paths::in_data_directory("builds", "--build-dir"),
+    match (&settings.build_dir, &settings.build_user) {
+        (Some(directory), _) => Ok(directory.clone()),
+        (None, Some(_)) => Ok(OF_ANOTHER_USER.into()),
+        (None, None) => paths::in_data_directory("builds", "--build-dir"),
     }
 }
 
@@ -178,5 +183,28 @@ mod cluster_builder {
         _: &BuilderSettings,
     ) -> Result<Arc<dyn rollhook_core::ports::BuildTrigger>, Error> {
         Err(Error::NotBuilt("kubernetes builder"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+    use super::*;
+
+    #[test]
+    fn builds_of_another_user_are_where_that_user_can_enter() {
+        let own = BuilderSettings { build_dir: Some("/srv/builds".into()), ..BuilderSettings::default() };
+        let other = BuilderSettings { build_user: Some("build".to_owned()), ..BuilderSettings::default() };
+        assert_eq!(directory(&own).unwrap(), Path::new("/srv/builds"));
+        assert_eq!(
+            directory(&BuilderSettings { build_user: other.build_user.clone(), ..own }).unwrap(),
+            Path::new("/srv/builds")
+        );
+        let directory = directory(&other).unwrap();
+        for above in directory.ancestors().skip(1).filter(|above| above.exists()) {
+            let mode = fs::metadata(above).unwrap().permissions().mode();
+            assert!(mode & 0o001 != 0, "{}: {mode:o}", above.display());
+        }
     }
 }

@@ -82,7 +82,8 @@ pub struct BuilderSettings {
     /// User on this machine that the build command runs as; it must not be root [default: the user of this process]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_USER", value_name = "USER"))]
     pub build_user: Option<String>,
-    /// Directory of builds and their logs, which survives restarts [default: builds in the data directory]
+    /// Directory of builds and their logs, which survives restarts [default: builds in the data directory; with
+    /// --build-user /var/lib/rollhook-builds]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_DIR", value_name = "DIR"))]
     pub build_dir: Option<PathBuf>,
     /// Directory of the credentials that apps name: files with https://USER:PASSWORD@HOST/PATH, or an ssh key beside a

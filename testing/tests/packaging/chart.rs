@@ -130,7 +130,9 @@ fn objects_of_other_projects_resources_are_accepted_by_an_api_server() {
             "httpRoute.enabled=true",
             "httpRoute.parentRefs[0].name=public",
             "httpRoute.hostnames={deploys.example.com}",
+            "trustedProxies={10.0.0.0/8}",
             "serviceMonitor.enabled=true",
+            "networkPolicy.metricsFrom[0].podSelector.matchLabels.app=prometheus",
             "prometheusRule.enabled=true",
             "prometheusRule.runbookUrl=https://docs.example.com/runbook/PAGE.html",
             "grafanaDashboard.enabled=true",
@@ -144,6 +146,13 @@ fn objects_of_other_projects_resources_are_accepted_by_an_api_server() {
     };
     assert_eq!(of("HTTPRoute")["spec"]["hostnames"], json!(["deploys.example.com"]));
     assert_eq!(of("ServiceMonitor")["spec"]["endpoints"][0]["path"], "/metrics");
+    let incoming = &of("NetworkPolicy")["spec"]["ingress"];
+    assert_eq!(
+        (incoming[0]["ports"][0]["port"].as_u64(), incoming[0]["ports"].as_array().unwrap().len()),
+        (Some(8080), 1)
+    );
+    assert_eq!(incoming[1]["ports"][0]["port"], 8081);
+    assert_eq!(incoming[1]["from"][0]["podSelector"]["matchLabels"]["app"], "prometheus");
     let alert = &of("PrometheusRule")["spec"]["groups"][0]["rules"][0];
     assert_eq!(alert["annotations"]["runbook_url"], "https://docs.example.com/runbook/deploy-failed.html");
     let dashboard: Value = serde_json::from_str(of("ConfigMap")["data"]["rollhook.json"].as_str().unwrap()).unwrap();
@@ -166,7 +175,10 @@ fn values_that_cannot_work_are_refused_with_their_name() {
         ("trustedProxies={proxy}", "trustedProxies"),
         ("store.type=postgres", "store.postgres.existingSecret"),
         ("ingress.enabled=true", "ingress.host"),
+        ("ingress.enabled=true,ingress.host=deploys.example.com", "trustedProxies"),
         ("httpRoute.enabled=true", "httpRoute.parentRefs"),
+        ("httpRoute.enabled=true,httpRoute.parentRefs[0].name=public", "trustedProxies"),
+        ("serviceMonitor.enabled=true", "networkPolicy.metricsFrom"),
         ("builds.enabled=true", "builds.image"),
         ("prometheusRule.runbookUrl=https://docs.example.com", "prometheusRule/runbookUrl"),
         ("appNamespaces={rollhook}", "rollhook is the server's own namespace"),

@@ -1,12 +1,17 @@
 //! The files for a single machine: the systemd unit and the compose file.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use rollhook_testing::{
     documents::root,
     process::{is_installed, tool},
     skip, test_name,
 };
+use serde_json::{Value, json};
 
 fn file(name: &str) -> PathBuf {
     root().join("packaging").join(name)
@@ -53,11 +58,67 @@ fn systemd_unit_is_valid_and_confined() {
     }
 }
 
+/// A compose file with the values that its variables have by default.
+fn compose(name: &str) -> Value {
+    let text = fs::read_to_string(file(name)).unwrap();
+    let text = text.replace("${ROLLHOOK_PRIVATE_NET:-10.213.71}", "10.213.71").replace("!reset ", "");
+    serde_saphyr::from_str(&text).unwrap()
+}
+
+fn names(object: &Value) -> Vec<&str> {
+    object.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+#[test]
+fn compose_keeps_the_calls_of_the_server_from_the_network_of_apps() {
+    let (alone, beside) = (compose("compose.yaml"), compose("compose.docker.yaml"));
+    let (server, proxy) = (&alone["services"]["rollhook"], &beside["services"]["proxy"]);
+    assert_eq!(names(&server["networks"]), ["private"]);
+    let address = server["networks"]["private"]["ipv4_address"].as_str().unwrap();
+    let listens = |variable: &str| server["environment"][variable].as_str().unwrap();
+    assert_eq!(listens("ROLLHOOK_LISTEN"), format!("{address}:8080"), "at the private address alone");
+    assert_eq!(
+        listens("ROLLHOOK_PROBE_LISTEN"),
+        format!("{address}:8081"),
+        "metrics are not at what the proxy passes on"
+    );
+
+    let private = alone["networks"]["private"]["ipam"]["config"][0]["subnet"].as_str().unwrap();
+    assert_eq!(listens("ROLLHOOK_TRUSTED_PROXY"), private);
+    assert_eq!(names(&proxy["networks"]), ["apps", "private"]);
+    assert_eq!(proxy["environment"]["ROLLHOOK_ADDRESS"], format!("{address}:8080"), "a name could be an app's");
+    let of_proxy = proxy["networks"]["private"]["ipv4_address"].as_str().unwrap();
+    assert!(of_proxy != address && of_proxy.starts_with("10.213.71."), "{of_proxy}");
+
+    // Docker would publish a port through the network of apps.
+    assert_eq!(beside["services"]["rollhook"]["ports"], json!([]));
+    assert!(fs::read_to_string(file("compose.docker.yaml")).unwrap().contains("    ports: !reset []\n"));
+    assert!(beside["services"].as_object().unwrap().values().all(|service| service["network_mode"].is_null()));
+}
+
+#[test]
+fn proxy_file_passes_calls_to_the_address_of_the_server() {
+    let caddy = Path::new("/usr/bin/caddy");
+    if !caddy.exists() {
+        return skip(&test_name!(), "caddy is not installed");
+    }
+    let home = tempfile::tempdir().unwrap();
+    let mut adapt = Command::new(caddy);
+    adapt.args(["adapt", "--adapter", "caddyfile", "--config"]).arg(file("Caddyfile")).env("HOME", home.path());
+    adapt.env("ROLLHOOK_HOST", "deploys.example.com").env("ROLLHOOK_ADDRESS", "10.213.71.2:8080");
+    let adapted = adapt.output().unwrap();
+    let read = String::from_utf8_lossy(&adapted.stdout);
+    assert!(adapted.status.success() && read.contains(r#""dial":"10.213.71.2:8080""#), "{read}");
+}
+
 #[test]
 fn compose_file_follows_the_specification() {
     let Some(check) = tool("python/bin/check-jsonschema", &test_name!()) else { return };
     for name in ["compose.yaml", "compose.docker.yaml"] {
-        let checked = Command::new(&check).args(["--builtin-schema", "vendor.compose-spec"]).arg(file(name)).output();
+        // The checker does not know this tag, which is Compose's own.
+        let copy = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+        fs::write(copy.path(), fs::read_to_string(file(name)).unwrap().replace("!reset ", "")).unwrap();
+        let checked = Command::new(&check).args(["--builtin-schema", "vendor.compose-spec"]).arg(copy.path()).output();
         let checked = checked.unwrap();
         assert!(checked.status.success(), "{name}: {}", String::from_utf8_lossy(&checked.stdout));
     }

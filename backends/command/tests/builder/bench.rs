@@ -31,6 +31,9 @@ hang*)
     echo "child $!"
     setsid sh -c 'echo "stray $$"; exec sleep 600' &
     sleep 600 ;;
+escape*)
+    setsid env -i PATH="$PATH" sh -c 'echo "stray $$"; exec sleep 600' &
+    sleep 600 ;;
 leave*) sleep 600 & echo "child $!" ;;
 stubborn*) trap '' TERM; while :; do sleep 1; done ;;
 esac

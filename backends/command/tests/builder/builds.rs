@@ -17,6 +17,8 @@ use rollhook_core::{
     source::{AllowedSources, GitSource},
 };
 
+use rollhook_testing::{process::is_root, skip, test_name};
+
 use crate::bench::{Bench, built, ended, failed, is_alive, log, told};
 
 #[tokio::test]
@@ -215,6 +217,24 @@ async fn nothing_of_a_cancelled_build_is_left() {
         assert!(!children.iter().any(|child| is_alive(*child)), "also what left the group");
         assert!(!bench.path("builds").join(order.id.to_string()).join("work").exists());
     }
+}
+
+#[tokio::test]
+async fn process_that_left_the_builds_group_and_environment_ends_with_the_build() {
+    if !is_root() {
+        return skip(&test_name!(), "control groups are root's, and so are other users");
+    }
+    let bench = Bench::new();
+    let commit = bench.repository.commit("build.txt", "escape");
+    let builds = bench.open().await;
+    let order = bench.order(1, &commit);
+    builds.start(&order).await.unwrap();
+    let stray = told(&builds, order.id, "stray ").await;
+    let environment = fs::read(format!("/proc/{stray}/environ")).unwrap();
+    assert!(is_alive(stray) && !String::from_utf8_lossy(&environment).contains("ROLLHOOK"));
+    builds.cancel(order.id).await.unwrap();
+    ended(&builds, order.id).await;
+    assert!(!is_alive(stray));
 }
 
 #[tokio::test]

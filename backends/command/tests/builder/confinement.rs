@@ -19,6 +19,7 @@ done
 touch written && git rev-parse HEAD
 env | cut -d= -f1 | sort | sed 's/^/variable /'
 cat /proc/self/limits
+grep -E '^(Cap|NoNewPrivs)' /proc/self/status
 echo "$ROLLHOOK_IMAGE_REPOSITORY@sha256:$(echo | sha256sum | cut -c1-64)"
 "#;
 
@@ -52,6 +53,10 @@ async fn build_command_runs_as_another_user_that_reads_nothing_of_the_servers() 
     assert!(log.contains("\nit can write there\n"), "{log}");
     assert!(log.contains(&commit), "it has the checkout for its own: {log}");
     assert!(log.lines().any(|line| line.starts_with("Max processes") && line.contains(" 4096 ")), "{log}");
+    assert!(log.contains("NoNewPrivs:\t1\n"), "{log}");
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert!(log.contains(&format!("{set}:\t0000000000000000\n")), "{set}: {log}");
+    }
 }
 
 #[tokio::test]

@@ -42,6 +42,36 @@ pub async fn commit_keeps_keys(store: &dyn Stores) -> Can {
     expired_is_replaced(store, &*one, &*two, uid).await
 }
 
+/// The key of a forgotten deploy is free again, and those of others are not.
+pub async fn forgotten_deploys_free_their_keys(store: &dyn Stores) -> Can {
+    let ([one, two], uid) = registered(store).await;
+    let (old, other) = (samples::key("old", 1), samples::key("other", 1));
+    let (made, of_other) = (accept(&*one, uid, &old).await, accept(&*one, uid, &other).await);
+    client::change(&*one, uid, |change, now| {
+        let ended = change.state.unfinished.iter().map(|deploy| deploy.moved(samples::failed())).collect();
+        change.record(Record { changes: ended, ..Record::default() }, now).unwrap();
+    })
+    .await;
+    assert_eq!(used(&*two, uid, &old).await, Some(made), "an archived deploy keeps its key");
+    client::change(&*one, uid, |change, now| change.forget(vec![made.revision], now)).await;
+    for history in [&*one, &*store.open().await.history] {
+        assert_eq!(used(history, uid, &old).await, None);
+        assert_eq!(used(history, uid, &other).await, Some(of_other));
+    }
+
+    // One that is used again in the commit that forgets its former use has the new use.
+    let loaded = one.load(AppRef::Uid(uid), Some(&other)).await.unwrap().unwrap();
+    let mut change = Change::on(loaded.state);
+    change.forget(vec![of_other.revision], loaded.now);
+    samples::admit(&mut change, samples::keyed(other.clone(), samples::deploy("again")), loaded.now);
+    change.keys[0].replaces = true;
+    let again = change.keys[0].made;
+    one.commit_one(client::put(change, loaded.version)).await.unwrap();
+    assert_eq!(used(&*two, uid, &other).await, Some(again));
+    assert!(accept(&*one, uid, &old).await.revision > again.revision);
+    Ok(())
+}
+
 /// A change whose key is in use is refused as a whole.
 async fn taken_is_a_conflict(one: &dyn HistoryStore, two: &dyn HistoryStore, uid: AppUid, key: &IdempotencyKey) {
     let before = client::load(one, uid).await;

@@ -25,7 +25,7 @@ pub use apps::{list_is_sorted_and_paged, watch_follows_commits};
 pub use archive::{commit_archives_and_forgets, corrupt_is_an_error, page_is_newest_first};
 pub use commit::{commit_answers_each, commit_on_another_version_conflicts};
 pub use durable::commit_outlives_an_abrupt_end;
-pub use keys::commit_keeps_keys;
+pub use keys::{commit_keeps_keys, forgotten_deploys_free_their_keys};
 pub use load::{commit_then_load, load_unknown_is_none};
 pub use register::{
     register_keeps_keys_and_ended, register_namespace_of_another_pair_conflicts, register_taken_conflicts,

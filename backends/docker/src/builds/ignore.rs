@@ -3,23 +3,20 @@
 
 use std::fmt::Write as _;
 
-use regex::{Regex, RegexBuilder};
+use regex::{RegexBuilder, RegexSet, RegexSetBuilder};
 
 /// The most patterns of a file.
 pub(crate) const PATTERNS_MAX: usize = 1000;
-/// The most memory of one pattern, compiled; and of what matching it keeps.
-const COMPILED_MAX: usize = 1 << 20;
-const MATCHING_MAX: usize = 32 << 10;
+/// The most memory of all patterns of a file, compiled together; and of what matching them keeps.
+const COMPILED_MAX: usize = 8 << 20;
+const MATCHING_MAX: usize = 2 << 20;
 
 /// The patterns of a `.dockerignore`, in their order.
 #[derive(Debug, Default)]
-pub(crate) struct Ignored(Vec<Pattern>);
-
-#[derive(Debug)]
-struct Pattern {
-    matches: Regex,
-    /// Whether the pattern takes files back in (`!`).
-    keeps: bool,
+pub(crate) struct Ignored {
+    patterns: RegexSet,
+    /// Whether each pattern takes files back in (`!`).
+    keep: Vec<bool>,
 }
 
 /// The patterns that fit a directory, or one that it is in, by their places in the file. They fit all that is in it.
@@ -32,55 +29,62 @@ impl Ignored {
     /// # Errors
     /// What is wrong with the file, as the end of a sentence.
     pub(crate) fn parse(text: &str, never: &[&str]) -> Result<Self, String> {
-        let mut patterns = Vec::new();
+        let (mut expressions, mut lines, mut keep) = (Vec::new(), Vec::new(), Vec::new());
         for line in text.trim_start_matches('\u{feff}').lines() {
             let pattern = line.trim();
             if line.starts_with('#') || pattern.is_empty() {
                 continue;
             }
-            if patterns.len() == PATTERNS_MAX {
+            if keep.len() == PATTERNS_MAX {
                 return Err(format!("has more than {PATTERNS_MAX} patterns"));
             }
             let (keeps, path) = match pattern.strip_prefix('!') {
                 Some(rest) => (true, rest.trim()),
                 None => (false, pattern),
             };
-            patterns.push(Pattern { matches: compiled(&expression(&cleaned(path)), line)?, keeps });
+            expressions.push(expression(&cleaned(path)));
+            lines.push(line);
+            keep.push(keeps);
         }
         for path in never {
-            patterns.push(Pattern { matches: compiled(&format!("^{}$", regex::escape(path)), path)?, keeps: true });
+            expressions.push(format!("^{}$", regex::escape(path)));
+            lines.push(path);
+            keep.push(true);
         }
-        Ok(Self(patterns))
+        let built = RegexSetBuilder::new(&expressions).size_limit(COMPILED_MAX).dfa_size_limit(MATCHING_MAX).build();
+        let patterns = built.map_err(|_| fault(&expressions, &lines))?;
+        Ok(Self { patterns, keep })
     }
 
     /// Returns what fits the context's own directory: nothing.
     pub(crate) fn top(&self) -> Fitting {
-        Fitting(vec![false; self.0.len()])
+        Fitting(vec![false; self.keep.len()])
     }
 
     /// Returns what fits a directory, given what fits the one that it is in.
     pub(crate) fn fitting(&self, parent: &Fitting, path: &str) -> Fitting {
-        let fit = |(pattern, fits): (&Pattern, &bool)| *fits || pattern.matches.is_match(path);
-        Fitting(self.0.iter().zip(&parent.0).map(fit).collect())
+        let matched = self.patterns.matches(path);
+        Fitting(parent.0.iter().enumerate().map(|(index, fits)| *fits || matched.matched(index)).collect())
     }
 
     /// Returns whether a path within the context is left out: the last pattern that fits it, or a directory that it is
     /// in, decides.
     pub(crate) fn has(&self, parent: &Fitting, path: &str) -> bool {
-        let mut last_first = self.0.iter().zip(&parent.0).rev();
-        let decides = last_first.find(|(pattern, fits)| **fits || pattern.matches.is_match(path));
-        decides.is_some_and(|(pattern, _)| !pattern.keeps)
+        let decides = self.fitting(parent, path).0.iter().rposition(|fits| *fits);
+        decides.and_then(|index| self.keep.get(index)).is_some_and(|keeps| !keeps)
     }
 }
 
-fn compiled(expression: &str, line: &str) -> Result<Regex, String> {
-    let built = RegexBuilder::new(expression).size_limit(COMPILED_MAX).dfa_size_limit(MATCHING_MAX).build();
-    built.map_err(|error| {
+/// Returns what is wrong with patterns that cannot be compiled together, as the end of a sentence.
+fn fault(expressions: &[String], lines: &[&str]) -> String {
+    for (expression, line) in expressions.iter().zip(lines) {
+        let Err(error) = RegexBuilder::new(expression).size_limit(COMPILED_MAX).build() else { continue };
         let line: String = line.chars().take(100).collect();
         let too_long = matches!(error, regex::Error::CompiledTooBig(_));
         let what = if too_long { "too long a pattern" } else { "no pattern" };
-        format!("has a line that is {what}: {line:?}")
-    })
+        return format!("has a line that is {what}: {line:?}");
+    }
+    format!("has patterns that take more than {} MiB together: write fewer or shorter ones", COMPILED_MAX >> 20)
 }
 
 /// Returns a path without `.`, `..` and doubled or outer slashes, as the context's paths are written.
@@ -170,5 +174,10 @@ mod tests {
         assert!(refused.contains("more than 1000 patterns"), "{refused}");
         let refused = Ignored::parse(&"?".repeat(64 << 10), &[]).unwrap_err();
         assert!(refused.contains("too long a pattern"), "{refused}");
+        // Each is short enough, and they are less than 64 KiB of text.
+        let some = format!("{}\n", "?".repeat(600)).repeat(100);
+        let refused = Ignored::parse(&some, &[]).unwrap_err();
+        assert_eq!(refused, "has patterns that take more than 8 MiB together: write fewer or shorter ones");
+        assert!(Ignored::parse(&format!("{}\n", "node_modules/**/a?b*.js").repeat(PATTERNS_MAX), &[]).is_ok());
     }
 }

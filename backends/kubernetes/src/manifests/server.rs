@@ -45,7 +45,8 @@ pub(super) fn about(namespace: &str, builds: Option<&str>) -> String {
          the memory below is enough for some 3000 apps with a full history.\n\
          \n\
          The NetworkPolicy takes effect where the cluster's network plug-in enforces it. It lets the server reach the\n\
-         cluster's own DNS, by its usual labels, and the API server at port 443 or 6443; adapt it where yours differ."
+         cluster's own DNS, by its usual labels, and the API server at port 443 or 6443; adapt it where yours differ. Metrics\n\
+         are at port {PROBE_PORT}, which it opens to nobody: add a rule that lets your Prometheus in."
     );
     if builds.is_some() {
         about.push_str(&format!(
@@ -83,14 +84,13 @@ pub(super) fn objects(namespace: &str, image: &str, builds: Option<Builds<'_>>, 
     [deployment, service, policy(namespace, "rollhook", labels, connections(builds))]
 }
 
-/// Calls, probes and collectors of metrics come in from anywhere. The server calls the cluster, and, where it has git
-/// apps built, git hosts.
+/// Calls come in from anywhere. Probes are the node's own, which no policy keeps out, and nobody else reads metrics. The
+/// server calls the cluster, and, where it has git apps built, git hosts.
 fn connections(builds: Option<Builds<'_>>) -> Value {
     let git_hosts = builds.iter().flat_map(|builds| PORTS.iter().chain(builds.ports));
-    let ingress = [PORT, PROBE_PORT].map(|port| json!({"protocol": "TCP", "port": port}));
     json!({
         "policyTypes": ["Ingress", "Egress"],
-        "ingress": [{"ports": ingress}],
+        "ingress": [{"ports": [{"protocol": "TCP", "port": PORT}]}],
         "egress": egress(API_SERVERS.iter().chain(git_hosts).copied()),
     })
 }
@@ -230,7 +230,7 @@ mod tests {
         let labels = &deployment["spec"]["template"]["metadata"]["labels"];
         assert_eq!(policy(None)["spec"]["podSelector"]["matchLabels"], *labels);
         let opened = &deployment["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"];
-        let incoming = &policy(None)["spec"]["ingress"][0]["ports"];
-        assert_eq!((&incoming[0]["port"], &incoming[1]["port"]), (opened, &json!(PROBE_PORT)), "calls, and metrics");
+        let incoming = &policy(None)["spec"]["ingress"];
+        assert_eq!(*incoming, json!([{"ports": [{"protocol": "TCP", "port": opened}]}]), "calls, and no metrics");
     }
 }

@@ -34,7 +34,7 @@ fn text_from_outside_mentions_nobody() {
 fn answers_are_told_apart_by_their_content() {
     let answer = |body: &str| {
         let (host, body) = ("slack.com".to_owned(), body.as_bytes().to_vec());
-        outcome(&Answer { host, status: StatusCode::OK, headers: HeaderMap::new(), body })
+        outcome(&Answer { host, may_be_repeated: true, status: StatusCode::OK, headers: HeaderMap::new(), body })
     };
     let sent = Message::new("C0123", "1503435956.000247").unwrap();
     let ok = r#"{"ok":true,"channel":"C0123","ts":"1503435956.000247","message":{"text":"x"}}"#;

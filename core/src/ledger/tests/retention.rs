@@ -4,7 +4,8 @@ use super::*;
 use crate::{
     deploy::Status,
     image::Digest,
-    ledger::retention::{is_due, needed_digests, surplus, surplus_images},
+    ledger::retention::{REPEATABLE_MAX, is_due, needed_digests, surplus, surplus_images},
+    request::KeyHeader,
 };
 
 /// How many of the newest a policy keeps by default.
@@ -118,6 +119,24 @@ fn deploys_that_something_depends_on_are_kept() {
         [18, 17, 16, 11, 9],
         "a replica whose clock is ahead makes no key expire early"
     );
+}
+
+#[test]
+fn keys_keep_a_bounded_number_of_deploys_and_the_newest_of_them() {
+    let most = u64::try_from(KEEP + REPEATABLE_MAX).unwrap();
+    let week = Some(NOW.after(KeyHeader::WebhookId.kept_for()));
+    let of_keys = |number: u64| Deploy { kept_until: week, ..ended(number, Status::Failed) };
+    let archived: Vec<Deploy> = (1..=most + 300).rev().map(of_keys).collect();
+    let now = NOW.after(Duration::from_secs(3600));
+    let state = AppState { latest: Some(revision(most + 300)), ..registered() };
+    let gone: Vec<u64> = surplus(&state, &archived, now).into_iter().map(Revision::get).collect();
+    assert_eq!(gone, (1..=300).rev().collect::<Vec<_>>(), "the oldest go");
+    assert_eq!(surplus(&state, &archived[..KEEP + REPEATABLE_MAX], now), []);
+
+    let mut some = archived;
+    some[KEEP].kept_until = None;
+    let gone: Vec<u64> = surplus(&state, &some, now).into_iter().map(Revision::get).collect();
+    assert_eq!((gone.len(), gone[0]), (300, most + 100), "one without a key takes no other's place");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The calls of the management API, and the roles that may make them.
 
+pub(crate) mod flood;
+
 use serde_json::{Value, json};
 
 /// Each call of the API, the body that it is made with, and whether viewer, deployer and admin of the app may make it.

@@ -110,17 +110,69 @@ fn failures_of_others_at_the_same_address_lock_no_caller_out() {
     flood.end();
 }
 
+/// Signs in to the console with an API token.
+fn sign_in(server: &Server, token: &str) -> Reply {
+    let form = server.call("POST", "/sign-in").header("content-type", "application/x-www-form-urlencoded");
+    form.header("sec-fetch-site", "same-origin").body(format!("token={token}").as_bytes()).send()
+}
+
 #[test]
-fn log_warns_once_of_a_proxy_that_is_not_trusted() {
-    let warnings = |server: &Server| server.log().matches("--trusted-proxy").count();
+fn strangers_with_wrong_tokens_at_a_shared_address_keep_nobody_from_signing_in() {
     let server = server!().run();
+    let wrong = |path: &str, header: &str, value: &str| server.call("GET", path).header(header, value);
+    let made_up = |index: usize| {
+        let hook = server.call("POST", &format!("/api/v1/webhook/shop-test/made-up-{index}"));
+        hook.header("x-service-token", "rh_wrong").json(&image("v2"))
+    };
+    let mut calls: Vec<Call> = (0..50).map(made_up).collect();
+    calls.extend((0..50).map(|_| wrong("/api/v1/apps", "authorization", "Bearer rh_wrong")));
+    let floods: Vec<Flood> = (0..3).map(|_| Flood::of(calls.clone())).collect();
+    let is_over = || (0..5).all(|_| wrong("/api/v1/apps", "authorization", "Bearer rh_wrong").send().status == 429);
+    until("strangers are over the limit", is_over);
+
+    // The process that makes a token has not read it yet.
+    let wanted = serde_json::json!({"name": "new", "role": "viewer"});
+    let token = server.manage("POST", "/api/v1/tokens").json(&wanted).expect(201).json()["token"].clone();
+    let token = token.as_str().unwrap();
+    for _ in 0..12 {
+        let login = serde_json::json!({"code": "wrong", "verifier": "wrong"});
+        server.call("POST", "/api/v1/login").json(&login).expect(401);
+        // No browser has begun this one.
+        server.call("GET", "/sign-in/callback?state=a&code=b").expect(400);
+    }
+    let bearer = format!("Bearer {token}");
+    until("the new token is known", || wrong("/api/v1/apps", "authorization", &bearer).send().status == 200);
+    assert_eq!(sign_in(&server, token).status, 303);
+    floods.into_iter().for_each(Flood::end);
+}
+
+#[test]
+fn operators_learn_of_a_proxy_that_is_not_trusted() {
+    let warnings = |server: &Server| server.log().matches("--trusted-proxy").count();
+    let ignored = |server: &Server| server.counted("rollhook_ignored_forwards_total");
+    let shown = |server: &Server, token: &str| {
+        let signed_in = sign_in(server, token);
+        let cookie = signed_in.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+        server.call("GET", "/").header("cookie", &cookie).expect(200).text().contains("--trusted-proxy")
+    };
+    let viewer = |server: &Server| {
+        let wanted = serde_json::json!({"name": "viewer", "role": "viewer"});
+        let made = server.manage("POST", "/api/v1/tokens").json(&wanted).expect(201).json();
+        made["token"].as_str().unwrap().to_owned()
+    };
+    let server = server!().run();
+    assert!(!shown(&server, &server.admin));
     for _ in 0..3 {
         server.call("GET", "/healthz").header("x-forwarded-for", "192.0.2.1").expect(200);
     }
-    assert_eq!(warnings(&server), 1);
+    assert_eq!((warnings(&server), ignored(&server)), (1, 3));
+    assert!(shown(&server, &server.admin));
+    assert!(!shown(&server, &viewer(&server)), "an address of the operator's network");
+
     let server = server!().arguments(["--trusted-proxy", "127.0.0.0/8"]).run();
     server.call("GET", "/healthz").header("x-forwarded-for", "192.0.2.1").expect(200);
-    assert_eq!(warnings(&server), 0);
+    assert_eq!((warnings(&server), ignored(&server)), (0, 0));
+    assert!(!shown(&server, &server.admin));
 }
 
 #[test]

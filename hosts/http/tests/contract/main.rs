@@ -5,6 +5,7 @@
 mod calls;
 
 mod access;
+mod bounds;
 mod connections;
 mod description;
 mod disguises;

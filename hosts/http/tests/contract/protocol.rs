@@ -150,6 +150,31 @@ fn compressed_body_is_415_by_the_name_of_its_encoding() {
 }
 
 #[test]
+fn body_that_was_compressed_for_its_way_is_501() {
+    let server = server!().run();
+    let app = server.app("api");
+    let body = image("v2").to_string();
+    let post = |coding: &str| {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        let head = format!(
+            "POST {} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\nx-service-token: {}\r\n\
+             connection: close\r\ntransfer-encoding: {coding}\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n",
+            app.hook,
+            app.token,
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        Reply::read(stream)
+    };
+    for coding in ["gzip, chunked", "GZIP,chunked"] {
+        let reply = post(coding);
+        assert_eq!((reply.status, reply.problem().as_str()), (501, "unsupported-transfer-coding"), "{coding}");
+    }
+    assert_eq!(post("chunked").status, 202);
+    assert_eq!(post("Chunked").status, 202);
+}
+
+#[test]
 fn byte_order_mark_before_the_json_is_skipped_and_signed() {
     let server = server!().run();
     let app = server.app("api");

@@ -14,6 +14,8 @@ use rollhook_testing::{
 };
 use serde_json::{Value, json};
 
+use crate::calls::flood::{Left, assert_bounded, flood};
+
 const V1: &str = "r.example.com/api:v1";
 const V2: &str = "r.example.com/api:v2";
 const V3: &str = "r.example.com/api:v3";
@@ -139,6 +141,33 @@ fn outline(server: &Server) -> Vec<String> {
     let word = |entry: &Value, name: &str| entry[name].as_str().unwrap().to_owned();
     let line = |entry: &Value| format!("{} {} {}", entry["revision"], word(entry, "trigger"), word(entry, "status"));
     list["deploys"].as_array().unwrap().iter().rev().map(line).collect()
+}
+
+/// The objects of the store, and the bytes of their specifications.
+fn left(place: &Place) -> Left {
+    let of = |objects: &[&Value]| {
+        let bytes: usize = objects.iter().map(|object| object["spec"].to_string().len()).sum();
+        [objects.len() as u64, bytes as u64]
+    };
+    let records = place.own.get("serverrecords");
+    let records: Vec<&Value> = records["items"].as_array().unwrap().iter().collect();
+    let of_kind = |kind: &str| -> Vec<&Value> {
+        records.iter().copied().filter(|record| record["spec"]["kind"] == kind).collect()
+    };
+    let deploys = place.apps.get("appdeploys");
+    let deploys: Vec<&Value> = deploys["items"].as_array().unwrap().iter().collect();
+    Left { sessions: of(&of_kind("session")), audit: of(&of_kind("audit")), keys: of(&deploys) }
+}
+
+#[test]
+fn flood_of_one_caller_of_each_kind_leaves_a_bounded_number_of_objects_and_bytes() {
+    let Some(mut place) = Place::make(&test_name!()) else { return };
+    place.start = place.start.clone().unlimited();
+    let server = place.serve("replica-1");
+    let app = register(&server);
+    let before = left(&place);
+    flood(&server, &app);
+    assert_bounded(before, left(&place));
 }
 
 #[test]

@@ -102,6 +102,12 @@ seccompProfile:
 {{- if and .httpRoute.enabled (not .httpRoute.parentRefs) -}}
 {{- fail "httpRoute.parentRefs: name the gateway that the route belongs to" -}}
 {{- end -}}
+{{- if and (or .ingress.enabled .httpRoute.enabled) (not .trustedProxies) -}}
+{{- fail "trustedProxies: name the networks of the ingress's or gateway's pods: else all callers have its address, and share their limits" -}}
+{{- end -}}
+{{- if and .serviceMonitor.enabled .networkPolicy.enabled (not .networkPolicy.metricsFrom) -}}
+{{- fail "networkPolicy.metricsFrom: name Prometheus' pods, which read the metrics of serviceMonitor" -}}
+{{- end -}}
 {{- if and .rbac.clusterWide .appNamespaces -}}
 {{- fail "appNamespaces: leave it empty with rbac.clusterWide, which covers every namespace" -}}
 {{- end -}}

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use rollhook_testing::{
-    App, Server,
+    App, Server, Start,
     fixtures::{Receiver, Sent},
     until,
 };
@@ -13,6 +13,11 @@ use super::{listed, start};
 
 const SHA: &str = "def456abc0def456abc0def456abc0def456abc0";
 const TOKEN: &str = "hunter2-token";
+
+/// A server whose operator has named the host of the services: why they refuse is shown.
+fn of_named_host() -> Start {
+    start().arguments(["--receiver-host", "127.0.0.1"])
+}
 
 fn add(server: &Server, kind: &str, receiver: &Receiver, more: &[(&str, &str)]) {
     let mut wanted = json!({ "name": kind, "kind": kind, "url": format!("{}/api/v4/", receiver.url), "secret": TOKEN });
@@ -45,7 +50,7 @@ fn test(server: &Server, name: &str) -> Value {
 
 #[test]
 fn slack_has_one_message_per_deploy_which_is_changed() {
-    let (server, slack) = (start().run(), Receiver::start());
+    let (server, slack) = (of_named_host().run(), Receiver::start());
     let secret = ("secret", "xoxb-hunter2");
     let app = server.app("api");
     add(&server, "slack", &slack, &[("channel", "#deploys"), secret]);
@@ -150,7 +155,7 @@ fn serve_github(receiver: &Receiver, deployments: &Deployments) {
 
 #[test]
 fn github_has_a_deployment_per_deploy_and_a_status_of_its_commit() {
-    let (server, github, deployments) = (start().run(), Receiver::start(), Deployments::default());
+    let (server, github, deployments) = (of_named_host().run(), Receiver::start(), Deployments::default());
     serve_github(&github, &deployments);
     let app = server.app("api");
     add(&server, "github", &github, &[("repository", "shop/api")]);
@@ -231,7 +236,7 @@ fn serve_gitlab(receiver: &Receiver, deployments: &Deployments) {
 
 #[test]
 fn gitlab_has_a_deployment_per_deploy() {
-    let (server, gitlab, deployments) = (start().run(), Receiver::start(), Deployments::default());
+    let (server, gitlab, deployments) = (of_named_host().run(), Receiver::start(), Deployments::default());
     serve_gitlab(&gitlab, &deployments);
     let app = server.app("api");
     add(&server, "gitlab", &gitlab, &[("repository", "shop/api")]);
@@ -256,7 +261,7 @@ fn gitlab_has_a_deployment_per_deploy() {
 
 #[test]
 fn deploy_without_a_commit_is_no_failure_of_github_or_gitlab() {
-    let (server, github, deployments) = (start().run(), Receiver::start(), Deployments::default());
+    let (server, github, deployments) = (of_named_host().run(), Receiver::start(), Deployments::default());
     serve_github(&github, &deployments);
     server.app("api");
     add(&server, "github", &github, &[("repository", "shop/api")]);
@@ -267,8 +272,23 @@ fn deploy_without_a_commit_is_no_failure_of_github_or_gitlab() {
 }
 
 #[test]
+fn answer_of_a_host_that_the_operator_does_not_name_is_shown_by_its_status_alone() {
+    let (server, internal) = (start().run(), Receiver::start());
+    internal.serve(|_| answer("403 Forbidden", json!({ "message": "the words of an internal host" })));
+    add(&server, "github", &internal, &[("repository", "shop/api")]);
+    let expected = "127.0.0.1 answered 403 Forbidden to reading the repository";
+    assert_eq!(test(&server, "github"), json!({ "delivered": false, "answer": expected }));
+    internal.serve(|_| answer("200 OK", json!({ "ok": false, "error": "the words of an internal host" })));
+    add(&server, "slack", &internal, &[("channel", "#deploys"), ("secret", "xoxb-hunter2")]);
+    let expected = "127.0.0.1 answered that it has not taken the message";
+    assert_eq!(test(&server, "slack"), json!({ "delivered": false, "answer": expected }));
+    let all = server.manage("GET", "/api/v1/receivers").expect(200).text();
+    assert!(!all.contains("internal host") && !server.log().contains("internal host"), "{all}");
+}
+
+#[test]
 fn service_that_repeats_the_token_does_not_have_it_shown() {
-    let (server, github) = (start().run(), Receiver::start());
+    let (server, github) = (of_named_host().run(), Receiver::start());
     github.serve(|sent| answer("401 Unauthorized", json!({ "message": sent.headers["authorization"] })));
     add(&server, "github", &github, &[("repository", "shop/api")]);
     let refused = test(&server, "github");
