@@ -13,7 +13,7 @@ use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid, InvalidName, LABEL_MAX, Settings},
     image::ImageRef,
-    ports::{DeployId, InvalidTarget, RolloutSpec},
+    ports::{DeployId, InvalidTarget, Purpose, RolloutSpec},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -186,6 +186,7 @@ pub(crate) struct Rollout {
     pub(crate) take_over: Option<AppUid>,
     pub(crate) image: ImageRef,
     pub(crate) adopted: bool,
+    pub(crate) purpose: Purpose,
     pub(crate) cause: String,
 }
 
@@ -210,6 +211,7 @@ impl Rollout {
             take_over: spec.target.take_over,
             image: spec.image.clone(),
             adopted: spec.adopted,
+            purpose: spec.purpose,
             cause: spec.cause.clone(),
         })
     }

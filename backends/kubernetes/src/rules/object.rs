@@ -170,6 +170,17 @@ impl Object {
         }
     }
 
+    /// Whether all old pods end before the first new one starts.
+    pub(crate) fn stops_first(&self) -> bool {
+        match self {
+            Self::Deployment(object) => {
+                let strategy = object.spec.as_ref().and_then(|spec| spec.strategy.as_ref());
+                strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate")
+            }
+            Self::StatefulSet(_) | Self::DaemonSet(_) | Self::CronJob(_) => false,
+        }
+    }
+
     /// Whether it is a Deployment that rolls nothing out until it is resumed.
     pub(crate) fn is_paused(&self) -> bool {
         match self {

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use rollhook_core::{
     deploy::Reason,
-    ports::{Instances, Observation, Phase, RolloutFailure, RolloutFailureKind},
+    ports::{Instances, Observation, Phase, Purpose, RolloutFailure, RolloutFailureKind},
 };
 
 use super::{
@@ -40,7 +40,13 @@ pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &[Pod]) -> Observatio
     let failure = match drift {
         Some(message) => Some(final_failure(Reason::REVERTED, message)),
         None if is_complete || !is_ours => None,
-        None => failure(object, &status, &pods),
+        None => failure(object, &status, &pods).map(|failure| {
+            // Nothing serves meanwhile: each further start would make an outage longer.
+            let is_an_outage = object.stops_first() && !rollout.adopted && rollout.purpose != Purpose::Restore;
+            let has_ended = failure.kind == RolloutFailureKind::Crash;
+            let kind = if is_an_outage && has_ended { RolloutFailureKind::Final } else { failure.kind };
+            RolloutFailure { kind, ..failure }
+        }),
     };
     Observation {
         deploy: stamp.id(),

@@ -88,6 +88,18 @@ fn pod_that_falls_back_is_noticed_before_the_controller_counts_it() {
 }
 
 #[test]
+fn crash_is_final_where_the_old_pods_ended_first() {
+    let mut pods = pods(5);
+    pods[1] = pod("b", 5, broken(1, "CrashLoopBackOff"));
+    let recreated = deployment(json!({"spec": {"strategy": {"type": "Recreate"}}}));
+    assert_eq!(code(&of(&rollout(5), &recreated, &pods)), Some((RolloutFailureKind::Final, "CrashLoopBackOff")));
+    let restore = Rollout { purpose: Purpose::Restore, ..rollout(5) };
+    assert_eq!(code(&of(&restore, &recreated, &pods)), Some((RolloutFailureKind::Crash, "CrashLoopBackOff")));
+    pods[1] = pod("b", 5, broken(0, "ImagePullBackOff"));
+    assert_eq!(code(&of(&rollout(5), &recreated, &pods)), Some((RolloutFailureKind::Image, "ImagePullBackOff")));
+}
+
+#[test]
 fn failure_is_that_of_the_new_revisions_pods() {
     let rolling = deployment(json!({"status": {"replicas": 4, "updatedReplicas": 1}}));
     let mut pods = pods(4);
