@@ -27,8 +27,8 @@ impl Api {
         input: O::Input,
     ) -> Result<O::Answer, CliError> {
         match self {
-            Self::Server(server) => server.call::<O>(subject, &input).await,
-            Self::Local(local) => Ok(O::perform(local, subject, input).await?),
+            Self::Server(server) => Box::pin(server.call::<O>(subject, &input)).await,
+            Self::Local(local) => Ok(Box::pin(O::perform(local, subject, input)).await?),
         }
     }
 
@@ -41,8 +41,8 @@ impl Api {
         limit: Duration,
     ) -> Result<Deploy, CliError> {
         match self {
-            Self::Server(server) => server.changed(subject, seen, limit).await,
-            Self::Local(local) => Ok(local.changed(&subject.0, subject.1, seen, limit).await?),
+            Self::Server(server) => Box::pin(server.changed(subject, seen, limit)).await,
+            Self::Local(local) => Ok(Box::pin(local.changed(&subject.0, subject.1, seen, limit)).await?),
         }
     }
 
@@ -50,8 +50,8 @@ impl Api {
     pub(crate) async fn build_log(&self, subject: &(AppId, Revision), from: u64) -> Result<Vec<u8>, CliError> {
         let query = LogQuery { from: Some(from), follow: None };
         Ok(match self {
-            Self::Server(server) => server.build_log(subject, query).await?.0,
-            Self::Local(local) => local.call(ReadBuildLog, subject, query).await?.0,
+            Self::Server(server) => Box::pin(server.build_log(subject, query)).await?.0,
+            Self::Local(local) => Box::pin(local.call(ReadBuildLog, subject, query)).await?.0,
         })
     }
 }

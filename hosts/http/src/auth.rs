@@ -11,7 +11,7 @@ use rollhook_management::{
     keyless::{IdToken, Presented},
 };
 
-use crate::{error_reply::ErrorReply, limits, target::Target};
+use crate::{error_reply::ErrorReply, target::Target};
 
 /// The header of the webhook's token.
 const TOKEN: &str = "x-service-token";
@@ -81,7 +81,7 @@ fn presented(headers: &HeaderMap) -> &str {
 /// 401, or 503 while the store is away.
 pub(crate) async fn principal(
     management: &Management,
-    client: IpAddr,
+    network: IpAddr,
     headers: &HeaderMap,
 ) -> Result<Principal, ErrorReply> {
     let presented = presented(headers);
@@ -90,8 +90,7 @@ pub(crate) async fn principal(
     }
     let claimed = headers.get(ACTOR).map(|name| String::from_utf8_lossy(name.as_bytes()));
     let claimed = claimed.as_deref().map(str::trim).filter(|name| !name.is_empty());
-    let network = Some(limits::network(client));
-    let principal = management.authenticate_from(network, presented.as_bytes(), claimed).await;
+    let principal = management.authenticate_from(Some(network), presented.as_bytes(), claimed).await;
     principal.map_err(|refusal| ErrorReply::from(refusal).redacted())
 }
 

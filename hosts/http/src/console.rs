@@ -92,7 +92,7 @@ pub(crate) async fn answer(
     }
     // A call without credentials is only led to the sign-in, and costs no read of the store.
     let is_counted = !is_known && state.console.brings_credentials(&request);
-    let target = Target::of_page(&request.path);
+    let target = target_of(&request.path);
     let over = if is_counted { state.limits.admit(client, &target).err() } else { None };
     // A sign-in brings its token in the body, which is read first.
     let over = match over {
@@ -124,6 +124,17 @@ pub(crate) async fn answer(
         }
     }
     sent(answer, state, in_call)
+}
+
+/// Returns the secret that a page wants.
+fn target_of(path: &str) -> Target {
+    if rollhook_console::is_sign_in(path) {
+        Target::SignIn
+    } else if rollhook_console::is_provider_callback(path) {
+        Target::ProviderCallback
+    } else {
+        Target::Management
+    }
 }
 
 /// Returns whether a sign-in is tried although others have failed too often from its address.

@@ -255,7 +255,7 @@ async fn answer(route: Option<&'static Route>, call: &Call) -> Result<Reply, Err
 
 /// Returns the management plane for the call's principal.
 async fn caller(call: &Call) -> Result<Local, ErrorReply> {
-    let principal = auth::principal(&call.state.management, call.client, &call.headers).await?;
+    let principal = auth::principal(&call.state.management, limits::network(call.client), &call.headers).await?;
     call.in_call.known();
     Ok(Local::new(call.state.management.clone(), principal, call.state.base_url.clone()))
 }

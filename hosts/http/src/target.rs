@@ -20,17 +20,6 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// Returns the secret that a page of the console wants.
-    pub(crate) fn of_page(path: &str) -> Self {
-        if rollhook_console::is_sign_in(path) {
-            Self::SignIn
-        } else if rollhook_console::is_provider_callback(path) {
-            Self::ProviderCallback
-        } else {
-            Self::Management
-        }
-    }
-
     /// Returns whether people sign in by the secret. Failures with other secrets do not count here: strangers who try
     /// tokens keep nobody from signing in, whose address they share.
     pub(crate) const fn is_sign_in(&self) -> bool {
