@@ -94,7 +94,7 @@ pub(crate) enum Ill {
     Image,
     Crash,
     Config,
-    Unschedulable,
+    Capacity,
     Final,
 }
 

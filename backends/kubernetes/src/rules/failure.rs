@@ -41,7 +41,12 @@ fn waiting(status: &ContainerStatus) -> Option<(RolloutFailureKind, &str, String
     Some(match reason {
         // The two alternate while the kubelet tries again: they share one code.
         "ErrImagePull" | "ImagePullBackOff" => (
-            if is_refused_for_good(&message) { RolloutFailureKind::Final } else { RolloutFailureKind::Image },
+            // The registry's words stand at the end of a long sentence.
+            if waiting.message.as_deref().is_some_and(is_refused_for_good) {
+                RolloutFailureKind::Final
+            } else {
+                RolloutFailureKind::Image
+            },
             "ImagePullBackOff",
             format!(
                 "the image {image} cannot be pulled ({message}): check that it was pushed, its name, and the pull secret"

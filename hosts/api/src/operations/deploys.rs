@@ -27,7 +27,7 @@ pub struct DeploysQuery {
     pub limit: Option<PageSize>,
     /// Only revisions below this one: `next` of the part before.
     #[serde(with = "query", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u64", range(min = 1))]
+    #[schemars(with = "u64", extend("minimum" = 1, "maximum" = u64::MAX))]
     pub before: Option<Revision>,
 }
 
@@ -45,7 +45,7 @@ pub struct DeployQuery {
     /// With `Prefer`: answer already once the entry's `step` is above this number, or the progress of its rollout has
     /// changed.
     #[serde(with = "query", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u32")]
+    #[schemars(with = "u32", extend("maximum" = u32::MAX))]
     pub seen: Option<u32>,
 }
 
@@ -62,7 +62,7 @@ impl DeployQuery {
 pub struct LogQuery {
     /// Only what follows this many bytes.
     #[serde(with = "query", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u64")]
+    #[schemars(with = "u64", extend("maximum" = u64::MAX))]
     pub from: Option<u64>,
     /// Answer with what is written until the build has ended.
     #[serde(with = "query", skip_serializing_if = "Option::is_none")]
