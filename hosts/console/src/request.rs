@@ -51,6 +51,11 @@ impl Request {
         value(&self.body, name)
     }
 
+    /// Returns the secret of the session that the call's cookie brings.
+    pub fn session(&self) -> Option<SessionSecret> {
+        session_secret(&self.headers)
+    }
+
     /// Returns the token that a sign-in brings.
     pub fn sign_in_token(&self) -> Option<Zeroizing<String>> {
         self.field("token").map(Zeroizing::new)

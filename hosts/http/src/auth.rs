@@ -71,7 +71,7 @@ pub(crate) fn costs_a_read(target: &Target, headers: &HeaderMap) -> bool {
 }
 
 /// Returns the bearer token that the call presents; empty if there is none.
-fn presented(headers: &HeaderMap) -> &str {
+pub(crate) fn presented(headers: &HeaderMap) -> &str {
     once(headers, AUTHORIZATION.as_str()).and_then(Result::ok).and_then(bearer).unwrap_or_default()
 }
 

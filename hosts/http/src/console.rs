@@ -123,7 +123,11 @@ pub(crate) async fn answer(
             in_call.refused();
         }
     }
-    sent(answer, state, in_call)
+    let session = request.session().unwrap_or_default();
+    match state.streams.held(session.as_bytes(), sent(answer, state, in_call)) {
+        Ok(reply) => reply,
+        Err(failure) => refused(state, &request, failure),
+    }
 }
 
 /// Returns the secret that a page wants.

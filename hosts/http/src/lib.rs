@@ -60,6 +60,7 @@ mod run;
 mod server;
 mod state;
 mod stream;
+mod streams;
 mod target;
 mod telemetry;
 mod waits;

@@ -82,6 +82,7 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
     head.admit_body(&whole).await?;
     let (call, target) = head.with_body(whole);
     let answered = Box::pin(answer(route, &call)).await;
+    let answered = answered.and_then(|reply| call.state.streams.held(auth::presented(&call.headers).as_bytes(), reply));
     if let Some(target) = target.filter(|_| matches!(&answered, Err(failure) if failure.kind() == Kind::Unauthorized)) {
         call.state.limits.failed(client, &target);
         call.in_call.refused();

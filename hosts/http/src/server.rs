@@ -43,6 +43,7 @@ use crate::{
     router::{Audience, Incoming},
     state::{Drain, State},
     stream::{Stream, WRITE_TIME},
+    streams::Streams,
     telemetry,
     waits::Waits,
 };
@@ -132,6 +133,7 @@ impl Server {
             drain,
             bodies: Budget::default(),
             waits: Waits::default(),
+            streams: Streams::new(Bounds::CALLERS.all / 2),
             readiness: Readiness::default(),
             has_probe_listener: false,
             notice: config.notice,
@@ -190,11 +192,11 @@ impl Server {
     /// # Errors
     /// If the engine ended by itself, which is a defect.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
-        let state = Arc::new(self.state);
+        let bounds = bounds();
+        let state = Arc::new(State { streams: Streams::new(bounds.all / 2), ..self.state });
         let mut engine = spawn_engine(&state);
         let disks = tokio::spawn(self.disks.run());
         let graceful = GracefulShutdown::new();
-        let bounds = bounds();
         let probes = async {
             match &self.probes {
                 Some(probes) => accept(probes, Bounds::PROBES, &state, Audience::Probes, &graceful).await,

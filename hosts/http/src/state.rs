@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::{
     budget::Budget, client_ip::Proxies, disks::Disks, instrumented::Writable, limits::Limits, metrics::Metrics,
-    readiness::Readiness, waits::Waits,
+    readiness::Readiness, streams::Streams, waits::Waits,
 };
 
 /// The deployer, the management plane above it, and the state of the host.
@@ -25,6 +25,7 @@ pub(crate) struct State {
     pub(crate) drain: Drain,
     pub(crate) bodies: Budget,
     pub(crate) waits: Waits,
+    pub(crate) streams: Streams,
     pub(crate) readiness: Readiness,
     /// Whether probes and metrics are answered on a listener of their own alone.
     pub(crate) has_probe_listener: bool,

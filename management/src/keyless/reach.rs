@@ -91,10 +91,10 @@ fn gitlab(claims: Named<'_>) -> Option<TooWide> {
     } else if claims.has("ref") {
         let is_bound = is_protected && (claims.is("ref_type", "branch") || claims.is("ref_type", "tag"));
         (!is_bound).then_some(TooWide::NameOfRef)
-    } else if is_protected || claims.is("environment_protected", "true") {
+    } else if is_protected {
         None
     } else if claims.has("environment") {
-        Some(TooWide::UnprotectedEnvironment)
+        (!claims.is("environment_protected", "true")).then_some(TooWide::UnprotectedEnvironment)
     } else {
         Some(TooWide::AnyRef)
     }
@@ -198,5 +198,10 @@ mod tests {
         }
         let explicit = [("repository_id", "74"), ("ref", "refs/heads/main"), ("event_name", "workflow_run")];
         assert_eq!(binding_claims(&claims(&explicit)), [], "it is refused instead");
+    }
+
+    #[test]
+    fn gitlabs_protection_of_an_environment_that_is_not_named_binds_nothing() {
+        assert_eq!(of(&[("project_id", "7"), ("environment_protected", "true")]), Some(TooWide::AnyRef));
     }
 }

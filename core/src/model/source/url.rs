@@ -103,7 +103,7 @@ fn check(text: &str) -> Result<String, &'static str> {
     }
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     if path.is_empty() || leads_upwards(path) {
-        return Err("must have a path to the repository, without ..");
+        return Err("must have a path to the repository, without .. and ;");
     }
     if protocol == "file" {
         return if authority.is_empty() { Ok(text) } else { Err("a file's URL must be file:///PATH") };
@@ -113,8 +113,13 @@ fn check(text: &str) -> Result<String, &'static str> {
     Ok(text)
 }
 
-/// Returns whether a path has a part `..`, as it is written or as a server decodes it: credentials are bound to paths.
+/// Returns whether a path has a part `..`, as it is written or as a server decodes it: credentials are bound to paths. Some
+/// servers cut a part at `;`, take a backslash for a slash, or decode twice.
 fn leads_upwards(path: &str) -> bool {
+    let lower = path.to_lowercase();
+    if path.contains([';', '\\']) || ["%3b", "%5c", "%25"].iter().any(|code| lower.contains(code)) {
+        return true;
+    }
     let decoded = path.replace("%2e", ".").replace("%2E", ".").replace("%2f", "/").replace("%2F", "/");
     decoded.split('/').any(|part| part == "..")
 }
