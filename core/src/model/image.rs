@@ -296,19 +296,21 @@ impl From<Repositories> for Vec<String> {
 /// codes of the OCI distribution specification, and the sentences of container engines for them). Any other failure,
 /// such as no answer or too many requests, may pass.
 pub fn is_refused_for_good(answer: &str) -> bool {
-    const DEFINITE: [&str; 9] = [
+    const DEFINITE: [&str; 8] = [
         "manifest unknown",
         "manifest_unknown",
         "name unknown",
         "name_unknown",
-        "not found",
         "repository does not exist",
         "access denied",
         "access forbidden",
         "unauthorized",
     ];
     let answer = answer.to_lowercase();
-    !answer.contains("toomanyrequests") && DEFINITE.iter().any(|code| answer.contains(code))
+    // Other things are not found as well, such as a layer that the node has just cleaned up.
+    let is_unresolved = answer.contains("failed to resolve reference") && answer.contains("not found");
+    let is_definite = is_unresolved || DEFINITE.iter().any(|code| answer.contains(code));
+    is_definite && !answer.contains("toomanyrequests")
 }
 
 #[cfg(test)]

@@ -169,6 +169,8 @@ mod tests {
             of(json!({"waiting": {"reason": "ErrImagePull", "message": message}}), 0, json!({})).unwrap().0
         };
         assert_eq!(kind("failed to resolve reference \"r/api:v9\": r/api:v9: not found"), RolloutFailureKind::Final);
+        let long = format!("{}: failed to resolve reference \"r/api:v9\": r/api:v9: not found", "x".repeat(2000));
+        assert_eq!(kind(&long), RolloutFailureKind::Final, "also at the end of a long sentence");
         assert_eq!(kind("dial tcp 10.0.0.1:443: connect: connection refused"), RolloutFailureKind::Image);
     }
 

@@ -206,6 +206,7 @@ fn a_registrys_definite_answer_is_told_from_one_that_may_pass() {
         "received unexpected HTTP status: 503 Service Unavailable",
         "context deadline exceeded",
         "no space left on device",
+        "failed to prepare extraction snapshot: parent snapshot sha256:1 does not exist: not found",
     ] {
         assert!(!super::is_refused_for_good(answer), "{answer}");
     }
