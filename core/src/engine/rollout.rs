@@ -97,8 +97,11 @@ impl RolloutProgress {
             self.progress.clone_from(&seen.progress);
             self.progressed_at = now;
         }
+        let goes_on = |before: &RolloutFailure, failure: &RolloutFailure| {
+            before.kind == failure.kind || (before.kind.may_heal() && failure.kind.may_heal())
+        };
         self.failure = match (seen.failure.clone(), self.failure.take()) {
-            (Some(failure), Some((first, _, before))) if before.kind == failure.kind => Some((first, now, failure)),
+            (Some(failure), Some((first, _, before))) if goes_on(&before, &failure) => Some((first, now, failure)),
             (Some(failure), _) => Some((now, now, failure)),
             (None, Some((first, last, before))) if now.since(last) < FAILURE_EXPIRY => Some((first, last, before)),
             (None, _) => None,

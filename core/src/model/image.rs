@@ -292,11 +292,11 @@ impl From<Repositories> for Vec<String> {
     }
 }
 
-/// Returns whether a registry's answer to a pull is definite: there is no such image, or the caller may not have it (the
-/// codes of the OCI distribution specification, and the sentences of container engines for them). Any other failure,
-/// such as no answer or too many requests, may pass.
+/// Returns whether a registry's answer to a pull is definite: there is no such image, or it is denied (the codes of the OCI
+/// distribution specification, and the sentences of container engines for them). Any other failure may pass: no answer, too
+/// many requests, a login that has ended or is still being made.
 pub fn is_refused_for_good(answer: &str) -> bool {
-    const DEFINITE: [&str; 8] = [
+    const DEFINITE: [&str; 7] = [
         "manifest unknown",
         "manifest_unknown",
         "name unknown",
@@ -304,9 +304,11 @@ pub fn is_refused_for_good(answer: &str) -> bool {
         "repository does not exist",
         "access denied",
         "access forbidden",
-        "unauthorized",
     ];
-    let answer = answer.to_lowercase();
+    // Names of images say nothing.
+    let is_name = |word: &&str| word.contains('/') || word.starts_with('"');
+    let words: Vec<&str> = answer.split_whitespace().filter(|word| !is_name(word)).collect();
+    let answer = words.join(" ").to_lowercase();
     // Other things are not found as well, such as a layer that the node has just cleaned up.
     let is_unresolved = answer.contains("failed to resolve reference") && answer.contains("not found");
     let is_definite = is_unresolved || DEFINITE.iter().any(|code| answer.contains(code));

@@ -22,7 +22,8 @@ const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-appli
 
 /// Performs an operation, and answers what it returns.
 pub(crate) async fn performed<O: Operation>(call: &Call, caller: Local) -> Result<Reply, ErrorReply> {
-    Ok(of::<O>(&O::perform(&caller, &call.subject()?, call.input()?).await?))
+    let (subject, input) = (call.subject()?, call.input()?);
+    Ok(of::<O>(&O::perform(&caller.with_key(call.key()?), &subject, input).await?))
 }
 
 /// Returns the answer of an operation.

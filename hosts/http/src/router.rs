@@ -198,7 +198,8 @@ impl Head {
         if self.is_recognized(target, body) || (costs_a_read && self.state.limits.spare(target)) {
             return true;
         }
-        if *target != Target::Management {
+        // Who presents nothing waits for no store.
+        if *target != Target::Management || !costs_a_read {
             return false;
         }
         self.state.read_new_tokens().await;

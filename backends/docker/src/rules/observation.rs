@@ -114,8 +114,10 @@ fn failure(seen: &Seen, rollout: &Rollout, step: &Step, is_ready: bool, work: &W
         return match connected {
             Some(message) => told(RolloutFailureKind::Config, "container-not-connected", message),
             None => diagnostics::failure(own, is_ready).map(|failure| {
-                // Nothing serves meanwhile: each further start would make an outage longer.
-                let is_an_outage = plan::is_alone(seen, rollout) && rollout.purpose != Purpose::Restore;
+                // Nothing serves meanwhile: each further start would make an outage longer. A first version ended no
+                // other one.
+                let has_ended_another = rollout.id.revision > Revision::FIRST && rollout.purpose != Purpose::Restore;
+                let is_an_outage = plan::is_alone(seen, rollout) && has_ended_another;
                 let has_ended = failure.kind == RolloutFailureKind::Crash && own.health() != Some("unhealthy");
                 let kind = if is_an_outage && has_ended { RolloutFailureKind::Final } else { failure.kind };
                 RolloutFailure { kind, ..failure }

@@ -20,7 +20,8 @@ pub(crate) fn worst<'a>(pods: impl Iterator<Item = &'a Pod>) -> Option<RolloutFa
 
 /// The failure of a pod, if any.
 pub(crate) fn of_pod(pod: &Pod) -> Option<RolloutFailure> {
-    pods::statuses(pod).find_map(|status| of_container(pods::name(pod), status)).or_else(|| unschedulable(pod))
+    let containers = pods::statuses(pod).filter_map(|status| of_container(pods::name(pod), status));
+    containers.min_by_key(|failure| failure.kind).or_else(|| unschedulable(pod))
 }
 
 fn of_container(pod: &str, status: &ContainerStatus) -> Option<RolloutFailure> {
@@ -84,12 +85,22 @@ fn stopped(status: &ContainerStatus) -> Option<(RolloutFailureKind, &'static str
 /// The kind of the controller's failure to make pods, by the API server's refusal.
 pub(crate) fn of_creation(refusal: &str) -> RolloutFailureKind {
     let says = |words: &[&str]| words.iter().any(|words| refusal.contains(words));
-    if says(&["exceeded quota", "failed calling webhook", "try again", "timeout", "Too Many Requests"]) {
+    if says(&["denied the request", "violates PodSecurity"]) {
+        RolloutFailureKind::Final
+    } else if says(&[
+        "exceeded quota",
+        "status unknown for quota",
+        "not yet ready to handle request",
+        "failed calling webhook",
+        "try again",
+        "timeout",
+        "Too Many Requests",
+    ]) {
         RolloutFailureKind::Capacity
-    } else if says(&["error looking up service account", "not found"]) {
+    } else if says(&["error looking up service account", "not found", "was found"]) {
         // It may be made yet, beside the workload.
         RolloutFailureKind::Config
-    } else if says(&["is forbidden", "is invalid", "denied the request", "Invalid value"]) {
+    } else if says(&["is forbidden", "is invalid", "Invalid value"]) {
         RolloutFailureKind::Final
     } else {
         RolloutFailureKind::Config
@@ -185,6 +196,10 @@ mod tests {
             ),
             ("pods \"api-x\" is forbidden: violates PodSecurity \"restricted:latest\"", RolloutFailureKind::Final),
             ("admission webhook \"policy\" denied the request: no latest tags", RolloutFailureKind::Final),
+            ("pods \"x\" is forbidden: not yet ready to handle request", RolloutFailureKind::Capacity),
+            ("pods \"x\" is forbidden: status unknown for quota: small", RolloutFailureKind::Capacity),
+            ("pods \"x\" is forbidden: no PriorityClass with name high was found", RolloutFailureKind::Config),
+            ("admission webhook \"p\" denied the request: a timeout must be set", RolloutFailureKind::Final),
             ("something else", RolloutFailureKind::Config),
         ] {
             assert_eq!(of_creation(refusal), kind, "{refusal}");

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use rollhook_core::{
-    deploy::Reason,
+    deploy::{Reason, Revision},
     ports::{Instances, Observation, Phase, Purpose, RolloutFailure, RolloutFailureKind},
 };
 
@@ -41,8 +41,9 @@ pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &[Pod]) -> Observatio
         Some(message) => Some(final_failure(Reason::REVERTED, message)),
         None if is_complete || !is_ours => None,
         None => failure(object, &status, &pods).map(|failure| {
-            // Nothing serves meanwhile: each further start would make an outage longer.
-            let is_an_outage = object.stops_first() && !rollout.adopted && rollout.purpose != Purpose::Restore;
+            // Nothing serves meanwhile: each further start would make an outage longer. A first version ended no other one.
+            let has_ended_another = rollout.id.revision > Revision::FIRST && rollout.purpose != Purpose::Restore;
+            let is_an_outage = object.stops_first() && !rollout.adopted && has_ended_another;
             let has_ended = failure.kind == RolloutFailureKind::Crash;
             let kind = if is_an_outage && has_ended { RolloutFailureKind::Final } else { failure.kind };
             RolloutFailure { kind, ..failure }
@@ -97,16 +98,16 @@ fn failure(object: &Object, status: &RolloutStatus, pods: &PodSummary) -> Option
         let container = pods.failure.as_ref().and_then(|failure| failure.container.clone());
         return Some(RolloutFailure { container, ..final_failure("ProgressDeadlineExceeded", message) });
     }
-    pods.failure.clone().or_else(|| {
-        let refused = condition("ReplicaFailure", "True")?;
+    let of_creation = condition("ReplicaFailure", "True").map(|refused| {
         let cause = refused.message.as_deref().map(shortened).unwrap_or_default();
-        Some(RolloutFailure {
+        RolloutFailure {
             kind: failure::of_creation(refused.message.as_deref().unwrap_or_default()),
             reason: Reason::new(refused.reason.as_deref().unwrap_or("FailedCreate")),
             container: None,
             message: format!("pods of {title} cannot be made ({cause}): correct that, or free quota"),
-        })
-    })
+        }
+    });
+    pods.failure.clone().into_iter().chain(of_creation).min_by_key(|failure| failure.kind)
 }
 
 /// A failure that ends the deploy at once.

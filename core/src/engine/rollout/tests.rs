@@ -132,3 +132,15 @@ fn failure_at_the_deadline_is_what_the_rollout_waited_for() {
     assert_eq!(report.reason.as_str(), "ImagePullBackOff");
     assert!(report.message.contains("within 600 s") && report.message.contains("cannot be pulled"), "{report:?}");
 }
+
+#[test]
+fn failure_that_turns_into_another_that_may_heal_is_the_same() {
+    let mut watch = watch();
+    let kinds = [RolloutFailureKind::Crash, RolloutFailureKind::Image];
+    let fails_at = (1..=600).find(|second| {
+        let kind = kinds[usize::try_from(second / 10 % 2).unwrap()];
+        watch.observed(failing(kind), at(*second), at(*second));
+        matches!(outcome(&watch, *second), RolloutOutcome::Failed(_))
+    });
+    assert_eq!(fails_at, Some(61));
+}

@@ -196,7 +196,6 @@ fn a_registrys_definite_answer_is_told_from_one_that_may_pass() {
         "manifest for web:v9 not found: manifest unknown: manifest unknown",
         "failed to resolve reference \"r.example.com/api:v9\": r.example.com/api:v9: not found",
         "pull access denied for web, repository does not exist or may require 'docker login'",
-        "unexpected status from HEAD request: 401 Unauthorized",
     ] {
         assert!(super::is_refused_for_good(answer), "{answer}");
     }
@@ -206,6 +205,8 @@ fn a_registrys_definite_answer_is_told_from_one_that_may_pass() {
         "received unexpected HTTP status: 503 Service Unavailable",
         "context deadline exceeded",
         "no space left on device",
+        "unexpected status from HEAD request: 401 Unauthorized",
+        "failed to pull image \"r.example.com/access denied/manifest-unknown:1\": connection refused",
         "failed to prepare extraction snapshot: parent snapshot sha256:1 does not exist: not found",
     ] {
         assert!(!super::is_refused_for_good(answer), "{answer}");

@@ -55,9 +55,12 @@ pub enum Phase {
 }
 
 /// The kind of a failure of instances, which says whether it may heal. A failure that lasts longer than it may fails the
-/// deploy; one that was not observed for 30 s is over.
+/// deploy; one that was not observed for 30 s is over. Of several failures, the first kind in this order says most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RolloutFailureKind {
+    /// It cannot heal: the registry has no such image, the platform itself gave up, or refuses, or another party changed
+    /// the target. The deploy fails at once.
+    Final,
     /// The image cannot be fetched now: its registry does not answer, or the node has no room. It may last for the app's
     /// patience.
     Image,
@@ -69,12 +72,14 @@ pub enum RolloutFailureKind {
     /// The platform has no room for an instance yet: no node, no quota, no volume. The rollout waits for it until its
     /// deadline.
     Capacity,
-    /// It cannot heal: the registry has no such image, the platform itself gave up, or refuses, or another party changed
-    /// the target. The deploy fails at once.
-    Final,
 }
 
 impl RolloutFailureKind {
+    /// Returns whether a failure of the kind may heal by itself. One that turns into another such is the same failure.
+    pub const fn may_heal(self) -> bool {
+        matches!(self, Self::Image | Self::Crash | Self::Config)
+    }
+
     /// Returns how long a failure of the kind may last before the deploy of an app of this patience fails; `None`: until
     /// the deadline of the rollout.
     pub const fn may_last(self, patience: Duration) -> Option<Duration> {

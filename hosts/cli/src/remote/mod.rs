@@ -43,7 +43,7 @@ impl Server {
         }
         match self.counted(method, path, body).await {
             // An earlier attempt has removed it, and its answer was lost.
-            Err((CliError::Problem(problem), 2..)) if O::ENDPOINT.method == "DELETE" && problem.status == 404 => {
+            Err((CliError::Problem(problem), 2..)) if O::ENDPOINT.status == 204 && problem.status == 404 => {
                 Ok(Bytes::new())
             }
             other => other.map_err(|(failure, _)| failure),
