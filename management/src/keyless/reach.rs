@@ -79,6 +79,11 @@ impl Named<'_> {
         self.0.contains_key(name)
     }
 
+    /// Returns whether a claim is named, or is a part of `sub`, where both systems write it between colons.
+    fn has_also_in_sub(self, name: &str) -> bool {
+        self.has(name) || self.0.get("sub").is_some_and(|sub| sub.contains(&format!(":{name}:")))
+    }
+
     fn is(self, name: &str, text: &str) -> bool {
         self.0.get(name).is_some_and(|named| named == text)
     }
@@ -88,8 +93,10 @@ fn gitlab(claims: Named<'_>) -> Option<TooWide> {
     let is_protected = claims.is("ref_protected", "true");
     if claims.has("ref_path") {
         None
-    } else if claims.has("ref") {
-        let is_bound = is_protected && (claims.is("ref_type", "branch") || claims.is("ref_type", "tag"));
+    } else if claims.has_also_in_sub("ref") {
+        let has_type = claims.is("ref_type", "branch") || claims.is("ref_type", "tag");
+        let is_in_sub = !claims.has("ref") && claims.has_also_in_sub("ref_type");
+        let is_bound = is_protected && (has_type || is_in_sub);
         (!is_bound).then_some(TooWide::NameOfRef)
     } else if is_protected {
         None
@@ -101,10 +108,10 @@ fn gitlab(claims: Named<'_>) -> Option<TooWide> {
 }
 
 fn github(claims: Named<'_>) -> Option<TooWide> {
-    if claims.has("environment") || claims.has("job_workflow_ref") {
+    if claims.has_also_in_sub("environment") || claims.has("job_workflow_ref") {
         return None;
     }
-    if !claims.has("ref") && !claims.is("ref_protected", "true") {
+    if !claims.has_also_in_sub("ref") && !claims.is("ref_protected", "true") {
         return Some(TooWide::AnyRef);
     }
     let is_bound = EVENTS.iter().any(|event| claims.is("event_name", event));
@@ -203,5 +210,16 @@ mod tests {
     #[test]
     fn gitlabs_protection_of_an_environment_that_is_not_named_binds_nothing() {
         assert_eq!(of(&[("project_id", "7"), ("environment_protected", "true")]), Some(TooWide::AnyRef));
+    }
+
+    #[test]
+    fn ref_within_the_subject_is_bound_as_ref_is() {
+        let on_github = ("sub", "repo:shop/api:ref:refs/heads/main");
+        assert_eq!(of(&[("repository_id", "7"), on_github]), Some(TooWide::AnyEvent));
+        assert_eq!(of(&[("repository_id", "7"), on_github, ("event_name", "push")]), None);
+        assert_eq!(of(&[("repository_id", "7"), ("sub", "repo:shop/api:environment:prod")]), None);
+        let on_gitlab = ("sub", "project_path:shop/api:ref_type:branch:ref:main");
+        assert_eq!(of(&[("project_id", "7"), on_gitlab]), Some(TooWide::NameOfRef));
+        assert_eq!(of(&[("project_id", "7"), on_gitlab, ("ref_protected", "true")]), None);
     }
 }
