@@ -6,10 +6,8 @@ mod world;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use async_trait::async_trait;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use rollhook_core::{
-    Result,
     action::Action as AppAction,
     app::{AppId, Policy},
     deploy::Trigger,
@@ -19,32 +17,14 @@ use rollhook_core::{
 };
 use rollhook_management::{
     Caller, Management, Ports, Refusal,
-    keyless::{IdToken, Issuer, Presented, TooWide, Trust},
+    keyless::{IdToken, Presented, TooWide, Trust},
     ports::{IdentityVerifier, NewRecord, RecordKey, RecordKind},
 };
 use serde_json::json;
-use world::{ManagedWorld, actions::register, image};
+use world::{ManagedWorld, Signed, actions::register, image};
 
 const ISSUER: &str = "https://token.example.com";
 const AUDIENCE: &str = "https://deploy.example.com";
-
-/// A verifier to which every token is signed by its issuer.
-struct Signed;
-
-#[async_trait]
-impl IdentityVerifier for Signed {
-    fn check(&self, _: &Issuer) -> Result<(), String> {
-        Ok(())
-    }
-
-    async fn verify(&self, _: &Issuer, _: &IdToken) -> Result<bool> {
-        Ok(true)
-    }
-
-    fn recognizes(&self, _: &Issuer, _: &IdToken) -> bool {
-        true
-    }
-}
 
 /// The management plane of a replica that verifies id_tokens.
 fn verifying(world: &ManagedWorld) -> Arc<Management> {

@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use world::{
     ManagedWorld,
     actions::{realm, token},
+    is_unauthorized,
 };
 
 /// The secret of a command line.
@@ -56,10 +57,6 @@ fn names(sessions: &[SignedIn]) -> Vec<String> {
     let mut names: Vec<_> = sessions.iter().map(|session| session.actor.to_string()).collect();
     names.sort();
     names
-}
-
-fn is_unauthorized<T>(outcome: Outcome<T>) -> bool {
-    outcome.err() == Some(Refusal::UNAUTHORIZED)
 }
 
 #[test]

@@ -32,6 +32,14 @@ pub trait Operation: Send + Sync + 'static {
     /// The endpoint.
     const ENDPOINT: Endpoint;
 
+    /// Reads an answer, as a server has sent it: JSON, or nothing for `()`.
+    ///
+    /// # Errors
+    /// That it is no such answer.
+    fn read(answer: &[u8]) -> serde_json::Result<Self::Answer> {
+        serde_json::from_slice(if answer.is_empty() { b"null" } else { answer })
+    }
+
     /// Performs the operation for the caller.
     fn perform(
         caller: &Local,

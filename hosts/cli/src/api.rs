@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use rollhook_api::{
-    Deploy, Local, Operation,
-    operations::{LogQuery, ReadBuildLog},
-};
+use rollhook_api::{Deploy, Local, Operation};
 use rollhook_core::{app::AppId, deploy::Revision};
 
 use crate::{exit::CliError, remote::Server};
@@ -44,14 +41,5 @@ impl Api {
             Self::Server(server) => Box::pin(server.changed(subject, seen, limit)).await,
             Self::Local(local) => Ok(Box::pin(local.changed(&subject.0, subject.1, seen, limit)).await?),
         }
-    }
-
-    /// Returns the log of a build as it is now, from this byte on.
-    pub(crate) async fn build_log(&self, subject: &(AppId, Revision), from: u64) -> Result<Vec<u8>, CliError> {
-        let query = LogQuery { from: Some(from), follow: None };
-        Ok(match self {
-            Self::Server(server) => Box::pin(server.build_log(subject, query)).await?.0,
-            Self::Local(local) => Box::pin(local.call(ReadBuildLog, subject, query)).await?.0,
-        })
     }
 }

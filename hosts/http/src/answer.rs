@@ -45,7 +45,7 @@ pub(crate) async fn accepted(
         None => None,
     };
     // A call that may not wait is answered at once: its deploy is accepted, and its caller repeats the call.
-    let place = access.as_ref().and_then(|access| call.state.waits.begin(access.uid()));
+    let place = access.as_ref().and_then(|access| call.state.waits.take(access.uid()));
     let outcome = match (wait, access, &place) {
         (Some(limit), Some(access), Some(_)) => {
             added.extend(applied(limit));

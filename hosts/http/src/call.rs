@@ -1,9 +1,9 @@
 //! A call with its whole body, and what its path, query, body and headers say.
 
-use std::{any::TypeId, net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 
 use http::{HeaderMap, Uri};
-use rollhook_api::endpoint::{self, Endpoint, Subject};
+use rollhook_api::endpoint::{Endpoint, Subject};
 use rollhook_core::{
     app::AppId,
     request::{IdempotencyKey, KeyHeader},
@@ -22,8 +22,7 @@ use crate::{
 /// A call with its whole body.
 pub(crate) struct Call {
     pub(crate) state: Arc<State>,
-    /// The endpoint, unless nothing is at the path.
-    pub(crate) endpoint: Option<Endpoint>,
+    pub(crate) endpoint: Endpoint,
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Whole,
@@ -39,7 +38,7 @@ impl Call {
     /// # Errors
     /// 404 if it can name nothing.
     pub(crate) fn subject<S: Subject>(&self) -> Result<S, ErrorReply> {
-        let parameters = self.endpoint.and_then(|endpoint| endpoint.parameters(self.uri.path()));
+        let parameters = self.endpoint.parameters(self.uri.path());
         S::read(parameters.unwrap_or_default()).map_err(|(kind, detail)| ErrorReply::new(kind, detail))
     }
 
@@ -51,20 +50,18 @@ impl Call {
         self.subject()
     }
 
-    /// Returns what the call sends: the query of a call that reads, else the body.
+    /// Returns what the call sends: the query of a call that reads or removes, else the body.
     ///
     /// # Errors
     /// 415 or 400.
     pub(crate) fn input<T: DeserializeOwned + 'static>(&self) -> Result<T, ErrorReply> {
-        let endpoint = self.endpoint.unwrap_or(endpoint::open::HEALTH);
-        if endpoint.has_query() {
+        if self.endpoint.has_query() {
             return query::read(self.uri.query());
         }
-        let is_nothing = TypeId::of::<T>() == TypeId::of::<()>();
-        if is_nothing {
+        if query::is_nothing::<T>() {
             return serde_json::from_value(Value::Null).map_err(|error| body::unreadable(&error));
         }
-        if endpoint.has_optional_body && self.body.bytes.trim_ascii().is_empty() {
+        if self.endpoint.has_optional_body && self.body.bytes.trim_ascii().is_empty() {
             return body::object(b"{}");
         }
         self.json()
@@ -84,7 +81,7 @@ impl Call {
     /// # Errors
     /// 422.
     pub(crate) fn key(&self) -> Result<Option<IdempotencyKey>, ErrorReply> {
-        let Some(operation) = self.endpoint.and_then(|endpoint| endpoint.key) else { return Ok(None) };
+        let Some(operation) = self.endpoint.key else { return Ok(None) };
         headers::key(&self.headers, &[KeyHeader::IdempotencyKey], operation, &self.body.bytes)
     }
 }

@@ -123,11 +123,8 @@ pub(crate) async fn answer(
             in_call.refused();
         }
     }
-    let session = request.session().unwrap_or_default();
-    match state.streams.held(session.as_bytes(), sent(answer, state, in_call)) {
-        Ok(reply) => reply,
-        Err(failure) => refused(state, &request, failure),
-    }
+    let held = state.streams.held(sent(answer, state, in_call), || request.session().unwrap_or_default().to_string());
+    held.unwrap_or_else(|failure| refused(state, &request, failure))
 }
 
 /// Returns the secret that a page wants.

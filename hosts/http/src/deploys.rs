@@ -27,7 +27,7 @@ pub(crate) async fn entry(call: &Call, access: &Authorized) -> Result<Reply, Err
     let until = call.input::<DeployQuery>()?.until();
     let (_, revision): (AppId, Revision) = call.subject()?;
     let (deployer, wait) = (&call.state.deployer, headers::wait(&call.headers));
-    let place = wait.and_then(|_| call.state.waits.begin(access.uid()));
+    let place = wait.and_then(|_| call.state.waits.take(access.uid()));
     let wait = wait.filter(|_| place.is_some());
     let read = |limit| Deploy::read(deployer, access, revision, (until, limit));
     let entry = match wait {

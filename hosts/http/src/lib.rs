@@ -49,6 +49,7 @@ mod log;
 mod login;
 mod metrics;
 mod open_files;
+mod places;
 mod probes;
 mod query;
 mod readiness;
@@ -63,7 +64,6 @@ mod stream;
 mod streams;
 mod target;
 mod telemetry;
-mod waits;
 mod webhook;
 
 pub use args::{Args, RateLimit};

@@ -19,8 +19,7 @@ pub(crate) fn read<T: DeserializeOwned + 'static>(text: Option<&str>) -> Result<
             return Err(malformed(format!("The query has {name} twice.")));
         }
     }
-    let is_nothing = TypeId::of::<T>() == TypeId::of::<()>();
-    let query = match is_nothing {
+    let query = match is_nothing::<T>() {
         true if pairs.is_empty() => Value::Null,
         true => return Err(malformed("This call takes no query.".to_owned())),
         false => pairs.into(),
@@ -35,6 +34,11 @@ pub(crate) fn read<T: DeserializeOwned + 'static>(text: Option<&str>) -> Result<
             Some(_) | None => format!("The query's {name} {why}."),
         })
     })
+}
+
+/// Returns whether an operation of this input is sent nothing.
+pub(crate) fn is_nothing<T: 'static>() -> bool {
+    TypeId::of::<T>() == TypeId::of::<()>()
 }
 
 fn malformed(detail: String) -> ErrorReply {

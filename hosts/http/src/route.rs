@@ -3,7 +3,7 @@
 use std::{pin::Pin, sync::LazyLock};
 
 use rollhook_api::{
-    Local, Operation,
+    Kind, Local, Operation,
     endpoint::{Credentials, Endpoint, open},
     operations::{
         CancelDeploy, ChangeApp, CreateApiToken, DeleteApp, DeployApp, DisableWebhook, EnableWebhook, EndSession,
@@ -94,6 +94,14 @@ pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
     ]
 });
 
+/// What is at every other path. It needs a token as well, so that only operators learn which paths exist.
+pub(crate) static NOTHING: Route = Route {
+    endpoint: Endpoint::get("", ""),
+    handler: Handler::Managed(|_, _| {
+        Box::pin(async { Err(ErrorReply::new(Kind::NotFound, "There is nothing at this path.")) })
+    }),
+};
+
 /// Returns the route of an operation whose answer is what it returns.
 fn of<O: Operation>() -> Route {
     with::<O>(|call, caller| Box::pin(answer::performed::<O>(call, caller)))
@@ -120,14 +128,14 @@ pub(crate) enum Found {
 /// Returns what is at a path.
 pub(crate) fn find(path: &str, method: &str) -> Found {
     let method = if method == "HEAD" { "GET" } else { method };
-    let here: Vec<_> = ROUTES.iter().filter(|route| route.endpoint.parameters(path).is_some()).collect();
-    if here.is_empty() {
-        return Found::Nothing;
-    }
-    if let Some(route) = here.iter().find(|route| route.endpoint.method == method) {
+    let here = || ROUTES.iter().filter(|route| route.endpoint.parameters(path).is_some());
+    if let Some(route) = here().find(|route| route.endpoint.method == method) {
         return Found::Route(route);
     }
-    let methods: Vec<_> = here.iter().map(|route| route.endpoint.method).collect();
+    let methods: Vec<_> = here().map(|route| route.endpoint.method).collect();
+    if methods.is_empty() {
+        return Found::Nothing;
+    }
     let known = ["GET", "POST", "PUT", "PATCH", "DELETE"].into_iter().filter(|method| methods.contains(method));
     let named = known.map(|method| if method == "GET" { "GET, HEAD" } else { method });
     Found::OtherMethods(named.collect::<Vec<_>>().join(", "))
@@ -141,19 +149,14 @@ pub(crate) fn template(path: &str) -> &'static str {
 
 /// Returns whether a path is for supervisors and Prometheus.
 pub(crate) fn is_probe(path: &str) -> bool {
-    ROUTES.iter().any(|route| route.is_probe() && route.endpoint.parameters(path).is_some())
+    ROUTES
+        .iter()
+        .any(|route| route.endpoint.credentials == Credentials::Probe && route.endpoint.parameters(path).is_some())
 }
 
 /// Returns whether a label is that of the webhook's route.
 pub(crate) fn is_webhook(template: &str) -> bool {
     template == open::WEBHOOK.path
-}
-
-impl Route {
-    /// Returns whether the route is for supervisors and Prometheus.
-    pub(crate) fn is_probe(&self) -> bool {
-        self.endpoint.credentials == Credentials::Probe
-    }
 }
 
 #[cfg(test)]

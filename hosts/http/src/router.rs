@@ -55,14 +55,11 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
     let Incoming { request, source, audience, in_call } = call;
     let (parts, incoming) = request.into_parts();
     let client = state.proxies.client_ip(source, &parts.headers);
-    let is_console = || {
-        let is_nothing = matches!(route::find(parts.uri.path(), parts.method.as_str()), Found::Nothing);
-        audience == Audience::Callers && is_nothing && console::is_for(&parts)
-    };
-    if is_console() {
+    let found = route::find(parts.uri.path(), parts.method.as_str());
+    if audience == Audience::Callers && matches!(found, Found::Nothing) && console::is_for(&parts) {
         return Ok(Box::pin(console::answer(&state, parts, incoming, client, in_call)).await);
     }
-    let route = match route_for(&state, audience, &parts) {
+    let route = match route_for(&state, audience, &parts, found) {
         Ok(route) => route,
         Err(failure) => {
             body::discard(incoming, &parts.headers);
@@ -70,7 +67,8 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
         }
     };
     let target = target(route, &parts);
-    let mut head = Head { state, parts, client, in_call, route, target, holder: Holder::Stranger(client), over: None };
+    let holder = Holder::Stranger(limits::network(client));
+    let mut head = Head { state, parts, client, in_call, route, target, holder, over: None };
     let size = match head.admit(&incoming).await {
         Ok(size) => size,
         Err(failure) => {
@@ -82,7 +80,7 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
     head.admit_body(&whole).await?;
     let (call, target) = head.with_body(whole);
     let answered = Box::pin(answer(route, &call)).await;
-    let answered = answered.and_then(|reply| call.state.streams.held(auth::presented(&call.headers).as_bytes(), reply));
+    let answered = answered.and_then(|reply| call.state.streams.held(reply, || auth::presented(&call.headers)));
     if let Some(target) = target.filter(|_| matches!(&answered, Err(failure) if failure.kind() == Kind::Unauthorized)) {
         call.state.limits.failed(client, &target);
         call.in_call.refused();
@@ -90,34 +88,27 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
     answered
 }
 
-/// Returns the route of a call; `None` for a path at which nothing is.
+/// Returns the route of a call.
 ///
 /// # Errors
 /// What is wrong with the call's form, and what this listener has not.
-fn route_for(state: &State, audience: Audience, parts: &Parts) -> Result<Option<&'static Route>, ErrorReply> {
-    let found = route::find(parts.uri.path(), parts.method.as_str());
-    let is_probe = match &found {
-        Found::Route(route) => route.is_probe(),
-        Found::OtherMethods(_) => route::is_probe(parts.uri.path()),
-        Found::Nothing => false,
-    };
+fn route_for(state: &State, audience: Audience, parts: &Parts, found: Found) -> Result<&'static Route, ErrorReply> {
+    let is_probe = route::is_probe(parts.uri.path());
     if audience == Audience::Probes && !is_probe {
         return Err(ErrorReply::new(Kind::NotFound, "Probes and metrics are at this address, and nothing else."));
     }
     headers::require_host(parts)?;
     body::require_identity(&parts.headers)?;
     match found {
-        _ if audience == Audience::Callers && is_probe && state.has_probe_listener => Ok(None),
-        Found::Route(route) => Ok(Some(route)),
+        _ if audience == Audience::Callers && is_probe && state.has_probe_listener => Ok(&route::NOTHING),
+        Found::Route(route) => Ok(route),
         Found::OtherMethods(methods) => Err(ErrorReply::method_not_allowed(&methods)),
-        Found::Nothing => Ok(None),
+        Found::Nothing => Ok(&route::NOTHING),
     }
 }
 
 /// Returns the secret that the call's credentials are for; `None` if the route needs none.
-fn target(route: Option<&Route>, parts: &Parts) -> Option<Target> {
-    // Unknown paths need a token too, so that only operators learn which paths exist.
-    let Some(route) = route else { return Some(Target::Management) };
+fn target(route: &Route, parts: &Parts) -> Option<Target> {
     let is_for_app = match route.endpoint.credentials {
         Credentials::Probe | Credentials::None => return None,
         Credentials::Webhook => true,
@@ -138,7 +129,7 @@ struct Head {
     parts: Parts,
     client: IpAddr,
     in_call: InCall,
-    route: Option<&'static Route>,
+    route: &'static Route,
     /// The secret that the credentials are for.
     target: Option<Target>,
     /// For whom the body is read.
@@ -153,15 +144,12 @@ impl Head {
     /// # Errors
     /// 429, or 401 for a large body.
     async fn admit(&mut self, incoming: &IncomingBody) -> Result<body::Size, ErrorReply> {
-        self.holder = Holder::Stranger(limits::network(self.client));
         if self.target.as_ref().is_some_and(|target| self.is_recognized(target, &[])) {
             self.is_known();
         }
         self.over = self.target.as_ref().and_then(|target| self.state.limits.admit(self.client, target).err());
-        let size = match self.route.map(|route| route.endpoint.credentials) {
-            Some(Credentials::Webhook) => body::Size::of(&self.parts.headers),
-            Some(_) | None => body::Size::Usual,
-        };
+        let is_webhook = self.route.endpoint.credentials == Credentials::Webhook;
+        let size = if is_webhook { body::Size::of(&self.parts.headers) } else { body::Size::Usual };
         // A signature can be checked only once the body was read.
         if auth::needs_body(&self.parts.headers) {
             return Ok(size);
@@ -234,24 +222,19 @@ impl Head {
 
     fn with_body(self, body: Whole) -> (Call, Option<Target>) {
         let Self { state, parts, client, in_call, route, target, .. } = self;
-        let endpoint = route.map(|route| route.endpoint);
         let Parts { uri, headers, .. } = parts;
-        (Call { state, endpoint, uri, headers, body, client, in_call }, target)
+        (Call { state, endpoint: route.endpoint, uri, headers, body, client, in_call }, target)
     }
 }
 
 /// Authenticates the caller of a route that needs an API token, and answers.
-async fn answer(route: Option<&'static Route>, call: &Call) -> Result<Reply, ErrorReply> {
-    match route.map(|route| (&route.handler, route.endpoint.credentials)) {
-        Some((Handler::Open(answer), _)) => answer(call).await,
-        Some((_, Credentials::ApiTokenOrServiceToken)) if auth::has_service_token(&call.headers) => {
+async fn answer(route: &Route, call: &Call) -> Result<Reply, ErrorReply> {
+    match (&route.handler, route.endpoint.credentials) {
+        (Handler::Open(answer), _) => answer(call).await,
+        (_, Credentials::ApiTokenOrServiceToken) if auth::has_service_token(&call.headers) => {
             webhook::entry(call).await
         }
-        Some((Handler::Managed(answer), _)) => answer(call, caller(call).await?).await,
-        None => {
-            caller(call).await?;
-            Err(ErrorReply::new(Kind::NotFound, "There is nothing at this path."))
-        }
+        (Handler::Managed(answer), _) => answer(call, caller(call).await?).await,
     }
 }
 

@@ -39,13 +39,13 @@ use crate::{
     limits::{self, Limits},
     metrics::Metrics,
     open_files,
+    places::Places,
     readiness::Readiness,
     router::{Audience, Incoming},
     state::{Drain, State},
     stream::{Stream, WRITE_TIME},
     streams::Streams,
     telemetry,
-    waits::Waits,
 };
 
 /// The longest time of a call's headers, and of waiting for a kept connection's next call.
@@ -54,6 +54,8 @@ const HEADER_TIME: Duration = Duration::from_secs(10);
 const HEADER_SIZE: usize = 16 * 1024;
 /// The time in which calls and the engine may end once the server stops.
 const DRAIN_TIME: Duration = Duration::from_secs(15);
+/// The most calls that wait for deploys of one app.
+const WAITS: usize = 100;
 /// The pause after a failed accept, for example for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -132,7 +134,7 @@ impl Server {
             writable,
             drain,
             bodies: Budget::default(),
-            waits: Waits::default(),
+            waits: Places::new(WAITS, usize::MAX),
             streams: Streams::new(Bounds::CALLERS.all / 2),
             readiness: Readiness::default(),
             has_probe_listener: false,

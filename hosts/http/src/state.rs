@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use rollhook_console::Console;
-use rollhook_core::service::Deployer;
+use rollhook_core::{app::AppUid, service::Deployer};
 use rollhook_management::Management;
 use tokio::sync::watch;
 
 use crate::{
     budget::Budget, client_ip::Proxies, disks::Disks, instrumented::Writable, limits::Limits, metrics::Metrics,
-    readiness::Readiness, streams::Streams, waits::Waits,
+    places::Places, readiness::Readiness, streams::Streams,
 };
 
 /// The deployer, the management plane above it, and the state of the host.
@@ -24,7 +24,8 @@ pub(crate) struct State {
     pub(crate) writable: Writable,
     pub(crate) drain: Drain,
     pub(crate) bodies: Budget,
-    pub(crate) waits: Waits,
+    /// The calls that wait for deploys, of which each app has a bounded number; further ones are answered at once.
+    pub(crate) waits: Places<AppUid>,
     pub(crate) streams: Streams,
     pub(crate) readiness: Readiness,
     /// Whether probes and metrics are answered on a listener of their own alone.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rollhook_core::ports::Clock as _;
 use rollhook_management::{
-    Management, Outcome, Refusal,
+    Management, Outcome,
     access::{
         Grant, GroupGrant, LOGIN_CODES_MAX, LOGIN_MAX, PERSON_SESSION_MAX, Person, Role, SESSION_MAX, SESSIONS_MAX,
         SignInGrants,
@@ -22,6 +22,7 @@ use rollhook_management::{
 use world::{
     ManagedWorld,
     actions::{realm, token},
+    is_unauthorized,
 };
 
 const INSTANT: Duration = Duration::ZERO;
@@ -63,10 +64,6 @@ async fn login(management: &Management, session: &str) -> Outcome<String> {
 
 async fn count(world: &ManagedWorld, kind: RecordKind) -> usize {
     world.records().list(kind, None, 10_000).await.unwrap().len()
-}
-
-fn is_unauthorized<T>(outcome: Outcome<T>) -> bool {
-    outcome.err() == Some(Refusal::UNAUTHORIZED)
 }
 
 #[test]

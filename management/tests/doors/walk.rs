@@ -8,9 +8,9 @@ use rollhook_core::{Result, action::Action, app::AppId, token::Credentials};
 use rollhook_management::{
     Management, NotificationPorts, Ports,
     access::{Permission, Realm, Role},
-    keyless::{IdToken, Issuer, Presented, Trust},
+    keyless::{Presented, Trust},
     notifications::EventKind,
-    ports::{AccessReviewer, BearerToken, IdentityVerifier, ReviewScope, ReviewedCaller},
+    ports::{AccessReviewer, BearerToken, ReviewScope, ReviewedCaller},
 };
 use serde_json::json;
 
@@ -19,7 +19,7 @@ use crate::{
     bench::{FakeNotifier, FakeSealer, GOOD, wanted},
     challenge, let_people_in, login,
     world::{
-        ManagedWorld,
+        ManagedWorld, Signed,
         actions::{register, token},
     },
 };
@@ -28,24 +28,6 @@ const ISSUER: &str = "https://token.example.com";
 const CLUSTER: &str = "https://kubernetes.default.svc.cluster.local";
 /// The audience of pipelines' tokens and of the cluster's: the same one, so that it keeps none from the other's door.
 const AUDIENCE: &str = "rollhook";
-
-/// Takes every token for signed by the issuer that is asked for.
-struct Signed;
-
-#[async_trait]
-impl IdentityVerifier for Signed {
-    fn check(&self, _: &Issuer) -> Result<(), String> {
-        Ok(())
-    }
-
-    async fn verify(&self, _: &Issuer, _: &IdToken) -> Result<bool> {
-        Ok(true)
-    }
-
-    fn recognizes(&self, _: &Issuer, _: &IdToken) -> bool {
-        true
-    }
-}
 
 /// A cluster that knows one token, whose holder may do everything.
 struct Cluster(String);

@@ -9,11 +9,40 @@ mod core_world;
 
 use std::{ops::Deref, pin::pin, sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use futures_util::{FutureExt, select_biased};
-use rollhook_core::service::Deployer;
-use rollhook_management::{Management, Ports, access::Principal, ports::RecordStore};
+use rollhook_core::{Result, service::Deployer};
+use rollhook_management::{
+    Management, Outcome, Ports, Refusal,
+    access::Principal,
+    keyless::{IdToken, Issuer},
+    ports::{IdentityVerifier, RecordStore},
+};
 
 pub use core_world::*;
+
+/// A verifier to which every token is signed by the issuer that is asked for.
+pub struct Signed;
+
+#[async_trait]
+impl IdentityVerifier for Signed {
+    fn check(&self, _: &Issuer) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn verify(&self, _: &Issuer, _: &IdToken) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn recognizes(&self, _: &Issuer, _: &IdToken) -> bool {
+        true
+    }
+}
+
+/// Returns whether an outcome is the refusal of credentials.
+pub fn is_unauthorized<T>(outcome: Outcome<T>) -> bool {
+    outcome.err() == Some(Refusal::UNAUTHORIZED)
+}
 
 /// The world of the core, and the management plane of its first replica.
 pub struct ManagedWorld {

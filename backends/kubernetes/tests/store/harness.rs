@@ -308,6 +308,23 @@ async fn empty(client: &Client) {
     }
 }
 
+/// Waits until the API server, which was ready before, has the storage of custom resources again.
+async fn until_answered(client: &Client) {
+    let one = ListParams::default().limit(1);
+    let (apps, deploys, records): (Api<AppObject>, Api<DeployObject>, Api<RecordObject>) = (
+        Api::namespaced(client.clone(), OWN),
+        Api::namespaced(client.clone(), OWN),
+        Api::namespaced(client.clone(), OWN),
+    );
+    for _ in 0..600 {
+        if apps.list(&one).await.is_ok() && deploys.list(&one).await.is_ok() && records.list(&one).await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("the API server's storage does not come back");
+}
+
 fn ring() -> KeyRing {
     KeyRing::from_keys([("k0001".parse().unwrap(), Zeroizing::new([7; 32]))]).unwrap()
 }
@@ -330,6 +347,7 @@ impl Stores for Fresh {
             service(self.state, name, "start");
         }
         self.opened.lock().unwrap().clear();
+        until_answered(&self.client).await;
         Ok(self.open().await)
     }
 

@@ -178,6 +178,10 @@ impl Operation for ReadBuildLog {
     const ENDPOINT: Endpoint =
         Endpoint::get("/api/v1/apps/{namespace}/{app}/deploys/{revision}/log", "The log of a git app's build");
 
+    fn read(answer: &[u8]) -> serde_json::Result<LogText> {
+        Ok(LogText(answer.to_vec()))
+    }
+
     async fn perform(caller: &Local, (id, revision): &(AppId, Revision), query: LogQuery) -> Result<LogText, Refusal> {
         let access = caller.open(id).await?;
         let part = caller.deployer().build_log(&access, *revision, query.from.unwrap_or(0), false).await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rollhook_api::{
     Deploy, Rebuild,
-    operations::{DeployQuery, DeploysQuery, ListDeploys, RebuildApp, ShowDeploy},
+    operations::{DeployQuery, DeploysQuery, ListDeploys, LogQuery, LogText, ReadBuildLog, RebuildApp, ShowDeploy},
     terminal::plain,
 };
 use rollhook_core::{
@@ -45,7 +45,8 @@ pub(crate) async fn logs(session: &Session<'_>, args: &args::BuildLogs) -> Resul
         let runs = args.follow
             && is_being_built(&session.api.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await?);
         loop {
-            let part = session.api.build_log(&(id.clone(), revision), read).await?;
+            let query = LogQuery { from: Some(read), follow: None };
+            let LogText(part) = session.api.call(ReadBuildLog, &(id.clone(), revision), query).await?;
             if part.is_empty() {
                 break;
             }

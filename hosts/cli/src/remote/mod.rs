@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::Method;
 use rollhook_api::{
     Deploy, Operation,
-    operations::{DeployQuery, LogQuery, LogText, ReadBuildLog, ShowDeploy},
+    operations::{DeployQuery, ShowDeploy},
 };
 use rollhook_core::{app::AppId, deploy::Revision};
 
@@ -29,11 +29,7 @@ impl Server {
     ) -> Result<O::Answer, CliError> {
         let (path, body) = written::<O>(subject, input)?;
         let answer = self.answered::<O>(&path, body).await?;
-        match answer.is_empty() {
-            // Whatever answers nothing returns `()`, which is null as JSON.
-            true => self.read(b"null"),
-            false => self.read(&answer),
-        }
+        O::read(&answer).map_err(|error| self.unreadable(&error))
     }
 
     async fn answered<O: Operation>(&self, path: &str, body: Option<Bytes>) -> Result<Bytes, CliError> {
@@ -48,12 +44,6 @@ impl Server {
             }
             other => other.map_err(|(failure, _)| failure),
         }
-    }
-
-    /// Reads the log of a build as it is now.
-    pub(crate) async fn build_log(&self, subject: &(AppId, Revision), query: LogQuery) -> Result<LogText, CliError> {
-        let (path, body) = written::<ReadBuildLog>(subject, &query)?;
-        Ok(LogText(self.answered::<ReadBuildLog>(&path, body).await?.to_vec()))
     }
 
     /// Returns an entry once it is past `seen` steps or its rollout has progressed, or as it is after `limit` at the

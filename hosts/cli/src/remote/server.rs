@@ -250,12 +250,12 @@ impl Server {
     }
 
     pub(super) fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, CliError> {
-        serde_json::from_slice(body).map_err(|error| {
-            CliError::Other(format!(
-                "The answer of the server {} cannot be read: {error}; is --server right?",
-                self.base
-            ))
-        })
+        serde_json::from_slice(body).map_err(|error| self.unreadable(&error))
+    }
+
+    /// Returns the failure of an answer that is not the expected JSON.
+    pub(super) fn unreadable(&self, error: &serde_json::Error) -> CliError {
+        CliError::Other(format!("The answer of the server {} cannot be read: {error}; is --server right?", self.base))
     }
 }
 
