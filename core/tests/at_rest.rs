@@ -136,11 +136,10 @@ fn container_that_exits_every_14_s_is_shown_within_half_a_minute_of_its_success(
     let restarting = Some(Reason::RESTARTING.to_owned());
     let access = world.run(async {
         let access = world.app("api", Policy::default()).await;
-        assert_eq!(
-            world.deployed(&access, &world::api("v2")).await.status(),
-            Status::Succeeded,
-            "its first life is long"
-        );
+        let app = state(&world, &access).await.app;
+        assert!(world.cluster.scale(&app.id, &app.target, 1));
+        let deployed = world.deployed(&access, &world::api("v2")).await;
+        assert_eq!(deployed.status(), Status::Succeeded, "its first life is long enough");
         world.sleep(5).await;
         assert_eq!(trouble(&world.deployer, &access).await, None);
         world.sleep(25).await;

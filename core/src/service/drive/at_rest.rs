@@ -101,7 +101,7 @@ impl Deployer {
             let wait = |at: Duration| clock.sleep(at.saturating_sub(clock.elapsed())).fuse();
             let mut due = self.conditions.next_due().map_or_else(Fuse::terminated, wait);
             select_biased! {
-                app = changes.select_next_some() => self.conditions.put(app),
+                app = changes.select_next_some() => self.conditions.put_changed(app),
                 () = arrived.fuse() => {}
                 () = due => {}
                 () = first_looks => {}
@@ -135,7 +135,7 @@ impl Deployer {
     async fn look(&self, state: &AppState) -> Result<Condition> {
         let app = state.app.uid;
         let Some(spec) = engine::at_rest(state) else {
-            self.conditions.set_aside(app, self.ports.clock.elapsed());
+            self.conditions.set_aside(app, state.on_cluster().is_some(), self.ports.clock.elapsed());
             return Ok(Condition::default());
         };
         // Another driver would look at another cluster.

@@ -49,6 +49,8 @@ struct State {
 #[derive(Default)]
 struct Looked {
     at: Duration,
+    /// Whether a deploy was under way, whose driver looks at the target.
+    is_aside: bool,
     health: Option<Health>,
     condition: Condition,
 }
@@ -69,6 +71,13 @@ impl KnownConditions {
     /// Has an app looked at, if this process looks at apps.
     pub(crate) fn put(&self, app: AppUid) {
         self.put_at(app, Duration::ZERO);
+    }
+
+    /// Has an app looked at of which the rollout driver tells a change, unless a deploy is under way.
+    pub(super) fn put_changed(&self, app: AppUid) {
+        if !self.lock().apps.get(&app).is_some_and(|looked| looked.is_aside) {
+            self.put(app);
+        }
     }
 
     /// Has an app looked at that was not looked at before.
@@ -147,7 +156,7 @@ impl KnownConditions {
         let condition = Condition { degraded: health.degraded().cloned(), drift };
         log_news(app, &looked.condition, &condition);
         let (is_proven, due) = (health.is_proven(now), health.due(now));
-        *looked = Looked { at: now, health: Some(health), condition: condition.clone() };
+        *looked = Looked { at: now, is_aside: false, health: Some(health), condition: condition.clone() };
         if let Some(due) = due.filter(|_| state.watching) {
             let known = state.due.entry(app.uid).or_insert(due);
             *known = due.min(*known);
@@ -160,11 +169,13 @@ impl KnownConditions {
         (condition, is_proven)
     }
 
-    /// An app is being deployed: what was known of its target is over. It is looked at again, as another process may
-    /// drive it, and its end may change nothing on the target.
-    pub(super) fn set_aside(&self, app: AppUid, now: Duration) {
-        self.lock().apps.insert(app, Looked { at: now, ..Looked::default() });
-        self.put_at(app, now + UNDER_WAY);
+    /// What was known of an app's target is over. While a deploy is under way, the app is looked at again now and then:
+    /// another process may drive it, and its end may change nothing on the target.
+    pub(super) fn set_aside(&self, app: AppUid, is_under_way: bool, now: Duration) {
+        self.lock().apps.insert(app, Looked { at: now, is_aside: is_under_way, ..Looked::default() });
+        if is_under_way {
+            self.put_at(app, now + UNDER_WAY);
+        }
     }
 
     pub(crate) fn forget(&self, app: AppUid) {
