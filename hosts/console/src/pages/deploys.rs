@@ -200,8 +200,8 @@ fn notices(app: &App, platform: &str) -> Vec<Notice> {
         let since = rollhook_api::time::absolute(degraded.since);
         notices.push(Notice {
             tone: "bad",
-            mark: Mark::warning("What runs does not run well"),
-            text: format!("{} {} since {since}.", sentence(&degraded.message), escaped(&degraded.reason)),
+            mark: Mark::warning(escaped(&format!("Degraded: {}", degraded.reason))),
+            text: format!("{} Known since {since}.", sentence(&degraded.message)),
         });
     }
     if let Some(drift) = &app.drift {

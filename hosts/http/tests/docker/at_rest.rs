@@ -12,7 +12,8 @@ fn container_that_exits_every_14_s_succeeds_and_is_shown_as_degraded_until_the_n
     let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
     let name = bench.name("web");
     bench.start(&name, &["--restart", "unless-stopped"], "app:v1");
-    let app = bench.register(&name, &json!({ "policy": { "settle": "10s" } }));
+    // It settles beside the old one, and again in its place.
+    let app = bench.register(&name, &json!({ "policy": { "settle": "2s" } }));
     let deployed = bench.succeeds(&app, "app:loops");
 
     until("it is degraded", || bench.server.counted(DEGRADED) == 1);

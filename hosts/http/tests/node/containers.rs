@@ -93,7 +93,8 @@ fn container_that_exits_every_14_s_succeeds_and_is_shown_as_degraded_until_it_is
     let env = json!([{ "name": "DIES_AFTER", "value": "14s" }]);
     let container = json!({ "name": "app", "image": v1, "env": env });
     bed.kubectl.make("Deployment", "api", "-", json!({ "template": { "spec": { "containers": [container] } } }));
-    let app = bed.adopt("Deployment", "api", json!({}));
+    // A busy kubelet tells of a container that ended a second or two late.
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "8s" }));
     assert_eq!(degraded(), 0);
     bed.succeeds(&app, &dies);
 
