@@ -1,4 +1,4 @@
-//! What becomes of a workload at rest is told, and left alone until a person deploys: changes by others, instances that
+//! What becomes of a workload at rest is shown, and left alone until a person deploys: changes by others, instances that
 //! end again and again, and the recovery of a deploy that had failed.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
@@ -124,7 +124,7 @@ fn workload_that_was_deleted_or_lost_its_id_is_told_also_after_a_restart() {
 async fn trouble(deployer: &Deployer, access: &Authorized) -> Option<String> {
     let state = deployer.state(access).await.unwrap();
     let Condition { degraded, drift } = deployer.known_condition(&state);
-    assert_eq!(drift, None, "nobody changed anything");
+    assert_eq!(drift, None, "no other party changed anything");
     assert_eq!(deployer.degraded_apps(), usize::from(degraded.is_some()));
     degraded.map(|degraded| degraded.reason.to_string())
 }

@@ -1,5 +1,5 @@
 //! Workloads at rest: what others changed on them, and how their pods do. One watch of metadata per namespace and kind of
-//! workload tells when to look, so that a look at an app that nothing has touched costs no call: the controller of a
+//! workload shows when to look, so that a look at an app that nothing has touched costs no call: the controller of a
 //! workload writes its status whenever a pod gets ready or ceases to be.
 //!
 //! An answer holds for as long as the workload has the resource version that it was made of, the watch runs, and the pods

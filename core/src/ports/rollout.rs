@@ -278,7 +278,7 @@ pub trait RolloutDriver: Send + Sync {
     /// left out.
     async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence>;
 
-    /// Returns the reader of this driver's targets at rest; `None`: the driver cannot tell what becomes of them.
+    /// Returns the reader of this driver's targets at rest; `None`: the driver cannot read them.
     fn target_reader(&self) -> Option<&dyn TargetReader> {
         None
     }

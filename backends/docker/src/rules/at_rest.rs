@@ -16,7 +16,7 @@ pub(crate) fn of(seen: &Seen, rollout: &Rollout) -> AtRest {
     AtRest { drift: drift(seen, rollout), seen: observe(seen, rollout) }
 }
 
-/// Returns the observation of the deploy's container, by what the engine tells alone: a readiness path is for a container
+/// Returns the observation of the deploy's container, by what the engine reports alone: a readiness path is for a container
 /// that is about to take another's place.
 fn observe(seen: &Seen, rollout: &Rollout) -> Observation {
     let own = own(seen, rollout);
@@ -110,7 +110,7 @@ mod tests {
         assert!(matches!(well.seen.phase, Phase::Complete { .. }), "{}", well.seen.message);
         for status in ["exited", "restarting"] {
             let ended = look(with(named(status), "/State/ExitCode", json!(7)));
-            assert_eq!(ended.drift, None, "nobody changed it");
+            assert_eq!(ended.drift, None, "no other party changed it");
             let failure = ended.seen.failure.unwrap();
             assert_eq!(failure.kind, RolloutFailureKind::Crash);
             assert!(failure.message.contains("exited with code 7"), "{}", failure.message);

@@ -24,7 +24,7 @@ pub struct AtRest {
     pub seen: Observation,
 }
 
-/// Reads targets at rest: the part of a [`RolloutDriver`](super::RolloutDriver) whose platform tells what becomes of a
+/// Reads targets at rest: the part of a [`RolloutDriver`](super::RolloutDriver) whose platform shows what becomes of a
 /// target after its deploy has ended.
 ///
 /// - `drift_is_told_until_the_next_deploy`: after another party changed a target's image, `drift` is that image, and

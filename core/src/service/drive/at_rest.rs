@@ -30,12 +30,12 @@ const FIRST_LOOKS: Duration = Duration::from_millis(250);
 pub struct Condition {
     /// The change of the target by another party since the current deploy.
     pub drift: Option<Drift>,
-    /// The trouble of what runs. It is not told beside a drift: what runs then is not the deploy's.
+    /// The trouble of what runs. It is not shown beside a drift: what runs then is not the deploy's.
     pub degraded: Option<Degraded>,
 }
 
 impl Deployer {
-    /// Returns an app's condition, as the rollout driver tells it now. An app that is being deployed has none.
+    /// Returns an app's condition, as the rollout driver reports it now. An app that is being deployed has none.
     pub async fn condition(&self, state: &AppState) -> Condition {
         match self.look(state).await {
             Ok(condition) => condition,
@@ -48,7 +48,7 @@ impl Deployer {
     }
 
     /// Returns the condition that is known of an app without asking for it: of each app while [`Deployer::run`] is polled,
-    /// as far as the rollout driver tells of changes.
+    /// as far as the rollout driver reports changes.
     pub fn known_condition(&self, state: &AppState) -> Condition {
         self.observed_condition(state).unwrap_or_default()
     }
@@ -85,7 +85,7 @@ impl Deployer {
         self.conditions.count(|condition| condition.degraded.is_some())
     }
 
-    /// Looks at each app once, a few in a second, and again when the rollout driver tells of a change, a deploy ended
+    /// Looks at each app once, a few in a second, and again when the rollout driver reports a change, a deploy ended
     /// here, or the last look left something open. Never returns.
     pub(crate) async fn watch_conditions(&self) {
         let Some(reader) = self.ports.rollouts.target_reader() else { return future::pending().await };

@@ -73,7 +73,7 @@ impl KnownConditions {
         self.put_at(app, Duration::ZERO);
     }
 
-    /// Has an app looked at of which the rollout driver tells a change, unless a deploy is under way.
+    /// Has an app looked at of which the rollout driver reports a change, unless a deploy is under way.
     pub(super) fn put_changed(&self, app: AppUid) {
         if !self.lock().apps.get(&app).is_some_and(|looked| looked.is_aside) {
             self.put(app);
@@ -148,7 +148,7 @@ impl KnownConditions {
         let AtRest { drift, seen } = found;
         let known = looked.health.take().filter(|health| health.revision == revision && drift.is_none());
         let mut health = known.unwrap_or_else(|| Health::new(revision));
-        // A newer deploy has begun: its driver tells of it.
+        // A newer deploy has begun, and is shown as such.
         let is_outdated = seen.deploy.is_some_and(|id| id.app == app.uid && id.revision > revision);
         if drift.is_none() && !is_outdated {
             health.observed(&seen, &app.policy, now, time);
