@@ -107,7 +107,9 @@ impl Health {
             self.well_since = Some(self.well_since.filter(|_| !has_ended).unwrap_or(now));
         } else {
             self.well_since = None;
-            self.unwell_since.get_or_insert(now);
+            // Where all are ready, others may be about to take their places: a person has restarted them.
+            let is_lacking = seen.instances.is_none_or(|instances| instances.ready < instances.wanted);
+            self.unwell_since = (is_lacking || seen.failure.is_some()).then(|| self.unwell_since.unwrap_or(now));
         }
         if self.degraded.is_some() && self.is_proven(now) {
             self.degraded = None;

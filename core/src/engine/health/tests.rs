@@ -145,6 +145,17 @@ fn instance_that_is_missing_is_degraded_after_the_patience() {
 }
 
 #[test]
+fn instances_that_a_person_restarts_one_after_the_other_are_not_missing() {
+    let mut story = Story::new(3);
+    story.at(0, &story.runs(0));
+    let replaced = Observation { phase: Phase::Progressing, ..story.runs(0) };
+    for second in 1..300 {
+        assert_eq!(story.at(second, &replaced), None);
+    }
+    assert!(!story.health.is_proven(SECOND * 300), "it is not complete");
+}
+
+#[test]
 fn deploy_that_failed_is_proven_once_its_instances_have_settled() {
     let mut story = Story::new(1);
     let quota = story.lacks(0, Some((RolloutFailureKind::Capacity, "FailedCreate")));
