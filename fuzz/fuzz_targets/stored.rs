@@ -87,7 +87,7 @@ fn uses(app: App, history: &[Deploy]) {
         for other in history {
             assert_eq!(deploy.same_image(other), other.same_image(deploy));
         }
-        let shown = serde_json::to_vec(&rollhook_api::Deploy::of(&view.app.id, deploy, standing)).expect("an answer");
+        let shown = serde_json::to_vec(&rollhook_api::Deploy::of(&view.app.id, deploy, &standing)).expect("an answer");
         if [deploy.created_at, deploy.updated_at].iter().all(|time| (0..YEAR_10000).contains(&time.as_millis())) {
             read::<rollhook_api::Deploy>(&shown).expect("our own clients read it");
         }

@@ -14,9 +14,9 @@ use rollhook_core::{
     disk::DiskSpace,
     image::ImageRef,
     ports::{
-        self, AppChange, AppPage, AppRef, Applied, Binding, BranchReader, BuildSpec, BuildState, BuildTrigger, Clock,
-        Committed, DeployId, Drift, DriftReader, DriverIdentity, Heartbeat, HistoryStore, ListedApp, Loaded,
-        Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec, Sealing, Started, StoreLimits, StoredImages,
+        self, AppChange, AppPage, AppRef, Applied, AtRest, Binding, BranchReader, BuildSpec, BuildState, BuildTrigger,
+        Clock, Committed, DeployId, DriverIdentity, Heartbeat, HistoryStore, ListedApp, Loaded, Observation, Page,
+        RolloutDriver, RolloutFailure, RolloutSpec, Sealing, Started, StoreLimits, StoredImages, TargetReader,
         TargetRequest, TokenMark, TokenMatcher, TokenStore, Validated, Version, WebhookSecret,
     },
     replica::ReplicaId,
@@ -207,8 +207,8 @@ impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
         self.call("rollouts.evidence", self.inner.evidence(order, failure)).await
     }
 
-    fn drift_reader(&self) -> Option<&dyn DriftReader> {
-        self.inner.drift_reader().map(|_| self as _)
+    fn target_reader(&self) -> Option<&dyn TargetReader> {
+        self.inner.target_reader().map(|_| self as _)
     }
 
     fn stored_images(&self) -> Option<&dyn StoredImages> {
@@ -221,15 +221,17 @@ impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
 }
 
 #[async_trait]
-impl<T: RolloutDriver + ?Sized> DriftReader for Faulty<T> {
-    async fn drift(&self, order: &RolloutSpec) -> Result<Option<Drift>> {
-        let Some(reader) = self.inner.drift_reader() else { return Ok(None) };
-        self.call("rollouts.drift", reader.drift(order)).await
+impl<T: RolloutDriver + ?Sized> TargetReader for Faulty<T> {
+    async fn at_rest(&self, order: &RolloutSpec) -> Result<AtRest> {
+        let Some(reader) = self.inner.target_reader() else {
+            return Err(Error::invalid("the driver reads no targets"));
+        };
+        self.call("rollouts.at_rest", reader.at_rest(order)).await
     }
 
-    fn drift_changes(&self) -> BoxStream<'static, AppUid> {
-        match ((self.plan)("rollouts.drift_changes"), self.inner.drift_reader()) {
-            (Fault::None | Fault::Slow(_) | Fault::Late(_), Some(reader)) => reader.drift_changes(),
+    fn target_changes(&self) -> BoxStream<'static, AppUid> {
+        match ((self.plan)("rollouts.target_changes"), self.inner.target_reader()) {
+            (Fault::None | Fault::Slow(_) | Fault::Late(_), Some(reader)) => reader.target_changes(),
             (Fault::Before | Fault::Lost, _) | (_, None) => stream::pending().boxed(),
         }
     }

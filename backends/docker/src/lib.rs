@@ -2,9 +2,9 @@
 //! and images of git apps, built by the engine ([`EngineBuilder`]).
 //!
 //! ```text
-//!            apply, observe                         validate, drift          changed        evidence
+//!            apply, observe                         validate, at_rest        changed        evidence
 //!                  │                                      │                     │               │
-//!   advance: rules::fence ─ rules::plan        rules::{registration, drift}   watch        log, state
+//!   advance: rules::fence ─ rules::plan        rules::{registration, at_rest} watch        log, state
 //!                  │                                      │                     │               │
 //!                  └───────── engine: HTTP on the socket, every failure classified ─────────────┘
 //! ```
@@ -59,8 +59,8 @@ use rollhook_core::{
     disk::{DiskLimits, DiskSpace},
     image::ImageRef,
     ports::{
-        Applied, Drift, DriftReader, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec,
-        StoredImages, TargetDescription, TargetRequest, Validated,
+        Applied, AtRest, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec, StoredImages,
+        TargetDescription, TargetReader, TargetRequest, Validated,
     },
 };
 
@@ -68,7 +68,7 @@ pub use builds::{BuildLimits, EngineBuilder};
 pub use settings::{Kind, Replace, Template, Workload};
 
 use crate::{
-    advance::Machine, description::DESCRIPTION, engine::Engine, host::Environment, rules::drift, settings::Rollout,
+    advance::Machine, description::DESCRIPTION, engine::Engine, host::Environment, rules::at_rest, settings::Rollout,
     watch::Watch,
 };
 
@@ -181,7 +181,7 @@ impl RolloutDriver for DockerMachine {
         drop(tokio::time::timeout(LOOK, self.watch.changed(&self.engine)).await);
     }
 
-    fn drift_reader(&self) -> Option<&dyn DriftReader> {
+    fn target_reader(&self) -> Option<&dyn TargetReader> {
         Some(self)
     }
 
@@ -201,14 +201,14 @@ impl RolloutDriver for DockerMachine {
 }
 
 #[async_trait]
-impl DriftReader for DockerMachine {
-    async fn drift(&self, spec: &RolloutSpec) -> Result<Option<Drift>> {
+impl TargetReader for DockerMachine {
+    async fn at_rest(&self, spec: &RolloutSpec) -> Result<AtRest> {
         let rollout = Rollout::of(spec)?;
         self.watch.know(rollout.id.app, &rollout.workload);
-        bounded(async { Ok(drift::drift(&target::read(&self.engine, &rollout.workload).await?, &rollout)) }).await
+        bounded(async { Ok(at_rest::of(&target::read(&self.engine, &rollout.workload).await?, &rollout)) }).await
     }
 
-    fn drift_changes(&self) -> BoxStream<'static, AppUid> {
+    fn target_changes(&self) -> BoxStream<'static, AppUid> {
         let Some(mut hints) = self.watch.take_hints(&self.engine) else { return stream::empty().boxed() };
         stream::poll_fn(move |context| hints.poll_recv(context)).boxed()
     }

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use crate::{
     engine::{Engine, filters},
     lock,
-    rules::drift,
+    rules::at_rest,
     settings::Workload,
 };
 
@@ -122,5 +122,5 @@ fn hint(sender: &mpsc::UnboundedSender<AppUid>, apps: Vec<AppUid>) {
 
 fn concerned(known: &Known, attributes: &Value) -> Vec<AppUid> {
     let known = lock(known);
-    known.iter().filter(|(_, workload)| drift::concerns(workload, attributes)).map(|(app, _)| *app).collect()
+    known.iter().filter(|(_, workload)| at_rest::concerns(workload, attributes)).map(|(app, _)| *app).collect()
 }

@@ -3,6 +3,7 @@
 # socket. The engine has a network (STATE_DIR/env) and these images, each of 2 MB, by what their containers do:
 #   app:v1 app:v2  get ready and serve their version on port 8080     app:crash  log a line and exit with 1
 #   app:hang       start, and never get ready                         app:dies   get ready, and exit with 1 after 4 s
+#   app:loops      get ready, and exit with 7 after 14 s
 #   app:heals      exit with 1 five times, and then get ready and stay so
 # A container is ready once its health check finds /tmp/ready. The registry holds none: tests push there.
 # The engine is the one in $PATH. ROLLHOOK_DOCKER_BIN is a directory with another one: dockerd, docker, containerd and
@@ -52,6 +53,7 @@ image crash crash 'echo "no database"; exit 1'
 image hang hang 'sleep 100000 & wait'
 image heals heals 'echo x >> /data/starts; n=0; while read -r line; do n=$((n + 1)); done < /data/starts
   [ $n -gt 5 ] || exit 1; '"$serve"
+image loops loops 'touch /tmp/ready; sleep 14; echo "loops: exiting 7"; exit 7'
 image dies dies 'touch /tmp/ready; sleep 4; echo "dies: exiting 1"; exit 1'
 
 printf '%s\n' "NETWORK=$network" "REGISTRY=127.0.0.1:$port" "CLIENT=$(client)" > "$D/env"

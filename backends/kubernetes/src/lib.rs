@@ -6,7 +6,7 @@
 //! The driver:
 //!
 //! ```text
-//!            apply                observe, validate         changed         drift           evidence
+//!            apply                observe, validate         changed        at_rest          evidence
 //!              │                         │                     │               │                │
 //!   rules::fence ─ rules::patch   rules::observation      watch per app  watch per kind  pod, events, log
 //!              │                         │                     │               │                │
@@ -34,10 +34,10 @@
 //! | `deployments`, `services` | create, and delete of `services`, to make workloads for apps that have none |
 
 mod apply;
+mod at_rest;
 pub mod builds;
 mod client;
 mod description;
-mod drift;
 mod error;
 mod evidence;
 mod installation;
@@ -66,8 +66,8 @@ use rollhook_core::{
     app::{App, AppUid},
     deploy::Evidence,
     ports::{
-        Applied, Drift, DriftReader, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec,
-        TargetDescription, TargetRequest, Validated,
+        Applied, AtRest, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetDescription,
+        TargetReader, TargetRequest, Validated,
     },
 };
 
@@ -76,7 +76,7 @@ pub use reviews::KubernetesReviewer;
 pub use store::{KubernetesStore, StoreClock, crd, ensure_crds};
 pub use workload::{Template, Workload, WorkloadKind};
 
-use crate::{client::Cluster, description::DESCRIPTION, drift::Drifts, watch::Watches, workload::Rollout};
+use crate::{at_rest::TargetsAtRest, client::Cluster, description::DESCRIPTION, watch::Watches, workload::Rollout};
 
 /// The deadline of a call to a port, with all its requests.
 const CALL: Duration = Duration::from_secs(9);
@@ -85,7 +85,7 @@ const CALL: Duration = Duration::from_secs(9);
 pub struct KubernetesCluster {
     cluster: Cluster,
     watches: Watches,
-    drifts: Drifts,
+    at_rest: TargetsAtRest,
 }
 
 impl KubernetesCluster {
@@ -104,9 +104,9 @@ impl KubernetesCluster {
     /// `Invalid` if it cannot be used.
     pub fn with_config(config: kube::Config) -> Result<Self> {
         let mut watching = config.clone();
-        watching.read_timeout = Some(drift::SILENCE);
-        let drifts = Drifts::new(Cluster::with(watching)?);
-        Ok(Self { cluster: Cluster::with(config)?, watches: Watches::default(), drifts })
+        watching.read_timeout = Some(at_rest::SILENCE);
+        let at_rest = TargetsAtRest::new(Cluster::with(watching)?);
+        Ok(Self { cluster: Cluster::with(config)?, watches: Watches::default(), at_rest })
     }
 }
 
@@ -146,7 +146,7 @@ impl RolloutDriver for KubernetesCluster {
     }
 
     async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {
-        bounded(observe::observe(&self.cluster, &Rollout::of(spec)?, &self.drifts)).await
+        bounded(observe::observe(&self.cluster, &Rollout::of(spec)?, &self.at_rest)).await
     }
 
     async fn changed(&self, spec: &RolloutSpec) {
@@ -156,12 +156,12 @@ impl RolloutDriver for KubernetesCluster {
         }
     }
 
-    fn drift_reader(&self) -> Option<&dyn DriftReader> {
+    fn target_reader(&self) -> Option<&dyn TargetReader> {
         Some(self)
     }
 
     async fn forget(&self, app: &App) -> Result<()> {
-        self.drifts.forget(app.uid);
+        self.at_rest.forget(app.uid);
         Ok(())
     }
 
@@ -171,13 +171,13 @@ impl RolloutDriver for KubernetesCluster {
 }
 
 #[async_trait]
-impl DriftReader for KubernetesCluster {
-    async fn drift(&self, spec: &RolloutSpec) -> Result<Option<Drift>> {
-        bounded(self.drifts.look(&self.cluster, &Rollout::of(spec)?)).await
+impl TargetReader for KubernetesCluster {
+    async fn at_rest(&self, spec: &RolloutSpec) -> Result<AtRest> {
+        bounded(self.at_rest.look(&self.cluster, &Rollout::of(spec)?)).await
     }
 
-    fn drift_changes(&self) -> BoxStream<'static, AppUid> {
-        let Some(mut hints) = self.drifts.take_hints() else { return stream::empty().boxed() };
+    fn target_changes(&self) -> BoxStream<'static, AppUid> {
+        let Some(mut hints) = self.at_rest.take_hints() else { return stream::empty().boxed() };
         stream::poll_fn(move |context| hints.poll_recv(context)).boxed()
     }
 }

@@ -6,8 +6,8 @@ use rollhook_core::{
 };
 
 use crate::{
+    at_rest::TargetsAtRest,
     client::Cluster,
-    drift::Drifts,
     rules::{observation, registration::Registration},
     workload::Rollout,
 };
@@ -30,11 +30,10 @@ pub(crate) async fn validate(cluster: &Cluster, request: &TargetRequest) -> Resu
     Ok(registration.validate(workload.as_ref()))
 }
 
-/// The state of the rollout. The workload is noted, so that the first look for drift costs no call.
-pub(crate) async fn observe(cluster: &Cluster, rollout: &Rollout, drifts: &Drifts) -> Result<Observation> {
+/// The state of the rollout. It is noted, so that the first look at the workload at rest costs no call.
+pub(crate) async fn observe(cluster: &Cluster, rollout: &Rollout, targets: &TargetsAtRest) -> Result<Observation> {
     let Some(object) = cluster.target(rollout).await? else { return Ok(observation::of_missing(rollout)) };
-    drifts.note(rollout, Some(&object));
     // Read after the workload: the pods are never older than the counts of their controller.
     let pods = cluster.pods(rollout.namespace(), object.selector()).await?;
-    Ok(observation::of(rollout, &object, &pods))
+    Ok(targets.note(rollout, &object, observation::of(rollout, &object, &pods)).seen)
 }

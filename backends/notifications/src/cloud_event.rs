@@ -64,6 +64,15 @@ fn event(notification: &Notification) -> Value {
             data.insert("url".to_owned(), json!(format!("{base_url}{path}")));
             ("rollhook.app.drift".to_owned(), path, None, data)
         }
+        Content::Degraded { app, degraded } => {
+            let path = facts::app_path(app);
+            let mut data = facts::app(app);
+            data.insert("event".to_owned(), json!("degraded"));
+            data.insert("reason".to_owned(), json!(degraded.reason.as_str()));
+            data.insert("message".to_owned(), json!(degraded.message));
+            data.insert("url".to_owned(), json!(format!("{base_url}{path}")));
+            ("rollhook.app.degraded".to_owned(), path, None, data)
+        }
         Content::Test => {
             let data = facts::object(json!({ "message": "A test of this receiver." }));
             ("rollhook.test".to_owned(), "/api/v1".to_owned(), None, data)

@@ -88,7 +88,9 @@ pub(crate) async fn tell(
         Content::Deploy { app, deploy, event } => {
             github.tell_deploy(Told { notification, app, deploy, event: *event }, reference).await
         }
-        Content::Drift { .. } => Ok(untold("a deployment says nothing of drift")),
+        Content::Drift { .. } | Content::Degraded { .. } => {
+            Ok(untold("a deployment says nothing of what became of it since"))
+        }
         Content::Test => {
             let answer = github.api.get(&github.path).await?.succeeded("reading the repository")?;
             Ok(Delivered { reference: None, answer: answer.status.to_string() })
@@ -203,7 +205,7 @@ fn deployment_status(told: Told<'_>) -> Value {
         EventKind::Building | EventKind::RollingOut => "in_progress",
         EventKind::Succeeded | EventKind::PutRight | EventKind::RolledBack => "success",
         EventKind::Failed => "failure",
-        EventKind::Superseded | EventKind::Cancelled | EventKind::Drift => "inactive",
+        EventKind::Superseded | EventKind::Cancelled | EventKind::Drift | EventKind::Degraded => "inactive",
     };
     let mut status = status(told, state, "log_url", None);
     // Apps of one repository share an environment: a success of one leaves the others' deployments active.
@@ -216,7 +218,7 @@ fn commit_status(told: Told<'_>) -> Value {
         EventKind::Accepted | EventKind::Building | EventKind::RollingOut => "pending",
         EventKind::Succeeded | EventKind::PutRight | EventKind::RolledBack => "success",
         EventKind::Failed => "failure",
-        EventKind::Superseded | EventKind::Cancelled | EventKind::Drift => "error",
+        EventKind::Superseded | EventKind::Cancelled | EventKind::Drift | EventKind::Degraded => "error",
     };
     status(told, state, "target_url", Some(format!("rollhook/{}", told.app.id)))
 }

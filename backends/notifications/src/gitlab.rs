@@ -42,7 +42,9 @@ pub(crate) async fn tell(
     let gitlab = GitLab { api: Api { notifier, url, headers }, path, project };
     match &notification.content {
         Content::Deploy { app, deploy, event } => gitlab.tell_deploy(app, deploy, *event, reference).await,
-        Content::Drift { .. } => Ok(untold("a deployment says nothing of drift")),
+        Content::Drift { .. } | Content::Degraded { .. } => {
+            Ok(untold("a deployment says nothing of what became of it since"))
+        }
         Content::Test => {
             let answer = gitlab.api.get(&gitlab.path).await?.succeeded("reading the project")?;
             Ok(Delivered { reference: None, answer: answer.status.to_string() })
@@ -136,6 +138,6 @@ const fn status(event: EventKind) -> &'static str {
         EventKind::Accepted | EventKind::Building | EventKind::RollingOut => RUNNING,
         EventKind::Succeeded | EventKind::PutRight | EventKind::RolledBack => "success",
         EventKind::Failed => "failed",
-        EventKind::Superseded | EventKind::Cancelled | EventKind::Drift => "canceled",
+        EventKind::Superseded | EventKind::Cancelled | EventKind::Drift | EventKind::Degraded => "canceled",
     }
 }

@@ -19,6 +19,7 @@ pub(crate) const fn happened(event: EventKind) -> &'static str {
         EventKind::PutRight => "has put a failed rollout right",
         EventKind::RolledBack => "rolled back",
         EventKind::Drift => "was changed by another party",
+        EventKind::Degraded => "does not run as it should",
     }
 }
 

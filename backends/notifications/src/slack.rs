@@ -120,13 +120,19 @@ fn text(notification: &Notification) -> String {
             let app = link(page, &app.id.to_string());
             format!("{} {app} {}: {}", icon(event), phrases::happened(event), quoted(&drift.message))
         }
+        Content::Degraded { app, degraded } => {
+            let (event, page) = (EventKind::Degraded, phrases::page(notification, app, None));
+            let app = link(page, &app.id.to_string());
+            // The message may repeat a container's output, and a channel has other readers than the app.
+            format!("{} {app} {}: {}", icon(event), emphasised(event), quoted(degraded.reason.as_str()))
+        }
         Content::Test => "A test of this receiver.".to_owned(),
     }
 }
 
 fn emphasised(event: EventKind) -> String {
     let text = phrases::happened(event);
-    if event == EventKind::Failed { format!("*{text}*") } else { text.to_owned() }
+    if matches!(event, EventKind::Failed | EventKind::Degraded) { format!("*{text}*") } else { text.to_owned() }
 }
 
 fn details(deploy: &Deploy, event: EventKind) -> String {
@@ -143,7 +149,7 @@ const fn icon(event: EventKind) -> &'static str {
         EventKind::Building => ":hammer_and_wrench:",
         EventKind::RollingOut => ":hourglass_flowing_sand:",
         EventKind::Succeeded => ":white_check_mark:",
-        EventKind::Failed => ":x:",
+        EventKind::Failed | EventKind::Degraded => ":x:",
         EventKind::Superseded => ":fast_forward:",
         EventKind::Cancelled => ":no_entry_sign:",
         EventKind::PutRight => ":adhesive_bandage:",

@@ -5,6 +5,7 @@
 
 pub mod build_queue;
 mod events;
+pub mod health;
 mod interleave;
 pub mod polling;
 pub mod retry;
@@ -430,13 +431,27 @@ fn idle(state: &State, now: Timestamp) -> Effect {
     }
 }
 
-/// Returns the specification of the current deploy of an app at rest; `None` if another deploy is about to be or was
-/// last on the target.
+/// Returns the specification of the deploy that is on the target of an app at rest: the current one, or one that ended
+/// without success and that nothing follows. Returns `None` while a deploy is or is about to be rolled out.
 pub fn at_rest(app_state: &AppState) -> Option<RolloutSpec> {
-    let current = app_state.current.as_ref()?;
-    let is_newest = app_state.on_cluster().is_some_and(|deploy| deploy.revision == current.revision);
+    let deploy = app_state.on_cluster().filter(|deploy| deploy.is_terminal())?;
     let is_waiting = app_state.unfinished.iter().any(|deploy| is_ready(deploy));
-    spec(app_state, current).filter(|_| is_newest && !is_waiting)
+    let is_owed = matches!(restore::owed(app_state), Owed::Restore(_));
+    spec(app_state, deploy).filter(|_| !is_waiting && !is_owed)
+}
+
+/// Returns whether a change by another party since this deploy's end is drift. After a deploy that ended without success
+/// what runs may be the version before; one that ended because of such a change has shown it.
+pub fn may_drift(deploy: &Deploy) -> bool {
+    match &deploy.state {
+        Stored::Succeeded { .. } => true,
+        Stored::Failed { reason, .. } => reason.as_str() == Reason::REVERTED,
+        Stored::Queued
+        | Stored::Building { .. }
+        | Stored::RollingOut { .. }
+        | Stored::Superseded { .. }
+        | Stored::Cancelled { .. } => false,
+    }
 }
 
 /// Returns the specification of a deploy's rollout; `None` as long as it has no image.

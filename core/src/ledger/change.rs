@@ -158,6 +158,7 @@ impl Change {
     /// Forgets archived deploys that retention selected.
     pub fn forget(&mut self, forgotten: Vec<Revision>, now: Timestamp) {
         self.touch(now);
+        self.state.recoveries.retain(|recovery| !forgotten.contains(&recovery.revision));
         self.forgotten.extend(forgotten);
         self.state.kept_from = retention::kept_from(&self.state, 0);
     }

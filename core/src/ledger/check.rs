@@ -53,6 +53,20 @@ pub fn check(history: &[Deploy], state: &AppState) -> Vec<Violation> {
         state.last_restore == newest(&Deploy::is_restore).map(|deploy| deploy.revision),
         "the newest restore is another".to_owned(),
     );
+    for recovery in &state.recoveries {
+        let revision = recovery.revision;
+        // Retention may have forgotten the entry of an older one.
+        let entry = history.iter().find(|deploy| deploy.revision == revision);
+        let is_of_an_end = |deploy: &Deploy| {
+            deploy.touched
+                && deploy.is_terminal()
+                && deploy.status() != Status::Succeeded
+                && recovery.at >= deploy.updated_at
+        };
+        expect(entry.is_none_or(is_of_an_end), format!("revision {revision} recovered, and never was in trouble"));
+    }
+    let revisions = state.recoveries.iter().map(|recovery| recovery.revision);
+    expect(revisions.is_sorted_by(|one, next| one < next), "a revision recovered twice, or out of order".to_owned());
     let unfinished: Vec<_> = history.iter().filter(|deploy| !deploy.is_terminal()).cloned().collect();
     let is_stored = state.unfinished.iter().map(|deploy| &**deploy).eq(&unfinished);
     expect(is_stored, "the unfinished entries are others".to_owned());

@@ -2,7 +2,7 @@
 //! written here.
 //!
 //! ```text
-//!   AppState ── Change::on ──▶ admit · record · built · configure · lock · lease · forget ──▶ Change: the new state, and what to write
+//!   AppState ── Change::on ──▶ admit · record · recover · built · configure · lock · lease · forget ──▶ Change: the new state, and what to write
 //!                                                                                │ one commit, valid for one version
 //!                                                                                ▼
 //!                                                                     ports::HistoryStore
@@ -27,6 +27,7 @@ mod admit;
 mod built;
 mod change;
 mod record;
+mod recovery;
 mod state;
 
 #[cfg(test)]
@@ -36,6 +37,7 @@ pub use admit::{Admission, Admitted, ExpectedLatest, NewDeploy, OtherDeploys, UN
 pub use built::Built;
 pub use change::{Change, KeyLookup, KeyUse, KeyWrite};
 pub use record::{Record, Refused};
+pub use recovery::{RECOVERIES_MAX, Recovery};
 pub use state::AppState;
 
 /// The most holds kept per app; the oldest goes first.

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::restore::{self, Owed};
+use super::{
+    Recovery,
+    restore::{self, Owed},
+};
 use crate::{
     app::App,
     deploy::{Deploy, Revision, Status},
@@ -32,6 +35,9 @@ pub struct AppState {
     pub ended_off_cluster: Option<Arc<Deploy>>,
     /// The newest restore.
     pub last_restore: Option<Revision>,
+    /// The recoveries of deploys that ended without success, oldest first; the last [`RECOVERIES_MAX`](super::RECOVERIES_MAX).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recoveries: Vec<Recovery>,
     /// The replica that drives the app.
     pub lease: Option<ReplicaId>,
     /// The begin of the app's work; `None`: it is idle.
@@ -55,6 +61,7 @@ impl AppState {
             ended_on_cluster: None,
             ended_off_cluster: None,
             last_restore: None,
+            recoveries: Vec::new(),
             lease: None,
             queued_at,
             kept_from: Revision::FIRST,

@@ -3,6 +3,7 @@ mod built;
 mod history;
 mod push;
 mod record;
+mod recovery;
 mod restore;
 mod retention;
 

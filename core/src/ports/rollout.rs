@@ -1,7 +1,7 @@
 //! The port that brings what runs to a revision.
 
+mod at_rest;
 mod description;
-mod drift;
 mod images;
 mod observation;
 mod target;
@@ -17,8 +17,8 @@ use crate::{
     image::ImageRef,
 };
 
+pub use at_rest::{AtRest, Drift, TargetReader};
 pub use description::{SettingValue, TargetDescription, TargetSetting};
-pub use drift::{Drift, DriftReader};
 pub use images::StoredImages;
 pub use observation::{Instances, Observation, Phase, RolloutFailure, RolloutFailureKind};
 pub use target::{InvalidTarget, TargetRequest, Validated};
@@ -232,7 +232,7 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 ///
 /// # What not every platform can do
 ///
-/// A driver that can compare a target at rest with its deploy has a [`DriftReader`], and one that stores images where
+/// A driver that can read a target after its deploy has ended has a [`TargetReader`], and one that stores images where
 /// rollhook is to care for them has [`StoredImages`]. Their calls are bound by the same rules. A decorator hands out
 /// what its inner driver hands out.
 #[async_trait]
@@ -278,8 +278,8 @@ pub trait RolloutDriver: Send + Sync {
     /// left out.
     async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence>;
 
-    /// Returns the reader of this driver's drift; `None`: the driver cannot tell what others change.
-    fn drift_reader(&self) -> Option<&dyn DriftReader> {
+    /// Returns the reader of this driver's targets at rest; `None`: the driver cannot read them.
+    fn target_reader(&self) -> Option<&dyn TargetReader> {
         None
     }
 

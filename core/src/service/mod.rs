@@ -16,7 +16,7 @@ use std::{
 };
 
 pub use accept::{Accepted, Authorized, NewLock, Pushed, Registered};
-pub use drive::{PollOutcome, Polled, StartError};
+pub use drive::{Condition, PollOutcome, Polled, StartError};
 pub use read::{LogPart, Progress, Waited};
 
 use crate::{
@@ -99,7 +99,7 @@ pub struct Deployer {
     drivers: read::AppEvents,
     work_queue: drive::WorkQueue,
     poll_results: drive::PollResults,
-    drifts: drive::Drifts,
+    conditions: drive::KnownConditions,
     min_poll: Duration,
     scope: Scope,
     /// This process's driver, once the store's apps are known to be deployed by it.
@@ -128,7 +128,7 @@ impl Deployer {
             observations: read::Observations::default(),
             drivers: read::AppEvents::default(),
             poll_results: drive::PollResults::default(),
-            drifts: drive::Drifts::default(),
+            conditions: drive::KnownConditions::default(),
             min_poll: POLL_MIN,
             scope: Scope::Store,
             bound_to: OnceLock::new(),

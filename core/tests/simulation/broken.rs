@@ -9,13 +9,15 @@ use std::{
 };
 
 use async_trait::async_trait;
+use futures_util::stream::BoxStream;
 use rollhook_core::{
     Result,
     app::{App, AppId, AppUid},
     deploy::Evidence,
     ports::{
-        Applied, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, Observation, Phase, RolloutDriver,
-        RolloutFailure, RolloutSpec, Sealing, TargetRequest, TokenStore, Validated, WebhookSecret,
+        Applied, AtRest, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, Observation, Phase,
+        RolloutDriver, RolloutFailure, RolloutSpec, Sealing, TargetReader, TargetRequest, TokenStore, Validated,
+        WebhookSecret,
     },
     time::Timestamp,
     token::Token,
@@ -72,6 +74,10 @@ pub(crate) enum Promise {
     HoldOfFound,
     /// A build's time begins anew with each replica that looks at its entry.
     BuildDeadline,
+    /// What is at rest after a failure is taken for healthy.
+    Recovery,
+    /// What recovers after a failure is not seen.
+    RecoverySeen,
 }
 
 /// The backends of one replica.
@@ -155,12 +161,34 @@ impl RolloutDriver for BrokenBackend {
         self.environment.cluster.changed(spec).await;
     }
 
+    fn target_reader(&self) -> Option<&dyn TargetReader> {
+        Some(self)
+    }
+
     async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
         self.environment.cluster.evidence(spec, failure).await
     }
 
     async fn forget(&self, app: &App) -> Result<()> {
         self.environment.cluster.forget(app).await
+    }
+}
+
+#[async_trait]
+impl TargetReader for BrokenBackend {
+    async fn at_rest(&self, spec: &RolloutSpec) -> Result<AtRest> {
+        let AtRest { drift, seen } = self.environment.cluster.at_rest(spec).await?;
+        let phase = match seen.phase {
+            _ if self.breaks(Promise::Recovery) => Phase::Complete { digest: None, note: None },
+            _ if self.breaks(Promise::RecoverySeen) => Phase::Progressing,
+            phase => phase,
+        };
+        let failure = seen.failure.filter(|_| !self.breaks(Promise::Recovery));
+        Ok(AtRest { drift, seen: Observation { phase, failure, ..seen } })
+    }
+
+    fn target_changes(&self) -> BoxStream<'static, AppUid> {
+        self.environment.cluster.target_changes()
     }
 }
 

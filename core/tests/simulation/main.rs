@@ -112,6 +112,8 @@ noticed! {
     source_change_that_a_driver_misses: SourceChange,
     newest_entry_built_first: FirstIn,
     build_deadline_that_begins_anew: BuildDeadline,
+    recovery_of_what_does_not_run: Recovery,
+    recovery_that_is_not_recorded: RecoverySeen,
     commit_that_another_trigger_has_deployed: Brought,
 }
 

@@ -2,7 +2,14 @@
 
 use std::time::Duration;
 
-use rollhook_core::{app::OnFailure, deploy::Status};
+use futures_util::FutureExt;
+use rollhook_core::{
+    app::OnFailure,
+    deploy::{Deploy, Status},
+    engine,
+    ledger::AppState,
+    ports::{Phase, RolloutDriver},
+};
 
 use crate::{requests::WORKLOAD, rules::model, run::Run};
 
@@ -61,8 +68,20 @@ impl Run {
             if let Some(owed) = model::owed(&known.history, &known.view.app.policy).filter(|_| settled) {
                 unfinished.push(format!("{} owes a restore of {}", known.view.app.id, owed.revision));
             }
+            if let Some(ended) = known.view.unrecovered().filter(|ended| self.runs_well(&known.view, ended)) {
+                unfinished.push(format!("{} says not that {} has recovered", known.view.app.id, ended.revision));
+            }
         }
         unfinished.join(", ")
+    }
+
+    /// Whether a deploy that ended without success runs, and has not restarted.
+    fn runs_well(&self, view: &AppState, ended: &Deploy) -> bool {
+        let spec = engine::at_rest(view).filter(|spec| spec.id.revision == ended.revision);
+        let seen = spec.and_then(|spec| self.environment.cluster.observe(&spec).now_or_never()?.ok());
+        seen.is_some_and(|seen| {
+            matches!(seen.phase, Phase::Complete { .. }) && seen.failure.is_none() && seen.restarts == 0
+        })
     }
 
     fn judge_the_end(&self) {

@@ -7,16 +7,19 @@ use std::{
 };
 
 use async_trait::async_trait;
-use futures_util::stream::BoxStream;
+use futures_util::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
 use rollhook_core::{
     Error, Result,
     app::{App, AppUid},
     deploy::{Deploy, Evidence},
     error::Entity,
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Applied, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore,
-        ListedApp, Loaded, Observation, Page, Phase, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits,
-        TargetRequest, Validated,
+        AppChange, AppCommit, AppPage, AppRef, Applied, AtRest, Binding, Committed, DriverIdentity, Heartbeat,
+        HistoryStore, ListedApp, Loaded, Observation, Page, Phase, RolloutDriver, RolloutFailure, RolloutSpec,
+        StoreLimits, TargetReader, TargetRequest, Validated,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -51,6 +54,23 @@ pub(crate) struct RecordingPorts {
 impl RecordingPorts {
     pub(crate) fn log(&self, line: impl FnOnce() -> String) {
         self.environment.journal.log(&self.life.name, line);
+    }
+
+    /// What this replica sees now.
+    fn seen(&self, seen: &Observation) -> Seen {
+        let (complete, digest) = match &seen.phase {
+            Phase::Complete { digest, .. } => (true, digest.clone()),
+            Phase::Progressing => (false, None),
+        };
+        Seen {
+            by: self.life.number,
+            moment: self.environment.moment(),
+            complete,
+            sound: seen.failure.is_none(),
+            digest,
+            restarts: seen.restarts,
+            progress: seen.progress.clone(),
+        }
     }
 
     pub(crate) fn log_answer<T>(&self, call: &str, answer: &Result<T>) {
@@ -196,23 +216,8 @@ impl RolloutDriver for RecordingPorts {
             None => answer.as_ref().ok().cloned(),
         };
         if let Some(seen) = truth {
-            let moment = self.environment.moment();
-            let mut rules = self.environment.rules.lock().unwrap();
-            let (complete, digest) = match &seen.phase {
-                Phase::Complete { digest, .. } => (true, digest.clone()),
-                Phase::Progressing => (false, None),
-            };
-            let sound = seen.failure.is_none();
-            let seen = Seen {
-                by: self.life.number,
-                moment,
-                complete,
-                sound,
-                digest,
-                restarts: seen.restarts,
-                progress: seen.progress.clone(),
-            };
-            rules.observed(spec.id, seen, &self.environment.journal);
+            let seen = self.seen(&seen);
+            self.environment.rules.lock().unwrap().observed(spec.id, seen, &self.environment.journal);
         }
         answer
     }
@@ -221,11 +226,32 @@ impl RolloutDriver for RecordingPorts {
         self.backend.rollouts.changed(spec).await;
     }
 
+    fn target_reader(&self) -> Option<&dyn TargetReader> {
+        Some(self)
+    }
+
     async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
         self.backend.rollouts.evidence(spec, failure).await
     }
 
     async fn forget(&self, app: &App) -> Result<()> {
         self.backend.rollouts.forget(app).await
+    }
+}
+
+#[async_trait]
+impl TargetReader for RecordingPorts {
+    async fn at_rest(&self, spec: &RolloutSpec) -> Result<AtRest> {
+        let Some(reader) = self.backend.rollouts.target_reader() else { return Err(Error::invalid("no reader")) };
+        let answer = reader.at_rest(spec).await;
+        self.log_answer(&format!("look at revision {} at rest", spec.id.revision), &answer);
+        if let (Ok(_), Ok(truth)) = (&answer, self.environment.cluster.observe(spec).await) {
+            self.environment.rules.lock().unwrap().rested(spec.id, self.seen(&truth));
+        }
+        answer
+    }
+
+    fn target_changes(&self) -> BoxStream<'static, AppUid> {
+        self.backend.rollouts.target_reader().map_or_else(|| stream::pending().boxed(), TargetReader::target_changes)
     }
 }

@@ -174,7 +174,10 @@ pub(crate) fn rare() -> Vec<Scenario> {
     let reach = |there| Choice::Cluster(Meddling::Reach(there));
     let delete = ask(Ask::Delete { app: 0 });
     let deleted = vec![adrift, reach(false), post("v2"), Choice::Pass(300), reach(true), delete, wait()];
+    // The restore ends at its deadline, by a clock that is set ahead, and its instances get ready nevertheless.
+    let recovered = vec![post("slow"), wait(), post("missing"), Choice::Pass(6_000), Choice::Clock(4_000), wait()];
     vec![
+        of(Kind::Image, false, false, recovered),
         of(Kind::Image, true, false, failed),
         of(Kind::Git, false, false, cancelled),
         of(Kind::Image, false, false, deleted),

@@ -10,6 +10,7 @@ use rollhook_core::{
     ledger::AppState,
     ports::{Sealing, WebhookSecret},
     request::{Field, PolicyChange, Refusal, Registration},
+    service::Condition,
     time::Timestamp,
 };
 use schemars::JsonSchema;
@@ -314,6 +315,10 @@ pub struct App {
     /// known. A deploy or a rollback to `current` puts it right.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<Drift>,
+    /// The trouble of what runs, since its deploy ended: it crashes again and again, or instances are missing for longer
+    /// than the app's patience; absent as far as none is known. It ends by itself once the instances have recovered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub degraded: Option<Degraded>,
     /// The last reading of the app's branch, if the server that answers is the one that polls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polling: Option<Polling>,
@@ -333,7 +338,7 @@ impl App {
         let app = &state.app;
         let standing = Standing::of(state);
         let entry = |deploy: &std::sync::Arc<rollhook_core::deploy::Deploy>| {
-            Deploy::of(&app.id, deploy, standing).without_evidence()
+            Deploy::of(&app.id, deploy, &standing).without_evidence()
         };
         Self {
             namespace: app.id.namespace.to_string(),
@@ -352,10 +357,25 @@ impl App {
             newest: state.newest().map(entry),
             unfinished: state.unfinished.iter().map(|deploy| deploy.revision).collect(),
             drift: None,
+            degraded: None,
             polling: None,
             warning: None,
             created_at: app.created_at,
         }
+    }
+
+    /// Returns the app with what is known of its target at rest.
+    #[must_use]
+    pub fn in_condition(self, condition: &Condition) -> Self {
+        let (drift, degraded) =
+            (condition.drift.as_ref().map(Drift::of), condition.degraded.as_ref().map(Degraded::of));
+        Self { drift, degraded, ..self }
+    }
+
+    /// Returns the deploy on the cluster if the app runs something else than `current` because of it: not if it is the
+    /// restore of `current`, and has recovered.
+    pub fn beside_current(&self) -> Option<&Deploy> {
+        self.on_cluster.as_ref().filter(|deploy| !deploy.current && !deploy.has_restored_late())
     }
 
     /// Returns whether the app runs a version that the service returned to, as the deploy before failed.
@@ -393,6 +413,26 @@ impl Drift {
     /// Returns what the rollout driver has told.
     pub fn of(drift: &rollhook_core::ports::Drift) -> Self {
         Self { image: drift.image.as_ref().map(ToString::to_string), message: drift.message.clone() }
+    }
+}
+
+/// A trouble of what runs on an app's workload, since its deploy ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Degraded {
+    /// The trouble, as a code.
+    pub reason: String,
+    /// The trouble, as a sentence.
+    pub message: String,
+    /// The time since which it is known.
+    #[serde(with = "crate::time")]
+    #[schemars(schema_with = "schemas::time")]
+    pub since: Timestamp,
+}
+
+impl Degraded {
+    /// Returns what was observed.
+    pub fn of(degraded: &rollhook_core::engine::health::Degraded) -> Self {
+        Self { reason: degraded.reason.to_string(), message: degraded.message.clone(), since: degraded.since }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rollhook_core::{
     app::{self, AppId, Environment, FullName, LABEL_MAX, Project},
     deploy::{self, Evidence, Origin, Revision, State, Status, Trigger},
-    ledger::{AppState, restore::Restoration},
+    ledger::{AppState, Recovery, restore::Restoration},
     lock::{LockReason, REASON_MAX},
     request::{self, Field, IdempotencyKey, Refusal},
     service::{self, Accepted, Authorized, Deployer},
@@ -278,20 +278,24 @@ impl Ending {
     }
 }
 
-/// The revisions of an app that are current and on the cluster, from which an entry's two marks follow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The revisions of an app that are current and on the cluster, and those that have recovered, from which an entry's marks
+/// follow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// The newest revision that succeeded.
     pub current: Option<Revision>,
     /// The newest revision that touched the cluster.
     pub on_cluster: Option<Revision>,
+    /// The revisions that ended without success, and whose instances ran well afterwards.
+    pub recoveries: Vec<Recovery>,
 }
 
 impl Standing {
     /// Returns the standing of an app's state.
     pub fn of(state: &AppState) -> Self {
         let current = state.current.as_ref().map(|deploy| deploy.revision);
-        Self { current, on_cluster: state.on_cluster().map(|deploy| deploy.revision) }
+        let on_cluster = state.on_cluster().map(|deploy| deploy.revision);
+        Self { current, on_cluster, recoveries: state.recoveries.clone() }
     }
 
     /// Reads an app's state and returns its standing, for an entry that was read before and has ended: any other one
@@ -351,6 +355,11 @@ pub struct Deploy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<u64>")]
     pub superseded_by: Option<Revision>,
+    /// The time by which the instances of a deploy that had ended without success ran well: it is what runs as long as it
+    /// is on the cluster.
+    #[serde(default, with = "crate::time::maybe", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::time")]
+    pub recovered_at: Option<Timestamp>,
     /// The progress of the rollout; only while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
@@ -405,8 +414,14 @@ impl Deploy {
         self.trigger == Trigger::Rollback && self.actor == "auto"
     }
 
+    /// Returns whether this restore failed and has recovered since: what runs is the version that it was to bring back.
+    pub fn has_restored_late(&self) -> bool {
+        self.is_restore() && self.recovered_at.is_some()
+    }
+
     /// Returns an entry as it is on the wire.
-    pub fn of(id: &AppId, entry: &deploy::Deploy, standing: Standing) -> Self {
+    pub fn of(id: &AppId, entry: &deploy::Deploy, standing: &Standing) -> Self {
+        let recovery = standing.recoveries.iter().find(|recovery| recovery.revision == entry.revision);
         let ending = Ending::of(&entry.state);
         Self {
             namespace: id.namespace.to_string(),
@@ -426,6 +441,7 @@ impl Deploy {
             reason: ending.reason,
             message: ending.message,
             superseded_by: ending.superseded_by,
+            recovered_at: recovery.map(|recovery| recovery.at),
             progress: None,
             restore: None,
             evidence: ending.evidence,
@@ -439,7 +455,7 @@ impl Deploy {
     /// Returns an entry with the progress of its rollout, by the app's state of the same time.
     pub fn shown(deployer: &Deployer, state: &AppState, entry: &deploy::Deploy) -> Self {
         let progress = deployer.progress(state, entry).as_ref().map(Progress::of);
-        Self { progress, ..Self::of(&state.app.id, entry, Standing::of(state)) }
+        Self { progress, ..Self::of(&state.app.id, entry, &Standing::of(state)) }
     }
 
     /// Returns an entry with its progress and its restore: at once if `limit` is zero, else as [`Until`] says, but after

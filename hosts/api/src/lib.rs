@@ -45,7 +45,9 @@ pub use access::{
     ApiToken, AuditEntry, AuditList, AuditPlace, CreateToken, CreatedToken, GrantedRole, LoggedIn, Login, TokenList,
     Whoami,
 };
-pub use app::{App, AppList, AppPatch, CreateApp, Drift, Hold, Policy, PolicyPatch, Registered, Rotate, Webhook};
+pub use app::{
+    App, AppList, AppPatch, CreateApp, Degraded, Drift, Hold, Policy, PolicyPatch, Registered, Rotate, Webhook,
+};
 pub use calls::{WebhookCall, WebhookCallList};
 pub use deploy::{
     Deploy, DeployAnswer, DeployList, DeployPost, Progress, Promote, PromoteFrom, Rebuild, Restore, Rollback,

@@ -28,11 +28,8 @@ impl Plan {
         let (from, to) = (running(source), running(target));
         let image = |deploy: Option<&Deploy>| deploy.and_then(|deploy| deploy.image.clone());
         // The image that runs may be another than the current deploy's, and one that is under way will be.
-        let is_steady = target.is_some_and(|app| {
-            app.unfinished.is_empty()
-                && app.drift.is_none()
-                && app.on_cluster.as_ref().is_none_or(|deploy| deploy.current)
-        });
+        let is_steady = target
+            .is_some_and(|app| app.unfinished.is_empty() && app.drift.is_none() && app.beside_current().is_none());
         let skipped = match (target, from) {
             (None, _) => Some("there is no such app to promote to"),
             (_, None) => Some("nothing that could be promoted runs"),

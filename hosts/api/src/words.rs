@@ -18,7 +18,11 @@ pub fn mark(deploy: &Deploy) -> Option<String> {
         Status::Superseded => "superseded",
         Status::Cancelled => "cancelled",
     };
-    Some(if deploy.on_cluster { format!("{word}, on cluster") } else { word.to_owned() })
+    // The restore that recovered has brought `current` back, which is marked.
+    let is_told = deploy.on_cluster && !deploy.has_restored_late();
+    let place = if is_told { ", on cluster" } else { "" };
+    let recovered = if deploy.recovered_at.is_some() { ", recovered" } else { "" };
+    Some(format!("{word}{place}{recovered}"))
 }
 
 /// Returns the mark of an entry, with the code of the reason why it ended where that says more.

@@ -152,7 +152,7 @@ fn apps() {
             next: Some("shop-test/api".to_owned())
         }
     );
-    let deploy = Deploy::of(&id(), &entry(1, State::Queued), Standing::default());
+    let deploy = Deploy::of(&id(), &entry(1, State::Queued), &Standing::default());
     insta::assert_json_snapshot!(
         "registered",
         Registered { app, deploy: Some(deploy), adopted: true, ignored: vec!["template.port".to_owned()] }
@@ -193,18 +193,18 @@ fn requests() {
 #[test]
 fn deploys() {
     let standing = Standing::of(&view());
-    insta::assert_json_snapshot!("deploy_succeeded", Deploy::of(&id(), &succeeded(), standing));
-    insta::assert_json_snapshot!("deploy_failed", Deploy::of(&id(), &failed(), standing));
+    insta::assert_json_snapshot!("deploy_succeeded", Deploy::of(&id(), &succeeded(), &standing));
+    insta::assert_json_snapshot!("deploy_failed", Deploy::of(&id(), &failed(), &standing));
     let progress = service::Progress {
         instances: Some(Instances { ready: 2, wanted: 4 }),
         message: Some("2 of 4 new pods are ready".to_owned()),
         deadline: Some(Timestamp::from_millis(1_767_000_600_000)),
     };
     insta::assert_json_snapshot!("progress", Progress::of(&progress));
-    insta::assert_json_snapshot!("deploy_rollback", Deploy::of(&id(), &rollback(), standing));
+    insta::assert_json_snapshot!("deploy_rollback", Deploy::of(&id(), &rollback(), &standing));
     let from = Some(Origin::Promoted { app: "shop-dev/api".parse().unwrap(), revision: revision(9) });
     let promoted = rollhook_core::deploy::Deploy { trigger: Trigger::Promotion, from, ..entry(5, State::Queued) };
-    let deploys = vec![Deploy::of(&id(), &promoted, standing)];
+    let deploys = vec![Deploy::of(&id(), &promoted, &standing)];
     insta::assert_json_snapshot!("deploy_list", DeployList { deploys, next: Some(revision(5)) });
 }
 
@@ -278,8 +278,8 @@ fn the_description_knows_every_member() {
         }
     };
     known("App", serde_json::to_value(App::of(&view(), Timestamp::from_millis(1_767_000_000_000))).unwrap());
-    known("Deploy", serde_json::to_value(Deploy::of(&id(), &failed(), Standing::default())).unwrap());
-    known("Deploy", serde_json::to_value(Deploy::of(&id(), &rollback(), Standing::default())).unwrap());
+    known("Deploy", serde_json::to_value(Deploy::of(&id(), &failed(), &Standing::default())).unwrap());
+    known("Deploy", serde_json::to_value(Deploy::of(&id(), &rollback(), &Standing::default())).unwrap());
     known("Webhook", serde_json::to_value(webhook()).unwrap());
     let accepted =
         Accepted { deploy: rollback(), replayed: false, superseded: vec![revision(5)], ignored: vec![Field::Image] };

@@ -1,6 +1,6 @@
 //! Apps as text: the list, and one app with its policy.
 
-use rollhook_api::{App, Hold, Policy, Polling};
+use rollhook_api::{App, Degraded, Hold, Policy, Polling};
 use rollhook_core::{
     app::{HoldPolicy, OnFailure, Source},
     text::escaped,
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::{
     commands::lock::described,
     history::{mark, mark_with_reason, short_commit, short_image, tint, what},
-    table::{self, Cell, Column, Fit, Style},
+    table::{self, Cell, Column, Fit, Style, Tint},
     when,
 };
 
@@ -53,7 +53,9 @@ fn row(app: &App, image: fn(&str) -> String, when: impl Fn(Timestamp) -> String)
     let name = Cell::new(format!("{}/{}", app.namespace, app.app));
     let marks = marks(app);
     let marks = if marks.is_empty() { String::new() } else { format!("({})", marks.join("; ")) };
-    let tint = app.ended_off_cluster().and_then(tint).or_else(|| app.on_cluster.as_ref().and_then(tint));
+    let tint =
+        app.ended_off_cluster().and_then(tint).or_else(|| app.beside_current().or(app.current.as_ref()).and_then(tint));
+    let tint = if app.degraded.is_some() { Some(Tint::Bad) } else { tint };
     match &app.current {
         Some(current) => vec![
             name,
@@ -71,7 +73,7 @@ fn marks(app: &App) -> Vec<String> {
     if app.is_restored() {
         marks.push("restored after a failure".to_owned());
     }
-    if let Some(deploy) = app.on_cluster.as_ref().filter(|deploy| !deploy.current) {
+    if let Some(deploy) = app.beside_current() {
         marks.push(format!("{} {}", deploy.revision, mark(deploy).unwrap_or_default()));
     }
     if let Some(deploy) = app.ended_off_cluster() {
@@ -88,12 +90,20 @@ fn marks(app: &App) -> Vec<String> {
                 .map_or("changed by another".to_owned(), |image| format!("{} runs instead", short_image(image))),
         );
     }
+    if let Some(degraded) = &app.degraded {
+        marks.push(format!("degraded: {}", degraded.reason));
+    }
     let shown = app.on_cluster.as_ref().map(|deploy| deploy.revision);
     let others = app.unfinished.iter().filter(|revision| Some(**revision) != shown).count();
     if others > 0 {
         marks.push(format!("{others} unfinished"));
     }
     marks
+}
+
+/// Returns a trouble in a line, with the time since which it is known.
+pub(crate) fn trouble(degraded: &Degraded, now: Timestamp) -> String {
+    format!("{}, since {}: {}", degraded.reason, when::ago(degraded.since, now), degraded.message)
 }
 
 /// Returns an app's details, a line each.
@@ -109,11 +119,10 @@ pub(crate) fn details(app: &App, now: Timestamp) -> String {
     lines.extend(source(&app.source));
     let restored = if app.is_restored() { ", restored after a failure" } else { "" };
     lines.push(("Current", entry(app.current.as_ref(), now) + restored));
-    if app.on_cluster.as_ref().is_some_and(|deploy| !deploy.current) {
-        lines.push(("On cluster", entry(app.on_cluster.as_ref(), now)));
-    }
+    lines.extend(app.beside_current().map(|deploy| ("On cluster", entry(Some(deploy), now))));
     lines.extend(app.ended_off_cluster().map(|deploy| ("Newest", entry(Some(deploy), now))));
     lines.extend(app.drift.as_ref().map(|drift| ("Drift", drift.message.clone())));
+    lines.extend(app.degraded.as_ref().map(|degraded| ("Degraded", trouble(degraded, now))));
     if !app.unfinished.is_empty() {
         let unfinished: Vec<_> = app.unfinished.iter().map(ToString::to_string).collect();
         lines.push(("Unfinished", unfinished.join(", ")));

@@ -1,7 +1,7 @@
 //! The history and its entries as text.
 
 pub(crate) use rollhook_api::words::{mark, mark_with_reason, predicate, short_commit, short_image};
-use rollhook_api::{Deploy, TakenFrom, terminal::plain};
+use rollhook_api::{Deploy, TakenFrom, terminal::plain, time::absolute};
 use rollhook_core::{
     deploy::{Status, Trigger},
     text::escaped,
@@ -101,6 +101,7 @@ pub(crate) fn summary(deploy: &Deploy) -> String {
 /// Returns the reason and the evidence of an entry that did not succeed, in lines.
 pub(crate) fn ending(deploy: &Deploy) -> Vec<String> {
     let mut lines = vec![summary(deploy)];
+    lines.extend(deploy.recovered_at.map(|at| format!("  recovered: its instances run well since {}", absolute(at))));
     let Some(evidence) = &deploy.evidence else { return lines };
     let log = if deploy.image.is_some() { "log" } else { "log of the build" };
     let named = [("pod", &evidence.pod), ("container", &evidence.container), ("state", &evidence.state)];

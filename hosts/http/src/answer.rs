@@ -114,7 +114,7 @@ async fn ended(call: &Call, answer: DeployAnswer, access: Authorized, limit: Dur
     };
     // A standing that cannot be read is left out: the failure is still answered.
     let standing = Standing::read(deployer, &access).await.unwrap_or_default();
-    let failure = failed(kind, what, &waited, Deploy::of(access.app(), waited.last(), standing));
+    let failure = failed(kind, what, &waited, Deploy::of(access.app(), waited.last(), &standing));
     let restore = waited.restore.as_ref().and_then(Restore::of);
     Err(match restore.and_then(|restore| serde_json::to_value(restore).ok()) {
         Some(restore) => failure.with("restore", restore),

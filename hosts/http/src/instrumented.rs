@@ -15,15 +15,15 @@ use futures_util::{
     stream::{self, BoxStream},
 };
 use rollhook_core::{
-    Result,
+    Error, Result,
     app::{App, AppUid},
     deploy::{Commit as GitCommit, Deploy, Evidence},
     disk::DiskSpace,
     image::ImageRef,
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Applied, Binding, BranchReader, Committed, Drift, DriftReader,
-        DriverIdentity, Heartbeat, HistoryStore, ListedApp, Loaded, Observation, Page, RolloutDriver, RolloutFailure,
-        RolloutSpec, StoreLimits, StoredImages, TargetDescription, TargetRequest, Validated,
+        AppChange, AppCommit, AppPage, AppRef, Applied, AtRest, Binding, BranchReader, Committed, DriverIdentity,
+        Heartbeat, HistoryStore, ListedApp, Loaded, Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec,
+        StoreLimits, StoredImages, TargetDescription, TargetReader, TargetRequest, Validated,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -198,8 +198,8 @@ impl RolloutDriver for InstrumentedRolloutDriver {
         self.timed("evidence", self.inner.evidence(spec, failure)).await
     }
 
-    fn drift_reader(&self) -> Option<&dyn DriftReader> {
-        self.inner.drift_reader().map(|_| self as _)
+    fn target_reader(&self) -> Option<&dyn TargetReader> {
+        self.inner.target_reader().map(|_| self as _)
     }
 
     fn stored_images(&self) -> Option<&dyn StoredImages> {
@@ -212,14 +212,16 @@ impl RolloutDriver for InstrumentedRolloutDriver {
 }
 
 #[async_trait]
-impl DriftReader for InstrumentedRolloutDriver {
-    async fn drift(&self, spec: &RolloutSpec) -> Result<Option<Drift>> {
-        let Some(reader) = self.inner.drift_reader() else { return Ok(None) };
-        self.timed("drift", reader.drift(spec)).await
+impl TargetReader for InstrumentedRolloutDriver {
+    async fn at_rest(&self, spec: &RolloutSpec) -> Result<AtRest> {
+        let Some(reader) = self.inner.target_reader() else {
+            return Err(Error::invalid("the driver reads no targets"));
+        };
+        self.timed("at_rest", reader.at_rest(spec)).await
     }
 
-    fn drift_changes(&self) -> BoxStream<'static, AppUid> {
-        self.inner.drift_reader().map_or_else(|| stream::empty().boxed(), DriftReader::drift_changes)
+    fn target_changes(&self) -> BoxStream<'static, AppUid> {
+        self.inner.target_reader().map_or_else(|| stream::empty().boxed(), TargetReader::target_changes)
     }
 }
 

@@ -14,6 +14,7 @@ use super::worker::{self, StoredCursor, Worker};
 use rollhook_core::{
     app::AppUid,
     deploy::{Deploy, Revision},
+    engine::health::Degraded,
     error::{Error, Result},
     ledger::AppState,
     ports::{Drift, HistoryStoreExt, Version},
@@ -22,7 +23,7 @@ use rollhook_core::{
 use crate::{
     Management, NotificationPorts, documents,
     notifications::{
-        Content, DriftNews, EventKind, Notification, NotificationId, ReceiverStatus,
+        Content, DegradedNews, DriftNews, EventKind, Notification, NotificationId, ReceiverStatus,
         outbox::{self, Archived, Next},
         receivers,
     },
@@ -237,7 +238,7 @@ impl<'a> Delivery<'a> {
         let before = stored.cursor.seen;
         let notified = self.notify_of_deploys(state, &mut stored).await;
         let notified = match notified {
-            Ok(notified) => self.notify_of_drift(state, &mut stored).await.map(|drift| notified || drift),
+            Ok(notified) => self.notify_of_condition(state, &mut stored).await.map(|condition| notified || condition),
             failed => failed,
         };
         // After a failure of the store, the worker has the cursor that counts already.
@@ -334,10 +335,20 @@ impl<'a> Delivery<'a> {
         notification.app().is_some_and(|app| self.worker.is_refused_for_good(app.uid, &notification.id, now))
     }
 
-    /// Notifies the receiver of an app's drift, if that is news.
-    async fn notify_of_drift(self, state: &AppState, stored: &mut StoredCursor) -> Result<bool, Ended> {
-        let Some(seen) = self.management.deployer.observed_drift(state) else { return Ok(false) };
-        let hash = seen.as_ref().map(|drift| hash_of(state, drift));
+    /// Notifies the receiver of an app's condition, as far as that is news.
+    async fn notify_of_condition(self, state: &AppState, stored: &mut StoredCursor) -> Result<bool, Ended> {
+        let Some(condition) = self.management.deployer.observed_condition(state) else { return Ok(false) };
+        let drift = self.notify_of_drift(state, condition.drift, stored).await?;
+        Ok(self.notify_of_trouble(state, condition.degraded, stored).await? || drift)
+    }
+
+    async fn notify_of_drift(
+        self,
+        state: &AppState,
+        seen: Option<Drift>,
+        stored: &mut StoredCursor,
+    ) -> Result<bool, Ended> {
+        let hash = seen.as_ref().map(|drift| hash_of(state, &format!("{:?}/{}", drift.image, drift.message)));
         if stored.cursor.drift == hash || !self.worker.receiver.events.contains(EventKind::Drift) {
             return Ok(false);
         }
@@ -345,28 +356,57 @@ impl<'a> Delivery<'a> {
             None => false,
             Some(Drift { image, message }) => {
                 let number = stored.cursor.drifts.saturating_add(1);
-                let now = self.management.deployer.time();
-                let notification = Notification {
-                    id: NotificationId::of_drift(&self.worker.receiver.id, &state.app, number),
-                    content: Content::Drift { app: Arc::clone(&state.app), drift: DriftNews { image, message } },
-                    at: now,
-                    sent_at: now,
-                    base_url: self.management.base_url.clone(),
-                };
-                let delivered = self.send(&notification, None).await?;
+                let id = NotificationId::of_drift(&self.worker.receiver.id, &state.app, number);
+                let drift = DriftNews { image, message };
+                let is_told = self.notify_now(id, Content::Drift { app: Arc::clone(&state.app), drift }).await?;
                 stored.cursor.drifts = number;
-                delivered.is_some()
+                is_told
             }
         };
         stored.cursor.drift = hash;
         self.store(stored).await?;
         Ok(is_told)
     }
+
+    /// Notifies the receiver of a trouble, once for as long as it lasts for the same reason.
+    async fn notify_of_trouble(
+        self,
+        state: &AppState,
+        seen: Option<Degraded>,
+        stored: &mut StoredCursor,
+    ) -> Result<bool, Ended> {
+        let hash = seen.as_ref().map(|degraded| hash_of(state, degraded.reason.as_str()));
+        if stored.cursor.trouble == hash || !self.worker.receiver.events.contains(EventKind::Degraded) {
+            return Ok(false);
+        }
+        let is_told = match seen {
+            None => false,
+            Some(Degraded { reason, message, .. }) => {
+                let number = stored.cursor.troubles.saturating_add(1);
+                let id = NotificationId::of_trouble(&self.worker.receiver.id, &state.app, number);
+                let degraded = DegradedNews { reason, message };
+                let is_told = self.notify_now(id, Content::Degraded { app: Arc::clone(&state.app), degraded }).await?;
+                stored.cursor.troubles = number;
+                is_told
+            }
+        };
+        stored.cursor.trouble = hash;
+        self.store(stored).await?;
+        Ok(is_told)
+    }
+
+    /// Notifies the receiver of what was observed now. Returns `false` if the notification was given up.
+    async fn notify_now(self, id: NotificationId, content: Content) -> Result<bool, Ended> {
+        let now = self.management.deployer.time();
+        let base_url = self.management.base_url.clone();
+        let notification = Notification { id, content, at: now, sent_at: now, base_url };
+        Ok(self.send(&notification, None).await?.is_some())
+    }
 }
 
-/// Returns a hash by which a drift is known again.
-fn hash_of(state: &AppState, drift: &Drift) -> String {
-    let current = state.current.as_ref().map(|current| current.revision.get());
-    let hash = Sha256::digest(format!("{current:?}/{:?}/{}", drift.image, drift.message));
+/// Returns a hash by which a condition of what is on the cluster now is known again.
+fn hash_of(state: &AppState, condition: &str) -> String {
+    let deploy = state.on_cluster().map(|deploy| deploy.revision.get());
+    let hash = Sha256::digest(format!("{deploy:?}/{condition}"));
     rollhook_core::text::hex(&hash[..16])
 }

@@ -47,7 +47,7 @@ use crate::{
     ports::{Record, RecordKind, RecordStore},
 };
 pub use destination::{ApiUrl, Destination, DestinationUrl, GitHubRepository, GitLabProject, SlackChannel};
-pub use notification::{Content, DriftNews, EventKind, Notification, NotificationId};
+pub use notification::{Content, DegradedNews, DriftNews, EventKind, Notification, NotificationId};
 pub use receiver::{
     Events, RECEIVERS_MAX, Receiver, ReceiverApps, ReceiverId, ReceiverName, ReceiverSecret, SECRET_MAX,
 };
@@ -86,12 +86,12 @@ impl Hints {
     }
 }
 
-/// The noting of observed drifts, for as long as this process notifies receivers.
-struct ObservedDrifts<'a>(&'a Deployer);
+/// The noting of observed conditions, for as long as this process notifies receivers.
+struct ObservedConditions<'a>(&'a Deployer);
 
-impl Drop for ObservedDrifts<'_> {
+impl Drop for ObservedConditions<'_> {
     fn drop(&mut self) {
-        self.0.forget_observed_drifts();
+        self.0.forget_observed_conditions();
     }
 }
 
@@ -144,7 +144,7 @@ impl Management {
             return Ok(());
         }
         let Some(lease) = Lease::take(&*self.records, self.deployer.replica()).await? else { return Ok(()) };
-        let _drifts = ObservedDrifts(&self.deployer);
+        let _conditions = ObservedConditions(&self.deployer);
         let mut term = Term::new(self, ports);
         let cursors: Vec<(Record, Cursor)> = documents::all(&*self.records, RecordKind::ReceiverCursor).await?;
         for (record, cursor) in cursors {
@@ -192,8 +192,8 @@ impl<'a> Term<'a> {
         let mut renewing = lease.renewals(&*management.records, deployer.replica(), clock).boxed().fuse();
         loop {
             let arrived = management.hints.listen();
-            let drifted = deployer.drift_observed();
-            for app in deployer.take_observed_drifts() {
+            let observed = deployer.condition_observed();
+            for app in deployer.take_observed_conditions() {
                 self.put(app, AppChange::Any);
             }
             if management.hints.take_receivers_changed() {
@@ -207,7 +207,7 @@ impl<'a> Term<'a> {
                     AppChange::Any => search_due = clock.sleep(Duration::ZERO).fuse(),
                 },
                 () = arrived.fuse() => {}
-                () = drifted.fuse() => {}
+                () = observed.fuse() => {}
                 () = refresh_due => {
                     refresh_due = clock.sleep(RECEIVERS_INTERVAL).fuse();
                     if self.refresh().await? {
@@ -328,8 +328,8 @@ impl Management {
             is_whole &= apps.iter().all(std::result::Result::is_ok);
             for state in apps.into_iter().flatten() {
                 found.insert(state.app.uid);
-                let has_drift = self.deployer.known_drift(&state).is_some();
-                for worker in workers.iter().filter(|worker| worker.may_have_news(&state, has_drift)) {
+                let condition = self.deployer.known_condition(&state);
+                for worker in workers.iter().filter(|worker| worker.may_have_news(&state, &condition)) {
                     worker.put(state.app.uid, None);
                 }
             }

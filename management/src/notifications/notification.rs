@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use rollhook_core::{
     app::{App, InvalidName},
-    deploy::{Deploy, Revision, State, Trigger},
+    deploy::{Deploy, Reason, Revision, State, Trigger},
     image::ImageRef,
     text::words,
     time::Timestamp,
@@ -39,6 +39,8 @@ pub enum EventKind {
     RolledBack,
     /// Another party changed what an app runs on.
     Drift,
+    /// What an app runs crashes again and again, or instances are missing, since its deploy ended.
+    Degraded,
 }
 
 words! { EventKind:
@@ -52,11 +54,12 @@ words! { EventKind:
     PutRight = "put_right",
     RolledBack = "rolled_back",
     Drift = "drift",
+    Degraded = "degraded",
 }
 
 impl EventKind {
     /// Every event.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Accepted,
         Self::Building,
         Self::RollingOut,
@@ -67,6 +70,7 @@ impl EventKind {
         Self::PutRight,
         Self::RolledBack,
         Self::Drift,
+        Self::Degraded,
     ];
 
     /// Returns the event that brought a deploy into its state.
@@ -96,7 +100,7 @@ impl FromStr for EventKind {
                 "event",
                 text,
                 "must be accepted, building, rolling_out, succeeded, failed, superseded, cancelled, put_right, \
-                 rolled_back or drift",
+                 rolled_back, drift or degraded",
             )
         })
     }
@@ -121,6 +125,11 @@ impl NotificationId {
     /// Returns the id of an app's drift; `number` counts the drifts that the receiver was notified of.
     pub fn of_drift(receiver: &ReceiverId, app: &App, number: u32) -> Self {
         Self::of(receiver, &format!("{}/drift/{number}", app.uid))
+    }
+
+    /// Returns the id of an app's trouble; `number` counts the troubles that the receiver was notified of.
+    pub fn of_trouble(receiver: &ReceiverId, app: &App, number: u32) -> Self {
+        Self::of(receiver, &format!("{}/degraded/{number}", app.uid))
     }
 
     /// Returns the id of a test.
@@ -149,6 +158,15 @@ pub struct DriftNews {
     pub message: String,
 }
 
+/// A trouble of what an app runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DegradedNews {
+    /// The trouble, as a code.
+    pub reason: Reason,
+    /// The trouble, in a sentence that a person can act on.
+    pub message: String,
+}
+
 /// The subject of a notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
@@ -167,6 +185,13 @@ pub enum Content {
         app: Arc<App>,
         /// The difference.
         drift: DriftNews,
+    },
+    /// A trouble of what an app runs, since its deploy ended.
+    Degraded {
+        /// The app.
+        app: Arc<App>,
+        /// The trouble.
+        degraded: DegradedNews,
     },
     /// A test, which a person asked for.
     Test,
@@ -193,6 +218,7 @@ impl Notification {
         match &self.content {
             Content::Deploy { event, .. } => Some(*event),
             Content::Drift { .. } => Some(EventKind::Drift),
+            Content::Degraded { .. } => Some(EventKind::Degraded),
             Content::Test => None,
         }
     }
@@ -200,7 +226,7 @@ impl Notification {
     /// The app; `None` for a test.
     pub const fn app(&self) -> Option<&Arc<App>> {
         match &self.content {
-            Content::Deploy { app, .. } | Content::Drift { app, .. } => Some(app),
+            Content::Deploy { app, .. } | Content::Drift { app, .. } | Content::Degraded { app, .. } => Some(app),
             Content::Test => None,
         }
     }

@@ -33,6 +33,12 @@ pub(crate) struct Cursor {
     /// The number of drifts that the receiver was notified of.
     #[serde(default)]
     pub drifts: u32,
+    /// The trouble of the last notification, while it lasts, as a hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+    /// The number of troubles that the receiver was notified of.
+    #[serde(default)]
+    pub troubles: u32,
 }
 
 /// The last notification of a deploy of whose end the receiver is not notified yet.
@@ -64,7 +70,8 @@ pub(crate) type Archived = BTreeMap<Revision, Option<Arc<Deploy>>>;
 impl Cursor {
     /// Returns the cursor of a receiver that is notified of the deploys after this revision.
     pub(crate) fn after(receiver: ReceiverId, app: AppUid, seen: Option<Revision>) -> Self {
-        Self { receiver, app, seen, open: BTreeMap::new(), drift: None, drifts: 0 }
+        let (open, drift, drifts, trouble, troubles) = Default::default();
+        Self { receiver, app, seen, open, drift, drifts, trouble, troubles }
     }
 
     /// Returns the next step, the lowest revision first. Events that the receiver did not ask for move the cursor on.
@@ -147,7 +154,9 @@ impl Cursor {
 /// Returns whether an event is the end of a deploy.
 const fn is_end(event: EventKind) -> bool {
     match event {
-        EventKind::Accepted | EventKind::Building | EventKind::RollingOut | EventKind::Drift => false,
+        EventKind::Accepted | EventKind::Building | EventKind::RollingOut | EventKind::Drift | EventKind::Degraded => {
+            false
+        }
         EventKind::Succeeded
         | EventKind::Failed
         | EventKind::Superseded

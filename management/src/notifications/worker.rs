@@ -9,7 +9,7 @@ use std::{
 use event_listener::{Event, EventListener};
 use sha2::{Digest as _, Sha256};
 
-use rollhook_core::{app::AppUid, error::Result, ledger::AppState, ports::Version};
+use rollhook_core::{app::AppUid, error::Result, ledger::AppState, ports::Version, service::Condition};
 
 use crate::{
     notifications::{NotificationId, Receiver, ReceiverSecret, ReceiverStatus, outbox::Cursor},
@@ -169,13 +169,16 @@ impl Worker {
     }
 
     /// Returns whether the receiver may have to be notified of something, as far as an app's state says.
-    pub(super) fn may_have_news(&self, state: &AppState, has_drift: bool) -> bool {
+    pub(super) fn may_have_news(&self, state: &AppState, condition: &Condition) -> bool {
         if !self.receiver.apps.contains(&state.app) {
             return false;
         }
+        let is_unusual = *condition != Condition::default();
         match self.lock().cursors.get(&state.app.uid) {
-            Some(known) => known.cursor.is_behind(state) || has_drift || known.cursor.drift.is_some(),
-            None => has_drift || state.updated_at >= self.receiver.added_at,
+            Some(StoredCursor { cursor, .. }) => {
+                cursor.is_behind(state) || is_unusual || cursor.drift.is_some() || cursor.trouble.is_some()
+            }
+            None => is_unusual || state.updated_at >= self.receiver.added_at,
         }
     }
 

@@ -76,7 +76,7 @@ impl Notifier for FakeNotifier {
         let fault = self.fault.lock().unwrap().filter(concerns);
         let revision = match &notification.content {
             Content::Deploy { deploy, .. } => Some(deploy.revision.get()),
-            Content::Drift { .. } | Content::Test => None,
+            Content::Drift { .. } | Content::Degraded { .. } | Content::Test => None,
         };
         let (id, event) = (notification.id.to_string(), notification.event());
         self.secrets.lock().unwrap().insert(secret.expose().to_owned());

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use EventKind::{Accepted, Drift, Failed, PutRight, RolledBack, Succeeded};
+use EventKind::{Accepted, Degraded, Drift, Failed, PutRight, RolledBack, Succeeded};
 use futures_util::FutureExt;
 use rollhook_conformance::samples;
 use rollhook_management::{access::Realm, notifications::EventKind};
@@ -160,6 +160,30 @@ fn drift_is_told_once_and_again_when_it_is_another() {
             assert!(world.cluster.meddle(&app.id, &app.target, &samples::image(tag)));
             world.sleep(200).await;
             assert_eq!(drifts(), round + 1);
+        }
+        let ids: BTreeSet<_> = bench.notifier.calls.lock().unwrap().iter().map(|call| call.id.clone()).collect();
+        assert_eq!(ids.len(), 2);
+    });
+}
+
+#[test]
+fn trouble_is_told_once_and_again_after_a_recovery() {
+    let bench = Bench::new();
+    let world = &bench.world;
+    bench.run(async {
+        let access = app(world, "api").await;
+        world.sleep(5).await;
+        bench.add("ops", GOOD, &[Degraded]).await;
+        world.deployed(&access, &world::api("v2")).await;
+        for round in 1..=2 {
+            world.cluster.script("v2", Script::crashes());
+            world.sleep(400).await;
+            assert_eq!(bench.taken(GOOD).len(), 0, "no deploy is told");
+            let calls = bench.notifier.calls.lock().unwrap();
+            assert_eq!(calls.iter().filter(|call| call.event == Some(Degraded)).count(), round);
+            drop(calls);
+            world.cluster.script("v2", Script::completes());
+            world.sleep(200).await;
         }
         let ids: BTreeSet<_> = bench.notifier.calls.lock().unwrap().iter().map(|call| call.id.clone()).collect();
         assert_eq!(ids.len(), 2);

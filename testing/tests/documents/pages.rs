@@ -216,6 +216,7 @@ pub(crate) const PAGES: &[Page] = &[
         )
         .around(&["rollhook app cancel api -p shop -e test --revision 7"])],
     ),
+    page("docs/runbook/degraded.md", &[on(Cluster).given(RUNBOOK)]),
     page("docs/runbook/disk-full.md", &[on(Docker), on(Docker)]),
     page("docs/runbook/down.md", &[on(Cluster).given(RUNBOOK)]),
     page(

@@ -1,8 +1,8 @@
 //! The promises of [`rollhook_core::ports::RolloutDriver`], and of the ports that it may hand out.
 
 mod apply;
+mod at_rest;
 mod calls;
-mod drift;
 mod failure;
 mod fence;
 mod observe;
@@ -30,8 +30,11 @@ pub use apply::{
     apply_same_image_rolls_again, apply_then_observe_complete, discard_changes_nothing_that_runs,
     forget_changes_nothing_that_runs,
 };
+pub use at_rest::{
+    at_rest_a_crash_loop_is_seen, at_rest_a_healthy_target_stays_complete, at_rest_recovery_is_seen,
+    drift_is_told_until_the_next_deploy,
+};
 pub use calls::{calls_answer_in_time, changed_is_only_a_hint};
-pub use drift::drift_is_told_until_the_next_deploy;
 pub use failure::{
     away_is_unavailable, evidence_has_the_log, evidence_is_of_its_own_deploy, observe_failure_ends_with_recovery,
     observe_reports_crash, observe_reports_failing_image,

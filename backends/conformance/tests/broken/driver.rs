@@ -12,7 +12,11 @@ use std::{
 };
 
 use async_trait::async_trait;
-use futures_util::future::BoxFuture;
+use futures_util::{
+    StreamExt,
+    future::BoxFuture,
+    stream::{self, BoxStream},
+};
 use rollhook_conformance::{Instance, ManualClock, block_on, samples};
 use rollhook_core::{
     Error, Result,
@@ -21,11 +25,11 @@ use rollhook_core::{
     disk::DiskSpace,
     image::{Digest, ImageRef},
     ports::{
-        Applied, Clock, DeployId, DriverIdentity, Observation, Phase, RolloutDriver, RolloutFailure, RolloutSpec,
-        StoredImages, TargetRequest, Validated,
+        Applied, AtRest, Clock, DeployId, DriverIdentity, Observation, Phase, RolloutDriver, RolloutFailure,
+        RolloutSpec, StoredImages, TargetReader, TargetRequest, Validated,
     },
 };
-use rollhook_memory::SimulatedCluster;
+use rollhook_memory::{Script, SimulatedCluster};
 
 use crate::simulated::Simulated;
 
@@ -92,6 +96,14 @@ pub(crate) enum Promise {
     HintsAreFutures,
     /// What was adopted is complete as long as it runs: here for ever.
     AdoptedMayChange,
+    /// A healthy target at rest is complete: here it is degraded.
+    HealthyStaysComplete,
+    /// A crash loop at rest is seen: here what was complete once is well for ever.
+    CrashLoopIsSeen,
+    /// A hint comes with a crash loop: here none does.
+    CrashLoopIsHinted,
+    /// Recovery at rest is seen: here a failure stays.
+    RecoveryIsSeen,
 }
 
 /// A driver, as one process has it.
@@ -342,6 +354,10 @@ impl RolloutDriver for Broken {
         })
     }
 
+    fn target_reader(&self) -> Option<&dyn TargetReader> {
+        Some(self)
+    }
+
     fn stored_images(&self) -> Option<&dyn StoredImages> {
         Some(self)
     }
@@ -351,6 +367,31 @@ impl RolloutDriver for Broken {
             self.cluster.unstamp(&app.id, &app.target);
         }
         Ok(())
+    }
+}
+
+#[async_trait]
+impl TargetReader for Broken {
+    async fn at_rest(&self, order: &RolloutSpec) -> Result<AtRest> {
+        let found = self.cluster.at_rest(order).await?;
+        let seen = match self.promise {
+            Promise::HealthyStaysComplete => Observation { failure: Script::crashes().failure, ..found.seen },
+            Promise::CrashLoopIsSeen => self.once_complete(order, found.seen),
+            Promise::RecoveryIsSeen => {
+                let failures = &mut self.memory.lock().unwrap().failures;
+                failures.extend(found.seen.failure.clone().map(|failure| (order.id.revision, failure)));
+                Observation { failure: failures.get(&order.id.revision).cloned(), ..found.seen }
+            }
+            _ => found.seen,
+        };
+        Ok(AtRest { seen, ..found })
+    }
+
+    fn target_changes(&self) -> BoxStream<'static, AppUid> {
+        match self.promise {
+            Promise::CrashLoopIsHinted => stream::pending().boxed(),
+            _ => self.cluster.target_changes(),
+        }
     }
 }
 

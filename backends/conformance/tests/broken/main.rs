@@ -356,6 +356,30 @@ fn adopted_deploy_that_stays_complete_is_noticed() {
 }
 
 #[test]
+fn healthy_target_that_is_shown_in_trouble_is_noticed() {
+    let case = rollouts::at_rest_a_healthy_target_stays_complete;
+    notices(Promise::HealthyStaysComplete, case, "a healthy target is shown in trouble");
+}
+
+#[test]
+fn crash_loop_after_a_success_that_is_not_reported_is_noticed() {
+    let case = rollouts::at_rest_a_crash_loop_is_seen;
+    notices(Promise::CrashLoopIsSeen, case, "a crash loop after a success was not seen within a minute");
+}
+
+#[test]
+fn crash_loop_without_a_hint_is_noticed() {
+    let case = rollouts::at_rest_a_crash_loop_is_seen;
+    notices(Promise::CrashLoopIsHinted, case, "a crash loop after a success was not seen within a minute");
+}
+
+#[test]
+fn trouble_that_stays_after_the_recovery_is_noticed() {
+    let case = rollouts::at_rest_recovery_is_seen;
+    notices(Promise::RecoveryIsSeen, case, "a recovery was not seen within a minute");
+}
+
+#[test]
 fn commit_that_is_not_durable_is_noticed() {
     let case = history::commit_outlives_an_abrupt_end;
     store_notices(StorePromise::CommitsAreDurable, case, "a confirmed commit is missing after an abrupt end");

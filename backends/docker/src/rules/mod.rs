@@ -1,10 +1,10 @@
 //! Decisions about containers, as functions of what was read.
 
+pub(crate) mod at_rest;
 pub(crate) mod container;
 pub(crate) mod creation;
 pub(crate) mod diagnostics;
 pub(crate) mod disk;
-pub(crate) mod drift;
 pub(crate) mod fence;
 pub(crate) mod given;
 pub(crate) mod images;

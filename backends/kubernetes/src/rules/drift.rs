@@ -56,7 +56,13 @@ fn changed_stamp(object: &Object, ours: DeployId, stamp: &Stamp, path: &[&str], 
     };
     let key = format!("f:{STAMP}");
     let path: Vec<&str> = path.iter().copied().chain([key.as_str()]).collect();
-    Some(sentence(object, &change, manager_of(object, &path)))
+    let manager = manager_of(object, &path);
+    // A deploy that never arrived leaves the one before it.
+    let is_before = stamp.id().is_some_and(|id| id.app == ours.app && id.revision < ours.revision);
+    if is_before && manager == Some(MANAGER) {
+        return None;
+    }
+    Some(sentence(object, &change, manager))
 }
 
 fn changed_image(object: &Object, rollout: &Rollout) -> Option<String> {

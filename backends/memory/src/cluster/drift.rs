@@ -1,48 +1,72 @@
-//! Drift: changes of a workload by others since a deploy.
+//! Workloads at rest: changes by others since a deploy, and hints of what becomes of them.
 
 use std::{
-    collections::VecDeque,
+    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use event_listener::Event;
-use futures_util::stream::{self, BoxStream, StreamExt};
+use futures_util::{
+    future::{Either, select},
+    stream::{self, BoxStream, StreamExt},
+};
 use rollhook_core::{
     app::AppUid,
-    ports::{Drift, RolloutSpec},
+    ports::{Clock, Drift, RolloutSpec},
 };
 
 use super::workload::Running;
 
-/// The apps whose workloads others have changed, until that is told.
-#[derive(Default)]
+/// The apps whose workloads have changed or will by themselves, with the time of the change, until a hint is sent.
 pub(super) struct Hints {
-    waiting: Mutex<VecDeque<AppUid>>,
+    clock: Arc<dyn Clock>,
+    due: Mutex<BTreeMap<AppUid, Duration>>,
     arrived: Event,
 }
 
 impl Hints {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, due: Mutex::default(), arrived: Event::new() }
+    }
+
+    /// A workload has changed.
     pub(super) fn put(&self, app: Option<AppUid>) {
+        self.put_at(app, self.clock.elapsed());
+    }
+
+    /// A workload changes by itself at this time.
+    pub(super) fn put_at(&self, app: Option<AppUid>, at: Duration) {
         let Some(app) = app else { return };
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if !waiting.contains(&app) {
-            waiting.push_back(app);
-        }
-        drop(waiting);
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = due.entry(app).or_insert(at);
+        *known = at.min(*known);
+        drop(due);
         self.arrived.notify(1);
     }
 
     pub(super) fn stream(self: Arc<Self>) -> BoxStream<'static, AppUid> {
         let next = async |hints: Arc<Self>| loop {
-            // Listening starts before the queue is read, so that no hint is missed.
+            // Listening starts before the hints are read, so that none is missed.
             let arrived = hints.arrived.listen();
-            let app = hints.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-            match app {
-                Some(app) => return Some((app, hints)),
+            let now = hints.clock.elapsed();
+            match hints.next() {
+                Some((app, at)) if at <= now => {
+                    hints.due.lock().unwrap_or_else(PoisonError::into_inner).remove(&app);
+                    return Some((app, hints));
+                }
+                Some((_, at)) => match select(arrived, hints.clock.sleep(at - now)).await {
+                    Either::Left(_) | Either::Right(_) => {}
+                },
                 None => arrived.await,
             }
         };
         stream::unfold(self, next).boxed()
+    }
+
+    fn next(&self) -> Option<(AppUid, Duration)> {
+        let due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        due.iter().map(|(app, at)| (*app, *at)).min_by_key(|(_, at)| *at)
     }
 }
 

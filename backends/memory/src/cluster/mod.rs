@@ -43,7 +43,7 @@ pub struct SimulatedCluster {
     delay: Duration,
     world: Mutex<World>,
     changed: Event,
-    drifted: Arc<drift::Hints>,
+    hints: Arc<drift::Hints>,
 }
 
 /// A change of a workload by a deploy.
@@ -83,7 +83,7 @@ struct World {
     workloads: BTreeMap<Key, Running>,
     /// The workloads that were deleted. Others are unknown: they may have run in a process that has ended.
     deleted: BTreeSet<Key>,
-    /// The apps whose drift was asked for.
+    /// The apps whose workloads were read at rest.
     watched: BTreeMap<Key, AppUid>,
     scripts: Scripts,
     effects: VecDeque<Effect>,
@@ -93,13 +93,17 @@ struct World {
 impl SimulatedCluster {
     /// Returns a cluster without workloads, where a sound image is complete after `delay`.
     pub fn new(clock: Arc<dyn Clock>, delay: Duration) -> Self {
-        Self { clock, delay, world: Mutex::default(), changed: Event::new(), drifted: Arc::default() }
+        let hints = Arc::new(drift::Hints::new(clock.clone()));
+        Self { clock, delay, world: Mutex::default(), changed: Event::new(), hints }
     }
 
     /// Sets the course of images whose reference without its digest contains `pattern`, or whose digest is `pattern`,
     /// also in rollouts under way; a later script goes before an earlier one.
     pub fn script(&self, pattern: &str, script: Script) {
-        self.lock().scripts.add(pattern, script);
+        let mut world = self.lock();
+        world.scripts.add(pattern, script);
+        world.watched.values().for_each(|app| self.hints.put(Some(*app)));
+        drop(world);
         self.changed.notify(usize::MAX);
     }
 
@@ -169,7 +173,7 @@ impl SimulatedCluster {
         if gone {
             world.deleted.insert(key(app, target));
         }
-        self.drifted.put(world.watched.get(&key(app, target)).copied());
+        self.hints.put(world.watched.get(&key(app, target)).copied());
         drop(world);
         self.changed.notify(usize::MAX);
         gone
@@ -213,7 +217,7 @@ impl SimulatedCluster {
         let mut world = self.lock();
         let running = world.workloads.get_mut(&key(app, target));
         let found = running.map(|running| change(running, now)).is_some();
-        self.drifted.put(world.watched.get(&key(app, target)).copied());
+        self.hints.put(world.watched.get(&key(app, target)).copied());
         drop(world);
         self.changed.notify(usize::MAX);
         found

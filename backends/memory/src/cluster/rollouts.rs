@@ -12,8 +12,8 @@ use rollhook_core::{
     app::{AppId, AppUid, Settings},
     deploy::{Evidence, Reason},
     ports::{
-        Applied, Drift, DriftReader, DriverIdentity, InvalidTarget, Observation, RolloutDriver, RolloutFailure,
-        RolloutSpec, TargetDescription, TargetRequest, Validated,
+        Applied, AtRest, Drift, DriverIdentity, InvalidTarget, Observation, RolloutDriver, RolloutFailure, RolloutSpec,
+        TargetDescription, TargetReader, TargetRequest, Validated,
     },
 };
 
@@ -64,16 +64,7 @@ impl RolloutDriver for SimulatedCluster {
 
     async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {
         let now = self.clock.elapsed();
-        let world = self.reach()?;
-        Ok(match world.workloads.get(&workload_key(spec)) {
-            Some(running) => running.observe(spec, &world.scripts, now, self.delay),
-            None => {
-                let Workload { kind, name, .. } = Workload::of(&spec.app, &spec.target);
-                let message = format!("the {kind} {name} is gone");
-                let failure = Some(final_failure(Reason::TARGET_MISSING, message.clone()));
-                Observation { failure, ..waiting(None, &message) }
-            }
-        })
+        Ok(self.reach()?.observe(spec, now, self.delay))
     }
 
     async fn changed(&self, spec: &RolloutSpec) {
@@ -87,7 +78,7 @@ impl RolloutDriver for SimulatedCluster {
         }
     }
 
-    fn drift_reader(&self) -> Option<&dyn DriftReader> {
+    fn target_reader(&self) -> Option<&dyn TargetReader> {
         Some(self)
     }
 
@@ -104,21 +95,28 @@ impl RolloutDriver for SimulatedCluster {
 }
 
 #[async_trait]
-impl DriftReader for SimulatedCluster {
-    async fn drift(&self, spec: &RolloutSpec) -> Result<Option<Drift>> {
+impl TargetReader for SimulatedCluster {
+    async fn at_rest(&self, spec: &RolloutSpec) -> Result<AtRest> {
+        let now = self.clock.elapsed();
         let mut world = self.reach()?;
         world.watched.insert(workload_key(spec), spec.id.app);
-        Ok(match world.workloads.get(&workload_key(spec)) {
+        let drift = match world.workloads.get(&workload_key(spec)) {
             Some(running) => running.drift(spec),
             None => world
                 .deleted
                 .contains(&workload_key(spec))
                 .then(|| Drift { image: None, message: "another removed the workload".to_owned() }),
-        })
+        };
+        let seen = world.observe(spec, now, self.delay);
+        drop(world);
+        if let Some(next) = self.next_change(spec) {
+            self.hints.put_at(Some(spec.id.app), now + next);
+        }
+        Ok(AtRest { drift, seen })
     }
 
-    fn drift_changes(&self) -> BoxStream<'static, AppUid> {
-        self.drifted.clone().stream()
+    fn target_changes(&self) -> BoxStream<'static, AppUid> {
+        self.hints.clone().stream()
     }
 }
 
@@ -132,6 +130,16 @@ impl SimulatedCluster {
 }
 
 impl World {
+    fn observe(&self, spec: &RolloutSpec, now: Duration, delay: Duration) -> Observation {
+        if let Some(running) = self.workloads.get(&workload_key(spec)) {
+            return running.observe(spec, &self.scripts, now, delay);
+        }
+        let Workload { kind, name, .. } = Workload::of(&spec.app, &spec.target);
+        let message = format!("the {kind} {name} is gone");
+        let failure = Some(final_failure(Reason::TARGET_MISSING, message.clone()));
+        Observation { failure, ..waiting(None, &message) }
+    }
+
     fn apply(&mut self, spec: &RolloutSpec, now: Duration) -> Applied {
         let answer = match self.workloads.get(&workload_key(spec)) {
             Some(running) => running.answer(spec),

@@ -1,5 +1,5 @@
-use rollhook_core::time::Timestamp;
-use rollhook_management::notifications::{DriftNews, EventKind, NotificationId};
+use rollhook_core::{deploy::Reason, time::Timestamp};
+use rollhook_management::notifications::{DegradedNews, DriftNews, EventKind, NotificationId};
 
 use super::*;
 use crate::samples;
@@ -15,6 +15,9 @@ fn events_are_told_with_the_facts_that_a_receiver_needs() {
     insta::assert_json_snapshot!("put_right", told(samples::put_right()));
     let drift = DriftNews { image: Some("r.example.com/api:hotfix".parse().unwrap()), message: "Changed.".to_owned() };
     insta::assert_json_snapshot!("drift", told(Content::Drift { app: samples::app(), drift }));
+    let (reason, message) = (Reason::new("CrashLoopBackOff"), "It exited with code 7.".to_owned());
+    let degraded = DegradedNews { reason, message };
+    insta::assert_json_snapshot!("degraded", told(Content::Degraded { app: samples::app(), degraded }));
     insta::assert_json_snapshot!("test", told(Content::Test));
 }
 

@@ -1,6 +1,6 @@
 //! Driving apps: which replica drives which, and the effects of the engine's steps.
 
-mod drift;
+mod at_rest;
 mod driver;
 mod lease;
 mod log;
@@ -11,10 +11,11 @@ mod run;
 mod start;
 mod work_queue;
 
+pub use at_rest::Condition;
 pub use poll_results::{PollOutcome, Polled};
 pub use start::StartError;
 
-pub(crate) use drift::Drifts;
+pub(crate) use at_rest::KnownConditions;
 pub(crate) use poll_results::PollResults;
 pub(crate) use polling::sentence;
 pub(crate) use run::TTL;

@@ -104,7 +104,7 @@ impl Deployer {
                     drivers.start_search();
                     unbound = self.unbound().boxed().fuse();
                     if self.scope == Scope::Store {
-                        background = self.watch_drift().boxed().fuse();
+                        background = self.watch_conditions().boxed().fuse();
                     }
                 }
                 result = &mut drivers.search => drivers.search_ended(result),
@@ -247,7 +247,7 @@ impl<'a> Drivers<'a> {
             }
             self.untaken.insert(app, error);
         }
-        self.deployer.drifts.put(app);
+        self.deployer.conditions.put(app);
         let idle = |state: Arc<AppState>| state.queued_at.is_none();
         // A change that arrived meanwhile was committed by this process, which remembers it.
         if self.apps.remove(&app) == Some(true) && !self.deployer.journal.remembered(app).is_some_and(idle) {
@@ -266,9 +266,9 @@ impl<'a> Drivers<'a> {
                 match version {
                     Version::REMOVED => {
                         self.deployer.journal.removed(app);
-                        self.deployer.drifts.forget(app);
+                        self.deployer.conditions.forget(app);
                     }
-                    _ => self.deployer.drifts.put_new(app),
+                    _ => self.deployer.conditions.put_new(app),
                 }
             }
             AppChange::Any => {

@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use rollhook_core::{
     deploy::{Commit, Deploy, Reason, Revision, State, Status},
+    ledger::AppState,
     time::Timestamp,
 };
 
@@ -92,6 +93,24 @@ impl Rules {
         });
     }
 
+    /// Rule 12: what is said to have recovered was seen running, and again after the settling time, all well in between.
+    pub(super) fn recovered(&self, known: &Known, history: &[Deploy], view: &AppState, journal: &Journal) {
+        let before = &known.view.recoveries;
+        for recovery in view.recoveries.iter().filter(|recovery| !before.contains(recovery)) {
+            let revision = recovery.revision;
+            journal.log("store", || format!("{} {revision}: recovered", view.app.id));
+            journal.count("rule 12: a deploy that had failed recovered");
+            let entry = history.iter().find(|entry| entry.revision == revision);
+            journal.count_if(entry.is_some_and(Deploy::is_restore), "rule 12: a restore that had failed recovered");
+            let seen = self.rested.get(&(view.app.uid, revision)).map_or(&[][..], Vec::as_slice);
+            let watchers: BTreeSet<u64> = seen.iter().map(|seen| seen.by).collect();
+            let is_well = watchers.into_iter().any(|watcher| ran(seen, watcher) >= Some(known.shortest.0));
+            journal.expect(is_well, || format!("revision {revision} recovered, and was not seen to run well"));
+        }
+        let kept = before.iter().all(|recovery| view.recoveries.contains(recovery));
+        journal.expect(kept, || "a recovery was taken back".to_owned());
+    }
+
     /// Rule 6: a deadline is not over before its time, nor is an outage. It is the store's clock that counts: one that
     /// was set ahead, be it before a driver took notice, ends them early, which fails on the safe side.
     fn failed(&self, known: &Known, old: &Deploy, reason: &Reason, moment: Moment, journal: &Journal) {
@@ -154,8 +173,14 @@ impl Rules {
 
 /// For how long a watcher has last seen it ready without a break.
 fn stayed(seen: &[Seen], watcher: u64, new: &Deploy) -> Option<Duration> {
+    let last = seen.iter().rev().find(|seen| seen.by == watcher)?;
+    ran(seen, watcher).filter(|_| last.digest == new.digest)
+}
+
+/// How long a watcher has seen a deploy complete, by its last look.
+fn ran(seen: &[Seen], watcher: u64) -> Option<Duration> {
     let mut by_it = seen.iter().rev().filter(|seen| seen.by == watcher);
-    let last = by_it.next().filter(|last| last.complete && last.sound && last.digest == new.digest)?;
+    let last = by_it.next().filter(|last| last.complete && last.sound)?;
     let first = by_it.take_while(|seen| seen.complete && seen.restarts == last.restarts).last().unwrap_or(last);
     Some(last.moment.own - first.moment.own)
 }

@@ -106,6 +106,8 @@ pub(crate) struct Rules {
     /// The number of them that a git host reported late.
     lagged: BTreeMap<String, usize>,
     seen: BTreeMap<(AppUid, Revision), Vec<Seen>>,
+    /// What was seen of deploys after their ends.
+    rested: BTreeMap<(AppUid, Revision), Vec<Seen>>,
 }
 
 impl Rules {
@@ -127,7 +129,9 @@ impl Rules {
             self.removed(uid, journal);
         }
         for (uid, (history, view)) in stored {
-            let same = self.known.get(&uid).is_some_and(|known| known.history == history && known.view.app == view.app);
+            let same = self.known.get(&uid).is_some_and(|known| {
+                known.history == history && known.view.app == view.app && known.view.recoveries == view.recoveries
+            });
             if !same {
                 self.app(uid, history, view, building(uid), moment, journal);
             }
@@ -154,6 +158,7 @@ impl Rules {
             self.admitted(&known, &before, &history, &view, new, journal);
         }
         self.holds(&known, &before, &history, &view, journal);
+        self.recovered(&known, &history, &view, journal);
         for violation in check(&history, &view) {
             journal.expect(false, || violation.0);
         }
@@ -185,6 +190,11 @@ impl Rules {
     pub(crate) fn observed(&mut self, stamp: DeployId, seen: Seen, journal: &Journal) {
         journal.count_if(seen.complete, "rule 7: a revision was seen complete");
         self.seen.entry((stamp.app, stamp.revision)).or_default().push(seen);
+    }
+
+    /// A replica has looked at what is at rest.
+    pub(crate) fn rested(&mut self, stamp: DeployId, seen: Seen) {
+        self.rested.entry((stamp.app, stamp.revision)).or_default().push(seen);
     }
 
     /// The apps that have work to do.

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    App, AppList, AppPatch, CreateApp, Deploy, Drift, Local, Operation, Polling, Registered, Standing,
+    App, AppList, AppPatch, CreateApp, Deploy, Local, Operation, Polling, Registered, Standing,
     endpoint::Endpoint,
     openapi::{PAGE_MAX, schemas},
     query::{self, PageSize},
@@ -53,7 +53,7 @@ impl Operation for RegisterApp {
         let of_creation = app.of_creation();
         let registered = caller.management.register(&caller.principal, app.parse()?, caller.key.clone()).await?;
         let state = registered.app;
-        let deploy = registered.deploy.map(|deploy| Deploy::of(&state.app.id, &deploy, Standing::of(&state)));
+        let deploy = registered.deploy.map(|deploy| Deploy::of(&state.app.id, &deploy, &Standing::of(&state)));
         let ignored = if registered.adopted { of_creation } else { Vec::new() };
         Ok(Registered { app: caller.shown(&state), deploy, adopted: registered.adopted, ignored })
     }
@@ -82,10 +82,7 @@ impl Operation for ListApps {
         let id = |listed: &ListedApp| listed_id(listed).to_string();
         let next = apps.last().filter(|_| apps.len() == limit).map(id);
         let unreadable = apps.iter().filter(|listed| listed.is_err()).map(id).collect();
-        let app = |state: &AppState| {
-            let drift = caller.deployer().known_drift(state).as_ref().map(Drift::of);
-            App { drift, ..caller.shown(state) }
-        };
+        let app = |state: &AppState| caller.shown(state).in_condition(&caller.deployer().known_condition(state));
         Ok(AppList { apps: apps.iter().flatten().map(app).collect(), unreadable, next })
     }
 }
@@ -105,8 +102,8 @@ impl Operation for ShowApp {
         let state = caller.deployer().state(&access).await?;
         let polling = caller.deployer().polled(access.uid()).as_ref().map(Polling::of);
         let warning = caller.deployer().warning(&access, &state.app).await?;
-        let drift = caller.deployer().drift(&state).await.as_ref().map(Drift::of);
-        Ok(App { drift, polling, warning, ..caller.shown(&state) })
+        let condition = caller.deployer().condition(&state).await;
+        Ok(App { polling, warning, ..caller.shown(&state) }.in_condition(&condition))
     }
 }
 

@@ -34,6 +34,7 @@ pub(crate) fn app() -> App {
         newest: Some(entry(6, "fedcba9", Status::Queued, 60)),
         unfinished: vec![Revision::new(5).unwrap(), Revision::new(6).unwrap()],
         drift: None,
+        degraded: None,
         polling: None,
         warning: None,
         created_at: NOW,
@@ -136,4 +137,31 @@ fn drift_is_told_in_the_list_and_in_the_details() {
     let app = App { drift, on_cluster: app().current, unfinished: Vec::new(), ..app() };
     assert!(table(std::slice::from_ref(&app), NOW, PLAIN).contains(":hotfix runs instead)"));
     assert!(details(&app, NOW).contains("Drift             alice set the image"), "{}", details(&app, NOW));
+}
+
+#[test]
+fn trouble_is_told_in_the_list_and_in_the_details() {
+    let message = "container app of pod api-1: it exited with code 7, 2 restarts".to_owned();
+    let since = Timestamp::from_millis(NOW.as_millis() - 180_000);
+    let degraded = Some(rollhook_api::Degraded { reason: "CrashLoopBackOff".to_owned(), message, since });
+    let app = App { degraded, on_cluster: app().current, unfinished: Vec::new(), ..app() };
+    assert!(table(std::slice::from_ref(&app), NOW, PLAIN).contains("degraded: CrashLoopBackOff"));
+    let line = "Degraded          CrashLoopBackOff, since 3 min ago: container app of pod api-1: it exited with code 7";
+    assert!(details(&app, NOW).contains(line), "{}", details(&app, NOW));
+}
+
+#[test]
+fn restore_that_recovered_is_no_mark_and_what_was_left_and_recovered_is_one() {
+    let failed = rollhook_api::Deploy { recovered_at: Some(NOW), ..app().on_cluster.unwrap() };
+    let restore = rollhook_api::Deploy {
+        trigger: rollhook_core::deploy::Trigger::Rollback,
+        actor: "auto".to_owned(),
+        ..failed.clone()
+    };
+    let app = |on_cluster| App { on_cluster: Some(on_cluster), unfinished: Vec::new(), holds: Vec::new(), ..app() };
+    let list = |app: App| table(&[app], NOW, PLAIN);
+    assert!(list(app(failed)).contains("4 failed, on cluster, recovered"));
+    assert!(!list(app(restore.clone())).contains("failed"), "what runs is current");
+    assert!(!details(&app(restore.clone()), NOW).contains("On cluster"));
+    assert_eq!(mark(&restore).as_deref(), Some("failed, recovered"));
 }

@@ -148,7 +148,7 @@ pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(),
     let app = session.app(target).await?;
     let id = target.id()?;
     let mut revisions = app.unfinished.clone();
-    revisions.extend(app.on_cluster.as_ref().filter(|deploy| !deploy.current).map(|deploy| deploy.revision));
+    revisions.extend(app.beside_current().map(|deploy| deploy.revision));
     revisions.extend(app.ended_off_cluster().map(|deploy| deploy.revision));
     revisions.sort();
     revisions.dedup();
@@ -170,10 +170,12 @@ pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(),
             None => format!("{id} runs nothing that rollhook has deployed\n"),
         };
         let drift = app.drift.as_ref().map(|drift| format!("{}\n", escaped(&drift.message))).unwrap_or_default();
+        let degraded = app.degraded.as_ref().map(|degraded| escaped(&apps::trouble(degraded, now)));
+        let degraded = degraded.map(|trouble| format!("Degraded {trouble}\n")).unwrap_or_default();
         let locks = app.locks.iter().map(|lock| format!("Locked {}\n", escaped(&described(lock))));
         let others =
             others.iter().map(|deploy| format!("{}, {}\n", summary(deploy), when::ago(deploy.created_at, now)));
-        format!("{runs}{drift}{}{}", locks.collect::<String>(), others.collect::<String>())
+        format!("{runs}{drift}{degraded}{}{}", locks.collect::<String>(), others.collect::<String>())
     })
 }
 

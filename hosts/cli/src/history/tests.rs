@@ -33,6 +33,7 @@ pub(crate) fn entry(revision: u64, image: &str, status: Status, ago: u64) -> Dep
         reason: None,
         message: None,
         superseded_by: None,
+        recovered_at: None,
         progress: None,
         restore: None,
         evidence: None,

@@ -129,11 +129,19 @@ mod tests {
     #[test]
     fn drift_holds_and_unreadable_apps_are_named() {
         let drift = serde_json::json!({ "image": "r.example.com/api:hot", "message": "kubectl" });
-        let drifted =
-            app(serde_json::json!({ "drift": drift, "holds": [{ "image": "r.example.com/api:bad", "by": 3 }] }));
+        let since = "2026-01-02T03:04:05.678Z";
+        let degraded = serde_json::json!({ "reason": "CrashLoopBackOff", "message": "it exited", "since": since });
+        let holds = serde_json::json!([{ "image": "r.example.com/api:bad", "by": 3 }]);
+        let drifted = app(serde_json::json!({ "drift": drift, "degraded": degraded, "holds": holds }));
         let all = AppList { apps: vec![drifted], unreadable: vec!["shop-test/<b>".to_owned()], next: None };
         let shown = page(&all, "");
-        for told in ["drift: api:hot runs", "hold", "shop-test/&#60;b&#62; cannot be read", "never deployed"] {
+        for told in [
+            "drift: api:hot runs",
+            "degraded: CrashLoopBackOff",
+            "hold",
+            "shop-test/&#60;b&#62; cannot be read",
+            "never deployed",
+        ] {
             assert!(shown.contains(told), "{told}: {shown}");
         }
         assert!(page(&all, "API shop").contains("1 app found for API shop"));

@@ -196,6 +196,14 @@ pub(crate) fn put_right_by(deploy: &Deploy) -> Option<Revision> {
 
 fn notices(app: &App, platform: &str) -> Vec<Notice> {
     let mut notices = Vec::new();
+    if let Some(degraded) = &app.degraded {
+        let since = rollhook_api::time::absolute(degraded.since);
+        notices.push(Notice {
+            tone: "bad",
+            mark: Mark::warning(escaped(&format!("Degraded: {}", degraded.reason))),
+            text: format!("{} Known since {since}.", sentence(&degraded.message)),
+        });
+    }
     if let Some(drift) = &app.drift {
         let image = drift.image.as_deref().map(|image| format!("{} runs instead. ", escaped(&short_image(image))));
         notices.push(Notice {
@@ -208,14 +216,18 @@ fn notices(app: &App, platform: &str) -> Vec<Notice> {
             ),
         });
     }
-    if let Some(last) = app.on_cluster.as_ref().filter(|deploy| !deploy.current && deploy.status.is_terminal()) {
+    if let Some(last) = app.beside_current().filter(|deploy| deploy.status.is_terminal()) {
+        let ended = last.message.as_deref().map(escaped).unwrap_or_default();
         notices.push(Notice {
-            tone: "bad",
+            tone: if last.recovered_at.is_some() { "warn" } else { "bad" },
             mark: Mark {
                 word: format!("Revision {} is on the {platform}, and did not succeed", last.revision),
                 ..Mark::of(last)
             },
-            text: last.message.as_deref().map(escaped).unwrap_or_default(),
+            text: match last.recovered_at {
+                Some(at) => format!("{ended} It runs well since {}.", rollhook_api::time::absolute(at)),
+                None => ended,
+            },
         });
     }
     if !app.holds.is_empty() {

@@ -89,6 +89,9 @@ fn evidence(deploy: &Deploy) -> Option<Evidence> {
 
 /// Returns what came of a rollout that did not succeed.
 fn outcome(app: &App, deploy: &Deploy, platform: &str) -> Option<String> {
+    if let Some(at) = deploy.recovered_at {
+        return Some(format!("It has recovered: its instances run well since {}.", rollhook_api::time::absolute(at)));
+    }
     let image = |restore: &Restore| escaped(&restore.image.as_deref().map(short_image).unwrap_or_default());
     if let (Some(revision), Some(restore)) = (deploys::put_right_by(deploy), &deploy.restore) {
         return Some(format!("Put right by itself: revision {revision} rolled {} out again.", image(restore)));

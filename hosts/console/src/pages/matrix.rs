@@ -113,7 +113,7 @@ impl<'a> Matrix<'a> {
 
     fn cell(&self, app: &App) -> Cell {
         let running = app.current.as_ref();
-        let last = app.on_cluster.as_ref().filter(|deploy| !deploy.current);
+        let last = app.beside_current();
         Cell {
             environment: escaped(&app.environment),
             href: app_path(app),
@@ -167,7 +167,7 @@ fn stage(environment: &str) -> (usize, &str) {
 
 fn mark(app: &App, platform: &str) -> Mark {
     let running = app.current.as_ref();
-    let last = app.on_cluster.as_ref().filter(|deploy| !deploy.current);
+    let last = app.beside_current();
     let beside =
         app.unfinished.iter().filter(|revision| Some(**revision) != last.map(|deploy| deploy.revision)).count();
     match (last, running) {
@@ -202,10 +202,12 @@ pub(crate) fn notes(app: &App) -> Vec<Mark> {
             None => "drift: changed by another".to_owned(),
         })
     });
+    let degraded =
+        app.degraded.as_ref().map(|degraded| Mark::warning(escaped(&format!("degraded: {}", degraded.reason))));
     let restored = app.is_restored().then(|| Mark::warning("restored after a failure"));
     let locked = (!app.locks.is_empty()).then(|| Mark::held("locked"));
     let hold = (!app.holds.is_empty()).then(|| Mark::held("hold"));
-    failed.into_iter().chain(restored).chain(drift).chain(locked).chain(hold).collect()
+    failed.into_iter().chain(restored).chain(drift).chain(degraded).chain(locked).chain(hold).collect()
 }
 
 #[cfg(test)]

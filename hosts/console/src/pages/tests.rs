@@ -48,8 +48,11 @@ fn hostile_text_is_shown_as_text() {
             "message": HOSTILE, "on_cluster": true }),
     );
     let drift = json!({ "image": HOSTILE, "message": HOSTILE });
+    let degraded = json!({ "reason": HOSTILE, "message": HOSTILE, "since": "2026-01-02T03:04:05.678Z" });
     let page = rendered(
-        app(json!({ "drift": drift, "on_cluster": hostile.clone(), "workload": { "kind": HOSTILE, "name": HOSTILE } })),
+        app(
+            json!({ "drift": drift, "degraded": degraded, "on_cluster": hostile.clone(), "workload": { "kind": HOSTILE, "name": HOSTILE } }),
+        ),
         vec![hostile, deploy(1, json!({}))],
         Permissions::of(|_| true),
     );

@@ -19,6 +19,7 @@ pub(crate) struct Gauges {
     oldest: Seconds,
     builds_waiting: Gauge,
     drifted: Gauge,
+    degraded: Gauge,
     writable: Gauge,
     replicas: Gauge,
     engine: Seconds,
@@ -61,6 +62,12 @@ impl Gauges {
                 r,
                 "apps_drifted",
                 "Apps whose workload another party changed since their current deploy",
+                &Gauge::default(),
+            ),
+            degraded: put(
+                r,
+                "apps_degraded",
+                "Apps whose instances crash again and again, or are missing, since their deploy ended",
                 &Gauge::default(),
             ),
             writable: put(r, "store_writable", "1 if the store took the last heartbeat, else 0", &Gauge::default()),
@@ -114,6 +121,7 @@ impl Gauges {
     /// Takes in what is known of apps and the engine now.
     pub(super) fn look(&self, deployer: &Deployer) {
         self.drifted.set(number(deployer.drifted_apps()));
+        self.degraded.set(number(deployer.degraded_apps()));
         self.engine.set(deployer.since_last_turn().as_secs_f64());
     }
 

@@ -1,6 +1,7 @@
 //! Deploys to the containers of one machine, by the real server on a real Docker engine.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
+mod at_rest;
 mod bench;
 mod builds;
 mod console;

@@ -4,6 +4,7 @@
 #[path = "../calls/mod.rs"]
 mod calls;
 
+mod at_rest;
 mod deploys;
 mod drift;
 mod failures;

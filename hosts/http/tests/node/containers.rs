@@ -5,7 +5,7 @@ use std::{io::Write, net::TcpStream, process::Command, time::Duration};
 use rollhook_testing::{
     Reply,
     beds::{Bed, script},
-    server, test_name,
+    server, test_name, until,
 };
 use serde_json::{Value, json};
 
@@ -81,6 +81,34 @@ fn a_container_that_dies_after_three_seconds_is_no_success() {
     let log = bed.entry(&app, 2)["evidence"]["log"].to_string();
     assert!(log.contains("dies: exiting 1"), "{log}");
     assert_eq!(bed.await_revision(&app, 3)["status"], "succeeded");
+    assert_eq!(answers(&bed, "api"), ["version=v1"]);
+}
+
+#[test]
+fn container_that_exits_every_14_s_succeeds_and_is_shown_as_degraded_until_it_is_rolled_back() {
+    let Some(bed) = Bed::node(server!(), &test_name!(), |_| Vec::new()) else { return };
+    let degraded = || bed.server().counted("rollhook_apps_degraded");
+    let (v1, _) = push(&bed, "app:v1", "app-v1");
+    let (dies, _) = push(&bed, "app:dies", "dies");
+    let env = json!([{ "name": "DIES_AFTER", "value": "14s" }]);
+    let container = json!({ "name": "app", "image": v1, "env": env });
+    bed.kubectl.make("Deployment", "api", "-", json!({ "template": { "spec": { "containers": [container] } } }));
+    // A busy kubelet tells of a container that ended a second or two late.
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "8s" }));
+    assert_eq!(degraded(), 0);
+    bed.succeeds(&app, &dies);
+
+    until("it is degraded", || degraded() == 1);
+    let restarts = bed.kubectl.pods("api")[0]["status"]["containerStatuses"][0]["restartCount"].as_u64();
+    assert!(restarts.is_some_and(|restarts| restarts <= 2), "at its second end: {restarts:?} restarts");
+    let shown = bed.manage("GET", &app.path).expect(200).json();
+    assert_eq!((&shown["degraded"]["reason"], &shown["drift"]), (&json!("CrashLoopBackOff"), &json!(null)), "{shown}");
+    assert_eq!((&shown["current"]["revision"], &bed.entry(&app, 2)["status"]), (&json!(2), &json!("succeeded")));
+    assert!(bed.cli().run("app list").ok().out.contains("degraded: CrashLoopBackOff"));
+    assert_eq!(bed.server().log().matches("is degraded: ").count(), 1, "one line");
+
+    bed.roll_back(&app);
+    until("the version before runs well", || degraded() == 0);
     assert_eq!(answers(&bed, "api"), ["version=v1"]);
 }
 

@@ -1,4 +1,4 @@
-// dies serves like app, /healthz included, and exits 1 after 3 seconds.
+// dies serves like app, /healthz included, and exits 1 after 3 seconds, or as many as DIES_AFTER says.
 package main
 
 import (
@@ -8,10 +8,17 @@ import (
 	"time"
 )
 
+func lifetime() time.Duration {
+	if given, err := time.ParseDuration(os.Getenv("DIES_AFTER")); err == nil {
+		return given
+	}
+	return 3 * time.Second
+}
+
 func main() {
 	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "ok") })
 	go func() {
-		time.Sleep(3 * time.Second)
+		time.Sleep(lifetime())
 		fmt.Println("dies: exiting 1")
 		os.Exit(1)
 	}()

@@ -1,17 +1,40 @@
-//! Drift: what others changed since the newest deploy.
+//! A target at rest: what others changed since the newest deploy, and how its container does.
 
-use rollhook_core::ports::Drift;
+use rollhook_core::ports::{AtRest, Drift, Observation, RolloutFailureKind};
 use serde_json::Value;
 
 use super::{
-    container::{COMPOSE_PROJECT, COMPOSE_SERVICE, Container, NAME, Seen, TARGET},
-    diagnostics, fence,
-    observation::own,
+    container::{COMPOSE_PROJECT, COMPOSE_SERVICE, Container, NAME, Process, Seen, TARGET},
+    fence,
+    observation::{self, Work, own},
+    plan::{self, Facts},
 };
 use crate::settings::{Rollout, Workload};
 
+/// Returns the target as it was read.
+pub(crate) fn of(seen: &Seen, rollout: &Rollout) -> AtRest {
+    AtRest { drift: drift(seen, rollout), seen: observe(seen, rollout) }
+}
+
+/// Returns the observation of the deploy's container, by what the engine reports alone: a readiness path is for a container
+/// that is about to take another's place.
+fn observe(seen: &Seen, rollout: &Rollout) -> Observation {
+    let own = own(seen, rollout);
+    let is_starting = own.is_some_and(|own| own.process() == Process::Running && own.health() == Some("starting"));
+    let is_ready = own.is_some_and(|own| {
+        own.process() == Process::Running && !own.is_paused() && own.health().is_none_or(|health| health == "healthy")
+    });
+    let facts =
+        Facts { has_image: true, ready_for: is_ready.then_some(rollout.settle), is_drained: true, may_start: false };
+    let step = plan::next(seen, rollout, facts);
+    let found = observation::observe(seen, rollout, &step, facts, &Work::default(), None);
+    // A container that was started again and whose health check has not passed yet has recovered, as far as is known.
+    let is_old = |kind| matches!(kind, RolloutFailureKind::Crash | RolloutFailureKind::Final) && is_starting;
+    Observation { failure: found.failure.filter(|failure| !is_old(failure.kind)), ..found }
+}
+
 /// Returns the change by another party; `None` if there is none.
-pub(crate) fn drift(seen: &Seen, rollout: &Rollout) -> Option<Drift> {
+fn drift(seen: &Seen, rollout: &Rollout) -> Option<Drift> {
     let carried = fence::carried(seen);
     if carried.is_some_and(|id| id != rollout.id) {
         return None;
@@ -33,9 +56,6 @@ pub(crate) fn drift(seen: &Seen, rollout: &Rollout) -> Option<Drift> {
     let told = |message: String| Some(Drift { image: None, message });
     match own(seen, rollout).or_else(|| seen.kept(rollout.id)) {
         None => told(format!("another party removed {name}")),
-        Some(own) if !own.is_up() => {
-            told(format!("the container {} does not run: it {}", own.name(), diagnostics::ended(own)))
-        }
         Some(own) if own.is_paused() => told(format!("another party paused the container {}", own.name())),
         Some(_) => None,
     }
@@ -55,10 +75,11 @@ pub(crate) fn concerns(workload: &Workload, attributes: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rollhook_core::ports::Phase;
     use serde_json::json;
 
     use super::*;
-    use crate::rules::samples::{OURS, container, rollout, seen, stamped};
+    use crate::rules::samples::{OURS, container, rollout, seen, stamped, with};
 
     #[test]
     fn container_of_another_party_is_told_with_its_image() {
@@ -70,10 +91,39 @@ mod tests {
     }
 
     #[test]
-    fn removed_and_stopped_containers_are_told() {
+    fn removed_and_paused_containers_are_told() {
         assert!(drift(&Seen::default(), &rollout(2)).unwrap().message.contains("removed"));
-        let stopped = seen(vec![stamped(OURS, 2, "exited")]);
-        assert!(drift(&stopped, &rollout(2)).unwrap().message.contains("does not run"));
+        let paused = seen(vec![stamped(OURS, 2, "paused")]);
+        assert!(drift(&paused, &rollout(2)).unwrap().message.contains("paused"));
+    }
+
+    /// The deploy's container under its own name.
+    fn named(status: &str) -> Container {
+        with(stamped(OURS, 2, status), "/Name", json!("/web"))
+    }
+
+    #[test]
+    fn container_that_runs_is_complete_and_one_that_ended_is_a_failure() {
+        let look = |container: Container| of(&seen(vec![container]), &rollout(2));
+        let well = look(named("running"));
+        assert_eq!((well.drift, well.seen.failure), (None, None));
+        assert!(matches!(well.seen.phase, Phase::Complete { .. }), "{}", well.seen.message);
+        for status in ["exited", "restarting"] {
+            let ended = look(with(named(status), "/State/ExitCode", json!(7)));
+            assert_eq!(ended.drift, None, "no other party changed it");
+            let failure = ended.seen.failure.unwrap();
+            assert_eq!(failure.kind, RolloutFailureKind::Crash);
+            assert!(failure.message.contains("exited with code 7"), "{}", failure.message);
+            assert_eq!(ended.seen.phase, Phase::Progressing);
+        }
+    }
+
+    #[test]
+    fn container_that_starts_again_is_neither_well_nor_a_failure() {
+        let health = json!({"Status": "starting", "Log": []});
+        let again = with(with(named("running"), "/State/Health", health), "/RestartCount", json!(1));
+        let found = of(&seen(vec![again]), &rollout(2)).seen;
+        assert_eq!((found.phase, found.failure, found.restarts), (Phase::Progressing, None, 1));
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Drift of workloads at rest, which others changed: one watch of metadata per namespace and kind of workload tells
-//! when to look, so that a look at an app that nothing has touched costs no call.
+//! Workloads at rest: what others changed on them, and how their pods do. One watch of metadata per namespace and kind of
+//! workload shows when to look, so that a look at an app that nothing has touched costs no call: the controller of a
+//! workload writes its status whenever a pod gets ready or ceases to be.
 //!
-//! A verdict holds for as long as the workload's generation and stamp are those that it was made of, and the watch
-//! runs.
+//! An answer holds for as long as the workload has the resource version that it was made of, the watch runs, and the pods
+//! are well: those that are not change by themselves, and are read each time.
 
 use std::{
     collections::HashMap,
@@ -23,7 +24,7 @@ use kube::{
 use rollhook_core::{
     Result,
     app::AppUid,
-    ports::{DeployId, Drift},
+    ports::{AtRest, DeployId, Observation, Phase},
 };
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -33,10 +34,7 @@ use tokio::{
 use crate::{
     client::Cluster,
     lock,
-    rules::{
-        drift,
-        object::{Object, STAMP},
-    },
+    rules::{drift, object::Object, observation},
     workload::{Rollout, WorkloadKind},
 };
 
@@ -48,8 +46,8 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(75);
 /// The namespace and the kind of workloads that are watched together.
 type Place = (String, WorkloadKind);
 
-/// The verdicts on workloads, and the watches of them.
-pub(crate) struct Drifts {
+/// The last looks at workloads, and the watches of them.
+pub(crate) struct TargetsAtRest {
     /// The connection of watches.
     cluster: Cluster,
     shared: Arc<Shared>,
@@ -72,23 +70,17 @@ struct Known {
     deploy: DeployId,
     place: Place,
     name: String,
-    mark: Option<Mark>,
-    drift: Option<Drift>,
-}
-
-/// The part of a workload that a look depends on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Mark {
-    uid: Option<String>,
-    generation: Option<i64>,
-    stamp: Option<String>,
+    /// The workload's resource version; `None`: it did not exist.
+    mark: Option<String>,
+    found: AtRest,
 }
 
 /// The workloads of a place as its watch shows them, which ends when this is dropped.
 struct Watched {
     /// Whether all of them were shown, and nothing is known to be missed since.
     is_live: bool,
-    marks: HashMap<String, Mark>,
+    /// The resource versions by name.
+    marks: HashMap<String, String>,
     task: AbortHandle,
 }
 
@@ -98,14 +90,11 @@ impl Drop for Watched {
     }
 }
 
-impl Mark {
-    fn of(metadata: &ObjectMeta) -> Self {
-        let stamp = metadata.annotations.as_ref().and_then(|annotations| annotations.get(STAMP)).cloned();
-        Self { uid: metadata.uid.clone(), generation: metadata.generation, stamp }
-    }
+fn mark(metadata: &ObjectMeta) -> String {
+    metadata.resource_version.clone().unwrap_or_default()
 }
 
-impl Drifts {
+impl TargetsAtRest {
     /// Watches through this connection.
     pub(crate) fn new(cluster: Cluster) -> Self {
         let (changed, hints) = unbounded_channel();
@@ -118,28 +107,36 @@ impl Drifts {
         lock(&self.hints).take()
     }
 
-    /// Returns the drift of the rollout's workload: from memory if nothing has touched it.
-    pub(crate) async fn look(&self, cluster: &Cluster, rollout: &Rollout) -> Result<Option<Drift>> {
+    /// Returns the rollout's workload at rest: from memory if nothing has touched it.
+    pub(crate) async fn look(&self, cluster: &Cluster, rollout: &Rollout) -> Result<AtRest> {
         self.watch(place(rollout));
-        if let Some(drift) = lock(&self.shared.state).verdict(rollout) {
-            return Ok(drift);
+        if let Some(found) = lock(&self.shared.state).known(rollout) {
+            return Ok(found);
         }
-        let object = cluster.target(rollout).await?;
-        Ok(self.note(rollout, object.as_ref()))
+        let Some(object) = cluster.target(rollout).await? else {
+            let found = AtRest { drift: Some(drift::of_missing(rollout)), seen: observation::of_missing(rollout) };
+            return Ok(self.keep(rollout, None, found));
+        };
+        let pods = cluster.pods(rollout.namespace(), object.selector()).await?;
+        Ok(self.note(rollout, &object, observation::of(rollout, &object, &pods)))
     }
 
-    /// Notes the rollout's workload as it was read. Returns what others changed on it.
-    pub(crate) fn note(&self, rollout: &Rollout, object: Option<&Object>) -> Option<Drift> {
-        let drift = object.map_or_else(|| Some(drift::of_missing(rollout)), |object| drift::told(object, rollout));
+    /// Notes the rollout's workload as it was read, and its observation.
+    pub(crate) fn note(&self, rollout: &Rollout, object: &Object, seen: Observation) -> AtRest {
+        let found = AtRest { drift: drift::told(object, rollout), seen };
+        self.keep(rollout, Some(mark(object.metadata())), found)
+    }
+
+    fn keep(&self, rollout: &Rollout, mark: Option<String>, found: AtRest) -> AtRest {
         let known = Known {
             deploy: rollout.id,
             place: place(rollout),
             name: rollout.workload.name.clone(),
-            mark: object.map(|object| Mark::of(object.metadata())),
-            drift: drift.clone(),
+            mark,
+            found: found.clone(),
         };
         lock(&self.shared.state).apps.insert(rollout.id.app, known);
-        drift
+        found
     }
 
     /// Forgets an app, and the watch that only it needed.
@@ -163,11 +160,14 @@ impl Drifts {
 }
 
 impl State {
-    /// The last verdict on the rollout's workload. Returns `None` if it may be outdated.
-    fn verdict(&self, rollout: &Rollout) -> Option<Option<Drift>> {
+    /// The last look at the rollout's workload. Returns `None` if its answer may be another now.
+    fn known(&self, rollout: &Rollout) -> Option<AtRest> {
         let known = self.apps.get(&rollout.id.app).filter(|known| known.deploy == rollout.id)?;
         let watched = self.places.get(&known.place).filter(|watched| watched.is_live)?;
-        (watched.marks.get(&known.name) == known.mark.as_ref()).then(|| known.drift.clone())
+        let AtRest { drift, seen } = &known.found;
+        let is_well = matches!(seen.phase, Phase::Complete { .. }) && seen.failure.is_none();
+        let is_same = watched.marks.get(&known.name) == known.mark.as_ref();
+        (is_same && (is_well || drift.is_some())).then(|| known.found.clone())
     }
 
     /// The apps whose workload, of this name in this place, is not as it was at the last look.
@@ -184,7 +184,6 @@ impl State {
     /// Notes what a watch shows. Returns the apps to look at.
     fn note(&mut self, place: &Place, event: Event<PartialObjectMeta<DynamicObject>>) -> Vec<AppUid> {
         let Some(watched) = self.places.get_mut(place) else { return Vec::new() };
-        let is_live = watched.is_live;
         let name = match event {
             Event::Init => {
                 watched.is_live = false;
@@ -192,7 +191,7 @@ impl State {
                 return Vec::new();
             }
             Event::InitApply(object) => {
-                watched.marks.insert(object.metadata.name.clone().unwrap_or_default(), Mark::of(&object.metadata));
+                watched.marks.insert(object.metadata.name.clone().unwrap_or_default(), mark(&object.metadata));
                 return Vec::new();
             }
             Event::InitDone => {
@@ -201,12 +200,8 @@ impl State {
             }
             Event::Apply(object) => {
                 let name = object.metadata.name.clone().unwrap_or_default();
-                let mark = Mark::of(&object.metadata);
                 watched.is_live = true;
-                // Most events are of the workload's status.
-                if watched.marks.insert(name.clone(), mark.clone()) == Some(mark) && is_live {
-                    return Vec::new();
-                }
+                watched.marks.insert(name.clone(), mark(&object.metadata));
                 Some(name)
             }
             Event::Delete(object) => {
@@ -230,7 +225,7 @@ async fn follow(cluster: Cluster, place: Place, shared: Weak<Shared>) {
         let outdated = match event {
             Ok(event) => lock(&shared.state).note(&place, event),
             Err(error) => {
-                tracing::debug!(namespace = place.0, kind = %place.1, error = %error, "watching for drift was interrupted");
+                tracing::debug!(namespace = place.0, kind = %place.1, error = %error, "watching workloads at rest was interrupted");
                 if let Some(watched) = lock(&shared.state).places.get_mut(&place) {
                     watched.is_live = false;
                 }
@@ -250,6 +245,7 @@ fn place(rollout: &Rollout) -> Place {
 
 #[cfg(test)]
 mod tests {
+    use rollhook_core::ports::Instances;
     use serde_json::json;
 
     use super::*;
@@ -260,43 +256,69 @@ mod tests {
         PartialObjectMeta { types: None, metadata, _phantom: std::marker::PhantomData }
     }
 
+    fn seen(ready: u32) -> Observation {
+        let phase = if ready == 3 { Phase::Complete { digest: None, note: None } } else { Phase::Progressing };
+        let instances = Some(Instances { ready, wanted: 3 });
+        let (progress, message) = Default::default();
+        Observation { deploy: None, phase, progress, message, instances, restarts: 0, failure: None }
+    }
+
     /// The Deployment at revision 5, and the same after another party changed its image.
     fn before_and_after() -> (Object, Object) {
         let before = stamped(samples::deployment(json!({})), &samples::rollout(5));
         let Object::Deployment(object) = before.clone() else { panic!("no Deployment") };
         let container = json!([{"name": "app", "image": "registry.example.com/api:hotfix"}]);
-        let changed = json!({"metadata": {"generation": 4}, "spec": {"template": {"spec": {"containers": container}}}});
+        let changed = json!({"metadata": {"generation": 4, "resourceVersion": "1300"}, "spec": {"template": {"spec": {"containers": container}}}});
         (before, samples::deployment(merged(serde_json::to_value(object).unwrap(), changed)))
     }
 
     #[tokio::test]
-    async fn verdict_holds_until_the_workload_changes() {
+    async fn answer_holds_until_the_workload_changes() {
         let nobody = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-        let drifts = Drifts::new(Cluster::of(nobody));
-        let mut hints = drifts.take_hints().unwrap();
+        let targets = TargetsAtRest::new(Cluster::of(nobody));
+        let mut hints = targets.take_hints().unwrap();
         let (rollout, (before, after)) = (samples::rollout(5), before_and_after());
         let app = rollout.id.app;
-        drifts.watch(place(&rollout));
-        assert_eq!(drifts.note(&rollout, Some(&before)), None);
-        let event = |event| lock(&drifts.shared.state).note(&place(&rollout), event);
-        let verdict = || lock(&drifts.shared.state).verdict(&rollout);
-        assert_eq!(verdict(), None, "nothing is known of changes");
+        targets.watch(place(&rollout));
+        let found = targets.note(&rollout, &before, seen(3));
+        assert_eq!(found.drift, None);
+        let event = |event| lock(&targets.shared.state).note(&place(&rollout), event);
+        let known = || lock(&targets.shared.state).known(&rollout);
+        assert_eq!(known(), None, "nothing is known of changes");
         assert_eq!(event(Event::Init), []);
         assert_eq!(event(Event::InitApply(metadata(&before))), []);
         assert_eq!(event(Event::InitDone), []);
-        assert_eq!(verdict(), Some(None));
-        assert_eq!(event(Event::Apply(metadata(&before))), [], "its status");
+        assert_eq!(known(), Some(found));
+        assert_eq!(event(Event::Apply(metadata(&before))), [], "as it was read");
         assert_eq!(event(Event::Apply(metadata(&after))), [app]);
-        assert_eq!(verdict(), None, "it must be read");
-        let drift = drifts.note(&rollout, Some(&after)).unwrap();
-        assert_eq!(drift.image.unwrap().to_string(), "registry.example.com/api:hotfix");
-        assert_eq!(verdict().unwrap().unwrap().message, drift.message);
-        assert_eq!(lock(&drifts.shared.state).verdict(&samples::rollout(6)), None, "of another revision");
+        assert_eq!(known(), None, "it must be read");
+        let found = targets.note(&rollout, &after, seen(2));
+        assert_eq!(
+            found.drift.as_ref().unwrap().image.as_ref().unwrap().to_string(),
+            "registry.example.com/api:hotfix"
+        );
+        assert_eq!(known(), Some(found));
+        assert_eq!(lock(&targets.shared.state).known(&samples::rollout(6)), None, "of another revision");
         assert_eq!(event(Event::Delete(metadata(&after))), [app]);
-        assert!(drifts.note(&rollout, None).unwrap().message.contains("there is no Deployment api any more"));
-        assert!(verdict().unwrap().is_some());
         assert!(hints.try_recv().is_err());
-        drifts.forget(app);
-        assert!(lock(&drifts.shared.state).places.is_empty(), "its watch has ended");
+        targets.forget(app);
+        assert!(lock(&targets.shared.state).places.is_empty(), "its watch has ended");
+    }
+
+    #[tokio::test]
+    async fn pods_that_are_not_well_are_read_each_time() {
+        let nobody = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let targets = TargetsAtRest::new(Cluster::of(nobody));
+        let (rollout, (before, _)) = (samples::rollout(5), before_and_after());
+        targets.watch(place(&rollout));
+        let event = |event| lock(&targets.shared.state).note(&place(&rollout), event);
+        assert_eq!(event(Event::InitApply(metadata(&before))), []);
+        assert_eq!(event(Event::InitDone), []);
+        let known = |ready| {
+            targets.note(&rollout, &before, seen(ready));
+            lock(&targets.shared.state).known(&rollout)
+        };
+        assert_eq!(known(2), None);
+        assert!(known(3).is_some());
     }
 }

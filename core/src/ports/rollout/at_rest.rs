@@ -1,0 +1,50 @@
+//! Targets at rest: what others changed since a deploy, and how its instances do.
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+
+use super::{Observation, RolloutSpec};
+use crate::{app::AppUid, error::Result, image::ImageRef};
+
+/// The difference between a target and the deploy that it was brought to last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drift {
+    /// The image that the target is set to instead; `None` if that is the deploy's, or unknown, or the target is gone.
+    pub image: Option<ImageRef>,
+    /// The change, and its author where known, in a sentence that a person can act on.
+    pub message: String,
+}
+
+/// A target whose newest deploy has ended, all at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AtRest {
+    /// The change by others since the target was brought to the deploy; `None`: there is none.
+    pub drift: Option<Drift>,
+    /// The deploy's instances, as [`observe`](super::RolloutDriver::observe) returns them.
+    pub seen: Observation,
+}
+
+/// Reads targets at rest: the part of a [`RolloutDriver`](super::RolloutDriver) whose platform shows what becomes of a
+/// target after its deploy has ended.
+///
+/// - `drift_is_told_until_the_next_deploy`: after another party changed a target's image, `drift` is that image, and
+///   nothing is changed; a further deploy of the image from before is applied, and ends it. A hint comes with the change.
+/// - `at_rest_a_healthy_target_stays_complete`: as long as the instances run, `seen` is complete and without a failure.
+/// - `at_rest_a_crash_loop_is_seen`: once instances end again and again, `restarts` grows, or `failure` is a crash. A hint
+///   comes with each change.
+/// - `at_rest_recovery_is_seen`: once the instances of a deploy that failed run, `seen` is complete. A hint comes with it.
+#[async_trait]
+pub trait TargetReader: Send + Sync {
+    /// Returns the target as it is now. The deploy is the newest of its app, and has ended: with success, or it failed and
+    /// nothing followed.
+    ///
+    /// Called when an app is shown, for each app once and after each hint of [`target_changes`](Self::target_changes), and
+    /// now and then while the instances are not well, so that a driver answers from memory where it can. Has no effect.
+    async fn at_rest(&self, spec: &RolloutSpec) -> Result<AtRest>;
+
+    /// Returns hints of apps for which [`at_rest`](Self::at_rest) may return another answer than when it was called last.
+    ///
+    /// Called once; a second call may get no hints. A hint may be superfluous; one that is missing lets a change be
+    /// noticed late.
+    fn target_changes(&self) -> BoxStream<'static, AppUid>;
+}

@@ -1,0 +1,183 @@
+//! Apps at rest: what runs instead of the current deploy, because others changed the target; whether the instances run
+//! well; and which deploy recovers that had failed. All of it is shown, and the target is left as it is.
+
+mod known;
+
+use std::{collections::BTreeSet, future, panic::AssertUnwindSafe, pin::pin, time::Duration};
+
+use futures_util::{FutureExt, StreamExt, future::Fuse, select_biased};
+
+pub(crate) use known::KnownConditions;
+
+use crate::{
+    app::AppUid,
+    deploy::Revision,
+    engine::{self, health::Degraded},
+    error::Result,
+    ledger::AppState,
+    ports::Drift,
+    service::{Deployer, journal::Decision},
+};
+
+/// The greatest age of a known state that a target is compared with.
+const RECENT: Duration = Duration::from_secs(1);
+/// The interval at which apps are looked at for the first time: the start of a process that drives thousands of apps
+/// does not flood the cluster.
+const FIRST_LOOKS: Duration = Duration::from_millis(250);
+
+/// The condition of an app at rest, as far as it is out of the ordinary.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// The change of the target by another party since the current deploy.
+    pub drift: Option<Drift>,
+    /// The trouble of what runs. It is not shown beside a drift: what runs then is not the deploy's.
+    pub degraded: Option<Degraded>,
+}
+
+impl Deployer {
+    /// Returns an app's condition, as the rollout driver reports it now. An app that is being deployed has none.
+    pub async fn condition(&self, state: &AppState) -> Condition {
+        match self.look(state).await {
+            Ok(condition) => condition,
+            Err(error) => {
+                tracing::debug!(app = %state.app.id, error = %error.chain(), "reading a target at rest failed");
+                self.conditions.put_later(state.app.uid, self.ports.clock.elapsed());
+                self.known_condition(state)
+            }
+        }
+    }
+
+    /// Returns the condition that is known of an app without asking for it: of each app while [`Deployer::run`] is polled,
+    /// as far as the rollout driver reports changes.
+    pub fn known_condition(&self, state: &AppState) -> Condition {
+        self.observed_condition(state).unwrap_or_default()
+    }
+
+    /// Returns an app's condition as it was last observed; `None` if it was not, or is being deployed.
+    pub fn observed_condition(&self, state: &AppState) -> Option<Condition> {
+        engine::at_rest(state)?;
+        self.conditions.of(state.app.uid)
+    }
+
+    /// Returns the apps whose condition was observed since the last call, for one follower, which calls again once
+    /// [`Deployer::condition_observed`] resolves. The first call begins to note them.
+    pub fn take_observed_conditions(&self) -> BTreeSet<AppUid> {
+        self.conditions.take_observed()
+    }
+
+    /// Ends the noting that [`Deployer::take_observed_conditions`] began.
+    pub fn forget_observed_conditions(&self) {
+        self.conditions.forget_observed();
+    }
+
+    /// Resolves at the next observation of a condition after this call.
+    pub fn condition_observed(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.conditions.observed()
+    }
+
+    /// Returns the number of apps with known drift.
+    pub fn drifted_apps(&self) -> usize {
+        self.conditions.count(|condition| condition.drift.is_some())
+    }
+
+    /// Returns the number of apps that are known to be degraded.
+    pub fn degraded_apps(&self) -> usize {
+        self.conditions.count(|condition| condition.degraded.is_some())
+    }
+
+    /// Looks at each app once, a few in a second, and again when the rollout driver reports a change, a deploy ended
+    /// here, or the last look left something open. Never returns.
+    pub(crate) async fn watch_conditions(&self) {
+        let Some(reader) = self.ports.rollouts.target_reader() else { return future::pending().await };
+        let clock = &self.ports.clock;
+        let mut changes = reader.target_changes().fuse();
+        self.conditions.begin();
+        let mut first_looks = self.look_at_all().boxed().fuse();
+        loop {
+            let arrived = self.conditions.listen();
+            for app in self.conditions.take_due(clock.elapsed()) {
+                guarded(self.look_at(app)).await;
+            }
+            let wait = |at: Duration| clock.sleep(at.saturating_sub(clock.elapsed())).fuse();
+            let mut due = self.conditions.next_due().map_or_else(Fuse::terminated, wait);
+            select_biased! {
+                app = changes.select_next_some() => self.conditions.put_changed(app),
+                () = arrived.fuse() => {}
+                () = due => {}
+                () = first_looks => {}
+            }
+        }
+    }
+
+    /// Looks at each app that was not looked at before.
+    async fn look_at_all(&self) {
+        let mut pages = pin!(self.all_apps());
+        while let Some(apps) = pages.next().await {
+            let uids: Vec<AppUid> = apps.into_iter().flatten().map(|state| state.app.uid).collect();
+            for app in uids.into_iter().filter(|app| !self.conditions.is_known(*app)) {
+                guarded(self.look_at(app)).await;
+                self.ports.clock.sleep(FIRST_LOOKS).await;
+            }
+        }
+    }
+
+    async fn look_at(&self, app: AppUid) {
+        match self.journal.recent(app, RECENT).await {
+            Ok(Some(snapshot)) => drop(self.condition(&snapshot.state).await),
+            Ok(None) => self.conditions.forget(app),
+            // Its deploys, if any, look at it again.
+            Err(error) => {
+                tracing::debug!(app = %self.name_of(app), error = %error.chain(), "reading an app to look at its target failed")
+            }
+        }
+    }
+
+    async fn look(&self, state: &AppState) -> Result<Condition> {
+        let app = state.app.uid;
+        let Some(spec) = engine::at_rest(state) else {
+            self.conditions.set_aside(app, state.on_cluster().is_some(), self.ports.clock.elapsed());
+            return Ok(Condition::default());
+        };
+        // Another driver would look at another cluster.
+        if self.bound_to.get().is_none() {
+            return Ok(Condition::default());
+        }
+        let Some(reader) = self.ports.rollouts.target_reader() else { return Ok(Condition::default()) };
+        let mut found = reader.at_rest(&spec).await?;
+        found.drift = found.drift.filter(|_| state.on_cluster().is_some_and(|deploy| engine::may_drift(deploy)));
+        let now = (self.ports.clock.elapsed(), self.time());
+        let (condition, is_proven) = self.conditions.note(&state.app, spec.id.revision, found, now);
+        let recovers = state.unrecovered().is_some_and(|ended| ended.revision == spec.id.revision);
+        if is_proven && recovers {
+            self.recover(state, spec.id.revision).await;
+        }
+        Ok(condition)
+    }
+
+    /// Records the recovery of a deploy, for all processes once.
+    async fn recover(&self, state: &AppState, revision: Revision) {
+        let (app, name) = (state.app.uid, &state.app.id);
+        let recorded = self.journal.update(app, None, move |change, _, now| match change.recover(revision, now) {
+            true => Decision::Commit(true),
+            false => Decision::Answer(false),
+        });
+        match recorded.await {
+            Ok((true, _)) => {
+                tracing::info!(app = %name, %revision, "a deploy that had failed has recovered: its instances run");
+                self.waiters.notify(app);
+            }
+            Ok((false, _)) => {}
+            Err(error) => {
+                tracing::debug!(app = %name, error = %error.chain(), "recording a recovery failed");
+                self.conditions.put_later(app, self.ports.clock.elapsed());
+            }
+        }
+    }
+}
+
+/// Looks at one app; a panic, which its hook has logged, ends that look alone.
+async fn guarded<T>(look: impl Future<Output = T>) {
+    if AssertUnwindSafe(look).catch_unwind().await.is_err() {
+        tracing::error!("looking at the target of an app panicked");
+    }
+}

@@ -1,0 +1,222 @@
+//! The known conditions of apps at rest, and the apps to be looked at.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use event_listener::{Event, EventListener};
+
+use super::Condition;
+use crate::{
+    app::{App, AppUid},
+    deploy::Revision,
+    engine::health::Health,
+    ports::AtRest,
+    time::Timestamp,
+};
+
+/// The least time between two looks at an app, however often it changes.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// The pause before an app that is being deployed is looked at again, unless its deploy ends here.
+const UNDER_WAY: Duration = Duration::from_secs(60);
+/// The pause before a look that failed is repeated.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// The known conditions of apps, and the apps to be looked at.
+#[derive(Default)]
+pub(crate) struct KnownConditions {
+    state: Mutex<State>,
+    arrived: Event,
+    /// Wakes the follower of observations, if there is one.
+    observed: Event,
+}
+
+#[derive(Default)]
+struct State {
+    /// Whether the rollout driver reads targets at rest, and this process looks at them.
+    watching: bool,
+    /// The time of the next look at each app.
+    due: BTreeMap<AppUid, Duration>,
+    /// The apps that were looked at.
+    apps: BTreeMap<AppUid, Looked>,
+    /// The apps that were looked at since the follower last took them; `None` without a follower.
+    unseen: Option<BTreeSet<AppUid>>,
+}
+
+/// The last look at an app.
+#[derive(Default)]
+struct Looked {
+    at: Duration,
+    /// Whether a deploy was under way, whose driver looks at the target.
+    is_aside: bool,
+    health: Option<Health>,
+    condition: Condition,
+}
+
+impl State {
+    /// Returns when an app that is due at this time is looked at.
+    fn look_at(&self, app: AppUid, due: Duration) -> Duration {
+        self.apps.get(&app).map_or(due, |looked| due.max(looked.at + LOOK_INTERVAL))
+    }
+}
+
+impl KnownConditions {
+    /// Begins to have apps looked at.
+    pub(super) fn begin(&self) {
+        self.lock().watching = true;
+    }
+
+    /// Has an app looked at, if this process looks at apps.
+    pub(crate) fn put(&self, app: AppUid) {
+        self.put_at(app, Duration::ZERO);
+    }
+
+    /// Has an app looked at of which the rollout driver reports a change, unless a deploy is under way.
+    pub(super) fn put_changed(&self, app: AppUid) {
+        if !self.lock().apps.get(&app).is_some_and(|looked| looked.is_aside) {
+            self.put(app);
+        }
+    }
+
+    /// Has an app looked at that was not looked at before.
+    pub(crate) fn put_new(&self, app: AppUid) {
+        if !self.is_known(app) {
+            self.put(app);
+        }
+    }
+
+    /// Has an app looked at again after a look that failed.
+    pub(super) fn put_later(&self, app: AppUid, now: Duration) {
+        self.put_at(app, now + RETRY);
+    }
+
+    fn put_at(&self, app: AppUid, at: Duration) {
+        let mut state = self.lock();
+        if state.watching {
+            let due = state.due.entry(app).or_insert(at);
+            *due = at.min(*due);
+            drop(state);
+            self.arrived.notify(usize::MAX);
+        }
+    }
+
+    pub(super) fn is_known(&self, app: AppUid) -> bool {
+        self.lock().apps.contains_key(&app)
+    }
+
+    pub(super) fn listen(&self) -> EventListener {
+        self.arrived.listen()
+    }
+
+    /// Returns the time of the next look.
+    pub(super) fn next_due(&self) -> Option<Duration> {
+        let state = self.lock();
+        state.due.iter().map(|(app, due)| state.look_at(*app, *due)).min()
+    }
+
+    /// Takes the apps that are to be looked at now.
+    pub(super) fn take_due(&self, now: Duration) -> Vec<AppUid> {
+        let state = &mut *self.lock();
+        let is_due = |(app, due): (&AppUid, &Duration)| (state.look_at(*app, *due) <= now).then_some(*app);
+        let taken: Vec<AppUid> = state.due.iter().filter_map(is_due).collect();
+        state.due.retain(|app, _| !taken.contains(app));
+        taken
+    }
+
+    /// Returns the last condition of an app; `None` if it was not looked at.
+    pub(super) fn of(&self, app: AppUid) -> Option<Condition> {
+        self.lock().apps.get(&app).map(|looked| looked.condition.clone())
+    }
+
+    pub(super) fn count(&self, is_counted: impl Fn(&Condition) -> bool) -> usize {
+        self.lock().apps.values().filter(|looked| is_counted(&looked.condition)).count()
+    }
+
+    /// Notes how an app's target was found, and logs what is news. Returns the app's condition, and whether its instances
+    /// are proven to run well.
+    pub(super) fn note(
+        &self,
+        app: &App,
+        revision: Revision,
+        found: AtRest,
+        (now, time): (Duration, Timestamp),
+    ) -> (Condition, bool) {
+        let state = &mut *self.lock();
+        let looked = state.apps.entry(app.uid).or_default();
+        let AtRest { drift, seen } = found;
+        let known = looked.health.take().filter(|health| health.revision == revision && drift.is_none());
+        let mut health = known.unwrap_or_else(|| Health::new(revision));
+        // A newer deploy has begun, and is shown as such.
+        let is_outdated = seen.deploy.is_some_and(|id| id.app == app.uid && id.revision > revision);
+        if drift.is_none() && !is_outdated {
+            health.observed(&seen, &app.policy, now, time);
+        }
+        let condition = Condition { degraded: health.degraded().cloned(), drift };
+        log_news(app, &looked.condition, &condition);
+        let (is_proven, due) = (health.is_proven(now), health.due(now));
+        *looked = Looked { at: now, is_aside: false, health: Some(health), condition: condition.clone() };
+        if let Some(due) = due.filter(|_| state.watching) {
+            let known = state.due.entry(app.uid).or_insert(due);
+            *known = due.min(*known);
+            self.arrived.notify(usize::MAX);
+        }
+        if let Some(unseen) = &mut state.unseen {
+            unseen.insert(app.uid);
+            self.observed.notify(usize::MAX);
+        }
+        (condition, is_proven)
+    }
+
+    /// What was known of an app's target is over. While a deploy is under way, the app is looked at again now and then:
+    /// another process may drive it, and its end may change nothing on the target.
+    pub(super) fn set_aside(&self, app: AppUid, is_under_way: bool, now: Duration) {
+        self.lock().apps.insert(app, Looked { at: now, is_aside: is_under_way, ..Looked::default() });
+        if is_under_way {
+            self.put_at(app, now + UNDER_WAY);
+        }
+    }
+
+    pub(crate) fn forget(&self, app: AppUid) {
+        let mut state = self.lock();
+        state.apps.remove(&app);
+        state.due.remove(&app);
+    }
+
+    pub(super) fn take_observed(&self) -> BTreeSet<AppUid> {
+        self.lock().unseen.replace(BTreeSet::new()).unwrap_or_default()
+    }
+
+    pub(super) fn forget_observed(&self) {
+        self.lock().unseen = None;
+    }
+
+    pub(super) fn observed(&self) -> EventListener {
+        self.observed.listen()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Logs the begin and the end of drift and of trouble, a line each.
+fn log_news(app: &App, before: &Condition, condition: &Condition) {
+    match (&before.drift, &condition.drift) {
+        (before, Some(drift)) if before.as_ref() != Some(drift) => {
+            let image = drift.image.as_ref().map(ToString::to_string);
+            tracing::warn!(app = %app.id, image, detail = drift.message, "found drift: another party changed the target");
+        }
+        (Some(_), None) => tracing::info!(app = %app.id, "drift ended: the target is as its current deploy left it"),
+        (_, Some(_)) | (None, None) => {}
+    }
+    match (&before.degraded, &condition.degraded) {
+        (None, Some(degraded)) => {
+            let (reason, detail) = (&degraded.reason, &degraded.message);
+            tracing::warn!(app = %app.id, %reason, detail, "an app is degraded: its instances do not run as they should");
+        }
+        (Some(_), None) => tracing::info!(app = %app.id, "an app is degraded no more"),
+        (Some(_), Some(_)) | (None, None) => {}
+    }
+}
