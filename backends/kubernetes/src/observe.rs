@@ -36,5 +36,5 @@ pub(crate) async fn observe(cluster: &Cluster, rollout: &Rollout, drifts: &Drift
     drifts.note(rollout, Some(&object));
     // Read after the workload: the pods are never older than the counts of their controller.
     let pods = cluster.pods(rollout.namespace(), object.selector()).await?;
-    Ok(observation::of(rollout, &object, &pods))
+    Ok(observation::of(rollout, &object, &pods, jiff::Timestamp::now()))
 }

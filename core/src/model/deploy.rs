@@ -255,6 +255,8 @@ impl Reason {
     pub const REFUSED: &'static str = "cluster-refused";
     /// Containers of the new revision restarted again and again while they should have stayed ready.
     pub const RESTARTING: &'static str = "containers-restarting";
+    /// The old instance had to stop first, and no new one got ready within the app's time for that.
+    pub const NOT_READY: &'static str = "not-ready";
     /// The build ran and failed; its log says why.
     pub const BUILD_FAILED: &'static str = "build-failed";
     /// The build took longer than the app's deadline.

@@ -50,8 +50,8 @@ pub use history::{
 };
 pub use observer::{ConfirmedCommit, DeployObserver};
 pub use rollout::{
-    ANSWER_WITHIN, Applied, DeployId, Drift, DriftReader, DriverIdentity, Instances, InvalidTarget, Observation, Phase,
-    Purpose, RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec, SettingValue, StoredImages,
-    TargetDescription, TargetRequest, TargetSetting, Validated,
+    ANSWER_WITHIN, Applied, DeployId, Drift, DriftReader, DriverIdentity, Instances, InvalidTarget, Observation,
+    PastLives, Phase, Purpose, RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec, SettingValue,
+    StoredImages, TargetDescription, TargetRequest, TargetSetting, Validated,
 };
 pub use tokens::{PreviousToken, Sealing, TokenMark, TokenMatcher, TokenStore, WebhookSecret};

@@ -210,6 +210,7 @@ impl RolloutDriver for RecordingPorts {
                 sound,
                 digest,
                 restarts: seen.restarts,
+                past_lives: seen.past_lives.clone(),
                 progress: seen.progress.clone(),
             };
             rules.observed(spec.id, seen, &self.environment.journal);
