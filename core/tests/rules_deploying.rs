@@ -64,6 +64,48 @@ fn container_that_dies_while_settling_fails_the_deploy() {
 }
 
 #[test]
+fn container_that_is_ready_between_its_ends_is_no_success() {
+    let world = World::new(SECOND);
+    // Each of its lives but the first is longer than the settling time.
+    world.cluster.script("relapses", Script::relapses(Duration::from_secs(8), Duration::from_secs(14)));
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        let failed = world.deployed(&access, &api("relapses")).await;
+        assert_eq!(reason(&failed).0, "containers-restarting");
+    });
+}
+
+#[test]
+fn container_that_crashed_and_got_well_succeeds_once_it_has_outlived_its_crashes() {
+    let world = World::new(SECOND);
+    world.cluster.script("heals", Script::crashes().healing_after(Duration::from_secs(25)));
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        assert_eq!(world.deployed(&access, &api("heals")).await.status(), Status::Succeeded);
+    });
+}
+
+#[test]
+fn app_that_is_down_for_a_new_version_is_put_right_in_a_minute() {
+    let world = World::new(SECOND);
+    world.cluster.script("hang", Script::hangs().stopping_first());
+    world.cluster.script("crash", Script::crashes().stopping_first());
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        let begun = world.now();
+        let failed = world.deployed(&access, &api("hang")).await;
+        assert_eq!(reason(&failed).0, "not-ready");
+        let down = failed.updated_at.since(begun);
+        assert!(down >= Duration::from_secs(60) && down < Duration::from_secs(80), "{down:?}");
+        let begun = world.now();
+        let failed = world.deployed(&access, &api("crash")).await;
+        assert_eq!(reason(&failed).0, "CrashLoopBackOff");
+        let down = failed.updated_at.since(begun);
+        assert!(down < Duration::from_secs(10), "the first end is enough: {down:?}");
+    });
+}
+
+#[test]
 fn failure_is_given_patience_and_then_named_with_its_evidence() {
     let world = World::new(SECOND);
     let unanswered = Script::fails(RolloutFailureKind::Image, "ImagePullBackOff", "the registry does not answer");

@@ -3,7 +3,10 @@
 //! Its calls take a few file operations, and no await, so that a future that is dropped has either happened or not. A
 //! driver that waits in between keeps the fence all the same: compare and replace under the lock, at each step.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use rollhook_core::{
@@ -11,12 +14,12 @@ use rollhook_core::{
     app::{AppId, Settings, Target},
     deploy::{Evidence, Reason},
     ports::{
-        Applied, DriverIdentity, InvalidTarget, Observation, Phase, RolloutDriver, RolloutFailure, RolloutFailureKind,
-        RolloutSpec, TargetRequest, Validated,
+        Applied, DriverIdentity, InvalidTarget, Observation, PastLives, Phase, RolloutDriver, RolloutFailure,
+        RolloutFailureKind, RolloutSpec, TargetRequest, Validated,
     },
 };
 
-use crate::site::{Record, Site};
+use crate::site::{Record, Served, Site, now_millis};
 
 /// The one setting of a site.
 const DIRECTORY: &str = "directory";
@@ -76,12 +79,12 @@ impl RolloutDriver for Sites {
                 Ok(Validated::Invalid(InvalidTarget::Taken(why)))
             }
             (Some(Some(image)), record) => {
-                Ok(Validated::Adopt { settings, image, take_over: record.map(|record| record.deploy.app) })
+                Ok(Validated::Adopt { settings, image, take_over: record.map(|record| record.deploy.app), gap: gap() })
             }
             (Some(None), _) => unusable("current leads to no release: link it to one below images."),
             (None, Some(_)) => unusable("The site waits for an image of another registration: remove its file deploy."),
             (None, None) if request.image.is_some() || request.built => {
-                Ok(Validated::Create { settings, take_over: None })
+                Ok(Validated::Create { settings, take_over: None, gap: gap() })
             }
             (None, None) => unusable("There is no such site; give an image to begin with."),
         }
@@ -159,6 +162,9 @@ impl RolloutDriver for Sites {
             message: if ready { "the release is served" } else { "the release is not served yet" }.to_owned(),
             instances: None,
             restarts,
+            past_lives: served.as_ref().and_then(past_lives).into_iter().collect(),
+            // One server serves one release: the old one is gone before the new one is ready.
+            down_for: served.filter(|_| !ready).map(|served| since(served.first_start)),
             failure,
         })
     }
@@ -179,6 +185,22 @@ impl RolloutDriver for Sites {
         let log = if is_own { site.log()? } else { Vec::new() };
         Ok(Evidence { state, log, ..Evidence::default() })
     }
+}
+
+fn gap() -> Option<String> {
+    Some("a site serves one release at a time".to_owned())
+}
+
+/// The lives that the server of a release has had. It keeps the end of the last one alone, so that this one may have
+/// begun with the first.
+fn past_lives(served: &Served) -> Option<PastLives> {
+    let all = Duration::from_millis(served.last_end.checked_sub(served.first_start)?);
+    let instance = served.first_start.to_string();
+    Some(PastLives { instance, count: served.restarts, last: all, all, ended_ago: since(served.last_end) })
+}
+
+fn since(millis: u64) -> Duration {
+    Duration::from_millis(now_millis().saturating_sub(millis))
 }
 
 fn refused(reason: &str, message: String) -> Applied {

@@ -10,6 +10,8 @@ use std::{
 
 use rollhook_core::image::{Digest, ImageRef};
 
+use crate::site::now_millis;
+
 /// The server of one site.
 pub(crate) struct Server {
     site: PathBuf,
@@ -17,13 +19,16 @@ pub(crate) struct Server {
     serves: Option<(String, PathBuf)>,
     ticks: u32,
     restarts: u32,
+    /// The time at which it began to serve the release, and at which it ended last, in milliseconds.
+    first_start: u64,
+    last_end: u64,
     /// The number of releases that it has begun to serve: each in a process of its own.
     pub(crate) processes: u32,
 }
 
 impl Server {
     pub(crate) fn new(site: &Path) -> Self {
-        Self { site: site.to_owned(), serves: None, ticks: 0, restarts: 0, processes: 0 }
+        Self { site: site.to_owned(), serves: None, ticks: 0, restarts: 0, first_start: 0, last_end: 0, processes: 0 }
     }
 
     /// Lets a moment pass: begins with what is to be served now, or goes on.
@@ -39,6 +44,7 @@ impl Server {
         self.ticks += 1;
         if self.serves.as_ref() != Some(&next) {
             (self.serves, self.ticks, self.restarts) = (Some(next.clone()), 0, 0);
+            (self.first_start, self.last_end) = (now_millis(), 0);
             self.processes += 1;
             fs::write(self.site.join("log"), "")?;
         }
@@ -52,13 +58,15 @@ impl Server {
         };
         let state = if ready { "ready" } else { "starting" };
         let new = self.site.join("served.new");
-        fs::write(&new, format!("{} {state} {} {}\n", next.0, self.restarts, next.1.display()))?;
+        let (restarts, start, end) = (self.restarts, self.first_start, self.last_end);
+        fs::write(&new, format!("{} {state} {restarts} {start} {end} {}\n", next.0, next.1.display()))?;
         fs::rename(new, self.site.join("served"))
     }
 
     /// Ends, and is started again by whoever looks after it.
     fn ends(&mut self, last_word: &str) -> io::Result<bool> {
         self.restarts += 1;
+        self.last_end = now_millis();
         let mut log = OpenOptions::new().create(true).append(true).open(self.site.join("log"))?;
         writeln!(log, "{last_word}")?;
         Ok(false)

@@ -14,6 +14,7 @@ use std::{
     io::{self, ErrorKind},
     os::unix::fs::symlink,
     path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use rollhook_core::{Error, Result, error::Entity, image::ImageRef, ports::DeployId};
@@ -39,6 +40,9 @@ pub(crate) struct Served {
     pub(crate) deploy: Option<DeployId>,
     pub(crate) ready: bool,
     pub(crate) restarts: u32,
+    /// The time at which it began to serve this release, and at which it ended last, in milliseconds since the epoch.
+    pub(crate) first_start: u64,
+    pub(crate) last_end: u64,
     pub(crate) image: Option<ImageRef>,
 }
 
@@ -101,10 +105,12 @@ impl Site {
     /// Returns the server's answer; `None` before it serves anything.
     pub(crate) fn served(&self) -> Result<Option<Served>> {
         let Some(text) = self.read("served")? else { return Ok(None) };
-        let mut words = text.trim_end().splitn(4, ' ');
-        let [deploy, state, restarts, release] = [(); 4].map(|()| words.next().unwrap_or_default());
+        let mut words = text.trim_end().splitn(6, ' ');
+        let [deploy, state, restarts, start, end, release] = [(); 6].map(|()| words.next().unwrap_or_default());
         let (deploy, restarts) = (deploy.parse().ok(), restarts.parse().unwrap_or(0));
-        Ok(Some(Served { deploy, ready: state == "ready", restarts, image: self.image(Path::new(release)) }))
+        let (first_start, last_end) = (start.parse().unwrap_or(0), end.parse().unwrap_or(0));
+        let (ready, image) = (state == "ready", self.image(Path::new(release)));
+        Ok(Some(Served { deploy, ready, restarts, first_start, last_end, image }))
     }
 
     /// The last lines that the server logged.
@@ -135,6 +141,12 @@ impl Site {
     fn read(&self, file: &str) -> Result<Option<String>> {
         Ok(found(fs::read(self.directory.join(file)))?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
+}
+
+/// The milliseconds since the Unix epoch.
+pub(crate) fn now_millis() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn found<T>(done: io::Result<T>) -> Result<Option<T>> {

@@ -106,6 +106,8 @@ fn drives(view: AppState) {
         message: "it is seen".to_owned(),
         instances: None,
         restarts: 0,
+        past_lives: Vec::new(),
+        down_for: None,
         failure: None,
     };
     let events = [

@@ -114,6 +114,8 @@ macro_rules! rollouts {
             observe_never_ready_is_not_complete,
             observe_dead_is_not_complete,
             observe_counts_restarts,
+            observe_keeps_past_lives,
+            observe_down_while_nothing_serves,
             observe_digest_is_what_runs,
             observe_digest_stays_where_a_tag_moves,
             observe_changed_by_another_is_not_complete,

@@ -1,7 +1,7 @@
 //! Takes the steps of a rollout: read, decide, one change; and again, until there is something to wait for.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex},
 };
 
@@ -24,7 +24,7 @@ use crate::{
     readiness::Readiness,
     refusals::Refusals,
     rules::{
-        container::{Container, KEEPS, Seen},
+        container::{Container, KEEPS, Process, Seen},
         fence, observation,
         observation::Work,
         origin, plan,
@@ -37,6 +37,8 @@ use crate::{
 
 /// The number of steps of one call; the next call takes the others.
 const STEPS: u32 = 16;
+/// The number of containers that are remembered as watched; one that is forgotten is started once more.
+const WATCHED: usize = 1000;
 
 /// The work of this process on the machine. Nothing of it is stored: the next process finds all it needs on the engine.
 #[derive(Default)]
@@ -45,6 +47,8 @@ pub(crate) struct Machine {
     readiness: Readiness,
     /// Containers that were told to end, and have not yet.
     stopping: Arc<Mutex<HashSet<String>>>,
+    /// Containers that this process has started, or seen running: the count of the engine's outages at that time.
+    watched: Mutex<HashMap<String, u64>>,
     /// Starts of containers that failed.
     starts: Refusals,
     /// The engine's refusals to make a deploy's container, or to connect it.
@@ -119,7 +123,7 @@ impl Machine {
             Some(own) => self.digest(engine, own, rollout).await?,
             None => None,
         };
-        let work = Work { unready, ..self.work(rollout) };
+        let work = Work { unready, now: jiff::Timestamp::now(), ..self.work(rollout) };
         Ok(observation::observe(&seen, rollout, &step, facts, &work, digest))
     }
 
@@ -165,8 +169,29 @@ impl Machine {
         let may_start = self.starts.may_call(rollout.id, own.id());
         let ready_for = self.readiness.look(own, rollout).await;
         let is_drained = ready_for.is_ok() && self.readiness.is_drained(own);
-        let facts = Facts { has_image: true, ready_for: ready_for.as_ref().ok().copied(), is_drained, may_start };
+        let ended_unseen = self.ended_unseen(engine, own);
+        let facts =
+            Facts { has_image: true, ready_for: ready_for.as_ref().ok().copied(), is_drained, may_start, ended_unseen };
         Ok((facts, ready_for.err().flatten()))
+    }
+
+    /// Whether the container ended while this process did not watch it: before it was started, or while the engine was
+    /// away, which may have been what ended it.
+    fn ended_unseen(&self, engine: &Engine, own: &Container) -> bool {
+        match own.process() {
+            Process::Running | Process::Restarting => self.watches(engine, own.id()),
+            Process::Created => {}
+            Process::Ended => return lock(&self.watched).get(own.id()) != Some(&engine.outages()),
+        }
+        false
+    }
+
+    fn watches(&self, engine: &Engine, container: &str) {
+        let mut watched = lock(&self.watched);
+        if watched.len() >= WATCHED {
+            watched.clear();
+        }
+        watched.insert(container.to_owned(), engine.outages());
     }
 
     /// Takes a step. Returns whether the next one may follow at once.
@@ -250,6 +275,7 @@ impl Machine {
         match engine.post(&format!("/containers/{}/start", in_path(container)), None).await {
             Ok(_) => {
                 self.starts.clear(rollout.id.app);
+                self.watches(engine, container);
                 Ok(true)
             }
             // A newer deploy has removed it.

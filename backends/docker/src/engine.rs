@@ -3,7 +3,13 @@
 //! Objects are not read into types: a container is made anew from what the engine tells of the one before, and what a
 //! type does not know would be lost. Paths carry no version, so that reading and writing are of the same one.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
@@ -28,6 +34,8 @@ const IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'?').add(b'#').add(b'%');
 #[derive(Clone, Debug)]
 pub(crate) struct Engine {
     socket: PathBuf,
+    /// The number of times that it could not be reached, or broke off.
+    outages: Arc<AtomicU64>,
 }
 
 /// The outcome of a call.
@@ -35,7 +43,17 @@ pub(crate) type Called<T = Value> = Result<T, Failure>;
 
 impl Engine {
     pub(crate) fn new(socket: PathBuf) -> Self {
-        Self { socket }
+        Self { socket, outages: Arc::default() }
+    }
+
+    /// Returns a number that has changed if the engine may have ended in between.
+    pub(crate) fn outages(&self) -> u64 {
+        self.outages.load(Ordering::Acquire)
+    }
+
+    /// Notes that the engine may have ended.
+    pub(crate) fn broke_off(&self) {
+        self.outages.fetch_add(1, Ordering::AcqRel);
     }
 
     pub(crate) fn socket(&self) -> &Path {
@@ -89,7 +107,10 @@ impl Engine {
         body: Option<&Value>,
         login: Option<&str>,
     ) -> Called<Response<Incoming>> {
-        let broken = |error: hyper::Error| Failure::Broken(error.into());
+        let broken = |error: hyper::Error| {
+            self.broke_off();
+            Failure::Broken(error.into())
+        };
         let (mut sender, connection) = self.dial().await?;
         tokio::spawn(connection);
         let mut request = Request::builder().method(method).uri(path).header(header::HOST, "docker");
@@ -109,9 +130,10 @@ impl Engine {
     where
         B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
     {
-        let stream = UnixStream::connect(&self.socket)
-            .await
-            .map_err(|source| Failure::Connect { socket: self.socket.clone(), source })?;
+        let stream = UnixStream::connect(&self.socket).await.map_err(|source| {
+            self.broke_off();
+            Failure::Connect { socket: self.socket.clone(), source }
+        })?;
         let dialled = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
         dialled.map_err(|error| Failure::Broken(error.into()))
     }

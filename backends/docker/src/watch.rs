@@ -108,6 +108,7 @@ async fn follow(engine: Engine, known: Known, changed: watch::Sender<()>, sender
                     }
                 }
             }
+            engine.broke_off();
         }
         tokio::time::sleep(AGAIN).await;
     }

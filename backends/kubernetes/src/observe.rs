@@ -35,5 +35,6 @@ pub(crate) async fn observe(cluster: &Cluster, rollout: &Rollout, targets: &Targ
     let Some(object) = cluster.target(rollout).await? else { return Ok(observation::of_missing(rollout)) };
     // Read after the workload: the pods are never older than the counts of their controller.
     let pods = cluster.pods(rollout.namespace(), object.selector()).await?;
-    Ok(targets.note(rollout, &object, observation::of(rollout, &object, &pods)).seen)
+    let seen = observation::of(rollout, &object, &pods, jiff::Timestamp::now());
+    Ok(targets.note(rollout, &object, seen).seen)
 }

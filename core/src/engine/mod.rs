@@ -4,6 +4,7 @@
 //! change goes through the store first; nothing here must survive a restart.
 
 pub mod build_queue;
+pub mod deadline;
 mod events;
 pub mod health;
 mod interleave;
@@ -17,7 +18,7 @@ pub use events::{CallError, Effect, Event};
 
 use build_queue::{BuildQueue, BuildStep};
 use polling::{Detected, Polling};
-use rollout::{FailureReport, RolloutOutcome, RolloutProgress, UNREACHABLE_MAX};
+use rollout::{FailureReport, RolloutOutcome, RolloutProgress, Terms, UNREACHABLE_MAX};
 
 use crate::{
     app::Source,
@@ -98,6 +99,12 @@ impl State {
         &self.app_state
     }
 
+    /// For how long the deploy that rolls out has to stay complete, as far as this driver knows.
+    pub fn settles_for(&self) -> Duration {
+        let policy = &self.app_state.app.policy;
+        self.rollout.as_ref().map_or(policy.settle, |rollout| rollout.settles_for(policy))
+    }
+
     /// The awaited build; a hint of the builder is [`Event::BuildChanged`].
     pub fn building(&self) -> Option<DeployId> {
         self.build_queue.building().map(|revision| DeployId { app: self.app_state.app.uid, revision })
@@ -147,7 +154,10 @@ fn process(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
             loaded(state, *app_state, now);
         }
         Event::Applied(Ok(applied)) => return applied_to(state, applied, now),
-        Event::Observed(Ok(seen)) => state.rollout.as_mut()?.observed(seen, state.observe_began_at, now),
+        Event::Observed(Ok(seen)) => {
+            let Stored::RollingOut { since, outage } = rolling(&state.app_state)?.state else { return None };
+            state.rollout.as_mut()?.observed(seen, (since, outage), state.observe_began_at, now);
+        }
         Event::Applied(Err(failed)) | Event::Observed(Err(failed)) => return call_failed(state, failed, now),
         Event::Collected(evidence) => {
             let failure = state.failure.take()?;
@@ -343,7 +353,7 @@ fn superseded(app_state: &AppState, deploy: &Deploy, by: Revision) -> Deploy {
 
 /// Returns the next effect of the current rollout.
 fn drive(state: &mut State, deploy: Deploy, now: Timestamp) -> Effect {
-    let Stored::RollingOut { since, outage } = deploy.state else { return Effect::Load };
+    let Stored::RollingOut { outage, .. } = deploy.state else { return Effect::Load };
     let Some(spec) = spec(&state.app_state, &deploy) else { return Effect::Load };
     let rollout = state.rollout.get_or_insert_with(|| RolloutProgress::new(deploy.revision, now));
     if !rollout.applied {
@@ -354,7 +364,8 @@ fn drive(state: &mut State, deploy: Deploy, now: Timestamp) -> Effect {
         let recorded = answered.then(|| reachable_again(state, &deploy, now)).flatten();
         return recorded.unwrap_or(Effect::Observe(spec));
     }
-    match rollout.outcome(&state.app_state.app, since, outage, now) {
+    let Some(terms) = Terms::of(&state.app_state, &deploy) else { return Effect::Load };
+    match rollout.outcome(&terms, now) {
         RolloutOutcome::Wait(at) if at <= now => Effect::Observe(spec),
         RolloutOutcome::Wait(at) => {
             let newer =

@@ -1,12 +1,18 @@
 //! The outcome of a rollout by its observations: in progress, failed, or settled.
 
+mod lives;
+
 use std::time::Duration;
 
+use lives::Lives;
+
+use super::deadline;
 use crate::{
-    app::{App, Policy},
-    deploy::{Outage, Reason, Revision},
+    app::{AppUid, Policy},
+    deploy::{Deploy, Outage, Reason, Revision, State},
     image::Digest,
-    ports::{Observation, Phase, RolloutFailure},
+    ledger::AppState,
+    ports::{Observation, Phase, RolloutFailure, RolloutFailureKind},
     time::Timestamp,
 };
 
@@ -48,6 +54,26 @@ pub enum RolloutOutcome {
     },
 }
 
+/// The facts by which a rollout is judged, beside its observations.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    app: AppUid,
+    policy: &'a Policy,
+    since: Timestamp,
+    outage: Outage,
+    /// Whether the deploy puts another version in the place of one that ran well, which a restore would bring back.
+    replaces: bool,
+}
+
+impl<'a> Terms<'a> {
+    /// Returns the terms of a deploy of the app; `None` unless it is rolling out.
+    pub fn of(app_state: &'a AppState, deploy: &Deploy) -> Option<Self> {
+        let State::RollingOut { since, outage } = deploy.state else { return None };
+        let replaces = app_state.current.is_some() && !deploy.adopted && !deploy.is_restore();
+        Some(Self { app: app_state.app.uid, policy: &app_state.app.policy, since, outage, replaces })
+    }
+}
+
 /// A driver's observations of one rollout. A restart may lose them: a new driver observes anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolloutProgress {
@@ -61,6 +87,9 @@ pub struct RolloutProgress {
     progressed_at: Timestamp,
     complete: Option<(Timestamp, u32)>,
     first_restarts: Option<u32>,
+    lives: Lives,
+    /// The time since which the app has been down for the deploy, and the outage of the cluster up to then.
+    down: Option<(Timestamp, Duration)>,
     failure: Option<(Timestamp, Timestamp, RolloutFailure)>,
     last: Option<(Timestamp, Observation)>,
 }
@@ -76,6 +105,8 @@ impl RolloutProgress {
             progressed_at: now,
             complete: None,
             first_restarts: None,
+            lives: Lives::default(),
+            down: None,
             failure: None,
             last: None,
         }
@@ -86,13 +117,31 @@ impl RolloutProgress {
         let reset = |at: &mut Timestamp| *at = at.reset(was, is);
         reset(&mut self.progressed_at);
         self.complete.iter_mut().for_each(|(since, _)| reset(since));
+        self.down.iter_mut().for_each(|(since, _)| reset(since));
         self.last.iter_mut().for_each(|(seen_at, _)| reset(seen_at));
         self.failure.iter_mut().for_each(|(first, last, _)| [first, last].into_iter().for_each(reset));
     }
 
-    /// Processes an observation made at some moment between `asked` and `now`.
-    pub fn observed(&mut self, seen: Observation, asked: Timestamp, now: Timestamp) {
+    /// Processes an observation made at some moment between `asked` and `now`, of a rollout that began at `since`.
+    pub fn observed(
+        &mut self,
+        seen: Observation,
+        (since, outage): (Timestamp, Outage),
+        asked: Timestamp,
+        now: Timestamp,
+    ) {
         self.failures = 0;
+        self.lives.observed(&seen.past_lives, now.since(since));
+        self.down = match (seen.down_for, self.down) {
+            (None, _) => None,
+            (Some(_), Some(down)) => Some(down),
+            // This process saw the app serve; one that takes over has the platform's word.
+            (Some(_), None) if self.last.is_some() => Some((now, outage.total(now))),
+            (Some(lasted), None) => {
+                let counted = now.since(since).saturating_sub(outage.total(now));
+                Some((now.before(lasted.min(counted)), outage.total(now)))
+            }
+        };
         if seen.progress != self.progress {
             self.progress.clone_from(&seen.progress);
             self.progressed_at = now;
@@ -125,40 +174,50 @@ impl RolloutProgress {
         self.progressed_at.max(settled_at.unwrap_or(self.progressed_at)).after(STALL_TIMEOUT)
     }
 
-    /// Returns the outcome of a rollout of this app that began at `since`.
+    /// Returns for how long the deploy has to stay complete: for the app's settling time, and longer where an instance was
+    /// started again.
+    pub fn settles_for(&self, policy: &Policy) -> Duration {
+        policy.settle.max(self.lives.to_outlive())
+    }
+
+    /// Returns the outcome of the rollout.
     ///
     /// The outcome is as of the last observation: changes since then, while the driver was paused or its store slow,
     /// are unknown until the next one.
-    pub fn outcome(&self, app: &App, since: Timestamp, outage: Outage, now: Timestamp) -> RolloutOutcome {
-        let policy = &app.policy;
+    pub fn outcome(&self, terms: &Terms<'_>, now: Timestamp) -> RolloutOutcome {
+        let Terms { policy, since, outage, .. } = *terms;
         let Some((seen_at, last)) = &self.last else { return RolloutOutcome::Wait(now) };
         // Revisions of another registration, whose target was taken over, do not compare with this one's.
-        if let Some(deploy) = last.deploy.filter(|deploy| deploy.app == app.uid && deploy.revision > self.revision) {
+        if let Some(deploy) = last.deploy.filter(|deploy| deploy.app == terms.app && deploy.revision > self.revision) {
             return RolloutOutcome::Newer(deploy.revision);
         }
-        if let Some(failure) = self.failure(policy, last, *seen_at) {
+        if let Some(failure) = self.failure(terms, last, *seen_at) {
             return RolloutOutcome::Failed(failure);
         }
-        let settled_at = self.complete.map(|(complete, _)| complete.after(policy.settle));
+        let settled_at = self.complete.map(|(complete, _)| complete.after(self.settles_for(policy)));
         if let (Phase::Complete { digest, note }, Some(at), None) = (&last.phase, settled_at, &last.failure)
             && at <= *seen_at
         {
             return RolloutOutcome::Settled { digest: digest.clone(), note: note.clone() };
         }
-        let deadline = since.after(policy.rollout_deadline + outage.total(*seen_at));
+        let ready_by = self.ready_by(terms, last, *seen_at);
+        if ready_by.is_some_and(|at| at <= *seen_at) {
+            return RolloutOutcome::Failed(self.not_ready(policy, last));
+        }
+        let deadline = deadline::of_rollout(policy, since, outage.total(*seen_at));
         if deadline <= *seen_at {
             return RolloutOutcome::Failed(self.late(policy, last));
         }
         let lasting = last.failure.as_ref().and(self.failure.as_ref());
-        let fails_at =
-            lasting.and_then(|(first, _, failure)| Some(first.after(failure.kind.may_last(policy.patience)?)));
-        let next = [Some(deadline), settled_at, fails_at].into_iter().flatten().filter(|at| at > seen_at).min();
+        let fails_at = lasting.and_then(|(first, _, failure)| Some(first.after(may_last(failure, terms, last)?)));
+        let next =
+            [Some(deadline), settled_at, fails_at, ready_by].into_iter().flatten().filter(|at| at > seen_at).min();
         RolloutOutcome::Wait(next.unwrap_or(deadline))
     }
 
-    fn failure(&self, policy: &Policy, last: &Observation, seen_at: Timestamp) -> Option<FailureReport> {
+    fn failure(&self, terms: &Terms<'_>, last: &Observation, seen_at: Timestamp) -> Option<FailureReport> {
         if let (Some((first, _, failure)), Some(_)) = (&self.failure, &last.failure)
-            && failure.kind.may_last(policy.patience).is_some_and(|limit| seen_at.since(*first) >= limit)
+            && may_last(failure, terms, last).is_some_and(|limit| seen_at.since(*first) >= limit)
         {
             let failure = failure.clone();
             return Some(FailureReport {
@@ -175,18 +234,61 @@ impl RolloutProgress {
         })
     }
 
+    /// Returns the time by which an instance has to be ready, where the app is down for the deploy. Room that the platform
+    /// has not is waited for: the version before would find none either.
+    fn ready_by(&self, terms: &Terms<'_>, last: &Observation, seen_at: Timestamp) -> Option<Timestamp> {
+        let waits_for_room = last.failure.as_ref().is_some_and(|failure| failure.kind == RolloutFailureKind::Capacity);
+        let (since, outage) = self.down.filter(|_| terms.replaces && !waits_for_room)?;
+        Some(since.after(terms.policy.ready_within + terms.outage.total(seen_at).saturating_sub(outage)))
+    }
+
+    fn not_ready(&self, policy: &Policy, last: &Observation) -> FailureReport {
+        let waited = policy.ready_within.as_secs_f64();
+        self.lasting(last, Reason::NOT_READY, |seen| {
+            format!(
+                "The old version had to stop first, and the new one was not ready within {waited} s, in which the app was \
+                 down. Last seen: {seen}"
+            )
+        })
+    }
+
     fn late(&self, policy: &Policy, last: &Observation) -> FailureReport {
         let waited = policy.rollout_deadline.as_secs_f64();
+        let outlives = self.lives.to_outlive();
+        if matches!(last.phase, Phase::Complete { .. }) && outlives > policy.settle {
+            let outlives = outlives.as_secs_f64();
+            let message = format!(
+                "The rollout did not end within {waited} s: a container of the new version was started again, and did not \
+                 run for {outlives} s after that, which is twice as long as before."
+            );
+            return FailureReport { reason: Reason::new(Reason::RESTARTING), message, observed: None };
+        }
+        self.lasting(last, Reason::DEADLINE, |seen| {
+            format!("The rollout did not end within {waited} s. Last seen: {seen}")
+        })
+    }
+
+    /// Returns the report of a rollout whose time is over: what it has waited for to its end is the reason, and says more
+    /// than that.
+    fn lasting(&self, last: &Observation, code: &str, message: impl Fn(&str) -> String) -> FailureReport {
         let observed = self.failure.as_ref().map(|(_, _, failure)| failure.clone());
-        // What the rollout has waited for to its end is the reason, and says more than that the time is over.
         let lasting = observed.as_ref().filter(|_| last.failure.is_some());
-        let message = lasting.map_or(&last.message, |failure| &failure.message);
         FailureReport {
-            reason: lasting.map_or_else(|| Reason::new(Reason::DEADLINE), |failure| failure.reason.clone()),
-            message: format!("The rollout did not end within {waited} s. Last seen: {message}"),
+            reason: lasting.map_or_else(|| Reason::new(code), |failure| failure.reason.clone()),
+            message: message(lasting.map_or(&last.message, |failure| &failure.message)),
             observed,
         }
     }
+}
+
+/// Returns how long a failure may last; `None`: until the deadline. Where the app is down for the deploy, each further
+/// start makes the outage longer.
+fn may_last(failure: &RolloutFailure, terms: &Terms<'_>, last: &Observation) -> Option<Duration> {
+    let is_outage = terms.replaces && last.down_for.is_some();
+    if is_outage && failure.kind == RolloutFailureKind::Crash {
+        return Some(Duration::ZERO);
+    }
+    failure.kind.may_last(terms.policy.patience)
 }
 
 #[cfg(test)]

@@ -236,6 +236,10 @@ pub struct Policy {
     /// deploy fails.
     #[serde(with = "millis", rename = "patience_ms", default = "patience_by_default")]
     pub patience: Duration,
+    /// How long the app may be down for a new version: where the old instance has to stop before the new one can start, a
+    /// deploy of which none gets ready within this time fails.
+    #[serde(with = "millis", rename = "ready_within_ms", default = "ready_within_by_default")]
+    pub ready_within: Duration,
     /// How long a rollout may take.
     #[serde(with = "millis", rename = "rollout_deadline_ms")]
     pub rollout_deadline: Duration,
@@ -261,6 +265,11 @@ const fn patience_by_default() -> Duration {
     Duration::from_secs(60)
 }
 
+/// Long enough for an image of some hundred MB and the start of most programs: users are without the app meanwhile.
+const fn ready_within_by_default() -> Duration {
+    Duration::from_secs(60)
+}
+
 const fn keep_by_default() -> u32 {
     200
 }
@@ -277,6 +286,7 @@ impl Default for Policy {
             hold: HoldPolicy::Automatic,
             settle: Duration::from_secs(10),
             patience: patience_by_default(),
+            ready_within: ready_within_by_default(),
             rollout_deadline: Duration::from_secs(10 * 60),
             build_deadline: Duration::from_secs(30 * 60),
             repositories: Repositories::default(),

@@ -255,8 +255,9 @@ impl Reason {
     pub const REFUSED: &'static str = "cluster-refused";
     /// Containers of the new revision restarted again and again while they should have stayed ready.
     pub const RESTARTING: &'static str = "containers-restarting";
-    /// Instances of the current version are not ready, for longer than the app's patience.
-    pub const NOT_READY: &'static str = "instances-not-ready";
+    /// Instances are not ready: the old one had to stop first and no new one got ready within the app's time for that, or
+    /// those of the current version were not for longer than the app's patience.
+    pub const NOT_READY: &'static str = "not-ready";
     /// The build ran and failed; its log says why.
     pub const BUILD_FAILED: &'static str = "build-failed";
     /// The build took longer than the app's deadline.

@@ -209,6 +209,8 @@ pub struct PolicyChange {
     pub settle: Option<Duration>,
     /// The new [`Policy::patience`].
     pub patience: Option<Duration>,
+    /// The new [`Policy::ready_within`].
+    pub ready_within: Option<Duration>,
     /// The new [`Policy::rollout_deadline`].
     pub rollout_deadline: Option<Duration>,
     /// The new [`Policy::build_deadline`].
@@ -262,6 +264,7 @@ impl PolicyChange {
             hold: self.hold.unwrap_or(policy.hold),
             settle: self.settle.unwrap_or(policy.settle),
             patience: self.patience.unwrap_or(policy.patience),
+            ready_within: self.ready_within.unwrap_or(policy.ready_within),
             rollout_deadline: self.rollout_deadline.unwrap_or(policy.rollout_deadline),
             build_deadline: self.build_deadline.unwrap_or(policy.build_deadline),
             repositories: self.repositories.unwrap_or(policy.repositories),
@@ -323,6 +326,7 @@ fields! {
     PolicyHold = "policy.hold",
     PolicySettle = "policy.settle",
     PolicyPatience = "policy.patience",
+    PolicyReadyWithin = "policy.ready_within",
     PolicyRolloutDeadline = "policy.rollout_deadline",
     PolicyBuildDeadline = "policy.build_deadline",
     PolicyRepositories = "policy.repositories",

@@ -26,6 +26,12 @@ impl Timestamp {
         Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
 
+    /// Returns this point moved into the past; saturates.
+    #[must_use]
+    pub fn before(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+    }
+
     /// Returns this point after its clock was set from `was` to `is`: as far from `is` as it was from `was`.
     #[must_use]
     pub fn reset(self, was: Self, is: Self) -> Self {

@@ -50,7 +50,7 @@ pub use history::{
 };
 pub use observer::{ConfirmedCommit, DeployObserver};
 pub use rollout::{
-    ANSWER_WITHIN, Applied, AtRest, DeployId, Drift, DriverIdentity, Instances, InvalidTarget, Observation, Phase,
+    ANSWER_WITHIN, Applied, AtRest, DeployId, Drift, DriverIdentity, Instances, InvalidTarget, Observation, PastLives, Phase,
     Purpose, RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec, SettingValue, StoredImages,
     TargetDescription, TargetReader, TargetRequest, TargetSetting, Validated,
 };

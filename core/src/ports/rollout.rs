@@ -20,7 +20,7 @@ use crate::{
 pub use at_rest::{AtRest, Drift, TargetReader};
 pub use description::{SettingValue, TargetDescription, TargetSetting};
 pub use images::StoredImages;
-pub use observation::{Instances, Observation, Phase, RolloutFailure, RolloutFailureKind};
+pub use observation::{Instances, Observation, PastLives, Phase, RolloutFailure, RolloutFailureKind};
 pub use target::{InvalidTarget, TargetRequest, Validated};
 
 /// `{app uid}/{revision}`: carried by a target and its instances, and the fence of every change.
@@ -213,6 +213,11 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 ///   `restarts` have grown, or it is in `failure`.
 /// - `observe_counts_restarts`: `restarts` grows with each restart of an instance of the deploy, and a process that was
 ///   started since returns no less: the platform counts, or what is kept there.
+/// - `observe_keeps_past_lives`: an instance that has ended and was started again is in `past_lives`, and a process that
+///   was started since returns no fewer of its lives, and none that could be shorter. The next deploy has none of them.
+/// - `observe_down_while_nothing_serves`: `down_for` is `None` once the deploy is complete; while the old instance has
+///   stopped for one that does not get ready, it grows, also for a process that was started since, and where old
+///   instances go on it is `None`.
 /// - `observe_digest_is_what_runs`: the digest of a complete deploy is the one of the bits that run.
 /// - `observe_digest_stays_where_a_tag_moves`: also once the tag that was deployed means other bits.
 /// - `observe_reports_failing_image`: an image that cannot be fetched is a failure of the kind `Image`, not a refusal;

@@ -54,6 +54,8 @@ pub(crate) enum Promise {
     OneToken,
     /// The old version's pods, which are healthy, are taken for the new one's.
     OwnPods,
+    /// The lives that instances have had before are forgotten.
+    PastLives,
     /// A build that was told to end counts as ended.
     BuildEnd,
     /// A build is begun while another one of the app runs.
@@ -153,6 +155,9 @@ impl RolloutDriver for BrokenBackend {
         if self.breaks(Promise::OwnPods) {
             let phase = Phase::Complete { digest: None, note: None };
             return Ok(Observation { phase, failure: None, ..seen });
+        }
+        if self.breaks(Promise::PastLives) {
+            return Ok(Observation { past_lives: Vec::new(), ..seen });
         }
         Ok(seen)
     }

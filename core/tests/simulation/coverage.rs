@@ -145,6 +145,7 @@ pub(crate) const EXPECTED: &[&str] = &[
     "rule 6: a lease ran out",
     "rule 7: a revision was seen complete",
     "rule 7: a success was judged",
+    "rule 7: an instance outlived its earlier lives",
     "rule 7: complete, and then it failed",
     "rule 7: current runs at the end",
     "rule 8: a build was begun",

@@ -6,8 +6,10 @@ use rollhook_core::{deploy::Reason, image::ImageRef, ports::RolloutFailureKind};
 use rollhook_memory::Script;
 
 /// Tags: the first five are sound, of which one moves and one takes its time; the others fail, each in its own way.
-pub(crate) const TAGS: [&str; 13] =
-    ["v1", "v2", "v3", "latest", "slow", "missing", "crash", "hang", "dies", "full", "misfit", "paused", "flaps"];
+pub(crate) const TAGS: [&str; 14] = [
+    "v1", "v2", "v3", "latest", "slow", "missing", "crash", "hang", "dies", "full", "misfit", "paused", "flaps",
+    "relapses",
+];
 
 /// The image of a tag.
 pub(crate) fn image(tag: &str) -> ImageRef {
@@ -21,6 +23,7 @@ pub(crate) fn scripts() -> Vec<(&'static str, Script)> {
         ("slow", Script::completes().after(seconds(16))),
         ("dies", Script::dies_after(seconds(2))),
         ("flaps", Script::restarts_every(seconds(2))),
+        ("relapses", Script::relapses(seconds(2), seconds(5))),
         (
             "full",
             Script::fails(RolloutFailureKind::Capacity, "Unschedulable", "no node has room").healing_after(seconds(20)),

@@ -97,6 +97,7 @@ noticed! {
     a_rollback_to_the_version_before_the_right_one: Target,
     a_success_before_its_time: Settle,
     a_success_of_the_old_versions_pods: OwnPods,
+    a_success_of_an_instance_that_ends_again: PastLives,
     forgotten_restore: LastRestore,
     restore_that_ends_builds: BuildsBelowRestore,
     deploys_superseded_before_the_rollback_is_accepted: Supersede,

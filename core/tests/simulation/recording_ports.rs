@@ -69,6 +69,7 @@ impl RecordingPorts {
             sound: seen.failure.is_none(),
             digest,
             restarts: seen.restarts,
+            past_lives: seen.past_lives.clone(),
             progress: seen.progress.clone(),
         }
     }

@@ -71,6 +71,10 @@ pub(crate) struct Weather {
     pub(crate) digest: Option<Few>,
     pub(crate) failure: Option<Ill>,
     pub(crate) restarts: u8,
+    /// The seconds that an instance lived for before it ended.
+    pub(crate) lived: Option<u8>,
+    /// The seconds for which the old instance has been away, where it had to stop first.
+    pub(crate) down: Option<u8>,
     /// A text that differs is progress.
     pub(crate) progress: u8,
 }
@@ -93,6 +97,7 @@ pub(crate) enum Call {
 pub(crate) enum Ill {
     Image,
     Crash,
+    Unhealthy,
     Config,
     Capacity,
     Final,
@@ -118,7 +123,7 @@ impl Span {
 impl Weather {
     /// Everything rolls out.
     pub(crate) const FAIR: Self =
-        Self { call: Call::Answered, complete: true, digest: None, failure: None, restarts: 0, progress: 0 };
+        Self { call: Call::Answered, complete: true, digest: None, failure: None, restarts: 0, lived: None, down: None, progress: 0 };
 }
 
 impl Few {
@@ -136,6 +141,7 @@ impl Ill {
         match self {
             Self::Image => RolloutFailureKind::Image,
             Self::Crash => RolloutFailureKind::Crash,
+            Self::Unhealthy => RolloutFailureKind::Unhealthy,
             Self::Config => RolloutFailureKind::Config,
             Self::Capacity => RolloutFailureKind::Capacity,
             Self::Final => RolloutFailureKind::Final,

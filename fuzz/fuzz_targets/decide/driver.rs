@@ -10,7 +10,7 @@ use rollhook_core::{
         restore::{self, Owed},
         rollback,
     },
-    ports::{Applied, DeployId, Observation, Phase, RolloutFailure, RolloutSpec},
+    ports::{Applied, DeployId, Observation, PastLives, Phase, RolloutFailure, RolloutSpec},
     request::Cause,
     time::Timestamp,
 };
@@ -267,11 +267,19 @@ impl World {
             message: "as the weather is".into(),
             instances: None,
             restarts: weather.restarts.into(),
+            past_lives: weather.lived.map(|lived| lives(&weather, lived)).into_iter().collect(),
+            down_for: weather.down.map(|down| std::time::Duration::from_secs(down.into())),
             failure: weather.failure.map(failure),
         };
         self.witness.saw(revision, seen.clone(), self.now());
         Ok(seen)
     }
+}
+
+fn lives(weather: &Weather, lived: u8) -> PastLives {
+    let last = std::time::Duration::from_secs(lived.into());
+    let count = u32::from(weather.restarts).max(1);
+    PastLives { instance: "api-1".into(), count, last, all: last * count, ended_ago: std::time::Duration::ZERO }
 }
 
 fn failure(ill: Ill) -> RolloutFailure {

@@ -114,7 +114,11 @@ fn failed(stored: &Deploy, reason: &Reason, seen: Option<&Seen>, policy: &Policy
     match reason.as_str() {
         Reason::DEADLINE => assert!(now.since(since) >= policy.rollout_deadline + outage.total(now), "too early"),
         Reason::UNREACHABLE => assert!(outage.since.is_some() && outage.total(now) >= UNREACHABLE_MAX),
-        Reason::RESTARTING => assert!(seen.is_some_and(|seen| seen.last.restarts >= 3)),
+        Reason::RESTARTING => {
+            let is_late = now.since(since) >= policy.rollout_deadline + outage.total(now);
+            assert!(is_late || seen.is_some_and(|seen| seen.last.restarts >= 3));
+        }
+        Reason::NOT_READY => assert!(seen.is_some_and(|seen| seen.last.down_for.is_some())),
         Reason::REFUSED | "not-possible" => {}
         reason => {
             let failure = seen.and_then(|seen| seen.last.failure.as_ref());

@@ -126,6 +126,9 @@ pub struct Policy {
     /// The time for which a failure may last that may heal by itself, before a deploy fails.
     #[serde(default = "patience_by_default")]
     pub patience: String,
+    /// The time within which a new version must get ready where the old instance has to stop first.
+    #[serde(default = "ready_within_by_default")]
+    pub ready_within: String,
     /// The longest time that a rollout may take.
     pub rollout_deadline: String,
     /// The longest time that a build may take.
@@ -151,6 +154,10 @@ fn patience_by_default() -> String {
     duration::format(app::Policy::default().patience)
 }
 
+fn ready_within_by_default() -> String {
+    duration::format(app::Policy::default().ready_within)
+}
+
 fn keep_by_default() -> u32 {
     app::Policy::default().keep
 }
@@ -163,6 +170,7 @@ impl Policy {
             hold: policy.hold,
             settle: duration::format(policy.settle),
             patience: duration::format(policy.patience),
+            ready_within: duration::format(policy.ready_within),
             rollout_deadline: duration::format(policy.rollout_deadline),
             build_deadline: duration::format(policy.build_deadline),
             repositories: policy.repositories.as_slice().to_vec(),
@@ -194,6 +202,11 @@ pub struct PolicyPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = schemas::DURATION))]
     pub patience: Option<String>,
+    /// The time within which a new version must get ready where the old instance has to stop first, such as `1m`: the app
+    /// is down meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::DURATION))]
+    pub ready_within: Option<String>,
     /// The longest time that a rollout may take, such as `10m`; at most `168h`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = schemas::DURATION))]
@@ -233,6 +246,7 @@ impl PolicyPatch {
             hold: word(Field::PolicyHold, self.hold, "must be automatic or all")?,
             settle: length(Field::PolicySettle, self.settle)?,
             patience: length(Field::PolicyPatience, self.patience)?,
+            ready_within: length(Field::PolicyReadyWithin, self.ready_within)?,
             rollout_deadline: length(Field::PolicyRolloutDeadline, self.rollout_deadline)?,
             build_deadline: length(Field::PolicyBuildDeadline, self.build_deadline)?,
             repositories: field(Field::PolicyRepositories, self.repositories.map(Repositories::try_from).transpose())?,
@@ -469,6 +483,10 @@ pub struct Registered {
     /// The fields of the request that say how to make the workload, and were not used because it existed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignored: Vec<String>,
+    /// Why the app is down during each deploy, as a clause: the old instance has to stop before the new one can start.
+    /// Absent where both run beside each other, and in the answer to a repeated call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<String>,
 }
 
 /// A request for a new token beside the present one: the body of `POST …/webhook/rotate`.

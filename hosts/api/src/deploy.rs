@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use rollhook_core::{
-    app::{self, AppId, Environment, FullName, LABEL_MAX, Project},
+    app::{AppId, Environment, FullName, LABEL_MAX, Project},
     deploy::{self, Evidence, Origin, Revision, State, Status, Trigger},
+    engine::deadline,
     ledger::{AppState, Recovery, restore::Restoration},
     lock::{LockReason, REASON_MAX},
     request::{self, Field, IdempotencyKey, Refusal},
@@ -116,8 +117,9 @@ pub struct DeployAnswer {
     /// The reason of the end, as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The seconds from its accept within which the deploy ends, by the app's policy; in the answer 202 to a call that
-    /// waited. Outages of the cluster and waits for a build slot are not counted.
+    /// The seconds from its accept within which the deploy ends, by the app's policy and what is ahead of it, such as a
+    /// restore; in the answer 202 to a call that waited. While the deploy rolls out, they end at `progress.deadline`.
+    /// Outages of the cluster and waits for a build slot move both on: a repeated call has their present values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_within: Option<u64>,
     /// The progress of the rollout; only while it runs.
@@ -163,15 +165,11 @@ impl DeployAnswer {
     }
 }
 
-/// Returns the seconds within which a deploy of this app ends: its deadlines, that of the build included where there is
-/// one.
-pub fn ends_within(app: &app::App) -> u64 {
-    let build = match app.source {
-        app::Source::Image => Duration::ZERO,
-        app::Source::Git(_) => app.policy.build_deadline,
-    };
-    let whole = build + app.policy.rollout_deadline;
-    whole.as_secs() + u64::from(whole.subsec_nanos() > 0)
+/// Returns the seconds from the accept of a deploy within which the last of its line ends: the deploy itself, or the one
+/// that superseded it. While that one rolls out, they end at the deadline of its progress; `None` once it has ended.
+pub fn ends_within(app_state: &AppState, deploy: &deploy::Deploy, last: &deploy::Deploy) -> Option<u64> {
+    let whole = deadline::of_deploy(app_state, last)?.since(deploy.created_at);
+    Some(whole.as_secs() + u64::from(whole.subsec_nanos() > 0))
 }
 
 /// The restore that puts a failed rollout right: in the entry of the failed deploy, and the member `restore` of the problem

@@ -155,7 +155,7 @@ fn apps() {
     let deploy = Deploy::of(&id(), &entry(1, State::Queued), &Standing::default());
     insta::assert_json_snapshot!(
         "registered",
-        Registered { app, deploy: Some(deploy), adopted: true, ignored: vec!["template.port".to_owned()] }
+        Registered { app, deploy: Some(deploy), adopted: true, ignored: vec!["template.port".to_owned()], gap: None }
     );
 }
 

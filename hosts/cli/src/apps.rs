@@ -233,6 +233,7 @@ fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
         ("hold", hold.to_owned()),
         ("settle", policy.settle.clone()),
         ("patience", policy.patience.clone()),
+        ("ready-within", policy.ready_within.clone()),
         ("rollout-deadline", policy.rollout_deadline.clone()),
         ("build-deadline", policy.build_deadline.clone()),
         ("repository", repositories),

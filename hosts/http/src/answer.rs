@@ -105,7 +105,8 @@ async fn ended(call: &Call, answer: DeployAnswer, access: Authorized, limit: Dur
         | State::RollingOut { .. }
         | State::Superseded { rollback: false, .. } => {
             // A state that cannot be read leaves the time out.
-            now.ends_within = deployer.state(&access).await.ok().map(|state| ends_within(&state.app));
+            let state = deployer.state(&access).await.ok();
+            now.ends_within = state.and_then(|state| ends_within(&state, &waited.deploy, waited.last()));
             return Ok(reply::json(StatusCode::ACCEPTED, &now));
         }
         State::Superseded { rollback: true, .. } => (Kind::DeployRolledBack, "was rolled back"),

@@ -172,7 +172,7 @@ fn the_time_to_wait_is_the_apps_own() {
     let server = server!().run();
     let slow = server.app_with("slow", json!({ "settle": "0s", "rollout_deadline": "90s" }));
     let waited = server.post(&slow, &image("hang")).header("prefer", "wait=1").expect(202).json();
-    assert_eq!(waited["ends_within"], 90);
+    assert!(waited["ends_within"].as_u64() >= Some(90), "the deadline, from the begin of the rollout on: {waited}");
     in_every_shell(&test_name!(), |shell| {
         let body = json!({ "revision": 2, "status": "rolling_out", "ends_within": 90 }).to_string();
         let front = Front::start("/api/v1/webhook/shop-test/api", vec![Answer::Told("202 Accepted", body)]);

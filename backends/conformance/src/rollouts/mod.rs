@@ -45,8 +45,8 @@ pub use fence::{
 };
 pub use observe::{
     observe_changed_by_another_is_not_complete, observe_complete_leaves_no_old_instance, observe_counts_restarts,
-    observe_dead_is_not_complete, observe_digest_is_what_runs, observe_never_ready_is_not_complete,
-    observe_old_is_not_new,
+    observe_dead_is_not_complete, observe_digest_is_what_runs, observe_down_while_nothing_serves,
+    observe_keeps_past_lives, observe_never_ready_is_not_complete, observe_old_is_not_new,
 };
 pub use progress::progress_stands_still_with_the_rollout;
 pub use tags::{apply_takes_the_digest_and_not_the_tag, observe_digest_stays_where_a_tag_moves};

@@ -5,7 +5,7 @@ use rollhook_core::{
     ports::{Applied, Observation, Phase, RolloutSpec},
 };
 
-use super::{Bench, LOOKS, OURS, is_complete, is_same};
+use super::{Bench, FEW_LOOKS, LOOKS, OURS, is_complete, is_same};
 use crate::{
     clusters::{Clusters, Sample},
     report::Can,
@@ -90,6 +90,58 @@ pub async fn observe_counts_restarts(cluster: &dyn Clusters) -> Can {
     assert!(left >= counted, "a restarted driver has lost restarts: of {counted} it knows {left}");
     let next = bench.order(OURS, 2, Sample::Another)?;
     assert_eq!(bench.roll_out(&next).await.restarts, 0, "the restarts were the earlier revision's");
+    Ok(())
+}
+
+/// The lives of an instance that was started again are known, also to a process that was started since.
+pub async fn observe_keeps_past_lives(cluster: &dyn Clusters) -> Can {
+    let bench = Bench::new(cluster, "observe-lives").await;
+    let order = bench.order(OURS, 1, Sample::Dying)?;
+    bench.roll_out(&order).await;
+    let seen = bench.until(&order, "seen with a past life", |seen| !seen.past_lives.is_empty()).await;
+    let restarted = bench.another().await?.observe(&order).await;
+    for lives in &seen.past_lives {
+        assert!(lives.count > 0 && !lives.last.is_zero(), "an instance that ended has lived: {lives:?}");
+        assert!(lives.last <= lives.all, "the last life lies within all of them: {lives:?}");
+        let known = restarted.past_lives.iter().find(|known| known.instance == lives.instance);
+        let is_known = known.is_some_and(|known| known.count >= lives.count && known.all >= lives.all);
+        assert!(is_known, "a restarted driver has lost lives: of {lives:?} it knows {known:?}");
+    }
+    let next = bench.order(OURS, 2, Sample::Another)?;
+    assert_eq!(bench.roll_out(&next).await.past_lives, [], "the lives were the earlier revision's");
+    Ok(())
+}
+
+/// Where the old instance had to stop, the time since then is known, also to a process that was started since.
+pub async fn observe_down_while_nothing_serves(cluster: &dyn Clusters) -> Can {
+    let bench = Bench::new(cluster, "observe-down").await;
+    let good = bench.order(OURS, 1, Sample::Good)?;
+    assert_eq!(bench.roll_out(&good).await.down_for, None, "it is complete");
+    let order = bench.order(OURS, 2, Sample::Hanging)?;
+    assert_eq!(bench.apply(&order).await, Applied::Done);
+    let mut seen = bench.observe(&order).await;
+    for _ in 0..4 * FEW_LOOKS {
+        if seen.down_for.is_some() {
+            break;
+        }
+        bench.cluster.pause().await;
+        seen = bench.observe(&order).await;
+    }
+    let running = cluster.instances(&bench.app, &bench.target).await?;
+    let serves = running.iter().any(|instance| is_same(&instance.image, &good.image));
+    let Some(down_for) = seen.down_for else {
+        assert!(serves, "the old instance has stopped, and it is not called down: {seen:?}");
+        return Ok(());
+    };
+    assert!(!serves, "the old instance serves, and it is called down: {seen:?}");
+    for _ in 0..FEW_LOOKS {
+        bench.cluster.pause().await;
+    }
+    let later = bench.observe(&order).await.down_for;
+    assert!(later > Some(down_for), "it is down for {down_for:?}, and later for {later:?}");
+    let restarted = bench.another().await?.observe(&order).await.down_for;
+    assert!(restarted >= later, "a restarted driver has lost the time: of {later:?} it knows {restarted:?}");
+    bench.roll_out(&bench.order(OURS, 3, Sample::Another)?).await;
     Ok(())
 }
 

@@ -25,7 +25,7 @@ use rollhook_core::{
     disk::DiskSpace,
     image::{Digest, ImageRef},
     ports::{
-        Applied, AtRest, Clock, DeployId, DriverIdentity, Observation, Phase, RolloutDriver, RolloutFailure,
+        Applied, AtRest, Clock, DeployId, DriverIdentity, Observation, PastLives, Phase, RolloutDriver, RolloutFailure,
         RolloutSpec, StoredImages, TargetReader, TargetRequest, Validated,
     },
 };
@@ -80,6 +80,14 @@ pub(crate) enum Promise {
     CrashingOnesEnd,
     /// Restarts are counted by the platform: here by the driver, since its start.
     RestartsAreKept,
+    /// Past lives are reported: here there are none.
+    LivesAreTold,
+    /// Past lives are kept by the platform: here by the driver, since its start.
+    LivesAreKept,
+    /// The time for which the app is down is known: here it is never down.
+    DownIsTold,
+    /// The time for which the app is down is kept by the platform: here by the driver, since its start.
+    DownIsKept,
     /// Evidence is the deploy's own: here it begins with that of the deploy before.
     EvidenceIsOwn,
     /// A call answers in time: here it waits for the instances.
@@ -126,6 +134,10 @@ struct Memory {
     left: Vec<Instance>,
     /// The restarts that the first observation found.
     restarts: Option<u32>,
+    /// The past lives that the first observation found, by their instances.
+    lives: Option<Vec<PastLives>>,
+    /// The first observation of an app that is down.
+    down: Option<Duration>,
     /// The log of the last crash.
     log: Vec<String>,
     /// The last failure of each revision.
@@ -308,6 +320,20 @@ impl RolloutDriver for Broken {
             Promise::RestartsAreKept => {
                 let first = *self.memory.lock().unwrap().restarts.get_or_insert(seen.restarts);
                 Observation { restarts: seen.restarts - first, ..seen }
+            }
+            Promise::LivesAreTold => Observation { past_lives: Vec::new(), ..seen },
+            Promise::LivesAreKept => {
+                let mut memory = self.memory.lock().unwrap();
+                let first = memory.lives.get_or_insert_with(|| seen.past_lives.clone());
+                let is_new = |lives: &PastLives| first.iter().all(|known| known.count != lives.count);
+                Observation { past_lives: seen.past_lives.into_iter().filter(is_new).collect(), ..seen }
+            }
+            Promise::DownIsTold => Observation { down_for: None, ..seen },
+            Promise::DownIsKept => {
+                let now = self.clock.elapsed();
+                let mut memory = self.memory.lock().unwrap();
+                let down_for = seen.down_for.map(|_| now - *memory.down.get_or_insert(now));
+                Observation { down_for, ..seen }
             }
             Promise::FailureEnds => {
                 let failures = &mut self.memory.lock().unwrap().failures;

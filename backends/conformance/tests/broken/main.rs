@@ -311,6 +311,26 @@ fn restarts_in_the_memory_of_a_driver_are_noticed() {
 }
 
 #[test]
+fn past_lives_that_are_not_reported_are_noticed() {
+    notices(Promise::LivesAreTold, rollouts::observe_keeps_past_lives, "not seen with a past life");
+}
+
+#[test]
+fn past_lives_in_the_memory_of_a_driver_are_noticed() {
+    notices(Promise::LivesAreKept, rollouts::observe_keeps_past_lives, "a restarted driver has lost lives");
+}
+
+#[test]
+fn app_that_is_down_and_not_called_so_is_noticed() {
+    notices(Promise::DownIsTold, rollouts::observe_down_while_nothing_serves, "it is not called down");
+}
+
+#[test]
+fn time_of_being_down_in_the_memory_of_a_driver_is_noticed() {
+    notices(Promise::DownIsKept, rollouts::observe_down_while_nothing_serves, "a restarted driver has lost the time");
+}
+
+#[test]
 fn log_of_the_deploy_before_is_noticed() {
     let case = rollouts::evidence_is_of_its_own_deploy;
     notices(Promise::EvidenceIsOwn, case, "the evidence has the log of the deploy before");

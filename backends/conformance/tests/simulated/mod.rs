@@ -24,6 +24,7 @@ impl Simulated {
         let cluster = Arc::new(SimulatedCluster::new(clock.clone(), Duration::from_secs(2)));
         cluster.script(":dies", script(Sample::Dying));
         cluster.script(":heals", script(Sample::Healing));
+        cluster.script(":hang", script(Sample::Hanging));
         Ok(Self { clock, cluster })
     }
 }
@@ -33,7 +34,7 @@ fn script(sample: Sample) -> Script {
         Sample::Good | Sample::Another => Script::completes(),
         Sample::Missing => Script::missing(),
         Sample::Crashing => Script::crashes(),
-        Sample::Hanging => Script::hangs(),
+        Sample::Hanging => Script::hangs().stopping_first(),
         Sample::Dying => Script::dies_after(Duration::from_secs(3)),
         Sample::Healing => Script::crashes().healing_after(Duration::from_secs(5)),
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use rollhook_core::{app::AppUid, image::ImageRef, ports::DeployId};
 use serde_json::Value;
 
@@ -181,6 +182,16 @@ impl Container {
 
     pub(crate) fn created_at(&self) -> &str {
         self.text("/Created")
+    }
+
+    /// The time at which the container was made.
+    pub(crate) fn made_at(&self) -> Option<Timestamp> {
+        self.created_at().parse().ok()
+    }
+
+    /// The time at which the container ended last; `None` if it never has.
+    pub(crate) fn ended_at(&self) -> Option<Timestamp> {
+        self.text("/State/FinishedAt").parse().ok().filter(|ended: &Timestamp| Some(*ended) >= self.made_at())
     }
 
     pub(crate) fn exit_code(&self) -> i64 {

@@ -30,7 +30,7 @@ pub(crate) fn failure(container: &Container, is_ready: bool) -> Option<RolloutFa
             let output = container.health_log().last().map(|(_, output)| output.trim()).unwrap_or_default();
             let said = if output.is_empty() { "it prints nothing" } else { output };
             let message = format!("the container {name} runs, and its health check fails: {}", cut(said));
-            told(RolloutFailureKind::Crash, "container-unhealthy", message)
+            told(RolloutFailureKind::Unhealthy, "container-unhealthy", message)
         }
         Process::Running if container.restarts() == 0 => None,
         Process::Running | Process::Restarting | Process::Ended => {
@@ -133,7 +133,7 @@ mod tests {
         let log = json!({"Status": "unhealthy", "Log": [{"ExitCode": 1, "Output": "no database\n"}]});
         let sick = with(container("web", "running"), "/State/Health", log);
         let (kind, reason, message) = told(&sick);
-        assert_eq!((kind, reason.as_str()), (RolloutFailureKind::Crash, "container-unhealthy"));
+        assert_eq!((kind, reason.as_str()), (RolloutFailureKind::Unhealthy, "container-unhealthy"));
         assert!(message.ends_with("no database"), "{message}");
         assert_eq!(checks(&sick), ["health check, exit code 1: no database"]);
     }

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use rollhook_core::{
     deploy::{Reason, Revision},
     image::{Digest, ImageRef, is_refused_for_good},
-    ports::{Instances, Observation, Phase, Purpose, RolloutFailure, RolloutFailureKind},
+    ports::{Instances, Observation, Phase, RolloutFailure, RolloutFailureKind},
 };
 
 use super::{
     container::{Container, Process, Seen},
-    diagnostics, fence,
+    diagnostics, fence, lives,
     plan::{self, Facts, Step},
 };
 use crate::settings::Rollout;
@@ -29,6 +30,8 @@ pub(crate) struct Work {
     pub(crate) create_error: Option<String>,
     /// The container's answer to its readiness path, if that says that it is not ready.
     pub(crate) unready: Option<String>,
+    /// The machine's clock.
+    pub(crate) now: Timestamp,
 }
 
 /// Returns the observation of a deploy whose next step is known.
@@ -66,8 +69,21 @@ pub(crate) fn observe(
         message: if settles { settling(rollout) } else { message(own, step, is_ready, complete, work) },
         instances: is_carried.then(|| Instances { ready: u32::from(is_ready && own.is_some()), wanted: 1 }),
         restarts: own.filter(|_| is_carried).map_or(0, Container::restarts),
-        failure: if complete { None } else { failure(seen, rollout, step, is_ready, work) },
+        past_lives: own.filter(|_| is_carried).and_then(|own| lives::past(own, work.now)).into_iter().collect(),
+        down_for: own.filter(|_| is_carried && !is_ready).and_then(|own| down_for(seen, rollout, own, work.now)),
+        failure: if complete { None } else { failure(seen, rollout, step, facts, work) },
     }
+}
+
+/// For how long no container has served because the old one had to stop first; `None` if it goes on, or nothing had to.
+fn down_for(seen: &Seen, rollout: &Rollout, own: &Container, now: Timestamp) -> Option<Duration> {
+    let mut others = seen.containers.iter().filter(|other| other.id() != own.id());
+    if !plan::is_alone(seen, rollout) || others.any(Container::is_up) {
+        return None;
+    }
+    // One that ended long before was not stopped for this deploy, whose container is made once its image is there.
+    let stopped = seen.containers.iter().filter(|other| other.id() != own.id()).filter_map(Container::ended_at);
+    Some(lives::span(stopped.chain(own.made_at()).max()?, now))
 }
 
 /// The container whose readiness matters for a deploy.
@@ -79,7 +95,7 @@ fn runs(container: &Container, image: &ImageRef) -> bool {
     container.image().is_some_and(|found| found.same_bits(None, image, None))
 }
 
-fn failure(seen: &Seen, rollout: &Rollout, step: &Step, is_ready: bool, work: &Work) -> Option<RolloutFailure> {
+fn failure(seen: &Seen, rollout: &Rollout, step: &Step, facts: Facts, work: &Work) -> Option<RolloutFailure> {
     let told = |kind, reason: &str, message: String| {
         Some(RolloutFailure { kind, reason: Reason::new(reason), container: None, message })
     };
@@ -113,15 +129,8 @@ fn failure(seen: &Seen, rollout: &Rollout, step: &Step, is_ready: bool, work: &W
         let connected = refused.map(|error| format!("Docker does not connect the container {}: {error}", own.name()));
         return match connected {
             Some(message) => told(RolloutFailureKind::Config, "container-not-connected", message),
-            None => diagnostics::failure(own, is_ready).map(|failure| {
-                // Nothing serves meanwhile: each further start would make an outage longer. A first version ended no
-                // other one.
-                let has_ended_another = rollout.id.revision > Revision::FIRST && rollout.purpose != Purpose::Restore;
-                let is_an_outage = plan::is_alone(seen, rollout) && has_ended_another;
-                let has_ended = failure.kind == RolloutFailureKind::Crash && own.health() != Some("unhealthy");
-                let kind = if is_an_outage && has_ended { RolloutFailureKind::Final } else { failure.kind };
-                RolloutFailure { kind, ..failure }
-            }),
+            None if facts.ended_unseen => None,
+            None => diagnostics::failure(own, facts.is_ready()),
         };
     }
     if let Some(error) = &work.pull_error {
@@ -219,6 +228,38 @@ mod tests {
         assert!(matches!(look(&seen(vec![stamped(THEIRS, 5, "running")])), Phase::Complete { .. }));
         let deployed = Seen { claims: vec![claim(OURS, 2)], ..seen(vec![stamped(OURS, 5, "running")]) };
         assert_eq!(look(&deployed), Phase::Progressing, "a newer deploy of the app has begun");
+    }
+
+    #[test]
+    fn machine_is_down_for_a_deploy_from_the_old_ones_end_on() {
+        let stop_first = || {
+            let mut rollout = rollout(2);
+            rollout.workload.replace = crate::settings::Replace::StopFirst;
+            rollout
+        };
+        let ended = |at: &str| with(container("web", "exited"), "/State/FinishedAt", json!(at));
+        // It was made at 00:02:00.
+        let made = stamped(OURS, 2, "running");
+        let work = Work { now: "2026-01-01T00:03:00Z".parse().unwrap(), ..Work::default() };
+        let down_for = |rollout: &Rollout, old: Container, is_ready| {
+            let there = seen(vec![old, made.clone()]);
+            observe(&there, rollout, &Step::Wait, ready(is_ready), &work, None).down_for.map(|down| down.as_secs())
+        };
+        assert_eq!(down_for(&stop_first(), ended("2026-01-01T00:02:10Z"), false), Some(50));
+        assert_eq!(down_for(&stop_first(), ended("2026-01-01T00:00:10Z"), false), Some(60), "it had ended before");
+        assert_eq!(down_for(&stop_first(), ended("2026-01-01T00:02:10Z"), true), None);
+        assert_eq!(down_for(&stop_first(), container("web", "running"), false), None, "it has not stopped yet");
+        assert_eq!(down_for(&rollout(2), ended("2026-01-01T00:02:10Z"), false), None);
+    }
+
+    #[test]
+    fn end_that_nobody_saw_is_no_failure() {
+        let there = seen(vec![with(stamped(OURS, 2, "running"), "/State/Status", json!("exited"))]);
+        let look = |ended_unseen| {
+            let facts = Facts { ended_unseen, ..ready(false) };
+            observe(&there, &rollout(2), &Step::Wait, facts, &Work::default(), None).failure.map(|failure| failure.kind)
+        };
+        assert_eq!((look(true), look(false)), (None, Some(RolloutFailureKind::Crash)));
     }
 
     #[test]

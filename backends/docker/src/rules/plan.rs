@@ -25,6 +25,9 @@ pub(crate) struct Facts {
     pub(crate) is_drained: bool,
     /// Whether a start that failed may be tried again.
     pub(crate) may_start: bool,
+    /// Whether the deploy's container ended while this process could not see it, as with an engine that was killed: its end
+    /// says nothing of its version.
+    pub(crate) ended_unseen: bool,
 }
 
 impl Facts {
@@ -94,6 +97,9 @@ pub(crate) fn next(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
         return begin(own, &others, is_alone(seen, rollout), facts);
     }
     let running = ids(others.iter().filter(|other| other.is_up()));
+    if facts.ended_unseen {
+        return begin(own, &others, is_alone(seen, rollout), facts);
+    }
     if !facts.is_ready() {
         let alone = is_alone(seen, rollout);
         return if alone && !running.is_empty() { Step::Stop(running) } else { Step::Wait };
@@ -196,8 +202,13 @@ mod tests {
         claim
     }
 
-    const READY: Facts =
-        Facts { has_image: true, ready_for: Some(Duration::from_secs(4)), is_drained: true, may_start: true };
+    const READY: Facts = Facts {
+        has_image: true,
+        ready_for: Some(Duration::from_secs(4)),
+        is_drained: true,
+        may_start: true,
+        ended_unseen: false,
+    };
     const STARTED: Facts = Facts { ready_for: None, ..READY };
 
     fn stop_first(revision: u64) -> Rollout {
@@ -355,6 +366,18 @@ mod tests {
         let step = |old: &Container| next(&seen(vec![old.clone(), made.clone()]), &rollout(2), STARTED);
         assert_eq!(step(&old), Step::Stop(vec![old.id().to_owned()]));
         assert_eq!(step(&ended), Step::Start(made.id().to_owned()));
+    }
+
+    #[test]
+    fn container_that_ended_with_the_engine_is_started_again() {
+        let ended = |name: Container| with(name, "/State/Status", json!("exited"));
+        let made = ended(stamped(OURS, 2, "running"));
+        let both = seen(vec![ended(container("web", "running")), made.clone()]);
+        let unseen = Facts { ended_unseen: true, ..STARTED };
+        for rollout in [rollout(2), stop_first(2)] {
+            assert_eq!(next(&both, &rollout, unseen), Step::Start(made.id().to_owned()));
+            assert_eq!(next(&both, &rollout, STARTED), Step::Wait, "its own end is for the observation to report");
+        }
     }
 
     #[test]

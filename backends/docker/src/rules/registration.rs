@@ -126,7 +126,9 @@ impl<'a> Registration<'a> {
             (None, None) if model.writes_to().is_some() => Replace::StopFirst,
             (None, None) => Replace::StartFirst,
         };
-        Ok(Validated::Adopt { settings: workload.settings(), image, take_over })
+        let why = model.sole().or_else(|| Some(format!("two would write to {}", model.writes_to()?)));
+        let gap = gap(&workload, why);
+        Ok(Validated::Adopt { settings: workload.settings(), image, take_over, gap })
     }
 
     /// The registration whose stamp the target carries.
@@ -160,9 +162,16 @@ impl<'a> Registration<'a> {
             Some(given) => given,
             None => creation::replace(&template),
         };
+        let gap = gap(&workload, None);
         workload.template = Some(template);
-        Ok(Validated::Create { settings: workload.settings(), take_over })
+        Ok(Validated::Create { settings: workload.settings(), take_over, gap })
     }
+}
+
+/// The gap that the order of replacement means, for people, and why it is that one, if it was not asked for.
+fn gap(workload: &Workload, why: Option<String>) -> Option<String> {
+    let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+    (workload.replace == Replace::StopFirst).then(|| format!("the old container stops before the new one starts{why}"))
 }
 
 /// Whether the engine takes the name for a container.
@@ -215,6 +224,11 @@ mod tests {
         let bound = json!({"80/tcp": [{"HostIp": "", "HostPort": "8080"}]});
         let fixed = with(free.clone(), "/HostConfig/PortBindings", bound);
         assert_eq!(replace(validate(&asked, &seen(vec![fixed.clone()]))), "stop-first");
+        let gap = |container: &Container| validate(&asked, &seen(vec![container.clone()])).gap().map(str::to_owned);
+        assert_eq!(gap(&free), None);
+        let why = "the old container stops before the new one starts (port 8080 of this machine leads to one container at a \
+                   time)";
+        assert_eq!(gap(&fixed).as_deref(), Some(why));
         let volume = json!([{"Type": "volume", "Name": "d", "Destination": "/data", "RW": true}]);
         let writes = with(free, "/Mounts", volume);
         assert_eq!(replace(validate(&asked, &seen(vec![writes.clone()]))), "stop-first");
@@ -244,7 +258,9 @@ mod tests {
         let waiting = Seen { claims: vec![claim(THEIRS, 1)], ..Seen::default() };
         for left in [failed, waiting] {
             assert!(matches!(validate(&asked, &left), Validated::Invalid(Taken(_))), "{left:?}");
-            let Validated::Create { settings, take_over } = validate(&take_over(), &left) else { panic!("{left:?}") };
+            let Validated::Create { settings, take_over, .. } = validate(&take_over(), &left) else {
+                panic!("{left:?}")
+            };
             assert_eq!((&settings["template"]["port"], take_over), (&json!(80), Some(THEIRS)));
         }
         let served = with(stamped(THEIRS, 1, "running"), "/Name", json!("/web"));

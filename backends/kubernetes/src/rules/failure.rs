@@ -10,6 +10,9 @@ use rollhook_core::{
 use super::pods;
 use crate::error::shortened;
 
+/// The code of containers that end again and again.
+const CRASH: &str = "CrashLoopBackOff";
+
 /// The failure to report of several pods: the most telling kind, of the pod with the first name, so that it stays the
 /// same from one observation to the next.
 pub(crate) fn worst<'a>(pods: impl Iterator<Item = &'a Pod>) -> Option<RolloutFailure> {
@@ -78,8 +81,28 @@ fn waiting(status: &ContainerStatus) -> Option<(RolloutFailureKind, &str, String
 /// A container that failed and is about to be started again.
 fn stopped(status: &ContainerStatus) -> Option<(RolloutFailureKind, &'static str, String)> {
     let ended = status.state.as_ref()?.terminated.as_ref()?;
-    (ended.exit_code != 0 && status.restart_count > 0)
-        .then(|| (RolloutFailureKind::Crash, "CrashLoopBackOff", crash(status, "it will be started again")))
+    (ended.exit_code != 0 && ended_by_itself(ended))
+        .then(|| (RolloutFailureKind::Crash, CRASH, crash(status, "it will be started again")))
+}
+
+/// The failure of a pod that is not ready, and of which a container ended and runs again.
+pub(crate) fn restarted(pod: &Pod) -> Option<RolloutFailure> {
+    let again = |status: &&ContainerStatus| {
+        let ended = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+        status.state.as_ref().is_some_and(|state| state.running.is_some()) && ended.is_some_and(ended_by_itself)
+    };
+    let status = pods::main_statuses(pod).find(again)?;
+    Some(RolloutFailure {
+        kind: RolloutFailureKind::Crash,
+        reason: Reason::new(CRASH),
+        container: Some(status.name.clone()),
+        message: format!("container {} of pod {}: {}", status.name, pods::name(pod), crash(status, "it runs again")),
+    })
+}
+
+/// Whether the container ended, and not its node or the runtime there, which then know no more of it.
+fn ended_by_itself(ended: &ContainerStateTerminated) -> bool {
+    !matches!(ended.reason.as_deref(), Some("Unknown" | "ContainerStatusUnknown"))
 }
 
 /// The kind of the controller's failure to make pods, by the API server's refusal.
@@ -117,6 +140,7 @@ fn crash(status: &ContainerStatus, message: &str) -> String {
              less",
             status.restart_count
         ),
+        Some(ended) if status.restart_count == 0 => format!("it {}: see its log for why", ending(ended)),
         Some(ended) => {
             format!("it {}, {} restarts: see its log for why", ending(ended), status.restart_count)
         }

@@ -8,7 +8,10 @@ use k8s_openapi::{
         batch::v1::CronJob,
         core::v1::{Container, PodTemplateSpec},
     },
-    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
+    apimachinery::pkg::{
+        apis::meta::v1::{LabelSelector, ObjectMeta},
+        util::intstr::IntOrString,
+    },
 };
 use rollhook_core::ports::DeployId;
 
@@ -170,14 +173,35 @@ impl Object {
         }
     }
 
-    /// Whether all old pods end before the first new one starts.
+    /// Whether all old pods end before the first new one is ready: by the strategy `Recreate`, or where no pod may be added
+    /// and all of them may be away at once, as the only one is.
     pub(crate) fn stops_first(&self) -> bool {
         match self {
             Self::Deployment(object) => {
-                let strategy = object.spec.as_ref().and_then(|spec| spec.strategy.as_ref());
+                let Some(spec) = object.spec.as_ref() else { return false };
+                let strategy = spec.strategy.as_ref();
+                let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
+                let pods = spec.replicas.unwrap_or(1);
+                let surge = rolling.and_then(|rolling| rolling.max_surge.as_ref());
+                let away = rolling.and_then(|rolling| rolling.max_unavailable.as_ref());
                 strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate")
+                    || surge.is_some_and(|surge| share(surge, pods, 99) == 0) && is_all(away, pods, 0)
             }
-            Self::StatefulSet(_) | Self::DaemonSet(_) | Self::CronJob(_) => false,
+            Self::StatefulSet(object) => {
+                let Some(spec) = object.spec.as_ref() else { return false };
+                let rolling = spec.update_strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());
+                let away = rolling.and_then(|rolling| rolling.max_unavailable.as_ref());
+                is_all(away, spec.replicas.unwrap_or(1), 99)
+            }
+            Self::DaemonSet(object) => {
+                let strategy = object.spec.as_ref().and_then(|spec| spec.update_strategy.as_ref());
+                let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
+                let pods = object.status.as_ref().map_or(0, |status| status.desired_number_scheduled);
+                let surge = rolling.and_then(|rolling| rolling.max_surge.as_ref());
+                let away = rolling.and_then(|rolling| rolling.max_unavailable.as_ref());
+                surge.is_none_or(|surge| share(surge, pods, 99) == 0) && is_all(away, pods, 99)
+            }
+            Self::CronJob(_) => false,
         }
     }
 
@@ -187,5 +211,54 @@ impl Object {
             Self::Deployment(object) => object.spec.as_ref().and_then(|spec| spec.paused).unwrap_or(false),
             Self::StatefulSet(_) | Self::DaemonSet(_) | Self::CronJob(_) => false,
         }
+    }
+}
+
+/// Whether so many of the pods that may be away are all of them. Where none may be added, one is away at least.
+fn is_all(away: Option<&IntOrString>, pods: i32, rounding: i32) -> bool {
+    pods > 0 && away.map_or(1, |away| share(away, pods, rounding)).max(1) >= pods
+}
+
+/// The number of pods that a setting means, as many or that share of all: a part of a pod counts from `rounding` percent
+/// more on.
+fn share(setting: &IntOrString, pods: i32, rounding: i32) -> i32 {
+    match setting {
+        IntOrString::Int(count) => *count,
+        IntOrString::String(text) => {
+            let percent = text.trim_end_matches('%').parse::<i32>().unwrap_or(0);
+            pods.saturating_mul(percent).saturating_add(rounding) / 100
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::rules::samples;
+
+    #[test]
+    fn old_pods_stop_first_where_none_may_be_added_and_all_may_be_away() {
+        let deployment = |replicas: i32, strategy: Value| {
+            samples::deployment(json!({"spec": {"replicas": replicas, "strategy": strategy}})).stops_first()
+        };
+        let rolling = |surge: Value, away: Value| json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": away}});
+        assert!(deployment(3, json!({"type": "Recreate"})));
+        assert!(deployment(1, rolling(json!(0), json!(1))) && deployment(1, rolling(json!("0%"), json!("25%"))));
+        assert!(deployment(3, rolling(json!(0), json!("100%"))) && deployment(3, rolling(json!(0), json!(3))));
+        assert!(!deployment(3, rolling(json!(0), json!("99%"))), "2 of 3: it is rounded down");
+        assert!(!deployment(3, rolling(json!(0), json!(1))) && !deployment(1, rolling(json!("25%"), json!("25%"))));
+        assert!(!deployment(1, json!({})), "by default one is added");
+        assert!(!deployment(0, rolling(json!(0), json!(1))), "none runs");
+        let set = |replicas: i32| samples::stateful_set(json!({"spec": {"replicas": replicas}})).stops_first();
+        assert!(set(1) && !set(2));
+        let daemon = |nodes: i32, strategy: Value| {
+            let status = json!({"desiredNumberScheduled": nodes, "currentNumberScheduled": nodes,
+                                "numberMisscheduled": 0, "numberReady": nodes});
+            samples::daemon_set(json!({"spec": {"updateStrategy": strategy}, "status": status})).stops_first()
+        };
+        assert!(daemon(1, json!({})) && !daemon(2, json!({})) && !daemon(1, rolling(json!(1), json!(0))));
+        assert!(!samples::cron_job(json!({})).stops_first());
     }
 }

@@ -1,9 +1,10 @@
 //! One observation of a rollout: the controller's counts, the pods of the new revision, and changes made by others.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use rollhook_core::{
-    deploy::{Reason, Revision},
-    ports::{Instances, Observation, Phase, Purpose, RolloutFailure, RolloutFailureKind},
+    deploy::Reason,
+    ports::{Instances, Observation, Phase, RolloutFailure, RolloutFailureKind},
 };
 
 use super::{
@@ -25,14 +26,16 @@ pub(crate) fn of_missing(rollout: &Rollout) -> Observation {
         message,
         instances: None,
         restarts: 0,
+        past_lives: Vec::new(),
+        down_for: None,
         failure: Some(failure),
     }
 }
 
 /// The observation of the rollout.
-pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &[Pod]) -> Observation {
+pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &[Pod], now: Timestamp) -> Observation {
     let status = rollout_status::of(object);
-    let pods = pods::summary(rollout, object, pods);
+    let pods = pods::summary(rollout, object, pods, now);
     let stamp = object.stamp();
     let is_ours = stamp.id() == Some(rollout.id) || rollout.adopted && !drift::is_newer(&stamp, rollout);
     let drift = drift::of(object, rollout);
@@ -40,15 +43,9 @@ pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &[Pod]) -> Observatio
     let failure = match drift {
         Some(message) => Some(final_failure(Reason::REVERTED, message)),
         None if is_complete || !is_ours => None,
-        None => failure(object, &status, &pods).map(|failure| {
-            // Nothing serves meanwhile: each further start would make an outage longer. A first version ended no other one.
-            let has_ended_another = rollout.id.revision > Revision::FIRST && rollout.purpose != Purpose::Restore;
-            let is_an_outage = object.stops_first() && !rollout.adopted && has_ended_another;
-            let has_ended = failure.kind == RolloutFailureKind::Crash;
-            let kind = if is_an_outage && has_ended { RolloutFailureKind::Final } else { failure.kind };
-            RolloutFailure { kind, ..failure }
-        }),
+        None => failure(object, &status, &pods),
     };
+    let down_for = pods.unready_for.filter(|_| is_ours && !is_complete && object.stops_first());
     Observation {
         deploy: stamp.id(),
         message: match is_ours {
@@ -58,6 +55,8 @@ pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &[Pod]) -> Observatio
         instances: instances(object, &status, &pods).filter(|_| is_ours),
         progress: progress(&status, &pods),
         restarts: pods.restarts,
+        past_lives: if is_ours { pods.past_lives } else { Vec::new() },
+        down_for,
         phase: match is_complete {
             true => Phase::Complete { digest: pods.digest, note: status.note },
             false => Phase::Progressing,
@@ -107,7 +106,9 @@ fn failure(object: &Object, status: &RolloutStatus, pods: &PodSummary) -> Option
             message: format!("pods of {title} cannot be made ({cause}): correct that, or free quota"),
         }
     });
-    pods.failure.clone().into_iter().chain(of_creation).min_by_key(|failure| failure.kind)
+    // Where the app is down meanwhile, one end is enough, also if the container runs again by now.
+    let restarted = pods.restarted.clone().filter(|_| pods.unready_for.is_some() && object.stops_first());
+    pods.failure.clone().into_iter().chain(restarted).chain(of_creation).min_by_key(|failure| failure.kind)
 }
 
 /// A failure that ends the deploy at once.

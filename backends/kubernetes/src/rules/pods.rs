@@ -1,10 +1,16 @@
 //! The pods of a workload, as far as they tell more about a revision than the counts of its controller.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
-use rollhook_core::{image::Digest, ports::RolloutFailure};
+use rollhook_core::{
+    image::Digest,
+    ports::{PastLives, RolloutFailure},
+};
 
 use super::{
-    digest, failure,
+    digest, failure, lives,
     object::{Object, Stamp},
 };
 use crate::workload::Rollout;
@@ -25,14 +31,20 @@ pub(crate) struct PodSummary {
     pub(crate) old: usize,
     /// The restarts of the containers of new pods.
     pub(crate) restarts: u32,
+    /// The past lives of the containers of new pods.
+    pub(crate) past_lives: Vec<PastLives>,
+    /// For how long no pod has been ready, as far as the new ones tell; `None` if one is, also an old one.
+    pub(crate) unready_for: Option<Duration>,
     /// The digest that all ready pods run.
     pub(crate) digest: Option<Digest>,
     /// The failure of a new pod that is not ready.
     pub(crate) failure: Option<RolloutFailure>,
+    /// The failure of a new pod that is not ready, and of which a container ended and runs again.
+    pub(crate) restarted: Option<RolloutFailure>,
 }
 
 /// The state of the pods of the rollout's revision.
-pub(crate) fn summary(rollout: &Rollout, object: &Object, pods: &[Pod]) -> PodSummary {
+pub(crate) fn summary(rollout: &Rollout, object: &Object, pods: &[Pod], now: Timestamp) -> PodSummary {
     let new: Vec<&Pod> = pods.iter().filter(|pod| is_active(pod) && is_new(rollout, pod)).collect();
     let ready: Vec<&Pod> = new.iter().copied().filter(|pod| is_ready(pod)).collect();
     let steady = |pod: &&Pod| restarts(pod) == 0;
@@ -44,9 +56,28 @@ pub(crate) fn summary(rollout: &Rollout, object: &Object, pods: &[Pod]) -> PodSu
         started: new.iter().copied().filter(steady).map(started).sum(),
         old: pods.iter().filter(|pod| is_active(pod) && !is_new(rollout, pod) && controller(pod) == uid).count(),
         restarts: new.iter().map(|pod| restarts(pod)).fold(0, u32::saturating_add),
+        past_lives: new.iter().flat_map(|pod| lives::past(pod, now)).collect(),
+        unready_for: unready_for(&new, pods, now),
         digest: digest::common(&rollout.workload.containers, &ready),
         failure: failure::worst(new.iter().copied().filter(|pod| !is_ready(pod))),
+        restarted: new.iter().copied().filter(|pod| !is_ready(pod)).find_map(failure::restarted),
     }
+}
+
+/// For how long none of the pods has been ready; `None` if one is.
+fn unready_for(new: &[&Pod], pods: &[Pod], now: Timestamp) -> Option<Duration> {
+    if pods.iter().any(|pod| is_active(pod) && is_ready(pod)) {
+        return None;
+    }
+    Some(new.iter().filter_map(|pod| unready_since(pod)).max().map_or(Duration::ZERO, |since| lives::span(since, now)))
+}
+
+/// The time since which a pod is not ready.
+fn unready_since(pod: &Pod) -> Option<Timestamp> {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let changed = conditions.iter().find(|condition| condition.type_ == "Ready");
+    let changed = changed.and_then(|condition| condition.last_transition_time.as_ref());
+    changed.or(pod.metadata.creation_timestamp.as_ref()).map(|time| time.0)
 }
 
 /// Whether the pod is of the rollout's revision. An adopted workload is observed as it is: all its pods are.
@@ -79,10 +110,19 @@ pub(crate) fn controller(pod: &Pod) -> Option<&str> {
 
 /// The states of all containers, init containers first.
 pub(crate) fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    init_statuses(pod).chain(main_statuses(pod))
+}
+
+/// The states of init and sidecar containers.
+pub(crate) fn init_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     let status = pod.status.as_ref();
-    let init = status.and_then(|status| status.init_container_statuses.as_deref()).unwrap_or_default();
-    let main = status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
-    init.iter().chain(main)
+    status.and_then(|status| status.init_container_statuses.as_deref()).unwrap_or_default().iter()
+}
+
+/// The states of the containers that run for as long as the pod does.
+pub(crate) fn main_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let status = pod.status.as_ref();
+    status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default().iter()
 }
 
 /// The pod's name.

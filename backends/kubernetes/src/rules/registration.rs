@@ -85,7 +85,8 @@ impl<'a> Registration<'a> {
         let containers = self.containers(workload)?;
         let image = common_image(&containers, workload)?;
         let settings = Workload { kind: self.kind(), name: self.name, containers, template: None }.settings();
-        Ok(Validated::Adopt { settings, image, take_over })
+        let gap = workload.stops_first().then(|| format!("{title} ends its old pods before a new one is ready"));
+        Ok(Validated::Adopt { settings, image, take_over, gap })
     }
 
     /// The containers to deploy: those that are requested, else the only one, else the one that is named like the app.
@@ -132,7 +133,7 @@ impl<'a> Registration<'a> {
             _ => return Err(InvalidTarget::setting("containers", "a Deployment is made with one container.")),
         };
         let settings = Workload { kind, name: self.name, containers, template: Some(template) }.settings();
-        Ok(Validated::Create { settings, take_over: None })
+        Ok(Validated::Create { settings, take_over: None, gap: None })
     }
 }
 

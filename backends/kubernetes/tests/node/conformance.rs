@@ -80,6 +80,7 @@ rollhook_conformance::cases! { bed::run, fresh().await, rollouts:
     observe_complete_leaves_no_old_instance,
     observe_dead_is_not_complete,
     observe_counts_restarts,
+    observe_keeps_past_lives,
     observe_digest_is_what_runs,
     observe_digest_stays_where_a_tag_moves,
     observe_reports_failing_image,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use rollhook_core::{
     deploy::Reason,
     image::{Digest, ImageRef},
-    ports::{RolloutFailure, RolloutFailureKind},
+    ports::{PastLives, RolloutFailure, RolloutFailureKind},
 };
 
 use crate::sha256;
@@ -28,8 +28,11 @@ pub struct Script {
     pub hangs: bool,
     /// The time from completion to the death of the containers: they restart at once, and are crash-looping after 10 s.
     pub dies_after: Option<Duration>,
-    /// The time between restarts of ready containers, which are ready again at once.
+    /// The time between restarts of ready containers, which are ready again at once; with `dies_after`, the first one
+    /// comes after that time.
     pub restarts_every: Option<Duration>,
+    /// Whether the old pods end before the new ones start.
+    pub stops_first: bool,
 }
 
 impl Script {
@@ -67,6 +70,11 @@ impl Script {
         Self { restarts_every: Some(time), ..Self::default() }
     }
 
+    /// Returns a rollout that completes, dies this long after, and again after each further life of this length.
+    pub fn relapses(first: Duration, every: Duration) -> Self {
+        Self { dies_after: Some(first), restarts_every: Some(every), ..Self::default() }
+    }
+
     /// Returns a rollout that fails so, in the deploy's first container.
     pub fn fails(kind: RolloutFailureKind, reason: &str, message: &str) -> Self {
         let failure =
@@ -78,6 +86,12 @@ impl Script {
     #[must_use]
     pub fn after(self, delay: Duration) -> Self {
         Self { delay: Some(delay), ..self }
+    }
+
+    /// The same, for which the old pods have to end first.
+    #[must_use]
+    pub fn stopping_first(self) -> Self {
+        Self { stops_first: true, ..self }
     }
 
     /// The same, healed this long after the failure began.
@@ -93,6 +107,10 @@ pub(super) struct Scene {
     pub(super) ready: u32,
     pub(super) complete: bool,
     pub(super) restarts: u32,
+    /// The past lives of a pod, which has no name here.
+    pub(super) past_lives: Option<PastLives>,
+    /// For how long none has served.
+    pub(super) down_for: Option<Duration>,
     pub(super) failure: Option<RolloutFailure>,
     /// The time until the next change.
     pub(super) next: Option<Duration>,
@@ -101,6 +119,12 @@ pub(super) struct Scene {
 impl Script {
     /// Returns the state of a workload of `pods` pods after `age`.
     pub(super) fn scene(&self, age: Duration, pods: u32, default_delay: Duration) -> Scene {
+        let scene = self.at(age, pods, default_delay);
+        let down_for = (self.stops_first && scene.ready == 0).then_some(age);
+        Scene { down_for, ..scene }
+    }
+
+    fn at(&self, age: Duration, pods: u32, default_delay: Duration) -> Scene {
         let delay = self.delay.unwrap_or(default_delay);
         if self.hangs {
             return Scene::default();
@@ -109,36 +133,48 @@ impl Script {
             return starting(age, delay, if self.failure.is_some() { 0 } else { pods });
         }
         let past = age - delay;
-        match &self.failure {
-            Some(failure) if self.heals_after.is_none_or(|heals| past < heals) => {
-                let crashing = failure.kind == RolloutFailureKind::Crash;
-                let restart = crashing.then(|| RESTART_EVERY - remainder(past));
+        let Some(failure) = &self.failure else { return self.running(past, pods, delay) };
+        let is_crash = failure.kind == RolloutFailureKind::Crash;
+        match self.heals_after.filter(|heals| past >= *heals) {
+            None => {
+                let restart = is_crash.then(|| RESTART_EVERY - remainder(past));
                 Scene {
-                    restarts: if crashing { 1 + restarts(past) } else { 0 },
                     failure: Some(failure.clone()),
                     next: restart.into_iter().chain(self.heals_after.map(|heals| heals - past)).min(),
-                    ..Scene::default()
+                    ..if is_crash { crashed(past, past) } else { Scene::default() }
                 }
             }
-            Some(_) | None => self.running(past, pods),
+            Some(heals) if is_crash => Scene { ready: pods, complete: true, ..crashed(heals, past) },
+            Some(_) => self.running(past, pods, delay),
         }
     }
 
-    fn running(&self, past: Duration, pods: u32) -> Scene {
+    fn running(&self, past: Duration, pods: u32, delay: Duration) -> Scene {
         let complete = Scene { ready: pods, complete: true, ..Scene::default() };
-        if let Some(every) = self.restarts_every {
-            let restarts = count(past, every);
-            return Scene { restarts, next: Some(every * (restarts + 1) - past), ..complete };
+        let Some(first) = self.dies_after.or(self.restarts_every) else { return complete };
+        let Some(dead) = past.checked_sub(first) else { return Scene { next: Some(first - past), ..complete } };
+        let every = self.restarts_every.unwrap_or(RESTART_EVERY);
+        let again = count(dead, every);
+        let next = Some(every * (again + 1) - dead);
+        let last = if again == 0 { delay + first } else { every };
+        let lives = lives(again + 1, last, delay + first + every * again, dead - every * again);
+        let restarted = Scene { restarts: again + 1, past_lives: Some(lives), next, ..complete };
+        if self.restarts_every.is_some() || dead < RESTART_EVERY {
+            return restarted;
         }
-        let Some(dies) = self.dies_after else { return complete };
-        let Some(dead) = past.checked_sub(dies) else { return Scene { next: Some(dies - past), ..complete } };
-        let next = Some(RESTART_EVERY - remainder(dead));
-        let restarts = 1 + restarts(dead);
-        if dead < RESTART_EVERY {
-            return Scene { restarts, next, ..complete };
-        }
-        Scene { restarts, failure: Self::crashes().failure, next, ..Scene::default() }
+        Scene { ready: 0, complete: false, failure: Self::crashes().failure, ..restarted }
     }
+}
+
+/// The state of a container that has ended right after each start until `until`, seen at `past`.
+fn crashed(until: Duration, past: Duration) -> Scene {
+    let restarts = restarts(until);
+    let lives = lives(1 + restarts, Duration::ZERO, RESTART_EVERY * restarts, past - RESTART_EVERY * restarts);
+    Scene { restarts: 1 + restarts, past_lives: Some(lives), ..Scene::default() }
+}
+
+fn lives(count: u32, last: Duration, all: Duration, ended_ago: Duration) -> PastLives {
+    PastLives { instance: String::new(), count, last, all, ended_ago }
 }
 
 /// Pods get ready one after the other, evenly over the delay, the last one at its end.

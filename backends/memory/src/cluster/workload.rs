@@ -5,7 +5,7 @@ use std::time::Duration;
 use rollhook_core::{
     deploy::{Evidence, Reason},
     image::{Digest, ImageRef},
-    ports::{DeployId, Instances, Observation, Phase, RolloutFailure, RolloutFailureKind, RolloutSpec},
+    ports::{DeployId, Instances, Observation, PastLives, Phase, RolloutFailure, RolloutFailureKind, RolloutSpec},
 };
 
 use super::script::{Scene, Scripts};
@@ -100,17 +100,18 @@ impl Running {
 
     /// Returns all pods: the rollout's as far as they are ready, and else those of the rollout before.
     pub(super) fn all_pods(&self, scripts: &Scripts, now: Duration, delay: Duration) -> Vec<Pod> {
-        let ready = self.scene(scripts, now, delay).ready.min(self.pods);
+        let scene = self.scene(scripts, now, delay);
+        let (ready, is_down) = (scene.ready.min(self.pods), scene.down_for.is_some());
         let pod = |rollout: u64, number: u32, image: &ImageRef, digest: &Digest| Pod {
             id: format!("{rollout}-{number}"),
             image: image.clone(),
             digest: digest.clone(),
         };
         let new = (0..ready).map(|number| pod(self.rollouts, number, &self.image, &self.digest));
-        let old = self
-            .old
-            .iter()
-            .flat_map(|old| (ready..self.pods).map(move |number| pod(old.rollout, number, &old.image, &old.digest)));
+        let old =
+            self.old.iter().filter(|_| !is_down).flat_map(|old| {
+                (ready..self.pods).map(move |number| pod(old.rollout, number, &old.image, &old.digest))
+            });
         new.chain(old).collect()
     }
 
@@ -127,7 +128,7 @@ impl Running {
             let seen = waiting(self.stamp, "the workload was changed by another");
             return Observation { failure: Some(final_failure(Reason::REVERTED, message)), ..seen };
         }
-        let Scene { ready, complete, restarts, failure, .. } = self.scene(scripts, now, delay);
+        let Scene { ready, complete, restarts, past_lives, down_for, failure, .. } = self.scene(scripts, now, delay);
         let pods = self.pods;
         let phase = match (complete, pods) {
             (true, 0) => Phase::Complete { digest: None, note: Some("0 replicas: no pod runs".to_owned()) },
@@ -141,8 +142,14 @@ impl Running {
             message: format!("{ready} of {pods} new pods are available"),
             instances: Some(Instances { ready, wanted: pods }),
             restarts,
+            past_lives: past_lives.map(|lives| PastLives { instance: self.pod_id(0), ..lives }).into_iter().collect(),
+            down_for,
             failure,
         }
+    }
+
+    fn pod_id(&self, number: u32) -> String {
+        format!("{}-{number}", self.rollouts)
     }
 
     pub(super) fn evidence(&self, name: &str, failure: &RolloutFailure) -> Evidence {
@@ -150,6 +157,7 @@ impl Running {
         let log = match failure.kind {
             RolloutFailureKind::Crash => vec!["starting".to_owned(), "simulated: exiting with code 1".to_owned()],
             RolloutFailureKind::Image
+            | RolloutFailureKind::Unhealthy
             | RolloutFailureKind::Config
             | RolloutFailureKind::Capacity
             | RolloutFailureKind::Final => Vec::new(),
@@ -176,6 +184,8 @@ pub(super) fn waiting(stamp: Option<DeployId>, message: &str) -> Observation {
         message: message.to_owned(),
         instances: None,
         restarts: 0,
+        past_lives: Vec::new(),
+        down_for: None,
         failure: None,
     }
 }

@@ -1,27 +1,25 @@
 use super::*;
 use crate::{
-    app::{App, AppUid, Source, Target},
-    ports::RolloutFailureKind,
+    app::{App, Policy, Source},
+    deploy::Trigger,
+    ports::{PastLives, RolloutFailureKind},
+    tests::{git_app, queued},
 };
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_millis(seconds * 1000)
 }
 
-/// An app whose rollouts settle in 10 s and may take 10 min.
-fn app() -> App {
-    App {
-        id: "shop-test/api".parse().unwrap(),
-        uid: AppUid::from_bits(1),
-        project: "shop".parse().unwrap(),
-        environment: "test".parse().unwrap(),
-        source: Source::Image,
-        target: Target::default(),
-        policy: Policy::default(),
-        holds: Vec::new(),
-        locks: crate::lock::Locks::default(),
-        created_at: at(0),
-    }
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+/// An app whose rollouts settle in 10 s and may take 10 min, and this deploy of it, which rolls out since time 0.
+fn rolling(trigger: Trigger) -> (AppState, Deploy) {
+    let app_state = AppState::new(App { source: Source::Image, ..git_app(1, Policy::default()) });
+    let deploy = queued(2, trigger, crate::deploy::Actor::Service, None);
+    let deploy = deploy.moved(State::RollingOut { since: at(0), outage: Outage::default() });
+    (app_state, deploy)
 }
 
 fn complete() -> Observation {
@@ -32,6 +30,8 @@ fn complete() -> Observation {
         message: "2 of 2 new pods are available".to_owned(),
         instances: None,
         restarts: 0,
+        past_lives: Vec::new(),
+        down_for: None,
         failure: None,
     }
 }
@@ -47,7 +47,12 @@ fn failure() -> Observation {
 }
 
 fn outcome(watch: &RolloutProgress, now: i64) -> RolloutOutcome {
-    watch.outcome(&app(), at(0), Outage::default(), at(now))
+    let (app_state, deploy) = rolling(Trigger::Webhook);
+    watch.outcome(&Terms::of(&app_state, &deploy).unwrap(), at(now))
+}
+
+fn see(watch: &mut RolloutProgress, seen: Observation, asked: i64, now: i64) {
+    watch.observed(seen, (at(0), Outage::default()), at(asked), at(now));
 }
 
 fn watch() -> RolloutProgress {
@@ -57,49 +62,49 @@ fn watch() -> RolloutProgress {
 #[test]
 fn rollout_settles_at_the_first_observation_after_the_settling_time() {
     let mut watch = watch();
-    watch.observed(complete(), at(2), at(2));
+    see(&mut watch, complete(), 2, 2);
     // The driver was stopped: the container may have died meanwhile.
     assert_eq!(outcome(&watch, 60), RolloutOutcome::Wait(at(12)));
-    watch.observed(complete(), at(60), at(60));
+    see(&mut watch, complete(), 60, 60);
     assert_eq!(outcome(&watch, 60), RolloutOutcome::Settled { digest: None, note: None });
 }
 
 #[test]
 fn observation_counts_from_the_begin_of_its_call() {
     let mut watch = watch();
-    watch.observed(complete(), at(2), at(2));
-    watch.observed(complete(), at(3), at(60));
+    see(&mut watch, complete(), 2, 2);
+    see(&mut watch, complete(), 3, 60);
     assert_eq!(outcome(&watch, 60), RolloutOutcome::Wait(at(12)));
 }
 
 #[test]
 fn rollout_counts_as_complete_from_its_answer_on() {
     let mut watch = watch();
-    watch.observed(complete(), at(2), at(50));
-    watch.observed(complete(), at(51), at(51));
+    see(&mut watch, complete(), 2, 50);
+    see(&mut watch, complete(), 51, 51);
     assert_eq!(outcome(&watch, 51), RolloutOutcome::Wait(at(60)));
 }
 
 #[test]
 fn a_clock_that_is_set_ahead_settles_nothing() {
     let mut watch = watch();
-    watch.observed(complete(), at(2), at(2));
+    see(&mut watch, complete(), 2, 2);
     watch.clock_set(at(3), at(103));
-    watch.observed(complete(), at(104), at(104));
+    see(&mut watch, complete(), 104, 104);
     assert_eq!(outcome(&watch, 104), RolloutOutcome::Wait(at(112)));
 }
 
 #[test]
 fn trouble_and_deadline_count_only_after_another_observation() {
     let mut watch = watch();
-    watch.observed(failure(), at(2), at(2));
+    see(&mut watch, failure(), 2, 2);
     assert_eq!(outcome(&watch, 700), RolloutOutcome::Wait(at(62)));
-    watch.observed(failure(), at(62), at(62));
+    see(&mut watch, failure(), 62, 62);
     assert!(matches!(outcome(&watch, 62), RolloutOutcome::Failed(_)));
     let mut late = RolloutProgress::new(Revision::FIRST, at(0));
-    late.observed(Observation { phase: Phase::Progressing, ..complete() }, at(2), at(2));
+    see(&mut late, Observation { phase: Phase::Progressing, ..complete() }, 2, 2);
     assert_eq!(outcome(&late, 700), RolloutOutcome::Wait(at(600)));
-    late.observed(Observation { phase: Phase::Progressing, ..complete() }, at(700), at(700));
+    see(&mut late, Observation { phase: Phase::Progressing, ..complete() }, 700, 700);
     assert!(matches!(outcome(&late, 700), RolloutOutcome::Failed(_)));
 }
 
@@ -113,7 +118,7 @@ fn failure_lasts_as_long_as_it_may_heal() {
     let fails_at = |kind| {
         let mut watch = watch();
         (1..=600).find(|second| {
-            watch.observed(failing(kind), at(*second), at(*second));
+            see(&mut watch, failing(kind), *second, *second);
             matches!(outcome(&watch, *second), RolloutOutcome::Failed(_))
         })
     };
@@ -127,7 +132,7 @@ fn failure_lasts_as_long_as_it_may_heal() {
 #[test]
 fn failure_at_the_deadline_is_what_the_rollout_waited_for() {
     let mut watch = watch();
-    watch.observed(failing(RolloutFailureKind::Capacity), at(600), at(600));
+    see(&mut watch, failing(RolloutFailureKind::Capacity), 600, 600);
     let RolloutOutcome::Failed(report) = outcome(&watch, 600) else { panic!("it has not failed") };
     assert_eq!(report.reason.as_str(), "ImagePullBackOff");
     assert!(report.message.contains("within 600 s") && report.message.contains("cannot be pulled"), "{report:?}");
@@ -139,8 +144,125 @@ fn failure_that_turns_into_another_that_may_heal_is_the_same() {
     let kinds = [RolloutFailureKind::Crash, RolloutFailureKind::Image];
     let fails_at = (1..=600).find(|second| {
         let kind = kinds[usize::try_from(second / 10 % 2).unwrap()];
-        watch.observed(failing(kind), at(*second), at(*second));
+        see(&mut watch, failing(kind), *second, *second);
         matches!(outcome(&watch, *second), RolloutOutcome::Failed(_))
     });
     assert_eq!(fails_at, Some(61));
+}
+
+/// The outcome of a rollout that is complete at each second from the sixth on, by its restarts and lives then.
+fn ends(lives: impl Fn(i64) -> (u32, Vec<PastLives>)) -> (i64, RolloutOutcome) {
+    let mut watch = watch();
+    for second in 1..=700 {
+        let (restarts, past_lives) = lives(second);
+        let seen = if second < 6 { Observation { phase: Phase::Progressing, ..complete() } } else { complete() };
+        see(&mut watch, Observation { restarts, past_lives, ..seen }, second, second);
+        let outcome = outcome(&watch, second);
+        if !matches!(outcome, RolloutOutcome::Wait(_)) {
+            return (second, outcome);
+        }
+    }
+    panic!("it has no end");
+}
+
+fn lived(count: u32, last: u64, all: u64) -> Vec<PastLives> {
+    let ended_ago = Duration::ZERO;
+    vec![PastLives { instance: "api-1".to_owned(), count, last: seconds(last), all: seconds(all), ended_ago }]
+}
+
+fn code(outcome: &RolloutOutcome) -> &str {
+    let RolloutOutcome::Failed(report) = outcome else { panic!("{outcome:?}") };
+    report.reason.as_str()
+}
+
+#[test]
+fn instance_that_restarted_has_to_outlive_its_earlier_lives() {
+    // It is ready 6 s after its first start, and ends 14 s after each: all lives but the first are ready for longer than
+    // the settling time.
+    let count = |second: i64| u32::try_from(second / 14).unwrap();
+    let (_, outcome) = ends(|second| (count(second), lived(count(second), 14, u64::from(count(second)) * 14)));
+    assert_eq!(code(&outcome), Reason::RESTARTING);
+    // The same, and the second life goes on.
+    let once = |second: i64| if second < 14 { (0, Vec::new()) } else { (1, lived(1, 14, 14)) };
+    assert!(matches!(ends(once), (42, RolloutOutcome::Settled { .. })), "28 s after its second start");
+}
+
+#[test]
+fn instance_that_cannot_outlive_its_lives_before_the_deadline_says_so() {
+    let late = |second: i64| if second < 9 { (0, Vec::new()) } else { (1, lived(1, 400, 400)) };
+    let mut watch = watch();
+    let seen = |second| Observation { past_lives: late(second).1, restarts: late(second).0, ..complete() };
+    // This process has taken over: the life is as long as the deploy may have been.
+    see(&mut watch, seen(400), 400, 400);
+    see(&mut watch, seen(600), 600, 600);
+    let outcome = outcome(&watch, 600);
+    assert_eq!(code(&outcome), Reason::RESTARTING);
+    let RolloutOutcome::Failed(report) = outcome else { panic!("it has not failed") };
+    assert!(report.message.contains("did not run for 800 s"), "{}", report.message);
+}
+
+/// The second at which a deploy fails whose old instance has stopped at second 5, and the code.
+fn fails_where_the_old_one_stops_first(
+    trigger: Trigger,
+    has_current: bool,
+    seen: impl Fn(i64) -> Observation,
+) -> (i64, String) {
+    let (mut app_state, deploy) = rolling(trigger);
+    if has_current {
+        app_state.current = Some(std::sync::Arc::new(queued(1, Trigger::Webhook, crate::deploy::Actor::Ci, None)));
+    }
+    let terms = Terms::of(&app_state, &deploy).unwrap();
+    let mut watch = watch();
+    for second in 1..=700 {
+        let down_for = u64::try_from(second - 5).ok().map(seconds);
+        see(&mut watch, Observation { phase: Phase::Progressing, down_for, ..seen(second) }, second, second);
+        if let RolloutOutcome::Failed(report) = watch.outcome(&terms, at(second)) {
+            return (second, report.reason.as_str().to_owned());
+        }
+    }
+    panic!("it has no end");
+}
+
+#[test]
+fn app_that_is_down_for_a_deploy_is_ready_in_time_or_fails() {
+    let unready = |_| complete();
+    let failed = |trigger, current| fails_where_the_old_one_stops_first(trigger, current, unready);
+    assert_eq!(failed(Trigger::Webhook, true), (65, Reason::NOT_READY.to_owned()));
+    let deadline = (600, Reason::DEADLINE.to_owned());
+    assert_eq!(failed(Trigger::Rollback, true), deadline, "a restore may take its time");
+    assert_eq!(failed(Trigger::Webhook, false), deadline, "as may a first version");
+}
+
+#[test]
+fn app_that_is_down_for_a_deploy_does_not_wait_for_a_second_end() {
+    let crashed = |_| failing(RolloutFailureKind::Crash);
+    let failed = |trigger, current| fails_where_the_old_one_stops_first(trigger, current, crashed);
+    assert_eq!(failed(Trigger::Webhook, true).0, 5);
+    assert_eq!(failed(Trigger::Rollback, true).0, 61);
+    assert_eq!(failed(Trigger::Webhook, false).0, 61);
+    let unhealthy = |_| failing(RolloutFailureKind::Unhealthy);
+    assert_eq!(fails_where_the_old_one_stops_first(Trigger::Webhook, true, unhealthy).0, 61, "it runs");
+}
+
+#[test]
+fn room_that_the_platform_lacks_is_waited_for_also_while_the_app_is_down() {
+    let full = |_| failing(RolloutFailureKind::Capacity);
+    assert_eq!(fails_where_the_old_one_stops_first(Trigger::Webhook, true, full).0, 600);
+}
+
+#[test]
+fn process_that_takes_over_knows_how_long_the_app_has_been_down() {
+    let (mut app_state, deploy) = rolling(Trigger::Webhook);
+    app_state.current = Some(std::sync::Arc::new(queued(1, Trigger::Webhook, crate::deploy::Actor::Ci, None)));
+    let down = |lasted| Observation { phase: Phase::Progressing, down_for: Some(seconds(lasted)), ..complete() };
+    let fails = |lasted, outage: Outage| {
+        let mut watch = watch();
+        watch.observed(down(lasted), (at(0), outage), at(100), at(100));
+        let deploy = deploy.moved(State::RollingOut { since: at(0), outage });
+        matches!(watch.outcome(&Terms::of(&app_state, &deploy).unwrap(), at(100)), RolloutOutcome::Failed(_))
+    };
+    assert!(fails(60, Outage::default()) && !fails(59, Outage::default()));
+    let away = |past| Outage { since: None, past: seconds(past) };
+    assert!(!fails(90, away(50)), "the time in which the cluster was away does not count");
+    assert!(fails(90, away(40)));
 }

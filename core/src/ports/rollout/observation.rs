@@ -24,6 +24,15 @@ pub struct Observation {
     /// driver's process was started included.
     /// A deploy settles only while the number stays the same, and fails after 3 restarts since it was first complete.
     pub restarts: u32,
+    /// The earlier lives of this deploy's instances that have ended and were, or are to be, started again: an instance
+    /// must outlive each of its own before the deploy succeeds. The platform knows them, or what is kept there: a process
+    /// that was started since returns none that could be shorter.
+    pub past_lives: Vec<PastLives>,
+    /// For how long no instance of the app has been ready because the old one had to stop before this deploy's could
+    /// start, as the platform knows it; `None` while one serves, and where old and new instances run beside each other.
+    /// Such a deploy is an outage until it is ready: it fails with the first end of an instance, and after the app's
+    /// `ready_within`, unless it was the first version or a restore.
+    pub down_for: Option<Duration>,
     /// The failure of this deploy's instances; `None` as soon as they recover.
     pub failure: Option<RolloutFailure>,
 }
@@ -35,6 +44,21 @@ pub struct Instances {
     pub ready: u32,
     /// The number of instances that should run once the rollout is complete.
     pub wanted: u32,
+}
+
+/// The lives that an instance has had before its present one, each from a start to an end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PastLives {
+    /// The instance, by the platform's own id.
+    pub instance: String,
+    /// The number of lives that have ended.
+    pub count: u32,
+    /// The length of the last of them; a longer time where the platform does not tell when it began.
+    pub last: Duration,
+    /// The time from the first start, or from before it, to the last end: none of them was longer.
+    pub all: Duration,
+    /// How long ago the last of them ended. Those that ended before the deploy began do not count.
+    pub ended_ago: Duration,
 }
 
 /// The phase of a deploy.
@@ -64,8 +88,11 @@ pub enum RolloutFailureKind {
     /// The image cannot be fetched now: its registry does not answer, or the node has no room. It may last for the app's
     /// patience.
     Image,
-    /// An instance ends again and again. It may last for the app's patience.
+    /// An instance ends, again and again if it is started anew. It may last for the app's patience; where the old
+    /// instance had to stop first, the first end fails the deploy.
     Crash,
+    /// An instance runs, and its own check says that it is not well. It may last for the app's patience.
+    Unhealthy,
     /// An instance cannot be started as it is configured, and what it refers to may still come. It may last for the app's
     /// patience.
     Config,
@@ -77,14 +104,14 @@ pub enum RolloutFailureKind {
 impl RolloutFailureKind {
     /// Returns whether a failure of the kind may heal by itself. One that turns into another such is the same failure.
     pub const fn may_heal(self) -> bool {
-        matches!(self, Self::Image | Self::Crash | Self::Config)
+        matches!(self, Self::Image | Self::Crash | Self::Unhealthy | Self::Config)
     }
 
     /// Returns how long a failure of the kind may last before the deploy of an app of this patience fails; `None`: until
     /// the deadline of the rollout.
     pub const fn may_last(self, patience: Duration) -> Option<Duration> {
         match self {
-            Self::Image | Self::Crash | Self::Config => Some(patience),
+            Self::Image | Self::Crash | Self::Unhealthy | Self::Config => Some(patience),
             Self::Capacity => None,
             Self::Final => Some(Duration::ZERO),
         }

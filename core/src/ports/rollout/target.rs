@@ -38,6 +38,9 @@ pub enum Validated {
         /// The registration whose deploy id the target carries, if any. Only a request that allows to take over gets
         /// this answer.
         take_over: Option<AppUid>,
+        /// Why the app is down during each deploy, as a clause for people: the old instance has to stop before the new one
+        /// can start. `None` where both run beside each other.
+        gap: Option<String>,
     },
     /// The target does not exist. The first deploy creates it.
     Create {
@@ -46,9 +49,21 @@ pub enum Validated {
         /// The registration that has left its deploy id where the target will be, if any, as by a first version that
         /// failed. Only a request that allows to take over gets this answer.
         take_over: Option<AppUid>,
+        /// Why the app is down during each deploy but the first, as of an adopted target.
+        gap: Option<String>,
     },
     /// The target cannot be registered with these settings.
     Invalid(InvalidTarget),
+}
+
+impl Validated {
+    /// Why the app will be down during a deploy; `None` if it is not.
+    pub fn gap(&self) -> Option<&str> {
+        match self {
+            Self::Adopt { gap, .. } | Self::Create { gap, .. } => gap.as_deref(),
+            Self::Invalid(_) => None,
+        }
+    }
 }
 
 /// Why a target cannot be registered. The texts are shown to the person who registers the app.

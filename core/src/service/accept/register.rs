@@ -28,6 +28,8 @@ pub struct Registered {
     pub deploy: Option<Deploy>,
     /// Whether the workload existed.
     pub adopted: bool,
+    /// Why the app is down during a deploy, as a clause; `None` if it is not, and for a call that was made before.
+    pub gap: Option<String>,
 }
 
 impl Registered {
@@ -123,6 +125,7 @@ impl Deployer {
             }
         })?;
         let adopted = matches!(validated, Validated::Adopt { .. });
+        let gap = validated.gap().map(str::to_owned);
         let (target, image) = registration::target(&wanted, validated)?;
         let app = App {
             id,
@@ -136,7 +139,7 @@ impl Deployer {
             locks: Locks::default(),
             created_at: self.store_time().await?,
         };
-        self.create(actor, app, (image, adopted), &wanted, key).await
+        Ok(Registered { gap, ..self.create(actor, app, (image, adopted), &wanted, key).await? })
     }
 
     /// Returns the other apps of a namespace, with the settings of their targets.
@@ -171,10 +174,10 @@ impl Deployer {
         let (id, uid) = (app.state.app.id.clone(), app.state.app.uid);
         let Some(key) = key else { return Err(Refusal::AppExists(id)) };
         match self.replay(&id, uid, key).await? {
-            (app, Some(deploy)) => Ok(Registered { adopted: deploy.adopted, app, deploy: Some(deploy) }),
+            (app, Some(deploy)) => Ok(Registered { adopted: deploy.adopted, app, deploy: Some(deploy), gap: None }),
             // No entry could carry the key: a call with equal contents counts as the same call.
             (app, None) if registration::waits_for_a_build(&app.app) && registration::made(&app.app, wanted) => {
-                Ok(Registered { adopted: false, app, deploy: None })
+                Ok(Registered { adopted: false, app, deploy: None, gap: None })
             }
             (_, None) => Err(Refusal::AppExists(id)),
         }
@@ -210,7 +213,7 @@ impl Deployer {
         };
         tracing::info!(app = %id, uid = %app.uid, adopted, "registered");
         self.changed_here(app.uid);
-        Ok(Registered { app: state, deploy, adopted })
+        Ok(Registered { app: state, deploy, adopted, gap: None })
     }
 
     /// Looks for a registration whose answer was lost once, by its own uid.

@@ -233,7 +233,7 @@ impl Driver<'_> {
                 let seen = rollouts.observe(&spec).await;
                 self.calls.called(&spec, "observing", &seen);
                 if let Ok(seen) = &seen
-                    && deployer.observations.note(app, spec.id.revision, seen)
+                    && deployer.observations.note(app, spec.id.revision, seen, state.settles_for())
                 {
                     deployer.waiters.notify(app);
                 }

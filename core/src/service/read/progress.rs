@@ -10,6 +10,7 @@ use std::{
 use crate::{
     app::{AppUid, Policy},
     deploy::{Deploy, Outage, Revision, State},
+    engine::deadline,
     ledger::AppState,
     ports::{Instances, Observation, Phase},
     service::{Authorized, Deployer},
@@ -38,6 +39,7 @@ struct Observed {
     instances: Option<Instances>,
     message: String,
     is_complete: bool,
+    settles_for: Duration,
 }
 
 /// The last observations of the rollouts that this process drives.
@@ -45,15 +47,16 @@ struct Observed {
 pub(crate) struct Observations(Mutex<BTreeMap<AppUid, Observed>>);
 
 impl Observations {
-    /// Stores an observation, and returns whether it tells callers anything new.
-    pub(crate) fn note(&self, app: AppUid, revision: Revision, seen: &Observation) -> bool {
+    /// Stores an observation of a deploy that has to stay complete for this long, and returns whether it tells callers
+    /// anything new.
+    pub(crate) fn note(&self, app: AppUid, revision: Revision, seen: &Observation, settles_for: Duration) -> bool {
         let message = match &seen.failure {
             Some(failure) if failure.message.contains(&seen.message) => failure.message.clone(),
             Some(failure) => format!("{}; {}", seen.message, failure.message),
             None => seen.message.clone(),
         };
         let is_complete = matches!(seen.phase, Phase::Complete { .. });
-        let observed = Observed { revision, instances: seen.instances, message, is_complete };
+        let observed = Observed { revision, instances: seen.instances, message, is_complete, settles_for };
         self.with(|rollouts| rollouts.insert(app, observed.clone()) != Some(observed))
     }
 
@@ -104,11 +107,11 @@ fn progress(
         return Progress { instances: None, message: Some(message), deadline: None };
     }
     let instances = observed.as_ref().and_then(|observed| observed.instances);
-    let message = observed.map(|observed| match observed.is_complete && !policy.settle.is_zero() {
-        true => format!("{}, and must stay so for {} s", observed.message, policy.settle.as_secs_f64()),
+    let message = observed.map(|observed| match observed.is_complete && !observed.settles_for.is_zero() {
+        true => format!("{}, and must stay so for {} s", observed.message, observed.settles_for.as_secs_f64()),
         false => observed.message,
     });
-    Progress { instances, message, deadline: Some(since.after(policy.rollout_deadline + outage.past)) }
+    Progress { instances, message, deadline: Some(deadline::of_rollout(policy, since, outage.past)) }
 }
 
 #[cfg(test)]
@@ -120,6 +123,7 @@ mod tests {
     };
 
     const APP: AppUid = AppUid::from_bits(7);
+    const SETTLE: Duration = Duration::from_secs(10);
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_millis(seconds * 1000)
@@ -133,6 +137,8 @@ mod tests {
             message: format!("{ready} of 2 new pods are ready"),
             instances: Some(Instances { ready, wanted: 2 }),
             restarts: 0,
+            past_lives: Vec::new(),
+            down_for: None,
             failure: None,
         }
     }
@@ -150,9 +156,9 @@ mod tests {
     #[test]
     fn an_observation_is_new_once_and_of_its_revision_alone() {
         let observations = Observations::default();
-        assert!(observations.note(APP, Revision::FIRST, &seen(1, Phase::Progressing)));
-        assert!(!observations.note(APP, Revision::FIRST, &seen(1, Phase::Progressing)));
-        assert!(observations.note(APP, Revision::FIRST, &seen(2, Phase::Progressing)));
+        assert!(observations.note(APP, Revision::FIRST, &seen(1, Phase::Progressing), SETTLE));
+        assert!(!observations.note(APP, Revision::FIRST, &seen(1, Phase::Progressing), SETTLE));
+        assert!(observations.note(APP, Revision::FIRST, &seen(2, Phase::Progressing), SETTLE));
         assert_eq!(observations.of(APP, Revision::following(Some(Revision::FIRST))), None);
         let known = shown(&observations, Outage::default());
         assert_eq!(known.instances, Some(Instances { ready: 2, wanted: 2 }));
@@ -164,17 +170,17 @@ mod tests {
     #[test]
     fn what_is_complete_waits_for_the_settling_time_and_a_failure_is_told_before_it_ends_the_rollout() {
         let observations = Observations::default();
-        observations.note(APP, Revision::FIRST, &seen(2, Phase::Complete { digest: None, note: None }));
+        observations.note(APP, Revision::FIRST, &seen(2, Phase::Complete { digest: None, note: None }), SETTLE);
         let message = shown(&observations, Outage::default()).message.unwrap();
         assert_eq!(message, "2 of 2 new pods are ready, and must stay so for 10 s");
         let (reason, message) = (Reason::new("ImagePullBackOff"), "the image cannot be pulled".to_owned());
         let failure = RolloutFailure { kind: RolloutFailureKind::Image, reason, container: None, message };
         let failing = Observation { failure: Some(failure), ..seen(0, Phase::Progressing) };
-        observations.note(APP, Revision::FIRST, &failing);
+        observations.note(APP, Revision::FIRST, &failing, SETTLE);
         let message = shown(&observations, Outage::default()).message.unwrap();
         assert_eq!(message, "0 of 2 new pods are ready; the image cannot be pulled");
         let failing = Observation { message: "image cannot be pulled".to_owned(), ..failing };
-        observations.note(APP, Revision::FIRST, &failing);
+        observations.note(APP, Revision::FIRST, &failing, SETTLE);
         let message = shown(&observations, Outage::default()).message.unwrap();
         assert_eq!(message, "the image cannot be pulled", "once is enough");
     }
@@ -182,7 +188,7 @@ mod tests {
     #[test]
     fn an_outage_hides_what_was_seen_before_and_moves_the_deadline_once_it_is_over() {
         let observations = Observations::default();
-        observations.note(APP, Revision::FIRST, &seen(1, Phase::Progressing));
+        observations.note(APP, Revision::FIRST, &seen(1, Phase::Progressing), SETTLE);
         let known = shown(&observations, Outage { since: Some(at(30)), past: Duration::ZERO });
         assert_eq!((known.instances, known.deadline), (None, None));
         assert!(known.message.unwrap().starts_with("the machine cannot be reached"));

@@ -86,10 +86,16 @@ impl Rules {
     fn succeeded(&self, known: &Known, new: &Deploy, journal: &Journal) {
         let seen = self.seen.get(&(known.view.app.uid, new.revision)).map_or(&[][..], Vec::as_slice);
         let watchers: BTreeSet<u64> = seen.iter().map(|seen| seen.by).collect();
-        let settled = watchers.into_iter().any(|watcher| stayed(seen, watcher, new) >= Some(known.shortest.0));
+        let longest = watchers.into_iter().filter_map(|watcher| stayed(seen, watcher, new)).max();
         journal.count("rule 7: a success was judged");
-        journal.expect(settled, || {
+        journal.expect(longest >= Some(known.shortest.0), || {
             format!("revision {} succeeded, and was not seen to stay ready for the settling time", new.revision)
+        });
+        let Some(began) = known.rolling.get(&new.revision) else { return };
+        let life = seen.iter().flat_map(|seen| lives(seen, began.now)).max().unwrap_or_default();
+        journal.count_if(!life.is_zero(), "rule 7: an instance outlived its earlier lives");
+        journal.expect(longest >= Some(2 * life), || {
+            format!("revision {} succeeded after {longest:?}, and an instance had ended after {life:?}", new.revision)
         });
     }
 
@@ -169,6 +175,14 @@ impl Rules {
             format!("revision {} gave way to {by} although it moved", old.revision)
         });
     }
+}
+
+/// The lengths of the lives that had ended in a rollout when it was seen; what lies before the rollout does not count.
+fn lives(seen: &Seen, began: Duration) -> impl Iterator<Item = Duration> + '_ {
+    seen.past_lives.iter().filter_map(move |lives| {
+        let ended = seen.moment.now.checked_sub(lives.ended_ago)?.checked_sub(began)?;
+        Some(lives.last.min(ended))
+    })
 }
 
 /// For how long a watcher has last seen it ready without a break.

@@ -19,7 +19,7 @@ use rollhook_core::{
     deploy::{Commit, Deploy, Revision, Status, Trigger},
     image::{Digest, ImageRef},
     ledger::{AppState, check::check},
-    ports::DeployId,
+    ports::{DeployId, PastLives},
     time::Timestamp,
 };
 
@@ -49,6 +49,7 @@ pub(crate) struct Seen {
     pub(crate) sound: bool,
     pub(crate) digest: Option<Digest>,
     pub(crate) restarts: u32,
+    pub(crate) past_lives: Vec<PastLives>,
     pub(crate) progress: String,
 }
 

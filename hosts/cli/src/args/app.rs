@@ -323,6 +323,9 @@ pub(crate) struct PolicyFlags {
     /// How long a failure may last that may heal, such as a program that ends and is started again, such as 1m
     #[arg(long, value_name = "TIME", value_parser = duration)]
     patience: Option<String>,
+    /// How long the app may be down until a new version is ready, such as 1m, where the old one has to stop first
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    ready_within: Option<String>,
     /// How long a rollout may take, such as 10m
     #[arg(long, value_name = "TIME", value_parser = duration)]
     rollout_deadline: Option<String>,
@@ -350,6 +353,7 @@ impl PolicyFlags {
             hold: self.hold.clone(),
             settle: self.settle.clone(),
             patience: self.patience.clone(),
+            ready_within: self.ready_within.clone(),
             rollout_deadline: self.rollout_deadline.clone(),
             build_deadline: self.build_deadline.clone(),
             // One empty entry is how a command line says "none".

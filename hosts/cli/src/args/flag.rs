@@ -72,6 +72,7 @@ mod tests {
             Field::PolicyHold,
             Field::PolicySettle,
             Field::PolicyPatience,
+            Field::PolicyReadyWithin,
             Field::PolicyRolloutDeadline,
             Field::PolicyBuildDeadline,
             Field::PolicyRepositories,

@@ -1,7 +1,7 @@
 //! Registering, listing, showing, changing and removing apps.
 
 use rollhook_api::{
-    App, AppPatch, CreateApp, Deploy, Rebuild,
+    App, AppPatch, CreateApp, Deploy, Policy, Rebuild,
     operations::{ChangeApp, DeleteApp, DeployQuery, RebuildApp, RegisterApp, ReleaseHold, ShowApp, ShowDeploy},
 };
 use rollhook_core::{
@@ -21,12 +21,23 @@ use crate::{
     when,
 };
 
+/// Returns the note on an app that is down during its deploys.
+fn gap_note(gap: &str, policy: &Policy) -> String {
+    format!(
+        "note: {}: the app is down until the new one is ready. A version that ends, or is not ready within {} of that, fails \
+         and is put right (--ready-within)",
+        escaped(gap),
+        policy.ready_within
+    )
+}
+
 pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), CliError> {
     let id = args.target.id()?;
     let request = request(args)?;
     session.drive()?;
     let mut registered = session.api.call(RegisterApp, &(), request).await?;
     let workload = escaped(&apps::title(&registered.app, " "));
+    let gap = registered.gap.as_deref().map(|gap| gap_note(gap, &registered.app.policy));
     let revision = match &registered.deploy {
         Some(deploy) => {
             let (image, revision) = (what(deploy), deploy.revision);
@@ -37,12 +48,14 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), C
                 let flags = escaped(&flags.collect::<Vec<_>>().join(", "));
                 message(&format!("note: {workload} exists, and stays as it is; not used: {flags}"));
             }
+            gap.iter().for_each(|note| message(note));
             revision
         }
         None => {
             session
                 .output
                 .line(&format!("Registered {id}: {workload}, to be made by the first build that succeeds"))?;
+            gap.iter().for_each(|note| message(note));
             if args.no_build {
                 return session.document(&registered);
             }

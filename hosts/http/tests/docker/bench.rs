@@ -72,6 +72,10 @@ impl Bench {
         Some(found[0].clone())
     }
 
+    pub(crate) fn runs(&self, container: &str) -> bool {
+        self.inspect(container).is_some_and(|found| found["State"]["Running"] == true)
+    }
+
     fn health(&self, container: &str) -> String {
         let found = self.inspect(container).unwrap_or_default();
         found["State"]["Health"]["Status"].as_str().unwrap_or_default().to_owned()

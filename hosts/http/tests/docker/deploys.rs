@@ -86,6 +86,36 @@ fn container_with_a_fixed_port_is_created_replaced_and_put_back() {
 }
 
 #[test]
+fn version_that_is_not_ready_in_time_is_put_back_where_the_old_one_had_to_stop() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &["-p", &format!("{}:8080", free_address())], "app:v1");
+    let app = bench.register(&name, &json!({ "policy": { "settle": "1s", "patience": "10m", "ready_within": "5s" } }));
+    let failed = bench.fails(&app, "app:hang");
+    assert!(["not-ready", "container-unhealthy"].contains(&failed["reason"].as_str().unwrap()), "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains("not ready within 5 s"), "{failed}");
+    assert_eq!(bench.ended(&app, 3)["status"], "succeeded");
+    assert_eq!((bench.version(&name), bench.containers(&name)), ("v1".to_owned(), vec![name]));
+}
+
+#[test]
+fn container_that_is_ready_between_its_ends_is_no_success() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    // Its first life is ready for up to 4 s, and each further one for longer than it settles.
+    let script = "test -e /tmp/ready || sleep 4; touch /tmp/ready; sleep 8; exit 7";
+    let network = bench.docker.network();
+    let run =
+        ["run", "-d", "--name", &name, "--network", &network, "--restart", "always", "app:v1", "sh", "-c", script];
+    bench.docker.run(&run);
+    let app = bench
+        .server
+        .register(&name, &json!({ "policy": { "settle": "6s", "patience": "10m", "on_failure": "leave" } }));
+    let failed = bench.fails(&app, "app:v2");
+    assert!(["containers-restarting", "container-exited"].contains(&failed["reason"].as_str().unwrap()), "{failed}");
+}
+
+#[test]
 fn first_version_that_failed_by_its_settings_is_registered_anew_with_others() {
     let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
     let name = bench.name("web");

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use rollhook_testing::{server, test_name, until};
+use rollhook_testing::{free_address, server, test_name, until};
 use serde_json::json;
 
 use crate::{bench::Bench, disk::fill, pulls::push_large};
@@ -23,6 +23,26 @@ fn engine_that_is_killed_in_a_deploy_is_waited_for() {
     let second = bench.ended(&app, 2);
     assert!(["succeeded", "superseded"].contains(&second["status"].as_str().unwrap()), "{second}");
     assert_eq!((bench.version(&name), bench.containers(&name)), ("v1".to_owned(), vec![name]));
+}
+
+#[test]
+fn engine_that_is_killed_is_no_end_of_the_version() {
+    let Some(bench) = Bench::own(server!(), &test_name!()) else { return };
+    let port = free_address();
+    let given = ["--restart", "unless-stopped", "-p", &format!("{port}:8080")];
+    // The second one has to stop before the new one starts, where the first end of a version fails its deploy.
+    for (name, given) in [(bench.name("web"), &given[..2]), (bench.name("port"), &given[..])] {
+        bench.start(&name, given, "app:v1");
+        let app = bench.register(&name, &json!({ "policy": { "settle": "3s", "ready_within": "30s" } }));
+        bench.post(&app, "app:v2").expect(202);
+        let is_there = || bench.containers(&name).iter().any(|container| container != &name && bench.runs(container));
+        until("the new container runs", is_there);
+        bench.docker.control("kill");
+        bench.docker.control("start");
+        let ended = bench.ended(&app, 2);
+        assert_eq!(ended["status"], "succeeded", "{ended}");
+        assert_eq!((bench.version(&name), bench.containers(&name)), ("v2".to_owned(), vec![name.clone()]));
+    }
 }
 
 #[test]

@@ -107,6 +107,40 @@ fn a_container_that_dies_after_it_was_ready_is_no_success() {
 }
 
 #[test]
+fn a_container_that_is_ready_between_its_ends_is_no_success() {
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
+    // It counts as complete 3 s after its first start, and lives for 5 s: longer than it settles, but for the first time.
+    bed.kubectl.make("Deployment", "api", FIRST, json!({ "minReadySeconds": 3 }));
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "4s" }));
+    let failed = bed.fails(&app, "r.example.com/api:relapse");
+    assert_eq!(failed["reason"], "containers-restarting", "{failed}");
+    assert_eq!(bed.await_revision(&app, 3)["status"], "succeeded");
+    assert_eq!(bed.kubectl.running("api"), [FIRST]);
+}
+
+#[test]
+fn a_version_that_is_down_is_put_back_before_the_deadline_where_the_old_one_had_to_stop() {
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
+    let rolling = json!({ "strategy": { "rollingUpdate": { "maxSurge": 0, "maxUnavailable": 1 } } });
+    let kinds = [
+        ("Deployment", "recreated", json!({ "strategy": { "type": "Recreate" } })),
+        ("Deployment", "rolled", rolling),
+        ("StatefulSet", "one", json!({})),
+    ];
+    for (kind, name, spec) in kinds {
+        bed.kubectl.make(kind, name, FIRST, spec);
+        let app = bed.adopt(kind, name, json!({ "settle": "0s", "patience": "10m", "ready_within": "4s" }));
+        let failed = bed.fails(&app, "r.example.com/api:hang");
+        assert_eq!(failed["reason"], "not-ready", "{failed}");
+        assert!(failed["message"].as_str().unwrap().contains("not ready within 4 s"), "{failed}");
+        assert_eq!(bed.await_revision(&app, 3)["status"], "succeeded", "{name}");
+        // One end is enough, whatever the patience is.
+        assert_eq!(bed.fails(&app, "r.example.com/api:crash")["reason"], "CrashLoopBackOff", "{name}");
+        assert_eq!(bed.await_revision(&app, 5)["status"], "succeeded", "{name}");
+    }
+}
+
+#[test]
 fn a_manager_that_takes_the_image_back_is_named() {
     let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     bed.kubectl.make("Deployment", "api", FIRST, json!({}));

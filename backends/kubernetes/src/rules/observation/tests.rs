@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -22,6 +24,11 @@ fn pod(name: &str, revision: u64, patch: Value) -> Pod {
         },
     });
     serde_json::from_value(merged(base, patch)).unwrap()
+}
+
+/// The observation at the end of the first minute of 2026.
+fn of(rollout: &Rollout, object: &Object, pods: &[Pod]) -> Observation {
+    super::of(rollout, object, pods, "2026-01-01T00:01:00Z".parse().unwrap())
 }
 
 fn container(restarts: u32, state: Value) -> Value {
@@ -88,15 +95,40 @@ fn pod_that_falls_back_is_noticed_before_the_controller_counts_it() {
 }
 
 #[test]
-fn crash_is_final_where_the_old_pods_ended_first() {
-    let mut pods = pods(5);
-    pods[1] = pod("b", 5, broken(1, "CrashLoopBackOff"));
+fn app_is_down_while_no_pod_is_ready_and_the_old_ones_had_to_stop() {
     let recreated = deployment(json!({"spec": {"strategy": {"type": "Recreate"}}}));
-    assert_eq!(code(&of(&rollout(5), &recreated, &pods)), Some((RolloutFailureKind::Final, "CrashLoopBackOff")));
-    let restore = Rollout { purpose: Purpose::Restore, ..rollout(5) };
-    assert_eq!(code(&of(&restore, &recreated, &pods)), Some((RolloutFailureKind::Crash, "CrashLoopBackOff")));
-    pods[1] = pod("b", 5, broken(0, "ImagePullBackOff"));
-    assert_eq!(code(&of(&rollout(5), &recreated, &pods)), Some((RolloutFailureKind::Image, "ImagePullBackOff")));
+    let unready = |name: &str, since: &str| {
+        let unready =
+            json!({"status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": since}]}});
+        pod(name, 5, unready)
+    };
+    let pods = [unready("a", "2026-01-01T00:00:30Z"), unready("b", "2026-01-01T00:00:40Z")];
+    let down_for = |object: &Object, pods: &[Pod]| of(&rollout(5), object, pods).down_for;
+    assert_eq!(down_for(&recreated, &pods), Some(Duration::from_secs(20)));
+    assert_eq!(down_for(&deployment(json!({})), &pods), None, "old ones go on until new ones are ready");
+    assert_eq!(down_for(&recreated, &[&pods[..], &[pod("c", 5, json!({}))]].concat()), None);
+    assert_eq!(
+        down_for(&recreated, &[&pods[..], &[pod("old", 4, json!({}))]].concat()),
+        None,
+        "it has not stopped yet"
+    );
+    assert_eq!(down_for(&recreated, &[]), Some(Duration::ZERO), "its pods are not made yet");
+}
+
+#[test]
+fn container_that_runs_again_has_failed_where_the_old_pods_stopped_first() {
+    let again = merged(container(1, json!({"running": {}})), json!({"lastState": {"terminated": {"exitCode": 7}}}));
+    let status = |again: &Value| {
+        let unready = json!([{"type": "Ready", "status": "False"}]);
+        [pod("a", 5, json!({"status": {"conditions": unready, "containerStatuses": [again]}}))]
+    };
+    let recreated = deployment(json!({"spec": {"strategy": {"type": "Recreate"}}}));
+    let seen = of(&rollout(5), &recreated, &status(&again));
+    assert_eq!(code(&seen), Some((RolloutFailureKind::Crash, "CrashLoopBackOff")));
+    assert!(seen.failure.unwrap().message.contains("exited with code 7"));
+    assert_eq!(code(&of(&rollout(5), &deployment(json!({})), &status(&again))), None, "elsewhere it may get ready");
+    let with_its_node = merged(again, json!({"lastState": {"terminated": {"exitCode": 255, "reason": "Unknown"}}}));
+    assert_eq!(code(&of(&rollout(5), &recreated, &status(&with_its_node))), None);
 }
 
 #[test]

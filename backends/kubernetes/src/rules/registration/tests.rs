@@ -55,6 +55,7 @@ fn existing_workload_is_adopted_with_the_image_that_it_runs() {
         settings: serde_json::from_value(settings).unwrap(),
         image: image.parse().unwrap(),
         take_over: None,
+        gap: None,
     };
     let one = deployment(&[("web", V1)]);
     let expected = adopted(json!({"kind": "Deployment", "name": "api", "containers": ["web"]}), V1);
@@ -67,6 +68,14 @@ fn existing_workload_is_adopted_with_the_image_that_it_runs() {
     let two = samples::daemon_set(json!({"spec": spec(&[("proxy", "envoy"), ("api", "nginx")])}));
     let expected = adopted(json!({"kind": "DaemonSet", "name": "edge", "containers": ["proxy"]}), "envoy");
     assert_eq!(validate(&request(given), Some(&two)), expected);
+}
+
+#[test]
+fn workload_that_ends_its_old_pods_first_says_so() {
+    let gap = |workload: &Object| validate(&request(json!({})), Some(workload)).gap().map(str::to_owned);
+    assert_eq!(gap(&deployment(&[("web", V1)])), None);
+    let recreated = samples::deployment(json!({"spec": {"strategy": {"type": "Recreate"}}}));
+    assert_eq!(gap(&recreated).as_deref(), Some("Deployment api ends its old pods before a new one is ready"));
 }
 
 #[test]
@@ -128,6 +137,7 @@ fn missing_workload_is_created_with_all_defaults() {
         )
         .unwrap(),
         take_over: None,
+        gap: None,
     };
     assert_eq!(validate(&with_image(json!({})), None), created("api", "api", &template));
     let built = TargetRequest { built: true, ..request(json!({})) };
