@@ -28,10 +28,10 @@ pub fn made(app: &App, wanted: &Registration) -> bool {
 /// The refusal for the caller.
 pub fn target(wanted: &Registration, validated: Validated) -> Result<(Target, Option<ImageRef>), Refusal> {
     match validated {
-        Validated::Adopt { settings, image, take_over } => {
+        Validated::Adopt { settings, image, take_over, .. } => {
             Ok((Target { settings, requested: None, take_over }, Some(image.or_latest())))
         }
-        Validated::Create { settings, take_over } => {
+        Validated::Create { settings, take_over, .. } => {
             let image = wanted.image.clone();
             if let Some(image) = image.as_ref().filter(|image| image.tag().is_none() && image.digest().is_none()) {
                 return Err(Refusal::InvalidField(Field::Image, format!("{image} names neither a tag nor a digest.")));

@@ -429,6 +429,9 @@ pub struct Registered {
     /// The fields of the request that say how to make the workload, and were not used because it existed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignored: Vec<String>,
+    /// Sentences for the person who registers the app, such as on another party that sets the workload's image too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// A request for a new token beside the present one: the body of `POST …/webhook/rotate`.

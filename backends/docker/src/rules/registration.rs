@@ -126,7 +126,7 @@ impl<'a> Registration<'a> {
             (None, None) if model.writes_to().is_some() => Replace::StopFirst,
             (None, None) => Replace::StartFirst,
         };
-        Ok(Validated::Adopt { settings: workload.settings(), image, take_over })
+        Ok(Validated::Adopt { settings: workload.settings(), image, take_over, notes: Vec::new() })
     }
 
     /// The registration whose stamp the target carries.
@@ -161,7 +161,7 @@ impl<'a> Registration<'a> {
             None => creation::replace(&template),
         };
         workload.template = Some(template);
-        Ok(Validated::Create { settings: workload.settings(), take_over })
+        Ok(Validated::Create { settings: workload.settings(), take_over, notes: Vec::new() })
     }
 }
 
@@ -244,7 +244,9 @@ mod tests {
         let waiting = Seen { claims: vec![claim(THEIRS, 1)], ..Seen::default() };
         for left in [failed, waiting] {
             assert!(matches!(validate(&asked, &left), Validated::Invalid(Taken(_))), "{left:?}");
-            let Validated::Create { settings, take_over } = validate(&take_over(), &left) else { panic!("{left:?}") };
+            let Validated::Create { settings, take_over, .. } = validate(&take_over(), &left) else {
+                panic!("{left:?}")
+            };
             assert_eq!((&settings["template"]["port"], take_over), (&json!(80), Some(THEIRS)));
         }
         let served = with(stamped(THEIRS, 1, "running"), "/Name", json!("/web"));

@@ -38,6 +38,8 @@ pub enum Validated {
         /// The registration whose deploy id the target carries, if any. Only a request that allows to take over gets
         /// this answer.
         take_over: Option<AppUid>,
+        /// Sentences for the person who registers the app, such as on another party that sets the image too.
+        notes: Vec<String>,
     },
     /// The target does not exist. The first deploy creates it.
     Create {
@@ -46,9 +48,21 @@ pub enum Validated {
         /// The registration that has left its deploy id where the target will be, if any, as by a first version that
         /// failed. Only a request that allows to take over gets this answer.
         take_over: Option<AppUid>,
+        /// Sentences for the person who registers the app, such as on what the image must bear.
+        notes: Vec<String>,
     },
     /// The target cannot be registered with these settings.
     Invalid(InvalidTarget),
+}
+
+impl Validated {
+    /// Returns the sentences for the person who registers the app.
+    pub fn notes(&self) -> &[String] {
+        match self {
+            Self::Adopt { notes, .. } | Self::Create { notes, .. } => notes,
+            Self::Invalid(_) => &[],
+        }
+    }
 }
 
 /// Why a target cannot be registered. The texts are shown to the person who registers the app.

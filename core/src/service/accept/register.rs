@@ -28,6 +28,8 @@ pub struct Registered {
     pub deploy: Option<Deploy>,
     /// Whether the workload existed.
     pub adopted: bool,
+    /// The rollout driver's sentences for the person who registered the app; none for a repeated call.
+    pub notes: Vec<String>,
 }
 
 impl Registered {
@@ -123,6 +125,7 @@ impl Deployer {
             }
         })?;
         let adopted = matches!(validated, Validated::Adopt { .. });
+        let notes = validated.notes().to_vec();
         let (target, image) = registration::target(&wanted, validated)?;
         let app = App {
             id,
@@ -136,7 +139,7 @@ impl Deployer {
             locks: Locks::default(),
             created_at: self.store_time().await?,
         };
-        self.create(actor, app, (image, adopted), &wanted, key).await
+        Ok(Registered { notes, ..self.create(actor, app, (image, adopted), &wanted, key).await? })
     }
 
     /// Returns the other apps of a namespace, with the settings of their targets.
@@ -171,10 +174,12 @@ impl Deployer {
         let (id, uid) = (app.state.app.id.clone(), app.state.app.uid);
         let Some(key) = key else { return Err(Refusal::AppExists(id)) };
         match self.replay(&id, uid, key).await? {
-            (app, Some(deploy)) => Ok(Registered { adopted: deploy.adopted, app, deploy: Some(deploy) }),
+            (app, Some(deploy)) => {
+                Ok(Registered { adopted: deploy.adopted, app, deploy: Some(deploy), notes: Vec::new() })
+            }
             // No entry could carry the key: a call with equal contents counts as the same call.
             (app, None) if registration::waits_for_a_build(&app.app) && registration::made(&app.app, wanted) => {
-                Ok(Registered { adopted: false, app, deploy: None })
+                Ok(Registered { adopted: false, app, deploy: None, notes: Vec::new() })
             }
             (_, None) => Err(Refusal::AppExists(id)),
         }
@@ -210,7 +215,7 @@ impl Deployer {
         };
         tracing::info!(app = %id, uid = %app.uid, adopted, "registered");
         self.changed_here(app.uid);
-        Ok(Registered { app: state, deploy, adopted })
+        Ok(Registered { app: state, deploy, adopted, notes: Vec::new() })
     }
 
     /// Looks for a registration whose answer was lost once, by its own uid.

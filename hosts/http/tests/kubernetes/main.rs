@@ -7,6 +7,7 @@ mod calls;
 mod deploys;
 mod drift;
 mod failures;
+mod first_look;
 mod identity;
 mod order;
 mod rollback;
