@@ -79,12 +79,13 @@ impl RolloutDriver for Sites {
                 Ok(Validated::Invalid(InvalidTarget::Taken(why)))
             }
             (Some(Some(image)), record) => {
-                Ok(Validated::Adopt { settings, image, take_over: record.map(|record| record.deploy.app), gap: gap() })
+                let take_over = record.map(|record| record.deploy.app);
+                Ok(Validated::Adopt { settings, image, take_over, gap: gap(), notes: Vec::new() })
             }
             (Some(None), _) => unusable("current leads to no release: link it to one below images."),
             (None, Some(_)) => unusable("The site waits for an image of another registration: remove its file deploy."),
             (None, None) if request.image.is_some() || request.built => {
-                Ok(Validated::Create { settings, take_over: None, gap: gap() })
+                Ok(Validated::Create { settings, take_over: None, gap: gap(), notes: Vec::new() })
             }
             (None, None) => unusable("There is no such site; give an image to begin with."),
         }

@@ -78,7 +78,7 @@ def tree(root):
     return files
 
 
-def image(files, capabilities, entrypoint, environment):
+def image(files, capabilities, entrypoint, environment, user):
     """The blobs of a one-layer image: config, layer, manifest."""
     files = pack(files, capabilities)
     layer = gzip.compress(files, 1, mtime=0)
@@ -86,7 +86,7 @@ def image(files, capabilities, entrypoint, environment):
         "architecture": ARCHITECTURE,
         "os": "linux",
         "created": "1970-01-01T00:00:00Z",
-        "config": {"Entrypoint": [entrypoint], "WorkingDir": "/"} | ({"Env": environment} if environment else {}),
+        "config": {"Entrypoint": [entrypoint], "WorkingDir": "/"} | ({"Env": environment} if environment else {}) | ({"User": user} if user else {}),
         "rootfs": {"type": "layers", "diff_ids": [digest(files)]},
     }).encode()
     manifest = json.dumps({
@@ -143,6 +143,7 @@ def main():
     arguments.add_argument("--entrypoint")
     arguments.add_argument("--env", action="append", default=[])
     arguments.add_argument("--capability", action="append", default=[])
+    arguments.add_argument("--user", help="the user that the program runs as; default: root")
     arguments.add_argument("--tar")
     arguments.add_argument("--push", action="store_true")
     given = arguments.parse_args()
@@ -155,7 +156,7 @@ def main():
         with open(given.content, "rb") as file:
             files, first = {name: (0o755, file.read())}, given.entrypoint or "/" + name
     capabilities = dict(pair.split("=") for pair in given.capability)
-    blobs = image(files, capabilities, first, given.env)
+    blobs = image(files, capabilities, first, given.env, given.user)
     if given.tar:
         write_archive(given.tar, given.name, blobs)
     if given.push:

@@ -16,10 +16,7 @@ use futures_util::StreamExt;
 use kube::{
     api::ObjectMeta,
     core::{DynamicObject, PartialObjectMeta},
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event},
-    },
+    runtime::watcher::{self, Event},
 };
 use rollhook_core::{
     Result,
@@ -33,8 +30,14 @@ use tokio::{
 
 use crate::{
     client::Cluster,
+    error::GRANT,
     lock,
-    rules::{drift, object::Object, observation},
+    retries::{self, Retries},
+    rules::{
+        drift,
+        object::{Object, STAMP},
+        observation,
+    },
     workload::{Rollout, WorkloadKind},
 };
 
@@ -219,12 +222,22 @@ impl State {
 async fn follow(cluster: Cluster, place: Place, shared: Weak<Shared>) {
     let workloads = cluster.workloads(&place.0, place.1);
     let config = watcher::Config::default().timeout(WATCH);
-    let mut events = pin!(watcher::watcher(workloads, config).default_backoff());
+    let mut events = pin!(watcher::watcher(workloads, config));
+    let (mut retries, mut is_denied) = (Retries::default(), false);
     while let Some(event) = events.next().await {
         let Some(shared) = shared.upgrade() else { return };
+        let pause = event.is_err().then(|| retries.pause());
         let outdated = match event {
-            Ok(event) => lock(&shared.state).note(&place, event),
+            Ok(event) => {
+                retries.note(&event);
+                is_denied &= matches!(event, Event::Init);
+                lock(&shared.state).note(&place, event)
+            }
             Err(error) => {
+                // Said once, and again after it was permitted.
+                if retries::is_denied(&error) && !std::mem::replace(&mut is_denied, true) {
+                    tracing::warn!(namespace = place.0, kind = %place.1, "watching workloads is not permitted: {GRANT}");
+                }
                 tracing::debug!(namespace = place.0, kind = %place.1, error = %error, "watching workloads at rest was interrupted");
                 if let Some(watched) = lock(&shared.state).places.get_mut(&place) {
                     watched.is_live = false;
@@ -235,6 +248,10 @@ async fn follow(cluster: Cluster, place: Place, shared: Weak<Shared>) {
         for app in outdated {
             // Without a listener nothing is to be told.
             let _ = shared.changed.send(app);
+        }
+        drop(shared);
+        if let Some(pause) = pause {
+            tokio::time::sleep(pause).await;
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The API server as rollouts and builds use it: few calls, each classified; no call repeats itself.
 
-use std::{fmt::Debug, time::Duration};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
+use futures_util::FutureExt;
 use http::header::{HeaderValue, USER_AGENT};
 use k8s_openapi::{
     api::{
@@ -21,6 +22,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
+    connection,
     error::{classify, is_not_found},
     rules::{
         diagnostics::LOG_LINES,
@@ -32,6 +34,8 @@ use crate::{
 
 /// The deadline of establishing a connection.
 const CONNECT: Duration = Duration::from_secs(5);
+/// The shortest time between two reads of a configuration whose credentials are not accepted.
+const READ_AGAIN: Duration = Duration::from_secs(5);
 /// The most bytes of a log that are read for its last lines, which may be of any length.
 const LOG_BYTES: i64 = 256 << 10;
 
@@ -79,14 +83,21 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Connects as `kubectl` would, or from inside a pod with its service account. Nothing is sent yet.
     pub(crate) async fn connect() -> Result<Self> {
-        Self::with(inferred().await?)
+        Self::renewed(None).await
     }
 
     /// Connects in the same way for endless watches: a connection that is silent for this long is dead.
     pub(crate) async fn connect_with_limit(silence: Duration) -> Result<Self> {
-        let mut config = inferred().await?;
-        config.read_timeout = Some(silence);
-        Self::with(config)
+        Self::renewed(Some(silence)).await
+    }
+
+    async fn renewed(silence: Option<Duration>) -> Result<Self> {
+        let make = move |mut config: Config| {
+            config.read_timeout = silence.or(config.read_timeout);
+            Ok(Self::with(config)?.client)
+        };
+        let client = connection::renewed(Arc::new(|| inferred().boxed()), Arc::new(make), READ_AGAIN).await?;
+        Ok(Self { client })
     }
 
     /// Connects by a given configuration.

@@ -1,9 +1,11 @@
 //! The settings of a workload that people may give when they register an app.
 
 use rollhook_core::ports::{
-    SettingValue::{Number, Pairs, Text, Texts},
+    SettingValue::{Number, Pairs, Text, Texts, Word},
     TargetDescription, TargetSetting,
 };
+
+use crate::workload::PodSecurity;
 
 /// The settings that [`workload`](crate::workload) reads, for people.
 pub(crate) const DESCRIPTION: TargetDescription = TargetDescription {
@@ -49,6 +51,24 @@ pub(crate) const DESCRIPTION: TargetDescription = TargetDescription {
             help: "Name of the Secret that the image is pulled with.",
             value: Text,
         },
+        TargetSetting {
+            name: "template.cpu",
+            label: "Processor time",
+            help: "Reserved for each pod, such as 500m.",
+            value: Text,
+        },
+        TargetSetting {
+            name: "template.memory",
+            label: "Memory",
+            help: "Reserved for each pod, and what it may use at most, such as 512Mi.",
+            value: Text,
+        },
+        TargetSetting {
+            name: "template.pod_security",
+            label: "Pod Security",
+            help: "The profile that the pods pass; baseline for an image that has to be root.",
+            value: Word(PodSecurity::WORDS),
+        },
     ],
 };
 
@@ -56,7 +76,7 @@ pub(crate) const DESCRIPTION: TargetDescription = TargetDescription {
 mod tests {
     use std::collections::BTreeSet;
 
-    use rollhook_core::{app::Settings, ports::SettingValue::Word};
+    use rollhook_core::app::Settings;
     use serde_json::{Value, json};
 
     use super::*;

@@ -10,6 +10,16 @@
 use kube::{Error as KubeError, core::Status};
 use rollhook_core::{Error, error::Entity};
 
+/// What to do about a permission that is missing in an app's namespace.
+pub(crate) const GRANT: &str = "name the namespace in appNamespaces of the Helm chart, or apply what rollhook-server manifests \
+    --app-namespace prints";
+
+/// Adds to a permission that is denied in an app's namespace how to get it.
+pub(crate) fn granted(error: Error) -> Error {
+    let Error::Denied { what, cause } = error else { return error };
+    Error::Denied { what: format!("{what}; {GRANT}"), cause }
+}
+
 /// The failure as an error of the ports.
 pub(crate) fn classify(error: KubeError) -> Error {
     if let KubeError::Api(status) = error {

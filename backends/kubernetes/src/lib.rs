@@ -30,6 +30,7 @@
 //! | `pods` | list, watch; delete, to remove pods that block the rollout of a StatefulSet |
 //! | `pods/log` | get |
 //! | `events` | list |
+//! | `events` (`events.k8s.io`) | create, to tell of deploys ([`KubernetesEvents`]) |
 //! | the namespace `kube-system` | get: its uid is the identity of the cluster |
 //! | `deployments`, `services` | create, and delete of `services`, to make workloads for apps that have none |
 
@@ -37,12 +38,15 @@ mod apply;
 mod at_rest;
 pub mod builds;
 mod client;
+mod connection;
 mod description;
 mod error;
+mod events;
 mod evidence;
 mod installation;
 pub mod manifests;
 mod observe;
+mod retries;
 mod reviews;
 mod rules;
 mod store;
@@ -71,10 +75,11 @@ use rollhook_core::{
     },
 };
 
+pub use events::{EventObjects, KubernetesEvents};
 pub use installation::{FoundSecret, InstallationSecrets};
 pub use reviews::KubernetesReviewer;
 pub use store::{KubernetesStore, StoreClock, crd, ensure_crds};
-pub use workload::{Template, Workload, WorkloadKind};
+pub use workload::{PodSecurity, Template, Workload, WorkloadKind};
 
 use crate::{at_rest::TargetsAtRest, client::Cluster, description::DESCRIPTION, watch::Watches, workload::Rollout};
 
@@ -95,7 +100,8 @@ impl KubernetesCluster {
     /// # Errors
     /// `Invalid` if there is no configuration, or one that cannot be used.
     pub async fn connect() -> Result<Self> {
-        Self::with_config(client::inferred().await?)
+        let drifts = Drifts::new(Cluster::connect_with_limit(drift::SILENCE).await?);
+        Ok(Self { cluster: Cluster::connect().await?, watches: Watches::default(), drifts })
     }
 
     /// Connects by a given configuration, whose own retries are switched off.
@@ -113,6 +119,11 @@ impl KubernetesCluster {
 /// The outcome of a call to a port. Returns `Unavailable` after the deadline.
 fn bounded<'a, T: 'a>(call: impl Future<Output = Result<T>> + Send + 'a) -> BoxFuture<'a, Result<T>> {
     Box::pin(bounded_by(CALL, call))
+}
+
+/// The outcome of a call about a workload of an app.
+fn for_app<'a, T: 'a>(call: impl Future<Output = Result<T>> + Send + 'a) -> BoxFuture<'a, Result<T>> {
+    bounded(async { call.await.map_err(error::granted) })
 }
 
 async fn bounded_by<T>(deadline: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
@@ -138,15 +149,15 @@ impl RolloutDriver for KubernetesCluster {
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
-        bounded(observe::validate(&self.cluster, request)).await
+        for_app(observe::validate(&self.cluster, request)).await
     }
 
     async fn apply(&self, spec: &RolloutSpec) -> Result<Applied> {
-        bounded(apply::apply(&self.cluster, &Rollout::of(spec)?)).await
+        for_app(apply::apply(&self.cluster, &Rollout::of(spec)?)).await
     }
 
     async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {
-        bounded(observe::observe(&self.cluster, &Rollout::of(spec)?, &self.at_rest)).await
+        for_app(observe::observe(&self.cluster, &Rollout::of(spec)?, &self.at_rest)).await
     }
 
     async fn changed(&self, spec: &RolloutSpec) {
@@ -166,14 +177,14 @@ impl RolloutDriver for KubernetesCluster {
     }
 
     async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
-        bounded(evidence::evidence(&self.cluster, &Rollout::of(spec)?, failure)).await
+        for_app(evidence::evidence(&self.cluster, &Rollout::of(spec)?, failure)).await
     }
 }
 
 #[async_trait]
 impl TargetReader for KubernetesCluster {
     async fn at_rest(&self, spec: &RolloutSpec) -> Result<AtRest> {
-        bounded(self.at_rest.look(&self.cluster, &Rollout::of(spec)?)).await
+        for_app(self.at_rest.look(&self.cluster, &Rollout::of(spec)?)).await
     }
 
     fn target_changes(&self) -> BoxStream<'static, AppUid> {

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     bounded_by,
-    client::{self, Cluster, post_parameters},
+    client::{Cluster, post_parameters},
     error::{classify, shortened},
     store::crd::GROUP,
     turns::Turns,
@@ -46,7 +46,7 @@ impl KubernetesReviewer {
     /// # Errors
     /// `Invalid` if there is no configuration, or one that cannot be used.
     pub async fn connect(audience: &str, clock: Arc<dyn Clock>) -> Result<Self> {
-        Self::with_config(client::inferred().await?, audience, clock)
+        Ok(Self::on(Cluster::connect().await?, audience, clock))
     }
 
     /// Connects by a given configuration, whose own retries are switched off.
@@ -54,8 +54,12 @@ impl KubernetesReviewer {
     /// # Errors
     /// `Invalid` if it cannot be used.
     pub fn with_config(config: kube::Config, audience: &str, clock: Arc<dyn Clock>) -> Result<Self> {
+        Ok(Self::on(Cluster::with(config)?, audience, clock))
+    }
+
+    fn on(cluster: Cluster, audience: &str, clock: Arc<dyn Clock>) -> Self {
         let keys = Arc::new(IssuerKeys::new(clock));
-        Ok(Self { cluster: Cluster::with(config)?, audience: audience.to_owned(), keys, turns: Turns::default() })
+        Self { cluster, audience: audience.to_owned(), keys, turns: Turns::default() }
     }
 
     /// Asks once it is the turn of this party; the deadline counts the wait.
@@ -217,7 +221,7 @@ mod tests {
                 "user": NAME, "uid": "7", "groups": ["system:serviceaccounts"],
                 "extra": {"authentication.kubernetes.io/pod-name": ["ci-1"]},
                 "resourceAttributes": {
-                    "group": "rollhook.dev", "resource": "apps", "subresource": "rollback", "verb": "create",
+                    "group": "rollhook.dev", "resource": "rollhookapps", "subresource": "rollback", "verb": "create",
                     "namespace": "shop-test", "name": "api",
                 },
             })

@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
     core::{PartialObjectMeta, Resource},
-    runtime::{WatchStreamExt, watcher},
+    runtime::watcher,
 };
 use rollhook_core::{Result, app::AppUid, ports::DeployId};
 use serde::de::DeserializeOwned;
@@ -30,6 +30,7 @@ use tokio::{
 use crate::{
     client::{Cluster, parsed},
     lock,
+    retries::Retries,
     workload::Rollout,
 };
 
@@ -142,15 +143,21 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let kind = api.resource_url().to_owned();
-    watcher(api, config).default_backoff().filter_map(move |event| {
-        let change = match event {
-            Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_) | watcher::Event::InitDone) => Some(()),
-            Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => None,
-            Err(error) => {
-                tracing::debug!(kind, error = %error, "watching was interrupted");
-                None
+    let begun = (watcher(api, config).boxed(), Retries::default(), kind);
+    futures_util::stream::unfold(begun, async move |(mut events, mut retries, kind)| {
+        loop {
+            match events.next().await? {
+                Ok(event) => {
+                    retries.note(&event);
+                    if !matches!(event, watcher::Event::Init | watcher::Event::InitApply(_)) {
+                        return Some(((), (events, retries, kind)));
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(kind, error = %error, "watching was interrupted");
+                    sleep(retries.pause()).await;
+                }
             }
-        };
-        std::future::ready(change)
+        }
     })
 }

@@ -18,6 +18,8 @@ use rollhook_core::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::builds::Quantity;
+
 /// The kinds of workload that can be rolled out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum WorkloadKind {
@@ -40,6 +42,14 @@ impl WorkloadKind {
             Self::StatefulSet => "StatefulSet",
             Self::DaemonSet => "DaemonSet",
             Self::CronJob => "CronJob",
+        }
+    }
+
+    /// The group and version of the kind.
+    pub(crate) const fn api_version(self) -> &'static str {
+        match self {
+            Self::Deployment | Self::StatefulSet | Self::DaemonSet => "apps/v1",
+            Self::CronJob => "batch/v1",
         }
     }
 }
@@ -95,6 +105,28 @@ pub struct Template {
     pub pull_secret: Option<String>,
     /// Path of an HTTP readiness probe on `port`.
     pub readiness_path: Option<String>,
+    /// The processor time that is reserved for the container, such as `500m`.
+    pub cpu: Option<String>,
+    /// The memory that is reserved for the container, and that it may use at most, such as `512Mi`.
+    pub memory: Option<String>,
+    /// The profile of Pod Security that the pods pass.
+    pub pod_security: PodSecurity,
+}
+
+/// The profiles of Pod Security that pods can be made for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PodSecurity {
+    /// Not as root, and without privileges.
+    #[default]
+    Restricted,
+    /// As the image says, root included.
+    Baseline,
+}
+
+impl PodSecurity {
+    /// The names of the profiles.
+    pub(crate) const WORDS: &[&str] = &["restricted", "baseline"];
 }
 
 impl Default for Template {
@@ -106,7 +138,34 @@ impl Default for Template {
             env_from_secrets: Vec::new(),
             pull_secret: None,
             readiness_path: None,
+            cpu: None,
+            memory: None,
+            pod_security: PodSecurity::default(),
         }
+    }
+}
+
+impl Template {
+    /// Checks the amounts of processor time and memory.
+    ///
+    /// # Errors
+    /// [`InvalidTarget::Setting`], which names the setting.
+    pub(crate) fn check(&self) -> Result<(), InvalidTarget> {
+        let is_amount = |text: &str, is_unit: fn(&str) -> bool| {
+            text.parse::<Quantity>().is_ok()
+                && is_unit(text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.'))
+        };
+        if self.cpu.as_deref().is_some_and(|cpu| !is_amount(cpu, |unit| matches!(unit, "" | "m"))) {
+            return Err(InvalidTarget::setting(
+                "template.cpu",
+                "must be a number of processors, such as 500m, 0.5 or 2.",
+            ));
+        }
+        // Kubernetes reads 512m as half a byte.
+        if self.memory.as_deref().is_some_and(|memory| !is_amount(memory, |unit| unit != "m")) {
+            return Err(InvalidTarget::setting("template.memory", "must be an amount such as 512Mi or 2Gi."));
+        }
+        Ok(())
     }
 }
 
@@ -164,8 +223,15 @@ fn template(settings: Settings) -> Result<Template, InvalidTarget> {
             "env_from_secrets" => template.env_from_secrets = InvalidTarget::read("template.env_from_secrets", value)?,
             "pull_secret" => template.pull_secret = InvalidTarget::read("template.pull_secret", value)?,
             "readiness_path" => template.readiness_path = InvalidTarget::read("template.readiness_path", value)?,
+            "cpu" => template.cpu = InvalidTarget::read("template.cpu", value)?,
+            "memory" => template.memory = InvalidTarget::read("template.memory", value)?,
+            "pod_security" => {
+                template.pod_security = InvalidTarget::read("template.pod_security", value)
+                    .map_err(|_| InvalidTarget::setting("template.pod_security", "must be restricted or baseline."))?;
+            }
             _ => {
-                let known = "replicas, port, env, env_from_secrets, pull_secret and readiness_path";
+                let known =
+                    "replicas, port, env, env_from_secrets, pull_secret, readiness_path, cpu, memory and pod_security";
                 return Err(unknown(&format!("template.{name}"), known));
             }
         }

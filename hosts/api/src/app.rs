@@ -487,6 +487,9 @@ pub struct Registered {
     /// Absent where both run beside each other, and in the answer to a repeated call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<String>,
+    /// Sentences for the person who registers the app, such as on another party that sets the workload's image too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// A request for a new token beside the present one: the body of `POST …/webhook/rotate`.

@@ -31,6 +31,7 @@ pub mod problem;
 pub mod promotion;
 pub mod push;
 pub mod query;
+pub mod reach;
 pub mod receivers;
 pub mod sessions;
 pub mod snippets;

@@ -155,7 +155,14 @@ fn apps() {
     let deploy = Deploy::of(&id(), &entry(1, State::Queued), &Standing::default());
     insta::assert_json_snapshot!(
         "registered",
-        Registered { app, deploy: Some(deploy), adopted: true, ignored: vec!["template.port".to_owned()], gap: None }
+        Registered {
+            app,
+            deploy: Some(deploy),
+            adopted: true,
+            ignored: vec!["template.port".to_owned()],
+            gap: None,
+            notes: vec!["helm sets the image of the container web too.".to_owned()],
+        }
     );
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use rollhook_api::Local;
 use rollhook_core::service::{Deployer, Scope, StartError};
 use rollhook_management::{Management, access::Principal};
-use rollhook_wiring::{BuilderStop, DriverUrl};
+use rollhook_wiring::{BuilderStop, DriverUrl, EventsStop};
 use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::{
@@ -22,6 +22,7 @@ pub(crate) struct Direct {
     driver: Option<DriverUrl>,
     engine: OnceLock<Engine>,
     builder: BuilderStop,
+    events: EventsStop,
 }
 
 /// A running engine, and the signal that stops it.
@@ -69,6 +70,7 @@ impl Direct {
             driver: settings.driver,
             engine: OnceLock::new(),
             builder: opened.builder,
+            events: opened.events,
         })
     }
 
@@ -111,5 +113,6 @@ impl Direct {
             }
         }
         self.builder.stop().await;
+        self.events.stop().await;
     }
 }

@@ -8,7 +8,9 @@ use crate::{
         AppCommand, Cli, Command, Connection, EnvironmentCommand, ReceiverCommand, SessionCommand, TokenCommand,
         TrustCommand, Webhook,
     },
-    commands::{Session, access, apps, builds, deploys, lock, login, promotion, receiver, session, trust, webhook},
+    commands::{
+        Session, access, apps, builds, deploys, image, lock, login, promotion, receiver, session, trust, webhook,
+    },
     completion,
     contexts::Contexts,
     direct::Direct,
@@ -87,7 +89,8 @@ async fn perform(connection: &Connection, output: Output, command: Command) -> R
 /// Starts logging: only the log reports faults of the backends, and a command that is its own host has no server's log.
 fn log_warnings() {
     use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,kube_client=off"));
+    let filter =
+        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,kube_client=off,kube_runtime=off"));
     let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(false).without_time().with_target(false);
     // Reporting a line that could not be written, on the same stderr, would panic: a reader that went away must not end
     // the deploy that is driven here.
@@ -139,6 +142,7 @@ async fn app(session: &Session<'_>, command: AppCommand) -> Result<(), CliError>
         AppCommand::List(args) => apps::list(session, &args).await,
         AppCommand::Show(target) => apps::show(session, &target).await,
         AppCommand::Status(target) => apps::status(session, &target).await,
+        AppCommand::Image(target) => image::image(session, &target).await,
         AppCommand::Wait(args) => deploys::wait(session, &args).await,
         AppCommand::Set(args) => apps::set(session, &args).await,
         AppCommand::Deploy(args) => deploys::deploy(session, &args).await,

@@ -8,8 +8,10 @@ use crate::args::LogFormat;
 
 /// Starts logging; `RUST_LOG` chooses the lines.
 pub(crate) fn init(format: LogFormat) -> Result<(), Box<dyn Error + Send + Sync>> {
-    // The cluster's client names no call when it reports an outage; rollhook's own lines do.
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,kube_client=off"));
+    // The cluster's client names no call when it reports an outage, and repeats what it is denied; rollhook's own lines do
+    // the one, and say the other once.
+    let filter =
+        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,kube_client=off,kube_runtime=off"));
     // A line that cannot be written is lost. Reporting that on the same stderr would panic: a full disk must not end
     // calls.
     let lines =

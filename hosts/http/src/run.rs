@@ -1,6 +1,6 @@
 //! The binary: opens the backends, serves until a signal, stops in order.
 
-use std::{error::Error, io::Write, net::SocketAddr, process::ExitCode, sync::Arc};
+use std::{error::Error, io::Write, net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 
 use rollhook_core::{ports::Sealing, service::StartError};
 use rollhook_wiring::{
@@ -122,9 +122,12 @@ fn print(line: &str) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
+/// How long a cluster that keeps the store is waited for at the start; probes of the manifests bear it.
+const START: Duration = Duration::from_secs(120);
+
 async fn serve(args: Serve) -> Result<(), Failure> {
     open_files::raise_limit();
-    let (settings, sign_in) = (args.backends, args.sign_in);
+    let (settings, sign_in) = (Settings { patience: START, ..args.backends }, args.sign_in);
     // An invalid store is refused before the address is bound.
     let store = settings.store.named()?;
     // The address is bound first: a second server that was started by mistake ends here, before it opens the store.
@@ -196,6 +199,7 @@ async fn serve(args: Serve) -> Result<(), Failure> {
     };
     let served = server.serve(stop).await;
     opened.builder.stop().await;
+    opened.events.stop().await;
     if let Some(traces) = traces {
         traces.stop().await;
     }

@@ -15,6 +15,7 @@ mod builder;
 #[cfg(feature = "kubernetes")]
 mod cluster_builder;
 mod error;
+mod events;
 mod installation;
 pub mod keys;
 mod manifests;
@@ -29,6 +30,7 @@ mod store_lock;
 pub use backend_url::{DatabaseUrl, DriverUrl, InvalidBackendUrl, StoreUrl};
 pub use builder::BuilderStop;
 pub use error::Error;
+pub use events::EventsStop;
 pub use installation::{Installation, InstalledSecret};
 pub use manifests::Manifests;
 pub use open::{Opened, Rebound, open, rebind};

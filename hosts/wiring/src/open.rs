@@ -16,7 +16,8 @@ use rollhook_notifications::{AllowedReceivers, HttpNotifier};
 use rollhook_oidc::{Fetch, OidcVerifier};
 
 use crate::{
-    BuilderStop, Created, DriverUrl, Error, Settings, StoreLock, StoreUrl, SystemRng, TokioClock, builder,
+    BuilderStop, Created, DriverUrl, Error, EventsStop, Settings, StoreLock, StoreUrl, SystemRng, TokioClock, builder,
+    events,
     store::{self, Store},
 };
 
@@ -34,6 +35,8 @@ pub struct Opened {
     pub key_written: Option<SystemTime>,
     /// Stops the builder; to be called after the engine has ended.
     pub builder: BuilderStop,
+    /// Writes the last Kubernetes Events; to be called after the engine has ended.
+    pub events: EventsStop,
 }
 
 /// The flag by which the operator lets issuers be on this machine.
@@ -53,7 +56,8 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     let (builder, stop) = builder::open(&settings.builder, disk, &driver, clock.clone()).await?;
     let mut created = Vec::new();
     let Store { tokens, history, records, sealed, sealer } =
-        store::open(&url, settings.store.key_dir.as_deref(), &mut created).await?;
+        store::open(&url, settings.store.key_dir.as_deref(), settings.patience, &mut created).await?;
+    let (observers, events) = events::open(driver, &url).await?;
     let rng = Arc::new(SystemRng);
     let identities = OidcVerifier::new(Fetch::new(settings.allow_local_issuers, LOCAL_ISSUERS), clock.clone());
     let allowed = AllowedReceivers {
@@ -64,9 +68,9 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     let notifications = sealer.map(|sealer| NotificationPorts { notifier, sealer });
     let management =
         rollhook_management::Ports { records, identities: Some(Arc::new(identities)), notifications, reviewer: None };
-    let ports = Ports { tokens, history, rollouts, observers: Vec::new(), builder, clock, rng };
+    let ports = Ports { tokens, history, rollouts, observers, builder, clock, rng };
     let key_written = sealed.and_then(|sealed| sealed.key_written());
-    Ok(Opened { ports, management, store: url, created, key_written, builder: stop })
+    Ok(Opened { ports, management, store: url, created, key_written, builder: stop, events })
 }
 
 /// The versions of an app whose images stay on a machine.

@@ -1,7 +1,7 @@
 //! The settings of the backends. With the feature `clap` each is a flag and an environment variable, the same for every
 //! host.
 
-use std::{num::NonZeroU16, path::PathBuf};
+use std::{num::NonZeroU16, path::PathBuf, time::Duration};
 
 use rollhook_core::{
     disk::DiskLimits,
@@ -39,6 +39,9 @@ pub struct Settings {
     /// The builder of git apps.
     #[cfg_attr(feature = "clap", command(flatten))]
     pub builder: BuilderSettings,
+    /// How long a cluster that keeps the store, and does not answer, is waited for.
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub patience: Duration,
 }
 
 /// Which store a host opens, and the keys that it seals with.

@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use rollhook_core::ports::{HistoryStore, TokenStore};
@@ -71,11 +72,17 @@ pub(crate) async fn open_existing(url: &StoreUrl, key_dir: Option<&Path>) -> Res
     {
         return Err(Error::NoStore(file.clone()));
     }
-    open(url, key_dir, &mut Vec::new()).await
+    open(url, key_dir, Duration::ZERO, &mut Vec::new()).await
 }
 
-/// Opens the store; missing files that are created are added to `created`.
-pub(crate) async fn open(url: &StoreUrl, key_dir: Option<&Path>, created: &mut Vec<Created>) -> Result<Store, Error> {
+/// Opens the store; missing files that are created are added to `created`. A cluster that does not answer is waited for
+/// as long as `patience`.
+pub(crate) async fn open(
+    url: &StoreUrl,
+    key_dir: Option<&Path>,
+    patience: Duration,
+    created: &mut Vec<Created>,
+) -> Result<Store, Error> {
     match url {
         StoreUrl::Memory => {
             let store = Arc::new(MemoryStore::on_system_time());
@@ -93,12 +100,13 @@ pub(crate) async fn open(url: &StoreUrl, key_dir: Option<&Path>, created: &mut V
         }
         #[cfg(feature = "kubernetes")]
         StoreUrl::Kubernetes => {
-            let store = rollhook_kubernetes::KubernetesStore::connect(given_keys("kubernetes", key_dir)?).await;
+            let ring = given_keys("kubernetes", key_dir)?;
+            let store = rollhook_kubernetes::KubernetesStore::connect(ring, patience).await;
             Ok(Store::sealing(store.map_err(|error| Error::backend("kubernetes store")(error.into()))?))
         }
         #[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "kubernetes")))]
         _ => {
-            let _ = (key_dir, created);
+            let _ = (key_dir, patience, created);
             Err(Error::NotBuilt(url.kind()))
         }
     }

@@ -16,11 +16,7 @@ fn settings(directory: &Path) -> Settings {
     Settings {
         store: StoreSettings { store: Some(store), key_dir: Some(directory.join("keys")) },
         driver: Some("simulated:0ms".parse().unwrap()),
-        allow_local_issuers: false,
-        receivers: rollhook_wiring::ReceiverSettings::default(),
-        builder: BuilderSettings::default(),
-        keep_images: None,
-        low_disk: None,
+        ..Settings::default()
     }
 }
 

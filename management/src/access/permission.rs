@@ -1,7 +1,7 @@
 //! Permissions: each action as the verb and the resource by which a cluster's roles grant it.
 //!
 //! A permission that changes something names a subresource that exists in this table alone. Whoever may write the
-//! objects `apps` themselves goes past the service's rules, so that no action is granted by that.
+//! objects `rollhookapps` themselves goes past the service's rules, so that no action is granted by that.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ pub enum Resource {
 }
 
 words! { Resource:
-    Apps = "apps",
+    Apps = "rollhookapps",
     ApiTokens = "apitokens",
     Sessions = "sessions",
     Receivers = "receivers",
@@ -48,7 +48,7 @@ impl Permission {
         Self { resource: Resource::Apps, subresource: Some(subresource), verb }
     }
 
-    /// Returns the resource and its part, as a role names them: `apps/rollback`.
+    /// Returns the resource and its part, as a role names them: `rollhookapps/rollback`.
     pub fn path(self) -> String {
         match self.subresource {
             Some(subresource) => format!("{}/{subresource}", self.resource),
@@ -102,24 +102,24 @@ mod tests {
     #[test]
     fn the_table_says_cell_by_cell_which_permission_each_action_takes() {
         let table = [
-            (Action::Read, "get apps"),
-            (Action::Deploy, "create apps/deploys"),
-            (Action::Rebuild, "create apps/rebuild"),
-            (Action::Promote, "create apps/promote"),
-            (Action::Rollback, "create apps/rollback"),
-            (Action::Cancel, "create apps/cancel"),
-            (Action::ReleaseHold, "delete apps/hold"),
-            (Action::Lock, "create apps/lock"),
-            (Action::Unlock, "delete apps/lock"),
-            (Action::BreakGlass, "create apps/break-glass"),
-            (Action::EnableWebhook, "create apps/webhook"),
-            (Action::ReadToken, "get apps/webhook"),
-            (Action::ReadCalls, "get apps/calls"),
-            (Action::DisableWebhook, "delete apps/webhook"),
-            (Action::ChangeTrusts, "update apps/trusts"),
-            (Action::Register, "create apps/registration"),
-            (Action::Change, "update apps/registration"),
-            (Action::Delete, "delete apps/registration"),
+            (Action::Read, "get rollhookapps"),
+            (Action::Deploy, "create rollhookapps/deploys"),
+            (Action::Rebuild, "create rollhookapps/rebuild"),
+            (Action::Promote, "create rollhookapps/promote"),
+            (Action::Rollback, "create rollhookapps/rollback"),
+            (Action::Cancel, "create rollhookapps/cancel"),
+            (Action::ReleaseHold, "delete rollhookapps/hold"),
+            (Action::Lock, "create rollhookapps/lock"),
+            (Action::Unlock, "delete rollhookapps/lock"),
+            (Action::BreakGlass, "create rollhookapps/break-glass"),
+            (Action::EnableWebhook, "create rollhookapps/webhook"),
+            (Action::ReadToken, "get rollhookapps/webhook"),
+            (Action::ReadCalls, "get rollhookapps/calls"),
+            (Action::DisableWebhook, "delete rollhookapps/webhook"),
+            (Action::ChangeTrusts, "update rollhookapps/trusts"),
+            (Action::Register, "create rollhookapps/registration"),
+            (Action::Change, "update rollhookapps/registration"),
+            (Action::Delete, "delete rollhookapps/registration"),
             (Action::ManageTokens, "create apitokens"),
             (Action::ManageSessions, "delete sessions"),
             (Action::ManageReceivers, "create receivers"),

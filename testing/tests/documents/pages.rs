@@ -132,9 +132,55 @@ pub(crate) const PAGES: &[Page] = &[
         ],
     ),
     page(
+        "docs/gitops.md",
+        &[
+            // Helm meets rollhook without a setting first: in a conflict, and before server-side apply without a word.
+            on(Cluster)
+                .given(
+                    "mkdir -p web/templates
+                    printf '%s\\n' 'apiVersion: v2' 'name: web' 'version: 0.1.0' > web/Chart.yaml
+                    echo 'image: registry.example.com/web:v1' > web/values.yaml
+                    kubectl create deployment web --image chart/web --namespace shop-test --dry-run=client -o yaml |
+                      sed 's|image: chart/web|image: {{ .Values.image }}|; /creationTimestamp/d; /^status/d' > web/templates/deployment.yaml
+                    helm install web ./web --namespace shop-test
+                    serve_cluster
+                    rollhook login $URL --token-file admin-token
+                    rollhook app create web -p shop -e test --settle 0s --wait 2> notes
+                    grep 'field manager \"helm\" sets the image' notes
+                    rollhook app deploy web registry.example.com/web:v2 -p shop -e test --wait
+                    fails helm upgrade web ./web --namespace shop-test 2> refusal
+                    grep 'conflict.*rollhook' refusal
+                    test $(rollhook app image web -p shop -e test) = registry.example.com/web:v2",
+                )
+                .then(
+                    "running() { kubectl get deployment web --namespace shop-test -o jsonpath='{.spec.template.spec.containers[0].image}'; }
+                    test $(running) = registry.example.com/web:v2
+                    helm upgrade web ./web --namespace shop-test --reset-values --server-side=false
+                    test $(running) = registry.example.com/web:v1
+                    rollhook app show web -p shop -e test | grep helm
+                    rollhook app deploy web registry.example.com/web:v3 -p shop -e test --wait",
+                ),
+            on(Cluster).then(
+                "sed -i 's/{{ .Values.image }}/{{ include \"web.image\" . }}/' web/templates/deployment.yaml
+                helm upgrade web ./web --namespace shop-test
+                test $(running) = registry.example.com/web:v3
+                rollhook app deploy web registry.example.com/web:v4 -p shop -e test --wait
+                helm upgrade web ./web --namespace shop-test
+                helm upgrade web ./web --namespace shop-test --server-side=false
+                test $(running) = registry.example.com/web:v4
+                rollhook app rollback web -p shop -e test --wait
+                helm upgrade web ./web --namespace shop-test",
+            ),
+        ],
+    ),
+    page(
         "docs/install.md",
         &[
-            on(Cluster).given("make_secrets").around(&["helm show values packaging/helm/rollhook"]),
+            on(Cluster).given("make_secrets").around(&["helm show values packaging/helm/rollhook"]).then(
+                "fails helm install second packaging/helm/rollhook --namespace second --create-namespace \
+                   --set image.repository=registry.example.com/rollhook-server --set secrets.create=false 2> refusal
+                grep 'invalid ownership metadata' refusal",
+            ),
             on(Cluster).given("serve_cluster").then(
                 "kubectl get service rollhook --namespace rollhook -o jsonpath='{.spec.ports[*].port}' | grep -x 80",
             ),

@@ -114,7 +114,7 @@ struct CustomResources(Kubectl);
 
 impl Drop for CustomResources {
     fn drop(&mut self) {
-        let resources = ["apps", "appdeploys", "serverrecords"].map(|name| format!("crd/{name}.rollhook.dev"));
+        let resources = ["rollhookapps", "appdeploys", "serverrecords"].map(|name| format!("crd/{name}.rollhook.dev"));
         let mut delete = self.0.command(&["delete", "--ignore-not-found", "--wait=false"]);
         drop(delete.args(resources).output());
     }

@@ -128,7 +128,7 @@ impl<'a> Registration<'a> {
         };
         let why = model.sole().or_else(|| Some(format!("two would write to {}", model.writes_to()?)));
         let gap = gap(&workload, why);
-        Ok(Validated::Adopt { settings: workload.settings(), image, take_over, gap })
+        Ok(Validated::Adopt { settings: workload.settings(), image, take_over, gap, notes: Vec::new() })
     }
 
     /// The registration whose stamp the target carries.
@@ -164,7 +164,7 @@ impl<'a> Registration<'a> {
         };
         let gap = gap(&workload, None);
         workload.template = Some(template);
-        Ok(Validated::Create { settings: workload.settings(), take_over, gap })
+        Ok(Validated::Create { settings: workload.settings(), take_over, gap, notes: Vec::new() })
     }
 }
 

@@ -28,9 +28,9 @@ pub(super) fn objects(server_namespace: &str, namespace: &str, registry_ports: &
         policy(namespace, "rollhook-default-deny", json!({}), json!({"policyTypes": ["Ingress", "Egress"]})),
         policy(namespace, "rollhook-builds", labels(), json!({"policyTypes": ["Egress"], "egress": egress(ports)})),
         role("Role", BUILDS, Some(namespace), rules()),
-        binding("RoleBinding", Some(namespace), "Role", BUILDS, server_namespace),
+        binding("RoleBinding", (BUILDS, Some(namespace)), ("Role", BUILDS), server_namespace),
         nodes,
-        binding("ClusterRoleBinding", None, "ClusterRole", BUILDS, server_namespace),
+        binding("ClusterRoleBinding", (BUILDS, None), ("ClusterRole", BUILDS), server_namespace),
     ]
 }
 

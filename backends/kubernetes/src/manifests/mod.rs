@@ -26,7 +26,7 @@ pub const SERVICE_ACCOUNT: &str = "rollhook";
 pub fn crds() -> String {
     let definitions = crd::definitions().map(|definition| serde_json::to_value(definition).unwrap_or_default());
     print(
-        "rollhook's custom resources: `App`; `AppDeploy`, one for each revision of an app; and `ServerRecord`, one for each\n\
+        "rollhook's custom resources: `RollhookApp`; `AppDeploy`, one for each revision of an app; and `ServerRecord`, one for each\n\
          of the server's own records.",
         definitions,
     )

@@ -2,7 +2,7 @@
 //!
 //! | bound | permissions for |
 //! |---|---|
-//! | in each namespace of apps | workloads, their pods, events and logs; the apps' Secrets; writes of our custom resources |
+//! | in each namespace of apps | workloads, their pods, events and logs; Events of deploys; the apps' Secrets; writes of our custom resources |
 //! | in the server's own namespace | Leases of replicas; the server's records |
 //! | everywhere | reads of our custom resources, which hold no secret, and their definitions; Leases by name |
 //! | everywhere | the namespace `kube-system`, whose uid is the identity of the cluster |
@@ -12,7 +12,7 @@ use rollhook_core::app::Namespace;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::SERVICE_ACCOUNT;
+use super::{NAMESPACE, SERVICE_ACCOUNT};
 use crate::store::crd::{GROUP, definitions};
 
 const API: &str = "rbac.authorization.k8s.io";
@@ -28,15 +28,16 @@ pub(super) fn objects(namespace: &str, app_namespaces: &[Namespace]) -> Vec<Valu
     let account = json!({
         "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": SERVICE_ACCOUNT, "namespace": namespace},
     });
+    let (own, apps) = (installed(OWN, namespace), installed(APPS, namespace));
     let mut objects = vec![
         account,
-        role("ClusterRole", APPS, None, in_app_namespaces().all()),
-        role("ClusterRole", OWN, None, everywhere().all()),
-        binding("ClusterRoleBinding", None, "ClusterRole", OWN, namespace),
+        role("ClusterRole", &apps, None, in_app_namespaces().all()),
+        role("ClusterRole", &own, None, everywhere().all()),
+        binding("ClusterRoleBinding", (OWN, None), ("ClusterRole", &own), namespace),
         role("Role", OWN, Some(namespace), in_own_namespace()),
-        binding("RoleBinding", Some(namespace), "Role", OWN, namespace),
+        binding("RoleBinding", (OWN, Some(namespace)), ("Role", OWN), namespace),
     ];
-    let bound = |apps: &Namespace| binding("RoleBinding", Some(apps.as_str()), "ClusterRole", APPS, namespace);
+    let bound = |of: &Namespace| binding("RoleBinding", (APPS, Some(of.as_str())), ("ClusterRole", &apps), namespace);
     objects.extend(app_namespaces.iter().map(bound));
     objects
 }
@@ -66,8 +67,8 @@ pub(super) fn of_reviews() -> Vec<Value> {
 
 pub(super) fn reviews(namespace: &str) -> Vec<Value> {
     vec![
-        role("ClusterRole", REVIEWS, None, of_reviews()),
-        binding("ClusterRoleBinding", None, "ClusterRole", REVIEWS, namespace),
+        role("ClusterRole", &installed(REVIEWS, namespace), None, of_reviews()),
+        binding("ClusterRoleBinding", (REVIEWS, None), ("ClusterRole", &installed(REVIEWS, namespace)), namespace),
     ]
 }
 
@@ -83,11 +84,13 @@ pub(super) fn in_app_namespaces() -> Rules {
         rule("", &["pods"], &["list", "watch", "delete"]),
         rule("", &["pods/log"], &["get"]),
         rule("", &["events"], &["list"]),
+        // How deploys go on, on their workloads and apps.
+        rule("events.k8s.io", &["events"], &["create"]),
     ];
     let store = vec![
         // Secrets are read by name, never listed or watched.
         rule("", &["secrets"], &["get", "create", "update", "delete"]),
-        rule(GROUP, &["apps"], &["create", "update", "patch", "delete"]),
+        rule(GROUP, &["rollhookapps"], &["create", "update", "patch", "delete"]),
         rule(GROUP, &["appdeploys"], &["create", "update", "delete", "deletecollection"]),
     ];
     Rules { driver, store }
@@ -108,7 +111,7 @@ pub(super) fn everywhere() -> Rules {
     let mut system = rule("", &["namespaces"], &["get"]);
     system["resourceNames"] = json!(["kube-system"]);
     let store = vec![
-        rule(GROUP, &["apps", "appdeploys"], &READ),
+        rule(GROUP, &["rollhookapps", "appdeploys"], &READ),
         own,
         // Read to learn whether the driver of an app still lives, if that is a process of another namespace.
         rule("coordination.k8s.io", &["leases"], &["get"]),
@@ -125,15 +128,23 @@ pub(super) fn role(kind: &str, name: &str, namespace: Option<&str>, rules: Vec<V
     json!({"apiVersion": format!("{API}/v1"), "kind": kind, "metadata": metadata, "rules": rules})
 }
 
+/// The name of a ClusterRole of the installation in this namespace.
+///
+/// Bindings have one name in all installations, and a binding's role cannot be changed: so the cluster refuses a second
+/// installation, which would take the permissions of the first one.
+fn installed(role: &str, namespace: &str) -> String {
+    if namespace == NAMESPACE { role.to_owned() } else { format!("{role}-{namespace}") }
+}
+
+/// The binding of this name, in this namespace or everywhere, of a role to the server's account.
 pub(super) fn binding(
     kind: &str,
-    namespace: Option<&str>,
-    role_kind: &str,
-    role: &str,
+    (name, namespace): (&str, Option<&str>),
+    (role_kind, role): (&str, &str),
     account_namespace: &str,
 ) -> Value {
     json!({
-        "apiVersion": format!("{API}/v1"), "kind": kind, "metadata": named(role, namespace),
+        "apiVersion": format!("{API}/v1"), "kind": kind, "metadata": named(name, namespace),
         "roleRef": {"apiGroup": API, "kind": role_kind, "name": role},
         "subjects": [{"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": account_namespace}],
     })
@@ -204,6 +215,21 @@ mod tests {
         let bound = made().into_iter().filter(|object| object["roleRef"]["name"] == APPS);
         let bound: Vec<Value> = bound.map(|object| object["metadata"]["namespace"].clone()).collect();
         assert_eq!(bound, ["shop-test", "shop-prod"]);
+    }
+
+    #[test]
+    fn bindings_of_another_installation_have_another_role() {
+        let bindings = |namespace: &str| -> Vec<(Value, Value)> {
+            let objects = objects(namespace, &["shop-test".parse().unwrap()]).into_iter().chain(reviews(namespace));
+            let bindings = objects.filter(|object| object["roleRef"]["kind"] == "ClusterRole");
+            bindings.map(|object| (object["metadata"].clone(), object["roleRef"]["name"].clone())).collect()
+        };
+        let (first, second) = (bindings(NAMESPACE), bindings("other"));
+        assert_eq!(first.len(), 3);
+        for ((name, role), (same, other)) in first.into_iter().zip(second) {
+            assert_eq!(name, same);
+            assert_ne!(role, other);
+        }
     }
 
     #[test]

@@ -123,6 +123,10 @@ fn pod(image: &str, builds: Option<&str>) -> Value {
         "ports": [{"name": "http", "containerPort": PORT}, {"name": "probes", "containerPort": PROBE_PORT}],
         // A check may wait a second for its turn at the API server.
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "probes"}, "periodSeconds": 5, "timeoutSeconds": 5},
+        // The server waits for an API server that does not answer.
+        "startupProbe": {
+            "httpGet": {"path": "/healthz", "port": "probes"}, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 36,
+        },
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "probes"}, "periodSeconds": 10, "timeoutSeconds": 5},
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
         "securityContext": {

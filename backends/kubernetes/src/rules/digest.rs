@@ -3,11 +3,14 @@
 use k8s_openapi::api::core::v1::Pod;
 use rollhook_core::image::{Digest, ImageRef};
 
-/// The digest of these containers in all these pods. Returns `None` if one is unknown, or if two differ.
+/// The digest of these containers in all these pods. Returns `None` if one is unknown, or if two differ. An init
+/// container has the image of the others, and has ended.
 pub(crate) fn common(containers: &[String], pods: &[&Pod]) -> Option<Digest> {
     let mut common: Option<Digest> = None;
     for pod in pods {
-        for name in containers {
+        let init = pod.spec.as_ref().and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
+        let is_init = |name: &str| init.iter().any(|container| container.name == name);
+        for name in containers.iter().filter(|name| !is_init(name)) {
             let digest = of_container(pod, name)?;
             if common.as_ref().is_some_and(|known| *known != digest) {
                 return None;

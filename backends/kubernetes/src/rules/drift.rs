@@ -31,7 +31,7 @@ pub(crate) fn of(object: &Object, rollout: &Rollout) -> Option<String> {
 /// The change of another manager since the rollout, and the image that its containers have instead.
 pub(crate) fn told(object: &Object, rollout: &Rollout) -> Option<Drift> {
     let message = of(object, rollout)?;
-    let ours = object.containers().iter().filter(|container| rollout.workload.containers.contains(&container.name));
+    let ours = rollout.workload.containers.iter().filter_map(|name| object.container(name));
     let mut others = ours.filter_map(|container| container.image.as_deref()?.parse::<ImageRef>().ok());
     Some(Drift { image: others.find(|image| *image != rollout.image), message })
 }
@@ -67,7 +67,7 @@ fn changed_stamp(object: &Object, ours: DeployId, stamp: &Stamp, path: &[&str], 
 
 fn changed_image(object: &Object, rollout: &Rollout) -> Option<String> {
     rollout.workload.containers.iter().find_map(|name| {
-        let Some(container) = object.containers().iter().find(|container| container.name == *name) else {
+        let Some(container) = object.container(name) else {
             return Some(sentence(object, &format!("removed the container {name}"), None));
         };
         let image = container.image.as_deref().unwrap_or_default();
@@ -75,8 +75,7 @@ fn changed_image(object: &Object, rollout: &Rollout) -> Option<String> {
             return None;
         }
         let key = format!("k:{{\"name\":\"{name}\"}}");
-        let manager =
-            manager_of(object, &template_path(rollout.workload.kind, &["f:spec", "f:containers", &key, "f:image"]));
+        let manager = manager_of(object, &image_path(object, name, &key));
         // An admission webhook that rewrites images does so within our own patch: the field stays ours.
         if manager == Some(MANAGER) && !rollout.adopted {
             return None;
@@ -120,6 +119,13 @@ fn advice(manager: &str) -> &'static str {
     } else {
         "deploy again if that was a mistake, and let only one of the two set the image"
     }
+}
+
+/// The path of the image of a container, whose key this is, within the fields that managers own.
+pub(crate) fn image_path<'a>(object: &Object, name: &str, key: &'a str) -> Vec<&'a str> {
+    let is_init = object.init_containers().iter().any(|container| container.name == name);
+    let list = if is_init { "f:initContainers" } else { "f:containers" };
+    template_path(object.kind(), &["f:spec", list, key, "f:image"])
 }
 
 fn template_path<'a>(kind: WorkloadKind, rest: &[&'a str]) -> Vec<&'a str> {

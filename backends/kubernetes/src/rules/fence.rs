@@ -87,10 +87,11 @@ fn obstacle(object: &Object, rollout: &Rollout) -> Option<Decision> {
     if let Some(why) = object.unsupported().filter(|_| !rollout.adopted) {
         return Some(Decision::refused(Reason::UNSUPPORTED, why));
     }
-    let has = |name: &String| object.containers().iter().any(|container| container.name == *name);
+    let has = |name: &String| object.container(name).is_some();
     let missing: Vec<_> = rollout.workload.containers.iter().filter(|name| !has(name)).map(String::as_str).collect();
     if !missing.is_empty() {
-        let present: Vec<_> = object.containers().iter().map(|container| container.name.as_str()).collect();
+        let present = object.containers().iter().chain(object.init_containers());
+        let present: Vec<_> = present.map(|container| container.name.as_str()).collect();
         return Some(Decision::refused(
             "container-not-found",
             format!("{title} has no container {}; it has {}", missing.join(", "), present.join(", ")),
@@ -184,7 +185,7 @@ mod tests {
         let mut rollout = rollout(1);
         rollout.workload.containers = vec!["app".to_owned(), "web".to_owned()];
         let Decision::Refused { message, .. } = decide(&deployment(json!({})), &rollout) else { panic!("not refused") };
-        assert_eq!(message, "Deployment api has no container web; it has app");
+        assert_eq!(message, "Deployment api has no container web; it has app, migrate");
     }
 
     #[test]

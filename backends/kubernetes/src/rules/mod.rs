@@ -5,6 +5,7 @@ pub(crate) mod digest;
 pub(crate) mod drift;
 pub(crate) mod failure;
 pub(crate) mod fence;
+pub(crate) mod image_owners;
 pub(crate) mod lives;
 pub(crate) mod object;
 pub(crate) mod observation;

@@ -121,6 +121,17 @@ impl Object {
         self.template().and_then(|template| template.spec.as_ref()).map_or(&[], |spec| &spec.containers)
     }
 
+    /// Its init containers, those of sidecars among them.
+    pub(crate) fn init_containers(&self) -> &[Container] {
+        let spec = self.template().and_then(|template| template.spec.as_ref());
+        spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default()
+    }
+
+    /// The container of this name, of either kind.
+    pub(crate) fn container(&self, name: &str) -> Option<&Container> {
+        self.containers().iter().chain(self.init_containers()).find(|container| container.name == name)
+    }
+
     /// The stamp annotation of the workload itself.
     pub(crate) fn own_stamp(&self) -> Stamp {
         Stamp::among(self.metadata().annotations.as_ref())

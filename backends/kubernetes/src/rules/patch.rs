@@ -10,16 +10,19 @@ const CAUSE_MAX: usize = 256;
 
 /// The strategic merge patch that writes the rollout to the workload; valid only for the object as it was read.
 pub(crate) fn patch(object: &Object, rollout: &Rollout) -> Value {
-    let containers: Vec<Value> = rollout
-        .workload
-        .containers
-        .iter()
-        .map(|name| json!({"name": name, "image": rollout.image.to_string()}))
-        .collect();
-    let template = json!({
+    let is_init = |name: &String| object.init_containers().iter().any(|container| container.name == *name);
+    let (init, containers): (Vec<&String>, Vec<&String>) =
+        rollout.workload.containers.iter().partition(|name| is_init(name));
+    let images = |names: Vec<&String>| -> Value {
+        names.into_iter().map(|name| json!({"name": name, "image": rollout.image.to_string()})).collect()
+    };
+    let mut template = json!({
         "metadata": {"annotations": {STAMP: rollout.id.to_string()}},
-        "spec": {"containers": containers},
+        "spec": {"containers": images(containers)},
     });
+    if !init.is_empty() {
+        template["spec"]["initContainers"] = images(init);
+    }
     let spec = match rollout.workload.kind {
         WorkloadKind::CronJob => json!({"jobTemplate": {"spec": {"template": template}}}),
         WorkloadKind::Deployment | WorkloadKind::StatefulSet | WorkloadKind::DaemonSet => json!({"template": template}),
@@ -71,6 +74,22 @@ mod tests {
         let template = &patch["spec"]["jobTemplate"]["spec"]["template"];
         assert_eq!(template["metadata"]["annotations"][STAMP], rollout.id.to_string());
         assert_eq!(template["spec"]["containers"][0]["image"], "registry.example.com/api:v7");
+    }
+
+    #[test]
+    fn image_of_a_named_init_container_is_set_as_well() {
+        let mut rollout = samples::rollout(7);
+        rollout.workload.containers = vec!["app".to_owned(), "migrate".to_owned()];
+        let migrate = json!([{"name": "migrate", "image": "registry.example.com/api:v6"}]);
+        let object = samples::deployment(json!({"spec": {"template": {"spec": {"initContainers": migrate}}}}));
+        let image = "registry.example.com/api:v7";
+        assert_eq!(
+            patch(&object, &rollout)["spec"]["template"]["spec"],
+            json!({
+                "containers": [{"name": "app", "image": image}],
+                "initContainers": [{"name": "migrate", "image": image}],
+            })
+        );
     }
 
     #[test]

@@ -6,8 +6,11 @@ use rollhook_core::{
     ports::{InvalidTarget, TargetRequest, Validated},
 };
 
-use super::object::{Object, STAMP, Stamp};
-use crate::workload::{RequestedSettings, Workload, WorkloadKind};
+use super::{
+    image_owners,
+    object::{Object, STAMP, Stamp},
+};
+use crate::workload::{PodSecurity, RequestedSettings, Workload, WorkloadKind};
 
 /// A registration whose settings were read.
 #[derive(Clone, Debug)]
@@ -84,19 +87,27 @@ impl<'a> Registration<'a> {
         };
         let containers = self.containers(workload)?;
         let image = common_image(&containers, workload)?;
+        let notes = image_owners::notes(workload, &containers);
         let settings = Workload { kind: self.kind(), name: self.name, containers, template: None }.settings();
         let gap = workload.stops_first().then(|| format!("{title} ends its old pods before a new one is ready"));
-        Ok(Validated::Adopt { settings, image, take_over, gap })
+        Ok(Validated::Adopt { settings, image, take_over, gap, notes })
     }
 
-    /// The containers to deploy: those that are requested, else the only one, else the one that is named like the app.
+    /// The containers to deploy: those that are requested, init containers among them, else the only one, else the one
+    /// that is named like the app.
     fn containers(&self, workload: &Object) -> Result<Vec<String>, InvalidTarget> {
         let title = workload.title();
         let names: Vec<&str> = workload.containers().iter().map(|container| container.name.as_str()).collect();
         let listed = || names.join(", ");
         let requested = &self.requested.containers;
-        if let Some(missing) = requested.iter().find(|container| !names.contains(&container.as_str())) {
-            return Err(InvalidTarget::Unusable(format!("{title} has no container {missing}; it has: {}.", listed())));
+        if let Some(missing) = requested.iter().find(|container| workload.container(container).is_none()) {
+            let init = workload.init_containers().iter().map(|container| container.name.as_str());
+            let all = names.iter().copied().chain(init).collect::<Vec<_>>().join(", ");
+            return Err(InvalidTarget::Unusable(format!("{title} has no container {missing}; it has: {all}.")));
+        }
+        if !requested.is_empty() && !requested.iter().any(|container| names.contains(&container.as_str())) {
+            let why = "an init container is deployed with the container that runs after it: name one of";
+            return Err(InvalidTarget::Unusable(format!("{title}: {why} {} too.", listed())));
         }
         let app = self.request.app.name.as_str();
         match names.as_slice() {
@@ -124,6 +135,7 @@ impl<'a> Registration<'a> {
         if template.readiness_path.is_some() && template.port.is_none() {
             return Err(InvalidTarget::setting("readiness_path", "needs a port."));
         }
+        template.check()?;
         if template.env_from_secrets.iter().any(|name| !is_name(name)) {
             return Err(InvalidTarget::setting("template.env_from_secrets", NAME_RULE));
         }
@@ -132,15 +144,19 @@ impl<'a> Registration<'a> {
             [_] => containers,
             _ => return Err(InvalidTarget::setting("containers", "a Deployment is made with one container.")),
         };
+        let notes = match template.pod_security {
+            PodSecurity::Restricted => vec![RESTRICTED.to_owned()],
+            PodSecurity::Baseline => Vec::new(),
+        };
         let settings = Workload { kind, name: self.name, containers, template: Some(template) }.settings();
-        Ok(Validated::Create { settings, take_over: None, gap: None })
+        Ok(Validated::Create { settings, take_over: None, gap: None, notes })
     }
 }
 
 /// The image that all these containers run.
 fn common_image(containers: &[String], workload: &Object) -> Result<ImageRef, InvalidTarget> {
     let title = workload.title();
-    let deployed = workload.containers().iter().filter(|container| containers.contains(&container.name));
+    let deployed = containers.iter().filter_map(|name| workload.container(name));
     let mut images = deployed.map(|container| (&container.name, container.image.as_deref().unwrap_or_default()));
     let image = images.next().map(|(_, image)| image).unwrap_or_default();
     if let Some((name, other)) = images.find(|(_, other)| *other != image) {
@@ -152,6 +168,10 @@ fn common_image(containers: &[String], workload: &Object) -> Result<ImageRef, In
         .parse()
         .map_err(|invalid| InvalidTarget::Unusable(format!("{title} runs an image that cannot be read: {invalid}")))
 }
+
+/// What an image must bear whose Deployment is made.
+const RESTRICTED: &str = "The pods run as the profile restricted of Pod Security asks for: not as root, and without privileges. An \
+    image that has to be root needs the profile baseline (--pod-security baseline).";
 
 /// The rule of [`is_name`].
 const NAME_RULE: &str = "must be a name that Kubernetes takes: lower-case letters, digits, hyphens and dots.";

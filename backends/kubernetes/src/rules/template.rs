@@ -6,11 +6,13 @@ use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentSpec},
         core::v1::{
-            Container, ContainerPort, EnvFromSource, EnvVar, HTTPGetAction, LocalObjectReference, PodSpec,
-            PodTemplateSpec, Probe, SecretEnvSource, Service, ServicePort, ServiceSpec,
+            Capabilities, Container, ContainerPort, EnvFromSource, EnvVar, HTTPGetAction, LocalObjectReference,
+            PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecretEnvSource,
+            SecurityContext, Service, ServicePort, ServiceSpec,
         },
     },
     apimachinery::pkg::{
+        api::resource::Quantity,
         apis::meta::v1::{LabelSelector, ObjectMeta},
         util::intstr::IntOrString,
     },
@@ -20,7 +22,7 @@ use super::{
     object::{CHANGE_CAUSE, MANAGED_BY, MANAGER, STAMP},
     patch,
 };
-use crate::workload::{Rollout, Template};
+use crate::workload::{PodSecurity, Rollout, Template};
 
 /// How long a pod must be ready to count as available, in seconds: without a probe, a container that dies after a few
 /// seconds would count.
@@ -33,6 +35,11 @@ pub(crate) fn deployment(rollout: &Rollout, template: &Template) -> Deployment {
     let pod = PodSpec {
         containers: rollout.workload.containers.iter().map(|name| container(rollout, template, name)).collect(),
         image_pull_secrets: template.pull_secret.clone().map(|name| vec![LocalObjectReference { name }]),
+        security_context: Some(PodSecurityContext {
+            run_as_non_root: is_restricted(template).then_some(true),
+            seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), ..SeccompProfile::default() }),
+            ..PodSecurityContext::default()
+        }),
         ..PodSpec::default()
     };
     let pod_metadata = ObjectMeta {
@@ -96,8 +103,31 @@ fn container(rollout: &Rollout, template: &Template, name: &str) -> Container {
             }),
             ..Probe::default()
         }),
+        resources: resources(template),
+        security_context: is_restricted(template).then(|| SecurityContext {
+            allow_privilege_escalation: Some(false),
+            capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
+            ..SecurityContext::default()
+        }),
         ..Container::default()
     }
+}
+
+fn is_restricted(template: &Template) -> bool {
+    template.pod_security == PodSecurity::Restricted
+}
+
+/// Memory is reserved as far as it may be used, since a node takes it back by ending the container alone; processor time
+/// is reserved, and may be exceeded while others leave it.
+fn resources(template: &Template) -> Option<ResourceRequirements> {
+    let amount = |name: &str, text: &Option<String>| Some((name.to_owned(), Quantity(text.clone()?)));
+    let (cpu, memory) = (amount("cpu", &template.cpu), amount("memory", &template.memory));
+    let requests: BTreeMap<_, _> = cpu.into_iter().chain(memory.clone()).collect();
+    (!requests.is_empty()).then(|| ResourceRequirements {
+        requests: Some(requests),
+        limits: memory.map(|memory| [memory].into()),
+        ..ResourceRequirements::default()
+    })
 }
 
 fn metadata(rollout: &Rollout) -> ObjectMeta {
@@ -134,6 +164,9 @@ mod tests {
             env_from_secrets: vec!["api-env".to_owned()],
             pull_secret: Some("registry".to_owned()),
             readiness_path: Some("/healthz".to_owned()),
+            cpu: Some("500m".to_owned()),
+            memory: Some("256Mi".to_owned()),
+            pod_security: PodSecurity::Restricted,
         }
     }
 
@@ -160,6 +193,7 @@ mod tests {
                         "metadata": {"labels": labels, "annotations": {STAMP: rollout.id.to_string()}},
                         "spec": {
                             "imagePullSecrets": [{"name": "registry"}],
+                            "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
                             "containers": [{
                                 "name": "app",
                                 "image": "registry.example.com/api:v1",
@@ -167,11 +201,24 @@ mod tests {
                                 "envFrom": [{"secretRef": {"name": "api-env"}}],
                                 "ports": [{"containerPort": 8080}],
                                 "readinessProbe": {"httpGet": {"path": "/healthz", "port": 8080}},
+                                "resources": {"requests": {"cpu": "500m", "memory": "256Mi"}, "limits": {"memory": "256Mi"}},
+                                "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
                             }],
                         },
                     },
                 },
             })
+        );
+    }
+
+    #[test]
+    fn image_that_is_root_runs_under_the_profile_baseline() {
+        let template = Template { pod_security: PodSecurity::Baseline, cpu: None, memory: None, ..template() };
+        let spec = deployment(&samples::rollout(1), &template).spec.unwrap().template.spec.unwrap();
+        let pod = serde_json::to_value(spec).unwrap();
+        assert_eq!(pod["securityContext"], json!({"seccompProfile": {"type": "RuntimeDefault"}}));
+        assert!(
+            pod["containers"][0].get("securityContext").is_none() && pod["containers"][0].get("resources").is_none()
         );
     }
 

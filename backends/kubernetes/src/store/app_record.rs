@@ -1,4 +1,4 @@
-//! An app as its `App` object holds it.
+//! An app as its `RollhookApp` object holds it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,7 +16,10 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::crd::{AppObject, AppSpec, Fields};
+use super::{
+    crd::{AppObject, AppSpec, Fields},
+    hand_made,
+};
 
 /// An app's state, and what the store keeps with it until its deploys are archived.
 #[derive(Clone, Debug)]
@@ -63,6 +66,9 @@ impl AppRecord {
 
     /// Reads an object.
     pub(crate) fn read(object: AppObject) -> Result<Self> {
+        if let Some(why) = hand_made::why_no_app(&object) {
+            return Err(Error::invalid(why));
+        }
         let (spec, mut status) = (object.spec.0, object.status.unwrap_or_default());
         let metadata = trimmed(object.metadata);
         let id = named(&metadata);
@@ -78,7 +84,8 @@ impl AppRecord {
         let mut record = Self { metadata, version, state, kept, added: Default::default() };
         let (known_spec, known_status) = record.fields()?;
         let unknown = |fields: Fields, known: &Fields| -> Fields {
-            fields.into_iter().filter(|(name, _)| name != "app" && !known.contains_key(name)).collect()
+            let is_unknown = |name: &str, value: &Value| name != "app" && !value.is_null() && !known.contains_key(name);
+            fields.into_iter().filter(|(name, value)| is_unknown(name, value)).collect()
         };
         record.added = (unknown(spec, &known_spec), unknown(status, &known_status));
         Ok(record)
@@ -102,10 +109,13 @@ impl AppRecord {
             _ => Fields::new(),
         };
         status.extend(kept);
-        // For the column that people see: a column shows one value of a list.
+        // For the columns that people see: a column shows one value of a list.
         let unfinished: Vec<String> = self.state.unfinished.iter().map(|deploy| deploy.revision.to_string()).collect();
         status.insert("unfinished_revisions".to_owned(), Value::String(unfinished.join(", ")));
-        Ok((spec, status))
+        let image = self.state.on_cluster().and_then(|deploy| deploy.image.as_ref());
+        status.insert("image".to_owned(), image.map(ToString::to_string).into());
+        status.insert("state".to_owned(), self.state.newest().map(|deploy| deploy.status().as_str()).into());
+        Ok((present(spec), present(status)))
     }
 
     /// The record as it was written, by the metadata of the API server's answer.
@@ -195,6 +205,11 @@ pub(crate) fn trimmed(metadata: ObjectMeta) -> ObjectMeta {
 /// Reads a value of stored JSON.
 pub(crate) fn value<T: DeserializeOwned>(stored: Value, what: impl FnOnce() -> String) -> Result<T> {
     serde_json::from_value(stored).map_err(|error| Error::corrupt(what(), error))
+}
+
+/// The fields that have a value: `kubectl` shows an absent field as an empty cell, and a null as `<no value>`.
+pub(crate) fn present(fields: Fields) -> Fields {
+    fields.into_iter().filter(|(_, value)| !value.is_null()).collect()
 }
 
 /// The fields of a value, as they are stored.

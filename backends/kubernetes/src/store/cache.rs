@@ -1,7 +1,7 @@
 //! The cache: apps and archived deploys, from the watches and from this process's own reads and writes.
 //!
 //! The cache may be behind. A list of apps and the search for work are answered from it; every other answer is a fresh
-//! read, or is guarded by the version of the `App`.
+//! read, or is guarded by the version of the `RollhookApp`.
 //!
 //! Of an app, its record is kept: some kilobytes, as no evidence is in it once that is archived. Of an archived deploy,
 //! about 80 bytes are kept, and 80 more for its idempotency key.
@@ -32,6 +32,7 @@ use super::{
     StoreClock,
     app_record::{AppRecord, KeyHash, is_copy, version},
     crd::{AppObject, DeployObject, UID_LABEL},
+    hand_made,
 };
 use crate::lock;
 
@@ -48,7 +49,7 @@ pub(crate) struct Cache {
     relists: watch::Sender<u64>,
 }
 
-/// The namespace and the name of an `App`.
+/// The namespace and the name of a `RollhookApp`.
 type Name = (String, String);
 
 #[derive(Default)]
@@ -66,7 +67,7 @@ struct State {
 /// An app's record, or why it cannot be read.
 type SeenApp = Result<Arc<AppRecord>, Damaged>;
 
-/// An `App` that cannot be read.
+/// A `RollhookApp` that cannot be read.
 struct Damaged {
     uid: Option<AppUid>,
     why: String,
@@ -124,6 +125,11 @@ impl Cache {
         listed.take(page.limit).collect()
     }
 
+    /// Whether no app is known.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().apps.rows().is_empty()
+    }
+
     /// The apps that are picked, and the uids of those that cannot be read.
     pub(crate) fn pick(&self, picks: impl Fn(&AppRecord) -> bool) -> (Vec<Arc<AppRecord>>, Vec<AppUid>) {
         let (mut picked, mut damaged) = (Vec::new(), Vec::new());
@@ -167,8 +173,11 @@ impl Cache {
         }
         let (name, at) = (object_name(&object.metadata), version(&object.metadata).ok()?);
         let uid = object.metadata.labels.as_ref().and_then(|labels| labels.get(UID_LABEL)?.parse().ok());
+        let is_told = hand_made::is_told(&object);
         let seen = AppRecord::read(object).map(Arc::new).map_err(|error| Damaged { uid, why: error.chain() });
-        if let Err(damaged) = &seen {
+        if let Err(damaged) = &seen
+            && !is_told
+        {
             tracing::warn!(app = format!("{}/{}", name.0, name.1), error = damaged.why, "reading an app failed");
         }
         let uid = uid_of(&seen)?;
@@ -180,7 +189,7 @@ impl Cache {
         self.lock().note(name(record.id()), record.version, Ok(record.clone()), false);
     }
 
-    /// An `App` is gone, as it was known in this version or an older one. Returns its uid if it was known.
+    /// A `RollhookApp` is gone, as it was known in this version or an older one. Returns its uid if it was known.
     pub(crate) fn forget_app(&self, metadata: &ObjectMeta, at: Version) -> Option<AppUid> {
         let (name, mut state) = (object_name(metadata), self.lock());
         state.apps.is_known_by(&name, at).then(|| state.remove(&name)).flatten()
@@ -290,7 +299,7 @@ impl Cache {
         keys.find(|key| key.0 == hash).map(|key| key.1)
     }
 
-    /// The version in which an `App` is known.
+    /// The version in which a `RollhookApp` is known.
     pub(crate) fn version(&self, metadata: &ObjectMeta) -> Option<Version> {
         self.lock().apps.rows().get(&object_name(metadata)).map(|row| row.version)
     }

@@ -1,6 +1,6 @@
 //! The custom resources, as people see them with `kubectl`.
 //!
-//! An `App` is the state of one app: the registration in `spec`, the rest in `status`, replaced as one object. An
+//! A `RollhookApp` is the state of one app: the registration in `spec`, the rest in `status`, replaced as one object. An
 //! `AppDeploy` is one revision of its history, for people to read and for the store to look up once the deploy has
 //! ended. A `ServerRecord` is one of the service's own records, in the server's namespace. All hold the JSON that the
 //! core writes; the schema names only the fields that people look for, so that a field can be added within `v1`, and an
@@ -16,7 +16,10 @@ use serde_json::{Map, Value, json};
 
 /// The group of the custom resources.
 pub const GROUP: &str = "rollhook.dev";
-/// The label of `App`s, `AppDeploy`s and Secrets: the uid of the registration that they belong to.
+/// The kind of apps. Tools that call theirs `App` or `Application` are many, and `kubectl get app` is to go on meaning
+/// what it meant.
+pub const KIND: &str = "RollhookApp";
+/// The label of `RollhookApp`s, `AppDeploy`s and Secrets: the uid of the registration that they belong to.
 pub const UID_LABEL: &str = "rollhook.dev/uid";
 /// The label of `AppDeploy`s that names the app.
 pub const APP_LABEL: &str = "rollhook.dev/app";
@@ -49,11 +52,11 @@ pub fn deploy_name(app: &str, revision: u64) -> String {
     format!("{app}-{revision}")
 }
 
-/// The reference by which an object is removed with its `App`, whose name and Kubernetes uid these are.
+/// The reference by which an object is removed with its `RollhookApp`, whose name and Kubernetes uid these are.
 pub(crate) fn owned_by(app: &str, object: &str) -> Vec<OwnerReference> {
     vec![OwnerReference {
         api_version: format!("{GROUP}/v1"),
-        kind: "App".to_owned(),
+        kind: KIND.to_owned(),
         name: app.to_owned(),
         uid: object.to_owned(),
         ..OwnerReference::default()
@@ -65,7 +68,7 @@ pub(crate) fn owned_by(app: &str, object: &str) -> Vec<OwnerReference> {
 #[kube(
     group = "rollhook.dev",
     version = "v1",
-    kind = "App",
+    kind = "RollhookApp",
     root = "AppObject",
     namespaced,
     shortname = "rhapp",
@@ -73,10 +76,13 @@ pub(crate) fn owned_by(app: &str, object: &str) -> Vec<OwnerReference> {
     status = "Fields",
     schema = "disabled",
     derive = "Default",
-    printcolumn = r#"{"name":"Workload", "type":"string", "jsonPath":".spec.target.settings.name"}"#,
+    printcolumn = r#"{"name":"Image", "type":"string", "jsonPath":".status.image"}"#,
+    printcolumn = r#"{"name":"Status", "type":"string", "jsonPath":".status.state"}"#,
     printcolumn = r#"{"name":"Current", "type":"integer", "jsonPath":".status.current.revision"}"#,
     printcolumn = r#"{"name":"Unfinished", "type":"string", "jsonPath":".status.unfinished_revisions"}"#,
+    printcolumn = r#"{"name":"Workload", "type":"string", "jsonPath":".spec.target.settings.name", "priority":1}"#,
     printcolumn = r#"{"name":"Driven by", "type":"string", "jsonPath":".status.lease.name", "priority":1}"#,
+    printcolumn = r#"{"name":"Message", "type":"string", "jsonPath":".status.message", "priority":1}"#,
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(transparent)]
@@ -100,7 +106,7 @@ pub struct AppSpec(pub Fields);
     printcolumn = r##"{"name":"Commit", "type":"string", "jsonPath":".spec.commit"}"##,
     printcolumn = r##"{"name":"Trigger", "type":"string", "jsonPath":".spec.trigger"}"##,
     printcolumn = r##"{"name":"Status", "type":"string", "jsonPath":".spec.state.status"}"##,
-    printcolumn = r##"{"name":"When", "type":"date", "jsonPath":".spec.accepted"}"##,
+    printcolumn = r##"{"name":"Age", "type":"date", "jsonPath":".spec.accepted"}"##,
     printcolumn = r##"{"name":"Reason", "type":"string", "jsonPath":".spec.state.reason", "priority":1}"##,
     printcolumn = r##"{"name":"By", "type":"string", "jsonPath":".spec.by", "priority":1}"##
 )]
@@ -138,7 +144,11 @@ pub fn definitions() -> [CustomResourceDefinition; 3] {
                 "workload": fields("The workload whose containers a deploy changes.", Value::Null),
                 "policy": fields("The decisions of the app's owner; change them with `rollhook app set`.", Value::Null),
             })),
-            "status": fields("The state of the deploys, replaced as a whole.", Value::Null),
+            "status": fields("The state of the deploys, replaced as a whole.", json!({
+                "image": text("The image of the newest deploy that has touched the workload."),
+                "state": text("The status of the newest deploy; `NotRegistered` if rollhook did not make this object."),
+                "message": text("The reason why this object is no app, and what to do."),
+            })),
         }),
     );
     let deploy = schema(

@@ -11,7 +11,7 @@ use rollhook_core::{
 use crate::error::classify as of_cluster;
 
 /// The advice where the cluster does not know the custom resources.
-pub(crate) const NO_RESOURCES: &str = "the cluster does not know rollhook's custom resources (apps.rollhook.dev, \
+pub(crate) const NO_RESOURCES: &str = "the cluster does not know rollhook's custom resources (rollhookapps.rollhook.dev, \
     appdeploys.rollhook.dev, serverrecords.rollhook.dev); let a cluster administrator run: rollhook-server manifests \
     --app-namespace NAMESPACE | kubectl apply -f - (for each namespace that apps are in)";
 

@@ -87,7 +87,7 @@ impl KubernetesStore {
                 error = what,
                 "leaving an app to a replica of another namespace, whose Lease may not be read; one installation per \
                  cluster is meant. Let this one read Leases (rollhook-server manifests prints the permissions); if that \
-                 replica is gone for good, kubectl patch apps.rollhook.dev NAME --namespace NAMESPACE --type merge \
+                 replica is gone for good, kubectl patch rollhookapps.rollhook.dev NAME --namespace NAMESPACE --type merge \
                  --patch '{{\"status\":{{\"lease\":null}}}}'"
             ),
             Err(error) => {

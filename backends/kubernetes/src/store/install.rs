@@ -8,6 +8,7 @@ use kube::{
     api::{ListParams, Patch, PatchParams},
 };
 use rollhook_core::{Error, Result};
+use tokio::time::Instant;
 
 use super::{
     crd::{AppObject, DeployObject, FORM, RecordObject, THIS_FORM, definitions},
@@ -18,6 +19,8 @@ use crate::rules::object::MANAGER;
 /// The time between two looks whether the cluster serves the resources, and the number of looks.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOKS: usize = 150;
+/// The pause before an API server that does not answer is asked again.
+pub(crate) const RETRY: Duration = Duration::from_secs(1);
 
 /// Installs the custom resources where they are missing. Returns whether they were.
 ///
@@ -55,6 +58,25 @@ pub async fn ensure_crds(client: &Client) -> Result<bool> {
     })
 }
 
+/// Repeats a call while it fails as the API server does not answer, for as long as `patience`, with this pause between.
+pub(crate) async fn until_answered<T, F: Future<Output = Result<T>>>(
+    patience: Duration,
+    pause: Duration,
+    call: impl Fn() -> F,
+) -> Result<T> {
+    let (begun, mut is_said) = (Instant::now(), false);
+    loop {
+        let error = match call().await {
+            Err(error) if error.is_unavailable() && begun.elapsed() < patience => error.chain(),
+            answered => return answered,
+        };
+        if !std::mem::replace(&mut is_said, true) {
+            tracing::warn!(error, "waiting for the cluster's API server, for {} s at most", patience.as_secs());
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
 fn check_form(installed: &CustomResourceDefinition) -> Result<()> {
     let form = installed.annotations().get(FORM).map_or("unknown", String::as_str);
     if form == THIS_FORM.to_string() {
@@ -83,4 +105,26 @@ async fn is_served(client: &Client) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn silent_api_server_is_waited_for_and_a_refusal_is_not() {
+        let calls = AtomicU64::new(0);
+        let answers_at = |call| {
+            let number = calls.fetch_add(1, Ordering::SeqCst);
+            async move { if number < call { Err(Error::unavailable("away", "timed out")) } else { Ok(number) } }
+        };
+        let (hour, none) = (Duration::from_secs(3600), Duration::ZERO);
+        assert_eq!(until_answered(hour, none, || answers_at(3)).await.unwrap(), 3);
+        assert_eq!(calls.swap(0, Ordering::SeqCst), 4);
+        assert!(until_answered(none, none, || answers_at(3)).await.unwrap_err().is_unavailable(), "nobody waits");
+        let refused = until_answered(hour, none, || async { Err::<(), _>(Error::invalid("no configuration")) }).await;
+        assert!(matches!(refused, Err(Error::Invalid { .. })), "waiting does not mend it");
+    }
 }

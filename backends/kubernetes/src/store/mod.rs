@@ -1,17 +1,17 @@
 //! Apps, their history and records in Kubernetes itself, as custom resources; webhook tokens in Secrets beside them.
 //!
 //! ```text
-//!   commit ──▶ replace App (resourceVersion)    the whole state: one compare-and-swap
+//!   commit ──▶ replace RollhookApp (its version) the whole state: one compare-and-swap
 //!                └▶ AppDeploy {app}-{n}         created and updated in the background; its end is certain
-//!   load  ◀── App, read anew                    idempotency keys of archived deploys: the cache, completed where it lags
-//!   page  ◀── App, then the AppDeploys that are asked for
-//!   list, work ◀── cache ◀── two watches       Apps, and the metadata of AppDeploys
+//!   load  ◀── RollhookApp, read anew            idempotency keys of archived deploys: the cache, completed where it lags
+//!   page  ◀── RollhookApp, then the AppDeploys that are asked for
+//!   list, work ◀── cache ◀── two watches       RollhookApps, and the metadata of AppDeploys
 //!   write ──▶ create, replace ServerRecord     a third watch tells which records there are
 //!   heartbeat ─▶ Lease per replica
 //! ```
 //!
-//! An ended deploy stays in the `App` until its `AppDeploy` tells its end. So each deploy of a state's revisions is in
-//! the `App` or in the archive, whatever crashed in between, and a reader knows which: a revision that the `App` does
+//! An ended deploy stays in the `RollhookApp` until its `AppDeploy` tells its end. So each deploy of a state's revisions is in
+//! the `RollhookApp` or in the archive, whatever crashed in between, and a reader knows which: a revision that the `RollhookApp` does
 //! not hold has been archived before.
 
 pub mod crd;
@@ -24,6 +24,7 @@ mod cache;
 mod clock;
 mod error;
 mod foreign_owner;
+mod hand_made;
 mod heartbeat;
 mod install;
 mod namespace_lock;
@@ -57,12 +58,15 @@ use rollhook_sealing::KeyRing;
 use tokio::sync::broadcast::error::RecvError;
 
 pub use clock::StoreClock;
+pub(crate) use clock::calendar;
 pub use install::ensure_crds;
+use install::{RETRY, until_answered};
 
 use crate::client::Cluster;
-use api::ApiServer;
+use api::{ApiServer, check_served};
 use archive::Archive;
 use cache::Cache;
+use crd::AppObject;
 use foreign_owner::ForeignOwners;
 use heartbeat::Leases;
 use records::Records;
@@ -92,14 +96,17 @@ impl KubernetesStore {
     /// are in the namespace that this connection has by default. One installation per cluster
     /// is meant, for apps are found in every namespace: its replicas, and command lines on the same store, should have
     /// one namespace here. Tokens are sealed with the ring's keys. The custom resources are installed where they are
-    /// missing.
+    /// missing. While the API server does not answer, this waits for as long as `patience`, and says so.
     ///
     /// # Errors
     /// `Invalid` if there is no configuration, or one that cannot be used; as [`ensure_crds`].
-    pub async fn connect(ring: KeyRing) -> Result<Self> {
+    pub async fn connect(ring: KeyRing, patience: Duration) -> Result<Self> {
         let client = Cluster::connect_with_limit(QUIET).await?.into_client();
-        if ensure_crds(&client).await? {
-            tracing::info!(group = crd::GROUP, "installed the custom resources App, AppDeploy and ServerRecord");
+        if until_answered(patience, RETRY, || ensure_crds(&client)).await? {
+            tracing::info!(
+                group = crd::GROUP,
+                "installed the custom resources RollhookApp, AppDeploy and ServerRecord"
+            );
         }
         let namespace = client.default_namespace().to_owned();
         Ok(Self::new(client, &namespace, ring))
@@ -159,7 +166,12 @@ impl HistoryStore for KubernetesStore {
 
     async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
         self.ready().await?;
-        Ok(self.cache.list(&page))
+        let listed = self.cache.list(&page);
+        // Without its definition the cluster has no apps: that is no empty list.
+        if listed.is_empty() && self.cache.is_empty() {
+            check_served::<AppObject>(&self.api.all()).await?;
+        }
+        Ok(listed)
     }
 
     async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {

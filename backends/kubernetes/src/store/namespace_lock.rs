@@ -1,7 +1,7 @@
 //! One namespace belongs to one (project, environment) pair for as long as an app is in it.
 //!
 //! A Lease per namespace, in our own, names the pair. After the Lease was written, the namespace is searched for apps
-//! of another pair; after an `App` was created, the Lease is read again. So of two pairs at the same time, at least one
+//! of another pair; after a `RollhookApp` was created, the Lease is read again. So of two pairs at the same time, at least one
 //! sees the other, and withdraws.
 
 use std::time::Duration;
@@ -28,7 +28,7 @@ const NEW: Duration = Duration::from_secs(10);
 const ATTEMPTS: usize = 24;
 
 impl KubernetesStore {
-    /// Gives the namespace to the app's pair; called before its `App` is created, and again afterwards.
+    /// Gives the namespace to the app's pair; called before its `RollhookApp` is created, and again afterwards.
     pub(crate) async fn lock_namespace(&self, app: &App) -> Result<()> {
         let api = self.api.own::<Lease>();
         let taken = Error::Conflict(Entity::Namespace);

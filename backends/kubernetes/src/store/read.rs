@@ -58,7 +58,7 @@ impl KubernetesStore {
         Ok(Some(record))
     }
 
-    /// The `App` of this name, and the version in which it was known before it was read.
+    /// The `RollhookApp` of this name, and the version in which it was known before it was read.
     pub(crate) async fn get_named(&self, id: &AppId) -> Result<(Option<AppObject>, Option<Version>)> {
         let (namespace, name) = (Some(id.namespace.to_string()), Some(id.name.to_string()));
         let metadata = ObjectMeta { namespace, name, ..ObjectMeta::default() };

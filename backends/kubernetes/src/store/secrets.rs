@@ -1,7 +1,7 @@
-//! Tokens, each sealed in a Secret beside its app: `{app}-webhook`, which belongs to the `App` and goes with it.
+//! Tokens, each sealed in a Secret beside its app: `{app}-webhook`, which belongs to the `RollhookApp` and goes with it.
 //!
 //! Secrets are never listed or watched, as no role can narrow that: each is read by its name. A change is announced on
-//! the `App`, by an annotation, and so reaches every replica by the watch that they have anyway. It is the token's mark,
+//! the `RollhookApp`, by an annotation, and so reaches every replica by the watch that they have anyway. It is the token's mark,
 //! by which the service refuses callers without a read.
 
 mod object;
@@ -97,7 +97,7 @@ impl Secrets {
                         object::fill(&self.ring, &mut present, secret)?;
                         api::replace(&self.within(&app.id), &present).await?
                     }
-                    // Left behind by an earlier app of this name, whose `App` is gone. It is not overwritten: the
+                    // Left behind by an earlier app of this name, whose `RollhookApp` is gone. It is not overwritten: the
                     // cluster may be about to remove it for that.
                     Maker::Rollhook(_) => {
                         self.delete(&app.id, &present).await?;

@@ -16,6 +16,7 @@ use super::{
     api::ApiServer,
     archive::{Archive, OTHERS},
     cache::Cache,
+    hand_made::HandMade,
     records::Records,
 };
 
@@ -72,8 +73,10 @@ impl Tasks {
         records: &Arc<Records>,
     ) -> Self {
         let (apps, seen, told, settled) = (api.all(), cache.clone(), changes.clone(), archive.clone());
+        let (hand_made, marked) = HandMade::new(api.clone());
         let apps = async move {
             let show = |event| {
+                hand_made.note(&event);
                 let Some(change) = seen.app_event(event) else { return };
                 if let AppChange::App(app, _) = change {
                     settled.schedule(app, OTHERS);
@@ -96,6 +99,7 @@ impl Tasks {
         let archive = async move { archive.run().await };
         Self(vec![
             tokio::spawn(apps).abort_handle(),
+            tokio::spawn(marked).abort_handle(),
             tokio::spawn(deploys).abort_handle(),
             tokio::spawn(archive).abort_handle(),
             tokio::spawn(watched).abort_handle(),

@@ -1,4 +1,4 @@
-//! Commits: one replacement of the `App` each, valid only for the version that was read.
+//! Commits: one replacement of the `RollhookApp` each, valid only for the version that was read.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -20,7 +20,7 @@ use super::{
     secrets::Registered,
 };
 
-/// The most ended deploys that a commit carries on in the `App`: with all of their evidence they fit into one object.
+/// The most ended deploys that a commit carries on in the `RollhookApp`: with all of their evidence they fit into one object.
 /// More are archived before the commit.
 const CARRIED_MAX: usize = 20;
 
@@ -49,7 +49,7 @@ impl KubernetesStore {
         }
     }
 
-    /// Refuses keys that are in use. The version of the `App` guards the answer: keys change with it alone.
+    /// Refuses keys that are in use. The version of the `RollhookApp` guards the answer: keys change with it alone.
     async fn check_keys(&self, record: &AppRecord, keys: &[KeyWrite]) -> Result<()> {
         for write in keys.iter().filter(|write| !write.replaces) {
             if self.key_use(record, &write.key).await?.is_some() {
@@ -95,7 +95,7 @@ impl KubernetesStore {
         record.version
     }
 
-    /// Why the `App` was not as it was read.
+    /// Why the `RollhookApp` was not as it was read.
     async fn outdated(&self, app: AppUid) -> Error {
         match self.read_uid(app).await {
             Ok(Some(_)) => Error::Conflict(Entity::Version),

@@ -47,6 +47,29 @@ fn a_deployment_and_a_service_are_made() {
 }
 
 #[test]
+fn made_pods_pass_the_profile_restricted_of_pod_security() {
+    bed::test("made_pods_pass_the_profile_restricted_of_pod_security", async |bed| {
+        bed.kubectl(&["label", "namespace", &bed.namespace, "pod-security.kubernetes.io/enforce=restricted"]);
+        let mut order = order(bed, 1, "api:v1");
+        let template = &mut order.target.settings["template"];
+        (template["cpu"], template["memory"]) = (json!("10m"), json!("16Mi"));
+        bed.roll_out(&order).await;
+        let container = bed.read(Deployment).await["spec"]["template"]["spec"]["containers"][0].clone();
+        assert_eq!(
+            container["resources"],
+            json!({"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "16Mi"}})
+        );
+
+        bed.objects(Deployment).delete("api", &Default::default()).await.unwrap();
+        order.target.settings["template"]["pod_security"] = json!("baseline");
+        bed.apply(&order).await;
+        let seen = bed.until(&order, "refused", |seen| seen.failure.is_some()).await;
+        let failure = seen.failure.unwrap();
+        assert!(failure.message.contains("PodSecurity \"restricted"), "{}", failure.message);
+    });
+}
+
+#[test]
 fn missing_namespace_is_named() {
     bed::test("missing_namespace_is_named", async |bed| {
         let mut order = order(bed, 1, "api:v1");

@@ -60,7 +60,7 @@ fn containers_are_those_that_the_workload_has() {
         assert_eq!((settings, image.to_string().as_str()), (order.target.settings.clone(), "api:v1"));
         order.target.settings["containers"] = json!(["web", "migrate"]);
         let (_, message) = refused(bed, &order).await;
-        assert_eq!(message, "Deployment api has no container web, migrate; it has app");
+        assert_eq!(message, "Deployment api has no container web; it has app, migrate");
     });
 }
 

@@ -11,6 +11,7 @@ mod drift;
 mod failures;
 mod fence;
 mod kinds;
+mod neighbours;
 mod outage;
 mod permissions;
 mod stuck_pods;

@@ -85,14 +85,16 @@ fn app_shows_what_runs_and_what_is_unfinished() {
         client::change(&store, app, |change, now| change.lease(&samples::replica("pod-1", 1), now)).await;
         let table = fresh.kubectl(&[
             "get",
-            "apps.rollhook.dev",
+            "rollhookapps.rollhook.dev",
             "--namespace",
             "shop-test",
             "--no-headers",
             "--output",
             "wide",
         ]);
-        assert_eq!(table.split_whitespace().take(6).collect::<Vec<_>>(), ["api", "api", "1", "2,", "3", "pod-1"]);
+        let words: Vec<&str> = table.split_whitespace().collect();
+        assert!(words[0] == "api" && words[1].ends_with(":v1"), "{table}");
+        assert_eq!(words[2..8], ["queued", "1", "2,", "3", "api", "pod-1"], "{table}");
     });
 }
 

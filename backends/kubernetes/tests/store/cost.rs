@@ -47,7 +47,7 @@ impl Counter {
     }
 }
 
-const KINDS: [&str; 5] = ["apps", "appdeploys", "leases", "secrets", "serverrecords"];
+const KINDS: [&str; 5] = ["rollhookapps", "appdeploys", "leases", "secrets", "serverrecords"];
 
 /// One deploy, on the state that is remembered, as the journal commits it.
 async fn deploy(fresh: &Fresh, store: &KubernetesStore, app: AppUid, number: u64) {
@@ -81,13 +81,20 @@ fn deploy_costs_one_read_and_five_writes() {
         for number in 1..=3 {
             counter.taken();
             deploy(fresh, &store, app, number).await;
-            let expected = ["GET apps", "PUT apps", "PUT apps", "POST appdeploys", "PUT apps", "PUT appdeploys"];
+            let expected = [
+                "GET rollhookapps",
+                "PUT rollhookapps",
+                "PUT rollhookapps",
+                "POST appdeploys",
+                "PUT rollhookapps",
+                "PUT appdeploys",
+            ];
             assert_eq!(counter.taken(), expected);
         }
         store.load(AppRef::Uid(app), Some(&samples::key("run-1", 1))).await.unwrap().unwrap();
-        assert_eq!(counter.taken(), ["GET apps"], "a key is looked up in what was seen");
+        assert_eq!(counter.taken(), ["GET rollhookapps"], "a key is looked up in what was seen");
         store.page(app, Page { before: None, succeeded: true, limit: 2 }).await.unwrap();
-        assert_eq!(counter.taken(), ["GET apps", "GET appdeploys"], "the newest is in the App still");
+        assert_eq!(counter.taken(), ["GET rollhookapps", "GET appdeploys"], "the newest is in the App still");
     });
 }
 
@@ -103,9 +110,9 @@ fn commit_on_a_version_that_was_not_seen_costs_one_read_more() {
         store.sync().await.unwrap();
         counter.taken();
         let committed = store.commit_one(client::put(change.clone(), loaded.version)).await.unwrap();
-        assert_eq!(counter.taken(), ["PUT apps"], "the watch has brought it");
+        assert_eq!(counter.taken(), ["PUT rollhookapps"], "the watch has brought it");
         store.commit_one(client::put(change, loaded.version)).await.unwrap_err();
-        assert_eq!(counter.taken(), ["GET apps"], "another version than is known");
+        assert_eq!(counter.taken(), ["GET rollhookapps"], "another version than is known");
         assert!(committed.version > loaded.version);
     });
 }
@@ -142,7 +149,11 @@ fn idle_apps_cost_nothing_and_a_replica_a_few_calls() {
         fresh.advance(TTL / 6).await.unwrap();
         counter.taken();
         look().await;
-        assert_eq!(counter.taken(), ["GET leases", "GET apps", "PUT leases"], "and whether commits can be written");
+        assert_eq!(
+            counter.taken(),
+            ["GET leases", "GET rollhookapps", "PUT leases"],
+            "and whether commits can be written"
+        );
     });
 }
 

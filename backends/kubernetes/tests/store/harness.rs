@@ -120,7 +120,7 @@ impl Fresh {
         KubernetesStore::with_clock(self.client_through(each).await, namespace, ring(), self.store_clock())
     }
 
-    /// A handle, and a switch that loses the answer to its next replacement of an `App`, and goes off with that.
+    /// A handle, and a switch that loses the answer to its next replacement of a `RollhookApp`, and goes off with that.
     pub(crate) async fn handle_losing_answers(&self) -> (KubernetesStore, Arc<AtomicBool>) {
         let lose = Arc::<AtomicBool>::default();
         let mut config = bed::config(self.state).await;
@@ -170,7 +170,7 @@ impl Fresh {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// The stored `App`.
+    /// The stored `RollhookApp`.
     pub(crate) async fn app(&self, app: AppUid) -> AppObject {
         let of_app = ListParams::default().labels(&format!("rollhook.dev/uid={app}"));
         Api::<AppObject>::all(self.client.clone()).list(&of_app).await.unwrap().items.remove(0)
@@ -207,7 +207,7 @@ pub(crate) fn status(object: &DeployObject) -> String {
     object.spec.0["state"]["status"].as_str().unwrap().to_owned()
 }
 
-/// The ended deploys that an `App` still holds.
+/// The ended deploys that a `RollhookApp` still holds.
 pub(crate) fn archiving(object: &AppObject) -> Vec<u64> {
     let archiving = object.status.as_ref().unwrap()["archiving"].as_array().unwrap();
     archiving.iter().map(|deploy| deploy["revision"].as_u64().unwrap()).collect()
@@ -228,7 +228,7 @@ pub(crate) async fn end(store: &KubernetesStore, app: AppUid, deploy: &Deploy, s
     client::record(store, app, vec![Deploy { touched: true, ..deploy.moved(state) }]).await;
 }
 
-/// A connection that loses the answer to a replacement of an `App` while it is switched on.
+/// A connection that loses the answer to a replacement of a `RollhookApp` while it is switched on.
 #[derive(Clone)]
 struct Losing<S> {
     inner: S,
@@ -251,7 +251,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let is_commit = request.method() == Method::PUT && request.uri().path().contains("/apps/");
+        let is_commit = request.method() == Method::PUT && request.uri().path().contains("/rollhookapps/");
         let is_lost = is_commit && self.lose.swap(false, Ordering::SeqCst);
         let answer = self.inner.call(request);
         Box::pin(async move {
@@ -415,7 +415,7 @@ impl Stores for Fresh {
 }
 
 impl Fresh {
-    /// Merges a patch into an `App`, as a person with kubectl does.
+    /// Merges a patch into a `RollhookApp`, as a person with kubectl does.
     pub(crate) async fn patch_app(&self, object: &AppObject, patch: Value) {
         let api: Api<AppObject> = Api::namespaced(self.client.clone(), &object.namespace().unwrap());
         api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();

@@ -194,7 +194,7 @@ fn heartbeat_fails_while_the_custom_resources_are_gone() {
         let seconds = AtomicU64::new(15);
         let beat = || store.heartbeat(&replica, Duration::from_secs(seconds.fetch_add(1, Ordering::Relaxed)));
         beat().await.unwrap();
-        fresh.kubectl(&["delete", "customresourcedefinition", "apps.rollhook.dev"]);
+        fresh.kubectl(&["delete", "customresourcedefinition", "rollhookapps.rollhook.dev"]);
         let failure = until_async("commits cannot be written", async || beat().await.err()).await;
         assert!(failure.to_string().contains("rollhook-server manifests"), "{failure}");
         ensure_crds(&fresh.client).await.unwrap();

@@ -37,7 +37,7 @@ fn secret_is_deleted_with_its_app() {
         let app = apps.get("api").await.unwrap();
         let secret = secrets(bed).get(NAME).await.unwrap();
         let owner = &secret.metadata.owner_references.as_ref().unwrap()[0];
-        assert_eq!((&owner.kind, Some(&owner.uid)), (&"App".to_owned(), app.metadata.uid.as_ref()));
+        assert_eq!((&owner.kind, Some(&owner.uid)), (&"RollhookApp".to_owned(), app.metadata.uid.as_ref()));
         // The app is removed by hand: the Secret that is left opens nothing, and the cluster deletes it.
         apps.delete("api", &DeleteParams::default()).await.unwrap();
         // The collector learns of a new kind within half a minute, if it is not busy.

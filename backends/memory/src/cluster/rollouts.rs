@@ -230,7 +230,7 @@ fn adopt(request: &TargetRequest, workload: Workload, running: &Running) -> Resu
     let containers = if workload.containers.is_empty() { there } else { workload.containers.clone() };
     let settings = Workload { containers, pods: None, ..workload }.settings(&request.settings);
     let take_over = running.stamp.map(|stamp| stamp.app);
-    Ok(Validated::Adopt { settings, image: running.image.clone(), take_over, gap: None })
+    Ok(Validated::Adopt { settings, image: running.image.clone(), take_over, gap: None, notes: Vec::new() })
 }
 
 fn create(request: &TargetRequest, workload: Workload) -> Result<Validated, InvalidTarget> {
@@ -244,7 +244,7 @@ fn create(request: &TargetRequest, workload: Workload) -> Result<Validated, Inva
     }
     let (containers, pods) = (workload.clone().containers_or_one(&request.app), Some(workload.pods.unwrap_or(1)));
     let settings = Workload { containers, pods, ..workload }.settings(&request.settings);
-    Ok(Validated::Create { settings, take_over: None, gap: None })
+    Ok(Validated::Create { settings, take_over: None, gap: None, notes: Vec::new() })
 }
 
 fn answer_if_missing(spec: &RolloutSpec) -> Option<Applied> {

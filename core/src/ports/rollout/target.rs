@@ -41,6 +41,8 @@ pub enum Validated {
         /// Why the app is down during each deploy, as a clause for people: the old instance has to stop before the new one
         /// can start. `None` where both run beside each other.
         gap: Option<String>,
+        /// Sentences for the person who registers the app, such as on another party that sets the image too.
+        notes: Vec<String>,
     },
     /// The target does not exist. The first deploy creates it.
     Create {
@@ -51,6 +53,8 @@ pub enum Validated {
         take_over: Option<AppUid>,
         /// Why the app is down during each deploy but the first, as of an adopted target.
         gap: Option<String>,
+        /// Sentences for the person who registers the app, such as on what the image must bear.
+        notes: Vec<String>,
     },
     /// The target cannot be registered with these settings.
     Invalid(InvalidTarget),
@@ -62,6 +66,14 @@ impl Validated {
         match self {
             Self::Adopt { gap, .. } | Self::Create { gap, .. } => gap.as_deref(),
             Self::Invalid(_) => None,
+        }
+    }
+
+    /// Returns the sentences for the person who registers the app.
+    pub fn notes(&self) -> &[String] {
+        match self {
+            Self::Adopt { notes, .. } | Self::Create { notes, .. } => notes,
+            Self::Invalid(_) => &[],
         }
     }
 }

@@ -30,6 +30,8 @@ pub struct Registered {
     pub adopted: bool,
     /// Why the app is down during a deploy, as a clause; `None` if it is not, and for a call that was made before.
     pub gap: Option<String>,
+    /// The rollout driver's sentences for the person who registered the app; none for a repeated call.
+    pub notes: Vec<String>,
 }
 
 impl Registered {
@@ -126,6 +128,7 @@ impl Deployer {
         })?;
         let adopted = matches!(validated, Validated::Adopt { .. });
         let gap = validated.gap().map(str::to_owned);
+        let notes = validated.notes().to_vec();
         let (target, image) = registration::target(&wanted, validated)?;
         let app = App {
             id,
@@ -139,7 +142,7 @@ impl Deployer {
             locks: Locks::default(),
             created_at: self.store_time().await?,
         };
-        Ok(Registered { gap, ..self.create(actor, app, (image, adopted), &wanted, key).await? })
+        Ok(Registered { gap, notes, ..self.create(actor, app, (image, adopted), &wanted, key).await? })
     }
 
     /// Returns the other apps of a namespace, with the settings of their targets.
@@ -174,10 +177,12 @@ impl Deployer {
         let (id, uid) = (app.state.app.id.clone(), app.state.app.uid);
         let Some(key) = key else { return Err(Refusal::AppExists(id)) };
         match self.replay(&id, uid, key).await? {
-            (app, Some(deploy)) => Ok(Registered { adopted: deploy.adopted, app, deploy: Some(deploy), gap: None }),
+            (app, Some(deploy)) => {
+                Ok(Registered { adopted: deploy.adopted, app, deploy: Some(deploy), gap: None, notes: Vec::new() })
+            }
             // No entry could carry the key: a call with equal contents counts as the same call.
             (app, None) if registration::waits_for_a_build(&app.app) && registration::made(&app.app, wanted) => {
-                Ok(Registered { adopted: false, app, deploy: None, gap: None })
+                Ok(Registered { adopted: false, app, deploy: None, gap: None, notes: Vec::new() })
             }
             (_, None) => Err(Refusal::AppExists(id)),
         }
@@ -213,7 +218,7 @@ impl Deployer {
         };
         tracing::info!(app = %id, uid = %app.uid, adopted, "registered");
         self.changed_here(app.uid);
-        Ok(Registered { app: state, deploy, adopted, gap: None })
+        Ok(Registered { app: state, deploy, adopted, gap: None, notes: Vec::new() })
     }
 
     /// Looks for a registration whose answer was lost once, by its own uid.

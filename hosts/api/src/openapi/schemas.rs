@@ -118,7 +118,7 @@ pub(crate) fn template(_: &mut SchemaGenerator) -> Schema {
     let members = json!({
         "replicas": number, "port": number, "pull_secret": text(), "readiness_path": text(), "env": pairs,
         "env_from_secrets": texts(), "publish": texts(), "volumes": texts(), "network": text(), "labels": pairs,
-        "memory": text()
+        "memory": text(), "cpu": text(), "pod_security": text()
     });
     json_schema!({ "type": "object", "properties": members })
 }

@@ -55,7 +55,14 @@ impl Operation for RegisterApp {
         let state = registered.app;
         let deploy = registered.deploy.map(|deploy| Deploy::of(&state.app.id, &deploy, &Standing::of(&state)));
         let ignored = if registered.adopted { of_creation } else { Vec::new() };
-        Ok(Registered { app: caller.shown(&state), deploy, adopted: registered.adopted, ignored, gap: registered.gap })
+        Ok(Registered {
+            app: caller.shown(&state),
+            deploy,
+            adopted: registered.adopted,
+            ignored,
+            gap: registered.gap,
+            notes: registered.notes,
+        })
     }
 }
 

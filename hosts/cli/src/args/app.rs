@@ -34,6 +34,8 @@ pub(crate) enum AppCommand {
     Show(Target),
     /// Show what an app runs, and what is under way
     Status(Target),
+    /// Print the image that the workload has, for those who apply the workload too: --set image=$(rollhook app image APP)
+    Image(Target),
     /// Follow a deploy to its end, whoever made it
     Wait(WaitFor),
     /// Change an app's policy or source
@@ -302,9 +304,16 @@ pub(crate) struct Template {
     /// With Docker: a label of the container, such as those that a proxy reads; repeatable
     #[arg(long = "label", value_name = "NAME=VALUE")]
     pub(crate) labels: Vec<KeyValue>,
-    /// With Docker: the memory that the container may use, such as 512m
+    /// The memory that the container may use, such as 512Mi, or 512m with Docker; on Kubernetes it is reserved too
     #[arg(long, value_name = "AMOUNT")]
     pub(crate) memory: Option<String>,
+    /// On Kubernetes: the processor time that is reserved for the container, such as 500m
+    #[arg(long, value_name = "AMOUNT")]
+    pub(crate) cpu: Option<String>,
+    /// On Kubernetes: the profile of Pod Security that the pods pass; an image that has to be root needs baseline
+    /// [default: restricted]
+    #[arg(long, value_name = "PROFILE", value_parser = ["restricted", "baseline"])]
+    pub(crate) pod_security: Option<String>,
 }
 
 /// An app's policy, each flag by the policy's name.

@@ -65,6 +65,8 @@ mod tests {
             "network",
             "labels",
             "memory",
+            "cpu",
+            "pod_security",
         ];
         let template = template.map(|name| format!("template.{name}"));
         let policy = [

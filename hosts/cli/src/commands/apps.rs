@@ -37,6 +37,9 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), C
     session.drive()?;
     let mut registered = session.api.call(RegisterApp, &(), request).await?;
     let workload = escaped(&apps::title(&registered.app, " "));
+    for note in &registered.notes {
+        message(&format!("note: {}", escaped(note)));
+    }
     let gap = registered.gap.as_deref().map(|gap| gap_note(gap, &registered.app.policy));
     let revision = match &registered.deploy {
         Some(deploy) => {
@@ -122,6 +125,8 @@ fn request(args: &Create) -> Result<CreateApp, CliError> {
             ("network", template.network.clone().map(Value::from)),
             ("labels", pairs(&template.labels)),
             ("memory", template.memory.clone().map(Value::from)),
+            ("cpu", template.cpu.clone().map(Value::from)),
+            ("pod_security", template.pod_security.clone().map(Value::from)),
         ]),
         policy: args.policy.patch(),
         take_over: args.take_over,

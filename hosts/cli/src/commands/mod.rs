@@ -4,6 +4,7 @@ pub(crate) mod access;
 pub(crate) mod apps;
 pub(crate) mod builds;
 pub(crate) mod deploys;
+pub(crate) mod image;
 pub(crate) mod lock;
 pub(crate) mod login;
 mod outcome;

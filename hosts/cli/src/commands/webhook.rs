@@ -3,6 +3,7 @@
 use rollhook_api::{
     App, Rotate, Webhook, WebhookCall,
     operations::{DisableWebhook, EnableWebhook, ListWebhookCalls, RotateWebhook, ShowApp, ShowWebhook, WebhookQuery},
+    reach,
     snippets::{Job, Snippets, git_hosts, repository},
 };
 use rollhook_core::{app::Source, text::escaped};
@@ -13,7 +14,6 @@ use crate::{
     args::{self, Target},
     exit::CliError,
     output::message,
-    remote::is_loopback,
     table::{self, Cell, Column, Fit, Tint},
     when,
 };
@@ -140,10 +140,8 @@ fn call(call: &WebhookCall) -> Vec<Cell> {
 }
 
 fn note(webhook: &Webhook) {
-    if webhook.url.parse().is_ok_and(|url| is_loopback(&url)) {
-        message(
-            "note: the URL is this machine's own; start the server with --base-url to have the one that others reach",
-        );
+    if let Some(note) = reach::note(&webhook.url) {
+        message(&format!("note: {note}"));
     }
     if let Some(note) = &webhook.note {
         message(&format!("note: {}", escaped(note)));

@@ -12,7 +12,7 @@ use rollhook_api::{
 };
 use rollhook_core::{app::AppId, deploy::Revision};
 
-pub(crate) use self::server::{Server, is_loopback, random_hex};
+pub(crate) use self::server::{Server, random_hex};
 use crate::exit::CliError;
 
 /// The shortest time of a wait in which nothing has changed: a server that cannot let a call wait answers it at once.

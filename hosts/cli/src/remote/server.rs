@@ -260,7 +260,7 @@ impl Server {
 }
 
 /// Returns whether only this machine can reach the URL.
-pub(crate) fn is_loopback(url: &Uri) -> bool {
+fn is_loopback(url: &Uri) -> bool {
     let host = url.host().unwrap_or_default();
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())

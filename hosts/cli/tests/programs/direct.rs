@@ -119,6 +119,28 @@ fn the_webhook_is_enabled_shown_and_disabled() {
 }
 
 #[test]
+fn webhook_that_ci_elsewhere_does_not_reach_is_told() {
+    let home = cli!().fast().with_history();
+    let enabled = home.run("app webhook enable api --base-url http://rollhook.rollhook.svc").ok();
+    assert!(enabled.err.contains("the cluster's own") && enabled.err.contains("ingress.enabled"), "{enabled:?}");
+    let own = home.run("app webhook status api --base-url http://127.0.0.1:8080").ok();
+    assert!(own.err.contains("this machine's own"), "{own:?}");
+    assert!(!home.run("app webhook status api --base-url https://deploys.example.com").ok().err.contains("own"));
+}
+
+#[test]
+fn image_that_the_workload_has_is_printed_alone() {
+    let home = cli!().fast().with_history();
+    let image = home.run("app image api").ok();
+    assert_eq!((image.out.as_str(), image.err.as_str()), ("r.example.com/api:three\n", ""));
+    home.run("app rollback api").ok();
+    let document = home.run("app image api -o json").ok().json();
+    assert_eq!(document["revision"], 4);
+    assert!(document["image"].as_str().unwrap().starts_with("r.example.com/api:two"), "{document}");
+    home.run("app image worker").exits(1);
+}
+
+#[test]
 fn policy_holds_promotion_and_removal() {
     let home = cli!().fast().with_history();
     let set = home.run("app set api --on-failure leave --settle 5s --hold all --repository r.example.com/*").ok();

@@ -8,6 +8,7 @@ use rollhook_api::{
         DisableWebhook, EnableWebhook, EndTrust, ListTrusts, ListWebhookCalls, RotateWebhook, ShowApp, ShowWebhook,
         WebhookQuery,
     },
+    reach,
     snippets::{Job, KeylessSnippets, Snippets, git_hosts},
 };
 use rollhook_core::{
@@ -49,7 +50,8 @@ struct Enabled {
     made: When,
     sealing: String,
     note: Option<String>,
-    is_loopback: bool,
+    /// Why CI elsewhere does not reach the URL.
+    reach: Option<&'static str>,
     is_new: bool,
     /// The end of the time of the token before.
     previous_until: Option<String>,
@@ -142,8 +144,6 @@ fn shown(call: &Call<'_>, app: &App, webhook: Option<Webhook>, lists: Lists, tok
     let frame = call.frame();
     let enabled = webhook.map(|webhook| {
         let (secret, key) = (Zeroizing::new(webhook.token), Zeroizing::new(webhook.signing_key));
-        let host = webhook.url.split_once("://").map_or("", |(_, rest)| rest);
-        let is_loopback = ["127.", "localhost", "[::1]"].iter().any(|name| host.starts_with(name));
         Enabled {
             url: escaped(&webhook.url),
             has_key: token == Token::Masked || !key.is_empty(),
@@ -151,7 +151,7 @@ fn shown(call: &Call<'_>, app: &App, webhook: Option<Webhook>, lists: Lists, tok
             made: When::new(webhook.created_at, frame.now),
             sealing: escaped(&webhook.sealing),
             note: webhook.note.as_deref().map(escaped),
-            is_loopback,
+            reach: reach::note(&webhook.url),
             is_new: token == Token::New,
             previous_until: webhook.previous_until.map(|until| When::new(until, frame.now).full().to_owned()),
         }

@@ -207,7 +207,7 @@ fn right_that_is_taken_away_counts_no_longer_and_a_cluster_that_is_away_gives_no
     let token = world.account("deployer");
     world.bind("shop-test", "rollhook-viewer", "deployer");
     let kubectl = world.kubectl("shop-test");
-    let rules = ["--verb=create", "--resource=apps.rollhook.dev/rollback", "--resource-name=api"];
+    let rules = ["--verb=create", "--resource=rollhookapps.rollhook.dev/rollback", "--resource-name=api"];
     kubectl.run(&["create", "role", "on-call", rules[0], rules[1], rules[2]]);
     kubectl.run(&["create", "rolebinding", "on-call", "--role=on-call", "--serviceaccount=ci:deployer"]);
     world.until_bound(&token, &app.path);
@@ -217,7 +217,7 @@ fn right_that_is_taken_away_counts_no_longer_and_a_cluster_that_is_away_gives_no
     kubectl.run(&["delete", "rolebinding", "on-call"]);
     until("the role is taken away", || status() == 403);
     let refused = rollback(&token).text();
-    assert!(refused.contains("create apps/rollback"), "{refused}");
+    assert!(refused.contains("create rollhookapps/rollback"), "{refused}");
 
     world.cluster.service("apiserver", "stop");
     let away = world.call(&token, "GET", &app.path).expect(503);

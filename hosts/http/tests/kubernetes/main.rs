@@ -8,6 +8,7 @@ mod at_rest;
 mod deploys;
 mod drift;
 mod failures;
+mod first_look;
 mod identity;
 mod order;
 mod rollback;

@@ -21,15 +21,15 @@ const V2: &str = "r.example.com/api:v2";
 const V3: &str = "r.example.com/api:v3";
 
 /// A cluster with rollhook's manifests in it, and a workload to deploy to.
-struct Place {
+pub(crate) struct Place {
     _cluster: OwnCluster,
-    own: Kubectl,
-    apps: Kubectl,
-    start: Start,
+    pub(crate) own: Kubectl,
+    pub(crate) apps: Kubectl,
+    pub(crate) start: Start,
 }
 
 impl Place {
-    fn make(test: &str) -> Option<Self> {
+    pub(crate) fn make(test: &str) -> Option<Self> {
         let cluster = OwnCluster::up(test)?;
         let kubectl = |namespace: &str| Kubectl { state: cluster.state.clone(), namespace: namespace.to_owned() };
         let (own, apps) = (kubectl("rollhook"), kubectl("shop-test"));
@@ -45,12 +45,12 @@ impl Place {
         Some(place)
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.start.file(name)
     }
 
     /// Applies what the server prints for this cluster.
-    fn install(&self) {
+    pub(crate) fn install(&self) {
         self.apply(&["--app-namespace", "shop-test"], "none");
     }
 
@@ -65,7 +65,7 @@ impl Place {
     }
 
     /// A kubeconfig with which one is the server's ServiceAccount and nobody else.
-    fn write_kubeconfig(&self) {
+    pub(crate) fn write_kubeconfig(&self) {
         let token = self.own.run(&["create", "token", "rollhook", "--duration", "2h"]);
         let file = self.file("kubeconfig");
         std::fs::copy(self.own.state.join("kubeconfig"), &file).unwrap();
@@ -77,7 +77,7 @@ impl Place {
     }
 
     /// A replica with this name.
-    fn serve(&self, name: &str) -> Server {
+    pub(crate) fn serve(&self, name: &str) -> Server {
         let start = self.start.clone().at(free_address()).log_to(&format!("{name}.log"));
         let start = start.variable("KUBECONFIG", self.file("kubeconfig"));
         start.variable("HOSTNAME", name).variable("RUST_LOG", "info,rollhook_kubernetes=debug").run()
@@ -97,7 +97,7 @@ impl Place {
         self.until_allowed(resource, verb, "no");
     }
 
-    fn until_allowed(&self, resource: &str, verb: &str, answer: &str) {
+    pub(crate) fn until_allowed(&self, resource: &str, verb: &str, answer: &str) {
         let config = format!("--kubeconfig={}", self.file("kubeconfig").display());
         // kubectl fails where the answer is no.
         let told = || self.apps.command(&[&config, "auth", "can-i", verb, resource]).output().unwrap().stdout;
@@ -113,7 +113,7 @@ impl Drop for Place {
     }
 }
 
-const APP: &str = "/api/v1/apps/shop-test/api";
+pub(crate) const APP: &str = "/api/v1/apps/shop-test/api";
 
 fn register(server: &Server) -> App {
     let create = registration("api", &json!({ "policy": { "settle": "0s", "on_failure": "leave" } }));
@@ -122,7 +122,7 @@ fn register(server: &Server) -> App {
     App::new("shop-test", "api", server.enable(APP))
 }
 
-fn ended(server: &Server, revision: u64) -> Value {
+pub(crate) fn ended(server: &Server, revision: u64) -> Value {
     let call = server.manage("GET", &format!("{APP}/deploys/{revision}")).header("prefer", "wait=50");
     (0..6).map(|_| call.expect(200).json()).find(is_over).unwrap()
 }
@@ -131,7 +131,7 @@ fn post(server: &Server, app: &App, image: &str) -> Call {
     server.post(app, &json!({ "image": image, "commit": image.rsplit(':').next() }))
 }
 
-fn deploy(server: &Server, app: &App, image: &str) -> Reply {
+pub(crate) fn deploy(server: &Server, app: &App, image: &str) -> Reply {
     post(server, app, image).header("idempotency-key", image).repeat()
 }
 
@@ -200,16 +200,16 @@ fn printed_permissions_suffice_for_an_apps_whole_life() {
     ]) {
         assert!(words.iter().all(|word| line.contains(word)), "{words:?} in\n{table}");
     }
-    println!("{}", place.apps.run(&["get", "apps.rollhook.dev"]));
+    println!("{}", place.apps.run(&["get", "rollhookapps.rollhook.dev"]));
 
     // The token is in the Secret, sealed, and nowhere else.
     let secret = place.apps.get("secret/api-webhook");
     let owner = &secret["metadata"]["ownerReferences"][0];
-    let object = place.apps.get("apps.rollhook.dev/api");
-    assert_eq!((&owner["kind"], &owner["uid"]), (&json!("App"), &object["metadata"]["uid"]));
+    let object = place.apps.get("rollhookapps.rollhook.dev/api");
+    assert_eq!((&owner["kind"], &owner["uid"]), (&json!("RollhookApp"), &object["metadata"]["uid"]));
     let announced = &object["metadata"]["annotations"]["rollhook.dev/webhook"];
     assert_eq!(announced, &secret["metadata"]["resourceVersion"], "what replicas are told by outlives the deploys");
-    let stored = place.apps.run(&["get", "secrets,apps.rollhook.dev,appdeploys", "--output", "yaml"]);
+    let stored = place.apps.run(&["get", "secrets,rollhookapps.rollhook.dev,appdeploys", "--output", "yaml"]);
     for text in [stored, one.log(), two.log()] {
         assert!(!text.contains(&app.token) && !text.contains("rh_"), "the token is to be read");
     }
@@ -232,7 +232,7 @@ fn printed_permissions_suffice_for_an_apps_whole_life() {
         post(server, &renewed, V3).expect(401);
         until("it is forgotten", || server.manage("GET", APP).send().status == 404);
     }
-    let left = place.apps.run(&["get", "apps.rollhook.dev,appdeploys,secrets", "--output", "name"]);
+    let left = place.apps.run(&["get", "rollhookapps.rollhook.dev,appdeploys,secrets", "--output", "name"]);
     assert_eq!(left.trim(), "", "nothing of it is left");
     assert_eq!(place.apps.image("deployment/api"), V3, "the workload is not touched");
 }
@@ -252,15 +252,15 @@ fn missing_permissions_are_logged() {
     told("cannot update resource \\\"secrets\\\"");
     assert_eq!(deploy(&server, &app, V2).status, 200, "the token that there was is still good");
 
-    place.forbid("apps", "update");
+    place.forbid("rollhookapps", "update");
     let refused = post(&server, &app, V3).send();
     assert!(refused.status >= 500, "{}", refused.text());
     assert!(!refused.text().contains("serviceaccount"), "no message of the cluster goes outward");
-    told("cannot update resource \\\"apps\\\"");
+    told("cannot update resource \\\"rollhookapps\\\"");
     assert_eq!(outline(&server).len(), 2, "nothing was recorded");
 
     place.install();
-    place.until_allowed("apps", "update", "yes");
+    place.until_allowed("rollhookapps", "update", "yes");
     place.forbid("deployments", "patch");
     let waiting = post(&server, &app, V3).header("idempotency-key", "waits");
     waiting.expect(202);

@@ -2,7 +2,10 @@ use rollhook_core::app::AppUid;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::rules::{object::STAMP, samples};
+use crate::rules::{
+    object::STAMP,
+    samples::{self, merged},
+};
 
 const V1: &str = "registry.example.com/api:v1";
 
@@ -56,6 +59,7 @@ fn existing_workload_is_adopted_with_the_image_that_it_runs() {
         image: image.parse().unwrap(),
         take_over: None,
         gap: None,
+        notes: Vec::new(),
     };
     let one = deployment(&[("web", V1)]);
     let expected = adopted(json!({"kind": "Deployment", "name": "api", "containers": ["web"]}), V1);
@@ -79,6 +83,32 @@ fn workload_that_ends_its_old_pods_first_says_so() {
 }
 
 #[test]
+fn init_container_is_deployed_with_a_container_and_not_by_itself() {
+    let migrate = json!([{"name": "migrate", "image": V1}]);
+    let both = samples::deployment(merged(
+        json!({"spec": spec(&[("api", V1)])}),
+        json!({"spec": {"template": {"spec": {"initContainers": migrate}}}}),
+    ));
+    let Validated::Adopt { settings, .. } = validate(&request(json!({})), Some(&both)) else { panic!("not adopted") };
+    assert_eq!(settings["containers"], json!(["api"]), "it is left alone unless it is named");
+    let named = validate(&request(json!({"containers": ["api", "migrate"]})), Some(&both));
+    let Validated::Adopt { settings, .. } = named else { panic!("{named:?}") };
+    assert_eq!(settings["containers"], json!(["api", "migrate"]));
+    let refused = |containers: Value| unusable(validate(&request(json!({"containers": containers})), Some(&both)));
+    assert!(refused(json!(["migrate"])).contains("name one of api too"));
+    assert_eq!(refused(json!(["db"])), "Deployment api has no container db; it has: api, migrate.");
+}
+
+#[test]
+fn image_that_has_to_be_root_is_deployed_under_the_profile_baseline() {
+    let given = json!({"template": {"pod_security": "baseline"}});
+    let created = validate(&with_image(given), None);
+    assert!(created.notes().is_empty(), "{created:?}");
+    let Validated::Create { settings, .. } = created else { panic!("not created") };
+    assert_eq!(settings["template"]["pod_security"], "baseline");
+}
+
+#[test]
 fn unusable_workload_is_refused_with_a_reason() {
     let refused = |settings: Value, workload: &Object| unusable(validate(&request(settings), Some(workload)));
     let two = deployment(&[("web", V1), ("worker", "registry.example.com/api:v2")]);
@@ -88,7 +118,7 @@ fn unusable_workload_is_refused_with_a_reason() {
     );
     assert_eq!(
         refused(json!({"containers": ["db"]}), &two),
-        "Deployment api has no container db; it has: web, worker."
+        "Deployment api has no container db; it has: web, worker, migrate."
     );
     assert_eq!(
         refused(json!({"containers": ["web", "worker"]}), &two),
@@ -130,6 +160,7 @@ fn workload_of_another_registration_is_taken_over_only_on_request() {
 fn missing_workload_is_created_with_all_defaults() {
     let template = json!({
         "replicas": 1, "port": null, "env": {}, "env_from_secrets": [], "pull_secret": null, "readiness_path": null,
+        "cpu": null, "memory": null, "pod_security": "restricted",
     });
     let created = |name: &str, container: &str, template: &Value| Validated::Create {
         settings: serde_json::from_value(
@@ -138,6 +169,7 @@ fn missing_workload_is_created_with_all_defaults() {
         .unwrap(),
         take_over: None,
         gap: None,
+        notes: vec![RESTRICTED.to_owned()],
     };
     assert_eq!(validate(&with_image(json!({})), None), created("api", "api", &template));
     let built = TargetRequest { built: true, ..request(json!({})) };
@@ -163,6 +195,14 @@ fn workload_that_cannot_be_created_is_refused_with_a_reason() {
     let secret = json!({"template": {"env_from_secrets": ["api-env", "API_ENV"]}});
     let rule = "must be a name that Kubernetes takes: lower-case letters, digits, hyphens and dots.";
     assert_invalid(validate(&with_image(secret), None), "template.env_from_secrets", rule);
+    for (name, value, rule) in [
+        ("cpu", "2Gi", "must be a number of processors, such as 500m, 0.5 or 2."),
+        ("memory", "512m", "must be an amount such as 512Mi or 2Gi."),
+        ("pod_security", "privileged", "must be restricted or baseline."),
+    ] {
+        let given = json!({"template": {name: value}});
+        assert_invalid(validate(&with_image(given), None), &format!("template.{name}"), rule);
+    }
     let several = json!({"containers": ["a", "b"]});
     assert_invalid(validate(&with_image(several), None), "containers", "a Deployment is made with one container.");
 }

@@ -1,7 +1,7 @@
 //! The archive: one `AppDeploy` per revision.
 //!
 //! An `AppDeploy` is created soon after the accept, and shows how the deploy stands: a copy for people. The end is
-//! written for certain: an ended deploy stays in the `App` until its `AppDeploy` tells its end. Each replica brings the
+//! written for certain: an ended deploy stays in the `RollhookApp` until its `AppDeploy` tells its end. Each replica brings the
 //! `AppDeploy`s of an app up to date after its own commits, and a while after those of others, which may have died.
 
 mod object;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::unreadable;
 use crate::store::{
-    app_record::{AppRecord, object, value},
+    app_record::{AppRecord, object, present, value},
     clock::calendar,
     crd::{APP_LABEL, DeployObject, DeploySpec, KEY_ANNOTATION, STATUS_LABEL, UID_LABEL, deploy_name, owned_by},
 };
@@ -14,7 +14,7 @@ use crate::store::{
 /// The object of a deploy, to be created, or to replace the one of this metadata.
 pub(crate) fn of(record: &AppRecord, deploy: &Deploy, mut metadata: ObjectMeta) -> Result<DeployObject> {
     let app = record.id().name.as_str();
-    let mut spec = object(deploy)?;
+    let mut spec = present(object(deploy)?);
     let described = [
         ("app", app.to_owned()),
         ("by", deploy.actor.to_string()),

@@ -17,7 +17,7 @@ fn uid() -> AppUid {
     samples::app("shop", "test", "api").uid
 }
 
-/// The `App` in this version, with this many deploys, the first of which have ended and are archiving.
+/// The `RollhookApp` in this version, with this many deploys, the first of which have ended and are archiving.
 fn record(version: u64, latest: u64, archiving: u64) -> AppRecord {
     let mut change = Change::register(samples::app("shop", "test", "api"));
     for number in 1..=latest {

@@ -17,7 +17,10 @@ pub(crate) struct Outage(Mutex<Option<(Error, Duration)>>);
 impl Outage {
     /// Notes the outcome of a call, and returns it.
     pub(crate) fn noted<T>(&self, outcome: Result<T>, now: Duration) -> Result<T> {
-        let passes = |failure: &&Error| matches!(failure, Error::Unavailable { .. } | Error::Denied { .. });
+        // Without its custom resources the cluster calls every read invalid.
+        let passes = |failure: &&Error| {
+            matches!(failure, Error::Unavailable { .. } | Error::Denied { .. } | Error::Invalid { .. })
+        };
         *lock(&self.0) = outcome.as_ref().err().filter(passes).map(|failure| (failure.clone(), now));
         outcome
     }

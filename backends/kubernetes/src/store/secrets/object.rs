@@ -41,7 +41,7 @@ pub(crate) fn maker(secret: &Secret) -> Maker {
     uid.filter(|_| is_ours(secret)).map_or(Maker::Other, Maker::Rollhook)
 }
 
-/// The token, sealed for its registration, as an object that goes with the `App`.
+/// The token, sealed for its registration, as an object that goes with the `RollhookApp`.
 pub(crate) fn sealed(ring: &KeyRing, app: &Registered, secret: &WebhookSecret) -> Result<Secret> {
     let mut object = Secret {
         metadata: ObjectMeta {
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(maker(&object), Maker::Rollhook(app.uid));
         assert_eq!(object.metadata.name.as_deref(), Some("api-webhook"));
         let owner = &object.metadata.owner_references.as_ref().unwrap()[0];
-        assert_eq!((owner.kind.as_str(), owner.uid.as_str(), owner.controller), ("App", "object-1", None));
+        assert_eq!((owner.kind.as_str(), owner.uid.as_str(), owner.controller), ("RollhookApp", "object-1", None));
         let read = open(&ring(), &object).unwrap().unwrap();
         assert_eq!((read.app, read.created_at), (app.uid, secret(&app).created_at));
         assert_eq!(read.token.expose(), token(1).expose());

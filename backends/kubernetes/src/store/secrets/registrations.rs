@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// The annotation of an `App` that names the version of its Secret; absent while its webhook is closed.
+/// The annotation of a `RollhookApp` that names the version of its Secret; absent while its webhook is closed.
 pub(crate) const ANNOUNCED: &str = "rollhook.dev/webhook";
 
 /// How long to wait for the first list of apps.
@@ -33,7 +33,7 @@ const FIRST_LIST: Duration = Duration::from_secs(5);
 pub(crate) struct Registered {
     pub(crate) id: AppId,
     pub(crate) uid: AppUid,
-    /// Kubernetes' own uid of the `App`.
+    /// Kubernetes' own uid of the `RollhookApp`.
     pub(crate) object: String,
     /// The version of the Secret that was announced last.
     pub(crate) webhook: Option<String>,

@@ -34,7 +34,7 @@ async fn list_that_does_not_come_is_asked_for_again() {
                 std::future::pending::<()>().await;
             }
             let list = json!({
-                "apiVersion": "rollhook.dev/v1", "kind": "AppList", "metadata": {"resourceVersion": "7"}, "items": [app()],
+                "apiVersion": "rollhook.dev/v1", "kind": "RollhookAppList", "metadata": {"resourceVersion": "7"}, "items": [app()],
             });
             Ok::<_, std::convert::Infallible>(Response::new(Body::from(list.to_string().into_bytes())))
         }
