@@ -49,7 +49,7 @@ fn image_that_another_set_is_told_and_the_current_one_can_be_deployed_again() {
             let again = if round == 0 {
                 world.deployed(&access, &world::api("v2")).await
             } else {
-                let request = RollbackRequest { revision: Some(current.revision), ..RollbackRequest::default() };
+                let request = RollbackRequest::default().with(|request| request.revision = Some(current.revision));
                 let deploy = world.deployer.rollback(&access, request).await.unwrap().deploy;
                 world.ended(&access, deploy.revision.get()).await
             };

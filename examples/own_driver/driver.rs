@@ -152,15 +152,16 @@ impl RolloutDriver for Sites {
             _ => None,
         };
         let digest = current.as_ref().and_then(|image| image.digest().cloned());
-        Ok(Observation {
-            deploy: expected,
-            phase: if ready && failure.is_none() { Phase::Complete { digest, note: None } } else { Phase::Progressing },
-            progress: format!("{:?} {} {ready}", record.map(|record| record.switched), served.is_some()),
-            message: if ready { "the release is served" } else { "the release is not served yet" }.to_owned(),
-            instances: None,
-            restarts,
-            failure,
-        })
+        let phase = match &failure {
+            None if ready => Phase::Complete { digest, note: None },
+            _ => Phase::Progressing,
+        };
+        let progress = format!("{:?} {} {ready}", record.map(|record| record.switched), served.is_some());
+        let message = if ready { "the release is served" } else { "the release is not served yet" };
+        Ok(Observation::new(expected, phase, progress, message).with(|seen| {
+            seen.restarts = restarts;
+            seen.failure = failure;
+        }))
     }
 
     async fn changed(&self, _order: &RolloutSpec) {

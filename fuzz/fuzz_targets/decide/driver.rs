@@ -260,15 +260,12 @@ impl World {
             Call::Answered | Call::Refused => order.id,
         };
         let digest = weather.digest.map(Few::digest);
-        let seen = Observation {
-            deploy: Some(stamp),
-            phase: if weather.complete { Phase::Complete { digest, note: None } } else { Phase::Progressing },
-            progress: weather.progress.to_string(),
-            message: "as the weather is".into(),
-            instances: None,
-            restarts: weather.restarts.into(),
-            failure: weather.failure.map(failure),
-        };
+        let phase = if weather.complete { Phase::Complete { digest, note: None } } else { Phase::Progressing };
+        let seen = Observation::new(Some(stamp), phase, weather.progress.to_string(), "as the weather is");
+        let seen = seen.with(|seen| {
+            seen.restarts = weather.restarts.into();
+            seen.failure = weather.failure.map(failure);
+        });
         self.witness.saw(revision, seen.clone(), self.now());
         Ok(seen)
     }

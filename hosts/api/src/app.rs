@@ -76,16 +76,17 @@ impl CreateApp {
         if !self.template.is_empty() {
             target.insert(TEMPLATE.to_owned(), self.template.into());
         }
-        Ok(Registration {
-            project: field(Field::Project, self.project.parse())?,
-            environment: field(Field::Environment, self.environment.parse())?,
-            name: field(Field::App, self.app.parse())?,
-            source: self.git.map_or(Ok(Source::Image), |git| git.parse().map(Source::Git))?,
-            target,
-            image: optional(Field::Image, self.image.as_deref())?,
-            policy: self.policy.parse()?.apply(app::Policy::default()),
-            take_over: self.take_over,
-        })
+        let project = field(Field::Project, self.project.parse())?;
+        let environment = field(Field::Environment, self.environment.parse())?;
+        let mut app = Registration::new(project, environment, field(Field::App, self.app.parse())?);
+        if let Some(git) = self.git {
+            app.source = Source::Git(git.parse()?);
+        }
+        app.target = target;
+        app.image = optional(Field::Image, self.image.as_deref())?;
+        app.policy = self.policy.parse()?.apply(app::Policy::default());
+        app.take_over = self.take_over;
+        Ok(app)
     }
 }
 

@@ -59,15 +59,17 @@ pub(crate) fn observe(
     };
     let note = note.map(str::to_owned);
     let phase = if complete { Phase::Complete { digest, note } } else { Phase::Progressing };
-    Observation {
-        deploy: carried,
-        phase,
-        progress: progress(seen, own, facts.ready_for.filter(|_| settles), work),
-        message: if settles { settling(rollout) } else { message(own, step, is_ready, complete, work) },
-        instances: is_carried.then(|| Instances { ready: u32::from(is_ready && own.is_some()), wanted: 1 }),
-        restarts: own.filter(|_| is_carried).map_or(0, Container::restarts),
-        failure: if complete { None } else { failure(seen, rollout, step, is_ready, work) },
-    }
+    let progress = progress(seen, own, facts.ready_for.filter(|_| settles), work);
+    let message = if settles { settling(rollout) } else { message(own, step, is_ready, complete, work) };
+    Observation::new(carried, phase, progress, message).with(|observation| {
+        if is_carried {
+            observation.instances = Some(Instances { ready: u32::from(is_ready && own.is_some()), wanted: 1 });
+            observation.restarts = own.map_or(0, Container::restarts);
+        }
+        if !complete {
+            observation.failure = failure(seen, rollout, step, is_ready, work);
+        }
+    })
 }
 
 /// The container whose readiness matters for a deploy.

@@ -125,7 +125,7 @@ impl Running {
         if !is_set {
             let message = format!("the workload runs {}, which somebody else has set", self.image);
             let seen = waiting(self.stamp, "the workload was changed by another");
-            return Observation { failure: Some(final_failure(Reason::REVERTED, message)), ..seen };
+            return seen.with(|seen| seen.failure = Some(final_failure(Reason::REVERTED, message)));
         }
         let Scene { ready, complete, restarts, failure, .. } = self.scene(scripts, now, delay);
         let pods = self.pods;
@@ -134,15 +134,12 @@ impl Running {
             (true, _) => Phase::Complete { digest: Some(self.digest.clone()), note: None },
             (false, _) => Phase::Progressing,
         };
-        Observation {
-            deploy: self.stamp,
-            phase,
-            progress: format!("{ready}/{pods}"),
-            message: format!("{ready} of {pods} new pods are available"),
-            instances: Some(Instances { ready, wanted: pods }),
-            restarts,
-            failure,
-        }
+        let message = format!("{ready} of {pods} new pods are available");
+        Observation::new(self.stamp, phase, format!("{ready}/{pods}"), message).with(|seen| {
+            seen.instances = Some(Instances { ready, wanted: pods });
+            seen.restarts = restarts;
+            seen.failure = failure;
+        })
     }
 
     pub(super) fn evidence(&self, name: &str, failure: &RolloutFailure) -> Evidence {
@@ -169,15 +166,8 @@ impl Running {
 
 /// Returns the observation while another deploy runs.
 pub(super) fn waiting(stamp: Option<DeployId>, message: &str) -> Observation {
-    Observation {
-        deploy: stamp,
-        phase: Phase::Progressing,
-        progress: stamp.map_or_else(|| "unstamped".to_owned(), |stamp| stamp.to_string()),
-        message: message.to_owned(),
-        instances: None,
-        restarts: 0,
-        failure: None,
-    }
+    let progress = stamp.map_or_else(|| "unstamped".to_owned(), |stamp| stamp.to_string());
+    Observation::new(stamp, Phase::Progressing, progress, message)
 }
 
 /// Returns a failure that does not heal.
