@@ -72,6 +72,10 @@ impl Authority {
 
 #[async_trait]
 impl AccessReviewer for Authority {
+    fn authority(&self) -> &str {
+        "kubernetes"
+    }
+
     fn audience(&self) -> &str {
         "rollhook"
     }

@@ -34,6 +34,10 @@ struct Cluster(String);
 
 #[async_trait]
 impl AccessReviewer for Cluster {
+    fn authority(&self) -> &str {
+        "kubernetes"
+    }
+
     fn audience(&self) -> &str {
         AUDIENCE
     }
