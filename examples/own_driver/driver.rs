@@ -152,10 +152,8 @@ impl RolloutDriver for Sites {
             _ => None,
         };
         let digest = current.as_ref().and_then(|image| image.digest().cloned());
-        let phase = match &failure {
-            None if ready => Phase::Complete { digest, note: None },
-            _ => Phase::Progressing,
-        };
+        let is_complete = ready && failure.is_none();
+        let phase = if is_complete { Phase::Complete { digest, note: None } } else { Phase::Progressing };
         let progress = format!("{:?} {} {ready}", record.map(|record| record.switched), served.is_some());
         let message = if ready { "the release is served" } else { "the release is not served yet" };
         Ok(Observation::new(expected, phase, progress, message).with(|seen| {

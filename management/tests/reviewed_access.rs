@@ -376,7 +376,7 @@ fn lists_show_the_namespaces_that_the_caller_may_read_and_ask_for_each_once() {
         }
         let who = caller(&management).await;
         authority.questions();
-        let page = |limit| AppPage::first(limit);
+        let page = AppPage::first;
         let names = async |limit| -> Vec<String> {
             let listed = management.apps(&who, page(limit)).await.unwrap();
             listed.iter().flatten().map(|state| state.app.id.to_string()).collect()

@@ -4,10 +4,10 @@ use rollhook_core::{request::Hint, service::StartError};
 
 /// Returns the reason why a process must not drive a store's apps, with the command that is the way on.
 pub fn of_start(error: &StartError) -> String {
-    match error {
-        StartError::OtherDriver { .. } => format!("{error} (rollhook-server store rebind)"),
-        _ => rollhook_core::error::chain(error),
+    if let StartError::OtherDriver { .. } = error {
+        return format!("{error} (rollhook-server store rebind)");
     }
+    rollhook_core::error::chain(error)
 }
 
 /// Returns a sentence that names the way on.

@@ -21,6 +21,7 @@ const SEARCH_PAGE: usize = 50;
 impl Deployer {
     /// Rolls back: to the revision that the request names, or to the last good version before what is on the cluster.
     /// Unfinished deploys end superseded, and what was on the cluster is held.
+    /// A dropped call may have been recorded or not: see [Cancellation](Deployer#cancellation).
     ///
     /// # Errors
     /// The refusal; nothing was recorded, unless it says that it may have been.
