@@ -89,7 +89,10 @@ fn new(project: &str, environment: &str, name: &str) -> Result<App, Failure> {
         environment: environment.parse()?,
         source: Source::Image,
         target: app::Target { settings, ..Default::default() },
-        policy: Policy { settle: Duration::ZERO, on_failure: OnFailure::Leave, ..Policy::default() },
+        policy: Policy::default().with(|policy| {
+            policy.settle = Duration::ZERO;
+            policy.on_failure = OnFailure::Leave;
+        }),
         holds: Vec::new(),
         locks: rollhook_core::lock::Locks::default(),
         created_at: REGISTERED,

@@ -55,7 +55,7 @@ impl Stored {
         }
         let mut archived = 0;
         for state in self.states().await? {
-            let mut page = Page { before: None, succeeded: false, limit: PAGE };
+            let mut page = Page::newest(PAGE);
             loop {
                 let deploys = self.0.page(state.app.uid, page).await?;
                 archived += deploys.len() as u64;
@@ -72,7 +72,7 @@ impl Stored {
         let mut states: Vec<AppState> = Vec::new();
         loop {
             let after = states.last().map(|state| state.app.id.clone());
-            let more = self.0.states(AppPage { namespace: None, after, limit: PAGE }).await?;
+            let more = self.0.states(AppPage::first(PAGE).after(after)).await?;
             let is_last = more.len() < PAGE;
             states.extend(more);
             if is_last {

@@ -21,7 +21,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 impl World {
     async fn submit(&self, access: &Authorized, commit: Commit) -> Outcome<Accepted> {
-        self.deployer.submit(access, DeployRequest { image: None, commit: Some(commit), key: None }).await
+        self.deployer.submit(access, DeployRequest::commit(commit)).await
     }
 
     fn stamp(&self, access: &Authorized, revision: u64) -> DeployId {
@@ -65,7 +65,7 @@ fn repeated_registration_succeeds_before_the_first_build() {
         assert_eq!(repeated, first, "the same call");
         let exists = Err(Refusal::AppExists(first.app.app.id.clone()));
         assert_eq!(register(git("api", Policy::default()), None).await, exists);
-        let other = Policy { settle: SECOND, ..Policy::default() };
+        let other = Policy::default().with(|policy| policy.settle = SECOND);
         assert_eq!(register(git("api", other), key()).await, exists);
     });
 }
@@ -152,7 +152,7 @@ fn built_image_waits_for_a_rollout_with_progress() {
     let world = World::new(SECOND);
     world.builds.script("c3", BuildScript::succeeds().after(SECOND));
     world.run(async {
-        let policy = Policy { settle: Duration::from_secs(60), ..Policy::default() };
+        let policy = Policy::default().with(|policy| policy.settle = Duration::from_secs(60));
         let access = world.built_app(policy).await;
         world.deploy_commit(&access, "b2").await.unwrap();
         world.sleep(40).await;
@@ -367,7 +367,7 @@ fn a_repeated_rebuild_is_the_first_one_wherever_the_branch_is_by_now() {
 fn a_held_commit_is_held_in_full_and_in_short_until_a_person_builds_it_again() {
     let world = World::new(SECOND);
     world.run(async {
-        let policy = Policy { hold: HoldPolicy::All, ..Policy::default() };
+        let policy = Policy::default().with(|policy| policy.hold = HoldPolicy::All);
         let access = world.built_app(policy).await;
         world.deploy_commit(&access, "b2b2b2b2").await.unwrap();
         world.ended(&access, 2).await;
@@ -415,7 +415,7 @@ fn a_builds_log_is_followed_to_its_end() {
 fn a_builds_deadline_waits_for_room_and_for_the_builder() {
     let world = World::new(SECOND);
     world.run(async {
-        let policy = Policy { build_deadline: 10 * SECOND, ..Policy::default() };
+        let policy = Policy::default().with(|policy| policy.build_deadline = 10 * SECOND);
         let access = world.git_app(policy).await;
         world.builds.script("b1", BuildScript::succeeds().waiting_for(60 * SECOND).after(5 * SECOND));
         world.deploy_commit(&access, "b1").await.unwrap();

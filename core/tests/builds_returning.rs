@@ -81,7 +81,7 @@ fn restore_is_not_refused_with_100_unfinished_deploys_and_a_stop_ends_the_engine
     let world = World::new(SECOND);
     world.cluster.script(":b2", Script::crashes());
     let scenario = async {
-        let access = world.built_app(Policy { on_failure: OnFailure::Leave, ..Policy::default() }).await;
+        let access = world.built_app(Policy::default().with(|policy| policy.on_failure = OnFailure::Leave)).await;
         world.deploy_commit(&access, "b2").await.unwrap();
         assert_eq!(world.ended(&access, 2).await.status(), Status::Failed);
         // These are never built.
@@ -98,7 +98,7 @@ fn restore_is_not_refused_with_100_unfinished_deploys_and_a_stop_ends_the_engine
         let state = world.view(&access).await;
         assert_eq!((state.unfinished.len(), state.latest), (UNFINISHED_MAX, Some(restore.revision)), "and only once");
     };
-    world.idle(world.deployer.run(scenario));
+    world.idle(world.deployer.run(scenario)).unwrap();
 }
 
 #[test]

@@ -10,8 +10,8 @@ use rollhook_conformance::samples::git_source;
 use rollhook_core::{
     app::{Policy, Source},
     deploy::Status,
-    request::{PolicyChange, Refusal, Registration, SourceChange},
-    service::{Builder, Deployer, Ports},
+    request::{PolicyChange, Refusal, SourceChange},
+    service::Deployer,
     source::{AllowedSources, GitSource, SourceRefused},
 };
 use world::{World, git, reason};
@@ -24,7 +24,7 @@ fn local_sources_are_the_operators_to_allow() {
     world.run(async {
         for url in ["http://git.example.com/a.git", "file:///srv/a.git", "https://127.0.0.1/a.git"] {
             let local = GitSource { url: url.parse().unwrap(), ..git_source() };
-            let wanted = Registration { source: Source::Git(local), ..git("api", Policy::default()) };
+            let wanted = git("api", Policy::default()).with(|app| app.source = Source::Git(local));
             let refused = world.deployer.register(&world.operator, wanted, None).await.unwrap_err();
             assert!(matches!(refused, Refusal::SourceNotAllowed(_)), "{url}: {refused:?}");
         }
@@ -82,11 +82,13 @@ fn sources_on_other_hosts_than_the_operators_are_refused() {
     world.run(async {
         let ports = world.ports(9);
         let sources = AllowedSources { local: false, hosts: vec!["*.corp.example".parse().unwrap()] };
-        let builder = ports.builder.clone().map(|builder| Builder { sources, ..builder });
-        let deployer = Deployer::new(Ports { builder, ..ports }, "bounded");
+        let ports = ports.with(|ports| ports.builder.as_mut().unwrap().sources = sources);
+        let deployer = Deployer::new(ports, "bounded");
         let register = async |url: &str| {
             let source = Source::Git(GitSource { url: url.parse().unwrap(), ..git_source() });
-            deployer.register(&world.operator, Registration { source, ..git("api", Policy::default()) }, None).await
+            deployer
+                .register(&world.operator, git("api", Policy::default()).with(|app| app.source = source), None)
+                .await
         };
         let refused = register("https://git.evil.example/a.git").await.unwrap_err();
         assert_eq!(refused, Refusal::SourceNotAllowed(SourceRefused::Host));

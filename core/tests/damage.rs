@@ -19,7 +19,7 @@ use rollhook_core::{
         Applied, Clock, DriverIdentity, HistoryStore, Observation, RolloutDriver, RolloutFailure, RolloutSpec,
         TargetRequest, Validated,
     },
-    service::{Deployer, Ports},
+    service::Deployer,
 };
 use rollhook_memory::SimulatedCluster;
 use world::{SimClock, World};
@@ -76,7 +76,7 @@ fn panic_while_one_app_is_driven_leaves_the_others_alone_and_is_tried_again() {
     let world = World::new(Duration::from_secs(1));
     let (cluster, clock) = (world.cluster.clone(), world.clock.clone());
     let driver = Arc::new(Panicking { cluster, clock, panics: Mutex::default() });
-    let deployer = Deployer::new(Ports { rollouts: driver.clone(), ..world.ports(9) }, "two");
+    let deployer = Deployer::new(world.ports(9).with(|ports| ports.rollouts = driver.clone()), "two");
     world.run_beside(&deployer, async {
         let bad = world.register("bad", Policy::default()).await;
         let good = world.register("good", Policy::default()).await;
@@ -117,7 +117,7 @@ fn store_that_never_answers_does_not_count_as_an_engine_that_stands_still() {
     let hangs: Plan = Arc::new(|_| Fault::Slow(Duration::from_secs(3600)));
     let store: Arc<dyn HistoryStore> = world.store.clone();
     let history = Arc::new(Faulty::new(store, Arc::clone(&world.clock) as Arc<dyn Clock>, hangs));
-    let deployer = Deployer::new(Ports { history, ..world.ports(9) }, "two");
+    let deployer = Deployer::new(world.ports(9).with(|ports| ports.history = history), "two");
     world.run_beside(&deployer, async {
         for _ in 0..20 {
             world.sleep(60).await;

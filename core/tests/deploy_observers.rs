@@ -19,7 +19,7 @@ use rollhook_core::{
     deploy::{Deploy, Status},
     ledger::AppState,
     ports::{Clock, ConfirmedCommit, DeployObserver},
-    service::{Deployer, Ports},
+    service::Deployer,
 };
 use world::{World, registration, request};
 
@@ -79,7 +79,14 @@ fn observed(world: &World, faults: &'static [Fault], observers: Vec<Arc<dyn Depl
         _ => Fault::None,
     });
     let history = Arc::new(Faulty::new(world.store.clone(), world.clock.clone() as Arc<dyn Clock>, plan));
-    Deployer::new(Ports { history, observers, builder: None, ..world.ports(9) }, "two")
+    Deployer::new(
+        world.ports(9).with(|ports| {
+            ports.history = history;
+            ports.observers = observers;
+            ports.builder = None;
+        }),
+        "two",
+    )
 }
 
 /// Registers an app, deploys twice and rolls back; every call is repeated until it is answered.

@@ -64,7 +64,7 @@ fn each_entry_of_a_page_has_its_restore_also_where_that_is_on_another_page() {
             world.quiet(&access).await;
         }
         let restores = async |before: Option<u64>| {
-            let page = Page { before: before.and_then(Revision::new), succeeded: false, limit: 20 };
+            let page = Page::newest(20).below(before.and_then(Revision::new));
             let (state, entries) = world.deployer.history(&access, page).await.unwrap();
             let found = world.deployer.restorations(&state, &entries).await.unwrap();
             found.iter().map(|restore| restore.entry().map(|entry| entry.revision.get())).collect::<Vec<_>>()

@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use rollhook_conformance::block_on;
 use rollhook_core::{
     app::Policy,
-    request::{DeployRequest, IdempotencyKey, KeyHeader},
+    request::{IdempotencyKey, KeyHeader},
     service::Authorized,
 };
 use world::{World, api, request};
@@ -31,7 +31,7 @@ fn call_at_once(world: &World, access: &Arc<Authorized>) {
         let (deployer, access, answered) = (Arc::clone(&world.deployer), Arc::clone(access), answered.clone());
         thread::spawn(move || {
             let key = IdempotencyKey::new(KeyHeader::IdempotencyKey, "run-1", [1; 32]).ok();
-            let call = || deployer.submit(&access, DeployRequest { key: key.clone(), ..request(&api("v2")) });
+            let call = || deployer.submit(&access, request(&api("v2")).with(|request| request.key = key.clone()));
             let accepted = block_on(join_all((0..25).map(|_| call())));
             answered.send(accepted.into_iter().filter(|accepted| accepted.is_ok()).count()).unwrap();
         });

@@ -10,7 +10,7 @@ use rollhook_core::{
     app::Policy,
     deploy::{Status, Trigger},
     lock::{Lock, LockScope, PrincipalKey},
-    request::{DeployRequest, IdempotencyKey, KeyHeader, Refusal},
+    request::{IdempotencyKey, KeyHeader, Refusal},
     service::{Authorized, NewLock, Outcome},
     token::{Credentials, Token},
 };
@@ -98,7 +98,7 @@ fn repeated_call_is_answered_by_its_first_although_the_app_is_locked() {
     world.run(async {
         let access = world.app("api", Policy::default()).await;
         let key = IdempotencyKey::new(KeyHeader::IdempotencyKey, "run-1", [1; 32]).unwrap();
-        let keyed = || DeployRequest { key: Some(key.clone()), ..request("api:v2") };
+        let keyed = || request("api:v2").with(|request| request.key = Some(key.clone()));
         let first = world.deployer.submit(&access, keyed()).await.unwrap();
         lock(&world, &access, None).await;
         let again = world.deployer.submit(&access, keyed()).await.unwrap();
@@ -111,7 +111,7 @@ fn repeated_call_is_answered_by_its_first_although_the_app_is_locked() {
 fn polled_head_is_deployed_once_the_lock_has_ended() {
     let world = World::new(SECOND);
     world.run(async {
-        let policy = Policy { poll: Some(Duration::from_secs(60)), ..Policy::default() };
+        let policy = Policy::default().with(|policy| policy.poll = Some(Duration::from_secs(60)));
         let access = world.git_app(policy).await;
         lock(&world, &access, Some(2 * HOUR)).await;
         world.builds.set_head(&rollhook_conformance::samples::git_source(), Some(sha("a1")));

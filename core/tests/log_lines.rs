@@ -18,7 +18,7 @@ use rollhook_core::{
     deploy::Status,
     ports::{Clock, HistoryStore},
     request::Refusal,
-    service::{Authorized, Deployer, Ports},
+    service::{Authorized, Deployer},
 };
 use rollhook_memory::Script;
 use tracing::{
@@ -104,7 +104,7 @@ fn lines_of_a_failure(fault: impl Fn(usize) -> Fault + Send + Sync + 'static) ->
 fn on_faulty_store(world: &World, plan: Plan) -> Deployer {
     let store: Arc<dyn HistoryStore> = world.store.clone();
     let history = Arc::new(Faulty::new(store, Arc::clone(&world.clock) as Arc<dyn Clock>, plan));
-    Deployer::new(Ports { history, ..world.ports(9) }, "two")
+    Deployer::new(world.ports(9).with(|ports| ports.history = history), "two")
 }
 
 /// Waits for the end of a deploy that fails.
@@ -168,7 +168,7 @@ fn a_push_to_a_process_without_a_builder_is_no_warning() {
     let delivery = Delivery { host: GitHost::named("GitHub"), event: HostEvent::Push(push) };
     world.builds.set_head(&git_source(), Some(sha("a1")));
     let access = world.run(async { world.webhook(&world.git_app(Policy::default()).await).await });
-    let process = Deployer::new(Ports { builder: None, ..world.ports(9) }, "two");
+    let process = Deployer::new(world.ports(9).with(|ports| ports.builder = None), "two");
     tracing::subscriber::with_default(lines.clone(), || {
         world.run(async {
             let refused = process.push(&access, &delivery, None).await;

@@ -18,7 +18,7 @@ use rollhook_core::{
     app::Policy,
     ports::{Clock, HistoryStore},
     request::Refusal,
-    service::{Deployer, Ports},
+    service::Deployer,
 };
 use world::{World, registration, request};
 
@@ -41,7 +41,13 @@ fn deployer(world: &World, call: &'static str, faults: Vec<Fault>) -> (Deployer,
 fn planned(world: &World, plan: Plan) -> Deployer {
     let store: Arc<dyn HistoryStore> = world.store.clone();
     let history = Arc::new(Faulty::new(store, Arc::clone(&world.clock) as Arc<dyn Clock>, plan));
-    Deployer::new(Ports { history, builder: None, ..world.ports(9) }, "two")
+    Deployer::new(
+        world.ports(9).with(|ports| {
+            ports.history = history;
+            ports.builder = None;
+        }),
+        "two",
+    )
 }
 
 /// Submits one deploy through a store whose calls meet these faults, and says what the caller is told and how many

@@ -18,7 +18,7 @@ use rollhook_core::{
     ledger::{Admission, AppState, Change, KeyLookup, NewDeploy, Record},
     ports::{AppCommit, AppRef, Clock, HistoryStore, HistoryStoreExt, Page},
     request::{Cause, Refusal},
-    service::{Deployer, Ports},
+    service::Deployer,
     time::Timestamp,
 };
 use rollhook_memory::MemoryStore;
@@ -46,7 +46,13 @@ fn racing(world: &World, app: AppUid, steps: Vec<Step>) -> Deployer {
     });
     let history: Arc<dyn HistoryStore> = world.store.clone();
     let history = Arc::new(Faulty::new(history, Arc::clone(&world.clock) as Arc<dyn Clock>, plan));
-    Deployer::new(Ports { history, builder: None, ..world.ports(9) }, "two")
+    Deployer::new(
+        world.ports(9).with(|ports| {
+            ports.history = history;
+            ports.builder = None;
+        }),
+        "two",
+    )
 }
 
 fn nothing(_: &mut Change, _: Timestamp) {}
@@ -102,7 +108,7 @@ fn entry_and_its_state_are_read_at_one_point_in_time() {
                 if let Ok((state, entry)) = deployer.changed(&access, second, 0, Duration::ZERO).await {
                     agree(&state, &entry);
                 }
-                let page = Page { before: None, succeeded: false, limit: 9 };
+                let page = Page::newest(9);
                 let (state, entries) = deployer.history(&access, page).await.unwrap();
                 assert_eq!(entries.len() as u64, state.latest.unwrap().get());
                 entries.iter().for_each(|entry| agree(&state, entry));

@@ -26,7 +26,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn polled() -> Policy {
-    Policy { poll: Some(MINUTE), ..Policy::default() }
+    Policy::default().with(|policy| policy.poll = Some(MINUTE))
 }
 
 fn poll(interval: Option<Duration>) -> PolicyChange {
@@ -80,7 +80,7 @@ async fn beside<T>(other: &Deployer, scenario: impl Future<Output = T>) -> T {
     let mut engine = pin!(other.run(std::future::pending()).fuse());
     let mut scenario = pin!(scenario.fuse());
     select_biased! {
-        () = engine => unreachable!("nobody shuts it down"),
+        end = engine => panic!("the engine has stopped: {end:?}"),
         value = scenario => value,
     }
 }
@@ -147,7 +147,7 @@ fn commit_of_a_webhook_is_not_deployed_again() {
         world.submit(&webhook, "b2").await;
         world.sleep(3600).await;
         assert_eq!(told(&world.history(&access).await), [entry(Trigger::Git, "a1"), entry(Trigger::Webhook, "b2")]);
-        let short = DeployRequest { image: None, commit: Some("c3c3c3c".parse().unwrap()), key: None };
+        let short = DeployRequest::commit("c3c3c3c".parse().unwrap());
         // What the simulated source resolves the short form to.
         world.push("c3c3c3cf6ff785ed94a041318a3a69bec7ea9706");
         world.deployer.submit(&webhook, short).await.unwrap();
@@ -434,7 +434,7 @@ fn paused_replica_stops_polling_apps_it_lost() {
             .await;
         };
         select_biased! {
-            () = first => unreachable!("nobody shuts it down"),
+            end = first => panic!("the engine has stopped: {end:?}"),
             () = scenario.boxed_local().fuse() => {}
         }
     });
@@ -446,10 +446,10 @@ struct Gated<'a, F> {
     open: &'a Cell<bool>,
 }
 
-impl<F: Future<Output = ()>> Future for Gated<'_, F> {
-    type Output = ();
+impl<F: Future> Future for Gated<'_, F> {
+    type Output = F::Output;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         if self.open.get() { self.engine.as_mut().poll(context) } else { Poll::Pending }
     }
 }

@@ -10,7 +10,7 @@ use rollhook_core::{
     app::{FullName, Policy},
     deploy::Revision,
     lock::PrincipalKey,
-    request::{PolicyChange, PromoteRequest, Refusal, Registration, RollbackRequest},
+    request::{PolicyChange, PromoteRequest, Refusal, RollbackRequest},
     service::{Authorized, Deployer, NewLock, Outcome},
 };
 use world::{World, registration, request};
@@ -99,7 +99,7 @@ fn proof_is_of_one_registration_and_opens_no_later_app_of_that_name() {
     world.idle(async {
         let access = world.register("api", Policy::default()).await;
         world.deployer.delete(&access).await.unwrap();
-        let wanted = Registration { take_over: true, ..registration("api", Policy::default()) };
+        let wanted = registration("api", Policy::default()).with(|app| app.take_over = true);
         let again = world.registered(wanted).await;
         assert_ne!(again.uid(), access.uid());
         let unknown = Refusal::AppNotFound(access.app().clone());

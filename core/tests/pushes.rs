@@ -385,7 +385,7 @@ impl BranchReader for Slow {
         let (delay, head) = (self.then)(self.asked.fetch_add(1, Ordering::SeqCst));
         let meanwhile = self.meanwhile.lock().unwrap().take();
         if let Some((deployer, access, commit)) = meanwhile {
-            let request = DeployRequest { image: None, commit: Some(commit), key: None };
+            let request = DeployRequest::commit(commit);
             deployer.submit(&access, request).await.unwrap();
         }
         self.clock.sleep(delay).await;

@@ -11,7 +11,7 @@ use rollhook_conformance::samples;
 use rollhook_core::{
     app::{FullName, Policy, Target},
     deploy::{Revision, Status, Trigger},
-    request::{DeployRequest, Field, IdempotencyKey, KeyHeader, PolicyChange, PromoteRequest, Refusal, Registration},
+    request::{Field, IdempotencyKey, KeyHeader, PolicyChange, PromoteRequest, Refusal, Registration},
     token::Credentials,
 };
 use rollhook_memory::Script;
@@ -84,7 +84,7 @@ fn deleting_an_app_ends_its_deploys_and_leaves_the_workload() {
         // A new registration of the name starts clean, and must say that it takes the workload over.
         let refused = world.deployer.register(&world.operator, registration("api", Policy::default()), None).await;
         assert!(matches!(refused, Err(Refusal::WorkloadTaken(_))), "{refused:?}");
-        let wanted = rollhook_core::request::Registration { take_over: true, ..registration("api", Policy::default()) };
+        let wanted = registration("api", Policy::default()).with(|app| app.take_over = true);
         let again = world.deployer.register(&world.operator, wanted, None).await.unwrap();
         assert_ne!(again.app.app.uid, access.uid());
         assert_eq!(again.deploy.unwrap().revision, Revision::FIRST);
@@ -103,7 +103,7 @@ fn taken_over_workload_is_current_for_any_revision_it_carries() {
         let access = world.app("api", Policy::default()).await;
         world.deployed(&access, &api("v2")).await;
         world.deployer.delete(&access).await.unwrap();
-        let wanted = rollhook_core::request::Registration { take_over: true, ..registration("api", Policy::default()) };
+        let wanted = registration("api", Policy::default()).with(|app| app.take_over = true);
         let again = world.deployer.register(&world.operator, wanted, None).await.unwrap();
         let access = world.access(&again.app.app.id).await;
         let first = world.ended(&access, 1).await;
@@ -118,9 +118,10 @@ fn at_most_a_hundred_are_unfinished() {
     let world = World::new(SECOND);
     world.idle(async {
         let access = world.register("api", Policy::default()).await;
-        let keyed = |key: &str, body: u8| DeployRequest {
-            key: Some(IdempotencyKey::new(KeyHeader::IdempotencyKey, key, [body; 32]).unwrap()),
-            ..request(&api("v2"))
+        let keyed = |key: &str, body: u8| {
+            request(&api("v2")).with(|request| {
+                request.key = Some(IdempotencyKey::new(KeyHeader::IdempotencyKey, key, [body; 32]).unwrap())
+            })
         };
         let first = world.deployer.submit(&access, keyed("run-1", 1)).await.unwrap();
         for n in 0..98 {
@@ -142,9 +143,10 @@ fn at_most_a_hundred_are_unfinished() {
 #[test]
 fn a_key_makes_one_deploy_and_shows_its_present_state() {
     let world = World::new(SECOND);
-    let keyed = |image_tag: &str, key: &str, body: u8| DeployRequest {
-        key: Some(IdempotencyKey::new(KeyHeader::IdempotencyKey, key, [body; 32]).unwrap()),
-        ..request(&api(image_tag))
+    let keyed = |image_tag: &str, key: &str, body: u8| {
+        request(&api(image_tag)).with(|request| {
+            request.key = Some(IdempotencyKey::new(KeyHeader::IdempotencyKey, key, [body; 32]).unwrap())
+        })
     };
     world.run(async {
         let access = world.app("api", hold_all()).await;
@@ -175,7 +177,7 @@ fn adopted_workload_is_recorded_and_not_patched() {
     let world = World::new(SECOND);
     world.cluster.seed(&"shop-test/api".parse().unwrap(), &Target::default(), &image("registry.example.com/api"));
     world.run(async {
-        let wanted = rollhook_core::request::Registration { image: None, ..registration("api", Policy::default()) };
+        let wanted = registration("api", Policy::default()).with(|app| app.image = None);
         let registered = world.deployer.register(&world.operator, wanted, None).await.unwrap();
         assert!(registered.adopted);
         let access = world.access(&registered.app.app.id).await;
@@ -198,7 +200,7 @@ fn promotion_deploys_the_image_of_the_other_environment() {
         wanted.environment = "prod".parse().unwrap();
         let prod = world.registered(wanted).await;
         let unseen =
-            PromoteRequest { if_current: Some(Revision::FIRST), ..PromoteRequest::new(full_name("shop", "test")) };
+            PromoteRequest::new(full_name("shop", "test")).with(|request| request.if_current = Some(Revision::FIRST));
         let refused = world.deployer.promote(&prod, unseen).await.unwrap_err();
         assert_eq!(refused, Refusal::CurrentChanged { expected: Revision::FIRST, current: Revision::new(2) });
         let accepted = world.deployer.promote(&prod, PromoteRequest::new(full_name("shop", "test"))).await.unwrap();
@@ -235,13 +237,18 @@ fn invalid_registrations_are_refused() {
         };
         for (settle, deadline) in [(10, 10), (20, 10), (0, 0)] {
             let (settle, rollout_deadline) = (Duration::from_secs(settle), Duration::from_secs(deadline));
-            let wanted = registration("api", Policy { settle, rollout_deadline, ..Policy::default() });
+            let wanted = registration(
+                "api",
+                Policy::default().with(|policy| {
+                    policy.settle = settle;
+                    policy.rollout_deadline = rollout_deadline;
+                }),
+            );
             let refused = world.deployer.register(&world.operator, wanted, None).await.unwrap_err();
             assert_eq!(field(refused).as_str(), "policy.rollout_deadline");
         }
         let settings = samples::settings(json!({ "kind": "Pod" }));
-        let wanted =
-            rollhook_core::request::Registration { target: settings, ..registration("api", Policy::default()) };
+        let wanted = registration("api", Policy::default()).with(|app| app.target = settings);
         let refused = world.deployer.register(&world.operator, wanted, None).await.unwrap_err();
         let Refusal::InvalidSetting(setting, _) = refused else { panic!("{refused:?}") };
         assert_eq!(setting, "workload.kind", "what the driver refuses is refused");
@@ -272,10 +279,11 @@ fn names_of_a_taken_namespace_are_refused() {
 fn registration_of_another_pair_is_not_answered_with_its_app() {
     let world = World::new(SECOND);
     world.idle(async {
-        let of_pair = |project: &str, environment: &str| rollhook_core::request::Registration {
-            project: project.parse().unwrap(),
-            environment: environment.parse().unwrap(),
-            ..git("api", Policy::default())
+        let of_pair = |project: &str, environment: &str| {
+            git("api", Policy::default()).with(|app| {
+                app.project = project.parse().unwrap();
+                app.environment = environment.parse().unwrap();
+            })
         };
         let key = || Some(IdempotencyKey::new(KeyHeader::IdempotencyKey, "run-1", [1; 32]).unwrap());
         world.deployer.register(&world.operator, of_pair("a-b", "c"), key()).await.unwrap();
@@ -330,9 +338,9 @@ fn nothing_is_promoted_from_an_environment_to_itself() {
 fn workload_of_another_app_is_refused_at_registration_before_either_was_deployed() {
     let world = World::new(SECOND);
     world.idle(async {
-        let named = |app: &str| Registration {
-            target: samples::settings(json!({ "name": "web", "template": { "replicas": 1 } })),
-            ..git(app, Policy::default())
+        let named = |app: &str| {
+            git(app, Policy::default())
+                .with(|app| app.target = samples::settings(json!({ "name": "web", "template": { "replicas": 1 } })))
         };
         let register = async |wanted: Registration| world.deployer.register(&world.operator, wanted, None).await;
         register(named("api")).await.unwrap();
@@ -341,7 +349,7 @@ fn workload_of_another_app_is_refused_at_registration_before_either_was_deployed
         assert!(why.contains("shop-test/api"), "it names the other app: {why}");
         assert!(register(git("other", Policy::default())).await.is_ok(), "its own workload is free");
         assert!(register(named("third").take_over()).await.is_ok(), "a person may insist");
-        let elsewhere = Registration { environment: "prod".parse().unwrap(), ..named("api") };
+        let elsewhere = named("api").with(|app| app.environment = "prod".parse().unwrap());
         assert!(register(elsewhere).await.is_ok(), "another namespace has its own workloads");
     });
 }
@@ -353,7 +361,7 @@ fn replica_whose_clock_is_a_day_ahead_makes_no_key_expire_for_the_others() {
         let access = world.register("api", Policy::default()).await;
         let keyed = || {
             let key = IdempotencyKey::new(KeyHeader::IdempotencyKey, "run-1", [1; 32]).ok();
-            world.deployer.submit(&access, DeployRequest { key, ..request(&api("v2")) })
+            world.deployer.submit(&access, request(&api("v2")).with(|request| request.key = key))
         };
         let first = keyed().await.unwrap();
         let set = async |skew: i64| {

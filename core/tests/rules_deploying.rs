@@ -164,7 +164,7 @@ fn a_rollout_that_settles_is_not_without_progress() {
     for settle in [10, 60] {
         let world = World::new(SECOND);
         world.run(async {
-            let policy = Policy { settle: Duration::from_secs(settle), ..Policy::default() };
+            let policy = Policy::default().with(|policy| policy.settle = Duration::from_secs(settle));
             let access = world.app("api", policy).await;
             let good = world.deploy(&access, &api("v2")).await.unwrap().deploy.revision.get();
             world.sleep(3).await;
@@ -245,7 +245,7 @@ fn a_deadline_survives_a_restart_and_a_take_over() {
         use futures_util::{FutureExt, select_biased};
         let mut engine = std::pin::pin!(other.run(std::future::pending()).fuse());
         let mut scenario = std::pin::pin!(world.ended(&access, 2).fuse());
-        select_biased! { () = engine => unreachable!(), value = scenario => value }
+        select_biased! { end = engine => panic!("{end:?}"), value = scenario => value }
     });
     assert_eq!(reason(&failed).0, "rollout-deadline-exceeded");
     let waited = failed.updated_at.since(begun);
@@ -268,7 +268,7 @@ fn restarted_replica_takes_its_leases_at_once_and_others_within_30_seconds() {
             use futures_util::{FutureExt, select_biased};
             let mut engine = std::pin::pin!(next.run(std::future::pending()).fuse());
             let mut scenario = std::pin::pin!(world.ended(&access, 2).fuse());
-            select_biased! { () = engine => unreachable!(), value = scenario => value }
+            select_biased! { end = engine => panic!("{end:?}"), value = scenario => value }
         });
         assert_eq!(done.status(), Status::Succeeded);
         let waited = done.updated_at.since(begun);
@@ -303,16 +303,9 @@ fn refused_apply_does_not_count_as_touched() {
         // Somebody else's registration has the workload by now.
         world.cluster.delete(&app.id, &app.target);
         let foreign = rollhook_core::app::App { uid: AppUid::from_bits(77), ..(*app).clone() };
-        let order = rollhook_core::ports::RolloutSpec {
-            app: app.id.clone(),
-            id: rollhook_core::ports::DeployId { app: foreign.uid, revision: Revision::FIRST },
-            target: app.target.clone(),
-            image: image(&api("theirs")),
-            adopted: false,
-            settle: Duration::ZERO,
-            purpose: rollhook_core::ports::Purpose::Deploy,
-            cause: "theirs".to_owned(),
-        };
+        let id = rollhook_core::ports::DeployId { app: foreign.uid, revision: Revision::FIRST };
+        let (target, image) = (app.target.clone(), image(&api("theirs")));
+        let order = rollhook_core::ports::RolloutSpec::new(app.id.clone(), id, target, image);
         rollhook_core::ports::RolloutDriver::apply(&*world.cluster, &order).await.unwrap();
         let refused = world.deployed(&access, &api("v2")).await;
         assert_eq!(reason(&refused).0, "foreign-target");

@@ -145,6 +145,20 @@ fn a_rollback_never_waits_and_supersedes_what_is_unfinished() {
 }
 
 #[test]
+fn rollback_without_other_bits_names_the_revision_that_has_the_same_under_another_name() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        let digest = world.cluster.digest(&image(&api("v1")));
+        let renamed = world.deployed(&access, &image(&api("v2")).pinned(digest.clone()).to_string()).await;
+        assert_eq!((renamed.status(), renamed.digest.as_ref()), (Status::Succeeded, Some(&digest)));
+        let refused = world.rollback(&access).await.unwrap_err().to_string();
+        let same = format!("Revision 1 ({}) has the same bits under another name, {digest}.", api("v1"));
+        assert!(refused.contains(&same), "{refused}");
+    });
+}
+
+#[test]
 fn from_a_bad_deploy_back_to_the_version_before_and_twice_goes_two_back() {
     let world = World::new(SECOND);
     world.run(async {
@@ -191,7 +205,7 @@ fn two_people_on_call_do_not_go_two_versions_back() {
         let access = world.app("api", Policy::default()).await;
         world.deployed(&access, &api("v2")).await;
         world.deployed(&access, &api("v3")).await;
-        let wish = RollbackRequest { if_current: Revision::new(3), ..RollbackRequest::default() };
+        let wish = RollbackRequest::default().with(|request| request.if_current = Revision::new(3));
         let first = world.deployer.rollback(&access, wish.clone()).await.unwrap();
         world.ended(&access, first.deploy.revision.get()).await;
         let second = world.deployer.rollback(&access, wish).await.unwrap_err();
@@ -205,7 +219,7 @@ fn rollback_to_a_revision_takes_any_that_has_an_image() {
     world.run(async {
         let access = world.app("api", leave()).await;
         world.deployed(&access, &api("v2")).await;
-        let to = |n| RollbackRequest { revision: Revision::new(n), ..RollbackRequest::default() };
+        let to = |n| RollbackRequest::default().with(|request| request.revision = Revision::new(n));
         let done = world.deployer.rollback(&access, to(1)).await.unwrap();
         assert_eq!(tag(&world.ended(&access, done.deploy.revision.get()).await), "v1");
         let none = world.deployer.rollback(&access, to(99)).await.unwrap_err();

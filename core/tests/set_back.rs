@@ -26,7 +26,7 @@ use rollhook_core::{
     },
     replica::ReplicaId,
     request::IdempotencyKey,
-    service::{Authorized, Deployer, Ports},
+    service::{Authorized, Deployer},
 };
 use rollhook_memory::MemoryStore;
 use world::{World, api};
@@ -111,7 +111,7 @@ fn in_a_restored_store(scenario: impl AsyncFnOnce(&World, &Deployer, Authorized)
         Timestamp::from_millis(1_700_000_000_000 + *skew.lock().unwrap()).after(clock.elapsed())
     })));
     let store = Arc::new(Restored { store: world.store.clone(), backup, is_restored: AtomicBool::new(false) });
-    let deployer = Deployer::new(Ports { history: store.clone(), ..world.ports(9) }, "two");
+    let deployer = Deployer::new(world.ports(9).with(|ports| ports.history = store.clone()), "two");
     world.run_beside(&deployer, async {
         let access = restored(&world, &store, &deployer).await;
         scenario(&world, &deployer, access).await;

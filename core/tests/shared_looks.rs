@@ -18,7 +18,7 @@ use rollhook_core::{
     app::Policy,
     deploy::Revision,
     ports::{Clock, HistoryStore},
-    service::{Deployer, Ports},
+    service::Deployer,
 };
 use world::World;
 
@@ -38,7 +38,13 @@ fn callers_that_wait_for_one_deploy_share_their_looks_at_the_store() {
         let access = world.register("api", Policy::default()).await;
         let store: Arc<dyn HistoryStore> = world.store.clone();
         let history = Arc::new(Faulty::new(store, Arc::clone(&world.clock) as Arc<dyn Clock>, plan));
-        let deployer = Deployer::new(Ports { history, builder: None, ..world.ports(9) }, "two");
+        let deployer = Deployer::new(
+            world.ports(9).with(|ports| {
+                ports.history = history;
+                ports.builder = None;
+            }),
+            "two",
+        );
         let waits = (0..100).map(|_| deployer.changed(&access, Revision::FIRST, u32::MAX, Duration::from_secs(10)));
         let entries = join_all(waits).await;
         assert!(entries.iter().all(|entry| entry.as_ref().is_ok_and(|(_, entry)| !entry.is_terminal())));

@@ -13,7 +13,7 @@ use rollhook_core::{
     deploy::{Deploy, Status},
     ports::{Binding, DriverIdentity, HistoryStore},
     request::{Refusal, RollbackRequest},
-    service::{Authorized, Deployer, Ports, Scope, StartError},
+    service::{Authorized, Deployer, Scope, StartError},
     token::Credentials,
 };
 use world::{World, api, request, statuses};
@@ -28,7 +28,7 @@ impl World {
 
     /// A process without a builder.
     fn without_builder(&self, name: &str, seed: u64) -> Deployer {
-        Deployer::new(Ports { builder: None, ..self.ports(seed) }, name)
+        Deployer::new(self.ports(seed).with(|ports| ports.builder = None), name)
     }
 
     /// A git app that runs revision 2, and has revision 1 to go back to.
@@ -44,7 +44,7 @@ impl World {
         let mut engine = Box::pin(engine.run(self.sleep(seconds)).fuse());
         let mut late = Box::pin(self.sleep(seconds + 100).fuse());
         select_biased! {
-            () = engine => {}
+            end = engine => end.unwrap(),
             () = late => panic!("the engine does not stop"),
         }
     }
@@ -63,7 +63,8 @@ fn process_with_another_driver_is_refused_and_records_nothing() {
             told.contains("\"kubernetes 7\"") && told.contains("\"simulated\"") && told.contains("rebind"),
             "{told}"
         );
-        world.deployer.run(std::future::pending()).await;
+        let end = world.deployer.run(std::future::pending()).await;
+        assert!(matches!(end, Err(StartError::OtherDriver { .. })), "{end:?}");
         assert_eq!((statuses(&world.history(&access).await), world.effects()), (vec![(1, Status::Queued)], vec![]));
     });
     world.idle(world.bind("simulated"));
@@ -99,7 +100,7 @@ fn engine_whose_store_is_bound_to_another_driver_meanwhile_stops() {
             .fuse(),
         );
         select_biased! {
-            () = engine => {}
+            end = engine => assert!(matches!(end, Err(StartError::OtherDriver { .. })), "{end:?}"),
             () = late => panic!("the engine goes on"),
         }
         let asks = samples::replica("asks", 7);
@@ -248,7 +249,7 @@ fn build_that_arrives_during_a_rollback_without_a_builder_is_left_to_a_server() 
 #[test]
 fn polled_app_is_rolled_back_by_a_process_without_a_builder() {
     let world = World::new(SECOND);
-    let polled = Policy { poll: Some(Duration::from_secs(60)), ..Policy::default() };
+    let polled = Policy::default().with(|policy| policy.poll = Some(Duration::from_secs(60)));
     let access = world.run(world.app_built_twice(polled));
     let command = world.without_builder("cli-1", 2).with_scope(Scope::OwnCalls);
     world.run_beside(&command, async {

@@ -21,7 +21,7 @@ use rollhook_core::{
     app::{AppId, AppUid, Policy},
     ports::{Clock, Sealing, TokenMark, TokenMatcher, TokenStore, WebhookSecret},
     request::Refusal,
-    service::{Deployer, Outcome, Ports},
+    service::{Deployer, Outcome},
     time::Timestamp,
     token::{Credentials, Token},
 };
@@ -102,7 +102,7 @@ impl<'a> Replica<'a> {
             is_away: AtomicBool::default(),
             is_slow: AtomicBool::default(),
         });
-        let deployer = Deployer::new(Ports { tokens: tokens.clone(), ..world.ports(7) }, "two");
+        let deployer = Deployer::new(world.ports(7).with(|ports| ports.tokens = tokens.clone()), "two");
         // It has seen the store's clock.
         deployer.allow(world.operator.clone(), &app, Action::ALL).await.unwrap();
         Self { world, tokens, deployer, app, uid }
@@ -273,7 +273,7 @@ fn outage_is_told_to_callers_of_known_and_unknown_apps_alike_and_read_for_once_p
         let good = replica.enabled().await;
         replica.watch().await;
         assert!(replica.is_let_in(&good).await);
-        let fresh = Deployer::new(Ports { tokens: replica.tokens.clone(), ..replica.world.ports(8) }, "three");
+        let fresh = Deployer::new(replica.world.ports(8).with(|ports| ports.tokens = replica.tokens.clone()), "three");
         let fresh = Replica { deployer: fresh, tokens: replica.tokens.clone(), app: replica.app.clone(), ..*replica };
         replica.world.clock.sleep(SECOND).await;
         replica.tokens.is_away.store(true, Ordering::SeqCst);

@@ -69,7 +69,7 @@ fn with_told(world: &World, name: &str) -> (Arc<ScriptedBranches>, Deployer) {
 impl World {
     /// An app that is looked at every so many seconds, and runs `a1`.
     async fn polled_app(&self, seconds: u64) -> Authorized {
-        let policy = Policy { poll: Some(SECOND * u32::try_from(seconds).unwrap()), ..Policy::default() };
+        let policy = Policy::default().with(|policy| policy.poll = Some(SECOND * u32::try_from(seconds).unwrap()));
         let access = self.git_app(policy).await;
         self.sleep(65).await;
         self.ended(&access, 1).await;
@@ -125,8 +125,7 @@ fn head_behind_many_newer_entries_is_known_to_another_replica() {
         let access = world.polled_app(60).await;
         for number in 0..250_u64 {
             // Somebody deploys other commits all the time.
-            let commit = Some(sha(&format!("c{number:03}")));
-            let request = DeployRequest { image: None, commit, key: None };
+            let request = DeployRequest::commit(sha(&format!("c{number:03}")));
             let revision = world.deployer.submit(&access, request).await.unwrap().deploy.revision.get();
             world.ended(&access, revision).await;
         }

@@ -53,7 +53,7 @@ async fn process(directory: &Path, image: &str) -> Result<(), Box<dyn Error>> {
     // Both processes have this name, so that the second takes over the first one's leases at once.
     let deployer = Builder::new(store, cluster).replica("host-1").build();
     tokio::select! {
-        () = deployer.run(future::pending()) => Ok(()),
+        ended = deployer.run(future::pending()) => Ok(ended?),
         deployed = deploy(&deployer, image.parse()?) => deployed,
     }
 }
@@ -65,17 +65,17 @@ async fn deploy(deployer: &Deployer, image: ImageRef) -> Result<(), Box<dyn Erro
     let alice = Actor::person("alice");
     let app = "shop-test/api".parse()?;
     if let Ok(access) = deployer.allow(alice.clone(), &app, &[Action::Deploy]).await {
-        deployer.submit(&access, DeployRequest { image: Some(image), commit: None, key: None }).await?;
+        deployer.submit(&access, DeployRequest::image(image)).await?;
     } else {
         let app = Registration::new("shop".parse()?, "test".parse()?, "api".parse()?)
             .image(image)
-            .policy(Policy { settle: Duration::ZERO, ..Policy::default() });
+            .policy(Policy::default().with(|policy| policy.settle = Duration::ZERO));
         deployer.register(&alice, app, None).await?;
     }
     let access = deployer.allow(alice, &app, &[Action::Read]).await?;
     let latest = deployer.state(&access).await?.latest.ok_or("the app has no revision")?;
     deployer.wait(&access, latest, Duration::from_secs(30)).await?;
-    let (_, history) = deployer.history(&access, Page { before: None, succeeded: false, limit: 10 }).await?;
+    let (_, history) = deployer.history(&access, Page::newest(10)).await?;
     for deploy in history {
         let (image, status) = (deploy.image.clone().ok_or("an image app's deploy has an image")?, deploy.status());
         println!("  {}  {}  {status}", deploy.revision, image.unpinned());

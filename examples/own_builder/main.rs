@@ -30,8 +30,8 @@ use rollhook::{
     memory::{MemoryStore, SimulatedCluster},
     ports::Page,
     request::{DeployRequest, Registration, RollbackRequest},
-    service::{self, Authorized, Deployer},
-    source::{AllowedSources, GitSource},
+    service::{Authorized, BuildPorts, Deployer},
+    source::GitSource,
 };
 
 const WAIT: Duration = Duration::from_secs(30);
@@ -40,13 +40,10 @@ const WAIT: Duration = Duration::from_secs(30);
 async fn main() -> Result<(), Box<dyn Error>> {
     let root = tempfile::tempdir()?;
     let cluster = SimulatedCluster::new(Arc::new(TokioClock::start()), Duration::from_millis(10));
-    let builder = service::Builder {
-        builds: Arc::new(SiteBuilder::open(root.path())),
-        branches: Arc::new(MirrorBranches::new(root.path())),
-        sources: AllowedSources::default(),
-    };
+    let builds = Arc::new(SiteBuilder::open(root.path()));
+    let ports = BuildPorts::new(builds, Arc::new(MirrorBranches::new(root.path())));
     let store = Arc::new(MemoryStore::on_system_time());
-    let deployer = Arc::new(Builder::new(store, Arc::new(cluster)).replica("web-1").builds(builder).build());
+    let deployer = Arc::new(Builder::new(store, Arc::new(cluster)).replica("web-1").builds(ports).build());
     let engine = tokio::spawn({
         let deployer = Arc::clone(&deployer);
         async move { deployer.run(std::future::pending()).await }
@@ -68,7 +65,7 @@ async fn story(deployer: &Deployer, mirror: &Path) -> Result<(), Box<dyn Error>>
     };
     let registration = Registration::new("shop".parse()?, "test".parse()?, "web".parse()?)
         .git(source)
-        .policy(Policy { settle: Duration::ZERO, ..Policy::default() });
+        .policy(Policy::default().with(|policy| policy.settle = Duration::ZERO));
     let registered = deployer.register(&alice, registration, None).await?;
     let access = deployer.allow(alice, registered.id(), Action::ALL).await?;
     for script in ["mkdir public && echo one > public/index.html", "echo no compiler; exit 2", "mkdir public"] {
@@ -78,7 +75,7 @@ async fn story(deployer: &Deployer, mirror: &Path) -> Result<(), Box<dyn Error>>
     let back = deployer.rollback(&access, RollbackRequest::default()).await?.deploy;
     let back = deployer.wait(&access, back.revision, WAIT).await?.deploy;
     println!("alice rolls back to revision {}: {}", back.effective, back.status());
-    let (_, deploys) = deployer.history(&access, Page { before: None, succeeded: false, limit: 10 }).await?;
+    let (_, deploys) = deployer.history(&access, Page::newest(10)).await?;
     for Deploy { revision, image, trigger, .. } in deploys {
         println!("{revision}  {trigger:<8}  {}", image.map(|image| image.to_string()).unwrap_or_default());
     }
@@ -86,7 +83,7 @@ async fn story(deployer: &Deployer, mirror: &Path) -> Result<(), Box<dyn Error>>
 }
 
 async fn deploy(deployer: &Deployer, access: &Authorized, commit: &str) -> Result<String, Box<dyn Error>> {
-    let request = DeployRequest { image: None, commit: Some(commit.parse()?), key: None };
+    let request = DeployRequest::commit(commit.parse()?);
     let revision = deployer.submit(access, request).await?.deploy.revision;
     let ended = deployer.wait(access, revision, WAIT).await?.deploy;
     let reason = if let State::Failed { reason, .. } = &ended.state { format!(" ({reason})") } else { String::new() };

@@ -156,18 +156,17 @@ impl RolloutDriver for Sites {
             _ => None,
         };
         let digest = current.as_ref().and_then(|image| image.digest().cloned());
-        Ok(Observation {
-            deploy: expected,
-            phase: if ready && failure.is_none() { Phase::Complete { digest, note: None } } else { Phase::Progressing },
-            progress: format!("{:?} {} {ready}", record.map(|record| record.switched), served.is_some()),
-            message: if ready { "the release is served" } else { "the release is not served yet" }.to_owned(),
-            instances: None,
-            restarts,
-            past_lives: served.as_ref().and_then(past_lives).into_iter().collect(),
+        let is_complete = ready && failure.is_none();
+        let phase = if is_complete { Phase::Complete { digest, note: None } } else { Phase::Progressing };
+        let progress = format!("{:?} {} {ready}", record.map(|record| record.switched), served.is_some());
+        let message = if ready { "the release is served" } else { "the release is not served yet" };
+        Ok(Observation::new(expected, phase, progress, message).with(|seen| {
+            seen.restarts = restarts;
+            seen.past_lives = served.as_ref().and_then(past_lives).into_iter().collect();
             // One server serves one release: the old one is gone before the new one is ready.
-            down_for: served.filter(|_| !ready).map(|served| since(served.first_start)),
-            failure,
-        })
+            seen.down_for = served.filter(|_| !ready).map(|served| since(served.first_start));
+            seen.failure = failure;
+        }))
     }
 
     async fn changed(&self, _order: &RolloutSpec) {

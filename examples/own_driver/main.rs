@@ -62,7 +62,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     });
     story(&deployer, &app, root.path()).await?;
     drop(shutdown);
-    engine.await?;
+    engine.await??;
     served.abort();
     Ok(())
 }
@@ -80,16 +80,16 @@ async fn story(deployer: &Deployer, app: &AppId, root: &Path) -> Result<(), Box<
     let alice = Actor::person("alice");
     // The driver finds the directory by the app's name.
     let wanted = Registration::new("shop".parse()?, "test".parse()?, app.name.clone())
-        .policy(Policy { settle: Duration::ZERO, ..Policy::default() });
+        .policy(Policy::default().with(|policy| policy.settle = Duration::ZERO));
     deployer.register(&alice, wanted, None).await?;
     let access = deployer.allow(alice, app, Action::ALL).await?;
     deployer.wait(&access, Revision::FIRST, PATIENCE).await?;
-    let request = DeployRequest { image: Some("sites.example.com/web:v2".parse()?), commit: None, key: None };
+    let request = DeployRequest::image("sites.example.com/web:v2".parse()?);
     let deployed = deployer.submit(&access, request).await?.deploy.revision;
     deployer.wait(&access, deployed, PATIENCE).await?;
     let back = deployer.rollback(&access, RollbackRequest::default()).await?.deploy.revision;
     deployer.wait(&access, back, PATIENCE).await?;
-    let (_, deploys) = deployer.history(&access, Page { before: None, succeeded: false, limit: 10 }).await?;
+    let (_, deploys) = deployer.history(&access, Page::newest(10)).await?;
     for deploy in deploys {
         let Deploy { revision, trigger, image, .. } = &deploy;
         let image = image.clone().map(|image| image.unpinned().to_string()).unwrap_or_default();

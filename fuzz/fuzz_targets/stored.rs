@@ -99,17 +99,7 @@ fn uses(app: App, history: &[Deploy]) {
 
 /// Every kind of event, at times near and far.
 fn drives(view: AppState) {
-    let seen = |phase| Observation {
-        deploy: None,
-        phase,
-        progress: String::new(),
-        message: "it is seen".to_owned(),
-        instances: None,
-        restarts: 0,
-        past_lives: Vec::new(),
-        down_for: None,
-        failure: None,
-    };
+    let seen = |phase| Observation::new(None, phase, "", "it is seen");
     let events = [
         Event::Loaded(Box::new(view.clone())),
         Event::Recorded(Box::new(view.clone())),

@@ -34,7 +34,10 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::join3, select_biased};
-use rollhook_core::service::{Deployer, Scope};
+use rollhook_core::{
+    service::{Deployer, Scope, StartError},
+    text::with_fields,
+};
 
 pub use bounds::{AUDIT_MAX, STORED_SESSIONS_MAX};
 pub use refusal::{Outcome, Refusal};
@@ -48,6 +51,7 @@ const ATTEMPTS: u32 = 20;
 
 /// The ports of the management plane.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Ports {
     /// API tokens, sessions, the audit and other records, of the store that has the apps.
     pub records: Arc<dyn RecordStore>,
@@ -65,6 +69,8 @@ impl Ports {
         Self { records, identities: None, notifications: None, reviewer: None }
     }
 }
+
+with_fields!(Ports);
 
 /// The ports by which receivers are notified of deploys.
 #[derive(Clone)]
@@ -129,23 +135,27 @@ impl Management {
     }
 
     /// Drives deploys as [`Deployer::run`] does; meanwhile copies the locks of environments, and notifies receivers.
-    pub async fn run(&self, shutdown: impl Future<Output = ()> + Send) {
-        {
+    ///
+    /// # Errors
+    /// As [`Deployer::run`].
+    pub async fn run(&self, shutdown: impl Future<Output = ()> + Send) -> Result<(), StartError> {
+        let driven = {
             let mut driving = pin!(self.deployer.run(shutdown).fuse());
             let mut beside = pin!(self.run_beside().fuse());
+            // Whatever is under way beside is dropped here, before the lease is free for others.
             select_biased! {
-                () = driving => {}
+                driven = driving => driven,
                 () = beside => driving.await,
             }
-            // Whatever is under way beside is dropped here, before the lease is free for others.
-        }
+        };
         self.stop_notifying().await;
+        driven
     }
 
     /// Copies locks, notifies receivers and removes records that are too many, once the store is known to be this process's
     /// driver's.
     async fn run_beside(&self) {
-        if self.deployer.scope() == Scope::Store && self.deployer.bound().await {
+        if self.deployer.scope() == Scope::Store && self.deployer.bound().await.is_ok() {
             join3(self.watch_locks(), self.notify_receivers(), self.keep_bounds()).await;
         }
     }

@@ -1,6 +1,6 @@
 //! The refusals of the management plane.
 
-use rollhook_core::request::Refusal as CoreRefusal;
+use rollhook_core::request::{Refusal as CoreRefusal, RefusalKind};
 
 use crate::{
     access::{Action, Realm, Role, SessionId, TokenName},
@@ -13,7 +13,7 @@ pub type Outcome<T> = Result<T, Refusal>;
 
 /// The reason why a request was refused: nothing was recorded and nothing was changed.
 ///
-/// Each variant is one problem type of the HTTP contract.
+/// [`Refusal::kind`] says what its caller can do, and the text what is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The deployer's refusal.
@@ -74,6 +74,28 @@ impl Refusal {
 
     /// Something that was stored could not be read.
     pub const INTERNAL: Self = Self::Core(CoreRefusal::Internal);
+
+    /// Returns the class.
+    pub const fn kind(&self) -> RefusalKind {
+        match self {
+            Self::Core(refusal) => refusal.kind(),
+            Self::Forbidden(..) | Self::NotGranted(_) | Self::NoSession => RefusalKind::Forbidden,
+            Self::TokenNotFound(_) | Self::SessionNotFound(_) | Self::TrustNotFound(_) | Self::ReceiverNotFound(_) => {
+                RefusalKind::NotFound
+            }
+            Self::TokenExists(_)
+            | Self::TooManyTokens(..)
+            | Self::TooManyTrusts
+            | Self::ReceiverExists(_)
+            | Self::TooManyReceivers(..) => RefusalKind::Conflict,
+            Self::ReviewUnavailable | Self::IssuerUnavailable => RefusalKind::Unavailable,
+        }
+    }
+
+    /// Returns whether the same call may succeed later, as [`RefusalKind::is_retryable`].
+    pub const fn is_retryable(&self) -> bool {
+        self.kind().is_retryable()
+    }
 }
 
 fn yours(role: Option<Role>) -> String {

@@ -34,7 +34,7 @@ impl Management {
         let granted = self.may(principal, Action::Register, Place::app(&id, &realm)).await?;
         self.audit(principal.actor(), Action::Register, Subject::app(&id, realm.clone()), granted).await?;
         // Apps of another pair that spells this namespace stay unknown to a caller who may not read them.
-        let page = AppPage { namespace: Some(id.namespace.clone()), after: None, limit: 1 };
+        let page = AppPage::first(1).of(id.namespace.clone());
         if let Some(Ok(first)) = self.deployer.apps(page).await?.first() {
             let other = Realm::of_app(&first.app);
             if other != realm && !self.may(principal, Action::Read, Place::app(&first.app.id, &other)).await?.is_yes() {

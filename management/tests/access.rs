@@ -9,7 +9,7 @@ use rollhook_core::{
     action::Action as AppAction,
     app::{FullName, Policy},
     ports::{AppPage, Clock as _},
-    request::{Field, PromoteRequest, Refusal as CoreRefusal, Registration},
+    request::{Field, PromoteRequest, Refusal as CoreRefusal},
     token::Token,
 };
 use rollhook_management::{
@@ -88,7 +88,7 @@ fn list_shows_only_apps_of_the_callers_realms_in_whole_pages() {
             }
         }
         let who = principal(Role::Viewer, Realm::Project { project: "shop".parse().unwrap() });
-        let page = |after, limit| AppPage { namespace: None, after, limit };
+        let page = |after, limit| AppPage::first(limit).after(after);
         let names = |listed: &[rollhook_core::ports::ListedApp]| -> Vec<String> {
             listed.iter().flatten().map(|state| state.app.id.to_string()).collect()
         };
@@ -428,7 +428,10 @@ fn namespace_of_another_pair_tells_nothing_of_its_apps() {
         let who = principal(Role::Admin, Realm::Project { project: "shop".parse().unwrap() });
         for name in ["api", "other"] {
             let app = world::registration(name, Policy::default());
-            let app = Registration { project: "shop".parse().unwrap(), environment: "eu-prod".parse().unwrap(), ..app };
+            let app = app.with(|app| {
+                app.project = "shop".parse().unwrap();
+                app.environment = "eu-prod".parse().unwrap();
+            });
             let refused = world.management.register(&who, app, None).await.unwrap_err();
             let Refusal::Core(CoreRefusal::InvalidField(Field::Environment, why)) = refused else {
                 panic!("{name}: {refused}")

@@ -29,7 +29,7 @@ const AUDIENCE: &str = "https://deploy.example.com";
 /// The management plane of a replica that verifies id_tokens.
 fn verifying(world: &ManagedWorld) -> Arc<Management> {
     let identities = Some(Arc::new(Signed) as Arc<dyn IdentityVerifier>);
-    world.managed(world.replica("two", 9), Ports { identities, ..Ports::new(world.records()) })
+    world.managed(world.replica("two", 9), Ports::new(world.records()).with(|ports| ports.identities = identities))
 }
 
 /// An id_token of this repository and with this id, which is valid for an hour.
@@ -81,7 +81,7 @@ fn id_token_is_bound_to_one_call_which_may_be_repeated() {
         }
         assert!(own.is_some(), "such a call always has a key");
         assert_eq!(management.bind(&proof, None).await.unwrap().1, own);
-        let request = DeployRequest { image: Some(image("registry.example.com/api:v2")), commit: None, key: own };
+        let request = DeployRequest::image(image("registry.example.com/api:v2")).with(|request| request.key = own);
         let accepted = management.deployer().submit(&access, request.clone()).await.unwrap();
         assert_eq!(accepted.deploy.trigger, Trigger::Webhook);
         assert!(accepted.deploy.actor.to_string().contains("shop/api"), "{}", accepted.deploy.actor);
@@ -194,8 +194,7 @@ fn trust_ends_with_the_webhook_and_with_the_app() {
         assert_eq!(management.trusts(&world.operator, &id).await.unwrap(), []);
         management.delete(&world.operator, &id).await.unwrap();
 
-        let wanted =
-            rollhook_core::request::Registration { take_over: true, ..world::registration("api", Policy::default()) };
+        let wanted = world::registration("api", Policy::default()).with(|app| app.take_over = true);
         management.register(&world.operator, wanted, None).await.unwrap();
         assert_eq!(management.authorize(&id, &call, b"{}").await.unwrap_err(), Refusal::UNAUTHORIZED);
     });

@@ -12,8 +12,8 @@ use rollhook_core::{
     deploy::Status,
     lock::{LockScope, Locks},
     ports::{Clock, HistoryStore},
-    request::{Refusal as CoreRefusal, Registration},
-    service::{Deployer, Ports as CorePorts},
+    request::Refusal as CoreRefusal,
+    service::Deployer,
 };
 use rollhook_management::{
     Ports, Refusal,
@@ -51,7 +51,7 @@ fn lock_of_an_environment_is_on_all_of_its_apps_and_on_no_others() {
     let world = ManagedWorld::new(SECOND);
     world.run(async {
         let (api, web) = (world.app("api", Policy::default()).await, world.app("web", Policy::default()).await);
-        let prod = Registration { environment: "prod".parse().unwrap(), ..registration("api", Policy::default()) };
+        let prod = registration("api", Policy::default()).with(|app| app.environment = "prod".parse().unwrap());
         let prod = world.management.register(&world.operator, prod, None).await.unwrap().app.app.id.clone();
         let prod = world.management.allow(&world.operator, &prod, AppAction::Deploy).await.unwrap();
         let (project, environment) = place("test");
@@ -77,10 +77,11 @@ fn lock_of_an_environment_is_on_all_of_its_apps_and_on_no_others() {
 fn pair_that_spells_the_same_namespace_is_not_locked() {
     let world = ManagedWorld::new(SECOND);
     world.run(async {
-        let named = |project: &str, environment: &str| Registration {
-            project: project.parse().unwrap(),
-            environment: environment.parse().unwrap(),
-            ..registration("api", Policy::default())
+        let named = |project: &str, environment: &str| {
+            registration("api", Policy::default()).with(|app| {
+                app.project = project.parse().unwrap();
+                app.environment = environment.parse().unwrap();
+            })
         };
         let id = world.management.register(&world.operator, named("a-b", "c"), None).await.unwrap().app.app.id.clone();
         let access = world.management.allow(&world.operator, &id, AppAction::Deploy).await.unwrap();
@@ -184,7 +185,7 @@ fn lock_whose_copying_failed_reaches_the_apps_within_minutes() {
     });
     let history: Arc<dyn HistoryStore> = world.store.clone();
     let history = Arc::new(Faulty::new(history, Arc::clone(&world.clock) as Arc<dyn Clock>, plan));
-    let deployer = Arc::new(Deployer::new(CorePorts { history, ..world.ports(9) }, "two"));
+    let deployer = Arc::new(Deployer::new(world.ports(9).with(|ports| ports.history = history), "two"));
     let management = world.managed(deployer, Ports::new(world.records()));
     world.run_managed(&management, async {
         let registered =

@@ -72,6 +72,10 @@ impl Authority {
 
 #[async_trait]
 impl AccessReviewer for Authority {
+    fn authority(&self) -> &str {
+        "kubernetes"
+    }
+
     fn audience(&self) -> &str {
         "rollhook"
     }
@@ -116,7 +120,7 @@ fn asking(world: &ManagedWorld) -> (Arc<Authority>, Arc<Management>) {
     let authority = Arc::new(Authority::default());
     authority.callers.lock().unwrap().insert(good(), NAME);
     let reviewer = Some(Arc::clone(&authority) as Arc<dyn AccessReviewer>);
-    let ports = Ports { reviewer, ..Ports::new(world.records()) };
+    let ports = Ports::new(world.records()).with(|ports| ports.reviewer = reviewer);
     (authority, world.managed(world.replica("two", 9), ports))
 }
 
@@ -350,7 +354,7 @@ fn authority_that_is_away_is_neither_a_yes_nor_a_no() {
         assert_eq!(management.confirm(&who).await.unwrap_err(), away);
         assert_eq!(management.open(&who, &id).await.unwrap_err(), away);
         assert_eq!(management.allow(&who, &id, AppAction::Rollback).await.map(drop).unwrap_err(), away);
-        assert_eq!(management.apps(&who, AppPage { limit: 10, ..AppPage::default() }).await.unwrap_err(), away);
+        assert_eq!(management.apps(&who, AppPage::first(10)).await.unwrap_err(), away);
         assert_eq!(management.api_tokens(&who).await.unwrap_err(), away);
         assert_eq!(management.audited(&who, None, 10).await.unwrap_err(), away);
         assert!(management.open(&world.operator, &id).await.is_ok(), "others are not concerned");
@@ -372,7 +376,7 @@ fn lists_show_the_namespaces_that_the_caller_may_read_and_ask_for_each_once() {
         }
         let who = caller(&management).await;
         authority.questions();
-        let page = |limit| AppPage { limit, ..AppPage::default() };
+        let page = AppPage::first;
         let names = async |limit| -> Vec<String> {
             let listed = management.apps(&who, page(limit)).await.unwrap();
             listed.iter().flatten().map(|state| state.app.id.to_string()).collect()
@@ -400,11 +404,11 @@ fn list_of_too_many_namespaces_asks_the_caller_to_name_one() {
             register(&world, &format!("p{index}"), "test").await;
         }
         let who = caller(&management).await;
-        let refused = management.apps(&who, AppPage { limit: 200, ..AppPage::default() }).await.unwrap_err();
+        let refused = management.apps(&who, AppPage::first(200)).await.unwrap_err();
         assert!(matches!(refused, Refusal::Core(CoreRefusal::InvalidField(Field::Namespace, _))), "{refused}");
         assert!(authority.questions().len() <= 502);
         authority.grant(Action::Read, "p7-test");
-        let page = AppPage { namespace: Some("p7-test".parse().unwrap()), after: None, limit: 200 };
+        let page = AppPage::first(200).of("p7-test".parse::<rollhook_core::app::Namespace>().unwrap());
         assert_eq!(management.apps(&who, page).await.unwrap().len(), 1);
     });
 }

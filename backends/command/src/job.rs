@@ -192,7 +192,7 @@ fn described(variable: &impl Fn(&str) -> Option<String>) -> Result<(BuildSpec, V
     }
     let handed_on = [PROFILE, "ROLLHOOK_CACHE", "ROLLHOOK_INSECURE_REGISTRIES"];
     let handed_on = handed_on.map(|name| (name, variable(name).unwrap_or_default())).to_vec();
-    Ok((BuildSpec { app, id, source, commit }, handed_on))
+    Ok((BuildSpec::new(app, id, source, commit), handed_on))
 }
 
 fn parsed<T: std::str::FromStr>(variable: &impl Fn(&str) -> Option<String>, name: &str) -> Result<T, String>

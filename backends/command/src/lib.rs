@@ -41,6 +41,7 @@ mod builder;
 mod cgroup;
 mod confinement;
 mod disk;
+mod disk_limits;
 mod environment;
 mod git;
 pub mod job;
@@ -53,5 +54,6 @@ mod tool;
 
 pub use builder::{CommandBuilds, Error, Settings};
 pub use disk::disk_space;
+pub use disk_limits::{Bytes, DiskLimits};
 pub use log::Log;
 pub use tool::{Checkout, ImageBuilder, Tool};

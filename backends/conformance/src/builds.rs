@@ -25,7 +25,7 @@ fn deploy_id(revision: u64) -> DeployId {
 
 fn order(builder: &dyn Builders, revision: u64, made: Made) -> Can<BuildSpec> {
     let app = samples::app("shop", "test", "api").id;
-    Ok(BuildSpec { app, id: deploy_id(revision), source: builder.source(), commit: builder.commit(made)? })
+    Ok(BuildSpec::new(app, deploy_id(revision), builder.source(), builder.commit(made)?))
 }
 
 /// Looks until the build has ended.
@@ -101,7 +101,7 @@ pub async fn start_while_another_runs_is_busy(builder: &dyn Builders) -> Can {
     let next = order(builder, 2, Made::Good)?;
     assert_eq!(builds.start(&next).await.unwrap(), Started::Busy(samples::revision(1)));
     assert_eq!(builds.observe(next.id).await.unwrap(), BuildState::Unknown);
-    let other = BuildSpec { id: DeployId { app: THEIRS, ..next.id }, ..next.clone() };
+    let other = next.clone().with(|spec| spec.id = DeployId { app: THEIRS, ..next.id });
     built(builder, &other).await;
     assert!(builds.observe(hanging.id).await.unwrap().is_under_way());
     builds.cancel(hanging.id).await.unwrap();

@@ -69,5 +69,5 @@ pub async fn remove(history: &dyn HistoryStore, app: AppUid) {
 
 /// Reads an app's whole archive, newest first.
 pub async fn archive(history: &dyn HistoryStore, app: AppUid) -> Vec<Deploy> {
-    history.page(app, Page { before: None, succeeded: false, limit: 10_000 }).await.unwrap()
+    history.page(app, Page::newest(10_000)).await.unwrap()
 }

@@ -29,7 +29,8 @@ pub struct Handles {
 #[async_trait]
 pub trait Stores: Send + Sync {
     /// Opens another handle on the store, as a further replica would: nothing is shared with earlier ones but what is
-    /// stored.
+    /// stored. An engine that one process alone may open is opened once: handles share it, and nothing beside it, such as
+    /// what a handle remembers.
     async fn open(&self) -> Handles;
 
     /// Ends all that serves the store without a farewell, as a loss of power does, and opens a handle on what is left:

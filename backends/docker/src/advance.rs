@@ -6,11 +6,11 @@ use std::{
 };
 
 use http::{Method, StatusCode};
+use rollhook_command::DiskLimits;
 use rollhook_core::{
     Error, Result,
     app::AppUid,
     deploy::Reason,
-    disk::DiskLimits,
     error::Entity,
     ports::{Applied, Observation, Purpose},
 };

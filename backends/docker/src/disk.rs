@@ -2,11 +2,8 @@
 
 use std::{fs, io, path::Path, time::Duration};
 
-use rollhook_command::disk_space;
-use rollhook_core::{
-    Error, Result,
-    disk::{DiskLimits, DiskSpace},
-};
+use rollhook_command::{DiskLimits, disk_space};
+use rollhook_core::{Error, Result, disk::DiskSpace};
 
 use crate::{
     engine::{Called, Engine, in_path},

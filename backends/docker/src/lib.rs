@@ -52,11 +52,12 @@ use futures_util::{
     future::BoxFuture,
     stream::{self, BoxStream},
 };
+use rollhook_command::DiskLimits;
 use rollhook_core::{
     Error, Result,
     app::{App, AppUid},
     deploy::Evidence,
-    disk::{DiskLimits, DiskSpace},
+    disk::DiskSpace,
     image::ImageRef,
     ports::{
         Applied, AtRest, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec, StoredImages,

@@ -1,7 +1,7 @@
 //! rollhook on Kubernetes: rollouts of Deployments, StatefulSets, DaemonSets and CronJobs ([`KubernetesCluster`]),
 //! apps, tokens and history kept in the cluster itself ([`KubernetesStore`], as custom resources of [`crd`]), and
-//! builds of git apps as Jobs ([`builds::KubernetesBuilds`]); and callers whom the cluster knows
-//! ([`KubernetesReviewer`]). Each works without the others.
+//! builds of git apps as Jobs ([`builds::KubernetesBuilds`]); and, with the feature `management`, callers whom the
+//! cluster knows (`KubernetesReviewer`). Each works without the others.
 //!
 //! The driver:
 //!
@@ -47,9 +47,11 @@ mod installation;
 pub mod manifests;
 mod observe;
 mod retries;
+#[cfg(feature = "management")]
 mod reviews;
 mod rules;
 mod store;
+#[cfg(feature = "management")]
 mod turns;
 mod watch;
 mod workload;
@@ -77,6 +79,7 @@ use rollhook_core::{
 
 pub use events::{EventObjects, KubernetesEvents};
 pub use installation::{FoundSecret, InstallationSecrets};
+#[cfg(feature = "management")]
 pub use reviews::KubernetesReviewer;
 pub use store::{KubernetesStore, StoreClock, crd, ensure_crds};
 pub use workload::{PodSecurity, Template, Workload, WorkloadKind};

@@ -86,6 +86,10 @@ async fn published(cluster: Cluster) -> Result<KeySet> {
 
 #[async_trait]
 impl AccessReviewer for KubernetesReviewer {
+    fn authority(&self) -> &str {
+        "kubernetes"
+    }
+
     fn audience(&self) -> &str {
         &self.audience
     }

@@ -61,7 +61,7 @@ impl HistoryStore for PostgresStore {
     }
 
     async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
-        let Page { before, succeeded, limit } = page;
+        let Page { before, succeeded, limit, .. } = page;
         let rows = self.reads.read(format!(
             "SELECT d.document FROM rollhook.deploys d WHERE d.app = '{app}' AND d.revision < {}{} \
              ORDER BY d.revision DESC LIMIT {}",

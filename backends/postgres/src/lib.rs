@@ -31,6 +31,7 @@ mod keys;
 mod listen;
 mod literal;
 mod lookup;
+#[cfg(feature = "management")]
 mod records;
 mod schema;
 mod statement;

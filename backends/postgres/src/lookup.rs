@@ -1,7 +1,11 @@
 //! Lookups that every request begins with: all that wait share a statement, so that many of them cost the server one.
 
-use rollhook_core::{Error, Result, app::AppId, time::Timestamp};
+#[cfg(feature = "management")]
+use rollhook_core::time::Timestamp;
+use rollhook_core::{Error, Result, app::AppId};
+#[cfg(feature = "management")]
 use rollhook_management::ports::RecordKey;
+#[cfg(feature = "management")]
 use rollhook_sql::RecordRow;
 use serde::Serialize;
 use sqlx::postgres::PgRow;
@@ -25,6 +29,7 @@ pub(crate) enum Lookup {
     /// The token of the app of this name.
     Token(AppId),
     /// The record of this kind and key.
+    #[cfg(feature = "management")]
     Record { kind: &'static str, key: RecordKey },
 }
 
@@ -41,6 +46,7 @@ pub(crate) struct StoredToken {
 enum Found {
     Token(StoredToken),
     /// A record, and the time at which it was read.
+    #[cfg(feature = "management")]
     Record(RecordRow, Timestamp),
 }
 
@@ -63,11 +69,14 @@ impl Lookups {
     pub(crate) async fn token(&self, lookup: Lookup) -> Result<Option<StoredToken>> {
         match self.find(lookup).await? {
             Some(Found::Token(token)) => Ok(Some(token)),
-            Some(Found::Record(..)) | None => Ok(None),
+            #[cfg(feature = "management")]
+            Some(Found::Record(..)) => Ok(None),
+            None => Ok(None),
         }
     }
 
     /// Returns the record that a statement finds which begins after this call, and the time of that.
+    #[cfg(feature = "management")]
     pub(crate) async fn record(&self, lookup: Lookup) -> Result<Option<(RecordRow, Timestamp)>> {
         match self.find(lookup).await? {
             Some(Found::Record(row, now)) => Ok(Some((row, now))),
@@ -126,14 +135,11 @@ async fn find(connections: &Connections, lookups: &[Lookup]) -> Result<Vec<Answe
 }
 
 fn found(row: &PgRow) -> Result<Found, SqlError> {
-    Ok(match column(row, 4)? {
-        None => {
-            Found::Token(StoredToken { app: column(row, 1)?, sealed: column(row, 2)?, created_at: column(row, 3)? })
-        }
-        Some(version) => {
-            let (key, document, created_at) = (column(row, 1)?, column(row, 2)?, column(row, 3)?);
-            let row_of = RecordRow { version, key, document, created_at, expires_at: column(row, 5)? };
-            Found::Record(row_of, Timestamp::from_millis(column(row, 6)?))
-        }
-    })
+    #[cfg(feature = "management")]
+    if let Some(version) = column(row, 4)? {
+        let (key, document, created_at) = (column(row, 1)?, column(row, 2)?, column(row, 3)?);
+        let row_of = RecordRow { version, key, document, created_at, expires_at: column(row, 5)? };
+        return Ok(Found::Record(row_of, Timestamp::from_millis(column(row, 6)?)));
+    }
+    Ok(Found::Token(StoredToken { app: column(row, 1)?, sealed: column(row, 2)?, created_at: column(row, 3)? }))
 }

@@ -168,7 +168,7 @@ async fn a_million_deploys() {
     for (what, before, succeeded) in
         [("newest", None, false), ("middle", Some(500_000), false), ("succeeded", Some(500_000), true)]
     {
-        let page = Page { before: before.map(samples::revision), succeeded, limit: 50 };
+        let page = Page::newest(50).below(before.map(samples::revision)).succeeded(succeeded);
         let started = Instant::now();
         for _ in 0..200 {
             assert_eq!(store.page(uid, page).await.unwrap().len(), 50);

@@ -9,7 +9,7 @@ use crate::{
     image::{Digest, ImageRef, Repositories},
     lock::Locks,
     source::GitSource,
-    text::{checked_text, text_conversions},
+    text::{checked_text, text_conversions, with_fields},
     time::{Timestamp, maybe_millis, millis},
 };
 
@@ -224,6 +224,7 @@ pub enum HoldPolicy {
 /// An app's settings by its owner; every field has a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Policy {
     /// The reaction to a failed rollout.
     pub on_failure: OnFailure,
@@ -295,6 +296,8 @@ impl Default for Policy {
         }
     }
 }
+
+with_fields!(Policy);
 
 impl Policy {
     /// Returns for how long new instances settle beside the old ones, before they take their place. They settle in it

@@ -1,17 +1,19 @@
 //! The requests of callers, parsed, and the refusals.
 
+mod refusal;
+
 use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+pub use refusal::{Hint, Refusal, RefusalKind};
+
 use crate::{
-    action::Action,
-    app::{AppId, Environment, FullName, Policy, Project, Settings, Source},
+    app::{Environment, FullName, Policy, Project, Settings, Source},
     deploy::{Actor, Commit, Revision, Trigger},
     image::ImageRef,
-    lock::Locked,
-    source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath, SourceRefused},
-    text::words,
+    source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath},
+    text::{with_fields, words},
 };
 
 /// A key under which repeating a call does not repeat its effect. Header and text identify it, not the request.
@@ -79,6 +81,7 @@ impl IdempotencyKey {
 
 /// A request of a webhook, a person or the service to deploy.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeployRequest {
     /// The image; required for an image app.
     pub image: Option<ImageRef>,
@@ -88,7 +91,19 @@ pub struct DeployRequest {
     pub key: Option<IdempotencyKey>,
 }
 
+with_fields!(DeployRequest, RollbackRequest, PromoteRequest, Registration);
+
 impl DeployRequest {
+    /// Returns the request to deploy an image.
+    pub const fn image(image: ImageRef) -> Self {
+        Self { image: Some(image), commit: None, key: None }
+    }
+
+    /// Returns the request to build and deploy a commit of a git app.
+    pub const fn commit(commit: Commit) -> Self {
+        Self { image: None, commit: Some(commit), key: None }
+    }
+
     /// Returns the request of these texts, as they stand in a body.
     ///
     /// # Errors
@@ -104,6 +119,7 @@ fn optional<T: FromStr<Err: fmt::Display>>(field: Field, given: Option<&str>) ->
 
 /// A person's request to roll back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RollbackRequest {
     /// The revision to return to; without one, the last good version before what is on the cluster.
     pub revision: Option<Revision>,
@@ -115,6 +131,7 @@ pub struct RollbackRequest {
 
 /// A person's request to promote what another environment's app runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PromoteRequest {
     /// The app whose image is deployed.
     pub from: FullName,
@@ -133,6 +150,7 @@ impl PromoteRequest {
 
 /// A person's request to register an app.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Registration {
     /// The project that the app belongs to.
     pub project: Project,
@@ -354,199 +372,4 @@ fields! {
     ReceiverRepository = "repository",
     ReceiverSecret = "secret",
     ReceiverEvents = "events",
-}
-
-/// The reason why a request was refused: nothing was recorded and nothing was changed.
-///
-/// Each variant is one problem type of the HTTP contract.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// The credentials prove nothing. The answer is the same for unknown apps, so that it does not reveal which apps
-    /// exist.
-    #[error("The credentials are missing or not valid for this resource.")]
-    Unauthorized,
-    /// The proof of the caller is of other actions.
-    #[error("The caller may not {0} here.")]
-    NotAllowed(Action),
-    /// The app is unknown (only authenticated callers get this answer).
-    #[error("There is no app {0}.")]
-    AppNotFound(AppId),
-    /// The app is unknown in this project and environment; another pair may spell the same namespace.
-    #[error("There is no app {0}.")]
-    AppNotFoundIn(FullName),
-    /// The history has no such entry.
-    #[error("There is no revision {0} of this app.")]
-    RevisionNotFound(Revision),
-    /// The webhook is disabled.
-    #[error("The app's webhook is not enabled; enable makes a token.")]
-    NoWebhook,
-    /// The token before is still let in: a second rotation would end it early.
-    #[error(
-        "The token was rotated a moment ago, and the one before is still let in; read the new token, or make another at once."
-    )]
-    RotatedAlready,
-    /// An app of this name is registered already.
-    #[error("The app {0} is registered already.")]
-    AppExists(AppId),
-    /// Another project and environment spell the same namespace.
-    #[error(
-        "The namespace {} is project {project}, environment {environment} already; choose names that spell another one.",
-        .id.namespace
-    )]
-    NamespaceTaken {
-        /// The refused app.
-        id: AppId,
-        /// The project that has it.
-        project: Project,
-        /// The environment that has it.
-        environment: Environment,
-    },
-    /// The call does not fit the app's kind, or a field that the kind needs is missing.
-    #[error("{0}")]
-    WrongKind(String),
-    /// A commit is to be built, and this process has no builder.
-    #[error("This process has no builder, so that nothing would build the commit: call a server that builds.")]
-    NoBuilder,
-    /// The operator does not let apps be built from this source.
-    #[error("{}: {}", Field::SourceUrl, .0.rule())]
-    SourceNotAllowed(SourceRefused),
-    /// A field is missing or cannot be read, for the reason in this sentence.
-    #[error("{0}: {1}")]
-    InvalidField(Field, String),
-    /// A setting of the target is missing or not valid, by the rollout driver's word; the first is its name.
-    #[error("{0}: {1}")]
-    InvalidSetting(String, String),
-    /// The app's policy does not let webhooks deploy from this repository.
-    #[error("{image} is not from a repository that this app's webhook may deploy: {}.", .allowed.join(", "))]
-    ImageNotAllowed {
-        /// The refused image.
-        image: ImageRef,
-        /// The allowed repositories.
-        allowed: Vec<String>,
-    },
-    /// A rollback holds this image or commit.
-    #[error(
-        "{what} is held since rollback {by} went away from it. Deploy another image, release the hold, or deploy \
-         it by hand."
-    )]
-    ImageHeld {
-        /// The rollback that set the hold.
-        by: Revision,
-        /// The held image or commit, in a person's words.
-        what: String,
-    },
-    /// A lock refuses new deploys.
-    #[error("{0}")]
-    Locked(Box<Locked>),
-    /// The key was used for another request.
-    #[error("The idempotency key was used for another request; use a new one.")]
-    KeyReused,
-    /// Too many deploys of the app are unfinished.
-    #[error("100 deploys of this app are unfinished; wait until some of them have ended.")]
-    TooManyUnfinished,
-    /// There is no version to return to.
-    #[error("{0}")]
-    NothingToRollBackTo(String),
-    /// Another revision is current than the caller believed.
-    #[error(fmt = current_changed)]
-    CurrentChanged {
-        /// The revision that the caller believed to be current.
-        expected: Revision,
-        /// The current revision.
-        current: Option<Revision>,
-    },
-    /// The deploy has ended; nothing is left to cancel.
-    #[error("Revision {0} has ended already.")]
-    AlreadyEnded(Revision),
-    /// The target cannot be used as it is.
-    #[error("{0}")]
-    Workload(String),
-    /// The target carries the deploy id of another registration.
-    #[error("{0}")]
-    WorkloadTaken(String),
-    /// Others kept changing the app; the caller may try again.
-    #[error("Others kept changing this app at the same time; try again.")]
-    Busy,
-    /// The store is unavailable.
-    #[error("The store is not available; {}", if *.maybe_recorded { MAYBE_RECORDED } else { "nothing was recorded. Try again." })]
-    StoreUnavailable {
-        /// Whether the write may have happened.
-        maybe_recorded: bool,
-    },
-    /// The store refuses the operation or cannot do it at present; the text tells the operator what to do.
-    #[error("{0}")]
-    StoreRefused(String),
-    /// The cluster is unavailable and the answer needs it (registration only).
-    #[error("The cluster cannot be reached, and registering an app needs a look at its workload.")]
-    ClusterUnavailable,
-    /// The cluster does not grant a permission that the answer needs, for now or for long (registration only).
-    #[error(
-        "The cluster denies what registering an app needs: {0}. Grant it, or try again if the cluster has just started."
-    )]
-    ClusterDenied(String),
-    /// The builder is unavailable and the answer needs it (logs only).
-    #[error("The builder cannot be reached; try again.")]
-    BuilderUnavailable,
-    /// The source does not name its branch's head now, and the answer needs it.
-    #[error(
-        "The head of branch {branch} cannot be read now: {why}. Nothing was recorded; try again, or name the commit."
-    )]
-    SourceUnavailable {
-        /// The branch.
-        branch: Branch,
-        /// The failure, in the branch reader's words.
-        why: String,
-    },
-    /// The build has no known log.
-    #[error("There is no build log of revision {0}: it was not built by this server, or its log is gone by now.")]
-    NoBuildLog(Revision),
-    /// A fault of the service that an operator must look at; the log has the details.
-    #[error("The service could not read what it stored; its log says more.")]
-    Internal,
-}
-
-/// The way on from a refusal. Each host names it in its own words: a command, a flag, a button.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Hint {
-    /// Releasing the app's holds, or deploying by hand.
-    ReleaseHold,
-    /// Deploying in spite of the lock.
-    BreakGlass,
-    /// Reading the webhook's token, or replacing it.
-    ReadToken,
-    /// Giving the process a builder.
-    OpenBuilder,
-    /// Allowing sources on this machine.
-    AllowLocalSources,
-    /// Allowing the host of the source.
-    AllowSourceHost,
-}
-
-impl Refusal {
-    /// Returns the way on, if there is one that a host can name.
-    #[allow(clippy::wildcard_enum_match_arm, reason = "most refusals have none, and a new one may")]
-    pub const fn hint(&self) -> Option<Hint> {
-        match self {
-            Self::ImageHeld { .. } => Some(Hint::ReleaseHold),
-            Self::Locked(_) => Some(Hint::BreakGlass),
-            Self::RotatedAlready => Some(Hint::ReadToken),
-            Self::NoBuilder => Some(Hint::OpenBuilder),
-            Self::SourceNotAllowed(SourceRefused::Local) => Some(Hint::AllowLocalSources),
-            Self::SourceNotAllowed(SourceRefused::Host) => Some(Hint::AllowSourceHost),
-            _ => None,
-        }
-    }
-}
-
-/// The end of [`Refusal::StoreUnavailable`] if the write may have happened.
-const MAYBE_RECORDED: &str = "the call may have been recorded. Repeat it with the same Idempotency-Key.";
-
-fn current_changed(expected: &Revision, current: &Option<Revision>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    match current {
-        Some(current) => {
-            write!(f, "Revision {current} is current by now, not {expected}; look at the history and decide again.")
-        }
-        None => write!(f, "No revision is current, not {expected} either; look at the history and decide again."),
-    }
 }

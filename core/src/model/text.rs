@@ -99,8 +99,24 @@ macro_rules! words {
     };
 }
 
+/// Lets other crates change the fields of a struct that grows, which they cannot write out.
 #[doc(hidden)]
-pub use {checked_text, text_conversions, words};
+#[macro_export]
+macro_rules! with_fields {
+    ($($name:ident),*) => {
+        $(impl $name {
+            /// Returns the value with its fields changed.
+            #[must_use]
+            pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+                change(&mut self);
+                self
+            }
+        })*
+    };
+}
+
+#[doc(hidden)]
+pub use {checked_text, text_conversions, with_fields, words};
 
 /// Returns the text with its control characters escaped, as a terminal or a log may show it.
 pub fn escaped(text: &str) -> String {

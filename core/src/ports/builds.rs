@@ -9,10 +9,12 @@ use crate::{
     image::ImageRef,
     ports::DeployId,
     source::GitSource,
+    text::with_fields,
 };
 
 /// The specification of a build.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BuildSpec {
     /// The app's name.
     pub app: AppId,
@@ -22,6 +24,15 @@ pub struct BuildSpec {
     pub source: GitSource,
     /// The commit, in full or as a prefix of 7 or more digits; the builder resolves it at the source.
     pub commit: Commit,
+}
+
+with_fields!(BuildSpec);
+
+impl BuildSpec {
+    /// Returns the specification of a build of this commit.
+    pub const fn new(app: AppId, id: DeployId, source: GitSource, commit: Commit) -> Self {
+        Self { app, id, source, commit }
+    }
 }
 
 /// The answer to a start.

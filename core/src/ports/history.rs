@@ -99,6 +99,7 @@ pub struct Committed {
 
 /// A part of an app's archive, newest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Page {
     /// Only revisions below this one.
     pub before: Option<Revision>,
@@ -108,8 +109,28 @@ pub struct Page {
     pub limit: usize,
 }
 
+impl Page {
+    /// Returns the newest part.
+    pub const fn newest(limit: usize) -> Self {
+        Self { before: None, succeeded: false, limit }
+    }
+
+    /// Returns the part below a revision, if there is one.
+    #[must_use]
+    pub fn below(self, revision: impl Into<Option<Revision>>) -> Self {
+        Self { before: revision.into(), ..self }
+    }
+
+    /// Returns the part without deploys that have not succeeded, or with them.
+    #[must_use]
+    pub const fn succeeded(self, only: bool) -> Self {
+        Self { succeeded: only, ..self }
+    }
+}
+
 /// A part of the list of apps.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct AppPage {
     /// Only apps of this namespace.
     pub namespace: Option<Namespace>,
@@ -117,6 +138,25 @@ pub struct AppPage {
     pub after: Option<AppId>,
     /// At most this many.
     pub limit: usize,
+}
+
+impl AppPage {
+    /// Returns the first part.
+    pub const fn first(limit: usize) -> Self {
+        Self { namespace: None, after: None, limit }
+    }
+
+    /// Returns the part without apps of other namespaces than this, if there is one.
+    #[must_use]
+    pub fn of(self, namespace: impl Into<Option<Namespace>>) -> Self {
+        Self { namespace: namespace.into(), ..self }
+    }
+
+    /// Returns the part that follows an app, if there is one.
+    #[must_use]
+    pub fn after(self, app: impl Into<Option<AppId>>) -> Self {
+        Self { after: app.into(), ..self }
+    }
 }
 
 /// An app of the list: its state, or the reason why that cannot be read.

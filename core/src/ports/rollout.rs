@@ -15,6 +15,7 @@ use crate::{
     deploy::{Evidence, Reason, Revision},
     error::Result,
     image::ImageRef,
+    text::with_fields,
 };
 
 pub use at_rest::{AtRest, Drift, TargetReader};
@@ -62,6 +63,7 @@ impl fmt::Display for DriverIdentity {
 
 /// The specification of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RolloutSpec {
     /// The app's name.
     pub app: AppId,
@@ -82,6 +84,16 @@ pub struct RolloutSpec {
     pub purpose: Purpose,
     /// The cause in a line, such as "rollback to revision 3 by alice".
     pub cause: String,
+}
+
+with_fields!(RolloutSpec);
+
+impl RolloutSpec {
+    /// Returns the specification of a deploy of this image, which settles at once and has no cause.
+    pub const fn new(app: AppId, id: DeployId, target: Target, image: ImageRef) -> Self {
+        let (adopted, settle, purpose) = (false, Duration::ZERO, Purpose::Deploy);
+        Self { app, id, target, image, adopted, settle, purpose, cause: String::new() }
+    }
 }
 
 /// The purpose of a deploy.

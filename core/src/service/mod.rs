@@ -29,6 +29,7 @@ use crate::{
     replica::ReplicaId,
     request::Refusal,
     source::AllowedSources,
+    text::with_fields,
     time::Timestamp,
 };
 
@@ -40,6 +41,7 @@ pub type Outcome<T> = Result<T, Refusal>;
 
 /// The ports that the service acts through.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Ports {
     /// Secrets; of the same store as `history`.
     pub tokens: Arc<dyn TokenStore>,
@@ -50,22 +52,45 @@ pub struct Ports {
     /// The observers of this process's commits, such as metrics.
     pub observers: Vec<Arc<dyn DeployObserver>>,
     /// The builder of git apps; `None`: there are only image apps.
-    pub builder: Option<Builder>,
+    pub builder: Option<BuildPorts>,
     /// The monotonic clock.
     pub clock: Arc<dyn Clock>,
     /// The source of randomness.
     pub rng: Arc<dyn Rng>,
 }
 
-/// A builder, and the sources that it may read.
+/// The ports by which git apps are built, and the sources that they may read.
 #[derive(Clone)]
-pub struct Builder {
+#[non_exhaustive]
+pub struct BuildPorts {
     /// The build backend.
     pub builds: Arc<dyn BuildTrigger>,
     /// The reader of the branches that apps are built from.
     pub branches: Arc<dyn BranchReader>,
     /// The sources that the operator lets apps be built from.
     pub sources: AllowedSources,
+}
+
+with_fields!(Ports, BuildPorts);
+
+impl Ports {
+    /// Returns the ports of a service without observers and without builds.
+    pub fn new(
+        tokens: Arc<dyn TokenStore>,
+        history: Arc<dyn HistoryStore>,
+        rollouts: Arc<dyn RolloutDriver>,
+        clock: Arc<dyn Clock>,
+        rng: Arc<dyn Rng>,
+    ) -> Self {
+        Self { tokens, history, rollouts, observers: Vec::new(), builder: None, clock, rng }
+    }
+}
+
+impl BuildPorts {
+    /// Returns the ports of builds from the sources that are allowed by default.
+    pub fn new(builds: Arc<dyn BuildTrigger>, branches: Arc<dyn BranchReader>) -> Self {
+        Self { builds, branches, sources: AllowedSources::default() }
+    }
 }
 
 /// The apps that a process drives.

@@ -191,7 +191,7 @@ impl Run {
             Ask::Poll { app, on } => Some((Request::Policy(id(*app), requests::poll(*on)), Key::None)),
             Ask::Head { app, ci, key } => self.head(*app, 0).map(|(_, commit)| {
                 let token = self.callers.token(false).filter(|_| *ci && *app == 0 && !self.posted.contains(&commit));
-                let request = DeployRequest { image: None, commit: Some(commit.clone()), key: keyed(*key, &name) };
+                let request = DeployRequest::commit(commit.clone()).with(|request| request.key = keyed(*key, &name));
                 let wanted = match token {
                     Some(token) => {
                         self.posted.insert(commit);
@@ -250,7 +250,12 @@ impl Run {
             .unwrap()
             .wishes
             .insert(self.callers.name(), Wish { revision, pinned, if_current });
-        Request::Rollback(id(app), RollbackRequest { revision, if_current, key })
+        let request = RollbackRequest::default().with(|request| {
+            request.revision = revision;
+            request.if_current = if_current;
+            request.key = key;
+        });
+        Request::Rollback(id(app), request)
     }
 }
 

@@ -154,7 +154,10 @@ impl RolloutDriver for BrokenBackend {
         let seen = self.environment.cluster.observe(spec).await?;
         if self.breaks(Promise::OwnPods) {
             let phase = Phase::Complete { digest: None, note: None };
-            return Ok(Observation { phase, failure: None, ..seen });
+            return Ok(seen.with(|seen| {
+                seen.phase = phase;
+                seen.failure = None;
+            }));
         }
         if self.breaks(Promise::PastLives) {
             return Ok(Observation { past_lives: Vec::new(), ..seen });

@@ -147,13 +147,13 @@ impl Environment {
 
     /// Every app as it is stored.
     pub(crate) fn apps(&self) -> Vec<AppState> {
-        let page = AppPage { namespace: None, after: None, limit: 100 };
+        let page = AppPage::first(100);
         self.store.states(page).now_or_never().unwrap().unwrap()
     }
 
     /// An app's history as it is stored, oldest first, and its state.
     fn truth(&self, mut app: AppState) -> (Vec<Deploy>, AppState) {
-        let page = Page { before: None, succeeded: false, limit: usize::MAX };
+        let page = Page::newest(usize::MAX);
         let archived = self.store.page(app.app.uid, page).now_or_never().unwrap().unwrap();
         let mut archived: Vec<_> = archived.into_iter().map(Arc::new).collect();
         if self.promise == Some(Promise::Times) {

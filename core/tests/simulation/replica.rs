@@ -12,8 +12,7 @@ use event_listener::Event;
 use rollhook_conformance::Faulty;
 use rollhook_core::{
     ports::{Clock, Rng},
-    service::{Builder, Deployer, Ports},
-    source::AllowedSources,
+    service::{BuildPorts, Deployer, Ports},
 };
 
 use crate::{
@@ -58,19 +57,11 @@ impl Replica {
         });
         let tokens = Arc::clone(&recording_ports.backend.tokens);
         let faulty = Arc::new(Faulty::new(Arc::clone(&recording_ports), Arc::clone(&own), Arc::clone(&plan)));
-        let ports = Ports {
-            tokens: Arc::new(Faulty::new(tokens, Arc::clone(&own), plan)),
-            history: faulty.clone(),
-            rollouts: faulty.clone(),
-            observers: Vec::new(),
-            builder: Some(Builder {
-                builds: faulty.clone(),
-                branches: Arc::new(RecordedReads { inner: faulty, recording_ports }),
-                sources: AllowedSources::default(),
-            }),
-            clock: own,
-            rng: Arc::new(SeededRng(AtomicU64::new(life.number.wrapping_mul(0x1234_5678_9abc_def1)))),
-        };
+        let tokens = Arc::new(Faulty::new(tokens, Arc::clone(&own), plan));
+        let rng = Arc::new(SeededRng(AtomicU64::new(life.number.wrapping_mul(0x1234_5678_9abc_def1))));
+        let ports = Ports::new(tokens, faulty.clone(), faulty.clone(), own, rng);
+        let branches = Arc::new(RecordedReads { inner: faulty.clone(), recording_ports });
+        let ports = ports.with(|ports| ports.builder = Some(BuildPorts::new(faulty, branches)));
         let deployer = Arc::new(Deployer::new(ports, &life.name).with_min_poll(POLL));
         let able = environment.time.now();
         Self { life, deployer, clock, faults, paused: false, able, engine: 0, leaves: Arc::default() }
@@ -86,7 +77,7 @@ impl Replica {
                     listener.await;
                 }
             };
-            deployer.run(left).await;
+            deployer.run(left).await.expect("the store is bound to one driver");
         }
     }
 

@@ -116,8 +116,9 @@ impl Request {
             }
             Self::Promote(key) => {
                 let access = allowed(&id(1)).await?;
-                let accepted =
-                    deployer.promote(&access, PromoteRequest { key, ..PromoteRequest::new(full_name(0)) }).await?;
+                let accepted = deployer
+                    .promote(&access, PromoteRequest::new(full_name(0)).with(|request| request.key = key))
+                    .await?;
                 Ok(Answer::Accepted(access.uid(), accepted))
             }
             Self::Rebuild(id, commit, key) => {
@@ -156,7 +157,10 @@ fn credentials(token: &Token) -> Credentials {
 /// A deploy whose commit is its caller's name.
 pub(crate) fn deploy(tag: &str, name: &str, key: Option<IdempotencyKey>) -> DeployRequest {
     let commit: Commit = name.parse().unwrap();
-    DeployRequest { image: Some(image(tag)), commit: Some(commit), key }
+    DeployRequest::image(image(tag)).with(|request| {
+        request.commit = Some(commit);
+        request.key = key;
+    })
 }
 
 /// A lock for so many seconds.
@@ -191,22 +195,19 @@ pub(crate) fn poll(on: bool) -> PolicyChange {
 
 fn registration(app: usize, take_over: bool, kind: Kind) -> Registration {
     let (environment, name) = APPS[app];
-    let short = Policy {
-        settle: Duration::from_secs(3),
-        rollout_deadline: Duration::from_secs(45),
-        build_deadline: Duration::from_secs(45),
-        ..Policy::default()
-    };
-    Registration {
-        project: "shop".parse().unwrap(),
-        environment: environment.parse().unwrap(),
-        name: name.parse().unwrap(),
-        source: if kind == Kind::Image { Source::Image } else { Source::Git(sources::source()) },
-        target: settings(json!({ "name": WORKLOAD, "containers": ["api"], "template": { "replicas": 2 } })),
-        image: (kind != Kind::BareGit).then(|| image("v1")),
-        policy: short,
-        take_over,
-    }
+    let short = Policy::default().with(|policy| {
+        policy.settle = Duration::from_secs(3);
+        policy.rollout_deadline = Duration::from_secs(45);
+        policy.build_deadline = Duration::from_secs(45);
+    });
+    let app = Registration::new("shop".parse().unwrap(), environment.parse().unwrap(), name.parse().unwrap());
+    app.with(|app| {
+        app.source = if kind == Kind::Image { Source::Image } else { Source::Git(sources::source()) };
+        app.target = settings(json!({ "name": WORKLOAD, "containers": ["api"], "template": { "replicas": 2 } }));
+        app.image = (kind != Kind::BareGit).then(|| image("v1"));
+        app.policy = short;
+        app.take_over = take_over;
+    })
 }
 
 /// The word of a refusal, for counting.

@@ -50,7 +50,10 @@ pub(crate) fn commit(tag: &str, number: usize) -> Commit {
 /// A call to build and deploy a commit, sometimes with an image that is not what is deployed.
 pub(crate) fn deploy(tag: &str, number: usize, key: Option<IdempotencyKey>) -> DeployRequest {
     let beside = number.is_multiple_of(5).then(|| image(tag));
-    DeployRequest { image: beside, commit: Some(commit(tag, number)), key }
+    DeployRequest::commit(commit(tag, number)).with(|request| {
+        request.image = beside;
+        request.key = key;
+    })
 }
 
 /// The source of an app when it is registered.

@@ -22,8 +22,7 @@ use rollhook_core::{
     ledger::{AppState, Change, Record, check::check},
     ports::{AppCommit, AppRef, BranchReader, Clock, HistoryStore, HistoryStoreExt, Page},
     request::{DeployRequest, Registration, RollbackRequest},
-    service::{Accepted, Authorized, Builder, Deployer, Outcome, Ports},
-    source::AllowedSources,
+    service::{Accepted, Authorized, BuildPorts, Deployer, Outcome, Ports},
     time::Timestamp,
 };
 use rollhook_memory::{MemoryStore, SimulatedBuilds, SimulatedCluster};
@@ -72,8 +71,8 @@ impl World {
 
     /// Another process that reads branches in its own way.
     pub fn replica_with_branches(&self, name: &str, branches: Arc<dyn BranchReader>) -> Deployer {
-        let builder = Builder { builds: Arc::clone(&self.builds) as _, branches, sources: AllowedSources::default() };
-        Deployer::new(Ports { builder: Some(builder), ..self.ports(9) }, name)
+        let builder = BuildPorts::new(self.builds.clone(), branches);
+        Deployer::new(self.ports(9).with(|ports| ports.builder = Some(builder)), name)
     }
 
     /// Runs a scenario while the engine runs beside it.
@@ -87,7 +86,7 @@ impl World {
             let mut engine = pin!(engine.run(std::future::pending()).fuse());
             let mut scenario = pin!(scenario.fuse());
             select_biased! {
-                () = engine => unreachable!("nothing shuts the engine down"),
+                end = engine => panic!("the engine has stopped: {end:?}"),
                 value = scenario => value,
             }
         })
@@ -149,7 +148,7 @@ impl World {
 
     /// Deploys the commit of these first digits.
     pub async fn deploy_commit(&self, access: &Authorized, digits: &str) -> Outcome<Accepted> {
-        let request = DeployRequest { image: None, commit: Some(sha(digits)), key: None };
+        let request = DeployRequest::commit(sha(digits));
         self.deployer.submit(access, request).await
     }
 
@@ -215,7 +214,7 @@ impl World {
 
     /// The whole history, oldest first, which must keep the rules.
     pub async fn history(&self, access: &Authorized) -> Vec<Deploy> {
-        let page = Page { before: None, succeeded: false, limit: 100_000 };
+        let page = Page::newest(100_000);
         let (view, mut history) = self.deployer.history(access, page).await.unwrap();
         history.reverse();
         assert_eq!(check(&history, &view), Vec::new());
@@ -256,17 +255,6 @@ fn ports(
     builds: &Arc<SimulatedBuilds>,
     seed: u64,
 ) -> Ports {
-    Ports {
-        tokens: Arc::clone(store) as _,
-        history: Arc::clone(store) as _,
-        rollouts: Arc::clone(cluster) as _,
-        observers: Vec::new(),
-        builder: Some(Builder {
-            builds: Arc::clone(builds) as _,
-            branches: Arc::clone(builds) as _,
-            sources: AllowedSources::default(),
-        }),
-        clock: Arc::clone(clock) as _,
-        rng: Arc::new(SimRng::new(seed)),
-    }
+    let ports = Ports::new(store.clone(), store.clone(), cluster.clone(), clock.clone(), Arc::new(SimRng::new(seed)));
+    ports.with(|ports| ports.builder = Some(BuildPorts::new(builds.clone(), builds.clone())))
 }

@@ -10,21 +10,18 @@ use rollhook_core::{
 use serde_json::json;
 
 pub fn registration(name: &str, policy: Policy) -> Registration {
-    Registration {
-        project: "shop".parse().unwrap(),
-        environment: "test".parse().unwrap(),
-        name: name.parse().unwrap(),
-        source: Source::Image,
-        target: settings(json!({ "template": { "replicas": 2 } })),
-        image: Some(image("registry.example.com/api:v1")),
-        policy,
-        take_over: false,
-    }
+    Registration::new("shop".parse().unwrap(), "test".parse().unwrap(), name.parse().unwrap())
+        .target(settings(json!({ "template": { "replicas": 2 } })))
+        .image(image("registry.example.com/api:v1"))
+        .policy(policy)
 }
 
 /// The registration of a git app, of the one source that the scenarios have.
 pub fn git(name: &str, policy: Policy) -> Registration {
-    Registration { source: Source::Git(git_source()), image: None, ..registration(name, policy) }
+    registration(name, policy).with(|app| {
+        app.source = Source::Git(git_source());
+        app.image = None;
+    })
 }
 
 /// A commit of these first digits, in full.
@@ -58,7 +55,7 @@ pub fn reason(deploy: &Deploy) -> (String, String) {
 
 pub fn request(text: &str) -> DeployRequest {
     let commit: Commit = "abc123f".parse().unwrap();
-    DeployRequest { image: Some(image(text)), commit: Some(commit), key: None }
+    DeployRequest::image(image(text)).with(|request| request.commit = Some(commit))
 }
 
 /// The last word of an image's tag.
@@ -71,9 +68,9 @@ pub fn statuses(history: &[Deploy]) -> Vec<(u64, Status)> {
 }
 
 pub fn leave() -> Policy {
-    Policy { on_failure: OnFailure::Leave, ..Policy::default() }
+    Policy::default().with(|policy| policy.on_failure = OnFailure::Leave)
 }
 
 pub fn hold_all() -> Policy {
-    Policy { hold: HoldPolicy::All, ..Policy::default() }
+    Policy::default().with(|policy| policy.hold = HoldPolicy::All)
 }

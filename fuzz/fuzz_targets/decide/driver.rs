@@ -260,17 +260,14 @@ impl World {
             Call::Answered | Call::Refused => order.id,
         };
         let digest = weather.digest.map(Few::digest);
-        let seen = Observation {
-            deploy: Some(stamp),
-            phase: if weather.complete { Phase::Complete { digest, note: None } } else { Phase::Progressing },
-            progress: weather.progress.to_string(),
-            message: "as the weather is".into(),
-            instances: None,
-            restarts: weather.restarts.into(),
-            past_lives: weather.lived.map(|lived| lives(&weather, lived)).into_iter().collect(),
-            down_for: weather.down.map(|down| std::time::Duration::from_secs(down.into())),
-            failure: weather.failure.map(failure),
-        };
+        let phase = if weather.complete { Phase::Complete { digest, note: None } } else { Phase::Progressing };
+        let seen = Observation::new(Some(stamp), phase, weather.progress.to_string(), "as the weather is");
+        let seen = seen.with(|seen| {
+            seen.restarts = weather.restarts.into();
+            seen.past_lives = weather.lived.map(|lived| lives(&weather, lived)).into_iter().collect();
+            seen.down_for = weather.down.map(|down| std::time::Duration::from_secs(down.into()));
+            seen.failure = weather.failure.map(failure);
+        });
         self.witness.saw(revision, seen.clone(), self.now());
         Ok(seen)
     }

@@ -23,7 +23,7 @@ impl World {
             By::Person => Cause { trigger: Trigger::Manual, actor: Actor::person("alice") },
             By::Found => Cause { trigger: Trigger::Git, actor: Actor::Service },
         };
-        let request = DeployRequest { image: Some(image.reference()), commit: None, key: None };
+        let request = DeployRequest::image(image.reference());
         match admission::deploy(&view.app, &request, &cause) {
             Ok(decided) => {
                 assert!(!is_held(&view, image, by), "what was rolled away from came back");

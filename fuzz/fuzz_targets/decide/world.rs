@@ -84,7 +84,7 @@ impl World {
 
     /// The whole history, oldest first.
     pub(crate) fn history(&self) -> Vec<Deploy> {
-        let page = Page { before: None, succeeded: false, limit: usize::MAX };
+        let page = Page::newest(usize::MAX);
         let archived = at_once(self.store.page(self.uid, page)).expect("memory answers");
         let mut history = history::page(&self.view(), archived, page).expect("nothing has ended in between");
         history.reverse();
@@ -154,10 +154,5 @@ fn app(rules: Rules) -> App {
 }
 
 fn policy(rules: Rules) -> Policy {
-    Policy {
-        on_failure: if rules.leave { OnFailure::Leave } else { OnFailure::Restore },
-        hold: if rules.hold_all { HoldPolicy::All } else { HoldPolicy::Automatic },
-        settle: std::time::Duration::from_secs(u64::from(rules.settle % 32)),
-        ..Policy::default()
-    }
+    Policy::default().with(|policy| { policy.on_failure = if rules.leave { OnFailure::Leave } else { OnFailure::Restore }; policy.hold = if rules.hold_all { HoldPolicy::All } else { HoldPolicy::Automatic }; policy.settle = std::time::Duration::from_secs(u64::from(rules.settle % 32)); })
 }

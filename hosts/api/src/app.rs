@@ -1,6 +1,6 @@
 //! Apps: registering, showing and changing them, and their webhooks.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, marker::PhantomData, str::FromStr, time::Duration};
 
 pub use rollhook_core::app::Hold;
 use rollhook_core::{
@@ -14,7 +14,10 @@ use rollhook_core::{
     time::Timestamp,
 };
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{DeserializeOwned, MapAccess, Visitor, value::MapAccessDeserializer},
+};
 
 use crate::{
     deploy::{Deploy, Standing},
@@ -77,16 +80,17 @@ impl CreateApp {
         if !self.template.is_empty() {
             target.insert(TEMPLATE.to_owned(), self.template.into());
         }
-        Ok(Registration {
-            project: field(Field::Project, self.project.parse())?,
-            environment: field(Field::Environment, self.environment.parse())?,
-            name: field(Field::App, self.app.parse())?,
-            source: self.git.map_or(Ok(Source::Image), |git| git.parse().map(Source::Git))?,
-            target,
-            image: optional(Field::Image, self.image.as_deref())?,
-            policy: self.policy.parse()?.apply(app::Policy::default()),
-            take_over: self.take_over,
-        })
+        let project = field(Field::Project, self.project.parse())?;
+        let environment = field(Field::Environment, self.environment.parse())?;
+        let mut app = Registration::new(project, environment, field(Field::App, self.app.parse())?);
+        if let Some(git) = self.git {
+            app.source = Source::Git(git.parse()?);
+        }
+        app.target = target;
+        app.image = optional(Field::Image, self.image.as_deref())?;
+        app.policy = self.policy.parse()?.apply(app::Policy::default());
+        app.take_over = self.take_over;
+        Ok(app)
     }
 }
 
@@ -101,15 +105,36 @@ where
     field(name, given.map(str::parse).transpose())
 }
 
-/// Reads a JSON object: a derived type alone takes the members as an array too, by their order.
-pub(crate) fn object<'de, D: Deserializer<'de>, T: DeserializeOwned>(json: D) -> Result<T, D::Error> {
-    T::deserialize(serde_json::Value::Object(serde_json::Map::deserialize(json)?)).map_err(serde::de::Error::custom)
+/// A JSON object: a derived type alone takes the members as an array too, by their order.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        struct Members<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(members))
+            }
+        }
+
+        json.deserialize_map(Members(PhantomData)).map(Self)
+    }
 }
 
-fn optional_object<'de, D: Deserializer<'de>, T: DeserializeOwned>(json: D) -> Result<Option<T>, D::Error> {
-    let read = Option::<serde_json::Map<_, _>>::deserialize(json)?;
-    let read = read.map(|members| T::deserialize(serde_json::Value::Object(members)));
-    read.transpose().map_err(serde::de::Error::custom)
+/// Reads a JSON object, and nothing else.
+pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(json: D) -> Result<T, D::Error> {
+    Object::deserialize(json).map(|Object(read)| read)
+}
+
+fn optional_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(json: D) -> Result<Option<T>, D::Error> {
+    Ok(Option::<Object<T>>::deserialize(json)?.map(|Object(read)| read))
 }
 
 /// An app's policy.

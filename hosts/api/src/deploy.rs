@@ -541,8 +541,12 @@ pub struct Rollback {
 
 impl Rollback {
     /// Returns the request.
-    pub const fn parse(&self, key: Option<IdempotencyKey>) -> request::RollbackRequest {
-        request::RollbackRequest { revision: self.revision, if_current: self.if_current, key }
+    pub fn parse(&self, key: Option<IdempotencyKey>) -> request::RollbackRequest {
+        request::RollbackRequest::default().with(|request| {
+            request.revision = self.revision;
+            request.if_current = self.if_current;
+            request.key = key;
+        })
     }
 }
 

@@ -1,6 +1,14 @@
 //! The ways on from refusals, in the words of the command line and the server's flags.
 
-use rollhook_core::request::Hint;
+use rollhook_core::{request::Hint, service::StartError};
+
+/// Returns the reason why a process must not drive a store's apps, with the command that is the way on.
+pub fn of_start(error: &StartError) -> String {
+    if let StartError::OtherDriver { .. } = error {
+        return format!("{error} (rollhook-server store rebind)");
+    }
+    rollhook_core::error::chain(error)
+}
 
 /// Returns a sentence that names the way on.
 #[allow(clippy::wildcard_enum_match_arm, reason = "a hint that is not known here is left out")]

@@ -10,6 +10,9 @@ use serde_json::{Map, Value, json};
 
 use crate::{Lock, hints};
 
+/// The detail for callers who are not authenticated yet, in place of a store's message to its operator.
+pub const STORE_REFUSES: &str = "The store refuses this call for now; the server's log says why.";
+
 /// A problem's body, `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {

@@ -8,13 +8,15 @@ use rollhook_api::{
     Progress, Promote, PromoteFrom, Registered, Rollback, RollbackAnswer, SourcePatch, Standing, Webhook,
 };
 use rollhook_core::{
+    action::Action,
     app::{self, AppId, AppUid, OnFailure, Source},
     deploy::{Actor, AdmissionId, Evidence, Origin, Outage, Reason, Revision, State, Trigger},
     ledger::AppState,
-    lock::{Lock, Locks},
+    lock::{Lock, LockScope, Locked, Locks},
     ports::{Instances, Sealing, WebhookSecret},
     request::{Field, Refusal},
     service::{self, Accepted},
+    source::SourceRefused,
     time::Timestamp,
     token::Token,
 };
@@ -97,7 +99,7 @@ fn view() -> AppState {
             })),
             ..app::Target::default()
         },
-        policy: app::Policy { settle: Duration::ZERO, ..app::Policy::default() },
+        policy: app::Policy::default().with(|policy| policy.settle = Duration::ZERO),
         holds: vec![app::Hold {
             by: revision(2),
             image: Some("registry.example.com/api:bad".parse().unwrap()),
@@ -263,6 +265,59 @@ fn every_kind_of_problem() {
         })
         .collect();
     insta::assert_json_snapshot!("problem_kinds", table);
+}
+
+#[test]
+fn problem_has_the_status_and_the_patience_of_its_refusal_s_class() {
+    let app = id();
+    let image = "registry.example.com/api:v1".parse().unwrap();
+    let refusals = [
+        Refusal::Unauthorized,
+        Refusal::NotAllowed(Action::Deploy),
+        Refusal::AppNotFound(app.clone()),
+        Refusal::RevisionNotFound(revision(1)),
+        Refusal::NoWebhook,
+        Refusal::RotatedAlready,
+        Refusal::AppExists(app),
+        Refusal::WrongKind(String::new()),
+        Refusal::NoBuilder,
+        Refusal::SourceNotAllowed(SourceRefused::Local),
+        Refusal::InvalidField(Field::Image, String::new()),
+        Refusal::InvalidField(Field::Commit, String::new()),
+        Refusal::InvalidField(Field::App, String::new()),
+        Refusal::InvalidSetting(String::new(), String::new()),
+        Refusal::ImageNotAllowed { image, allowed: Vec::new() },
+        Refusal::ImageHeld { by: revision(4), what: String::new() },
+        Refusal::Locked(Box::new(Locked { scope: LockScope::App, lock: lock(), left: None })),
+        Refusal::KeyReused,
+        Refusal::TooManyUnfinished,
+        Refusal::NothingToRollBackTo(String::new()),
+        Refusal::CurrentChanged { expected: revision(3), current: None },
+        Refusal::AlreadyEnded(revision(1)),
+        Refusal::Workload(String::new()),
+        Refusal::WorkloadTaken(String::new()),
+        Refusal::Busy,
+        Refusal::StoreUnavailable { maybe_recorded: true },
+        Refusal::StoreRefused(String::new()),
+        Refusal::ClusterUnavailable,
+        Refusal::ClusterDenied(String::new()),
+        Refusal::BuilderUnavailable,
+        Refusal::NoBuildLog(revision(1)),
+        Refusal::Internal,
+    ];
+    let of_management = [
+        rollhook_management::Refusal::NoSession,
+        rollhook_management::Refusal::ReviewUnavailable,
+        rollhook_management::Refusal::IssuerUnavailable,
+        rollhook_management::Refusal::TooManyTrusts,
+        rollhook_management::Refusal::TokenNotFound("ci".parse().unwrap()),
+        rollhook_management::Refusal::TokenExists("ci".parse().unwrap()),
+    ];
+    for refusal in refusals.into_iter().map(rollhook_management::Refusal::from).chain(of_management) {
+        let problem = Kind::of(&refusal);
+        assert_eq!(problem.parts().1, refusal.kind().status(), "{refusal:?}");
+        assert_eq!(problem.retry_after().is_some(), refusal.is_retryable(), "{refusal:?}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use rollhook_api::Local;
+use rollhook_api::{Local, hints};
 use rollhook_core::service::{Deployer, Scope, StartError};
 use rollhook_management::{Management, access::Principal};
 use rollhook_wiring::{BuilderStop, DriverUrl, EventsStop};
@@ -28,7 +28,7 @@ pub(crate) struct Direct {
 /// A running engine, and the signal that stops it.
 struct Engine {
     stop: oneshot::Sender<()>,
-    task: JoinHandle<()>,
+    task: JoinHandle<Result<(), StartError>>,
 }
 
 impl Direct {
@@ -60,7 +60,7 @@ impl Direct {
             match deployer.bind_driver().await {
                 // A read needs no driver; the engine tries again.
                 Ok(()) | Err(StartError::Unanswered(_)) => {}
-                Err(error) => return Err(CliError::Usage(format!("{error}."))),
+                Err(error) => return Err(CliError::Usage(format!("{}.", hints::of_start(&error)))),
             }
         }
         Ok(Self {
@@ -108,8 +108,10 @@ impl Direct {
     pub(crate) async fn close(self) {
         if let Some(Engine { stop, task }) = self.engine.into_inner() {
             let _ = stop.send(());
-            if task.await.is_err() {
-                message("warning: the engine did not stop in order; another process takes over after 15 s");
+            match task.await {
+                Ok(Ok(())) => {}
+                Ok(Err(reason)) => message(&format!("warning: {}", hints::of_start(&reason))),
+                Err(_) => message("warning: the engine did not stop in order; another process takes over after 15 s"),
             }
         }
         self.builder.stop().await;

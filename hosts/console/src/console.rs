@@ -20,7 +20,7 @@ use crate::{
 
 /// The console of a host.
 pub struct Console {
-    pub(crate) host: Arc<dyn Host>,
+    pub(crate) host: Host,
 }
 
 /// A call of a person who is signed in.
@@ -82,7 +82,7 @@ impl Call<'_> {
 
 impl Console {
     /// Returns the console of a host.
-    pub fn new(host: Arc<dyn Host>) -> Self {
+    pub fn new(host: Host) -> Self {
         Self { host }
     }
 

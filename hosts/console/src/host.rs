@@ -1,36 +1,31 @@
-//! The console's view of its host: authentication, operations, time and randomness.
+//! The console's view of its program: the management plane, and what stands on every page.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
-use rollhook_api::{Kind, Local, Operation, Problem};
+use rollhook_api::{Kind, Local, Operation, Problem, problem};
 use rollhook_core::{
+    Error,
     app::AppId,
+    ledger::AppState,
     ports::TargetDescription,
     request::{IdempotencyKey, Refusal as CoreRefusal},
+    service::{Authorized, Deployer, Progress},
+    text::escaped,
     time::Timestamp,
 };
 use rollhook_management::{
-    Refusal,
-    access::{Action, Principal, SessionSecret},
-    ports::{RecordKey, SignInRequest},
+    Management, Refusal,
+    access::{Action, GroupGrant, Person, Principal, SessionSecret},
+    ports::{RecordKey, SignInProvider, SignInRequest},
 };
 use zeroize::Zeroizing;
 
 /// The operations of one caller, whose failures are shown in the server's own words.
-pub struct CallerOperations(Local);
+pub(crate) struct CallerOperations(Local);
 
 impl CallerOperations {
-    /// Returns the operations of this caller.
-    pub fn new(caller: Local) -> Self {
-        Self(caller)
-    }
-
     /// Performs an operation.
-    ///
-    /// # Errors
-    /// The operation's refusal.
-    pub async fn call<O: Operation>(
+    pub(crate) async fn call<O: Operation>(
         &self,
         _operation: O,
         subject: &O::Subject,
@@ -40,106 +35,190 @@ impl CallerOperations {
     }
 }
 
-/// The program that the console is part of.
-#[async_trait]
-pub trait Host: Send + Sync {
+/// The management plane in this process, as pages need it, and what its program says on them.
+pub struct Host {
+    management: Arc<Management>,
+    base_url: Arc<str>,
+    clock: fn() -> Timestamp,
+    sign_in: Option<SignIn>,
+    notice: Notice,
+}
+
+/// A provider at which people sign in, and what its groups may do.
+struct SignIn {
+    provider: Arc<dyn SignInProvider>,
+    grants: Arc<[GroupGrant]>,
+}
+
+/// Returns the sentences that every page of a caller shows; `None` for none.
+type Notice = Box<dyn Fn(&Principal) -> Option<String> + Send + Sync>;
+
+impl Host {
+    /// Returns the host of a management plane whose callers reach it at `base_url`; `clock` is the wall clock.
+    pub fn new(management: Arc<Management>, base_url: Arc<str>, clock: fn() -> Timestamp) -> Self {
+        Self { management, base_url, clock, sign_in: None, notice: Box::new(|_| None) }
+    }
+
+    /// Lets people sign in at this provider.
+    #[must_use]
+    pub fn with_sign_in(self, provider: Arc<dyn SignInProvider>, grants: Arc<[GroupGrant]>) -> Self {
+        Self { sign_in: Some(SignIn { provider, grants }), ..self }
+    }
+
+    /// Shows these sentences on every page of a caller.
+    #[must_use]
+    pub fn with_notice(self, notice: impl Fn(&Principal) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self { notice: Box::new(notice), ..self }
+    }
+
     /// Begins a session for a token that a person has pasted. The history shows `name` if people share the token.
-    ///
-    /// # Errors
-    /// [`Kind::Unauthorized`], or that the store is away.
-    async fn begin_session(&self, token: &str, name: Option<&str>) -> Result<SessionSecret, Failure>;
+    pub(crate) async fn begin_session(&self, token: &str, name: Option<&str>) -> Result<SessionSecret, Failure> {
+        let begun = self.management.begin_session(token.as_bytes(), name).await;
+        begun.map(|(secret, _)| secret).map_err(Failure::of_stranger)
+    }
 
     /// The name of the provider at which people sign in; `None`: by tokens alone.
-    fn provider_name(&self) -> Option<&str> {
-        None
+    pub(crate) fn provider_name(&self) -> Option<&str> {
+        self.sign_in.as_ref().map(|sign_in| sign_in.provider.name())
+    }
+
+    fn provider(&self) -> Result<&SignIn, Failure> {
+        self.sign_in.as_ref().ok_or_else(|| Failure::new(Kind::NotFound, "This server has no provider of sign-ins."))
     }
 
     /// Begins a sign-in at the provider.
-    ///
-    /// # Errors
-    /// That the provider is away, or that there is none.
-    async fn begin_sign_in(&self) -> Result<SignInRequest, Failure> {
-        Err(Failure::new(Kind::NotFound, "This server has no provider of sign-ins."))
+    pub(crate) async fn begin_sign_in(&self) -> Result<SignInRequest, Failure> {
+        self.provider()?.provider.begin().await.map_err(|error| provider_failed(&error))
     }
 
     /// Begins a session for the person whom the provider's code stands for, by the secrets of the request.
-    ///
-    /// # Errors
-    /// [`Kind::Unauthorized`] if the code proves nothing; that the provider or the store is away.
-    async fn finish_sign_in(&self, code: &str, nonce: &str, verifier: &str) -> Result<Welcome, Failure> {
-        let _ = (code, nonce, verifier);
-        Err(Failure::new(Kind::NotFound, "This server has no provider of sign-ins."))
+    pub(crate) async fn finish_sign_in(&self, code: &str, nonce: &str, verifier: &str) -> Result<Welcome, Failure> {
+        let sign_in = self.provider()?;
+        let person = sign_in.provider.finish(code, nonce, verifier).await.map_err(|error| provider_failed(&error))?;
+        if GroupGrant::of_groups(&sign_in.grants, &person.groups).is_empty() {
+            tracing::info!(
+                person = escaped(&person.name),
+                groups = person.groups.len(),
+                "refused a sign-in: no group of the person has a role"
+            );
+            return Ok(Welcome::NoRole { name: person.name });
+        }
+        let provider = sign_in.provider.host().to_owned();
+        let person = Person { subject: person.subject, name: person.name, provider, groups: person.groups };
+        self.management.begin_person_session(person).await.map(Welcome::Session).map_err(Failure::of_stranger)
     }
 
     /// Returns a code that buys a command line a session like this one; `challenge` is the SHA-256 of its secret.
-    ///
-    /// # Errors
-    /// [`Kind::Unauthorized`] once the session has ended; or that the store is away.
-    async fn lend_session(&self, secret: &str, challenge: &RecordKey) -> Result<SessionSecret, Failure>;
+    pub(crate) async fn lend_session(&self, secret: &str, challenge: &RecordKey) -> Result<SessionSecret, Failure> {
+        self.management.lend_session(secret, challenge).await.map_err(Failure::of_stranger)
+    }
 
     /// Returns the person of a session, and what the store lets it do now.
-    ///
-    /// # Errors
-    /// [`Kind::Unauthorized`] once the session or its token has ended; or that the store is away.
-    async fn session(&self, secret: &str) -> Result<Access, Failure>;
+    pub(crate) async fn session(&self, secret: &str) -> Result<Access, Failure> {
+        let principal = self.management.session(secret).await.map_err(Failure::of_stranger)?;
+        let somewhere = |action| principal.grants().iter().any(|grant| grant.role.may(action));
+        Ok(Access { permissions: Permissions::of(somewhere), principal })
+    }
 
     /// Notes that a person uses a session, which ends if it is not used. A failure is logged: the next use makes up for
     /// it.
-    async fn keep_session(&self, secret: &str);
+    pub(crate) async fn keep_session(&self, secret: &str) {
+        if let Err(refusal) = self.management.keep_session(secret).await {
+            tracing::warn!(%refusal, "keeping a session failed");
+        }
+    }
 
     /// Ends a session, or all that stand for the same token and name.
-    ///
-    /// # Errors
-    /// That the store is away.
-    async fn end_session(&self, secret: &str, which: Ended) -> Result<(), Failure>;
+    pub(crate) async fn end_session(&self, secret: &str, which: Ended) -> Result<(), Failure> {
+        let ended = match which {
+            Ended::This => self.management.end_session(secret).await,
+            Ended::All => self.management.end_sessions_like(secret).await,
+        };
+        Ok(ended?)
+    }
 
     /// Returns whether this process knows the session as a valid one, without a read of the store.
-    fn recognizes(&self, secret: &str) -> bool;
+    pub(crate) fn recognizes(&self, secret: &str) -> bool {
+        self.management.recognizes_session(secret)
+    }
 
     /// Returns what a principal may do with an app.
-    ///
-    /// # Errors
-    /// That there is no such app, also if the principal has no role on it; or that the store is away.
-    async fn permissions(&self, principal: &Principal, id: &AppId) -> Result<Permissions, Failure>;
+    pub(crate) async fn permissions(&self, principal: &Principal, id: &AppId) -> Result<Permissions, Failure> {
+        let role = self.management.role_on(principal, id).await?;
+        Ok(Permissions::of(|action| role.may(action)))
+    }
 
     /// Returns the operations of a caller, repeatable under this key.
-    fn operations(&self, principal: &Principal, key: Option<IdempotencyKey>) -> CallerOperations;
+    pub(crate) fn operations(&self, principal: &Principal, key: Option<IdempotencyKey>) -> CallerOperations {
+        let caller = Local::new(self.management.clone(), principal.clone(), self.base_url.clone());
+        CallerOperations(caller.with_key(key))
+    }
 
     /// Begins to watch an app.
-    ///
-    /// # Errors
-    /// That there is no such app, or that the store is away.
-    async fn watch(&self, principal: &Principal, id: &AppId) -> Result<Box<dyn Watch>, Failure>;
+    pub(crate) async fn watch(&self, principal: &Principal, id: &AppId) -> Result<Watch, Failure> {
+        let authorized = self.management.open(principal, id).await?;
+        let deployer = Arc::clone(self.management.deployer());
+        let seen = deployer.state(&authorized).await?;
+        Ok(Watch { deployer, authorized, seen, progress: None })
+    }
 
-    /// The sentences that every page of this caller shows; `None` for none.
-    fn notice(&self, principal: &Principal) -> Option<String>;
+    /// The sentences that every page of this caller shows.
+    pub(crate) fn notice(&self, principal: &Principal) -> Option<String> {
+        (self.notice)(principal)
+    }
 
     /// The words and settings of what is deployed to.
-    fn targets(&self) -> TargetDescription;
+    pub(crate) fn targets(&self) -> TargetDescription {
+        self.management.deployer().targets()
+    }
 
     /// The address at which callers reach the server.
-    fn base_url(&self) -> &str;
+    pub(crate) fn base_url(&self) -> &str {
+        &self.base_url
+    }
 
     /// Returns the wall clock's time.
-    fn now(&self) -> Timestamp;
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
 
     /// Returns a new secret of at least 128 random bits in letters and digits.
-    fn random(&self) -> Zeroizing<String>;
+    pub(crate) fn random(&self) -> Zeroizing<String> {
+        // A token's random part; its prefix would let scanners of secrets take it for one.
+        let token = self.management.deployer().new_token();
+        Zeroizing::new(token.expose().trim_start_matches("rh_").to_owned())
+    }
 }
 
-/// A watched app.
-#[async_trait]
-pub trait Watch: Send + Sync {
-    /// Returns whether the app has changed since the last call, as soon as it has, or after `limit`.
-    ///
-    /// # Errors
-    /// That the app was deleted, or that the store is away.
-    async fn changed(&mut self, limit: Duration) -> Result<bool, Failure>;
+/// Returns the failure of a provider; what it says is in the log alone.
+fn provider_failed(error: &Error) -> Failure {
+    tracing::warn!(error = %error.chain(), "signing in at the provider failed");
+    match error.is_unavailable() {
+        true => Failure::new(Kind::ProviderUnavailable, "The provider of sign-ins does not answer; try again."),
+        false => Failure::new(Kind::Unauthorized, "The provider's answer proves nothing; try again."),
+    }
+}
+
+/// A watched app, as it was last seen.
+pub(crate) struct Watch {
+    deployer: Arc<Deployer>,
+    authorized: Authorized,
+    seen: AppState,
+    progress: Option<Progress>,
+}
+
+impl Watch {
+    /// Returns once the app has changed since the last call, or after `limit`.
+    pub(crate) async fn changed(&mut self, limit: Duration) -> Result<(), Failure> {
+        let seen = (&self.seen, self.progress.as_ref());
+        (self.seen, self.progress) = self.deployer.state_changed(&self.authorized, seen, limit).await?;
+        Ok(())
+    }
 }
 
 /// The outcome of a sign-in at the provider.
 #[derive(Clone, Debug)]
-pub enum Welcome {
+pub(crate) enum Welcome {
     /// The secret of the person's session.
     Session(SessionSecret),
     /// None of the person's groups has a role.
@@ -151,7 +230,7 @@ pub enum Welcome {
 
 /// The sessions that a sign-out ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub(crate) enum Ended {
     /// The one of this browser.
     This,
     /// All of this person.
@@ -160,26 +239,26 @@ pub enum Ended {
 
 /// A person who is signed in.
 #[derive(Clone, Debug)]
-pub struct Access {
+pub(crate) struct Access {
     /// The proof that the core's calls need.
-    pub principal: Principal,
+    pub(crate) principal: Principal,
     /// The actions that pages offer to the person.
-    pub permissions: Permissions,
+    pub(crate) permissions: Permissions,
 }
 
 /// The actions that pages offer. The core decides; a page leaves out what would be refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Permissions {
+pub(crate) struct Permissions {
     /// Deploys, rebuilds, rolls back, cancels and releases holds.
-    pub may_deploy: bool,
+    pub(crate) may_deploy: bool,
     /// Enables webhooks, and shows their tokens.
-    pub may_read_tokens: bool,
+    pub(crate) may_read_tokens: bool,
     /// Reads the last calls of webhooks.
-    pub may_read_calls: bool,
+    pub(crate) may_read_calls: bool,
     /// Registers, changes and deletes apps; disables webhooks.
-    pub may_administer: bool,
+    pub(crate) may_administer: bool,
     /// Reads the audit, and manages the API tokens of some realm. Only known where no app is asked for.
-    pub may_see_access: bool,
+    pub(crate) may_see_access: bool,
 }
 
 impl Permissions {
@@ -189,7 +268,7 @@ impl Permissions {
     }
 
     /// Returns what a proof or a role lets its holder do.
-    pub fn of(may: impl Fn(Action) -> bool) -> Self {
+    pub(crate) fn of(may: impl Fn(Action) -> bool) -> Self {
         Self {
             may_deploy: may(Action::Deploy),
             may_read_tokens: may(Action::ReadToken),
@@ -213,6 +292,15 @@ impl Failure {
     /// Returns a failure of this kind.
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
         Self { kind, problem: Box::new(Problem::new(kind, detail)) }
+    }
+
+    /// Returns the failure of a caller who is not authenticated yet: a store's message to its operator is left out.
+    fn of_stranger(refusal: Refusal) -> Self {
+        let failure = Self::from(refusal);
+        if failure.kind != Kind::StoreRefused {
+            return failure;
+        }
+        Self::new(Kind::StoreUnavailable, problem::STORE_REFUSES)
     }
 }
 

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! One call: the host has read the body and applied its limits, and hands the call over. [`Console::answer`] refuses a
-//! changing call that another site has caused, and asks the [`Host`] whose session the call's cookie
+//! changing call that another site has caused, and asks the management plane ([`Host`]) whose session the call's cookie
 //! proves, and what that principal may do now: a token that was revoked ends its sessions at once. The page then
 //! calls the operations that the API and the command line call, and renders what they return. A failure is shown in the
 //! server's own words.
@@ -33,7 +33,7 @@ mod route;
 mod view;
 
 pub use console::Console;
-pub use host::{Access, CallerOperations, Ended, Failure, Host, Permissions, Watch, Welcome};
+pub use host::{Failure, Host};
 pub use reply::{Answer, Body, Caller, Parts};
 pub use request::Request;
 pub use route::{claims, is_provider_callback, is_sign_in, template};

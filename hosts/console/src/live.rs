@@ -48,7 +48,7 @@ struct Live {
     session: SessionSecret,
     access: Access,
     id: AppId,
-    watch: Box<dyn Watch>,
+    watch: Watch,
     /// The id of the last event.
     seen: String,
     is_first: bool,
@@ -60,9 +60,8 @@ impl Live {
         if self.is_first {
             self.is_first = false;
         } else {
-            match self.watch.changed(KEEP_ALIVE).await {
-                Ok(_) => {}
-                Err(failure) => return ends(&failure),
+            if let Err(failure) = self.watch.changed(KEEP_ALIVE).await {
+                return ends(&failure);
             }
             // The stream must not outlive its session, nor the session's permissions.
             match self.confirm().await {

@@ -1,30 +1,41 @@
-//! The console with a host whose tokens can be replaced: sessions, their confirmation, and permissions.
+//! The console over a management plane in memory, whose records can be away: sessions, their confirmation, and
+//! permissions.
 
 use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU8, Ordering},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use rollhook_api::Kind;
 use rollhook_core::{
-    app::AppId,
-    ports::{SettingValue, TargetDescription, TargetSetting},
-    request::{IdempotencyKey, Refusal},
+    Error, Result,
+    deploy::{Actor, Evidence},
+    ports::{
+        Applied, Clock, DriverIdentity, Observation, Rng, RolloutDriver, RolloutFailure, RolloutSpec, SettingValue,
+        TargetDescription, TargetRequest, TargetSetting, Validated, Version,
+    },
+    request::Registration,
+    service::{self, Deployer},
     time::Timestamp,
+    token::Token,
 };
 use rollhook_management::{
-    access::{Principal, SessionSecret},
-    ports::{RecordKey, SignInRequest},
+    Management, Ports,
+    access::{Grant, GroupGrant, NewApiToken, Principal, Realm, Role, SignInGrants, replace_admin_token},
+    ports::{
+        NewRecord, Record, RecordKey, RecordKind, RecordPlace, RecordStore, SignInProvider, SignInRequest, SignedIn,
+    },
 };
+use rollhook_memory::{MemoryStore, SimulatedCluster};
 use zeroize::Zeroizing;
 
-use crate::{
-    Access, Answer, Body, Caller, CallerOperations, Console, Ended, Failure, Host, Permissions, Request, Watch, Welcome,
-};
+use crate::{Answer, Body, Caller, Console, Host, Request};
 
 /// Targets of a machine.
 pub(crate) const MACHINE: TargetDescription = TargetDescription {
@@ -45,124 +56,192 @@ pub(crate) const MACHINE: TargetDescription = TargetDescription {
     ],
 };
 
-/// A host with one token.
-struct OneToken {
-    token: Mutex<&'static str>,
-    is_away: Mutex<bool>,
-    permissions: Permissions,
-    /// The sessions, each with the token that it stands for and its person's name.
-    sessions: Mutex<BTreeMap<String, (&'static str, String)>>,
-}
+/// A clock that stands still.
+struct Still;
 
 #[async_trait]
-impl Host for OneToken {
-    fn targets(&self) -> TargetDescription {
+impl Clock for Still {
+    fn elapsed(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    async fn sleep(&self, _: Duration) {
+        std::future::pending().await
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_millis(1_767_323_045_678)
+}
+
+/// Bytes that are another one at each call.
+#[derive(Default)]
+struct Counted(AtomicU8);
+
+impl Rng for Counted {
+    fn fill(&self, bytes: &mut [u8]) {
+        bytes.fill(self.0.fetch_add(1, Ordering::Relaxed));
+    }
+}
+
+/// A driver of machines, each of which is a simulated cluster.
+struct Machine(SimulatedCluster);
+
+#[async_trait]
+impl RolloutDriver for Machine {
+    fn describe(&self) -> TargetDescription {
         MACHINE
     }
 
-    fn notice(&self, _: &Principal) -> Option<String> {
-        None
+    async fn identity(&self) -> Result<DriverIdentity> {
+        self.0.identity().await
     }
 
-    async fn begin_session(&self, token: &str, name: Option<&str>) -> Result<SessionSecret, Failure> {
-        if *self.is_away.lock().unwrap() {
-            return Err(Refusal::StoreUnavailable { maybe_recorded: false }.into());
-        }
-        let known = *self.token.lock().unwrap();
-        if token != known {
-            return Err(Refusal::Unauthorized.into());
-        }
-        let mut sessions = self.sessions.lock().unwrap();
-        let secret = format!("session{}", sessions.len());
-        sessions.insert(secret.clone(), (known, name.unwrap_or("admin").to_owned()));
-        Ok(Zeroizing::new(secret))
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
+        self.0.validate(request).await
     }
 
-    fn provider_name(&self) -> Option<&str> {
-        Some("<Example>")
+    async fn apply(&self, spec: &RolloutSpec) -> Result<Applied> {
+        self.0.apply(spec).await
     }
 
-    async fn begin_sign_in(&self) -> Result<SignInRequest, Failure> {
+    async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {
+        self.0.observe(spec).await
+    }
+
+    async fn changed(&self, spec: &RolloutSpec) {
+        self.0.changed(spec).await;
+    }
+
+    async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
+        self.0.evidence(spec, failure).await
+    }
+}
+
+/// The records of a store that can be away.
+struct Records {
+    store: Arc<MemoryStore>,
+    are_away: AtomicBool,
+}
+
+impl Records {
+    fn reach(&self) -> Result<&MemoryStore> {
+        let are_away = self.are_away.load(Ordering::Relaxed);
+        if are_away { Err(Error::unavailable("the store", "it is away")) } else { Ok(&self.store) }
+    }
+}
+
+#[async_trait]
+impl RecordStore for Records {
+    async fn read(&self, kind: RecordKind, key: &RecordKey) -> Result<Option<Record>> {
+        self.reach()?.read(kind, key).await
+    }
+
+    async fn write(&self, kind: RecordKind, record: NewRecord, version: Option<Version>) -> Result<Version> {
+        self.reach()?.write(kind, record, version).await
+    }
+
+    async fn remove(&self, kind: RecordKind, key: &RecordKey) -> Result<()> {
+        self.reach()?.remove(kind, key).await
+    }
+
+    async fn list(&self, kind: RecordKind, after: Option<RecordPlace>, limit: usize) -> Result<Vec<Record>> {
+        RecordStore::list(self.reach()?, kind, after, limit).await
+    }
+}
+
+/// A provider with two people, of whom Ada alone is in a group.
+struct Provider;
+
+#[async_trait]
+impl SignInProvider for Provider {
+    fn name(&self) -> &str {
+        "<Example>"
+    }
+
+    fn host(&self) -> &str {
+        "login.example.com"
+    }
+
+    async fn begin(&self) -> Result<SignInRequest> {
         let text = |text: &str| Zeroizing::new(text.to_owned());
         let url = "https://login.example.com/auth?client_id=x".to_owned();
         Ok(SignInRequest { url, state: text("the-state"), nonce: text("the-nonce"), verifier: text("the-verifier") })
     }
 
-    async fn finish_sign_in(&self, code: &str, nonce: &str, verifier: &str) -> Result<Welcome, Failure> {
+    async fn finish(&self, code: &str, nonce: &str, verifier: &str) -> Result<SignedIn> {
         assert_eq!((nonce, verifier), ("the-nonce", "the-verifier"));
+        let person = |subject: &str, name: &str, groups: &[&str]| SignedIn {
+            subject: subject.to_owned(),
+            name: name.to_owned(),
+            groups: groups.iter().map(ToString::to_string).collect(),
+        };
         match code {
-            "of-ada" => Ok(Welcome::Session(self.begin_session("old", Some("Ada")).await?)),
-            "of-nora" => Ok(Welcome::NoRole { name: "<b>nora".to_owned() }),
-            _ => Err(Failure::new(Kind::Unauthorized, "The provider's answer proves nothing; try again.")),
+            "of-ada" => Ok(person("1", "Ada", &["shop"])),
+            "of-nora" => Ok(person("2", "<b>nora", &[])),
+            _ => Err(Error::Denied { what: "the code".to_owned(), cause: None }),
         }
-    }
-
-    async fn lend_session(&self, _: &str, challenge: &RecordKey) -> Result<SessionSecret, Failure> {
-        Ok(Zeroizing::new(format!("code-for-{challenge}")))
-    }
-
-    async fn session(&self, secret: &str) -> Result<Access, Failure> {
-        if *self.is_away.lock().unwrap() {
-            return Err(Refusal::StoreUnavailable { maybe_recorded: false }.into());
-        }
-        let known = *self.token.lock().unwrap();
-        let session = self.sessions.lock().unwrap().get(secret).filter(|(token, _)| *token == known).cloned();
-        let (_, name) = session.ok_or(Refusal::Unauthorized)?;
-        Ok(Access { principal: Principal::trusted(&name), permissions: self.permissions })
-    }
-
-    async fn keep_session(&self, _: &str) {}
-
-    async fn end_session(&self, secret: &str, _: Ended) -> Result<(), Failure> {
-        if let Some(session) = self.sessions.lock().unwrap().get_mut(secret) {
-            session.0 = "no token";
-        }
-        Ok(())
-    }
-
-    fn recognizes(&self, secret: &str) -> bool {
-        self.sessions.lock().unwrap().contains_key(secret)
-    }
-
-    async fn permissions(&self, _: &Principal, id: &AppId) -> Result<Permissions, Failure> {
-        Ok(if id.namespace.as_str() == "shop-prod" { Permissions::default() } else { self.permissions })
-    }
-
-    fn operations(&self, _: &Principal, _: Option<IdempotencyKey>) -> CallerOperations {
-        panic!("no page of these tests calls an operation")
-    }
-
-    async fn watch(&self, _: &Principal, _: &AppId) -> Result<Box<dyn Watch>, Failure> {
-        Err(Failure::new(Kind::AppNotFound, "There is no app."))
-    }
-
-    fn base_url(&self) -> &str {
-        "https://deploys.example.com"
-    }
-
-    fn now(&self) -> Timestamp {
-        Timestamp::from_millis(1_767_323_045_678)
-    }
-
-    fn random(&self) -> Zeroizing<String> {
-        Zeroizing::new("random".to_owned())
     }
 }
 
 struct Bench {
-    host: Arc<OneToken>,
+    records: Arc<Records>,
+    management: Arc<Management>,
     console: Arc<Console>,
+    /// The admin token.
+    token: Token,
+}
+
+/// Returns the value of a future that waits for nothing.
+fn done<T>(future: impl Future<Output = T>) -> T {
+    future.now_or_never().unwrap()
+}
+
+fn realm(environment: &str) -> Realm {
+    Realm::of(Some("shop".parse().unwrap()), Some(environment.parse().unwrap())).unwrap()
 }
 
 impl Bench {
-    fn new(permissions: Permissions) -> Self {
-        let (token, is_away) = (Mutex::new("old"), Mutex::default());
-        let host = Arc::new(OneToken { token, is_away, permissions, sessions: Mutex::default() });
-        let console = Arc::new(Console::new(host.clone()));
-        Self { host, console }
+    /// The console of two apps, whose environments Ada may administer and read.
+    fn new() -> Self {
+        let store = Arc::new(MemoryStore::new(Arc::new(now)));
+        let cluster = SimulatedCluster::new(Arc::new(Still), Duration::ZERO);
+        let ports = service::Ports::new(
+            store.clone(),
+            store.clone(),
+            Arc::new(Machine(cluster)),
+            Arc::new(Still),
+            Arc::new(Counted::default()),
+        );
+        let deployer = Arc::new(Deployer::new(ports, "one"));
+        for environment in ["test", "prod"] {
+            let names = ("shop".parse().unwrap(), environment.parse().unwrap(), "api".parse().unwrap());
+            let app = Registration::new(names.0, names.1, names.2).image("registry.example.com/api:1".parse().unwrap());
+            done(deployer.register(&Actor::person("alice"), app, None)).unwrap();
+        }
+        let records = Arc::new(Records { store, are_away: AtomicBool::new(false) });
+        let management = Arc::new(Management::new(deployer, Ports::new(records.clone())));
+        let token = management.deployer().new_token();
+        done(management.adopt_admin_token(&token)).unwrap();
+        let granted = |role, realm| GroupGrant { group: "shop".to_owned(), grant: Grant { role, realm } };
+        let grants: Arc<[GroupGrant]> =
+            Arc::new([granted(Role::Admin, realm("test")), granted(Role::Viewer, realm("prod"))]);
+        management.let_people_in(SignInGrants { provider: Provider.host().to_owned(), grants: grants.clone() });
+        let host = Host::new(management.clone(), "https://deploys.example.com".into(), now);
+        let console = Arc::new(Console::new(host.with_sign_in(Arc::new(Provider), grants)));
+        Self { records, management, console, token }
     }
 
-    fn call(&self, method: Method, path: &str, cookie: Option<&str>, body: &'static str) -> Answer {
+    fn set_away(&self, are_away: bool) {
+        self.records.are_away.store(are_away, Ordering::Relaxed);
+    }
+
+    /// A sign-in's form with this token.
+    fn form(token: &Token) -> String {
+        format!("token={}", token.expose())
+    }
+
+    fn call(&self, method: Method, path: &str, cookie: Option<&str>, body: &str) -> Answer {
         let mut headers = HeaderMap::new();
         headers.insert(HeaderName::from_static("sec-fetch-site"), HeaderValue::from_static("same-origin"));
         headers.extend(cookie.map(|cookie| (http::header::COOKIE, HeaderValue::from_str(cookie).unwrap())));
@@ -172,13 +251,18 @@ impl Bench {
             path: path.to_owned(),
             query: query.to_owned(),
             headers,
-            body: Bytes::from_static(body.as_bytes()),
+            body: Bytes::copy_from_slice(body.as_bytes()),
         };
-        self.console.answer(&request).now_or_never().unwrap()
+        done(self.console.answer(&request))
     }
 
+    /// Signs the holder of the admin token in.
     fn sign_in(&self) -> String {
-        let answer = self.call(Method::POST, "/sign-in", None, "token=old&name=Ada");
+        self.sign_in_by(&format!("{}&name=Ada", Self::form(&self.token)))
+    }
+
+    fn sign_in_by(&self, form: &str) -> String {
+        let answer = self.call(Method::POST, "/sign-in", None, form);
         assert_eq!((answer.response.status().as_u16(), answer.caller), (303, Caller::Known));
         let cookie = answer.response.headers()["set-cookie"].to_str().unwrap();
         cookie.split(';').next().unwrap().to_owned()
@@ -187,10 +271,6 @@ impl Bench {
     fn status(&self, method: Method, path: &str, cookie: &str) -> u16 {
         self.call(method, path, Some(cookie), "").response.status().as_u16()
     }
-}
-
-fn all() -> Permissions {
-    Permissions::of(|_| true)
 }
 
 fn text(answer: &Answer) -> &str {
@@ -202,37 +282,41 @@ fn text(answer: &Answer) -> &str {
 
 #[test]
 fn a_replaced_token_ends_its_sessions_at_once() {
-    let bench = Bench::new(all());
+    let bench = Bench::new();
     let cookie = bench.sign_in();
     assert_eq!(bench.status(Method::GET, "/apps/new", &cookie), 200);
-    *bench.host.token.lock().unwrap() = "new";
+    let other = bench.management.deployer().new_token();
+    done(replace_admin_token(&*bench.records, &other, &Actor::person("alice"))).unwrap();
     let answer = bench.call(Method::GET, "/apps/new", Some(&cookie), "");
     assert_eq!((answer.response.status().as_u16(), answer.caller), (303, Caller::Refused));
 }
 
 #[test]
 fn a_store_that_is_away_ends_no_session() {
-    let bench = Bench::new(all());
+    let bench = Bench::new();
     let cookie = bench.sign_in();
-    *bench.host.is_away.lock().unwrap() = true;
+    bench.set_away(true);
     let answer = bench.call(Method::GET, "/apps/new", Some(&cookie), "");
     assert_eq!((answer.response.status().as_u16(), answer.caller), (503, Caller::Unknown));
     assert_eq!(answer.response.headers()["retry-after"], "2");
     assert!(text(&answer).contains("The store is not available"));
-    let sign_in = bench.call(Method::POST, "/sign-in", None, "token=old");
+    let sign_in = bench.call(Method::POST, "/sign-in", None, &Bench::form(&bench.token));
     assert_eq!(
         (sign_in.response.status().as_u16(), sign_in.caller),
         (503, Caller::Unknown),
         "no failed authentication"
     );
-    *bench.host.is_away.lock().unwrap() = false;
+    bench.set_away(false);
     assert_eq!(bench.status(Method::GET, "/apps/new", &cookie), 200);
 }
 
 #[test]
 fn page_that_a_role_does_not_cover_is_not_offered() {
-    let bench = Bench::new(Permissions::default());
-    let cookie = bench.sign_in();
+    let bench = Bench::new();
+    let grant = Grant { role: Role::Viewer, realm: Realm::Everything };
+    let viewer = NewApiToken { name: "viewer".parse().unwrap(), grant, ttl: None };
+    let (_, token) = done(bench.management.create_api_token(&Principal::trusted("alice"), viewer)).unwrap();
+    let cookie = bench.sign_in_by(&Bench::form(&token));
     for path in
         ["deploy", "rollback", "release-hold", "delete", "deploys/1/cancel", "webhook/enable", "webhook/disable"]
     {
@@ -246,8 +330,11 @@ fn page_that_a_role_does_not_cover_is_not_offered() {
 
 #[test]
 fn a_role_is_asked_for_by_app() {
-    let bench = Bench::new(all());
-    let cookie = bench.sign_in();
+    let bench = Bench::new();
+    let answer = bench.call(Method::GET, RETURNED, Some(&begun(&bench, "/")), "");
+    let cookie = cookies(&answer).into_iter().find(|(name, ..)| name == "__Host-rollhook").unwrap();
+    let cookie = format!("{}={}", cookie.0, cookie.1);
+    assert_eq!(bench.status(Method::GET, "/apps/shop-test/api/delete", &cookie), 200);
     assert_eq!(bench.status(Method::GET, "/apps/shop-prod/api/rollback", &cookie), 403);
     assert_eq!(bench.status(Method::GET, "/apps/shop-prod/api/delete", &cookie), 403);
     assert_eq!(bench.status(Method::GET, "/apps/new", &cookie), 200);
@@ -255,8 +342,8 @@ fn a_role_is_asked_for_by_app() {
 
 #[test]
 fn only_a_wrong_credential_counts_as_a_failure() {
-    let bench = Bench::new(all());
-    let caller = |path, cookie, body: &'static str| {
+    let bench = Bench::new();
+    let caller = |path, cookie, body: &str| {
         let method = if body.is_empty() { Method::GET } else { Method::POST };
         bench.call(method, path, cookie, body).caller
     };
@@ -269,17 +356,18 @@ fn only_a_wrong_credential_counts_as_a_failure() {
 
 #[test]
 fn a_new_sign_in_ends_the_session_that_the_browser_had() {
-    let bench = Bench::new(all());
+    let bench = Bench::new();
     let first = bench.sign_in();
-    let answer = bench.call(Method::POST, "/sign-in", Some(&first), "token=old");
+    let answer = bench.call(Method::POST, "/sign-in", Some(&first), &Bench::form(&bench.token));
     assert_eq!(answer.response.status(), 303);
     assert_eq!(bench.status(Method::GET, "/apps/new", &first), 303);
 }
 
 #[test]
 fn a_person_s_name_is_shown_as_text() {
-    let bench = Bench::new(all());
-    let answer = bench.call(Method::POST, "/sign-in", None, "token=old&name=%3Cscript%3E%1B%5B31m%E2%80%AE");
+    let bench = Bench::new();
+    let form = format!("{}&name=%3Cscript%3E%1B%5B31m%E2%80%AE", Bench::form(&bench.token));
+    let answer = bench.call(Method::POST, "/sign-in", None, &form);
     let cookie = answer.response.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
     let answer = bench.call(Method::GET, "/apps/new", Some(&cookie), "");
     let page = text(&answer);
@@ -289,7 +377,7 @@ fn a_person_s_name_is_shown_as_text() {
 
 #[test]
 fn the_sign_in_says_where_the_cookie_cannot_work() {
-    let bench = Bench::new(all());
+    let bench = Bench::new();
     let page = |headers: &[(&'static str, &'static str)]| {
         let headers =
             headers.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
@@ -300,7 +388,7 @@ fn the_sign_in_says_where_the_cookie_cannot_work() {
             headers: headers.collect(),
             body: Bytes::new(),
         };
-        text(&bench.console.answer(&request).now_or_never().unwrap()).to_owned()
+        text(&done(bench.console.answer(&request))).to_owned()
     };
     assert!(page(&[("host", "deploys.example.com")]).contains("You cannot sign in on this page."));
     for headers in [&[("host", "localhost:8080")][..], &[("host", "deploys.example.com"), ("sec-fetch-site", "none")]] {
@@ -332,7 +420,7 @@ const RETURNED: &str = "/sign-in/callback?state=the-state&code=of-ada";
 
 #[test]
 fn a_sign_in_at_the_provider_begins_a_session_and_leads_back() {
-    let bench = Bench::new(all());
+    let bench = Bench::new();
     let page = bench.call(Method::GET, "/sign-in?next=/apps/shop-test/api", None, "");
     assert!(text(&page).contains("/sign-in/start?next=%2Fapps%2Fshop-test%2Fapi"));
     assert!(text(&page).contains("Sign in with &#60;Example&#62;"));
@@ -351,7 +439,7 @@ fn a_sign_in_at_the_provider_begins_a_session_and_leads_back() {
 
 #[test]
 fn an_answer_that_the_browser_did_not_ask_for_begins_no_session() {
-    let bench = Bench::new(all());
+    let bench = Bench::new();
     let cookie = begun(&bench, "/");
     let other = cookie.replace("the-state", "other");
     for (path, cookie, status, caller) in [
@@ -379,7 +467,7 @@ fn an_answer_that_the_browser_did_not_ask_for_begins_no_session() {
 
 #[test]
 fn form_of_a_new_app_has_the_kinds_and_settings_of_the_driver() {
-    let bench = Bench::new(all());
+    let bench = Bench::new();
     let cookie = bench.sign_in();
     let form = bench.call(Method::GET, "/apps/new?workload.kind=compose", Some(&cookie), "");
     let form = text(&form);
@@ -400,7 +488,7 @@ fn form_of_a_new_app_has_the_kinds_and_settings_of_the_driver() {
 
 #[test]
 fn form_of_a_new_app_is_shown_again_with_the_setting_that_is_wrong() {
-    let bench = Bench::new(all());
+    let bench = Bench::new();
     let cookie = bench.sign_in();
     let filled =
         "app=web&project=shop&environment=test&template.port=http&template.env=MODE%3Da%3Cb&workload.replace=last";

@@ -241,7 +241,7 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ErrorReply> {
     Err(git_hosts::Error::ContentType.into())
 }
 
-/// Reads a JSON object. A failure says where the fault is, and repeats no value.
+/// Reads a JSON object. A failure names the member that is at fault and its place, and repeats no value.
 ///
 /// # Errors
 /// 400.
@@ -250,7 +250,13 @@ pub(crate) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorReply> 
     if body.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
         return Err(ErrorReply::new(Kind::Malformed, "The body must be a JSON object."));
     }
-    serde_json::from_slice(body).map_err(|error| unreadable(&error))
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        malformed(if path == "." { "" } else { &path }, error.inner())
+    })?;
+    json.end().map_err(|error| unreadable(&error))?;
+    Ok(read)
 }
 
 /// Returns the deploy that a body asks for. A field of another type than text is the field's error, not the body's.
@@ -283,8 +289,13 @@ pub(crate) fn break_glass(body: &[u8]) -> Result<Option<String>, ErrorReply> {
 
 /// Returns the refusal of a body that is not the expected JSON.
 pub(crate) fn unreadable(error: &serde_json::Error) -> ErrorReply {
+    malformed("", error)
+}
+
+fn malformed(member: &str, error: &serde_json::Error) -> ErrorReply {
+    let (colon, why) = (if member.is_empty() { "" } else { ": " }, explained(error));
     let (line, column) = (error.line(), error.column());
-    ErrorReply::new(Kind::Malformed, format!("The body: {} (line {line}, column {column}).", explained(error)))
+    ErrorReply::new(Kind::Malformed, format!("The body: {member}{colon}{why} (line {line}, column {column})."))
 }
 
 /// Returns the fault without any value: a value may be a secret.
@@ -331,6 +342,8 @@ mod tests {
         assert!(told("{\"app\": ").contains("line 1, column 8"));
         assert!(told("[\"shop\"]").contains("must be a JSON object"));
         assert!(told("").contains("EOF"));
+        assert!(told(r#"{"policy": {"settle": 10}}"#).contains("policy.settle: expected a string"));
+        assert!(told(r#"{"policy": []}"#).contains("policy: expected an object"));
         for body in [
             r#"{"app": {"hunter2": 1}}"#,
             r#"{"take_over": "hunter2"}"#,

@@ -1,33 +1,17 @@
 //! The console's calls: the same limits as for every other call, then `rollhook_console`.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc};
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::{Response, header::ACCEPT, request::Parts};
 use hyper::body::Incoming;
-use rollhook_api::{Kind, Local};
-use rollhook_console::{
-    Access, Answer, Body, Caller, CallerOperations, Console, Ended, Failure, Host, Permissions, Request, Watch, Welcome,
-};
-use rollhook_core::{
-    Error,
-    app::AppId,
-    ledger::AppState,
-    ports::TargetDescription,
-    request::IdempotencyKey,
-    service::{Authorized, Deployer, Progress},
-    text::escaped,
-    time::Timestamp,
-};
+use rollhook_console::{Answer, Body, Caller, Console, Failure, Host, Request};
 use rollhook_management::{
-    Management, Refusal,
-    access::{Action, GroupGrant, Person, Principal, Realm, SessionSecret},
-    ports::{RecordKey, SignInRequest},
+    Management,
+    access::{Action, Realm},
 };
 use rollhook_wiring::SignIn;
-use zeroize::Zeroizing;
 
 use crate::{
     auth, body,
@@ -50,7 +34,17 @@ pub(crate) fn of(
     (disks, proxies): (Arc<Disks>, Arc<Proxies>),
     sign_in: Option<SignIn>,
 ) -> Arc<Console> {
-    Arc::new(Console::new(Arc::new(InProcess { management, base_url, notice, disks, proxies, sign_in })))
+    let host = Host::new(management, base_url, auth::wall_clock).with_notice(move |principal| {
+        let for_all = notice.map(str::to_owned).into_iter().chain(disks.notice());
+        let is_operator = principal.may(Action::ManageTokens, &Realm::Everything);
+        let for_operators = proxies.notice().filter(|_| is_operator);
+        let notices: Vec<String> = for_all.chain(for_operators).collect();
+        (!notices.is_empty()).then(|| notices.join(" "))
+    });
+    Arc::new(Console::new(match sign_in {
+        Some(SignIn { provider, grants }) => host.with_sign_in(provider, grants),
+        None => host,
+    }))
 }
 
 /// Returns whether a call is the console's: one of its paths, or any other that a browser wants as a page. Paths of the
@@ -175,158 +169,4 @@ fn sent(answer: Answer, state: &State, in_call: InCall) -> Reply {
         }
     };
     Response::from_parts(parts, body)
-}
-
-/// The console's host: the management plane in this process.
-struct InProcess {
-    management: Arc<Management>,
-    base_url: Arc<str>,
-    notice: Option<&'static str>,
-    disks: Arc<Disks>,
-    proxies: Arc<Proxies>,
-    sign_in: Option<SignIn>,
-}
-
-impl InProcess {
-    fn provider(&self) -> Result<&SignIn, Failure> {
-        self.sign_in.as_ref().ok_or_else(|| Failure::new(Kind::NotFound, "This server has no provider of sign-ins."))
-    }
-}
-
-/// Returns the failure of a provider; what it says is in the log alone.
-fn provider_failed(error: &Error) -> Failure {
-    tracing::warn!(error = %error.chain(), "signing in at the provider failed");
-    match error.is_unavailable() {
-        true => Failure::new(Kind::ProviderUnavailable, "The provider of sign-ins does not answer; try again."),
-        false => Failure::new(Kind::Unauthorized, "The provider's answer proves nothing; try again."),
-    }
-}
-
-#[async_trait]
-impl Host for InProcess {
-    async fn begin_session(&self, token: &str, name: Option<&str>) -> Result<SessionSecret, Failure> {
-        let begun = self.management.begin_session(token.as_bytes(), name).await;
-        begun.map(|(secret, _)| secret).map_err(redacted)
-    }
-
-    fn notice(&self, principal: &Principal) -> Option<String> {
-        let for_all = self.notice.map(str::to_owned).into_iter().chain(self.disks.notice());
-        let is_operator = principal.may(Action::ManageTokens, &Realm::Everything);
-        let for_operators = self.proxies.notice().filter(|_| is_operator);
-        let notices: Vec<String> = for_all.chain(for_operators).collect();
-        (!notices.is_empty()).then(|| notices.join(" "))
-    }
-
-    fn targets(&self) -> TargetDescription {
-        self.management.deployer().targets()
-    }
-
-    fn provider_name(&self) -> Option<&str> {
-        self.sign_in.as_ref().map(|sign_in| sign_in.provider.name())
-    }
-
-    async fn begin_sign_in(&self) -> Result<SignInRequest, Failure> {
-        self.provider()?.provider.begin().await.map_err(|error| provider_failed(&error))
-    }
-
-    async fn finish_sign_in(&self, code: &str, nonce: &str, verifier: &str) -> Result<Welcome, Failure> {
-        let sign_in = self.provider()?;
-        let person = sign_in.provider.finish(code, nonce, verifier).await.map_err(|error| provider_failed(&error))?;
-        let grants = GroupGrant::of_groups(&sign_in.grants, &person.groups);
-        if grants.is_empty() {
-            tracing::info!(
-                person = escaped(&person.name),
-                groups = person.groups.len(),
-                "refused a sign-in: no group of the person has a role"
-            );
-            return Ok(Welcome::NoRole { name: person.name });
-        }
-        let provider = sign_in.provider.host().to_owned();
-        let person = Person { subject: person.subject, name: person.name, provider, groups: person.groups };
-        self.management.begin_person_session(person).await.map(Welcome::Session).map_err(redacted)
-    }
-
-    async fn lend_session(&self, secret: &str, challenge: &RecordKey) -> Result<SessionSecret, Failure> {
-        self.management.lend_session(secret, challenge).await.map_err(redacted)
-    }
-
-    async fn session(&self, secret: &str) -> Result<Access, Failure> {
-        let principal = self.management.session(secret).await.map_err(redacted)?;
-        let somewhere = |action| principal.grants().iter().any(|grant| grant.role.may(action));
-        Ok(Access { permissions: Permissions::of(somewhere), principal })
-    }
-
-    async fn keep_session(&self, secret: &str) {
-        if let Err(refusal) = self.management.keep_session(secret).await {
-            tracing::warn!(%refusal, "keeping a session failed");
-        }
-    }
-
-    async fn end_session(&self, secret: &str, which: Ended) -> Result<(), Failure> {
-        let ended = match which {
-            Ended::This => self.management.end_session(secret).await,
-            Ended::All => self.management.end_sessions_like(secret).await,
-        };
-        Ok(ended?)
-    }
-
-    fn recognizes(&self, secret: &str) -> bool {
-        self.management.recognizes_session(secret)
-    }
-
-    async fn permissions(&self, principal: &Principal, id: &AppId) -> Result<Permissions, Failure> {
-        let role = self.management.role_on(principal, id).await?;
-        Ok(Permissions::of(|action| role.may(action)))
-    }
-
-    fn operations(&self, principal: &Principal, key: Option<IdempotencyKey>) -> CallerOperations {
-        let caller = Local::new(self.management.clone(), principal.clone(), self.base_url.clone());
-        CallerOperations::new(caller.with_key(key))
-    }
-
-    async fn watch(&self, principal: &Principal, id: &AppId) -> Result<Box<dyn Watch>, Failure> {
-        let authorized = self.management.open(principal, id).await?;
-        let deployer = Arc::clone(self.management.deployer());
-        let seen = deployer.state(&authorized).await?;
-        Ok(Box::new(Watched { deployer, authorized, seen, progress: None }))
-    }
-
-    fn base_url(&self) -> &str {
-        &self.base_url
-    }
-
-    fn now(&self) -> Timestamp {
-        auth::wall_clock()
-    }
-
-    fn random(&self) -> Zeroizing<String> {
-        // A token's random part; its prefix would let scanners of secrets take it for one.
-        let token = self.management.deployer().new_token();
-        Zeroizing::new(token.expose().trim_start_matches("rh_").to_owned())
-    }
-}
-
-/// Returns the failure of a caller who is not authenticated yet: a store's message to its operator is left out.
-fn redacted(refusal: Refusal) -> Failure {
-    let (kind, problem) = ErrorReply::from(refusal).redacted().into_parts();
-    Failure { kind, problem: Box::new(problem) }
-}
-
-/// A watched app, as it was last seen.
-struct Watched {
-    deployer: Arc<Deployer>,
-    authorized: Authorized,
-    seen: AppState,
-    progress: Option<Progress>,
-}
-
-#[async_trait]
-impl Watch for Watched {
-    async fn changed(&mut self, limit: Duration) -> Result<bool, Failure> {
-        let seen = (&self.seen, self.progress.as_ref());
-        let (now, progress) = self.deployer.state_changed(&self.authorized, seen, limit).await?;
-        let has_changed = now != self.seen || progress != self.progress;
-        (self.seen, self.progress) = (now, progress);
-        Ok(has_changed)
-    }
 }

@@ -8,12 +8,8 @@ use std::{
     time::Duration,
 };
 
-use rollhook_core::{
-    disk::{Bytes, DiskLimits},
-    ports::RolloutDriver,
-    service::Deployer,
-};
-use rollhook_wiring::disk_space;
+use rollhook_core::{ports::RolloutDriver, service::Deployer};
+use rollhook_wiring::{Bytes, DiskLimits, disk_space};
 
 pub(crate) use self::told::Disk;
 use self::told::{Event, Reading, Told};

@@ -6,7 +6,7 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, StatusCode,
     header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
 };
-use rollhook_api::{Kind, Problem};
+use rollhook_api::{Kind, Problem, problem};
 use rollhook_core::request::{Field, Refusal as CoreRefusal};
 use rollhook_git_hosts as git_hosts;
 use rollhook_management::Refusal;
@@ -81,7 +81,7 @@ impl ErrorReply {
         if self.kind() != Kind::StoreRefused {
             return self;
         }
-        Self::new(Kind::StoreUnavailable, "The store refuses this call for now; the server's log says why.")
+        Self::new(Kind::StoreUnavailable, problem::STORE_REFUSES)
     }
 
     /// The kind of the failure.

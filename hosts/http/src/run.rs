@@ -2,6 +2,7 @@
 
 use std::{error::Error, io::Write, net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 
+use rollhook_api::hints;
 use rollhook_core::{ports::Sealing, service::StartError};
 use rollhook_wiring::{
     Created, DriverUrl, Installation, Rebound, Settings, SignIn, StopSignals, StoreLock, StoreSettings, StoreUrl,
@@ -176,7 +177,7 @@ async fn serve(args: Serve) -> Result<(), Failure> {
         Err(StartError::Unanswered(error)) if error.is_unavailable() => {
             tracing::warn!(error = %error.chain(), "reaching the driver failed: deploys are accepted, and driven later");
         }
-        bound => bound?,
+        bound => bound.map_err(|error| hints::of_start(&error))?,
     }
     if opened.store.is_shared() {
         server.management().deployer().refuse_twin().await?;

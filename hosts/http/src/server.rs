@@ -16,16 +16,14 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::{GracefulConnection, GracefulShutdown},
 };
-use rollhook_core::{
-    disk::DiskLimits,
-    service::{Builder, Deployer, Ports},
-};
+use rollhook_api::hints;
+use rollhook_core::service::{Deployer, Ports, StartError};
 use rollhook_management::{Management, access::SignInGrants};
-use rollhook_wiring::SignIn;
+use rollhook_wiring::{DiskLimits, SignIn};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
-    task::JoinHandle,
+    task::{JoinError, JoinHandle},
 };
 
 use crate::{
@@ -101,14 +99,16 @@ impl Server {
         let history = Arc::new(history);
         let rollouts = Arc::new(InstrumentedRolloutDriver::new(ports.rollouts.clone(), metrics.clone()));
         let disks = Arc::new(Disks::default());
-        let builder = ports.builder.map(|builder| Builder {
-            branches: Arc::new(InstrumentedBranchReader::new(builder.branches, metrics.clone())),
-            ..builder
-        });
         let (begin_drain, drain) = Drain::new();
         let driver = rollouts.clone();
-        let mut ports = Ports { history, rollouts, builder, ..ports };
-        ports.observers.push(metrics.clone());
+        let ports = ports.with(|ports| {
+            ports.history = history;
+            ports.rollouts = rollouts;
+            ports.observers.push(metrics.clone());
+            if let Some(builder) = &mut ports.builder {
+                builder.branches = Arc::new(InstrumentedBranchReader::new(builder.branches.clone(), metrics.clone()));
+            }
+        });
         let deployer = Arc::new(Deployer::new(ports, replica).with_min_poll(config.min_poll));
         let management = Management::new(Arc::clone(&deployer), management).with_base_url(&config.base_url);
         let management = Arc::new(management);
@@ -192,7 +192,7 @@ impl Server {
     /// latest.
     ///
     /// # Errors
-    /// If the engine ended by itself, which is a defect.
+    /// If the engine ended by itself: the store is another driver's by now, or the engine has a defect.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let bounds = bounds();
         let state = Arc::new(State { streams: Streams::new(bounds.all / 2), ..self.state });
@@ -205,26 +205,30 @@ impl Server {
                 None => pending().await,
             }
         };
-        let failed = tokio::select! {
-            () = stop => false,
-            () = accept(&self.listener, bounds, &state, Audience::Callers, &graceful) => false,
-            () = probes => false,
-            _ = &mut engine => true,
+        let failure = tokio::select! {
+            () = stop => None,
+            () = accept(&self.listener, bounds, &state, Audience::Callers, &graceful) => None,
+            () = probes => None,
+            ended = &mut engine => Some(stopped(ended)),
         };
         disks.abort();
         drop(self.listener);
         let _ = self.begin_drain.send(true);
         let ended = tokio::time::timeout(DRAIN_TIME, async {
-            let engine = async { if failed { Ok(()) } else { engine.await } };
+            let engine = async {
+                match failure {
+                    Some(failure) => Err(failure),
+                    None => match engine.await {
+                        Ok(Ok(())) => Ok(()),
+                        ended => Err(stopped(ended)),
+                    },
+                }
+            };
             let ((), engine) = tokio::join!(graceful.shutdown(), engine);
             engine
         });
         match ended.await {
-            Ok(Ok(())) if !failed => {
-                tracing::info!("stopped");
-                Ok(())
-            }
-            Ok(_) => Err(io::Error::other("the engine stopped by itself; the log says where")),
+            Ok(engine) => engine.inspect(|()| tracing::info!("stopped")),
             Err(_) => {
                 tracing::warn!("stopped with unfinished calls");
                 Ok(())
@@ -233,7 +237,15 @@ impl Server {
     }
 }
 
-fn spawn_engine(state: &State) -> JoinHandle<()> {
+/// Returns the failure of an engine that has ended by itself.
+fn stopped(ended: Result<Result<(), StartError>, JoinError>) -> io::Error {
+    match ended {
+        Ok(Err(reason)) => io::Error::other(hints::of_start(&reason)),
+        Ok(Ok(())) | Err(_) => io::Error::other("the engine stopped by itself; the log says where"),
+    }
+}
+
+fn spawn_engine(state: &State) -> JoinHandle<Result<(), StartError>> {
     let (management, drain) = (state.management.clone(), state.drain.clone());
     if state.limits.are_on() {
         let (management, drain) = (management.clone(), drain.clone());

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
     ports::{DeployObserver, HistoryStore, RolloutDriver, TokenStore},
-    service::{self, Deployer, Ports},
+    service::{BuildPorts, Deployer, Ports},
 };
 
 use crate::{SystemRng, TokioClock, machine};
@@ -31,13 +31,12 @@ impl Builder {
         history: Arc<dyn HistoryStore>,
         rollouts: Arc<dyn RolloutDriver>,
     ) -> Self {
-        let (clock, rng) = (Arc::new(TokioClock::start()), Arc::new(SystemRng));
-        let ports = Ports { tokens, history, rollouts, observers: Vec::new(), builder: None, clock, rng };
+        let ports = Ports::new(tokens, history, rollouts, Arc::new(TokioClock::start()), Arc::new(SystemRng));
         Self { ports, replica: machine(), min_poll: None }
     }
 
-    /// Builds git apps with this builder; without one there are only image apps.
-    pub fn builds(mut self, builder: service::Builder) -> Self {
+    /// Builds git apps by these ports; without them there are only image apps.
+    pub fn builds(mut self, builder: BuildPorts) -> Self {
         self.ports.builder = Some(builder);
         self
     }

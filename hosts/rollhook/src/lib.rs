@@ -57,7 +57,7 @@
 //!
 //! // The platform has authenticated this person itself.
 //! let alice = Actor::person("alice");
-//! let policy = Policy { settle: Duration::ZERO, ..Policy::default() };
+//! let policy = Policy::default().with(|policy| policy.settle = Duration::ZERO);
 //! let wanted = Registration::new("shop".parse()?, "test".parse()?, "api".parse()?)
 //!     .image("registry.example.com/api:v1".parse()?)
 //!     .policy(policy);
@@ -74,7 +74,7 @@
 //!     let presented = Credentials::token(token.expose().as_bytes());
 //!     let ci = deployer.authorize(app, &presented, body.as_bytes()).await?;
 //!     let image = format!("registry.example.com/api:{tag}").parse()?;
-//!     let request = DeployRequest { image: Some(image), commit: None, key: None };
+//!     let request = DeployRequest::image(image);
 //!     let accepted = deployer.submit(&ci, request).await?.deploy;
 //!     let waited = deployer.wait(&ci, accepted.revision, wait).await?;
 //!     assert_eq!(waited.deploy.status(), status);

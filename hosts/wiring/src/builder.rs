@@ -2,11 +2,10 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use rollhook_command::{CommandBuilds, Tool};
+use rollhook_command::{CommandBuilds, DiskLimits, Tool};
 use rollhook_core::{
-    disk::DiskLimits,
     ports::{BranchReader, Clock},
-    service::Builder,
+    service::BuildPorts,
 };
 use rollhook_git::GitBranchReader;
 use rollhook_memory::SimulatedBuilds;
@@ -34,7 +33,7 @@ pub(crate) async fn open(
     disk: DiskLimits,
     driver: &DriverUrl,
     clock: Arc<dyn Clock>,
-) -> Result<(Option<Builder>, BuilderStop), Error> {
+) -> Result<(Option<BuildPorts>, BuilderStop), Error> {
     refuse_user(settings)?;
     let sources = settings.sources();
     // A file may still appear, as that of a mounted Secret does.
@@ -46,15 +45,16 @@ pub(crate) async fn open(
             return Err(Error::TwoBuilders);
         }
         let builds = cluster_builder::open(image, settings).await?;
-        return Ok((Some(Builder { builds, branches: branches(settings)?, sources }), BuilderStop::default()));
+        let ports = BuildPorts::new(builds, branches(settings)?).with(|ports| ports.sources = sources);
+        return Ok((Some(ports), BuilderStop::default()));
     }
     let Some(path) = settings.build_command.clone() else {
         return match driver {
             DriverUrl::Simulated(delay) => {
                 settings.refuse_limits()?;
                 let builds = Arc::new(SimulatedBuilds::new(clock, *delay));
-                let builder = Builder { builds: builds.clone(), branches: builds, sources };
-                Ok((Some(builder), BuilderStop::default()))
+                let ports = BuildPorts::new(builds.clone(), builds).with(|ports| ports.sources = sources);
+                Ok((Some(ports), BuilderStop::default()))
             }
             DriverUrl::Kubernetes => {
                 settings.refuse_limits()?;
@@ -94,7 +94,7 @@ fn directory(settings: &BuilderSettings) -> Result<PathBuf, Error> {
 async fn on_this_machine(
     with: rollhook_command::Settings,
     settings: &BuilderSettings,
-) -> Result<(Option<Builder>, BuilderStop), Error> {
+) -> Result<(Option<BuildPorts>, BuilderStop), Error> {
     let sources = settings.sources();
     let with = rollhook_command::Settings {
         credentials: settings.build_credentials.clone(),
@@ -103,8 +103,8 @@ async fn on_this_machine(
     };
     let builds = CommandBuilds::open(with).await.map_err(|error| Error::backend("builder")(error.into()))?;
     let builds = Arc::new(builds);
-    let branches = branches(settings)?;
-    Ok((Some(Builder { builds: builds.clone(), branches, sources }), BuilderStop(Some(builds))))
+    let ports = BuildPorts::new(builds.clone(), branches(settings)?).with(|ports| ports.sources = sources);
+    Ok((Some(ports), BuilderStop(Some(builds))))
 }
 
 /// Opens the branch reader: git on this machine, for every builder.
@@ -125,7 +125,7 @@ mod docker_builder {
     use rollhook_core::source::AllowedSources;
     use rollhook_docker::{BuildLimits, EngineBuilder};
 
-    use super::{Arc, Builder, BuilderSettings, BuilderStop, DiskLimits, Error, Tool, directory, on_this_machine};
+    use super::{Arc, BuildPorts, BuilderSettings, BuilderStop, DiskLimits, Error, Tool, directory, on_this_machine};
 
     /// The builds at once.
     const SLOTS: NonZeroU16 = NonZeroU16::new(2).unwrap();
@@ -140,7 +140,7 @@ mod docker_builder {
     pub(super) async fn open(
         settings: &BuilderSettings,
         disk: DiskLimits,
-    ) -> Result<(Option<Builder>, BuilderStop), Error> {
+    ) -> Result<(Option<BuildPorts>, BuilderStop), Error> {
         let fail = |error: rollhook_core::Error| Error::backend("builder")(error.into());
         let limits = BuildLimits::parse(settings.build_memory.as_deref(), settings.build_cpu.as_deref());
         let slots = settings.build_slots.unwrap_or(SLOTS);
@@ -167,9 +167,9 @@ mod docker_builder {
 
 #[cfg(not(feature = "docker"))]
 mod docker_builder {
-    use super::{Builder, BuilderSettings, BuilderStop, DiskLimits, Error};
+    use super::{BuildPorts, BuilderSettings, BuilderStop, DiskLimits, Error};
 
-    pub(super) async fn open(_: &BuilderSettings, _: DiskLimits) -> Result<(Option<Builder>, BuilderStop), Error> {
+    pub(super) async fn open(_: &BuilderSettings, _: DiskLimits) -> Result<(Option<BuildPorts>, BuilderStop), Error> {
         Err(Error::NotBuilt("docker builder"))
     }
 }

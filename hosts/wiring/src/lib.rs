@@ -36,7 +36,7 @@ pub use manifests::Manifests;
 pub use open::{Opened, Rebound, open, rebind};
 pub use reviewer::ReviewAudience;
 pub use rollhook::{StopSignals, SystemRng, TokioClock, machine};
-pub use rollhook_command::disk_space;
+pub use rollhook_command::{Bytes, DiskLimits, disk_space};
 pub use rollhook_traces::{EndpointError, Traces};
 pub use settings::{BuilderSettings, ClusterSettings, ReceiverSettings, Settings, StoreSettings};
 pub use sign_in::{CALLBACK, SignIn};

@@ -66,9 +66,14 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     };
     let notifier = Arc::new(HttpNotifier::new(allowed));
     let notifications = sealer.map(|sealer| NotificationPorts { notifier, sealer });
-    let management =
-        rollhook_management::Ports { records, identities: Some(Arc::new(identities)), notifications, reviewer: None };
-    let ports = Ports { tokens, history, rollouts, observers, builder, clock, rng };
+    let management = rollhook_management::Ports::new(records).with(|ports| {
+        ports.identities = Some(Arc::new(identities));
+        ports.notifications = notifications;
+    });
+    let ports = Ports::new(tokens, history, rollouts, clock, rng).with(|ports| {
+        ports.observers = observers;
+        ports.builder = builder;
+    });
     let key_written = sealed.and_then(|sealed| sealed.key_written());
     Ok(Opened { ports, management, store: url, created, key_written, builder: stop, events })
 }

@@ -3,10 +3,8 @@
 
 use std::{num::NonZeroU16, path::PathBuf, time::Duration};
 
-use rollhook_core::{
-    disk::DiskLimits,
-    source::{AllowedSources, HostPattern},
-};
+use rollhook_command::DiskLimits;
+use rollhook_core::source::{AllowedSources, HostPattern};
 
 use crate::{DriverUrl, Error, StoreUrl, paths};
 

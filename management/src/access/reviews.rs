@@ -35,17 +35,16 @@ const NAMESPACES_MAX: usize = 500;
 const AT_ONCE: usize = 16;
 /// The beginning of the names of service accounts, which only a cluster gives.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
-/// The end of other callers' names in the history. Names of API tokens, and those that their holders give themselves,
-/// never end like this.
-const SUFFIX: &str = " (kubernetes)";
 /// The longest name that the history shows whole.
 const NAME_MAX: usize = 100;
 
-/// Returns the actor of a caller: service accounts by their own name, others with a remark, so that no other credential
-/// has a name like it. Two long names stay two.
-fn actor(name: &str) -> Actor {
+/// Returns the actor of a caller of this authority: service accounts by their own name, others with the authority's behind
+/// it, so that no other credential has a name like it. Two long names stay two.
+fn actor(name: &str, authority: &str) -> Actor {
     let is_plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '.' | ':');
-    let suffix = if name.starts_with(SERVICE_ACCOUNT) && name.chars().all(is_plain) { "" } else { SUFFIX };
+    let is_account = name.starts_with(SERVICE_ACCOUNT) && name.chars().all(is_plain);
+    // Names of API tokens, and those that their holders give themselves, never end like this.
+    let suffix = if is_account { String::new() } else { format!(" ({authority})") };
     let shown = escaped(name);
     if shown.chars().count() <= NAME_MAX {
         return Actor::person(&format!("{shown}{suffix}"));
@@ -58,10 +57,7 @@ fn actor(name: &str) -> Actor {
 /// Returns the refusal for a failure of the authority, which is logged: never a yes, and never a 401.
 fn unreviewed(error: &Error) -> Refusal {
     if matches!(error, Error::Denied { .. }) {
-        tracing::error!(
-            error = %error.chain(),
-            "reviewing a caller was denied: apply the manifests with --kubernetes-identity"
-        );
+        tracing::error!(error = %error.chain(), "reviewing a caller was denied: the authority does not answer this process");
     } else {
         tracing::warn!(error = %error.chain(), "reviewing a caller failed");
     }
@@ -103,7 +99,8 @@ impl Management {
         Some(match reviewer.authenticate(&token).await {
             Ok(caller) => {
                 self.known_callers.read(&key_of(presented), caller.is_some());
-                let principal = caller.map(|caller| Principal::reviewed(actor(&caller.name), caller, token));
+                let principal =
+                    caller.map(|caller| Principal::reviewed(actor(&caller.name, reviewer.authority()), caller, token));
                 principal.ok_or(Refusal::UNAUTHORIZED)
             }
             Err(error) => Err(unreviewed(&error)),
@@ -210,7 +207,7 @@ mod tests {
 
     #[test]
     fn no_other_credential_has_a_name_like_a_cluster_s_caller() {
-        let shown = |name: &str| actor(name).to_string();
+        let shown = |name: &str| actor(name, "kubernetes").to_string();
         assert_eq!(shown("system:serviceaccount:ci:deployer"), "system:serviceaccount:ci:deployer");
         for (name, expected) in [
             ("ci-shop", "ci-shop (kubernetes)"),
@@ -228,6 +225,7 @@ mod tests {
     #[test]
     fn long_names_that_begin_alike_stay_two() {
         let name = |last: char| format!("system:serviceaccount:ci:{}{last}", "x".repeat(250));
+        let actor = |name: &str| super::actor(name, "kubernetes");
         assert_ne!(actor(&name('a')), actor(&name('b')));
         let long = format!("{}{}", "y".repeat(300), "ada (admin)");
         assert!(actor(&long).to_string().ends_with(" (kubernetes)"), "{}", actor(&long));

@@ -92,7 +92,7 @@ impl Delivery<'_> {
         let mut oldest = state.unfinished.first().map(|deploy| deploy.revision);
         let mut before = None;
         loop {
-            let page = Page { before, succeeded: false, limit: PAGE };
+            let page = Page::newest(PAGE).below(before);
             let entries = self.management.deployer.ports().history.page(state.app.uid, page).await?;
             if let Some(older) = entries.iter().find(|deploy| is_older(deploy)) {
                 return Ok(cursor(unfinished.max(Some(older.revision))));

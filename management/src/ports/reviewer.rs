@@ -78,6 +78,9 @@ pub enum ReviewScope<'a> {
 /// The service calls it at a bounded rate, whatever tokens come in.
 #[async_trait]
 pub trait AccessReviewer: Send + Sync {
+    /// The authority's name, which stands in brackets behind the names of its callers, in the history and the audit.
+    fn authority(&self) -> &str;
+
     /// The audience that a token must be made for, so that one that was made for another program proves nothing here.
     fn audience(&self) -> &str;
 

@@ -34,6 +34,10 @@ struct Cluster(String);
 
 #[async_trait]
 impl AccessReviewer for Cluster {
+    fn authority(&self) -> &str {
+        "kubernetes"
+    }
+
     fn audience(&self) -> &str {
         AUDIENCE
     }
@@ -62,12 +66,11 @@ fn jwt(issuer: &str) -> String {
 fn ports(world: &ManagedWorld) -> Ports {
     let notifications =
         NotificationPorts { notifier: Arc::new(FakeNotifier::default()), sealer: Arc::new(FakeSealer::default()) };
-    Ports {
-        identities: Some(Arc::new(Signed)),
-        reviewer: Some(Arc::new(Cluster(jwt(CLUSTER)))),
-        notifications: Some(notifications),
-        ..Ports::new(world.records())
-    }
+    Ports::new(world.records()).with(|ports| {
+        ports.identities = Some(Arc::new(Signed));
+        ports.reviewer = Some(Arc::new(Cluster(jwt(CLUSTER))));
+        ports.notifications = Some(notifications);
+    })
 }
 
 /// Returns the doors that a secret opens, in the words of the table.

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use rollhook_core::{
     Error, Result,
     app::Policy,
-    service::{Authorized, Deployer, Ports as CorePorts},
+    service::{Authorized, Deployer},
 };
 use rollhook_management::{
     Management, NotificationPorts, Ports,
@@ -162,9 +162,9 @@ pub(crate) fn replica_with(
     name: &str,
     seed: u64,
 ) -> Arc<Management> {
-    let deployer = Arc::new(Deployer::new(CorePorts { builder: None, ..world.ports(seed) }, name));
+    let deployer = Arc::new(Deployer::new(world.ports(seed).with(|ports| ports.builder = None), name));
     let notifications = NotificationPorts { notifier: notifier.clone(), sealer: sealer.clone() };
-    world.managed(deployer, Ports { notifications: Some(notifications), ..Ports::new(world.records()) })
+    world.managed(deployer, Ports::new(world.records()).with(|ports| ports.notifications = Some(notifications)))
 }
 
 pub(crate) fn wanted(name: &str, url: &str, events: &[EventKind], realm: Realm) -> NewReceiver {
@@ -183,7 +183,7 @@ pub(crate) fn name(text: &str) -> ReceiverName {
 
 /// An app that runs version 1 of its image.
 pub(crate) async fn app(world: &ManagedWorld, name: &str) -> Authorized {
-    world.app(name, Policy { settle: Duration::ZERO, ..Policy::default() }).await
+    world.app(name, Policy::default().with(|policy| policy.settle = Duration::ZERO)).await
 }
 
 /// The events of two deploys that succeeded.

@@ -134,7 +134,7 @@ fn one_of_several_replicas_tells_and_another_takes_over() {
                 .fuse()
             );
             futures_util::select_biased! {
-                () = second => unreachable!("nothing shuts it down"),
+                end = second => panic!("the replica has stopped: {end:?}"),
                 () = both => {}
             }
         }

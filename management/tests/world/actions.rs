@@ -25,12 +25,15 @@ pub fn realm(project: &str, environment: &str) -> Realm {
 /// Registers `PROJECT-ENVIRONMENT/api`.
 pub async fn register(world: &ManagedWorld, project: &str, environment: &str) -> AppId {
     let app = super::registration("api", Policy::default());
-    let app = Registration { project: project.parse().unwrap(), environment: environment.parse().unwrap(), ..app };
+    let app = app.with(|app| {
+        app.project = project.parse().unwrap();
+        app.environment = environment.parse().unwrap();
+    });
     world.management.register(&world.operator, app, None).await.unwrap().app.app.id.clone()
 }
 
 fn image() -> DeployRequest {
-    DeployRequest { image: Some("registry.example.com/api:2".parse().unwrap()), commit: None, key: None }
+    DeployRequest::image("registry.example.com/api:2".parse().unwrap())
 }
 
 /// Does something to an app for a principal that may do this action there.

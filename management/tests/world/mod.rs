@@ -96,7 +96,7 @@ impl ManagedWorld {
             let mut running = pin!(management.run(std::future::pending()).fuse());
             let mut scenario = pin!(scenario.fuse());
             select_biased! {
-                () = running => unreachable!("nothing shuts the replica down"),
+                end = running => panic!("the replica has stopped: {end:?}"),
                 value = scenario => value,
             }
         })

@@ -90,7 +90,7 @@ impl Bench {
     pub fn order(&self, revision: u64, commit: &str) -> BuildSpec {
         let stamp = DeployId { app: AppUid::from_bits(0xa11), revision: samples::revision(revision) };
         let app = samples::app("shop", "test", "api").id;
-        BuildSpec { app, id: stamp, source: self.source(), commit: commit.parse().unwrap() }
+        BuildSpec::new(app, stamp, self.source(), commit.parse().unwrap())
     }
 }
 

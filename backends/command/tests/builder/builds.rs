@@ -13,7 +13,7 @@ use std::{
 use rollhook_command::{CommandBuilds, Error, Settings, Tool};
 use rollhook_core::{
     deploy::Reason,
-    ports::{BuildSpec, BuildState, BuildTrigger, Started},
+    ports::{BuildState, BuildTrigger, Started},
     source::{AllowedSources, GitSource},
 };
 
@@ -54,7 +54,7 @@ async fn what_is_no_commit_is_not_built() {
     let empty = bench.host.repository("empty");
     drop(empty);
     let source = GitSource { url: bench.host.url("empty").parse().unwrap(), ..bench.source() };
-    let order = BuildSpec { source, ..bench.order(4, "abcdef1") };
+    let order = bench.order(4, "abcdef1").with(|spec| spec.source = source);
     assert_eq!(failed(&builds, &order).await.reason.as_str(), Reason::COMMIT_NOT_FOUND);
 }
 
@@ -84,7 +84,7 @@ async fn a_repository_of_sha256_hashes_is_built() {
     let source = GitSource { url: bench.host.url("next").parse().unwrap(), ..bench.source() };
     let builds = bench.open().await;
     for (revision, commit) in [(1, head.as_str()), (2, &head[..7]), (3, &head[..40])] {
-        let order = BuildSpec { source: source.clone(), ..bench.order(revision, commit) };
+        let order = bench.order(revision, commit).with(|spec| spec.source = source.clone());
         assert_eq!(built(&builds, &order).await, head);
     }
 }
@@ -100,7 +100,7 @@ async fn credentials_open_the_source_and_only_the_right_ones() {
     fs::write(credentials.join("wrong"), bench.host.login("ada:sesame")).unwrap();
     let named = |name: Option<&str>, revision| {
         let credentials = name.map(|name| name.parse().unwrap());
-        BuildSpec { source: GitSource { credentials, ..bench.source() }, ..bench.order(revision, &commit) }
+        bench.order(revision, &commit).with(|spec| spec.source = GitSource { credentials, ..bench.source() })
     };
     let orders = [named(Some("right"), 1), named(Some("wrong"), 2), named(Some("none"), 3), named(None, 4)];
     let nowhere = named(Some("right"), 5);
@@ -130,7 +130,7 @@ async fn a_host_that_hangs_or_is_gone_is_given_up_on() {
     let failure = failed(&builds, &bench.order(1, &commit)).await;
     assert_eq!(failure.reason.as_str(), Reason::SOURCE_UNREACHABLE, "{failure:?}");
     let gone = GitSource { url: "http://127.0.0.1:1/api.git".parse().unwrap(), ..bench.source() };
-    let failure = failed(&builds, &BuildSpec { source: gone, ..bench.order(2, &commit) }).await;
+    let failure = failed(&builds, &bench.order(2, &commit).with(|spec| spec.source = gone)).await;
     assert_eq!(failure.reason.as_str(), Reason::SOURCE_UNREACHABLE, "{failure:?}");
     builds.close().await;
     bench.settings.git_silence = Duration::from_secs(600);
@@ -165,11 +165,11 @@ async fn local_sources_are_refused_where_the_operator_does_not_allow_them() {
     let commit = bench.repository.commit("build.txt", "good");
     let url = format!("file://{}/.git", bench.repository.path().display());
     let order =
-        BuildSpec { source: GitSource { url: url.parse().unwrap(), ..bench.source() }, ..bench.order(1, &commit) };
+        bench.order(1, &commit).with(|spec| spec.source = GitSource { url: url.parse().unwrap(), ..bench.source() });
     assert_eq!(built(&*bench.open().await, &order).await, commit);
     bench.settings.sources = AllowedSources::default();
     let builds = bench.open().await;
-    for order in [bench.order(2, &commit), BuildSpec { id: bench.order(3, &commit).id, ..order }] {
+    for order in [bench.order(2, &commit), order.with(|spec| spec.id = bench.order(3, &commit).id)] {
         assert_eq!(failed(&builds, &order).await.reason.as_str(), Reason::BUILD_REFUSED);
     }
 }
@@ -324,7 +324,7 @@ async fn answer_of_a_host_that_is_no_git_host_is_repeated_nowhere() {
         }
     });
     let builds = bench.open().await;
-    let order = BuildSpec { source: GitSource { url, ..bench.source() }, ..bench.order(1, &commit) };
+    let order = bench.order(1, &commit).with(|spec| spec.source = GitSource { url, ..bench.source() });
     let failure = failed(&builds, &order).await;
     assert_eq!(failure.reason.as_str(), Reason::SOURCE_UNREACHABLE, "{failure:?}");
     let told = format!("{failure:?}{}", log(&builds, order.id).await);

@@ -14,7 +14,7 @@ use crate::bench::{Bench, built, told};
 
 /// The order of another app's first build.
 fn of_app(app: u128, order: &BuildSpec) -> BuildSpec {
-    BuildSpec { id: DeployId { app: AppUid::from_bits(app), ..order.id }, ..order.clone() }
+    order.clone().with(|spec| spec.id = DeployId { app: AppUid::from_bits(app), ..order.id })
 }
 
 async fn start(builds: &Arc<CommandBuilds>, order: &BuildSpec) {
@@ -33,7 +33,7 @@ async fn sources_that_never_answer_hold_no_build_slot() {
     let source = GitSource { url, ..bench.source() };
     let builds = bench.open().await;
     let slots = u128::try_from(available_parallelism().unwrap().get()).unwrap();
-    let unanswered = BuildSpec { source, ..bench.order(1, &commit) };
+    let unanswered = bench.order(1, &commit).with(|spec| spec.source = source);
     let unanswered: Vec<_> = (1..=2 * slots).map(|app| of_app(app, &unanswered)).collect();
     for order in &unanswered {
         start(&builds, order).await;

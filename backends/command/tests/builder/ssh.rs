@@ -29,7 +29,7 @@ fn bench(test: &str) -> Option<(Bench, SshHost)> {
 fn order(bench: &Bench, host: &SshHost, revision: u64, commit: &str, credentials: &str) -> BuildSpec {
     let url = host.url("api").parse().unwrap();
     let source = GitSource { url, credentials: Some(credentials.parse().unwrap()), ..bench.source() };
-    BuildSpec { source, ..bench.order(revision, commit) }
+    bench.order(revision, commit).with(|spec| spec.source = source)
 }
 
 #[tokio::test]

@@ -28,17 +28,17 @@ pub async fn list_is_sorted_and_paged(store: &dyn Stores) -> Can {
         other.states(page).await.unwrap().iter().map(|state| state.app.id.to_string()).collect()
     };
     let all = ["shop-prod/api", "shop-prod/web", "shop-test/api", "shop-test/web", "shop-test-2/api"];
-    assert_eq!(listed(AppPage { limit: 100, ..AppPage::default() }).await, all);
-    assert_eq!(listed(AppPage { limit: 2, ..AppPage::default() }).await, all[..2]);
-    assert_eq!(listed(AppPage { limit: 0, ..AppPage::default() }).await, [""; 0]);
-    for state in history.states(AppPage { limit: 100, ..AppPage::default() }).await.unwrap() {
+    assert_eq!(listed(AppPage::first(100)).await, all);
+    assert_eq!(listed(AppPage::first(2)).await, all[..2]);
+    assert_eq!(listed(AppPage::first(0)).await, [""; 0]);
+    for state in history.states(AppPage::first(100)).await.unwrap() {
         assert_eq!(state, client::load(&*other, state.app.uid).await.state, "listed as it is loaded");
     }
 
     let mut after = None;
     let mut paged = Vec::new();
     for _ in 0..3 {
-        let page = history.states(AppPage { namespace: None, after, limit: 2 }).await.unwrap();
+        let page = history.states(AppPage::first(2).after(after)).await.unwrap();
         after = page.last().map(|last| last.app.id.clone());
         paged.extend(page.iter().map(|state| state.app.id.to_string()));
     }
@@ -57,11 +57,11 @@ pub async fn list_is_sorted_and_paged(store: &dyn Stores) -> Can {
         (None, after("shop-test-2/api"), &[]),
         (None, after("a/a"), &all[..]),
     ] {
-        assert_eq!(listed(AppPage { namespace: wanted, after: following, limit: 9 }).await, expected);
+        assert_eq!(listed(AppPage::first(9).of(wanted).after(following)).await, expected);
     }
-    let gone = history.states(AppPage { limit: 1, ..AppPage::default() }).await.unwrap()[0].app.uid;
+    let gone = history.states(AppPage::first(1)).await.unwrap()[0].app.uid;
     client::remove(&*history, gone).await;
-    assert_eq!(listed(AppPage { limit: 100, ..AppPage::default() }).await, all[1..]);
+    assert_eq!(listed(AppPage::first(100)).await, all[1..]);
     Ok(())
 }
 

@@ -89,7 +89,7 @@ pub async fn page_is_newest_first(store: &dyn Stores) -> Can {
     assert_eq!(page(&*two, uid, Some(504), true, 2).await, [497, 490]);
     assert_eq!(page(&*two, uid, Some(7), true, 9).await, [0; 0]);
     assert_eq!(page(&*two, uid, None, true, 1000).await, (1..=74).rev().map(|number| number * 7).collect::<Vec<_>>());
-    let unknown = Page { before: None, succeeded: false, limit: 9 };
+    let unknown = Page::newest(9);
     assert_eq!(one.page(AppUid::from_bits(404), unknown).await.unwrap(), []);
 
     let paged = by_pages(&*one, uid).await;
@@ -144,7 +144,7 @@ fn end(deploy: &Deploy) -> State {
 }
 
 async fn page(history: &dyn HistoryStore, uid: AppUid, before: Option<u64>, succeeded: bool, limit: usize) -> Vec<u64> {
-    let page = Page { before: before.map(samples::revision), succeeded, limit };
+    let page = Page::newest(limit).below(before.map(samples::revision)).succeeded(succeeded);
     revisions(&history.page(uid, page).await.unwrap())
 }
 
@@ -189,7 +189,7 @@ pub async fn corrupt_is_an_error(store: &dyn Stores) -> Can {
     store.corrupt_entry(uid, samples::revision(2)).await?;
     for history in [&*one, &*store.open().await.history] {
         for succeeded in [false, true] {
-            let page = history.page(uid, Page { before: None, succeeded, limit: 9 }).await;
+            let page = history.page(uid, Page::newest(9).succeeded(succeeded)).await;
             assert!(matches!(page, Err(Error::Corrupt { .. })), "{page:?}");
         }
         let entry = history.archived(uid, samples::revision(2)).await;
@@ -204,7 +204,7 @@ pub async fn corrupt_is_an_error(store: &dyn Stores) -> Can {
             let loaded = history.load(app, None).await;
             assert!(matches!(loaded, Err(Error::Corrupt { .. })), "{loaded:?}");
         }
-        let list = history.list(AppPage { limit: 9, ..AppPage::default() }).await.unwrap();
+        let list = history.list(AppPage::first(9)).await.unwrap();
         let [Ok(listed), Err(UnreadableApp { id: named, error: Error::Corrupt { .. } })] = &list[..] else {
             panic!("the damaged app is named, and the other one is listed: {list:?}")
         };

@@ -105,13 +105,12 @@ fn full_app() -> App {
     }));
     let take_over = Some(AppUid::from_bits(u128::MAX));
     let target = Target { requested: Some(settings.clone()), settings, take_over };
-    let policy = Policy {
-        on_failure: OnFailure::Leave,
-        settle: Duration::from_millis(1500),
-        repositories: vec!["registry.example.com/shop/*".to_owned()].try_into().unwrap(),
-        poll: Some(Duration::from_secs(60)),
-        ..Policy::default()
-    };
+    let policy = Policy::default().with(|policy| {
+        policy.on_failure = OnFailure::Leave;
+        policy.settle = Duration::from_millis(1500);
+        policy.repositories = vec!["registry.example.com/shop/*".to_owned()].try_into().unwrap();
+        policy.poll = Some(Duration::from_secs(60));
+    });
     let (holds, created_at) = (vec![samples::hold("bad")], Timestamp::from_millis(1_234_567));
     // They are over by now.
     let locks = Locks { app: Some(samples::lock(Some(1))), environment: Some(samples::lock(Some(0))), sequence: 7 };

@@ -86,7 +86,7 @@ async fn changes_of_work(one: &dyn HistoryStore, two: &dyn HistoryStore, alpha: 
 async fn polled_apps(one: &dyn HistoryStore, two: &dyn HistoryStore) {
     let app = samples::app("other", "test", "polled");
     let created_at = Timestamp::from_millis(1500);
-    let policy = Policy { poll: Some(Duration::from_secs(60)), ..Policy::default() };
+    let policy = Policy::default().with(|policy| policy.poll = Some(Duration::from_secs(60)));
     let app = App { policy, created_at, ..app };
     one.commit_one(client::registration(Change::register(app.clone()))).await.unwrap();
     assert_eq!(two.work(&[], 2).await.unwrap()[1], app.uid);

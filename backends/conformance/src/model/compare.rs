@@ -22,7 +22,7 @@ impl Run<'_> {
         compare_state(&loaded.state, reference);
         let archived = client::archive(&**history, reference.app.uid).await;
         assert_eq!(archived, reference.archived(), "the archive");
-        let whole = Page { before: None, succeeded: false, limit: usize::MAX };
+        let whole = Page::newest(usize::MAX);
         let joined = ledger::history::page(&loaded.state, archived, whole);
         assert_eq!(joined, Some(reference.page(whole)), "state and archive tell of one point in time");
         assert_eq!(check::check(&reference.deploys, &loaded.state), [], "the rules are kept");
@@ -43,7 +43,7 @@ impl Run<'_> {
         for app in 0..self.apps.len() {
             self.compare(app).await;
         }
-        let listed = self.history().states(AppPage { limit: 100, ..AppPage::default() }).await.unwrap();
+        let listed = self.history().states(AppPage::first(100)).await.unwrap();
         assert_eq!(listed.len(), self.apps.len());
         for (state, reference) in listed.iter().zip(&self.apps) {
             compare_state(state, reference);
@@ -53,7 +53,7 @@ impl Run<'_> {
     /// A page of state and archive is what the model says.
     pub(super) async fn page(&self, app: usize, before: Option<u8>, succeeded: bool, limit: usize) {
         let before = before.and_then(|before| Revision::new(before.into()));
-        let page = Page { before, succeeded, limit };
+        let page = Page::newest(limit).below(before).succeeded(succeeded);
         let reference = &self.apps[app];
         let state = client::load(&**self.history(), reference.app.uid).await.state;
         let archived = self.history().page(reference.app.uid, page).await.unwrap();

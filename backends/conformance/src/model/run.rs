@@ -251,7 +251,7 @@ impl<'a> Run<'a> {
         }
         assert_eq!(client::archive(&*self.handles[1], old.uid).await, []);
         let uid = AppUid::from_bits(old.uid.as_bits().wrapping_add(1));
-        let policy = Policy { poll: polled.then(|| Duration::from_secs(60)), ..Policy::default() };
+        let policy = Policy::default().with(|policy| policy.poll = polled.then(|| Duration::from_secs(60)));
         let fresh = App { uid, policy, ..samples::app("shop", "test", old.id.name.as_str()) };
         client::register(&*history, fresh.clone()).await;
         self.apps[app] = Reference::new(fresh);

@@ -74,11 +74,10 @@ pub(super) fn perform(change: &mut Change, what: &What, given: &Given<'_>) -> Ve
             built.map(call).map(|(built, answer)| Done::Built(Box::new(built), answer)).into_iter().collect()
         }
         What::Configure { polled, restore } => {
-            let policy = Policy {
-                poll: polled.then(|| Duration::from_secs(60)),
-                on_failure: if *restore { OnFailure::Restore } else { OnFailure::Leave },
-                ..Policy::default()
-            };
+            let policy = Policy::default().with(|policy| {
+                policy.poll = polled.then(|| Duration::from_secs(60));
+                policy.on_failure = if *restore { OnFailure::Restore } else { OnFailure::Leave };
+            });
             change.configure(Source::Image, policy.clone(), given.now);
             vec![Done::Configure(policy)]
         }

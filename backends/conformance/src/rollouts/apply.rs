@@ -64,7 +64,7 @@ pub async fn apply_same_image_rolls_again(cluster: &dyn Clusters) -> Can {
 /// A target that is missing is created if its settings say how; else the order is refused.
 pub async fn apply_missing_is_created_or_refused(cluster: &dyn Clusters) -> Can {
     let bench = Bench::absent(cluster, "apply-create").await;
-    let adopted = RolloutSpec { adopted: true, ..bench.order(OURS, 1, Sample::Good)? };
+    let adopted = bench.order(OURS, 1, Sample::Good)?.with(|spec| spec.adopted = true);
     assert_refused(&bench.apply(&adopted).await, Reason::TARGET_MISSING);
     let answer = bench.validate(&bench.request()).await;
     assert!(matches!(answer, Validated::Create { .. }), "an adopted order created it: {answer:?}");
@@ -118,7 +118,7 @@ pub async fn apply_keeps_the_configuration(cluster: &dyn Clusters) -> Can {
 pub async fn adopt_changes_nothing(cluster: &dyn Clusters) -> Can {
     let bench = Bench::adopted(cluster, "adopt").await?;
     let before = (bench.fingerprint().await, bench.stored().await);
-    let order = RolloutSpec { adopted: true, ..bench.order(OURS, 1, Sample::Good)? };
+    let order = bench.order(OURS, 1, Sample::Good)?.with(|spec| spec.adopted = true);
     assert_eq!(bench.apply(&order).await, Applied::Done);
     let seen = bench.until_complete(&order).await;
     assert_eq!((seen.deploy, seen.failure), (None, None));

@@ -5,7 +5,7 @@ use std::{future::poll_fn, pin::pin, task::Poll};
 use rollhook_core::{
     app::{AppUid, Target},
     deploy::Reason,
-    ports::{Applied, RolloutSpec},
+    ports::Applied,
 };
 
 use super::{Bench, OURS, THEIRS, assert_refused, is_complete, is_same};
@@ -35,7 +35,7 @@ pub async fn apply_older_is_refused(cluster: &dyn Clusters) -> Can {
     let failing = bench.order(OURS, 3, Sample::Missing)?;
     assert_eq!(bench.apply(&failing).await, Applied::Done);
     assert_eq!(bench.apply(&newer).await, Applied::Newer(failing.id.revision), "a newer one that fails is newer");
-    let adopted = RolloutSpec { adopted: true, ..older };
+    let adopted = older.with(|spec| spec.adopted = true);
     assert_eq!(bench.apply(&adopted).await, Applied::Newer(failing.id.revision));
     Ok(())
 }
@@ -125,9 +125,8 @@ pub async fn apply_foreign_is_refused(cluster: &dyn Clusters) -> Can {
     bench.roll_out(&bench.order(THEIRS, 5, Sample::Another)?).await;
     let applied = bench.fingerprint().await;
     let order = bench.order(OURS, 1, Sample::Good)?;
-    let taking = |take_over: Option<AppUid>| RolloutSpec {
-        target: Target { take_over, ..order.target.clone() },
-        ..order.clone()
+    let taking = |take_over: Option<AppUid>| {
+        order.clone().with(|spec| spec.target = Target { take_over, ..order.target.clone() })
     };
     assert_refused(&bench.apply(&taking(None)).await, Reason::FOREIGN_TARGET);
     assert_refused(&bench.apply(&taking(Some(OURS))).await, Reason::FOREIGN_TARGET);

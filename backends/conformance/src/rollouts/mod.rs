@@ -16,7 +16,7 @@ use rollhook_core::{
     Result,
     app::{App, AppId, AppUid, Target},
     image::ImageRef,
-    ports::{Applied, DeployId, Observation, Phase, Purpose, RolloutDriver, RolloutSpec, TargetRequest, Validated},
+    ports::{Applied, DeployId, Observation, Phase, RolloutDriver, RolloutSpec, TargetRequest, Validated},
 };
 
 use crate::{
@@ -128,16 +128,9 @@ impl<'a> Bench<'a> {
     }
 
     fn order(&self, uid: AppUid, revision: u64, sample: Sample) -> Can<RolloutSpec> {
-        Ok(RolloutSpec {
-            app: self.app.clone(),
-            id: DeployId { app: uid, revision: samples::revision(revision) },
-            target: self.target.clone(),
-            image: self.cluster.image(sample)?,
-            adopted: false,
-            settle: std::time::Duration::ZERO,
-            purpose: Purpose::Deploy,
-            cause: format!("a case of the suite, revision {revision}"),
-        })
+        let id = DeployId { app: uid, revision: samples::revision(revision) };
+        let spec = RolloutSpec::new(self.app.clone(), id, self.target.clone(), self.cluster.image(sample)?);
+        Ok(spec.with(|spec| spec.cause = format!("a case of the suite, revision {revision}")))
     }
 
     /// The app, as its registration is.

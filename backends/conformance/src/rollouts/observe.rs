@@ -149,7 +149,7 @@ pub async fn observe_down_while_nothing_serves(cluster: &dyn Clusters) -> Can {
 pub async fn observe_changed_by_another_is_not_complete(cluster: &dyn Clusters) -> Can {
     let another = cluster.image(Sample::Another)?;
     let bench = Bench::adopted(cluster, "changed-adopted").await?;
-    let order = RolloutSpec { adopted: true, ..bench.order(OURS, 1, Sample::Good)? };
+    let order = bench.order(OURS, 1, Sample::Good)?.with(|spec| spec.adopted = true);
     assert_eq!(bench.apply(&order).await, Applied::Done);
     bench.until_complete(&order).await;
     cluster.meddle(&bench.app, &bench.target, &another).await?;

@@ -1,6 +1,6 @@
 //! Tags that mean other bits than the digest beside them, or than they did.
 
-use rollhook_core::{image::ImageRef, ports::RolloutSpec};
+use rollhook_core::image::ImageRef;
 
 use super::{Bench, FEW_LOOKS, OURS, observe::observed_digest};
 use crate::{
@@ -14,7 +14,7 @@ pub async fn apply_takes_the_digest_and_not_the_tag(cluster: &dyn Clusters) -> C
     let digest = cluster.digest(&cluster.image(Sample::Good)?).await?;
     let tagged = cluster.image(Sample::Another)?;
     assert_ne!(cluster.digest(&tagged).await?, digest, "the harness gives two images");
-    let order = RolloutSpec { image: tagged.pinned(digest.clone()), ..bench.order(OURS, 1, Sample::Another)? };
+    let order = bench.order(OURS, 1, Sample::Another)?.with(|spec| spec.image = tagged.pinned(digest.clone()));
     bench.roll_out(&order).await;
     let seen = observed_digest(&bench, &order).await;
     assert_eq!(seen.as_ref(), Some(&digest), "the tag was taken, and not the digest beside it");
@@ -31,7 +31,7 @@ pub async fn observe_digest_stays_where_a_tag_moves(cluster: &dyn Clusters) -> C
     let moving: ImageRef = format!("{}:{}", cluster.image(Sample::Good)?.repository(), bench.app.name).parse().unwrap();
     cluster.push(&moving, Sample::Good).await?;
     let pushed = cluster.digest(&moving).await?;
-    let order = RolloutSpec { image: moving.clone(), ..bench.order(OURS, 1, Sample::Good)? };
+    let order = bench.order(OURS, 1, Sample::Good)?.with(|spec| spec.image = moving.clone());
     bench.roll_out(&order).await;
     assert_eq!(observed_digest(&bench, &order).await.as_ref(), Some(&pushed), "the digest is not the one of what runs");
     cluster.push(&moving, Sample::Another).await?;

@@ -179,8 +179,12 @@ impl Broken {
         let restamped = self.memory.lock().unwrap().restamped.clone();
         let Some((rolled, id)) = restamped else { return self.cluster.observe(order).await };
         let seen = self.cluster.observe(&rolled).await?;
-        let phase = if order.id == id { seen.phase } else { Phase::Progressing };
-        Ok(Observation { deploy: Some(id), phase, ..seen })
+        Ok(seen.with(|seen| {
+            seen.deploy = Some(id);
+            if order.id != id {
+                seen.phase = Phase::Progressing;
+            }
+        }))
     }
 
     /// Leaves a failing instance of the deploy before as it is.
@@ -240,10 +244,11 @@ impl Broken {
     }
 
     fn with(seen: Observation, digest: Option<Digest>) -> Observation {
-        match seen.phase {
-            Phase::Complete { note, .. } => Observation { phase: Phase::Complete { digest, note }, ..seen },
-            Phase::Progressing => seen,
-        }
+        seen.with(|seen| {
+            if let Phase::Complete { digest: shown, .. } = &mut seen.phase {
+                *shown = digest;
+            }
+        })
     }
 }
 
@@ -261,11 +266,11 @@ async fn others_first() {
 }
 
 fn by_tag(order: &RolloutSpec) -> RolloutSpec {
-    RolloutSpec { image: order.image.clone().unpinned(), ..order.clone() }
+    order.clone().with(|spec| spec.image = order.image.clone().unpinned())
 }
 
 fn complete(seen: Observation) -> Observation {
-    Observation { phase: Phase::Complete { digest: None, note: None }, ..seen }
+    seen.with(|seen| seen.phase = Phase::Complete { digest: None, note: None })
 }
 
 #[async_trait]
@@ -319,7 +324,7 @@ impl RolloutDriver for Broken {
             Promise::DigestStays => Self::with(seen, Some(self.cluster.digest(&order.image))),
             Promise::RestartsAreKept => {
                 let first = *self.memory.lock().unwrap().restarts.get_or_insert(seen.restarts);
-                Observation { restarts: seen.restarts - first, ..seen }
+                seen.with(|seen| seen.restarts -= first)
             }
             Promise::LivesAreTold => Observation { past_lives: Vec::new(), ..seen },
             Promise::LivesAreKept => {
@@ -338,13 +343,13 @@ impl RolloutDriver for Broken {
             Promise::FailureEnds => {
                 let failures = &mut self.memory.lock().unwrap().failures;
                 failures.extend(seen.failure.clone().map(|failure| (order.id.revision, failure)));
-                Observation { failure: failures.get(&order.id.revision).cloned(), ..seen }
+                seen.with(|seen| seen.failure = failures.get(&order.id.revision).cloned())
             }
-            Promise::ProgressStandsStill => Observation { progress: format!("{:?}", self.clock.elapsed()), ..seen },
-            Promise::ProgressMoves => Observation { progress: String::new(), ..seen },
-            Promise::AdoptedMayChange if order.adopted => Observation { failure: None, ..complete(seen) },
+            Promise::ProgressStandsStill => seen.with(|seen| seen.progress = format!("{:?}", self.clock.elapsed())),
+            Promise::ProgressMoves => seen.with(|seen| seen.progress = String::new()),
+            Promise::AdoptedMayChange if order.adopted => complete(seen).with(|seen| seen.failure = None),
             Promise::OldOnesEnd if applied && !seen.progress.starts_with("0/") => complete(seen),
-            Promise::RestartsCount => Observation { restarts: 0, ..seen },
+            Promise::RestartsCount => seen.with(|seen| seen.restarts = 0),
             Promise::DigestIsObserved => Self::with(seen, Some(samples::digest(7))),
             Promise::DigestIsTold => Self::with(seen, None),
             Promise::ReadyIsComplete if applied => complete(seen),

@@ -126,7 +126,7 @@ impl BrokenStore {
     async fn commit_namespace_first(&self, commit: AppCommit) -> Result<Committed> {
         if let AppCommit::Register(change) = &commit {
             let app = &change.state.app;
-            let all = AppPage { namespace: Some(app.id.namespace.clone()), after: None, limit: usize::MAX };
+            let all = AppPage::first(usize::MAX).of(app.id.namespace.clone());
             if self.memory.states(all).await?.iter().any(|other| other.app.project != app.project) {
                 return Err(Error::Conflict(Entity::Namespace));
             }

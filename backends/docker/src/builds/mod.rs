@@ -25,8 +25,8 @@ use async_trait::async_trait;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE};
 use http::{Method, Request, header};
 use http_body_util::BodyExt;
-use rollhook_command::{Checkout, ImageBuilder, Log};
-use rollhook_core::{disk::DiskLimits, image::ImageRef};
+use rollhook_command::{Checkout, DiskLimits, ImageBuilder, Log};
+use rollhook_core::image::ImageRef;
 use serde_json::json;
 
 pub use self::limits::BuildLimits;

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use rollhook_core::disk::{Bytes, DiskLimits, DiskSpace};
+use rollhook_command::{Bytes, DiskLimits};
+use rollhook_core::disk::DiskSpace;
 use serde_json::Value;
 
 /// The socket of the machine's own containerd, and the directory that it keeps images in.
@@ -53,9 +54,9 @@ pub(crate) fn own_container(mounts: &str) -> Option<OwnContainer> {
 /// Returns why nothing more is put on a disk; `None` if it has room.
 pub(crate) fn refusal(space: DiskSpace, limits: DiskLimits) -> Option<String> {
     limits.is_scarce(space).then(|| {
-        let least = Bytes(limits.least(space.size));
+        let (free, size, least) = (Bytes(space.free), Bytes(space.size), Bytes(limits.least(space.size)));
         format!(
-            "the disk with Docker's images is nearly full ({space}), and the last {least} are left for what runs: remove \
+            "the disk with Docker's images is nearly full ({free} of {size} free), and the last {least} are left for what runs: remove \
              what is not needed (docker system df), then deploy again"
         )
     })

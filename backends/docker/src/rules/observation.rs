@@ -62,17 +62,19 @@ pub(crate) fn observe(
     };
     let note = note.map(str::to_owned);
     let phase = if complete { Phase::Complete { digest, note } } else { Phase::Progressing };
-    Observation {
-        deploy: carried,
-        phase,
-        progress: progress(seen, own, facts.ready_for.filter(|_| settles), work),
-        message: if settles { settling(rollout) } else { message(own, step, is_ready, complete, work) },
-        instances: is_carried.then(|| Instances { ready: u32::from(is_ready && own.is_some()), wanted: 1 }),
-        restarts: own.filter(|_| is_carried).map_or(0, Container::restarts),
-        past_lives: own.filter(|_| is_carried).and_then(|own| lives::past(own, work.now)).into_iter().collect(),
-        down_for: own.filter(|_| is_carried && !is_ready).and_then(|own| down_for(seen, rollout, own, work.now)),
-        failure: if complete { None } else { failure(seen, rollout, step, facts, work) },
-    }
+    let progress = progress(seen, own, facts.ready_for.filter(|_| settles), work);
+    let message = if settles { settling(rollout) } else { message(own, step, is_ready, complete, work) };
+    Observation::new(carried, phase, progress, message).with(|observation| {
+        if is_carried {
+            observation.instances = Some(Instances { ready: u32::from(is_ready && own.is_some()), wanted: 1 });
+            observation.restarts = own.map_or(0, Container::restarts);
+            observation.past_lives = own.and_then(|own| lives::past(own, work.now)).into_iter().collect();
+            observation.down_for = own.filter(|_| !is_ready).and_then(|own| down_for(seen, rollout, own, work.now));
+        }
+        if !complete {
+            observation.failure = failure(seen, rollout, step, facts, work);
+        }
+    })
 }
 
 /// For how long no container has served because the old one had to stop first; `None` if it goes on, or nothing had to.

@@ -66,7 +66,7 @@ impl Engine {
     fn spec(&self, revision: u64, commit: &str) -> BuildSpec {
         let id = DeployId { app: AppUid::from_bits(0xa11), revision: samples::revision(revision) };
         let app = samples::app("shop", "test", "api").id;
-        BuildSpec { app, id, source: self.git_source(), commit: commit.parse().unwrap() }
+        BuildSpec::new(app, id, self.git_source(), commit.parse().unwrap())
     }
 
     fn git_source(&self) -> GitSource {

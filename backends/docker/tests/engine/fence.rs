@@ -6,7 +6,7 @@ use rollhook_conformance::{report, samples};
 use rollhook_core::{
     Error,
     app::{AppUid, Target},
-    ports::{Applied, DeployId, Phase, Purpose, RolloutDriver, RolloutSpec, TargetRequest, Validated},
+    ports::{Applied, DeployId, Phase, RolloutDriver, RolloutSpec, TargetRequest, Validated},
 };
 use rollhook_docker::DockerMachine;
 use tempfile::TempDir;
@@ -92,16 +92,9 @@ impl Deploys {
     }
 
     fn spec(&self, revision: u64, image: &str) -> RolloutSpec {
-        RolloutSpec {
-            app: format!("shop-test/{}", self.name).parse().unwrap(),
-            id: DeployId { app: AppUid::from_bits(0xa11), revision: samples::revision(revision) },
-            target: self.target.clone(),
-            image: image.parse().unwrap(),
-            adopted: false,
-            settle: Duration::ZERO,
-            purpose: Purpose::Deploy,
-            cause: format!("revision {revision}"),
-        }
+        let app = format!("shop-test/{}", self.name).parse().unwrap();
+        let id = DeployId { app: AppUid::from_bits(0xa11), revision: samples::revision(revision) };
+        RolloutSpec::new(app, id, self.target.clone(), image.parse().unwrap())
     }
 
     async fn complete(&self, driver: &DockerMachine, revision: u64, image: &str) {

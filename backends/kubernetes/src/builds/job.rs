@@ -231,12 +231,8 @@ mod tests {
     use super::*;
 
     fn spec() -> BuildSpec {
-        BuildSpec {
-            app: samples::app("shop", "test", "api").id,
-            id: DeployId { app: AppUid::from_bits(0xa11), revision: samples::revision(7) },
-            source: samples::git_source(),
-            commit: "0123456".parse().unwrap(),
-        }
+        let id = DeployId { app: AppUid::from_bits(0xa11), revision: samples::revision(7) };
+        BuildSpec::new(samples::app("shop", "test", "api").id, id, samples::git_source(), "0123456".parse().unwrap())
     }
 
     fn settings() -> Settings {

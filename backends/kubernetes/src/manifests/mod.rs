@@ -6,6 +6,7 @@
 mod builds;
 mod network;
 mod rbac;
+#[cfg(feature = "management")]
 mod roles;
 mod server;
 
@@ -44,6 +45,7 @@ pub fn rbac(namespace: &str, app_namespaces: &[Namespace], reviews: bool) -> Str
 }
 
 /// The ClusterRoles of viewers, deployers and admins, for callers whom the cluster knows.
+#[cfg(feature = "management")]
 pub fn roles() -> String {
     let about = "Roles for callers whom the cluster knows, as rollhook's table has them: bind one in a namespace of apps by a\n\
                  RoleBinding, or everywhere by a ClusterRoleBinding.";
@@ -68,6 +70,7 @@ pub fn server(namespace: &str, image: &str, builds: Option<(&str, &[u16])>, iden
 }
 
 /// The permissions and connections of server and builds, and the roles of callers, as data for the templates of the Helm chart.
+#[cfg(feature = "management")]
 pub fn chart() -> String {
     let about = "The permissions and connections of server and builds, and roles of callers. Generated: see templates/rbac.yaml.";
     let data = json!({

@@ -19,17 +19,7 @@ use crate::{error::shortened, workload::Rollout};
 pub(crate) fn of_missing(rollout: &Rollout) -> Observation {
     let message = format!("there is no {} {} any more", rollout.workload.kind, rollout.workload.name);
     let failure = final_failure(Reason::TARGET_MISSING, format!("{message}: it was deleted while it rolled out"));
-    Observation {
-        deploy: None,
-        phase: Phase::Progressing,
-        progress: "missing".to_owned(),
-        message,
-        instances: None,
-        restarts: 0,
-        past_lives: Vec::new(),
-        down_for: None,
-        failure: Some(failure),
-    }
+    Observation::new(None, Phase::Progressing, "missing", message).with(|seen| seen.failure = Some(failure))
 }
 
 /// The observation of the rollout.
@@ -46,23 +36,20 @@ pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &[Pod], now: Timestam
         None => failure(object, &status, &pods),
     };
     let down_for = pods.unready_for.filter(|_| is_ours && !is_complete && object.stops_first());
-    Observation {
-        deploy: stamp.id(),
-        message: match is_ours {
-            true => message(is_complete, &status, &pods),
-            false => other_revision(&stamp),
-        },
-        instances: instances(object, &status, &pods).filter(|_| is_ours),
-        progress: progress(&status, &pods),
-        restarts: pods.restarts,
-        past_lives: if is_ours { pods.past_lives } else { Vec::new() },
-        down_for,
-        phase: match is_complete {
-            true => Phase::Complete { digest: pods.digest, note: status.note },
-            false => Phase::Progressing,
-        },
-        failure,
-    }
+    let message = if is_ours { message(is_complete, &status, &pods) } else { other_revision(&stamp) };
+    let instances = instances(object, &status, &pods).filter(|_| is_ours);
+    let progress = progress(&status, &pods);
+    let phase = match is_complete {
+        true => Phase::Complete { digest: pods.digest, note: status.note },
+        false => Phase::Progressing,
+    };
+    Observation::new(stamp.id(), phase, progress, message).with(|seen| {
+        seen.instances = instances;
+        seen.restarts = pods.restarts;
+        seen.past_lives = if is_ours { pods.past_lives } else { Vec::new() };
+        seen.down_for = down_for;
+        seen.failure = failure;
+    })
 }
 
 /// Whether the rollout is complete by the counts and by the pods, which are the first to tell that one fell back.

@@ -3,7 +3,7 @@
 use rollhook_core::{
     app::{AppUid, Target},
     deploy::Revision,
-    ports::{DeployId, Purpose, RolloutSpec},
+    ports::{DeployId, RolloutSpec},
 };
 use serde_json::{Value, json};
 
@@ -27,16 +27,11 @@ pub(crate) fn rollout_of(kind: WorkloadKind, revision: u64) -> Rollout {
 /// The spec of [`rollout`].
 pub(crate) fn spec(revision: u64) -> RolloutSpec {
     let settings = json!({"kind": "Deployment", "name": "api", "containers": ["app"]});
-    RolloutSpec {
-        app: "shop-test/api".parse().unwrap(),
-        id: DeployId { app: AppUid::from_bits(42), revision: Revision::new(revision).unwrap() },
-        target: Target { settings: serde_json::from_value(settings).unwrap(), ..Target::default() },
-        image: format!("registry.example.com/api:v{revision}").parse().unwrap(),
-        adopted: false,
-        settle: std::time::Duration::ZERO,
-        purpose: Purpose::Deploy,
-        cause: format!("webhook: revision {revision}"),
-    }
+    let id = DeployId { app: AppUid::from_bits(42), revision: Revision::new(revision).unwrap() };
+    let target = Target { settings: serde_json::from_value(settings).unwrap(), ..Target::default() };
+    let image = format!("registry.example.com/api:v{revision}").parse().unwrap();
+    let spec = RolloutSpec::new("shop-test/api".parse().unwrap(), id, target, image);
+    spec.with(|spec| spec.cause = format!("webhook: revision {revision}"))
 }
 
 /// The value with the patch laid over it, as in RFC 7396.

@@ -29,6 +29,7 @@ mod heartbeat;
 mod install;
 mod namespace_lock;
 mod read;
+#[cfg(feature = "management")]
 mod records;
 mod secrets;
 mod sync;
@@ -69,6 +70,7 @@ use cache::Cache;
 use crd::AppObject;
 use foreign_owner::ForeignOwners;
 use heartbeat::Leases;
+#[cfg(feature = "management")]
 use records::Records;
 use secrets::Secrets;
 use watches::{Changes, Tasks};
@@ -87,6 +89,7 @@ pub struct KubernetesStore {
     leases: Arc<Leases>,
     foreign_owners: Arc<ForeignOwners>,
     secrets: Arc<Secrets>,
+    #[cfg(feature = "management")]
     records: Arc<Records>,
     _tasks: Arc<Tasks>,
 }
@@ -129,10 +132,14 @@ impl KubernetesStore {
         let api = ApiServer::new(client, namespace);
         let (cache, changes) = (Arc::new(Cache::new(clock.clone())), Changes::new());
         let archive = Arc::new(Archive::new(api.clone(), cache.clone()));
+        let tasks = Tasks::start(&api, &cache, &changes, &archive);
+        #[cfg(feature = "management")]
         let records = Arc::new(Records::new(api.clone(), clock.clone()));
-        let tasks = Tasks::start(&api, &cache, &changes, &archive, &records);
+        #[cfg(feature = "management")]
+        let tasks = tasks.and_of(&records, &api, &cache);
         Self {
             secrets: Arc::new(Secrets::new(api.clone(), Arc::new(ring), clock.clone())),
+            #[cfg(feature = "management")]
             records,
             api,
             clock,

@@ -17,7 +17,6 @@ use super::{
     archive::{Archive, OTHERS},
     cache::Cache,
     hand_made::HandMade,
-    records::Records,
 };
 
 /// A watch is begun anew, from where it was, after this many seconds: so long, and 5 s more, a dead one may go
@@ -64,14 +63,8 @@ impl Drop for Tasks {
 }
 
 impl Tasks {
-    /// Starts to watch, to archive, and to delete expired records.
-    pub(crate) fn start(
-        api: &ApiServer,
-        cache: &Arc<Cache>,
-        changes: &Changes,
-        archive: &Arc<Archive>,
-        records: &Arc<Records>,
-    ) -> Self {
+    /// Starts to watch apps and deploys, and to archive.
+    pub(crate) fn start(api: &ApiServer, cache: &Arc<Cache>, changes: &Changes, archive: &Arc<Archive>) -> Self {
         let (apps, seen, told, settled) = (api.all(), cache.clone(), changes.clone(), archive.clone());
         let (hand_made, marked) = HandMade::new(api.clone());
         let apps = async move {
@@ -91,10 +84,6 @@ impl Tasks {
             seen.apps_listed().await;
             follow(deploys, LIST, seen.relists(), |event| seen.deploy_event(event)).await;
         };
-        let (own, seen, relists) = (api.own(), records.seen().clone(), cache.relists());
-        let watched = async move { follow(own, LIST, relists, |event| seen.event(event)).await };
-        let records = records.clone();
-        let swept = async move { records.sweep().await };
         let archive = archive.clone();
         let archive = async move { archive.run().await };
         Self(vec![
@@ -102,9 +91,23 @@ impl Tasks {
             tokio::spawn(marked).abort_handle(),
             tokio::spawn(deploys).abort_handle(),
             tokio::spawn(archive).abort_handle(),
-            tokio::spawn(watched).abort_handle(),
-            tokio::spawn(swept).abort_handle(),
         ])
+    }
+
+    /// Starts to watch records, and to delete expired ones.
+    #[cfg(feature = "management")]
+    pub(crate) fn and_of(
+        mut self,
+        records: &Arc<super::records::Records>,
+        api: &ApiServer,
+        cache: &Arc<Cache>,
+    ) -> Self {
+        let (own, seen, relists) = (api.own(), records.seen().clone(), cache.relists());
+        let watched = async move { follow(own, LIST, relists, |event| seen.event(event)).await };
+        let records = records.clone();
+        let swept = async move { records.sweep().await };
+        self.0.extend([tokio::spawn(watched).abort_handle(), tokio::spawn(swept).abort_handle()]);
+        self
     }
 }
 

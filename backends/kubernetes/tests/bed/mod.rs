@@ -23,7 +23,7 @@ use kube::{
 use rollhook_core::{
     app::{AppUid, Target},
     deploy::Revision,
-    ports::{Applied, DeployId, Observation, Phase, Purpose, RolloutDriver, RolloutSpec, TargetRequest},
+    ports::{Applied, DeployId, Observation, Phase, RolloutDriver, RolloutSpec, TargetRequest},
 };
 use rollhook_kubernetes::{KubernetesCluster, Workload, WorkloadKind};
 use rollhook_testing::{
@@ -87,16 +87,11 @@ impl Bed {
     /// An order for the workload `api`, with the container `app`.
     pub(crate) fn order(&self, kind: WorkloadKind, revision: u64, image: &str) -> RolloutSpec {
         let workload = Workload { kind, name: "api".to_owned(), containers: vec!["app".to_owned()], template: None };
-        RolloutSpec {
-            app: format!("{}/api", self.namespace).parse().unwrap(),
-            id: DeployId { app: OURS, revision: Revision::new(revision).unwrap() },
-            target: Target { settings: workload.settings(), ..Target::default() },
-            image: image.parse().unwrap(),
-            adopted: false,
-            settle: Duration::ZERO,
-            purpose: Purpose::Deploy,
-            cause: format!("webhook: revision {revision}"),
-        }
+        let app = format!("{}/api", self.namespace).parse().unwrap();
+        let id = DeployId { app: OURS, revision: Revision::new(revision).unwrap() };
+        let target = Target { settings: workload.settings(), ..Target::default() };
+        let spec = RolloutSpec::new(app, id, target, image.parse().unwrap());
+        spec.with(|spec| spec.cause = format!("webhook: revision {revision}"))
     }
 
     /// The registration of the workload `api` of a kind.

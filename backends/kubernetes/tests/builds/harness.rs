@@ -44,12 +44,9 @@ pub(crate) fn settings(namespace: &str) -> Settings {
 
 /// An order of an app's revision, for the commit that begins with this digit.
 pub(crate) fn order(app: u128, revision: u64, begins: char) -> BuildSpec {
-    BuildSpec {
-        app: samples::app("shop", "test", "api").id,
-        id: DeployId { app: AppUid::from_bits(app), revision: Revision::new(revision).unwrap() },
-        source: samples::git_source(),
-        commit: actor::full(begins).parse().unwrap(),
-    }
+    let id = DeployId { app: AppUid::from_bits(app), revision: Revision::new(revision).unwrap() };
+    let commit = actor::full(begins).parse().unwrap();
+    BuildSpec::new(samples::app("shop", "test", "api").id, id, samples::git_source(), commit)
 }
 
 /// A handle on the builder.

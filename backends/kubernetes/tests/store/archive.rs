@@ -35,7 +35,7 @@ async fn dying(fresh: &Fresh) -> KubernetesStore {
 }
 
 async fn numbers(store: &KubernetesStore, app: AppUid, succeeded: bool) -> Vec<u64> {
-    let page = Page { before: None, succeeded, limit: 99 };
+    let page = Page::newest(99).succeeded(succeeded);
     store.page(app, page).await.unwrap().iter().map(|deploy| deploy.revision.get()).collect()
 }
 

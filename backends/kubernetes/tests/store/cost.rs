@@ -93,7 +93,7 @@ fn deploy_costs_one_read_and_five_writes() {
         }
         store.load(AppRef::Uid(app), Some(&samples::key("run-1", 1))).await.unwrap().unwrap();
         assert_eq!(counter.taken(), ["GET rollhookapps"], "a key is looked up in what was seen");
-        store.page(app, Page { before: None, succeeded: true, limit: 2 }).await.unwrap();
+        store.page(app, Page::newest(2).succeeded(true)).await.unwrap();
         assert_eq!(counter.taken(), ["GET rollhookapps", "GET appdeploys"], "the newest is in the App still");
     });
 }

@@ -115,7 +115,7 @@ fn replica_that_has_just_started_keeps_the_lease_that_it_was_given() {
         admit(&two, app, "v1").await;
         lease(&two, app, &new).await;
         // Its watch has shown the lease, not the replica.
-        let listed = async || one.states(AppPage { limit: 9, ..AppPage::default() }).await.unwrap();
+        let listed = async || one.states(AppPage::first(9)).await.unwrap();
         while listed().await.first().is_none_or(|state| state.lease.is_none()) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -100,7 +100,7 @@ fn copy_of_an_app_is_no_app() {
             assert!(store.find_fitting(&state.app.id, &|token| token.is_some()).await.unwrap().is_some());
             let copied = store.load(AppRef::Name(&at_the_copy), None).await;
             assert!(matches!(copied, Err(Error::Corrupt { .. })), "{copied:?}");
-            let listed = store.states(AppPage { limit: 9, ..AppPage::default() }).await.unwrap();
+            let listed = store.states(AppPage::first(9)).await.unwrap();
             assert_eq!(listed, std::slice::from_ref(&state));
             assert_eq!(store.work(&[], 9).await.unwrap(), [app]);
             assert_eq!(client::load(&store, app).await.state, state);

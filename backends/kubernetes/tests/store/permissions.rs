@@ -53,7 +53,7 @@ fn printed_permissions_are_enough() {
         }
         client::change(&store, app, |change, now| change.forget(vec![samples::revision(1)], now)).await;
         assert_eq!(client::archive(&store, app).await.len(), 1);
-        assert_eq!(store.states(AppPage { limit: 9, ..AppPage::default() }).await.unwrap().len(), 1);
+        assert_eq!(store.states(AppPage::first(9)).await.unwrap().len(), 1);
         assert!(TokenStore::find(&store, &state.app.id).await.unwrap().is_some());
         client::remove(&store, app).await;
         assert!(TokenStore::find(&store, &state.app.id).await.unwrap().is_none());

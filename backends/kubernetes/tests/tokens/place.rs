@@ -79,15 +79,8 @@ impl Replica {
         let (calls, clock) = (Calls::default(), Arc::<HandClock>::default());
         let client = calls.client(bed::config(&bed.state).await);
         let store = Arc::new(KubernetesStore::new(client, &bed.namespace, ring(&["k0001"])));
-        let ports = Ports {
-            tokens: store.clone(),
-            history: store,
-            rollouts: Arc::new(SimulatedCluster::new(clock.clone(), Duration::ZERO)),
-            observers: Vec::new(),
-            builder: None,
-            clock: clock.clone(),
-            rng: Arc::new(NotRandom),
-        };
+        let rollouts = Arc::new(SimulatedCluster::new(clock.clone(), Duration::ZERO));
+        let ports = Ports::new(store.clone(), store, rollouts, clock.clone(), Arc::new(NotRandom));
         Self { deployer: Deployer::new(ports, "two"), calls, clock }
     }
 

@@ -137,7 +137,7 @@ impl World {
         let Workload { kind, name, .. } = Workload::of(&spec.app, &spec.target);
         let message = format!("the {kind} {name} is gone");
         let failure = Some(final_failure(Reason::TARGET_MISSING, message.clone()));
-        Observation { failure, ..waiting(None, &message) }
+        waiting(None, &message).with(|seen| seen.failure = failure)
     }
 
     fn apply(&mut self, spec: &RolloutSpec, now: Duration) -> Applied {

@@ -126,7 +126,7 @@ impl Running {
         if !is_set {
             let message = format!("the workload runs {}, which somebody else has set", self.image);
             let seen = waiting(self.stamp, "the workload was changed by another");
-            return Observation { failure: Some(final_failure(Reason::REVERTED, message)), ..seen };
+            return seen.with(|seen| seen.failure = Some(final_failure(Reason::REVERTED, message)));
         }
         let Scene { ready, complete, restarts, past_lives, down_for, failure, .. } = self.scene(scripts, now, delay);
         let pods = self.pods;
@@ -135,17 +135,15 @@ impl Running {
             (true, _) => Phase::Complete { digest: Some(self.digest.clone()), note: None },
             (false, _) => Phase::Progressing,
         };
-        Observation {
-            deploy: self.stamp,
-            phase,
-            progress: format!("{ready}/{pods}"),
-            message: format!("{ready} of {pods} new pods are available"),
-            instances: Some(Instances { ready, wanted: pods }),
-            restarts,
-            past_lives: past_lives.map(|lives| PastLives { instance: self.pod_id(0), ..lives }).into_iter().collect(),
-            down_for,
-            failure,
-        }
+        let message = format!("{ready} of {pods} new pods are available");
+        Observation::new(self.stamp, phase, format!("{ready}/{pods}"), message).with(|seen| {
+            seen.instances = Some(Instances { ready, wanted: pods });
+            seen.restarts = restarts;
+            seen.past_lives =
+                past_lives.map(|lives| PastLives { instance: self.pod_id(0), ..lives }).into_iter().collect();
+            seen.down_for = down_for;
+            seen.failure = failure;
+        })
     }
 
     fn pod_id(&self, number: u32) -> String {
@@ -177,17 +175,8 @@ impl Running {
 
 /// Returns the observation while another deploy runs.
 pub(super) fn waiting(stamp: Option<DeployId>, message: &str) -> Observation {
-    Observation {
-        deploy: stamp,
-        phase: Phase::Progressing,
-        progress: stamp.map_or_else(|| "unstamped".to_owned(), |stamp| stamp.to_string()),
-        message: message.to_owned(),
-        instances: None,
-        restarts: 0,
-        past_lives: Vec::new(),
-        down_for: None,
-        failure: None,
-    }
+    let progress = stamp.map_or_else(|| "unstamped".to_owned(), |stamp| stamp.to_string());
+    Observation::new(stamp, Phase::Progressing, progress, message)
 }
 
 /// Returns a failure that does not heal.

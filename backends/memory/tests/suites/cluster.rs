@@ -8,7 +8,7 @@ use rollhook_core::{
     app::{AppId, AppUid},
     deploy::Reason,
     image::ImageRef,
-    ports::{Applied, DeployId, Observation, Phase, Purpose, RolloutDriver, RolloutFailureKind, RolloutSpec},
+    ports::{Applied, DeployId, Observation, Phase, RolloutDriver, RolloutFailureKind, RolloutSpec},
 };
 use rollhook_memory::{Script, SimulatedCluster};
 
@@ -29,16 +29,8 @@ impl Bench {
     }
 
     fn order(&self, revision: u64, image: ImageRef) -> RolloutSpec {
-        RolloutSpec {
-            app: self.app.clone(),
-            id: DeployId { app: AppUid::from_bits(1), revision: samples::revision(revision) },
-            target: samples::target("api"),
-            image,
-            adopted: false,
-            settle: Duration::ZERO,
-            purpose: Purpose::Deploy,
-            cause: String::new(),
-        }
+        let id = DeployId { app: AppUid::from_bits(1), revision: samples::revision(revision) };
+        RolloutSpec::new(self.app.clone(), id, samples::target("api"), image)
     }
 
     fn applied(&self, revision: u64, image: ImageRef) -> RolloutSpec {

@@ -183,9 +183,9 @@ async fn costs_do_not_grow_with_the_number_of_apps() {
             assert_eq!(listed.len(), 5);
             RecordStore::remove(&store, RecordKind::Session, &again.key).await.unwrap();
             store.write(RecordKind::Session, again, None).await.unwrap();
-            let page = Page { before: Some(samples::revision(1)), succeeded: true, limit: 10 };
+            let page = Page::newest(10).below(samples::revision(1)).succeeded(true);
             assert_eq!(store.page(app, page).await.unwrap(), []);
-            assert_eq!(store.states(AppPage { limit: 1, ..AppPage::default() }).await.unwrap().len(), 1);
+            assert_eq!(store.states(AppPage::first(1)).await.unwrap().len(), 1);
             let added = client::register(&store, samples::app("shop", "test", &format!("new-{number}"))).await;
             store.commit_one(client::removal(&added)).await.unwrap();
         }

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::DeployId;
-use crate::{deploy::Reason, image::Digest};
+use crate::{deploy::Reason, image::Digest, text::with_fields};
 
 /// An observation of a deploy, all at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Observation {
     /// The deploy id that the target carries. A newer one of the same app ends the observation.
     pub deploy: Option<DeployId>,
@@ -35,6 +36,21 @@ pub struct Observation {
     pub down_for: Option<Duration>,
     /// The failure of this deploy's instances; `None` as soon as they recover.
     pub failure: Option<RolloutFailure>,
+}
+
+with_fields!(Observation);
+
+impl Observation {
+    /// Returns the observation of a target that carries this deploy, without instances, restarts and failure.
+    pub fn new(
+        deploy: Option<DeployId>,
+        phase: Phase,
+        progress: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        let (progress, message) = (progress.into(), message.into());
+        Self { deploy, phase, progress, message, instances: None, restarts: 0, failure: None }
+    }
 }
 
 /// The instances of a deploy, such as pods.

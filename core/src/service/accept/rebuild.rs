@@ -11,7 +11,7 @@ use crate::{
     error::{Error, Result},
     ledger::{Admission, admission},
     request::{DeployRequest, Field, IdempotencyKey, Refusal},
-    service::{Accepted, Authorized, Builder, Deployer, Outcome, accept::submit::Declined, drive::sentence},
+    service::{Accepted, Authorized, BuildPorts, Deployer, Outcome, accept::submit::Declined, drive::sentence},
     source::GitSource,
 };
 
@@ -60,7 +60,7 @@ impl Deployer {
     }
 
     /// Returns the head of a source's branch.
-    async fn branch_commit(&self, builder: &Builder, source: &GitSource) -> Outcome<Commit> {
+    async fn branch_commit(&self, builder: &BuildPorts, source: &GitSource) -> Outcome<Commit> {
         let unread = match self.head_within(builder, source, READ_TIMEOUT).await {
             Some(Ok(Some(head))) => return Ok(head),
             Some(Ok(None)) => {
@@ -86,7 +86,7 @@ impl Deployer {
     /// Returns the answer of a source that is asked for its branch's head, or `None` if it does not answer in time.
     pub(crate) async fn head_within(
         &self,
-        builder: &Builder,
+        builder: &BuildPorts,
         source: &GitSource,
         limit: Duration,
     ) -> Option<Result<Option<Commit>>> {

@@ -86,6 +86,7 @@ impl Deployer {
 
     /// Registers an app. An existing workload is adopted: nothing is patched, and revision 1 is the running image. A
     /// repeated call with the same key returns the app that the first one made.
+    /// A dropped call may have been recorded or not: see [Cancellation](Deployer#cancellation).
     ///
     /// The caller has judged that the actor may register apps in this project and environment.
     ///

@@ -21,6 +21,7 @@ const SEARCH_PAGE: usize = 50;
 impl Deployer {
     /// Rolls back: to the revision that the request names, or to the last good version before what is on the cluster.
     /// Unfinished deploys end superseded, and what was on the cluster is held.
+    /// A dropped call may have been recorded or not: see [Cancellation](Deployer#cancellation).
     ///
     /// # Errors
     /// The refusal; nothing was recorded, unless it says that it may have been.
@@ -63,26 +64,30 @@ impl Deployer {
         }
         match rollback::default_target(state) {
             Target::Entry(entry) => Ok(entry),
-            Target::Before { below, other_than } => {
-                let found = self.newest_other(access, below, &other_than).await?.map(Arc::new);
-                found.ok_or_else(|| no_other_image(&access.id, below, &other_than))
-            }
+            Target::Before { below, other_than } => self.newest_other(access, below, &other_than).await.map(Arc::new),
             Target::None => Err(no_success(&access.id, state.latest)),
         }
     }
 
-    async fn newest_other(&self, access: &Authorized, below: Revision, top: &Deploy) -> Outcome<Option<Deploy>> {
+    /// Returns the newest entry below a revision that succeeded with another image.
+    async fn newest_other(&self, access: &Authorized, below: Revision, top: &Deploy) -> Outcome<Deploy> {
         let mut before = Some(below);
+        let mut renamed = None;
         loop {
             let page = Page { before, succeeded: true, limit: SEARCH_PAGE };
             let entries = self.ports.history.page(access.uid, page).await.map_err(Refusal::of_store)?;
             before = entries.last().map(|entry| entry.revision);
             let full = entries.len() == SEARCH_PAGE;
-            if let Some(found) = entries.into_iter().find(|entry| !entry.same_image(top)) {
-                return Ok(Some(found));
+            for entry in entries {
+                if !entry.same_image(top) {
+                    return Ok(entry);
+                }
+                if renamed.is_none() && name(&entry) != name(top) {
+                    renamed = Some(entry);
+                }
             }
             if !full {
-                return Ok(None);
+                return Err(no_other_image(&access.id, below, top, renamed.as_ref()));
             }
         }
     }
@@ -101,15 +106,25 @@ fn no_success(id: &AppId, latest: Option<Revision>) -> Refusal {
     ))
 }
 
-/// Returns the refusal of a rollback that has looked at every entry below a revision.
-fn no_other_image(id: &AppId, below: Revision, other_than: &Deploy) -> Refusal {
+/// Returns the refusal of a rollback that has looked at every entry below a revision; `renamed` is one of the same bits
+/// under another name.
+fn no_other_image(id: &AppId, below: Revision, other_than: &Deploy, renamed: Option<&Deploy>) -> Refusal {
     let image = other_than.image.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string);
+    let same_bits = renamed.map_or_else(String::new, |entry| {
+        let digest = entry.digest.as_ref().map_or_else(String::new, |digest| format!(", {digest}"));
+        format!(" Revision {} ({}) has the same bits under another name{digest}.", entry.revision, name(entry))
+    });
     Refusal::NothingToRollBackTo(format!(
         "{id} has no deploy before revision {below} that succeeded with another image than that of revision {} \
-         ({image}), which is on the cluster. Name a revision of the history to return to it all the same, or \
+         ({image}), which is on the cluster.{same_bits} Name a revision of the history to return to it all the same, or \
          deploy another image.",
         other_than.revision
     ))
+}
+
+/// Returns the image of an entry as it was posted.
+fn name(entry: &Deploy) -> String {
+    entry.image.clone().map_or_else(String::new, |image| image.unpinned().to_string())
 }
 
 /// Returns whether a rollback means the same version on both states.

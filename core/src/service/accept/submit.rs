@@ -44,6 +44,7 @@ impl From<Refusal> for Declined {
 
 impl Deployer {
     /// Accepts a deploy of an image or commit. Once it returns, the entry is stored, and will end.
+    /// A dropped call may have been recorded or not: see [Cancellation](Deployer#cancellation).
     ///
     /// # Errors
     /// The refusal; nothing was recorded, unless it says that it may have been.

@@ -22,7 +22,7 @@ use crate::{
     error::Result,
     ledger::AppState,
     ports::{AppChange, Version},
-    service::{Deployer, Scope},
+    service::{Deployer, Scope, StartError},
 };
 
 /// The time after the last heartbeat after which a replica's leases are free: together with the interval and duration
@@ -78,31 +78,31 @@ impl Deployer {
     /// Drives deploys until `shutdown` resolves, then releases its leases, so that another replica need not wait for
     /// them to expire.
     ///
-    /// Begins once the store is bound to this process's driver ([`Deployer::bind_driver`]); returns if the store is
-    /// another driver's, then or later.
+    /// Begins once the store is bound to this process's driver ([`Deployer::bind_driver`]).
     ///
-    /// Polled by one task, it drives any number of apps: it never blocks, and spawns nothing.
-    pub async fn run(&self, shutdown: impl Future<Output = ()> + Send) {
+    /// Polled by one task, it drives any number of apps: it never blocks, and spawns nothing. If it is dropped in place of
+    /// being shut down, nothing is lost: the leases expire after 15 s, and the next process goes on.
+    ///
+    /// # Errors
+    /// [`StartError::OtherDriver`] if the store is another driver's, then or later: nothing of it is driven here.
+    pub async fn run(&self, shutdown: impl Future<Output = ()> + Send) -> std::result::Result<(), StartError> {
         let mut shutdown = pin!(shutdown.fuse());
         let mut bound = self.bound().boxed().fuse();
         let mut changes = self.ports.history.watch().fuse();
         let mut drivers = Drivers::new(self);
         let (mut background, mut unbound) = (Fuse::terminated(), Fuse::terminated());
-        loop {
+        let end = loop {
             self.work_queue.turned(self.ports.clock.elapsed());
             let arrived = self.work_queue.listen();
             if bound.is_terminated() {
                 drivers.start_queued();
             }
             select_biased! {
-                () = shutdown => break,
-                () = unbound => break,
-                is_bound = bound => {
-                    if !is_bound {
-                        return;
-                    }
+                () = shutdown => break Ok(()),
+                reason = unbound => break Err(reason),
+                ours = bound => {
+                    unbound = self.unbound(ours?).boxed().fuse();
                     drivers.start_search();
-                    unbound = self.unbound().boxed().fuse();
                     if self.scope == Scope::Store {
                         background = self.watch_conditions().boxed().fuse();
                     }
@@ -115,12 +115,13 @@ impl Deployer {
                 () = &mut drivers.pulse => drivers.pulse = self.ports.clock.sleep(PULSE_INTERVAL).fuse(),
                 _ = background => {}
             }
-        }
+        };
         drop((drivers, background));
         self.work_queue.set_alive(None);
         if let Err(error) = self.journal.heartbeat(&self.replica, Duration::ZERO).await {
             tracing::warn!(error = %error.chain(), "releasing the leases failed: they expire");
         }
+        end
     }
 
     /// Returns whether [`Deployer::run`] turns: in the last 30 s it has gone on, whatever the store and the apps did. A

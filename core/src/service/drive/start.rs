@@ -21,8 +21,7 @@ pub enum StartError {
     /// The store's apps are deployed by another driver, or to another cluster.
     #[error(
         "the store's apps are deployed by \"{stored}\", and this process deploys by \"{ours}\": it would record failures that \
-         never happened. Name the driver that the store belongs to; if the apps have moved, rebind the store \
-         (rollhook-server store rebind)"
+         never happened. Name the driver that the store belongs to; if the apps have moved, rebind the store"
     )]
     OtherDriver {
         /// The identity that the store keeps.
@@ -87,14 +86,21 @@ impl Deployer {
         Ok(alive.iter().any(|other| other.name == self.replica.name && other.boot != self.replica.boot))
     }
 
-    /// Returns whether the store's apps are this process's driver's, once both have answered.
-    pub async fn bound(&self) -> bool {
-        let (mut failures, mut logged) = (0, String::new());
-        while self.bound_to.get().is_none() {
+    /// Returns once the store's apps are known to be this process's driver's, however long both take to answer.
+    ///
+    /// # Errors
+    /// [`StartError::OtherDriver`].
+    pub async fn bound(&self) -> Result<&DriverIdentity, StartError> {
+        let mut failures = 0;
+        let mut logged = String::new();
+        loop {
+            if let Some(ours) = self.bound_to.get() {
+                return Ok(ours);
+            }
             let error = match self.bind_driver().await {
-                Ok(()) => break,
+                Ok(()) => continue,
                 Err(StartError::Unanswered(error)) => error.chain(),
-                Err(error) => return refused(&error),
+                Err(error) => return Err(error),
             };
             if error != logged {
                 tracing::error!(error, "driving deploys is postponed until the store and the driver have answered");
@@ -103,28 +109,19 @@ impl Deployer {
             self.ports.clock.sleep(retry::backoff(failures)).await;
             failures = failures.saturating_add(1);
         }
-        true
     }
 
-    /// Returns once the store's apps are another driver's: the store was bound to that one while this process was taken
-    /// for dead.
-    pub(crate) async fn unbound(&self) {
-        let Some(ours) = self.bound_to.get() else { return };
+    /// Returns the reason to stop once the store's apps are another driver's: the store was bound to that one while this
+    /// process was taken for dead.
+    pub(crate) async fn unbound(&self, ours: &DriverIdentity) -> StartError {
         loop {
             self.ports.clock.sleep(BINDING_INTERVAL).await;
             // While the store is away, nothing is driven either.
             if let Ok(stored) = self.ports.history.bind_driver(ours, Binding::First).await
                 && stored != *ours
             {
-                refused(&StartError::OtherDriver { stored, ours: ours.clone() });
-                return;
+                return StartError::OtherDriver { stored, ours: ours.clone() };
             }
         }
     }
-}
-
-/// Logs the reason why this process must not drive, and returns `false`.
-fn refused(error: &StartError) -> bool {
-    tracing::error!(error = %crate::error::chain(error), "driving deploys is refused");
-    false
 }

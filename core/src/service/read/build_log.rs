@@ -10,7 +10,7 @@ use crate::{
     error::Error,
     ports::{BuildState, DeployId},
     request::Refusal,
-    service::{Authorized, Builder, Deployer, Outcome, accept::from_git},
+    service::{Authorized, BuildPorts, Deployer, Outcome, accept::from_git},
 };
 
 /// The interval of reads of a growing log: the builder's hints do not cover it.
@@ -40,7 +40,7 @@ impl Deployer {
     ) -> Outcome<LogPart> {
         from_git(&self.state(access).await?.app)?;
         let app = access.uid;
-        let Some(Builder { builds, .. }) = &self.ports.builder else { return Err(Refusal::NoBuildLog(revision)) };
+        let Some(BuildPorts { builds, .. }) = &self.ports.builder else { return Err(Refusal::NoBuildLog(revision)) };
         loop {
             // The state is read before the log: the log of an ended build is complete by then.
             let entry = self.entry(access, revision).await?;

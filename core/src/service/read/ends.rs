@@ -50,7 +50,7 @@ impl Deployer {
     /// took its place is not followed.
     ///
     /// A restore that is then owed is waited for until its entry exists, for a few seconds within `limit`; its end is
-    /// another wait.
+    /// another wait. A dropped wait has no effect.
     ///
     /// # Errors
     /// As [`Deployer::changed`].

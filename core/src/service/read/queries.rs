@@ -68,7 +68,7 @@ impl Deployer {
     pub fn all_apps(&self) -> impl Stream<Item = Vec<ListedApp>> {
         stream::unfold(Some(None), async |next| {
             let after: Option<AppId> = next?;
-            let page = AppPage { after, limit: ALL_PAGE, ..AppPage::default() };
+            let page = AppPage::first(ALL_PAGE).after(after);
             let apps = loop {
                 match self.ports.history.list(page.clone()).await {
                     Ok(apps) => break apps,

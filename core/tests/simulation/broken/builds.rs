@@ -9,8 +9,8 @@ use rollhook_core::{
     deploy::{Deploy, Reason, Revision, State},
     ledger::AppState,
     ports::{
-        AppRef, BuildFailure, BuildSpec, BuildState, BuildTrigger, DeployId, HistoryStore, Purpose, RolloutDriver,
-        RolloutSpec, Started,
+        AppRef, BuildFailure, BuildSpec, BuildState, BuildTrigger, DeployId, HistoryStore, RolloutDriver, RolloutSpec,
+        Started,
     },
 };
 
@@ -70,16 +70,7 @@ impl BrokenBackend {
         if unfinished.iter().any(|entry| entry.revision == build.revision) {
             return Ok(());
         }
-        let order = RolloutSpec {
-            app: app.id.clone(),
-            id: build,
-            target: app.target.clone(),
-            image: image.clone(),
-            adopted: false,
-            settle: std::time::Duration::ZERO,
-            purpose: Purpose::Deploy,
-            cause: "a late build".to_owned(),
-        };
+        let order = RolloutSpec::new(app.id.clone(), build, app.target.clone(), image.clone());
         self.environment.cluster.apply(&order).await?;
         self.environment.look_at_cluster(&order);
         Ok(())

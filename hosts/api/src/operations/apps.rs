@@ -78,7 +78,7 @@ impl Operation for ListApps {
 
     async fn perform(caller: &Local, _: &(), query: AppsQuery) -> Result<AppList, Refusal> {
         let limit = query.limit.map_or(PAGE, PageSize::get);
-        let page = AppPage { namespace: query.namespace, after: query.after, limit };
+        let page = AppPage::first(limit).of(query.namespace).after(query.after);
         let apps = caller.management.apps(&caller.principal, page).await?;
         // A first load tells the store's clock, by which locks end.
         if caller.deployer().time() == Timestamp::default()

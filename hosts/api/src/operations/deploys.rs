@@ -88,7 +88,7 @@ impl Operation for ListDeploys {
     async fn perform(caller: &Local, id: &AppId, query: DeploysQuery) -> Result<DeployList, Refusal> {
         let limit = query.limit.map_or(PAGE, PageSize::get);
         let access = caller.open(id).await?;
-        let page = Page { before: query.before, succeeded: false, limit };
+        let page = Page::newest(limit).below(query.before);
         let (state, entries) = caller.deployer().history(&access, page).await?;
         let oldest = entries.last().map(|entry| entry.revision);
         let next = oldest.filter(|oldest| entries.len() == limit && *oldest > Revision::FIRST);
@@ -241,7 +241,10 @@ impl Operation for PromoteApp {
 
     async fn perform(caller: &Local, id: &AppId, promote: Promote) -> Result<DeployAnswer, Refusal> {
         let (from, key) = (promote.parse(id)?, caller.key.clone());
-        let request = PromoteRequest { from, if_current: promote.if_current, key };
+        let request = PromoteRequest::new(from).with(|request| {
+            request.if_current = promote.if_current;
+            request.key = key;
+        });
         Ok(DeployAnswer::accepted(id, &caller.management.promote(&caller.principal, id, request).await?))
     }
 }

@@ -1,6 +1,7 @@
 //! The events and notices about disks, as functions of readings.
 
-use rollhook_core::disk::{DiskLimits, DiskSpace};
+use rollhook_core::disk::DiskSpace;
+use rollhook_wiring::{Bytes, DiskLimits};
 
 /// A disk that a server needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,8 +101,12 @@ impl Told {
     /// Returns a sentence for each disk that has little space left.
     pub(super) fn notice(&self) -> Option<String> {
         let low = || [&self.images, &self.store].into_iter().filter_map(|known| known.low.as_ref());
-        let mut sentences: Vec<String> =
-            low().map(|low| format!("Little disk space is left for {}: {}.", low.of, low.space)).collect();
+        let mut sentences: Vec<String> = low()
+            .map(|low| {
+                let (free, size) = (Bytes(low.space.free), Bytes(low.space.size));
+                format!("Little disk space is left for {}: {free} of {size} free.", low.of)
+            })
+            .collect();
         if self.images.low.as_ref().is_some_and(|low| low.is_scarce) {
             sentences.push("No image is pulled or built until there is more.".to_owned());
         }

@@ -19,7 +19,6 @@ use rollhook_core::{
     ports::{
         Applied, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest, Validated,
     },
-    service::Ports,
 };
 use rollhook_server::{Args, Config, RateLimit, Server};
 use rollhook_testing::{Start, process::signal, until};
@@ -82,7 +81,12 @@ async fn serve(trigger: PathBuf) {
         metrics_per_app: 0,
         notice: None,
     };
-    let server = Server::new(listener, config, (Ports { rollouts, ..opened.ports }, opened.management), &base_url);
+    let server = Server::new(
+        listener,
+        config,
+        (opened.ports.with(|ports| ports.rollouts = rollouts), opened.management),
+        &base_url,
+    );
     admin::ensure(server.management(), &opened.store, args.admin_token_file.as_deref()).await.unwrap();
     // The test's own name may stand on the line.
     println!("\nlistening on {base_url}");

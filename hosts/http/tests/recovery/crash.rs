@@ -164,7 +164,7 @@ fn histories(directory: &Path) -> Vec<(Vec<Deploy>, AppState)> {
             let mut history: Vec<Deploy> = Vec::new();
             let mut before = None;
             loop {
-                let page = store.page(state.app.uid, Page { before, succeeded: false, limit: 500 }).await.unwrap();
+                let page = store.page(state.app.uid, Page::newest(500).below(before)).await.unwrap();
                 let Some(last) = page.last() else { break };
                 before = Some(last.revision);
                 history.extend(page);

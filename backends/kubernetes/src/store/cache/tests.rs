@@ -199,7 +199,7 @@ fn key_is_remembered_until_long_after_it_has_expired() {
 #[test]
 fn damaged_app_is_named_until_it_is_gone_or_mended() {
     let cache = cache();
-    let page = AppPage { limit: 9, ..AppPage::default() };
+    let page = AppPage::first(9);
     let mut damaged = app(2, 1);
     damaged.spec.0.insert("created_at".to_owned(), "at no time".into());
     damaged.metadata.labels = Some([(UID_LABEL.to_owned(), uid().to_string())].into());

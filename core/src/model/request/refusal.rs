@@ -1,0 +1,300 @@
+//! Refusals: the reason, the class, and the way on.
+
+use std::fmt;
+
+use super::Field;
+use crate::{
+    action::Action,
+    app::{AppId, Environment, FullName, Project},
+    deploy::Revision,
+    image::ImageRef,
+    lock::Locked,
+    source::{Branch, SourceRefused},
+};
+
+/// The reason why a request was refused: nothing was recorded and nothing was changed.
+///
+/// [`Refusal::kind`] says what its caller can do, [`Refusal::hint`] what a person can, and the text what is wrong. A
+/// program matches on the kind: reasons come with every capability.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The credentials prove nothing. The answer is the same for unknown apps, so that it does not reveal which apps
+    /// exist.
+    #[error("The credentials are missing or not valid for this resource.")]
+    Unauthorized,
+    /// The proof of the caller is of other actions.
+    #[error("The caller may not {0} here.")]
+    NotAllowed(Action),
+    /// The app is unknown (only authenticated callers get this answer).
+    #[error("There is no app {0}.")]
+    AppNotFound(AppId),
+    /// The app is unknown in this project and environment; another pair may spell the same namespace.
+    #[error("There is no app {0}.")]
+    AppNotFoundIn(FullName),
+    /// The history has no such entry.
+    #[error("There is no revision {0} of this app.")]
+    RevisionNotFound(Revision),
+    /// The webhook is disabled.
+    #[error("The app's webhook is not enabled; enable makes a token.")]
+    NoWebhook,
+    /// The token before is still let in: a second rotation would end it early.
+    #[error(
+        "The token was rotated a moment ago, and the one before is still let in; read the new token, or make another at once."
+    )]
+    RotatedAlready,
+    /// An app of this name is registered already.
+    #[error("The app {0} is registered already.")]
+    AppExists(AppId),
+    /// Another project and environment spell the same namespace.
+    #[error(
+        "The namespace {} is project {project}, environment {environment} already; choose names that spell another one.",
+        .id.namespace
+    )]
+    NamespaceTaken {
+        /// The refused app.
+        id: AppId,
+        /// The project that has it.
+        project: Project,
+        /// The environment that has it.
+        environment: Environment,
+    },
+    /// The call does not fit the app's kind, or a field that the kind needs is missing.
+    #[error("{0}")]
+    WrongKind(String),
+    /// A commit is to be built, and this process has no builder.
+    #[error("This process has no builder, so that nothing would build the commit: call a server that builds.")]
+    NoBuilder,
+    /// The operator does not let apps be built from this source.
+    #[error("{}: {}", Field::SourceUrl, .0.rule())]
+    SourceNotAllowed(SourceRefused),
+    /// A field is missing or cannot be read, for the reason in this sentence.
+    #[error("{0}: {1}")]
+    InvalidField(Field, String),
+    /// A setting of the target is missing or not valid, by the rollout driver's word; the first is its name.
+    #[error("{0}: {1}")]
+    InvalidSetting(String, String),
+    /// The app's policy does not let webhooks deploy from this repository.
+    #[error("{image} is not from a repository that this app's webhook may deploy: {}.", .allowed.join(", "))]
+    ImageNotAllowed {
+        /// The refused image.
+        image: ImageRef,
+        /// The allowed repositories.
+        allowed: Vec<String>,
+    },
+    /// A rollback holds this image or commit.
+    #[error(
+        "{what} is held since rollback {by} went away from it. Deploy another image, release the hold, or deploy \
+         it by hand."
+    )]
+    ImageHeld {
+        /// The rollback that set the hold.
+        by: Revision,
+        /// The held image or commit, in a person's words.
+        what: String,
+    },
+    /// A lock refuses new deploys.
+    #[error("{0}")]
+    Locked(Box<Locked>),
+    /// The key was used for another request.
+    #[error("The idempotency key was used for another request; use a new one.")]
+    KeyReused,
+    /// Too many deploys of the app are unfinished.
+    #[error("100 deploys of this app are unfinished; wait until some of them have ended.")]
+    TooManyUnfinished,
+    /// There is no version to return to.
+    #[error("{0}")]
+    NothingToRollBackTo(String),
+    /// Another revision is current than the caller believed.
+    #[error(fmt = current_changed)]
+    CurrentChanged {
+        /// The revision that the caller believed to be current.
+        expected: Revision,
+        /// The current revision.
+        current: Option<Revision>,
+    },
+    /// The deploy has ended; nothing is left to cancel.
+    #[error("Revision {0} has ended already.")]
+    AlreadyEnded(Revision),
+    /// The target cannot be used as it is.
+    #[error("{0}")]
+    Workload(String),
+    /// The target carries the deploy id of another registration.
+    #[error("{0}")]
+    WorkloadTaken(String),
+    /// Others kept changing the app; the caller may try again.
+    #[error("Others kept changing this app at the same time; try again.")]
+    Busy,
+    /// The store is unavailable.
+    #[error("The store is not available; {}", if *.maybe_recorded { MAYBE_RECORDED } else { "nothing was recorded. Try again." })]
+    StoreUnavailable {
+        /// Whether the write may have happened.
+        maybe_recorded: bool,
+    },
+    /// The store refuses the operation or cannot do it at present; the text tells the operator what to do.
+    #[error("{0}")]
+    StoreRefused(String),
+    /// The cluster is unavailable and the answer needs it (registration only).
+    #[error("The cluster cannot be reached, and registering an app needs a look at its workload.")]
+    ClusterUnavailable,
+    /// The cluster does not grant a permission that the answer needs, for now or for long (registration only).
+    #[error(
+        "The cluster denies what registering an app needs: {0}. Grant it, or try again if the cluster has just started."
+    )]
+    ClusterDenied(String),
+    /// The builder is unavailable and the answer needs it (logs only).
+    #[error("The builder cannot be reached; try again.")]
+    BuilderUnavailable,
+    /// The source does not name its branch's head now, and the answer needs it.
+    #[error(
+        "The head of branch {branch} cannot be read now: {why}. Nothing was recorded; try again, or name the commit."
+    )]
+    SourceUnavailable {
+        /// The branch.
+        branch: Branch,
+        /// The failure, in the branch reader's words.
+        why: String,
+    },
+    /// The build has no known log.
+    #[error("There is no build log of revision {0}: it was not built by this server, or its log is gone by now.")]
+    NoBuildLog(Revision),
+    /// A fault of the service that an operator must look at; the log has the details.
+    #[error("The service could not read what it stored; its log says more.")]
+    Internal,
+}
+
+/// The way on from a refusal. Each host names it in its own words: a command, a flag, a button.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Hint {
+    /// Releasing the app's holds, or deploying by hand.
+    ReleaseHold,
+    /// Deploying in spite of the lock.
+    BreakGlass,
+    /// Reading the webhook's token, or replacing it.
+    ReadToken,
+    /// Giving the process a builder.
+    OpenBuilder,
+    /// Allowing sources on this machine.
+    AllowLocalSources,
+    /// Allowing the host of the source.
+    AllowSourceHost,
+}
+
+/// The class of a refusal: what its caller can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RefusalKind {
+    /// The caller has to prove who it is.
+    Unauthorized,
+    /// The caller is known, and may not do this.
+    Forbidden,
+    /// What the call is about does not exist.
+    NotFound,
+    /// The call does not fit what is stored by now: the caller looks, and decides again.
+    Conflict,
+    /// The request itself is at fault: one with other contents may be accepted.
+    Invalid,
+    /// A person has locked deploys.
+    Locked,
+    /// There is too much at once.
+    TooMany,
+    /// Something that the answer needs is away, or others were faster.
+    Unavailable,
+    /// The service has a defect; its log says more.
+    Internal,
+}
+
+impl RefusalKind {
+    /// Returns whether the same call may succeed later, though its caller changes nothing. It is repeated with the same
+    /// idempotency key, as it may have been recorded.
+    pub const fn is_retryable(self) -> bool {
+        matches!(self, Self::Locked | Self::TooMany | Self::Unavailable)
+    }
+
+    /// Returns the status of an answer over HTTP.
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::Unauthorized => 401,
+            Self::Forbidden => 403,
+            Self::NotFound => 404,
+            Self::Conflict => 409,
+            Self::Invalid => 422,
+            Self::Locked => 423,
+            Self::TooMany => 429,
+            Self::Internal => 500,
+            Self::Unavailable => 503,
+        }
+    }
+}
+
+impl Refusal {
+    /// Returns the class.
+    pub const fn kind(&self) -> RefusalKind {
+        match self {
+            Self::Unauthorized => RefusalKind::Unauthorized,
+            Self::NotAllowed(_) => RefusalKind::Forbidden,
+            Self::AppNotFound(_)
+            | Self::AppNotFoundIn(_)
+            | Self::RevisionNotFound(_)
+            | Self::NoWebhook
+            | Self::NoBuildLog(_) => RefusalKind::NotFound,
+            Self::RotatedAlready
+            | Self::AppExists(_)
+            | Self::NamespaceTaken { .. }
+            | Self::WrongKind(_)
+            | Self::NoBuilder
+            | Self::ImageHeld { .. }
+            | Self::NothingToRollBackTo(_)
+            | Self::CurrentChanged { .. }
+            | Self::AlreadyEnded(_)
+            | Self::WorkloadTaken(_) => RefusalKind::Conflict,
+            Self::SourceNotAllowed(_)
+            | Self::InvalidField(..)
+            | Self::InvalidSetting(..)
+            | Self::ImageNotAllowed { .. }
+            | Self::KeyReused
+            | Self::Workload(_) => RefusalKind::Invalid,
+            Self::Locked(_) => RefusalKind::Locked,
+            Self::TooManyUnfinished => RefusalKind::TooMany,
+            Self::Busy
+            | Self::StoreUnavailable { .. }
+            | Self::StoreRefused(_)
+            | Self::ClusterUnavailable
+            | Self::ClusterDenied(_)
+            | Self::BuilderUnavailable
+            | Self::SourceUnavailable { .. } => RefusalKind::Unavailable,
+            Self::Internal => RefusalKind::Internal,
+        }
+    }
+
+    /// Returns whether the same call may succeed later, as [`RefusalKind::is_retryable`].
+    pub const fn is_retryable(&self) -> bool {
+        self.kind().is_retryable()
+    }
+
+    /// Returns the way on, if there is one that a host can name.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "most refusals have none, and a new one may")]
+    pub const fn hint(&self) -> Option<Hint> {
+        match self {
+            Self::ImageHeld { .. } => Some(Hint::ReleaseHold),
+            Self::Locked(_) => Some(Hint::BreakGlass),
+            Self::RotatedAlready => Some(Hint::ReadToken),
+            Self::NoBuilder => Some(Hint::OpenBuilder),
+            Self::SourceNotAllowed(SourceRefused::Local) => Some(Hint::AllowLocalSources),
+            Self::SourceNotAllowed(SourceRefused::Host) => Some(Hint::AllowSourceHost),
+            _ => None,
+        }
+    }
+}
+
+/// The end of [`Refusal::StoreUnavailable`] if the write may have happened.
+const MAYBE_RECORDED: &str = "the call may have been recorded. Repeat it with the same Idempotency-Key.";
+
+fn current_changed(expected: &Revision, current: &Option<Revision>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match current {
+        Some(current) => {
+            write!(f, "Revision {current} is current by now, not {expected}; look at the history and decide again.")
+        }
+        None => write!(f, "No revision is current, not {expected} either; look at the history and decide again."),
+    }
+}
