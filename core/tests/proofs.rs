@@ -102,6 +102,9 @@ fn proof_is_of_one_registration_and_opens_no_later_app_of_that_name() {
         let wanted = registration("api", Policy::default()).with(|app| app.take_over = true);
         let again = world.registered(wanted).await;
         assert_ne!(again.uid(), access.uid());
+        world.deployer.enable_webhook(&again).await.unwrap();
+        assert_eq!(world.deployer.webhook(&access).await.map(drop), Err(Refusal::NoWebhook));
+        assert_eq!(world.deployer.webhook_times(&access).await.map(drop), Err(Refusal::NoWebhook));
         let unknown = Refusal::AppNotFound(access.app().clone());
         assert_eq!(world.deploy(&access, "api:v2").await.unwrap_err(), unknown);
         assert_eq!(world.deployer.delete(&access).await.unwrap_err(), unknown);

@@ -57,6 +57,12 @@ pub enum Refusal {
     /// A realm has as many receivers as it may.
     #[error("There are {0} receivers of {1}; remove one first.")]
     TooManyReceivers(usize, Realm),
+    /// A realm has as many locks of environments as it may, beside those of environments with apps.
+    #[error(
+        "There are {0} locks of environments of {1}, and this environment has no app: end some first. An ended one counts for \
+         an hour, or 30 days where there are apps."
+    )]
+    TooManyLocks(usize, Realm),
     /// No receiver of the caller's realms has this name.
     #[error("There is no receiver {0}.")]
     ReceiverNotFound(ReceiverName),

@@ -74,7 +74,11 @@ fn id_token_is_bound_to_one_call_which_may_be_repeated() {
         assert_eq!(authorize(id_token("8", "a"), b"{}").await.unwrap_err(), Refusal::UNAUTHORIZED);
         let proof = authorize(id_token("7", "a"), b"{}").await.unwrap();
         assert!(!proof.reading().allows(AppAction::Deploy), "before it is bound");
+        let bound = async || management.bound(&proof, None).await.unwrap().map(|(_, key)| key);
+        assert_eq!(bound().await, None);
+        assert!(world.records().list(RecordKind::IdToken, None, 1).await.unwrap().is_empty(), "nothing is written");
         let (access, own) = management.bind(&proof, None).await.unwrap();
+        assert_eq!(bound().await, own);
         for action in AppAction::ALL.iter().copied() {
             let is_allowed = matches!(action, AppAction::Read | AppAction::Deploy);
             assert_eq!(access.allows(action), is_allowed, "{action}: a pipeline may what its token may");
@@ -89,6 +93,7 @@ fn id_token_is_bound_to_one_call_which_may_be_repeated() {
 
         let other_body = authorize(id_token("7", "a"), b"{ }").await.unwrap();
         assert_eq!(management.bind(&other_body, None).await.unwrap_err(), Refusal::UNAUTHORIZED);
+        assert_eq!(management.bound(&other_body, None).await.unwrap_err(), Refusal::UNAUTHORIZED);
         let other_key = management.bind(&proof, key("other", [1; 32])).await;
         assert_eq!(other_key.unwrap_err(), Refusal::UNAUTHORIZED);
         let next = authorize(id_token("7", "b"), b"{ }").await.unwrap();

@@ -217,6 +217,39 @@ fn damaged_lock_of_an_environment_lets_no_app_be_registered() {
 }
 
 #[test]
+fn locks_of_environments_without_apps_are_bounded_and_ended_ones_go() {
+    let world = ManagedWorld::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        let (eve, management) = (somebody("eve", Role::Deployer), &world.management);
+        let stored = async || world.records().list(RecordKind::EnvironmentLock, None, 1_000).await.unwrap();
+        let mut refused = 0;
+        for number in 0..120 {
+            let (project, environment) = place(&format!("made-up-{number}"));
+            management.unlock_environment(&eve, &project, &environment).await.unwrap();
+            match management.lock_environment(&eve, &project, &environment, freeze(None)).await {
+                Ok(_) => management.unlock_environment(&eve, &project, &environment).await.unwrap(),
+                Err(Refusal::TooManyLocks(100, Realm::Project { .. })) => refused += 1,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert_eq!((stored().await.len(), refused), (100, 20));
+        let (project, environment) = place("test");
+        let lock = async || management.lock_environment(&eve, &project, &environment, freeze(None)).await.unwrap();
+        lock().await;
+        assert_eq!(locked(world.deploy(&access, "api:v2").await), LockScope::Environment, "an environment with apps");
+        management.unlock_environment(&eve, &project, &environment).await.unwrap();
+        world.sleep(3_700).await;
+        let left = stored().await;
+        assert_eq!(left.len(), 1, "{left:?}");
+        // The record of the environment goes as well, and the next lock is a later change all the same.
+        world.records().remove(RecordKind::EnvironmentLock, &left[0].key).await.unwrap();
+        lock().await;
+        assert_eq!(locked(world.deploy(&access, "api:v2").await), LockScope::Environment);
+    });
+}
+
+#[test]
 fn late_copy_of_an_older_lock_changes_nothing() {
     let world = ManagedWorld::new(SECOND);
     world.run(async {

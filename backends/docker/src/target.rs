@@ -75,7 +75,7 @@ async fn inspect(engine: &Engine, ids: BTreeSet<String>) -> Called<Vec<Container
     for id in ids {
         // A container may go between the list and this.
         let found = engine.find(&format!("/containers/{}/json", in_path(&id))).await?;
-        containers.extend(found.map(|object| Container { object }));
+        containers.extend(found.map(|object| Container { object }).filter(|container| !container.is_build_step()));
     }
     Ok(containers)
 }
@@ -121,7 +121,12 @@ async fn completed(engine: &Engine, request: &TargetRequest) -> Result<Validated
         Some(_) => name,
         None => {
             let labels = [format!("{COMPOSE_SERVICE}={name}")];
-            let services = inspect(engine, list(engine, &[("label", &labels)]).await?).await?;
+            let mut services = inspect(engine, list(engine, &[("label", &labels)]).await?).await?;
+            // An image may bring such labels to a container that was made for another target.
+            services.retain(|service| {
+                let project = service.label(COMPOSE_PROJECT);
+                project.is_some_and(|project| belongs(service, &found(Kind::Compose, &format!("{project}/{name}"))))
+            });
             if services.is_empty() && registration.kind().is_none() {
                 return Ok(registration.validate(Kind::Container, name, &Seen::default()));
             }

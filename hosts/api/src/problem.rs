@@ -154,6 +154,8 @@ kinds! {
     ReceiverExists = "receiver-exists", 409, "The receiver exists already";
     /// The app trusts as many pipelines as it may.
     TooManyTrusts = "too-many-trusts", 409, "Too many trusts";
+    /// There are as many locks of environments as there may be.
+    TooManyLocks = "too-many-locks", 409, "Too many locks";
     /// The namespace is another pair's.
     NamespaceTaken = "namespace-taken", 409, "The namespace is taken";
     /// The call does not fit the app's kind.
@@ -240,6 +242,7 @@ impl Kind {
             Refusal::ReceiverExists(_) | Refusal::TooManyReceivers(..) => Self::ReceiverExists,
             Refusal::ReceiverNotFound(_) => Self::ReceiverNotFound,
             Refusal::TooManyTrusts => Self::TooManyTrusts,
+            Refusal::TooManyLocks(..) => Self::TooManyLocks,
             Refusal::TrustNotFound(_) => Self::TrustNotFound,
             Refusal::IssuerUnavailable => Self::IssuerUnavailable,
         }

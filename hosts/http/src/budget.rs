@@ -1,7 +1,8 @@
 //! The bytes of bodies that the server may hold at once.
 //!
-//! A body for which there is no room waits. Each address has a share of every pool of strangers, so that it never takes
-//! the room of another one: bodies beyond the share wait for each other.
+//! A body for which there is no room waits. Each address of strangers, and each known caller, has a share of its pools, so
+//! that it never takes the room of another one: bodies beyond the share wait for each other. Strangers take nothing of the
+//! pools of known callers.
 
 use std::{
     collections::HashMap,
@@ -11,32 +12,31 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::body::{BODY_MAX, PUSH_MAX};
+use crate::{
+    body::{BODY_MAX, PUSH_MAX},
+    callers::Caller,
+};
 
-/// The bytes of bodies up to 1 MiB of strangers, in all and per address.
+/// The bytes of bodies up to 1 MiB, in all and per holder.
 const BODIES: Pool = Pool { all: 16 * 1024 * 1024, share: 4 * 1024 * 1024 };
-/// The bytes of larger bodies of strangers: two addresses may each send the largest push at once.
+/// The bytes of larger bodies: two holders may each send the largest push at once.
 const PUSHES: Pool = Pool { all: 2 * PUSH_MAX, share: PUSH_MAX };
-/// The bytes of bodies up to 1 MiB of callers whose token this process recognises.
-const KNOWN_BODIES: usize = 16 * 1024 * 1024;
-/// The bytes of larger bodies of callers whose token this process recognises.
-const KNOWN_PUSHES: usize = PUSH_MAX + 3 * 1024 * 1024;
 
-/// The most bytes of strangers' bodies that are held at once.
+/// The most bytes of bodies that are held at once.
 #[derive(Clone, Copy)]
 struct Pool {
     all: usize,
-    /// The most of one address.
+    /// The most of one holder.
     share: usize,
 }
 
 /// Who sends a body.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
     /// A caller of this network.
     Stranger(IpAddr),
     /// A caller whose token this process recognises.
-    Known,
+    Known(Caller),
 }
 
 /// The room that a body takes, until this is dropped.
@@ -51,33 +51,35 @@ impl Room {
 }
 
 /// The room for all bodies.
+#[derive(Default)]
 pub(crate) struct Budget {
-    bodies: Shared,
-    pushes: Shared,
-    known_bodies: Arc<Semaphore>,
-    known_pushes: Arc<Semaphore>,
+    strangers: Pools,
+    known: Pools,
 }
 
-impl Default for Budget {
+/// The pools of strangers, or of known callers.
+struct Pools {
+    bodies: Shared,
+    pushes: Shared,
+}
+
+impl Default for Pools {
     fn default() -> Self {
-        let [known_bodies, known_pushes] = [KNOWN_BODIES, KNOWN_PUSHES].map(|bytes| Arc::new(Semaphore::new(bytes)));
-        Self { bodies: Shared::new(BODIES), pushes: Shared::new(PUSHES), known_bodies, known_pushes }
+        Self { bodies: Shared::new(BODIES), pushes: Shared::new(PUSHES) }
     }
 }
 
 impl Budget {
     /// Waits until there is room for a body of this length.
     pub(crate) async fn take(&self, holder: Holder, length: usize) -> Room {
-        let is_large = length > BODY_MAX;
-        let taken_of = match holder {
-            Holder::Stranger(client) if is_large => self.pushes.of(client),
-            Holder::Stranger(client) => self.bodies.of(client),
-            Holder::Known if is_large => vec![self.known_pushes.clone()],
-            Holder::Known => vec![self.known_bodies.clone()],
+        let pools = match holder {
+            Holder::Stranger(_) => &self.strangers,
+            Holder::Known(_) => &self.known,
         };
+        let pool = if length > BODY_MAX { &pools.pushes } else { &pools.bodies };
         let bytes = u32::try_from(length).unwrap_or(u32::MAX);
         let mut room = Room::default();
-        for semaphore in taken_of {
+        for semaphore in pool.of(holder) {
             // The semaphores are never closed.
             room.0.extend(semaphore.acquire_many_owned(bytes).await);
         }
@@ -85,12 +87,12 @@ impl Budget {
     }
 }
 
-/// A pool, and the part of each address.
+/// A pool, and the part of each holder.
 struct Shared {
     all: Arc<Semaphore>,
     share: usize,
-    /// The free part of each address's share.
-    shares: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
+    /// The free part of each holder's share.
+    shares: Mutex<HashMap<Holder, Weak<Semaphore>>>,
 }
 
 impl Shared {
@@ -98,15 +100,15 @@ impl Shared {
         Self { all: Arc::new(Semaphore::new(pool.all)), share: pool.share, shares: Mutex::default() }
     }
 
-    /// Returns what a body of this address takes of. The share comes first: bodies that wait for it hold nothing of the
+    /// Returns what a body of this holder takes of. The share comes first: bodies that wait for it hold nothing of the
     /// pool, and have no place in its queue.
-    fn of(&self, client: IpAddr) -> Vec<Arc<Semaphore>> {
-        vec![self.share(client), self.all.clone()]
+    fn of(&self, holder: Holder) -> [Arc<Semaphore>; 2] {
+        [self.share(holder), self.all.clone()]
     }
 
-    fn share(&self, client: IpAddr) -> Arc<Semaphore> {
+    fn share(&self, holder: Holder) -> Arc<Semaphore> {
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(share) = shares.get(&client).and_then(Weak::upgrade) {
+        if let Some(share) = shares.get(&holder).and_then(Weak::upgrade) {
             return share;
         }
         // Unused shares are removed when the number has doubled.
@@ -114,7 +116,7 @@ impl Shared {
             shares.retain(|_, share| share.strong_count() > 0);
         }
         let share = Arc::new(Semaphore::new(self.share));
-        shares.insert(client, Arc::downgrade(&share));
+        shares.insert(holder, Arc::downgrade(&share));
         share
     }
 }
@@ -122,6 +124,8 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+
+    use crate::callers::Callers;
 
     use super::*;
 
@@ -134,16 +138,21 @@ mod tests {
     }
 
     #[test]
-    fn address_that_fills_its_share_delays_no_other() {
+    fn holder_that_fills_its_share_delays_no_other() {
+        let callers = Callers::default();
+        let [one, another] = ["rh_one", "rh_another"].map(|token| Holder::Known(callers.holder(token)));
         for (length, of_one) in [(BODY_MAX, 4), (PUSH_MAX, 1), (5 * BODY_MAX, 5)] {
             let budget = Budget::default();
-            let held: Vec<Room> = (0..of_one).map(|_| now(&budget, stranger(1), length).unwrap()).collect();
-            let mut waiting: Vec<_> = (0..100).map(|_| Box::pin(budget.take(stranger(1), length))).collect();
-            assert!(waiting.iter_mut().all(|room| room.as_mut().now_or_never().is_none()), "its further bodies wait");
-            let others: Option<Vec<Room>> = (0..of_one).map(|_| now(&budget, stranger(2), length)).collect();
-            assert!(others.is_some(), "another address has as much");
-            assert!(now(&budget, Holder::Known, length).is_some());
-            drop(held);
+            for (filling, other) in [(stranger(1), stranger(2)), (one, another)] {
+                let take =
+                    |holder| -> Option<Vec<Room>> { (0..of_one).map(|_| now(&budget, holder, length)).collect() };
+                let held = take(filling).unwrap();
+                let mut waiting: Vec<_> = (0..100).map(|_| Box::pin(budget.take(filling, length))).collect();
+                let is_waiting = waiting.iter_mut().all(|room| room.as_mut().now_or_never().is_none());
+                assert!(is_waiting, "its further bodies wait");
+                assert!(take(other).is_some() && take(one).is_some() == (filling != one), "others have as much");
+                drop(held);
+            }
         }
     }
 
@@ -153,6 +162,6 @@ mod tests {
         for last in 0..=255 {
             assert!(now(&budget, stranger(last), BODY_MAX).is_some());
         }
-        assert!(budget.bodies.shares.lock().unwrap().len() <= 65);
+        assert!(budget.strangers.bodies.shares.lock().unwrap().len() <= 65);
     }
 }

@@ -1,17 +1,25 @@
 //! The open connections, of which strangers hold a bounded number.
 //!
-//! A connection is a stranger's unless it serves a call of a known caller. Beyond the bounds, one is closed to make
-//! room, whatever it does: the oldest of those that brought a call that was refused, else the oldest of all, since a
-//! caller that authenticates itself does so soon after it connects. So a new caller gets in, however many connections
-//! others hold at the same address.
+//! A connection is a stranger's unless it serves a call of a known caller, of whom each has a bounded number, and all
+//! together leave places to strangers. Beyond the bounds of strangers, one is closed to make room, whatever it does: the
+//! oldest of those that brought a call that was refused, else the oldest of all, since a caller that authenticates itself
+//! does so soon after it connects. So a new caller gets in, however many connections others hold at the same address.
 
 use std::{
     collections::{BTreeMap, HashMap},
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use futures_util::future::{AbortHandle, AbortRegistration};
+
+use crate::{
+    callers::Caller,
+    places::{self, Places},
+};
 
 /// The most connections of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +29,8 @@ pub(crate) struct Bounds {
     strangers: usize,
     /// The most of strangers at one address.
     share: usize,
+    /// The most of one known caller that are not closed to make room.
+    caller: usize,
 }
 
 /// The files that are left to everything else: stores, the cluster, builds, and the listener of probes.
@@ -28,16 +38,23 @@ const OTHER_FILES: usize = 256;
 
 impl Bounds {
     /// The bounds of the listener of callers if files abound.
-    pub(crate) const CALLERS: Self = Self { all: 10_000, strangers: 2_000, share: 1_000 };
+    pub(crate) const CALLERS: Self = Self { all: 10_000, strangers: 2_000, share: 1_000, caller: 200 };
     /// The bounds of the listener of probes.
-    pub(crate) const PROBES: Self = Self { all: 128, strangers: 100, share: 100 };
+    pub(crate) const PROBES: Self = Self { all: 128, strangers: 100, share: 100, caller: 20 };
 
     /// Returns the bounds of the listener of callers for a process that may open this many files. Known callers always
     /// have connections that strangers do not fill.
     pub(crate) fn within(files: usize) -> Self {
         let all = files.saturating_sub(OTHER_FILES).clamp(16, Self::CALLERS.all);
         let strangers = (all * 4 / 5).min(Self::CALLERS.strangers);
-        Self { all, strangers, share: (strangers / 2).min(Self::CALLERS.share) }
+        let share = (strangers / 2).min(Self::CALLERS.share);
+        Self { all, strangers, share, caller: ((all - strangers) / 10).clamp(1, Self::CALLERS.caller) }
+    }
+
+    /// Returns the most connections of known callers that are not closed to make room: with those of strangers one less
+    /// than all, so that a new caller always gets in.
+    fn known(self) -> usize {
+        self.all - self.strangers - 1
     }
 
     /// Returns the number of open files that the bounds of [`Bounds::CALLERS`] need.
@@ -46,10 +63,11 @@ impl Bounds {
     }
 }
 
-/// The connections of strangers.
+/// The connections of a listener.
 pub(crate) struct Connections {
     bounds: Bounds,
     strangers: Mutex<Strangers>,
+    known: Places<Caller>,
 }
 
 #[derive(Default)]
@@ -89,8 +107,14 @@ pub(crate) struct Connection {
     source: IpAddr,
     share: Share,
     close: AbortHandle,
-    /// The place among strangers; `None` while the connection serves a known caller's call.
-    place: Mutex<Option<Place>>,
+    standing: Mutex<Standing>,
+}
+
+/// Whose a connection is.
+enum Standing {
+    Stranger(Place),
+    /// A known caller's, while it serves its call.
+    Known(#[allow(dead_code, reason = "held, so that it is taken")] places::Place<Caller>),
 }
 
 /// A call on a connection; ends when it is dropped. The answer to a known caller may still be sent then, unless
@@ -98,19 +122,22 @@ pub(crate) struct Connection {
 #[derive(Clone)]
 pub(crate) struct InCall(Arc<Ending>);
 
-struct Ending(Arc<Connection>);
+struct Ending {
+    connection: Arc<Connection>,
+    is_known: AtomicBool,
+}
 
 impl Connections {
     pub(crate) fn new(bounds: Bounds) -> Self {
-        Self { bounds, strangers: Mutex::default() }
+        Self { bounds, strangers: Mutex::default(), known: Places::new(bounds.caller, bounds.known()) }
     }
 
     /// Adds a connection of an address, which is closed through the registration.
     pub(crate) fn open(self: &Arc<Self>, source: IpAddr, share: Share) -> (Arc<Connection>, AbortRegistration) {
         let (close, registration) = AbortHandle::new_pair();
-        let connection = Connection { all: self.clone(), source, share, close, place: Mutex::default() };
-        connection.enter();
-        (Arc::new(connection), registration)
+        let place = self.lock().add(self.bounds, source, share, close.clone());
+        let standing = Mutex::new(Standing::Stranger(place));
+        (Arc::new(Connection { all: self.clone(), source, share, close, standing }), registration)
     }
 
     fn lock(&self) -> MutexGuard<'_, Strangers> {
@@ -121,55 +148,65 @@ impl Connections {
 impl Connection {
     /// Begins a call.
     pub(crate) fn begin(self: &Arc<Self>) -> InCall {
-        InCall(Arc::new(Ending(self.clone())))
+        InCall(Arc::new(Ending { connection: self.clone(), is_known: AtomicBool::new(false) }))
     }
 
     /// Makes the connection a stranger's, if it is not.
     fn enter(&self) {
-        let mut place = self.place();
-        if place.is_none() {
-            *place = Some(self.all.lock().add(self.all.bounds, self.source, self.share, self.close.clone()));
+        let mut standing = self.standing();
+        if let Standing::Known(_) = *standing {
+            let place = self.all.lock().add(self.all.bounds, self.source, self.share, self.close.clone());
+            *standing = Standing::Stranger(place);
         }
     }
 
     fn demote(&self) {
-        if let Some(place) = &mut *self.place() {
+        if let Standing::Stranger(place) = &mut *self.standing() {
             *place = self.all.lock().demote(self.source, *place);
         }
     }
 
-    fn leave(&self) {
-        if let Some(place) = self.place().take() {
+    /// Makes the connection a known caller's, unless it has as many as it may, or all known callers have.
+    fn leave(&self, caller: Caller) {
+        let mut standing = self.standing();
+        if let Standing::Stranger(place) = *standing
+            && let Some(known) = self.all.known.take(caller)
+        {
             self.all.lock().remove(self.source, place);
+            *standing = Standing::Known(known);
         }
     }
 
-    fn place(&self) -> MutexGuard<'_, Option<Place>> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.leave();
+        if let Standing::Stranger(place) = *self.standing() {
+            self.all.lock().remove(self.source, place);
+        }
     }
 }
 
 impl InCall {
-    /// The call's caller is no stranger: it is authenticated, or its credentials are recognised.
-    pub(crate) fn known(&self) {
-        self.0.0.leave();
+    /// The call's caller is no stranger: it is authenticated, or its credentials are recognised. Returns whether that was
+    /// not known before.
+    pub(crate) fn known(&self, caller: Caller) -> bool {
+        self.0.connection.leave(caller);
+        !self.0.is_known.swap(true, Ordering::Relaxed)
     }
 
     /// The call is refused for its credentials.
     pub(crate) fn refused(&self) {
-        self.0.0.demote();
+        self.0.connection.demote();
     }
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.enter();
+        self.connection.enter();
     }
 }
 
@@ -228,6 +265,10 @@ impl Strangers {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
+    use crate::callers::Callers;
+
     use super::*;
 
     const SHARE: usize = Bounds::CALLERS.share;
@@ -235,6 +276,11 @@ mod tests {
 
     fn source(last: u8) -> IpAddr {
         IpAddr::from([10, 0, 0, last])
+    }
+
+    fn caller(token: &str) -> Caller {
+        static CALLERS: LazyLock<Callers> = LazyLock::new(Callers::default);
+        CALLERS.holder(token)
     }
 
     fn is_closed(connection: &Connection) -> bool {
@@ -247,7 +293,7 @@ mod tests {
         let open = || all.open(source(1), Share::One).0;
         let (known, first, calling) = (open(), open(), open());
         let known_call = known.begin();
-        known_call.known();
+        assert!(known_call.known(caller("a")) && !known_call.known(caller("a")), "told once");
         let call = calling.begin();
         let held: Vec<_> = (2..SHARE).map(|_| open()).collect();
         let elsewhere = all.open(source(2), Share::One).0;
@@ -286,10 +332,37 @@ mod tests {
     }
 
     #[test]
+    fn known_callers_leave_a_connection_to_a_newcomer_however_many_calls_they_make() {
+        let bounds = Bounds::within(700);
+        let all = Arc::new(Connections::new(bounds));
+        let mut held = Vec::new();
+        let mut open = |number: usize, token: &str| {
+            for _ in 0..number {
+                let connection = all.open(source(1), Share::All).0;
+                let call = connection.begin();
+                call.known(caller(token));
+                held.push((connection, call));
+            }
+            held.iter().filter(|(connection, _)| !is_closed(connection)).count()
+        };
+        let of_one = open(bounds.all, "one");
+        assert_eq!(of_one, bounds.caller + bounds.strangers, "beyond its part, a known caller is as a stranger");
+        let of_all = (0..bounds.all).map(|index| open(bounds.caller, &index.to_string())).max();
+        assert_eq!(of_all, Some(bounds.all - 1));
+        let newcomer = all.open(source(2), Share::One).0;
+        assert!(!is_closed(&newcomer));
+        drop((newcomer, held));
+        assert_eq!(all.lock().number, 0);
+        assert!((0..bounds.caller).all(|_| all.known.take(caller("one")).is_some()));
+    }
+
+    #[test]
     fn bounds_fit_the_open_files_and_leave_room_for_known_callers() {
         for files in [0, 64, 300, 1_024, 4_096, Bounds::files_wanted(), usize::MAX] {
-            let Bounds { all, strangers, share } = Bounds::within(files);
+            let bounds = Bounds::within(files);
+            let Bounds { all, strangers, share, caller } = bounds;
             assert!(0 < share && share < strangers && strangers < all, "{files}");
+            assert!(0 < caller && caller <= bounds.known(), "{files}");
             assert!(files < 300 || all + OTHER_FILES <= files, "{files}");
         }
         assert_eq!(Bounds::within(Bounds::files_wanted()), Bounds::CALLERS);

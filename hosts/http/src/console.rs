@@ -79,13 +79,15 @@ pub(crate) async fn answer(
         body::discard(incoming, &request.headers);
         return refused(state, &request, failure);
     }
-    let is_known = state.console.recognizes(&request.headers);
-    let holder = if is_known { Holder::Known } else { Holder::Stranger(limits::network(client)) };
-    if is_known {
-        in_call.known();
+    let caller = || state.callers.holder(&request.session().unwrap_or_default());
+    let known = state.console.recognizes(&request.headers).then(caller);
+    let holder = known.map_or(Holder::Stranger(limits::network(client)), Holder::Known);
+    if let Some(Err(failure)) = known.map(|caller| state.known(&in_call, caller)) {
+        body::discard(incoming, &request.headers);
+        return refused(state, &request, failure);
     }
     // A call without credentials is only led to the sign-in, and costs no read of the store.
-    let is_counted = !is_known && state.console.brings_credentials(&request);
+    let is_counted = known.is_none() && state.console.brings_credentials(&request);
     let target = target_of(&request.path);
     let over = if is_counted { state.limits.admit(client, &target).err() } else { None };
     // A sign-in brings its token in the body, which is read first.
@@ -109,15 +111,18 @@ pub(crate) async fn answer(
         return refused(state, &request, failure);
     }
     let answer = state.console.answer(&request).await;
+    let caller = || state.callers.holder(&request.session().unwrap_or_default());
     match answer.caller {
-        Caller::Known => in_call.known(),
+        Caller::Known => {
+            in_call.known(caller());
+        }
         Caller::Unknown => {}
         Caller::Refused => {
             state.limits.failed(client, &target);
             in_call.refused();
         }
     }
-    let held = state.streams.held(sent(answer, state, in_call), || request.session().unwrap_or_default().to_string());
+    let held = state.streams.held(sent(answer, state, in_call), caller);
     held.unwrap_or_else(|failure| refused(state, &request, failure))
 }
 

@@ -1,4 +1,5 @@
-//! Limits on a client's failed authentications and an app's calls; per replica, in memory, bounded.
+//! Limits on a client's failed authentications, a known caller's calls and an app's deploys; per replica, in memory,
+//! bounded.
 //!
 //! A client over the limit of failures costs no read of the store, except for callers whose credentials this process
 //! recognises by its last read of the token (`Deployer::recognizes`). A client gets over the limit of an app by calls
@@ -24,7 +25,7 @@ use rollhook_core::app::AppUid;
 use rollhook_management::notifications::ReceiverName;
 use tokio::time::Instant;
 
-use crate::{args::RateLimit, error_reply::ErrorReply, target::Target};
+use crate::{args::RateLimit, callers::Caller, error_reply::ErrorReply, target::Target};
 
 /// Failed authentications of one client at one app: 5 per second, 50 at once.
 const FAILURES: Rate = Rate { every: Duration::from_millis(200), burst: 50 };
@@ -36,6 +37,8 @@ const SPARE: Rate = Rate { every: Duration::from_secs(1), burst: 1 };
 const SPARE_TOTAL: Rate = Rate { every: Duration::from_millis(50), burst: 20 };
 /// The same where people sign in: 5 per second at each such place, 20 at once.
 const SIGN_IN_SPARE: Rate = Rate { every: Duration::from_millis(200), burst: 20 };
+/// Calls of one known caller: 100 per second, 1,000 at once.
+const CALLER: Rate = Rate { every: Duration::from_millis(10), burst: 1_000 };
 /// Webhook calls of one app: 10 per second, 100 at once.
 const CALLS: Rate = Rate { every: Duration::from_millis(100), burst: 100 };
 /// Tests of one receiver: 1 in 6 seconds, 5 at once. Each is a call of a foreign server.
@@ -56,6 +59,7 @@ struct Tables {
     spares: Table<u64>,
     spare_total: Table<()>,
     sign_in_spares: Table<u64>,
+    callers: Table<Caller>,
     calls: Table<AppUid>,
     deploys: Table<AppUid>,
     tests: Table<u64>,
@@ -89,6 +93,15 @@ impl Limits {
         if let Some((tables, now)) = self.now() {
             tables.failed(client, target, now);
         }
+    }
+
+    /// Counts a call of a known caller, and refuses it if there were too many.
+    ///
+    /// # Errors
+    /// 429.
+    pub(crate) fn caller(&self, caller: Caller) -> Result<(), ErrorReply> {
+        let wait = self.now().map(|(tables, now)| tables.callers.take(caller, now));
+        refuse("Too many calls came with this token or session, or to this app's webhook.", wait)
     }
 
     /// Counts a call of an app, and refuses it if there were too many.
@@ -147,6 +160,7 @@ impl Tables {
             spares: Table::new(SPARE),
             spare_total: Table::new(SPARE_TOTAL),
             sign_in_spares: Table::new(SIGN_IN_SPARE),
+            callers: Table::new(CALLER),
             calls: Table::new(CALLS),
             deploys: Table::new(deploys),
             tests: Table::new(TESTS),
@@ -198,9 +212,9 @@ pub(crate) fn network(client: IpAddr) -> IpAddr {
 
 /// A number of events at once, and one more per interval.
 #[derive(Clone, Copy)]
-struct Rate {
-    every: Duration,
-    burst: u32,
+pub(crate) struct Rate {
+    pub(crate) every: Duration,
+    pub(crate) burst: u32,
 }
 
 impl Rate {
@@ -214,13 +228,13 @@ impl Rate {
 
 /// The time at which each key's debt is paid off. Two generations bound the table: the older is dropped as a whole once
 /// the newer is full, so that a flood of new keys costs neither memory nor a search for expired ones.
-struct Table<K> {
+pub(crate) struct Table<K> {
     rate: Rate,
     generations: Mutex<(HashMap<K, Duration>, HashMap<K, Duration>)>,
 }
 
 impl<K: Hash + Eq + Copy> Table<K> {
-    fn new(rate: Rate) -> Self {
+    pub(crate) fn new(rate: Rate) -> Self {
         Self { rate, generations: Mutex::default() }
     }
 
@@ -249,7 +263,7 @@ impl<K: Hash + Eq + Copy> Table<K> {
     }
 
     /// Counts one event against the key unless it has to wait; returns the time to wait.
-    fn take(&self, key: K, now: Duration) -> Duration {
+    pub(crate) fn take(&self, key: K, now: Duration) -> Duration {
         let paid =
             self.update(key, |paid| self.rate.wait(paid, now).is_zero().then(|| paid.max(now) + self.rate.every));
         self.rate.wait(paid, now)

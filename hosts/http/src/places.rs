@@ -6,34 +6,41 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// The places that are taken, by holder.
+/// A bounded number of places.
 #[derive(Clone)]
 pub(crate) struct Places<K> {
     each: usize,
     all: usize,
-    taken: Arc<Mutex<HashMap<K, usize>>>,
+    taken: Arc<Mutex<Taken<K>>>,
+}
+
+/// The places that are taken.
+struct Taken<K> {
+    all: usize,
+    of: HashMap<K, usize>,
 }
 
 /// A taken place, which is free again once this is dropped.
 pub(crate) struct Place<K: Eq + Hash> {
-    taken: Arc<Mutex<HashMap<K, usize>>>,
+    taken: Arc<Mutex<Taken<K>>>,
     holder: K,
 }
 
 impl<K: Eq + Hash + Clone> Places<K> {
     /// Returns free places: so many for each holder, and so many for all together.
     pub(crate) fn new(each: usize, all: usize) -> Self {
-        Self { each, all, taken: Arc::default() }
+        Self { each, all, taken: Arc::new(Mutex::new(Taken { all: 0, of: HashMap::new() })) }
     }
 
     /// Takes a place; returns `None` if the holder, or all holders together, have as many as they may.
     pub(crate) fn take(&self, holder: K) -> Option<Place<K>> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = taken.get(&holder).copied().unwrap_or_default();
-        if own >= self.each || taken.values().sum::<usize>() >= self.all {
+        let own = taken.of.get(&holder).copied().unwrap_or_default();
+        if own >= self.each || taken.all >= self.all {
             return None;
         }
-        taken.insert(holder.clone(), own + 1);
+        taken.of.insert(holder.clone(), own + 1);
+        taken.all += 1;
         Some(Place { taken: self.taken.clone(), holder })
     }
 }
@@ -41,10 +48,11 @@ impl<K: Eq + Hash + Clone> Places<K> {
 impl<K: Eq + Hash> Drop for Place<K> {
     fn drop(&mut self) {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(number) = taken.get_mut(&self.holder) {
+        taken.all -= 1;
+        if let Some(number) = taken.of.get_mut(&self.holder) {
             *number -= 1;
             if *number == 0 {
-                taken.remove(&self.holder);
+                taken.of.remove(&self.holder);
             }
         }
     }
@@ -64,6 +72,7 @@ mod tests {
         ours.pop();
         assert!(places.take("others").is_some());
         drop((ours, theirs));
-        assert!(places.taken.lock().unwrap().is_empty());
+        let taken = places.taken.lock().unwrap();
+        assert!(taken.of.is_empty() && taken.all == 0);
     }
 }

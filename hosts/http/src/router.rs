@@ -22,6 +22,7 @@ use crate::{
     body::{self, Whole},
     budget::Holder,
     call::Call,
+    callers::Caller,
     connections::InCall,
     console,
     error_reply::ErrorReply,
@@ -80,7 +81,7 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
     head.admit_body(&whole).await?;
     let (call, target) = head.with_body(whole);
     let answered = Box::pin(answer(route, &call)).await;
-    let answered = answered.and_then(|reply| call.state.streams.held(reply, || auth::presented(&call.headers)));
+    let answered = answered.and_then(|reply| call.state.streams.held(reply, || token_holder(&call)));
     if let Some(target) = target.filter(|_| matches!(&answered, Err(failure) if failure.kind() == Kind::Unauthorized)) {
         call.state.limits.failed(client, &target);
         call.in_call.refused();
@@ -145,7 +146,7 @@ impl Head {
     /// 429, or 401 for a large body.
     async fn admit(&mut self, incoming: &IncomingBody) -> Result<body::Size, ErrorReply> {
         if self.target.as_ref().is_some_and(|target| self.is_recognized(target, &[])) {
-            self.is_known();
+            self.is_known()?;
         }
         self.over = self.target.as_ref().and_then(|target| self.state.limits.admit(self.client, target).err());
         let is_webhook = self.route.endpoint.credentials == Credentials::Webhook;
@@ -207,17 +208,24 @@ impl Head {
             }
             return Err(refusal.into());
         }
-        self.is_known();
-        Ok(())
+        self.is_known()
     }
 
     fn is_recognized(&self, target: &Target, body: &[u8]) -> bool {
         auth::is_recognized(&self.state.management, target, &self.parts.headers, body)
     }
 
-    fn is_known(&mut self) {
-        self.in_call.known();
-        self.holder = Holder::Known;
+    /// Notes that the caller is no stranger.
+    ///
+    /// # Errors
+    /// 429.
+    fn is_known(&mut self) -> Result<(), ErrorReply> {
+        let caller = match &self.target {
+            Some(Target::App(app)) => self.state.callers.webhook(app),
+            _ => self.state.callers.holder(auth::presented(&self.parts.headers)),
+        };
+        self.holder = Holder::Known(caller);
+        self.state.known(&self.in_call, caller)
     }
 
     fn with_body(self, body: Whole) -> (Call, Option<Target>) {
@@ -238,9 +246,14 @@ async fn answer(route: &Route, call: &Call) -> Result<Reply, ErrorReply> {
     }
 }
 
+/// Returns the holder of the call's API token or session.
+fn token_holder(call: &Call) -> Caller {
+    call.state.callers.holder(auth::presented(&call.headers))
+}
+
 /// Returns the management plane for the call's principal.
 async fn caller(call: &Call) -> Result<Local, ErrorReply> {
     let principal = auth::principal(&call.state.management, limits::network(call.client), &call.headers).await?;
-    call.in_call.known();
+    call.state.known(&call.in_call, token_holder(call))?;
     Ok(Local::new(call.state.management.clone(), principal, call.state.base_url.clone()))
 }

@@ -8,8 +8,19 @@ use rollhook_management::Management;
 use tokio::sync::watch;
 
 use crate::{
-    budget::Budget, client_ip::Proxies, disks::Disks, instrumented::Writable, limits::Limits, metrics::Metrics,
-    places::Places, readiness::Readiness, streams::Streams,
+    budget::Budget,
+    callers::{Caller, Callers},
+    client_ip::Proxies,
+    connections::InCall,
+    disks::Disks,
+    error_reply::ErrorReply,
+    instrumented::Writable,
+    limits::Limits,
+    lines::Lines,
+    metrics::Metrics,
+    places::Places,
+    readiness::Readiness,
+    streams::Streams,
 };
 
 /// The deployer, the management plane above it, and the state of the host.
@@ -18,7 +29,9 @@ pub(crate) struct State {
     pub(crate) management: Arc<Management>,
     pub(crate) base_url: Arc<str>,
     pub(crate) console: Arc<Console>,
+    pub(crate) callers: Callers,
     pub(crate) limits: Limits,
+    pub(crate) lines: Lines,
     pub(crate) proxies: Arc<Proxies>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) writable: Writable,
@@ -36,6 +49,14 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Notes that a call's caller is known, and counts the call once.
+    ///
+    /// # Errors
+    /// 429 if the caller calls too often.
+    pub(crate) fn known(&self, in_call: &InCall, caller: Caller) -> Result<(), ErrorReply> {
+        if in_call.known(caller) { self.limits.caller(caller) } else { Ok(()) }
+    }
+
     /// Reads the newest API tokens, so that their callers are recognised: once in a second, whoever asks.
     pub(crate) async fn read_new_tokens(&self) {
         // A store that is away is reported to the caller who is let in.

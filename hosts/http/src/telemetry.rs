@@ -41,9 +41,13 @@ pub(crate) async fn answer(state: Arc<State>, incoming: Incoming) -> Result<Repl
         state.metrics.auth_failed(template);
     }
     let ms = took.as_secs_f64() * 1000.0;
-    span.in_scope(|| match is_routine(&method, status) {
-        true => tracing::debug!(status, ms, "answered a call"),
-        false => tracing::info!(status, problem = kind, ms, "answered a call"),
+    let line = if is_routine(&method, status) { None } else { state.lines.take(status) };
+    span.in_scope(|| match line {
+        None => tracing::debug!(status, problem = kind, ms, "answered a call"),
+        Some(left_out) => {
+            let left_out = (left_out > 0).then_some(left_out);
+            tracing::info!(status, problem = kind, ms, left_out, "answered a call");
+        }
     });
     Ok(reply)
 }

@@ -111,10 +111,7 @@ async fn repeated(
     refusal: ErrorReply,
     outcome: &mut Outcome,
 ) -> Result<Reply, ErrorReply> {
-    if key.is_none() {
-        return Err(refusal);
-    }
-    let (access, Some(key)) = call.state.management.bind(proof, key).await? else { return Err(refusal) };
+    let Some((access, key)) = call.state.management.bound(proof, key).await? else { return Err(refusal) };
     match call.state.deployer.repeated(&access, &key).await? {
         Some(accepted) => {
             outcome.revision = Some(accepted.deploy.revision);
@@ -137,6 +134,6 @@ async fn authorize(call: &Call, body: &[u8]) -> Result<WebhookProof, ErrorReply>
     let app = call.app().map_err(|_| Refusal::Unauthorized)?;
     let credentials = auth::credentials(&call.headers, auth::wall_clock());
     let proof = call.state.management.authorize(&app, &credentials, body).await?;
-    call.in_call.known();
+    call.state.known(&call.in_call, call.state.callers.webhook(&app))?;
     Ok(proof)
 }

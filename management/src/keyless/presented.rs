@@ -130,6 +130,23 @@ impl Management {
         Ok((proof.access.clone(), key))
     }
 
+    /// Returns what [`Management::bind`] returned for an earlier call as this one, without binding an id_token; `None` if
+    /// this call repeats none.
+    ///
+    /// # Errors
+    /// As [`Management::bind`].
+    pub async fn bound(
+        &self,
+        proof: &WebhookProof,
+        key: Option<IdempotencyKey>,
+    ) -> Outcome<Option<(Authorized, IdempotencyKey)>> {
+        let key = match &proof.id_token {
+            Some(used) => self.bound_id_token(&proof.access, used, key).await?,
+            None => key,
+        };
+        Ok(key.map(|key| (proof.access.clone(), key)))
+    }
+
     /// Returns whether these credentials fit the app's token, and the pipelines that it trusts, as this process last read
     /// them: then they are worth a read of the store. They prove nothing: see [`Management::authorize`].
     pub fn recognizes(&self, app: &AppId, presented: &Presented, body: &[u8]) -> bool {

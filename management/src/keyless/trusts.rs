@@ -184,19 +184,31 @@ impl Management {
         id_token: &IdTokenUse,
         key: Option<IdempotencyKey>,
     ) -> Outcome<IdempotencyKey> {
+        let own = key.clone().unwrap_or_else(|| id_token.own_key());
+        let used = Used { call: id_token.call(access.uid(), &own) };
+        let record = documents::encode(id_token.key.clone(), &used, Some(id_token.left)).map_err(refused)?;
+        match self.records.write(RecordKind::IdToken, record, None).await {
+            Err(Error::Conflict(_)) => {}
+            written => return written.map(|_| own).map_err(refused),
+        }
+        self.bound_id_token(access, id_token, key).await?.ok_or(Refusal::UNAUTHORIZED)
+    }
+
+    /// Returns the key under which an id_token was bound to the call with this key; `None` if it was bound to none.
+    ///
+    /// # Errors
+    /// As [`Management::bind_id_token`].
+    pub(crate) async fn bound_id_token(
+        &self,
+        access: &Authorized,
+        id_token: &IdTokenUse,
+        key: Option<IdempotencyKey>,
+    ) -> Outcome<Option<IdempotencyKey>> {
         let key = key.unwrap_or_else(|| id_token.own_key());
-        let used = Used { call: id_token.call(access.uid(), &key) };
-        let written = async {
-            let record = documents::encode(id_token.key.clone(), &used, Some(id_token.left))?;
-            match self.records.write(RecordKind::IdToken, record, None).await {
-                Err(Error::Conflict(_)) => {}
-                written => return written.map(|_| true),
-            }
-            let before = documents::read(&*self.records, RecordKind::IdToken, &id_token.key).await?;
-            Ok(before.is_some_and(|(_, before): (Record, Used)| before == used))
-        };
-        if written.await.map_err(refused)? {
-            return Ok(key);
+        let before = documents::read(&*self.records, RecordKind::IdToken, &id_token.key).await.map_err(refused)?;
+        let Some((_, before)): Option<(Record, Used)> = before else { return Ok(None) };
+        if before == (Used { call: id_token.call(access.uid(), &key) }) {
+            return Ok(Some(key));
         }
         tracing::warn!(app = %access.app(), actor = %access.actor(), "refused an id_token that was used for another call");
         Err(Refusal::UNAUTHORIZED)

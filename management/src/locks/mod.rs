@@ -54,13 +54,28 @@ pub struct EnvironmentLock {
     pub lock: Lock,
 }
 
-/// The document of an environment's record, which stays when the lock has ended: each change has a higher number.
+/// The document of an environment's record, which stays for a while when the lock has ended: each change has a higher
+/// number, also the first one of a new record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Stored {
     project: Project,
     environment: Environment,
     lock: Option<Lock>,
     sequence: u64,
+}
+
+/// How long the record of an ended lock stays, so that a replica that was stopped meanwhile copies the end.
+const ENDED: Duration = Duration::from_secs(30 * 24 * 3600);
+/// How long it stays in an environment that has no app to copy it to.
+const ENDED_WITHOUT_APPS: Duration = Duration::from_secs(3600);
+
+/// Returns the most records in a realm beyond which an environment without apps gets none: names can be made up.
+const fn locks_max(realm: &Realm) -> usize {
+    match realm {
+        Realm::Everything => 1000,
+        Realm::Project { .. } => 100,
+        Realm::Environment { .. } => 1,
+    }
 }
 
 /// How often each change of an environment's lock is copied by each replica.
@@ -148,7 +163,7 @@ impl Management {
     /// Locks all apps of an environment, and those that are registered while the lock lasts.
     ///
     /// # Errors
-    /// [`Refusal::Forbidden`], for a deployer if another party has locked the environment; [`Busy`](rollhook_core::request::Refusal::Busy);
+    /// [`Refusal::Forbidden`], for a deployer if another party has locked the environment; [`Refusal::TooManyLocks`] where no app is; [`Busy`](rollhook_core::request::Refusal::Busy);
     /// [`StoreUnavailable`](rollhook_core::request::Refusal::StoreUnavailable), after which some apps may
     /// be locked: repeat the call.
     pub async fn lock_environment(
@@ -220,15 +235,56 @@ impl Management {
         }
         self.audit(principal.actor(), action, subject, granted).await?;
         let lock = wanted.map(|lock| lock.of(principal).set(principal.actor(), now));
-        let sequence = present.as_ref().map_or(1, |(_, stored)| stored.sequence + 1);
+        let has_apps = self.has_apps(&name).await?;
+        if present.is_none() && !has_apps {
+            if lock.is_none() {
+                return Ok(None);
+            }
+            self.check_number_of_locks(&realm).await?;
+        }
+        // The record before may be gone, and its changes were copied.
+        let least = u64::try_from(now.as_millis()).unwrap_or_default();
+        let sequence = present.as_ref().map_or(0, |(_, stored)| stored.sequence + 1).max(least);
+        let left = lock.as_ref().map_or(Some(Duration::ZERO), |lock| lock.until.map(|until| until.since(now)));
+        let ttl = left.map(|left| left.saturating_add(if has_apps { ENDED } else { ENDED_WITHOUT_APPS }));
         let (project, environment) = (name.project.clone(), name.environment.clone());
         let stored = Stored { project, environment, lock: lock.clone(), sequence };
         let version = present.map(|(record, _)| record.version);
-        let record = documents::encode(name.key(), &stored, None).map_err(refused)?;
+        let record = documents::encode(name.key(), &stored, ttl).map_err(refused)?;
         // Decided on this version: a lock that another party has set meanwhile stays.
         records.write(RecordKind::EnvironmentLock, record, version).await.map_err(refused)?;
         self.copy_lock(&name, &stored).await?;
         Ok(lock)
+    }
+
+    /// Returns whether an environment has apps.
+    async fn has_apps(&self, name: &EnvironmentName) -> Outcome<bool> {
+        let mut pages = pin!(self.deployer.apps_of(&name.namespace));
+        while let Some(listed) = pages.try_next().await? {
+            // An app whose state cannot be read is one of this environment, as far as anybody knows.
+            if listed.iter().any(|state| state.as_ref().map_or(true, |state| Realm::of_app(&state.app) == name.realm()))
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Refuses one more record of an environment without apps if there are as many as there may be.
+    async fn check_number_of_locks(&self, realm: &Realm) -> Outcome<()> {
+        let stored: Vec<(Record, Stored)> =
+            documents::all(&*self.records, RecordKind::EnvironmentLock).await.map_err(refused)?;
+        let realms = stored.into_iter().filter_map(|(_, Stored { project, environment, .. })| {
+            EnvironmentName::new(&project, &environment).ok().map(|name| name.realm())
+        });
+        let realms: Vec<Realm> = realms.collect();
+        for realm in realm.and_containing() {
+            let most = locks_max(&realm);
+            if realms.iter().filter(|other| realm.contains(other)).count() >= most {
+                return Err(Refusal::TooManyLocks(most, realm));
+            }
+        }
+        Ok(())
     }
 
     /// Copies an environment's lock into the states of its apps, as far as no later one was copied.
@@ -279,6 +335,8 @@ impl Management {
                 tracing::warn!(%refusal, "reading the locks of environments failed");
                 Vec::new()
             });
+            // A store that is away has none, and they are copied anew.
+            copied.retain(|key, _| all.iter().any(|(record, _)| record.key == *key));
             for (record, stored) in all {
                 let known = copied.entry(record.key).or_default();
                 if known.sequence == stored.sequence && known.times == COPIES {

@@ -97,6 +97,19 @@ fn compose_keeps_the_calls_of_the_server_from_the_network_of_apps() {
 }
 
 #[test]
+fn logs_of_the_compose_services_are_bounded() {
+    for name in ["compose.yaml", "compose.docker.yaml"] {
+        let file = compose(name);
+        // A service that another file begins has its settings.
+        let begun = file["services"].as_object().unwrap().iter().filter(|(_, service)| service["image"].is_string());
+        for (service, settings) in begun {
+            let options = &settings["logging"]["options"];
+            assert!(options["max-size"].is_string() && options["max-file"].is_string(), "{name}: {service}");
+        }
+    }
+}
+
+#[test]
 fn proxy_file_passes_calls_to_the_address_of_the_server() {
     let caddy = Path::new("/usr/bin/caddy");
     if !caddy.exists() {

@@ -37,6 +37,7 @@ use crate::{
     error::Failure,
     host::Environment,
     logins,
+    rules::container::STEP_HOST,
 };
 
 /// The time of a period in which a build may use its processors, in microseconds; the kernel's default.
@@ -231,9 +232,10 @@ impl ImageBuilder for EngineBuilder {
 fn path(checkout: &Checkout<'_>, memory: Option<u64>, processors: Option<u64>) -> String {
     let tag = format!("{}:{}", checkout.source.image_repository, checkout.commit);
     let mut path = format!(
-        "/build?version=1&rm=1&forcerm=1&t={}&dockerfile={}&cpushares={SHARES}",
+        "/build?version=1&rm=1&forcerm=1&t={}&dockerfile={}&cpushares={SHARES}&extrahosts={}",
         in_query(&tag),
-        in_query(checkout.source.dockerfile.as_str())
+        in_query(checkout.source.dockerfile.as_str()),
+        in_query(&format!("{STEP_HOST}:0.0.0.0"))
     );
     if let Some(memory) = memory {
         // The same limit for both: none of it in swap space.

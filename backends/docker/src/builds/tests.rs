@@ -13,7 +13,9 @@ fn build_is_limited_and_tagged_with_its_commit() {
     let commit = "a".repeat(40);
     let checkout = Checkout { app: &app, source: &source, commit: &commit, directory: Path::new("/nowhere") };
     let path = path(&checkout, Some(64 << 20), Some(1500));
-    for part in ["memory=67108864&memswap=67108864", "cpuquota=150000", "cpuperiod=100000", "forcerm=1", &commit] {
+    for part in
+        ["memory=67108864&memswap=67108864", "cpuquota=150000", "cpuperiod=100000", "forcerm=1", STEP_HOST, &commit]
+    {
         assert!(path.contains(part), "{path}");
     }
     assert!(!super::path(&checkout, None, None).contains("mem"));

@@ -66,6 +66,9 @@ pub(crate) struct Claim {
     pub(crate) keeps: Option<String>,
 }
 
+/// The host that every step of a build has, and by which it is known: its labels are what a Dockerfile says.
+pub(crate) const STEP_HOST: &str = "step.rollhook.invalid";
+
 /// The state of a container's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Process {
@@ -124,6 +127,12 @@ impl Container {
 
     pub(crate) fn label(&self, name: &str) -> Option<&str> {
         self.object["Config"]["Labels"][name].as_str()
+    }
+
+    /// Whether the container is a step of a build. It is of no target, whichever its labels name.
+    pub(crate) fn is_build_step(&self) -> bool {
+        let mut hosts = self.object["HostConfig"]["ExtraHosts"].as_array().into_iter().flatten();
+        hosts.any(|host| host.as_str().is_some_and(|host| host.starts_with(STEP_HOST)))
     }
 
     pub(crate) fn stamp(&self) -> Option<Stamp> {

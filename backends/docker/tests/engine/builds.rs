@@ -8,14 +8,17 @@ use rollhook_conformance::{Builders, Can, Lack, Made, samples};
 use rollhook_core::{
     app::AppUid,
     deploy::{Commit, Reason},
-    ports::{BuildFailure, BuildSpec, BuildState, BuildTrigger, DeployId, Started},
+    ports::{
+        BuildFailure, BuildSpec, BuildState, BuildTrigger, DeployId, RolloutDriver, Started, TargetRequest, Validated,
+    },
     source::{AllowedSources, GitSource},
 };
-use rollhook_docker::{BuildLimits, EngineBuilder};
+use rollhook_docker::{BuildLimits, DockerMachine, EngineBuilder};
 use rollhook_testing::{
     fixtures::{GitHost, GitRepository},
     skip, test_name, until, until_async,
 };
+use serde_json::json;
 
 use crate::bed::Bed;
 
@@ -188,6 +191,35 @@ async fn cancelled_build_ends_on_the_engine() {
     let failure = engine.failed(&spec).await;
     until("the step has ended", || !engine.runs(&marker));
     assert_eq!(failure.reason.as_str(), Reason::CANCELLED);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn step_whose_labels_name_a_target_is_no_container_of_it() {
+    let Some(engine) = lent(None, &test_name!()).await else { return };
+    let name = engine.bed.name("other");
+    let marker = engine.bed.name("labelled");
+    let labels = format!(
+        "LABEL dev.rollhook.target=container/{name} dev.rollhook.deploy={} dev.rollhook.name=none \
+         com.docker.compose.project={name} com.docker.compose.service={name}",
+        DeployId { app: AppUid::from_bits(0xb0b), revision: samples::revision(9) }
+    );
+    let spec = engine.spec(1, &engine.commit(&format!("{labels}\nRUN sleep 600; echo {marker}")));
+    engine.builds.start(&spec).await.unwrap();
+    until("the step runs", || engine.runs(&marker));
+    let driver = DockerMachine::at(engine.bed.socket());
+    for settings in [json!({}), json!({ "kind": "compose", "name": name })] {
+        let request = TargetRequest {
+            app: format!("shop-test/{name}").parse().unwrap(),
+            settings: serde_json::from_value(settings.clone()).unwrap(),
+            image: None,
+            built: false,
+            take_over: false,
+            others: Vec::new(),
+        };
+        let validated = driver.validate(&request).await.unwrap();
+        assert!(!matches!(validated, Validated::Adopt { .. }), "{settings}: {validated:?}");
+    }
+    engine.builds.cancel(spec.id).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

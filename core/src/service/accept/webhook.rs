@@ -34,7 +34,7 @@ impl Deployer {
         access.check(Action::EnableWebhook)?;
         let now = self.store_time().await?;
         // A repeated call, whose answer was lost, would end the token that CI has for one that nobody has seen.
-        let present = self.ports.tokens.find(&access.id).await.map_err(Refusal::of_store)?.ok_or(Refusal::NoWebhook)?;
+        let present = self.secret_of(access).await?;
         if present.previous_at(now).is_some() {
             return Err(Refusal::RotatedAlready);
         }
@@ -51,7 +51,7 @@ impl Deployer {
     /// [`Refusal::AppNotFound`], [`Refusal::NoWebhook`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn webhook(&self, access: &Authorized) -> Outcome<WebhookSecret> {
         access.check(Action::ReadToken)?;
-        self.ports.tokens.find(&access.id).await.map_err(Refusal::of_store)?.ok_or(Refusal::NoWebhook)
+        self.secret_of(access).await
     }
 
     /// Returns the time at which the app's webhook was enabled, and the end of the previous token's time.
@@ -60,9 +60,14 @@ impl Deployer {
     /// As [`Deployer::webhook`].
     pub async fn webhook_times(&self, access: &Authorized) -> Outcome<(Timestamp, Option<Timestamp>)> {
         access.check(Action::Read)?;
-        let secret = self.ports.tokens.find(&access.id).await.map_err(Refusal::of_store)?;
-        let secret = secret.ok_or(Refusal::NoWebhook)?;
+        let secret = self.secret_of(access).await?;
         Ok((secret.created_at, secret.previous_at(self.time()).map(|previous| previous.until)))
+    }
+
+    /// Returns the app's secret. Under its name there may be another app's by now.
+    async fn secret_of(&self, access: &Authorized) -> Outcome<WebhookSecret> {
+        let secret = self.ports.tokens.find(&access.id).await.map_err(Refusal::of_store)?;
+        secret.filter(|secret| secret.app == access.uid).ok_or(Refusal::NoWebhook)
     }
 
     /// Disables the app's webhook: its token is refused from then on.

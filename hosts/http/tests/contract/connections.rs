@@ -172,6 +172,35 @@ fn call_beyond_the_waits_of_its_app_is_answered_at_once() {
 }
 
 #[test]
+fn newcomer_gets_in_while_one_known_caller_stalls_as_many_bodies_as_it_can() {
+    // 444 connections.
+    let server = server!().through(["sh", "-c", "ulimit -n 700 && exec \"$@\"", "sh"]).run();
+    let (leaked, app) = (server.app("leaked"), server.app("api"));
+    server.post(&leaked, &image("v2")).expect(202);
+    let stalling = server.post(&leaked, &image("v3"));
+    let held: Vec<TcpStream> = (0..450).map(|_| stalled(&server, &stalling, 100)).collect();
+    let newcomer = server.post(&app, &image("v2")).open();
+    newcomer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    assert_eq!(Reply::read(newcomer).status, 202);
+    assert!(is_open(&held[0]), "the newcomer was answered only after the others' time was over");
+}
+
+#[test]
+fn large_bodies_of_one_known_caller_leave_room_to_another() {
+    let server = server!().run();
+    let (leaked, app) = (server.app("leaked"), server.app("api"));
+    for app in [&leaked, &app] {
+        server.post(app, &image("v2")).expect(202);
+    }
+    let stalling = server.post(&leaked, &image("v3"));
+    let held: Vec<TcpStream> = (0..40).map(|_| stalled(&server, &stalling, 1 << 20)).collect();
+    let large = json!({ "image": "r.example.com/api:v3", "padding": "x".repeat(500_000) });
+    server.post(&app, &large).expect(202);
+    let open = held.iter().filter(|stream| is_open(stream)).count();
+    assert!(open > 20, "the call was answered only after the others' bodies: {open} are left");
+}
+
+#[test]
 fn one_token_has_a_bounded_number_of_streams_and_others_have_theirs() {
     let server = server!().run();
     let app = server.app_with("api", json!({ "settle": "0s", "rollout_deadline": "10m" }));

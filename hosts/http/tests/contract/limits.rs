@@ -1,6 +1,8 @@
 //! Both limits, and whose address counts, against the real binary.
 
 use std::{
+    io::{Read, Write},
+    net::TcpStream,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -205,6 +207,42 @@ fn calls_of_an_app_are_limited_before_anything_is_written() {
     server.post(&other, &image("v2")).expect(202);
     let history = server.manage("GET", &format!("{}/deploys", app.path)).expect(200).json();
     assert_eq!(history["deploys"].as_array().unwrap().len(), 2);
+}
+
+/// Sends a call many times on one connection, and says how many were answered so.
+pub(crate) fn answered(server: &Server, call: &Call, number: usize, status: u16) -> usize {
+    let last = String::from_utf8(call.head(0)).unwrap();
+    let sent = last.replace("connection: close\r\n", "").repeat(number - 1) + &last;
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    let mut sender = stream.try_clone().unwrap();
+    let sending = thread::spawn(move || sender.write_all(sent.as_bytes()));
+    let mut answers = Vec::new();
+    stream.read_to_end(&mut answers).unwrap();
+    sending.join().unwrap().unwrap();
+    let answers = String::from_utf8(answers).unwrap();
+    assert_eq!(answers.matches("HTTP/1.1 ").count(), number);
+    answers.matches(&format!("HTTP/1.1 {status}")).count()
+}
+
+#[test]
+fn calls_of_a_known_caller_are_limited_and_others_have_theirs() {
+    let server = server!().run();
+    let app = server.app("api");
+    let token = |name: &str| {
+        let wanted = serde_json::json!({"name": name, "role": "viewer"});
+        let made = server.manage("POST", "/api/v1/tokens").json(&wanted).expect(201).json();
+        format!("Bearer {}", made["token"].as_str().unwrap())
+    };
+    let (greedy, modest) = (token("greedy"), token("modest"));
+    let missing = format!("{}/deploys/9", app.path);
+    let reads = |path: &str, token: &str| server.call("GET", path).header("authorization", token);
+    let pipeline = server.call("GET", &missing).header("x-service-token", &app.token);
+    for call in [reads(&missing, &greedy), pipeline] {
+        let passed = answered(&server, &call, 2_500, 404);
+        assert!((1_000..2_400).contains(&passed), "{passed} of 2,500 in less than 15 s");
+        reads(&app.path, &modest).expect(200);
+    }
+    assert_eq!(answered(&server, &server.call("GET", &missing), 5, 401), 5, "strangers have limits of their own");
 }
 
 #[test]

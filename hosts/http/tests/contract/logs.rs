@@ -1,7 +1,9 @@
 //! The log as a collector reads it: one JSON object per line, and the line that an operator is woken by.
 
-use rollhook_testing::{Server, image, server};
+use rollhook_testing::{Server, image, server, until};
 use serde_json::{Value, json};
+
+use crate::limits::answered;
 
 /// The lines so far, each of which is a JSON object.
 fn lines(server: &Server) -> Vec<Value> {
@@ -46,4 +48,18 @@ fn probes_scrapes_and_reads_that_succeed_leave_no_line() {
     let lines = lines(&server);
     let last = lines.last().unwrap();
     assert_eq!((&last["message"], &last["status"]), (&json!("answered a call"), &json!(404)));
+}
+
+#[test]
+fn flood_of_refused_calls_leaves_a_bounded_number_of_lines_that_tell_of_the_others() {
+    let server = server!().arguments(["--log-format", "json"]).unlimited().run();
+    let call = server.call("GET", "/api/v1/nothing");
+    assert_eq!(answered(&server, &call, 2_500, 401), 2_500);
+    let refused = |server: &Server| lines(server).into_iter().filter(|line| line["status"] == 401).collect::<Vec<_>>();
+    let lines = refused(&server).len();
+    assert!((1_000..2_400).contains(&lines), "{lines} of 2,500 in less than 140 s");
+    until("a line tells of the others", || {
+        call.expect(401);
+        refused(&server).iter().any(|line| line["left_out"].as_u64() > Some(0))
+    });
 }
