@@ -6,9 +6,10 @@ use rollhook_core::{
 };
 
 use crate::{
+    apply,
     client::Cluster,
     drift::Drifts,
-    rules::{observation, registration::Registration},
+    rules::{observation, registration::Registration, retained},
     workload::Rollout,
 };
 
@@ -32,9 +33,14 @@ pub(crate) async fn validate(cluster: &Cluster, request: &TargetRequest) -> Resu
 
 /// The state of the rollout. The workload is noted, so that the first look for drift costs no call.
 pub(crate) async fn observe(cluster: &Cluster, rollout: &Rollout, drifts: &Drifts) -> Result<Observation> {
-    let Some(object) = cluster.target(rollout).await? else { return Ok(observation::of_missing(rollout)) };
-    drifts.note(rollout, Some(&object));
-    // Read after the workload: the pods are never older than the counts of their controller.
-    let pods = cluster.pods(rollout.namespace(), object.selector()).await?;
-    Ok(observation::of(rollout, &object, &pods))
+    loop {
+        let Some(object) = cluster.target(rollout).await? else { return Ok(observation::of_missing(rollout)) };
+        drifts.note(rollout, Some(&object));
+        // Read after the workload: the pods are never older than the counts of their controller.
+        let pods = cluster.pods(rollout.namespace(), object.selector()).await?;
+        if !retained::runs_other_bits(&object, rollout, &pods) {
+            return Ok(observation::of(rollout, &object, &pods));
+        }
+        apply::stamp_anew(cluster, rollout, &object).await?;
+    }
 }

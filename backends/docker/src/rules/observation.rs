@@ -5,7 +5,7 @@ use std::time::Duration;
 use rollhook_core::{
     deploy::{Reason, Revision},
     image::{Digest, ImageRef, is_refused_for_good},
-    ports::{Instances, Observation, Phase, Purpose, RolloutFailure, RolloutFailureKind},
+    ports::{Instances, Observation, Phase, RolloutFailure, RolloutFailureKind},
 };
 
 use super::{
@@ -116,7 +116,7 @@ fn failure(seen: &Seen, rollout: &Rollout, step: &Step, is_ready: bool, work: &W
             None => diagnostics::failure(own, is_ready).map(|failure| {
                 // Nothing serves meanwhile: each further start would make an outage longer. A first version ended no
                 // other one.
-                let has_ended_another = rollout.id.revision > Revision::FIRST && rollout.purpose != Purpose::Restore;
+                let has_ended_another = rollout.id.revision > Revision::FIRST && !rollout.purpose.is_restore();
                 let is_an_outage = plan::is_alone(seen, rollout) && has_ended_another;
                 let has_ended = failure.kind == RolloutFailureKind::Crash && own.health() != Some("unhealthy");
                 let kind = if is_an_outage && has_ended { RolloutFailureKind::Final } else { failure.kind };

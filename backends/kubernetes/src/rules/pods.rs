@@ -33,7 +33,8 @@ pub(crate) struct PodSummary {
 
 /// The state of the pods of the rollout's revision.
 pub(crate) fn summary(rollout: &Rollout, object: &Object, pods: &[Pod]) -> PodSummary {
-    let new: Vec<&Pod> = pods.iter().filter(|pod| is_active(pod) && is_new(rollout, pod)).collect();
+    let own = object.pods_stamp(rollout.id);
+    let new: Vec<&Pod> = pods.iter().filter(|pod| is_active(pod) && is_new(rollout, &own, pod)).collect();
     let ready: Vec<&Pod> = new.iter().copied().filter(|pod| is_ready(pod)).collect();
     let steady = |pod: &&Pod| restarts(pod) == 0;
     let uid = object.metadata().uid.as_deref();
@@ -42,16 +43,17 @@ pub(crate) fn summary(rollout: &Rollout, object: &Object, pods: &[Pod]) -> PodSu
         ready: ready.len(),
         steady: ready.iter().copied().filter(steady).count(),
         started: new.iter().copied().filter(steady).map(started).sum(),
-        old: pods.iter().filter(|pod| is_active(pod) && !is_new(rollout, pod) && controller(pod) == uid).count(),
+        old: pods.iter().filter(|pod| is_active(pod) && !is_new(rollout, &own, pod) && controller(pod) == uid).count(),
         restarts: new.iter().map(|pod| restarts(pod)).fold(0, u32::saturating_add),
         digest: digest::common(&rollout.workload.containers, &ready),
         failure: failure::worst(new.iter().copied().filter(|pod| !is_ready(pod))),
     }
 }
 
-/// Whether the pod is of the rollout's revision. An adopted workload is observed as it is: all its pods are.
-pub(crate) fn is_new(rollout: &Rollout, pod: &Pod) -> bool {
-    rollout.adopted || Stamp::among(pod.metadata.annotations.as_ref()).id() == Some(rollout.id)
+/// Whether the pod is of the rollout's revision, whose pods carry the stamp `own`. An adopted workload is observed as it
+/// is: all its pods are.
+pub(crate) fn is_new(rollout: &Rollout, own: &Stamp, pod: &Pod) -> bool {
+    rollout.adopted || Stamp::among(pod.metadata.annotations.as_ref()) == *own
 }
 
 /// Whether the pod is neither being deleted nor over; evicted pods stay listed for long.

@@ -13,5 +13,6 @@ mod fence;
 mod kinds;
 mod outage;
 mod permissions;
+mod restores;
 mod stuck_pods;
 mod watch;

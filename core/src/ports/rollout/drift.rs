@@ -22,8 +22,8 @@ pub struct Drift {
 ///   changes nothing; a further deploy of the image from before is applied, and ends it. A hint comes with the change.
 #[async_trait]
 pub trait DriftReader: Send + Sync {
-    /// Returns what others changed on the target since it was brought to this deploy, which has succeeded and is the
-    /// newest; `None`: nothing.
+    /// Returns what others changed on the target since it was brought to this deploy, the newest, which has succeeded or
+    /// ended by just that change; `None`: nothing.
     ///
     /// Called when an app is shown, and for each app once and after each hint of
     /// [`drift_changes`](Self::drift_changes), so that a driver answers from memory where it can. Has no effect.

@@ -116,7 +116,8 @@ impl Drifts {
 
 impl Deployer {
     /// Returns what runs instead of an app's current deploy, as the rollout driver tells it now. An app that is being
-    /// deployed has no drift, and one whose newest deploy on the cluster failed is shown as such.
+    /// deployed has no drift, and one whose newest deploy on the cluster failed is shown as such, unless that deploy ended
+    /// by the change of another party, which then is its drift.
     pub async fn drift(&self, state: &AppState) -> Option<Drift> {
         self.look(state).await.unwrap_or_else(|error| {
             tracing::debug!(app = %state.app.id, error = %error.chain(), "looking for drift failed");
