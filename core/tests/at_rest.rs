@@ -11,7 +11,7 @@ use futures_util::{FutureExt, StreamExt};
 use rollhook_conformance::samples;
 use rollhook_core::{
     app::Policy,
-    deploy::{Reason, Status},
+    deploy::{Reason, State, Status},
     ledger::AppState,
     ports::{RolloutFailureKind, TargetReader},
     request::RollbackRequest,
@@ -213,5 +213,33 @@ fn lost_instances_are_shown_after_the_patience_and_not_before() {
         world.cluster.script("v1", Script::completes());
         world.sleep(15).await;
         assert_eq!(trouble(&world.deployer, &access).await, None);
+    });
+}
+
+#[test]
+fn hotfix_during_a_rollout_ends_it_and_stays() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        world.deployed(&access, &world::api("v2")).await;
+        let revision = world.deploy(&access, &world::api("hang")).await.unwrap().deploy.revision.get();
+        world.sleep(2).await;
+        let app = state(&world, &access).await.app;
+        assert!(world.cluster.meddle(&app.id, &app.target, &samples::image("hotfix")));
+        let ended = world.ended(&access, revision).await;
+        let State::Failed { reason, message, .. } = &ended.state else { panic!("{ended:?}") };
+        assert_eq!(reason.as_str(), Reason::REVERTED);
+        assert!(message.contains("nothing is restored"), "{message}");
+        let before = world.effects();
+        world.sleep(60).await;
+        assert_eq!(world.effects(), before, "nothing is put right by itself");
+        assert_eq!(told(&world, &access).await, Some(samples::image("hotfix").to_string()));
+        // The way on is a deploy, or a rollback to the version that ran.
+        let request = RollbackRequest::default();
+        let deploy = world.deployer.rollback(&access, request).await.unwrap().deploy;
+        let back = world.ended(&access, deploy.revision.get()).await;
+        assert_eq!((back.status(), back.image), (Status::Succeeded, Some(world::api("v2").parse().unwrap())));
+        world.sleep(5).await;
+        assert_eq!(told(&world, &access).await, None);
     });
 }

@@ -5,10 +5,10 @@
 
 mod world;
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use rollhook_core::{
-    app::{OnFailure, Policy},
+    app::{App, OnFailure, Policy},
     deploy::{Actor, AdmissionId, Origin, Reason, Revision, State, Status, Trigger},
     ledger::{Admission, KeyLookup, rollback},
     request::{Cause, Hint, PolicyChange, Refusal, RollbackRequest},
@@ -53,6 +53,73 @@ fn failed_rollout_is_restored_if_its_successor_never_touched_the_cluster() {
         assert!(matches!(history[1].state, State::Superseded { .. }), "revision {hung}");
         assert_eq!(history.last().unwrap().status(), Status::Succeeded);
         assert!(history.last().unwrap().is_restore());
+    });
+}
+
+/// The pods that run, by their ids.
+fn pods(world: &World, app: &App) -> BTreeSet<String> {
+    world.cluster.running(&app.id, &app.target).into_iter().map(|pod| pod.id).collect()
+}
+
+#[test]
+fn restores_keep_the_pods_that_still_run_also_of_a_version_that_was_restored_before() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        world.deployed(&access, &api("v2")).await;
+        let app = world.view(&access).await.app;
+        let running = pods(&world, &app);
+        for (deploy, restore) in [(3, 4), (5, 6)] {
+            let failed = world.deployed(&access, &api("missing")).await;
+            assert_eq!((failed.revision.get(), failed.status()), (deploy, Status::Failed));
+            world.quiet(&access).await;
+            assert_eq!(world.entry(&access, restore).await.status(), Status::Succeeded);
+            assert_eq!(pods(&world, &app), running);
+        }
+        // A rollback that was rolled out anew is the version that ran, too.
+        let back = world.rolled_back(&access).await;
+        assert_eq!((back.status(), tag(&back)), (Status::Succeeded, "v1"));
+        let running = pods(&world, &app);
+        world.deployed(&access, &api("missing")).await;
+        world.quiet(&access).await;
+        assert_eq!(world.entry(&access, 9).await.status(), Status::Succeeded);
+        assert_eq!(pods(&world, &app), running);
+    });
+}
+
+#[test]
+fn rollback_keeps_the_pods_that_a_stuck_deploy_or_a_stopped_restore_left() {
+    let world = World::new(SECOND);
+    world.cluster.script("hang", Script::hangs());
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        world.deployed(&access, &api("v2")).await;
+        let app = world.view(&access).await.app;
+        let running = pods(&world, &app);
+        world.deploy(&access, &api("hang")).await.unwrap();
+        world.sleep(2).await;
+        assert_eq!(world.rolled_back(&access).await.status(), Status::Succeeded);
+        assert_eq!(pods(&world, &app), running);
+
+        world.deploy(&access, &api("hang")).await.unwrap();
+        world.sleep(2).await;
+        // The restore is stopped while its pods settle.
+        for _ in 0..2 {
+            let latest = world.view(&access).await.latest.unwrap();
+            world.deployer.cancel(&access, latest).await.unwrap();
+            world.sleep(2).await;
+        }
+        let restore = world.view(&access).await.ended_on_cluster.unwrap();
+        assert_eq!((restore.is_restore(), restore.status()), (true, Status::Cancelled));
+        let request = RollbackRequest { revision: Revision::new(2), ..RollbackRequest::default() };
+        let deploy = world.deployer.rollback(&access, request).await.unwrap().deploy;
+        assert_eq!(world.ended(&access, deploy.revision.get()).await.status(), Status::Succeeded);
+        assert_eq!(pods(&world, &app), running);
+        // To what is current, a person rolls back to have other pods.
+        let request = RollbackRequest { revision: Revision::new(2), ..RollbackRequest::default() };
+        let deploy = world.deployer.rollback(&access, request).await.unwrap().deploy;
+        assert_eq!(world.ended(&access, deploy.revision.get()).await.status(), Status::Succeeded);
+        assert!(pods(&world, &app).is_disjoint(&running));
     });
 }
 

@@ -14,12 +14,12 @@ use rollhook_core::{
     app::{AppId, Settings, Target},
     deploy::{Evidence, Reason},
     ports::{
-        Applied, DriverIdentity, InvalidTarget, Observation, PastLives, Phase, RolloutDriver, RolloutFailure,
+        Applied, DeployId, DriverIdentity, InvalidTarget, Observation, PastLives, Phase, Purpose, RolloutDriver, RolloutFailure,
         RolloutFailureKind, RolloutSpec, TargetRequest, Validated,
     },
 };
 
-use crate::site::{Record, Served, Site, now_millis};
+use crate::site::{Record, Served, Site, Step, now_millis};
 
 /// The one setting of a site.
 const DIRECTORY: &str = "directory";
@@ -108,7 +108,8 @@ impl RolloutDriver for Sites {
             return Ok(if there { Applied::Done } else { refused(Reason::TARGET_MISSING, "There is no site.".into()) });
         }
         let record = record.filter(|record| record.deploy == spec.id);
-        let begun = Record { deploy: spec.id, image: spec.image.clone(), switched: false };
+        let step = kept(&site, spec)?.unwrap_or(Step::Waiting);
+        let begun = Record { deploy: spec.id, image: spec.image.clone(), step };
         // First the deploy id, then the change: whoever comes in between is refused, or makes it good.
         if record.is_none() {
             site.write(&begun)?;
@@ -130,12 +131,13 @@ impl RolloutDriver for Sites {
             None => spec.adopted,
         };
         let expected = record.as_ref().map(|record| record.deploy);
-        let served = served.filter(|served| ours && served.deploy == expected && served.image == current);
+        let serves = record.as_ref().and_then(Record::serves);
+        let served = served.filter(|served| ours && served.deploy == serves && served.image == current);
         let ready = served.as_ref().is_some_and(|served| served.ready);
         let restarts = served.as_ref().map_or(0, |served| served.restarts);
         let failure = match (&record, &current) {
             (None, None) => failure(RolloutFailureKind::Final, Reason::TARGET_MISSING, "the site is gone"),
-            (Some(record), _) if ours && !record.switched => {
+            (Some(record), _) if ours && record.is_waiting() => {
                 failure(RolloutFailureKind::Final, "not-uploaded", "no release of the image was uploaded")
             }
             (None, Some(image)) if ours && !image.same_bits(None, &spec.image, None) => {
@@ -158,7 +160,7 @@ impl RolloutDriver for Sites {
         let digest = current.as_ref().and_then(|image| image.digest().cloned());
         let is_complete = ready && failure.is_none();
         let phase = if is_complete { Phase::Complete { digest, note: None } } else { Phase::Progressing };
-        let progress = format!("{:?} {} {ready}", record.map(|record| record.switched), served.is_some());
+        let progress = format!("{:?} {} {ready}", record.map(|record| record.step), served.is_some());
         let message = if ready { "the release is served" } else { "the release is not served yet" };
         Ok(Observation::new(expected, phase, progress, message).with(|seen| {
             seen.restarts = restarts;
@@ -178,13 +180,28 @@ impl RolloutDriver for Sites {
         let state = failure.map(|failure| failure.message.clone());
         let site = self.site(&spec.target)?;
         // The log is that of what is served, which may still be the deploy before.
-        let is_own = site.served()?.is_some_and(|served| match served.deploy {
-            Some(deploy) => deploy == spec.id,
-            None => spec.adopted,
-        });
+        let own = match site.record()? {
+            Some(record) if record.deploy == spec.id => record.serves(),
+            _ if spec.adopted => None,
+            _ => Some(spec.id),
+        };
+        let is_own = site.served()?.is_some_and(|served| served.deploy == own);
         let log = if is_own { site.log()? } else { Vec::new() };
         Ok(Evidence { state, log, ..Evidence::default() })
     }
+}
+
+/// Returns how a restore leaves what runs as it is, if that is the version which it returns to.
+fn kept(site: &Site, spec: &RolloutSpec) -> Result<Option<Step>> {
+    let Purpose::Restore { to } = spec.purpose else { return Ok(None) };
+    let (current, served) = (site.current()?.flatten(), site.served()?);
+    // A later deploy's process is the failed one's, even if it runs the same image.
+    let is_before = |deploy: DeployId| deploy.app != spec.id.app || deploy.revision <= to;
+    let kept = served.filter(|served| {
+        let runs = served.image.as_ref().is_some_and(|image| image.same_bits(None, &spec.image, None));
+        runs && served.image == current && served.deploy.is_none_or(is_before)
+    });
+    Ok(kept.map(|served| Step::Kept(served.deploy)))
 }
 
 fn gap() -> Option<String> {

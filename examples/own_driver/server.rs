@@ -36,6 +36,8 @@ impl Server {
         let record = fs::read_to_string(self.site.join("deploy")).unwrap_or_default();
         let deploy = match record.split_whitespace().collect::<Vec<_>>()[..] {
             [deploy, _, "switched"] => deploy,
+            // A restore keeps what runs.
+            [_, _, state] if state.starts_with("kept=") => &state["kept=".len()..],
             // A deploy has begun, and nothing is switched: the old release goes on.
             [_, _, _] => self.serves.as_ref().map_or("-", |(deploy, _)| deploy.as_str()),
             _ => "-",

@@ -5,7 +5,8 @@
 //!   ROOT/images/REPOSITORY/v2@sha256:…/    a release, as CI uploads it
 //!   ROOT/images/REPOSITORY/v2              link to the release that the tag means now
 //!   SITE/current                           link to the release that is to be served
-//!   SITE/deploy                            the deploy id, its image, and whether `current` was switched to it
+//!   SITE/deploy                            the deploy id, its image, and whether `current` was switched to it, or the
+//!                                          deploy is a restore which keeps what an earlier deploy serves
 //!   SITE/served, SITE/log                  written by the server: what it serves, and what that has logged
 //! ```
 
@@ -31,7 +32,32 @@ pub(crate) struct Site {
 pub(crate) struct Record {
     pub(crate) deploy: DeployId,
     pub(crate) image: ImageRef,
-    pub(crate) switched: bool,
+    pub(crate) step: Step,
+}
+
+/// How far a deploy is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// Its release is not there yet.
+    Waiting,
+    /// `current` leads to its release.
+    Switched,
+    /// What runs was left as it is: the process of this deploy, or from before the first one.
+    Kept(Option<DeployId>),
+}
+
+impl Record {
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.step, Step::Waiting)
+    }
+
+    /// The deploy whose process is to be served; `None`: the one from before the first deploy.
+    pub(crate) fn serves(&self) -> Option<DeployId> {
+        match self.step {
+            Step::Kept(before) => before,
+            Step::Waiting | Step::Switched => Some(self.deploy),
+        }
+    }
 }
 
 /// The server's answer about itself.
@@ -67,7 +93,11 @@ impl Site {
             [deploy, image, state] => deploy.parse().ok().zip(image.parse().ok()).map(|(deploy, image)| Record {
                 deploy,
                 image,
-                switched: state == "switched",
+                step: match state.strip_prefix("kept=") {
+                    Some(before) => Step::Kept(before.parse().ok()),
+                    None if state == "switched" => Step::Switched,
+                    None => Step::Waiting,
+                },
             }),
             _ => None,
         };
@@ -76,7 +106,12 @@ impl Site {
 
     /// Replaces the record in one step.
     pub(crate) fn write(&self, record: &Record) -> Result<()> {
-        let state = if record.switched { "switched" } else { "waiting" };
+        let state = match record.step {
+            Step::Waiting => "waiting".to_owned(),
+            Step::Switched => "switched".to_owned(),
+            Step::Kept(None) => "kept=-".to_owned(),
+            Step::Kept(Some(before)) => format!("kept={before}"),
+        };
         let new = self.directory.join("deploy.new");
         fs::create_dir_all(&self.directory).map_err(failed)?;
         fs::write(&new, format!("{} {} {state}\n", record.deploy, record.image)).map_err(failed)?;
@@ -86,13 +121,13 @@ impl Site {
 
     /// Switches to the release of what was applied, once there is one. Taken again, the step does nothing.
     pub(crate) fn advance(&self, record: Record) -> Result<Record> {
-        let release = if record.switched { None } else { self.release(&record.image)? };
+        let release = if record.is_waiting() { self.release(&record.image)? } else { None };
         let Some(release) = release else { return Ok(record) };
         let new = self.directory.join("current.new");
         found(fs::remove_file(&new))?;
         symlink(release, &new).map_err(failed)?;
         fs::rename(new, self.directory.join("current")).map_err(failed)?;
-        let record = Record { switched: true, ..record };
+        let record = Record { step: Step::Switched, ..record };
         self.write(&record)?;
         Ok(record)
     }

@@ -105,6 +105,8 @@ macro_rules! rollouts {
             apply_dropped_is_made_good,
             apply_foreign_is_refused,
             apply_same_image_rolls_again,
+            restore_keeps_what_still_runs,
+            restore_keeps_nothing_of_the_failed_deploy,
             apply_takes_the_digest_and_not_the_tag,
             apply_missing_is_created_or_refused,
             apply_keeps_the_configuration,

@@ -24,7 +24,7 @@ use crate::{
     readiness::Readiness,
     refusals::Refusals,
     rules::{
-        container::{Container, KEEPS, Process, Seen},
+        container::{Container, KEEPS, Process, REPLACES, Seen},
         fence, observation,
         observation::Work,
         origin, plan,
@@ -207,6 +207,13 @@ impl Machine {
                 let path = format!("/networks/{}/connect", in_path(network));
                 let body = json!({ "Container": container, "EndpointConfig": endpoint });
                 self.may_be_refused(rollout, engine.post(&path, Some(&body)).await)
+            }
+            Step::ClaimReplacement => {
+                let mut labels = recreation::stamp(rollout).labels(&rollout.workload.key());
+                labels.insert(REPLACES, "true".to_owned());
+                let claim = json!({ "Name": recreation::replacing_claim_name(rollout), "Labels": labels });
+                engine.post("/volumes/create", Some(&claim)).await?;
+                Ok(true)
             }
             Step::Start(container) => self.start(engine, rollout, container).await,
             Step::Stop(containers) => {

@@ -13,7 +13,9 @@ use crate::{
     engine::{Called, Engine, filters, in_path},
     pulls,
     rules::{
-        container::{COMPOSE_ONEOFF, COMPOSE_PROJECT, COMPOSE_SERVICE, Claim, Container, KEEPS, Seen, Stamp, TARGET},
+        container::{
+            COMPOSE_ONEOFF, COMPOSE_PROJECT, COMPOSE_SERVICE, Claim, Container, KEEPS, REPLACES, Seen, Stamp, TARGET,
+        },
         creation, fence,
         registration::Registration,
     },
@@ -59,7 +61,8 @@ async fn claims(engine: &Engine, workload: &Workload) -> Called<Vec<Claim>> {
     let claim = |volume: &Value| {
         let stamp = Stamp::of(&volume["Labels"])?;
         let keeps = volume["Labels"][KEEPS].as_str().map(str::to_owned);
-        Some(Claim { name: volume["Name"].as_str()?.to_owned(), stamp, keeps })
+        let replaces = volume["Labels"][REPLACES].is_string();
+        Some(Claim { name: volume["Name"].as_str()?.to_owned(), stamp, keeps, replaces })
     };
     Ok(found["Volumes"].as_array().into_iter().flatten().filter_map(claim).collect())
 }

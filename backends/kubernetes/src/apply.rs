@@ -12,7 +12,9 @@ use crate::{
     rules::{
         fence::{self, Decision},
         object::Object,
-        patch, pods, stuck_pods, template,
+        patch, pods,
+        retained::{self, KeptTemplate},
+        stuck_pods, template,
     },
     workload::{Rollout, Template, WorkloadKind},
 };
@@ -52,12 +54,41 @@ async fn attempt_once(cluster: &Cluster, rollout: &Rollout) -> Result<Option<App
         Decision::Newer(revision) => return Ok(Some(Applied::Newer(revision))),
         Decision::Refused { reason, message } => return Ok(Some(Applied::Refused { reason, message })),
     }
-    match cluster.patch(rollout.namespace(), &object, &patch::patch(&object, rollout)).await {
+    let kept = kept(cluster, rollout, &object).await?;
+    match cluster.patch(rollout.namespace(), &object, &patch::patch(&object, rollout, kept.as_ref())).await {
         Ok(()) => Ok(Some(Applied::Done)),
         Err(failure) => match error::refusal(&failure) {
             Some(why) => Ok(Some(refused(format!("the cluster refuses the change of {}: {why}", object.title())))),
             None => read_again(failure),
         },
+    }
+}
+
+/// The retained template that the rollout brings back, if it returns to a version of which one is left.
+async fn kept(cluster: &Cluster, rollout: &Rollout, object: &Object) -> Result<Option<KeptTemplate>> {
+    if rollout.purpose.returns_to().is_none() || object.selector().is_none() {
+        return Ok(None);
+    }
+    let retained = match cluster.retained(rollout.namespace(), object).await {
+        Ok(retained) => retained,
+        // Also without the permission, going back is better than staying.
+        Err(error @ Error::Denied { .. }) => {
+            tracing::warn!(app = %rollout.app, revision = %rollout.id.revision, error = %error.chain(), "reading earlier revisions of a workload failed, so that a restore replaces all pods");
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    let pods = cluster.pods(rollout.namespace(), object.selector()).await?;
+    Ok(retained::find(object, rollout, &retained, &pods))
+}
+
+/// Gives the pods of a template that was brought back a template of the rollout's own, whose image is named by its digest.
+/// A change of the workload in between leaves that to the next call.
+pub(crate) async fn stamp_anew(cluster: &Cluster, rollout: &Rollout, object: &Object) -> Result<()> {
+    tracing::warn!(app = %rollout.app, revision = %rollout.id.revision, image = %rollout.image, "restoring by the digest: the tag means another image by now");
+    match cluster.patch(rollout.namespace(), object, &patch::patch(object, rollout, None)).await {
+        Err(failure) if !error::is_conflict(&failure) => Err(error::classify(failure)),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 
@@ -138,7 +169,10 @@ async fn delete_stuck_pods(cluster: &Cluster, rollout: &Rollout) -> Result<()> {
             continue;
         }
         let pods = cluster.pods(rollout.namespace(), set.spec.as_ref().map(|spec| &spec.selector)).await?;
-        for pod in stuck_pods::of(&set, rollout.id, &pods) {
+        let object = Object::StatefulSet(set);
+        let own = object.pods_stamp(rollout.id);
+        let Object::StatefulSet(set) = &object else { return Ok(()) };
+        for pod in stuck_pods::of(set, rollout.id, &own, &pods) {
             if target_if_ours(cluster, rollout).await?.is_none() {
                 return Ok(());
             }

@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use http::header::{HeaderValue, USER_AGENT};
 use k8s_openapi::{
     api::{
-        apps::v1::{DaemonSet, Deployment, StatefulSet},
+        apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet},
         batch::v1::CronJob,
         core::v1::{Event, Namespace, Pod},
     },
@@ -28,6 +28,7 @@ use crate::{
         diagnostics::LOG_LINES,
         object::{MANAGER, Object},
         pods,
+        retained::Retained,
     },
     workload::{Rollout, WorkloadKind},
 };
@@ -170,6 +171,18 @@ impl Cluster {
         let name = object.metadata().name.as_deref().unwrap_or_default();
         let workloads = self.workloads(namespace, object.kind());
         workloads.patch(name, &patch_parameters(), &Patch::Strategic(patch)).await.map(drop)
+    }
+
+    /// The earlier revisions of the workload that the cluster retains; none for a CronJob.
+    pub(crate) async fn retained(&self, namespace: &str, object: &Object) -> Result<Vec<Retained>> {
+        let Some(selector) = object.selector() else { return Ok(Vec::new()) };
+        let parameters = ListParams::default().labels_from(&parsed(selector)?);
+        if object.kind() == WorkloadKind::Deployment {
+            let found = self.api::<ReplicaSet>(namespace).list(&parameters).await.map_err(classify)?;
+            return Ok(found.into_iter().filter_map(|found| Retained::of_replica_set(found, object)).collect());
+        }
+        let found = self.api::<ControllerRevision>(namespace).list(&parameters).await.map_err(classify)?;
+        Ok(found.into_iter().filter_map(|found| Retained::of_controller_revision(found, object)).collect())
     }
 
     /// Creates an object.

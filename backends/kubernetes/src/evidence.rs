@@ -7,7 +7,7 @@ use rollhook_core::{Result, deploy::Evidence, ports::RolloutFailure};
 
 use crate::{
     client::Cluster,
-    rules::{diagnostics, pods},
+    rules::{diagnostics, object::Stamp, pods},
     workload::Rollout,
 };
 
@@ -23,7 +23,8 @@ pub(crate) async fn evidence(
     let namespace = rollout.namespace();
     let object = cluster.target(rollout).await?;
     let pods = cluster.pods(namespace, object.as_ref().and_then(|object| object.selector())).await?;
-    let Some(pod) = diagnostics::failing_pod(rollout, &pods, failure) else {
+    let own = object.as_ref().map_or(Stamp::Deploy(rollout.id), |object| object.pods_stamp(rollout.id));
+    let Some(pod) = diagnostics::failing_pod(rollout, &own, &pods, failure) else {
         let uid = object.as_ref().and_then(|object| object.metadata().uid.as_deref());
         let events = in_time(events(cluster, namespace, uid)).await;
         return Ok(Evidence { events, ..Evidence::default() });

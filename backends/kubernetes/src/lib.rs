@@ -18,7 +18,10 @@
 //! One deploy: `apply` reads the workload, and the fence compares its stamp (`rollhook.dev/revision`, `{app
 //! uid}/{revision}`) with that of the rollout. One patch, valid only for the object as it was read, sets the named
 //! containers' images and the stamp on the workload and on its pod template, so that every revision rolls out and every
-//! pod names its own. `observe` then compares the controller's counts by kubectl's rules, and reads failures, restarts
+//! pod names its own. A restore writes its stamp to the workload alone, and brings the pod template back as the cluster
+//! retains it of the version that ran (`rules::retained`), so that Kubernetes uses that version's ReplicaSet or
+//! ControllerRevision again, with the pods that still run; `rollhook.dev/template-revision` says by which stamp they are the
+//! restore's own. `observe` then compares the controller's counts by kubectl's rules, and reads failures, restarts
 //! and the digest from the pods of just that revision, until the engine has seen enough.
 //!
 //! The driver needs these permissions in each app's namespace, and no more (for those of the store and of builds see
@@ -27,6 +30,7 @@
 //! | resource | verbs |
 //! |---|---|
 //! | `deployments`, `statefulsets`, `daemonsets` (`apps`), `cronjobs` (`batch`) | get, list, watch, patch |
+//! | `replicasets`, `controllerrevisions` (`apps`) | list, for restores that keep what still runs; without it, they replace all pods |
 //! | `pods` | list, watch; delete, to remove pods that block the rollout of a StatefulSet |
 //! | `pods/log` | get |
 //! | `events` | list |

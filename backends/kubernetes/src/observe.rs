@@ -6,9 +6,10 @@ use rollhook_core::{
 };
 
 use crate::{
+    apply,
     at_rest::TargetsAtRest,
     client::Cluster,
-    rules::{observation, registration::Registration},
+    rules::{observation, registration::Registration, retained},
     workload::Rollout,
 };
 
@@ -32,9 +33,14 @@ pub(crate) async fn validate(cluster: &Cluster, request: &TargetRequest) -> Resu
 
 /// The state of the rollout. It is noted, so that the first look at the workload at rest costs no call.
 pub(crate) async fn observe(cluster: &Cluster, rollout: &Rollout, targets: &TargetsAtRest) -> Result<Observation> {
-    let Some(object) = cluster.target(rollout).await? else { return Ok(observation::of_missing(rollout)) };
-    // Read after the workload: the pods are never older than the counts of their controller.
-    let pods = cluster.pods(rollout.namespace(), object.selector()).await?;
-    let seen = observation::of(rollout, &object, &pods, jiff::Timestamp::now());
-    Ok(targets.note(rollout, &object, seen).seen)
+    loop {
+        let Some(object) = cluster.target(rollout).await? else { return Ok(observation::of_missing(rollout)) };
+        // Read after the workload: the pods are never older than the counts of their controller.
+        let pods = cluster.pods(rollout.namespace(), object.selector()).await?;
+        if !retained::runs_other_bits(&object, rollout, &pods) {
+            let seen = observation::of(rollout, &object, &pods, jiff::Timestamp::now());
+            return Ok(targets.note(rollout, &object, seen).seen);
+        }
+        apply::stamp_anew(cluster, rollout, &object).await?;
+    }
 }

@@ -12,7 +12,7 @@ pub mod polling;
 pub mod retry;
 pub mod rollout;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 pub use events::{CallError, Effect, Event};
 
@@ -410,12 +410,21 @@ fn fail(state: &State, deploy: Deploy, failure: FailureReport, evidence: Option<
         let state = Stored::Failed { reason: failure.reason.clone(), message, evidence: evidence.clone() };
         Deploy { touched, ..deploy.moved(state) }
     };
+    let is_followed =
+        state.app_state.unfinished.iter().any(|other| is_ready(other) && other.revision > deploy.revision);
     let message = match restore::owed(&preview(state, vec![ended(String::new())])) {
         Owed::NothingToRestore if touched => {
             let stop = if failure.message.ends_with('.') { "" } else { "." };
             let before = state.app_state.ended_on_cluster.as_ref().map(|before| before.revision);
             let way = before.map(unproven).unwrap_or_default();
             format!("{}{stop} There is no earlier version that succeeded: nothing to restore.{way}", failure.message)
+        }
+        Owed::Nothing if touched && !is_followed && ended(String::new()).was_changed_by_another() => {
+            let stop = if failure.message.ends_with('.') { "" } else { "." };
+            format!(
+                "{}{stop} That change stays, and nothing is restored: the next deploy or rollback replaces it.",
+                failure.message
+            )
         }
         Owed::NothingToRestore | Owed::Restore(_) | Owed::Nothing => failure.message.clone(),
     };
@@ -456,7 +465,7 @@ pub fn at_rest(app_state: &AppState) -> Option<RolloutSpec> {
 pub fn may_drift(deploy: &Deploy) -> bool {
     match &deploy.state {
         Stored::Succeeded { .. } => true,
-        Stored::Failed { reason, .. } => reason.as_str() == Reason::REVERTED,
+        Stored::Failed { .. } => deploy.was_changed_by_another(),
         Stored::Queued
         | Stored::Building { .. }
         | Stored::RollingOut { .. }
@@ -488,11 +497,20 @@ fn spec(app_state: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
                 app_state.app.policy.settle_aside()
             }
         },
-        purpose: match deploy.trigger {
-            Trigger::Rollback if deploy.is_restore() => Purpose::Restore,
-            Trigger::Rollback => Purpose::Rollback,
-            Trigger::Webhook | Trigger::Manual | Trigger::Promotion | Trigger::Git => Purpose::Deploy,
-        },
+        purpose: purpose(app_state, deploy),
         cause: format!("rollhook revision {}: {what} by {}{commit}", deploy.revision, deploy.actor),
     })
+}
+
+/// Returns the purpose of a deploy. A person's rollback after a restore that did not succeed is another attempt at that
+/// restore, if it returns to the same version.
+fn purpose(app_state: &AppState, deploy: &Deploy) -> Purpose {
+    let (Trigger::Rollback, Some(Origin::Revision(origin))) = (deploy.trigger, &deploy.from) else {
+        return Purpose::Deploy;
+    };
+    let is_same = |other: &&Arc<Deploy>| other.effective == deploy.effective;
+    // Its instances carry the id that the current deploy ran as, where that was a rollback itself.
+    let to = app_state.current.as_ref().filter(is_same).map_or(*origin, |current| current.revision);
+    let is_repeated = app_state.ended_on_cluster.as_ref().filter(is_same).is_some_and(|before| before.is_restore());
+    if deploy.is_restore() || is_repeated { Purpose::Restore { to } } else { Purpose::Rollback { to } }
 }

@@ -23,7 +23,8 @@ pub enum Owed {
 ///
 /// A restore is owed once the newest deploy that touched the cluster ended without success, unless a higher one is
 /// ready to roll out, or the newest of all is a restore that was already made for it, or it was a restore itself.
-/// Deploys that ended with the app's deletion are not restored.
+/// Deploys that ended with the app's deletion are not restored, and neither are those that ended because another party
+/// changed the target: the restore would overwrite that change, such as a person's hotfix.
 pub fn owed(state: &AppState) -> Owed {
     let Some(top) = state.on_cluster() else { return Owed::Nothing };
     let higher_is_ready =
@@ -44,7 +45,8 @@ pub fn owed(state: &AppState) -> Owed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Restoration {
     /// No restore is owed to the deploy: it succeeded or has not ended, it never touched the cluster, a newer deploy took
-    /// over, it was a restore itself, or the app's policy leaves a failed rollout as it is.
+    /// over, it was a restore itself, another party changed the target, or the app's policy leaves a failed rollout as it
+    /// is.
     NotOwed,
     /// There is no version to return to.
     NothingToRestore,
@@ -126,7 +128,8 @@ pub fn restoration<'a>(state: &AppState, ended: &Deploy, later: impl IntoIterato
 fn ended_badly(deploy: &Deploy) -> bool {
     match &deploy.state {
         // The deploy that superseded it left it there if it never got to the cluster itself.
-        State::Failed { .. } | State::Superseded { .. } => true,
+        State::Superseded { .. } => true,
+        State::Failed { .. } => !deploy.was_changed_by_another(),
         State::Cancelled { reason, .. } => reason.as_str() != Reason::APP_DELETED,
         State::Queued | State::Building { .. } | State::RollingOut { .. } | State::Succeeded { .. } => false,
     }

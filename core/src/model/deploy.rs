@@ -369,6 +369,11 @@ impl Deploy {
         self.trigger == Trigger::Rollback && self.actor.is_service()
     }
 
+    /// Returns whether the deploy failed because another party changed the target, so that what runs is that party's.
+    pub fn was_changed_by_another(&self) -> bool {
+        matches!(&self.state, State::Failed { reason, .. } if reason.as_str() == Reason::REVERTED)
+    }
+
     /// The revision that the image was built as: an earlier one if the image was entered anew behind a restore.
     pub const fn built_as(&self) -> Revision {
         match &self.from {

@@ -101,11 +101,35 @@ impl RolloutSpec {
 pub enum Purpose {
     /// To bring a version, as by CI.
     Deploy,
-    /// To return to a version, as a person asked. It is refused for what is impossible, and not as a precaution.
-    Rollback,
-    /// To put a failed deploy right, by the image that ran before. Instances of that image which still run, as the
-    /// failed deploy never replaced them, may be kept as this deploy's own. It is refused as little as a rollback.
-    Restore,
+    /// To return to a version, as a person asked. It is refused for what is impossible, and not as a precaution. Where the
+    /// target is set to another image, instances of that version which still run may be kept, as by a restore.
+    Rollback {
+        /// The deploy that the version ran as.
+        to: Revision,
+    },
+    /// To put a failed deploy right, by the version that ran before. What still runs of that version, as the failed deploy
+    /// never replaced it, is kept as this deploy's own; so is what the platform can start of it without making it anew. It
+    /// is refused as little as a rollback.
+    Restore {
+        /// The deploy that the version ran as. Instances of later deploys are not of that version, even if they have its
+        /// image.
+        to: Revision,
+    },
+}
+
+impl Purpose {
+    /// Whether a failed deploy is put right.
+    pub const fn is_restore(self) -> bool {
+        matches!(self, Self::Restore { .. })
+    }
+
+    /// The deploy that the version ran as to which the target returns; `None`: it is brought a version.
+    pub const fn returns_to(self) -> Option<Revision> {
+        match self {
+            Self::Deploy => None,
+            Self::Rollback { to } | Self::Restore { to } => Some(to),
+        }
+    }
 }
 
 /// The answer to an [`apply`](RolloutDriver::apply).
@@ -169,6 +193,9 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// instance carries the deploy id that it was started with for all of its life. Old instances that end again and again
 /// are instances too, though none of them may run at the moment.
 ///
+/// The deploy id of a restore stands on the target alone: the instances that it keeps carry the id that they were started
+/// with, and count as its own. Which ones they are is kept with the target, written together with the deploy id.
+///
 /// # Promises
 ///
 /// Each is a case of the conformance suite.
@@ -200,7 +227,12 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// - `apply_foreign_is_refused`: a target that carries the deploy id of another registration is `Refused` with
 ///   [`Reason::FOREIGN_TARGET`], unless the target's `take_over` names just that registration.
 /// - `apply_same_image_rolls_again`: a new revision of the same image is a rollout of its own, with new instances,
-///   unless it restores what still runs. An old instance never gets a new deploy id.
+///   unless it puts a failed deploy right. An old instance never gets a new deploy id.
+/// - `restore_keeps_what_still_runs`: instances of the version that ran before, which the failed deploy never replaced, run
+///   on after a restore, which is `Complete` with them, also to a process that was started since; the next deploy replaces
+///   them.
+/// - `restore_keeps_nothing_of_the_failed_deploy`: an instance of the failed deploy is never the restore's own, even if it
+///   has the image that is restored.
 /// - `apply_takes_the_digest_and_not_the_tag`: an image with a tag and a digest runs the bits of the digest, whatever
 ///   the tag means.
 /// - `apply_missing_is_created_or_refused`: a target that does not exist is created if its settings say how, and else

@@ -16,7 +16,7 @@ use rollhook_core::{
     deploy::Evidence,
     ports::{
         Applied, AtRest, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, Observation, Phase,
-        RolloutDriver, RolloutFailure, RolloutSpec, Sealing, TargetReader, TargetRequest, TokenStore, Validated,
+        Purpose, RolloutDriver, RolloutFailure, RolloutSpec, Sealing, TargetReader, TargetRequest, TokenStore, Validated,
         WebhookSecret,
     },
     time::Timestamp,
@@ -42,6 +42,12 @@ pub(crate) enum Promise {
     LastRestore,
     /// The deploys that a rollback supersedes end before it is accepted.
     Supersede,
+    /// Another party's change of a workload is put right as a failure is.
+    OthersChange,
+    /// A restore replaces what still runs.
+    StillRuns,
+    /// A restore takes over pods of the deploy that failed.
+    FailedPods,
     /// A restore ends what is being built.
     BuildsBelowRestore,
     /// A replica lives for ever.
@@ -142,6 +148,12 @@ impl RolloutDriver for BrokenBackend {
     }
 
     async fn apply(&self, spec: &RolloutSpec) -> Result<Applied> {
+        let purpose = match spec.purpose {
+            Purpose::Restore { .. } if self.breaks(Promise::StillRuns) => Purpose::Deploy,
+            Purpose::Restore { .. } if self.breaks(Promise::FailedPods) => Purpose::Restore { to: spec.id.revision },
+            other @ (Purpose::Deploy | Purpose::Rollback { .. } | Purpose::Restore { .. }) => other,
+        };
+        let spec = &RolloutSpec { purpose, ..spec.clone() };
         let answer = self.environment.cluster.apply(spec).await?;
         if self.breaks(Promise::Fence) && matches!(answer, Applied::Newer(_)) {
             self.environment.cluster.delete(&spec.app, &spec.target);

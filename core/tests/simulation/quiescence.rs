@@ -98,6 +98,8 @@ impl Run {
                 journal.count_if(top.status() == Status::Cancelled, "rule 12: a cancelled one had touched the cluster");
             }
             let top = model::on_cluster(&known.history);
+            let changed = top.is_some_and(|top| top.was_changed_by_another() && !top.is_restore());
+            journal.count_if(changed, "rule 12: another party's change was left");
             journal.count_if(
                 top.is_some_and(|top| top.is_restore() && top.status() == Status::Failed),
                 "rule 12: a restore that failed was left",

@@ -198,7 +198,12 @@ impl RolloutDriver for RecordingPorts {
             self.environment.set_adrift(Adrift::Rollout(spec.clone()), time);
             return Err(Error::unavailable("the cluster", "no answer"));
         }
+        let before = self.environment.cluster.running(&spec.app, &spec.target);
         let answer = self.backend.rollouts.apply(spec).await;
+        if matches!(answer, Ok(Applied::Done)) && spec.purpose.is_restore() {
+            let after = self.environment.cluster.running(&spec.app, &spec.target);
+            self.environment.rules.lock().unwrap().restores(spec, &before, &after, &self.environment.journal);
+        }
         match &answer {
             Ok(applied) => self.log(|| format!("apply revision {}: {applied:?}", spec.id.revision)),
             Err(_) => self.log_answer("apply", &answer),
@@ -218,7 +223,12 @@ impl RolloutDriver for RecordingPorts {
         };
         if let Some(seen) = truth {
             let seen = self.seen(&seen);
-            self.environment.rules.lock().unwrap().observed(spec.id, seen, &self.environment.journal);
+            let mut rules = self.environment.rules.lock().unwrap();
+            if seen.complete && spec.purpose.is_restore() {
+                let running = self.environment.cluster.running(&spec.app, &spec.target);
+                rules.restored(spec, &running, &self.environment.journal);
+            }
+            rules.observed(spec.id, seen, &self.environment.journal);
         }
         answer
     }

@@ -7,6 +7,7 @@ mod failure;
 mod fence;
 mod observe;
 mod progress;
+mod restore;
 mod tags;
 mod validate;
 
@@ -49,6 +50,7 @@ pub use observe::{
     observe_keeps_past_lives, observe_never_ready_is_not_complete, observe_old_is_not_new,
 };
 pub use progress::progress_stands_still_with_the_rollout;
+pub use restore::{restore_keeps_nothing_of_the_failed_deploy, restore_keeps_what_still_runs};
 pub use tags::{apply_takes_the_digest_and_not_the_tag, observe_digest_stays_where_a_tag_moves};
 pub use validate::{
     identity_is_stable, validate_absent_is_created, validate_adopts_what_runs, validate_changes_nothing,
@@ -131,6 +133,12 @@ impl<'a> Bench<'a> {
         let id = DeployId { app: uid, revision: samples::revision(revision) };
         let spec = RolloutSpec::new(self.app.clone(), id, self.target.clone(), self.cluster.image(sample)?);
         Ok(spec.with(|spec| spec.cause = format!("a case of the suite, revision {revision}")))
+    }
+
+    /// The order that puts a failed deploy right, by the version that ran as revision `to`.
+    fn restore(&self, revision: u64, to: u64, sample: Sample) -> Can<RolloutSpec> {
+        let purpose = Purpose::Restore { to: samples::revision(to) };
+        Ok(RolloutSpec { purpose, ..self.order(OURS, revision, sample)? })
     }
 
     /// The app, as its registration is.

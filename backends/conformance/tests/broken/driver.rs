@@ -25,8 +25,8 @@ use rollhook_core::{
     disk::DiskSpace,
     image::{Digest, ImageRef},
     ports::{
-        Applied, AtRest, Clock, DeployId, DriverIdentity, Observation, PastLives, Phase, RolloutDriver, RolloutFailure,
-        RolloutSpec, StoredImages, TargetReader, TargetRequest, Validated,
+        Applied, AtRest, Clock, DeployId, DriverIdentity, Observation, PastLives, Phase, Purpose, RolloutDriver,
+        RolloutFailure, RolloutSpec, StoredImages, TargetReader, TargetRequest, Validated,
     },
 };
 use rollhook_memory::{Script, SimulatedCluster};
@@ -102,6 +102,10 @@ pub(crate) enum Promise {
     HintsDoNotPanic,
     /// Asking for a hint never panics: here it does so before there is a future, where the target carries the deploy.
     HintsAreFutures,
+    /// A restore keeps what still runs: here it replaces that.
+    RestoreKeeps,
+    /// A restore keeps nothing of the failed deploy: here it takes over the instances that have its image.
+    FailedIsNotKept,
     /// What was adopted is complete as long as it runs: here for ever.
     AdoptedMayChange,
     /// A healthy target at rest is complete: here it is degraded.
@@ -269,6 +273,19 @@ fn by_tag(order: &RolloutSpec) -> RolloutSpec {
     order.clone().with(|spec| spec.image = order.image.clone().unpinned())
 }
 
+fn replacing(order: &RolloutSpec) -> RolloutSpec {
+    RolloutSpec { purpose: Purpose::Deploy, ..order.clone() }
+}
+
+/// The restore of whatever ran last.
+fn of_the_last(order: &RolloutSpec) -> RolloutSpec {
+    let purpose = match order.purpose {
+        Purpose::Restore { .. } => Purpose::Restore { to: order.id.revision },
+        other @ (Purpose::Deploy | Purpose::Rollback { .. }) => other,
+    };
+    RolloutSpec { purpose, ..order.clone() }
+}
+
 fn complete(seen: Observation) -> Observation {
     seen.with(|seen| seen.phase = Phase::Complete { digest: None, note: None })
 }
@@ -304,6 +321,8 @@ impl RolloutDriver for Broken {
             Promise::SameImageRolls => self.restamp(order).await,
             Promise::DigestBeatsTag | Promise::DigestRuns => self.cluster.apply(&by_tag(order)).await,
             Promise::CrashingOnesEnd => self.apply_beside(order).await,
+            Promise::RestoreKeeps => self.cluster.apply(&replacing(order)).await,
+            Promise::FailedIsNotKept => self.cluster.apply(&of_the_last(order)).await,
             Promise::AnswersInTime => {
                 self.clock.sleep(Duration::from_secs(100)).await;
                 self.cluster.apply(order).await

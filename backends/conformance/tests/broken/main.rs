@@ -281,6 +281,17 @@ fn process_that_is_kept_and_restamped_is_noticed() {
 }
 
 #[test]
+fn restore_that_replaces_what_still_runs_is_noticed() {
+    notices(Promise::RestoreKeeps, rollouts::restore_keeps_what_still_runs, "what still ran was replaced");
+}
+
+#[test]
+fn restore_that_takes_over_the_failed_deploys_instances_is_noticed() {
+    let case = rollouts::restore_keeps_nothing_of_the_failed_deploy;
+    notices(Promise::FailedIsNotKept, case, "instances of the failed deploy were called the restore's");
+}
+
+#[test]
 fn tag_that_beats_the_digest_is_noticed() {
     let case = rollouts::apply_takes_the_digest_and_not_the_tag;
     notices(Promise::DigestBeatsTag, case, "the tag was taken, and not the digest beside it");

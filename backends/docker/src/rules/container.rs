@@ -18,6 +18,8 @@ pub(crate) const TOOK_OVER: &str = "dev.rollhook.took-over";
 pub(crate) const NAME: &str = "dev.rollhook.name";
 /// The label of a claim that names the container which its deploy keeps.
 pub(crate) const KEEPS: &str = "dev.rollhook.keeps";
+/// The label of a claim whose deploy may end the containers from before it.
+pub(crate) const REPLACES: &str = "dev.rollhook.replaces";
 /// The label of the given settings that equal the image's own.
 pub(crate) const GIVEN: &str = "dev.rollhook.given";
 /// The prefix of all of these labels.
@@ -64,6 +66,9 @@ pub(crate) struct Claim {
     /// The id of the container from before that the deploy keeps as its own. Labels of a container cannot be changed, so
     /// that this claim stays for as long as the container does.
     pub(crate) keeps: Option<String>,
+    /// Whether the deploy, whose container is ready, may end the containers from before it. Such a second claim of a deploy
+    /// goes before the first change of another container: a restore that finds none knows that none was touched.
+    pub(crate) replaces: bool,
 }
 
 /// The host that every step of a build has, and by which it is known: its labels are what a Dockerfile says.
@@ -305,13 +310,13 @@ impl Seen {
         self.claims.iter().filter(move |claim| claim.keeps.as_ref().is_none_or(is_there))
     }
 
-    /// The container of a deploy: its own, or the one that it keeps, for as long as that one serves and nothing is about
-    /// to replace it; without one, the deploy makes its own. Of several of its own, which two processes made at once, it
+    /// The container of a deploy: its own, or the one that it keeps, for as long as that one serves and no other deploy may
+    /// end it; without one, the deploy makes its own. Of several of its own, which two processes made at once, it
     /// is the one that has been started.
     pub(crate) fn of(&self, id: DeployId) -> Option<&Container> {
         let order = |container: &&Container| (container.process() != Process::Created, container.id().to_owned());
         let own = self.containers.iter().filter(|container| container.deploy() == Some(id)).max_by_key(order);
-        own.or_else(|| self.kept(id).filter(|kept| kept.serves() && !self.is_endangered(kept)))
+        own.or_else(|| self.kept(id).filter(|kept| kept.serves() && !self.may_be_ended(id)))
     }
 
     /// The container from before that a deploy claims as its own, in whatever state it is.
@@ -319,9 +324,14 @@ impl Seen {
         self.containers.iter().find(|container| self.keeps(id, container))
     }
 
-    /// Whether a deploy's container, which may be about to replace this one, is there.
-    fn is_endangered(&self, kept: &Container) -> bool {
-        self.containers.iter().any(|other| other.id() != kept.id() && other.deploy().is_some())
+    /// Whether a deploy other than this one may end the containers from before it.
+    pub(crate) fn may_be_ended(&self, id: DeployId) -> bool {
+        self.claims.iter().any(|claim| claim.replaces && claim.stamp.id != id)
+    }
+
+    /// Whether the deploy has claimed that it may end the containers from before it.
+    pub(crate) fn replaces(&self, id: DeployId) -> bool {
+        self.claims.iter().any(|claim| claim.replaces && claim.stamp.id == id)
     }
 
     /// Whether a deploy claims this container, which is from before, as its own.

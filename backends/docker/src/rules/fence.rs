@@ -84,21 +84,23 @@ pub(crate) fn scaled(seen: &Seen, rollout: &Rollout) -> Option<String> {
     })
 }
 
-/// The container that a restore may keep, if its image is the one that is to run: the only one of the target, which
-/// serves under its own name, as the failed deploy never had a container to replace it with. It is not the failed
+/// The container that a restore may keep, if its image is the one that is to run: the only one of the target beside those
+/// of failed deploys, which serves under its own name, as no failed deploy has begun to replace it. It is not a failed
 /// deploy's own, which may have the image as well.
 ///
-/// A process that still drives the failed deploy and is about to stop this one has seen that deploy's container. So none
-/// may be there, neither now nor in a reading that is younger than the claim which keeps this one.
+/// A process that still drives a failed deploy and is about to stop this one has claimed that it may. So no such claim may
+/// be there, neither now nor in a reading that is younger than the claim which keeps this one.
 pub(crate) fn keepable<'a>(seen: &'a Seen, rollout: &Rollout) -> Option<&'a Container> {
-    let is_left =
-        |container: &&Container| container.is_up() || container.deploy().is_some() || container.is_set_aside();
+    let Purpose::Restore { to } = rollout.purpose else { return None };
+    let is_failed = |id: DeployId| id.app == rollout.id.app && id.revision > to;
+    let is_left = |container: &&Container| match container.deploy() {
+        Some(id) => !is_failed(id),
+        None => container.is_up() || container.is_set_aside(),
+    };
     let mut left = seen.containers.iter().filter(is_left);
     let (Some(only), None) = (left.next(), left.next()) else { return None };
     let is_ours = only.deploy().is_none_or(|id| id.app == rollout.id.app || rollout.take_over == Some(id.app));
-    let is_before = only.deploy() != carried(seen);
-    (rollout.purpose == Purpose::Restore && is_ours && is_before && only.serves() && !only.is_set_aside())
-        .then_some(only)
+    (is_ours && only.serves() && !only.is_set_aside() && !seen.may_be_ended(rollout.id)).then_some(only)
 }
 
 fn foreign(rollout: &Rollout, id: &str) -> Decision {
@@ -217,7 +219,8 @@ mod tests {
 
     #[test]
     fn restore_keeps_the_only_container_which_serves_under_its_own_name() {
-        let restore = Rollout { purpose: Purpose::Restore, ..rollout(3) };
+        let purpose = Purpose::Restore { to: Revision::FIRST };
+        let restore = Rollout { purpose, ..rollout(3) };
         let old = with(stamped(OURS, 1, "running"), "/Name", json!("/web"));
         let waits = |containers| Seen { claims: vec![claim(OURS, 2)], ..seen(containers) };
         assert_eq!(keepable(&waits(vec![old.clone()]), &restore), Some(&old));
@@ -227,16 +230,23 @@ mod tests {
         let foreign = with(stamped(THEIRS, 1, "running"), "/Name", json!("/web"));
         let aside = with(old.clone(), "/Name", json!(format!("/{}", old.name_aside("web"))));
         let ended = with(old.clone(), "/State/Status", json!("exited"));
-        let taking_over = Rollout { purpose: Purpose::Restore, ..taking(3, THEIRS) };
+        let taking_over = Rollout { purpose, ..taking(3, THEIRS) };
         let taken = Claim { stamp: Stamp { took_over: Some(THEIRS), ..claim(OURS, 2).stamp }, ..claim(OURS, 2) };
         let waits_for_theirs = Seen { claims: vec![taken], ..seen(vec![foreign.clone()]) };
         assert_eq!(keepable(&waits_for_theirs, &taking_over), Some(&foreign), "the app has taken it over");
         for other in [foreign, aside, ended] {
             assert_eq!(keepable(&waits(vec![other.clone()]), &restore), None, "{other:?}");
         }
-        let made = waits(vec![old.clone(), stamped(OURS, 2, "created")]);
-        assert_eq!(keepable(&made, &restore), None, "the failed deploy may be about to stop it");
-        assert_eq!(keepable(&seen(vec![old]), &restore), None, "the failed deploy's own, with the same image");
+        for beside in ["created", "running", "restarting", "exited"] {
+            let mut made = waits(vec![old.clone(), stamped(OURS, 2, beside)]);
+            assert_eq!(keepable(&made, &restore), Some(&old), "the failed deploy's container is {beside} beside it");
+            made.claims.push(Claim { replaces: true, ..claim(OURS, 2) });
+            assert_eq!(keepable(&made, &restore), None, "the failed deploy may be about to stop it");
+        }
+        let failed = with(stamped(OURS, 2, "running"), "/Name", json!("/web"));
+        assert_eq!(keepable(&seen(vec![failed]), &restore), None, "the failed deploy's own, with the same image");
+        let both = waits(vec![old, container("web-2", "running")]);
+        assert_eq!(keepable(&both, &restore), None, "which one is to stay is not known");
     }
 
     #[test]

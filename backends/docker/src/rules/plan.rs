@@ -3,6 +3,8 @@
 //! ```text
 //!   claim ─▶ image ─▶ container ─▶ networks ─▶ (old ones stop) ─▶ start ─▶ ready ─▶ names ─▶ old ones stop and go
 //! ```
+//!
+//! A second claim goes before the first change of an old container.
 
 use std::time::Duration;
 
@@ -52,6 +54,8 @@ pub(crate) enum Step {
         container: String,
         endpoint: Value,
     },
+    /// The claim that the deploy may end other containers is to be added.
+    ClaimReplacement,
     Start(String),
     /// The containers are to be told to end.
     Stop(Vec<String>),
@@ -69,6 +73,29 @@ pub(crate) enum Step {
 
 /// Returns the next step.
 pub(crate) fn next(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
+    let step = wanted(seen, rollout, facts);
+    let is_own = |container: &&Container| container.deploy() == Some(rollout.id);
+    let touched: &[String] = match &step {
+        Step::Stop(containers) | Step::Remove(containers) => containers,
+        Step::Rename { container, .. } => std::slice::from_ref(container),
+        Step::Wait
+        | Step::Pull
+        | Step::Create(_)
+        | Step::Connect { .. }
+        | Step::ClaimReplacement
+        | Step::Start(_)
+        | Step::Release(_)
+        | Step::Complete => &[],
+    };
+    // A container that never started, or that a kept one runs beside, is a failed deploy's.
+    let is_of_before = |container: &&Container| !is_own(container) && container.process() != Process::Created;
+    let mut before = seen.containers.iter().filter(is_of_before);
+    let ends_others = before.any(|container| touched.iter().any(|id| id == container.id()));
+    let has_own = seen.containers.iter().any(|container| is_own(&container));
+    if ends_others && has_own && !seen.replaces(rollout.id) { Step::ClaimReplacement } else { step }
+}
+
+fn wanted(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
     if rollout.adopted || fence::carried(seen) != Some(rollout.id) {
         return Step::Wait;
     }
@@ -188,10 +215,11 @@ fn ids<'a>(containers: impl Iterator<Item = &'a &'a Container>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use rollhook_core::ports::Purpose;
+    use rollhook_core::{deploy::Revision, ports::Purpose};
     use serde_json::json;
 
-    use super::*;
+    // Most tests are about the steps themselves, of deploys that have claimed what they may.
+    use super::{wanted as next, *};
     use crate::{
         rules::samples::{OURS, THEIRS, claim, container, rollout, seen, stamped, taking, with},
         settings::Template,
@@ -280,10 +308,29 @@ mod tests {
     }
 
     #[test]
+    fn old_container_is_changed_only_after_that_was_claimed() {
+        use super::next;
+
+        let (old, made) = (container("web", "running"), stamped(OURS, 2, "running"));
+        let mut both = Seen { claims: vec![claim(OURS, 2)], ..seen(vec![old.clone(), made.clone()]) };
+        assert_eq!(next(&both, &rollout(2), READY), Step::ClaimReplacement);
+        both.claims.push(Claim { replaces: true, ..claim(OURS, 1) });
+        assert_eq!(next(&both, &rollout(2), READY), Step::ClaimReplacement, "each deploy claims for itself");
+        both.claims.push(Claim { replaces: true, ..claim(OURS, 2) });
+        assert!(matches!(next(&both, &rollout(2), READY), Step::Rename { .. }));
+        let waiting = seen(vec![old, stamped(OURS, 2, "created")]);
+        assert_eq!(next(&waiting, &stop_first(2), STARTED), Step::ClaimReplacement, "it stops first");
+        let left = seen(vec![stamped(OURS, 1, "created"), made]);
+        assert!(matches!(next(&left, &rollout(2), READY), Step::Remove(_)), "it never ran");
+    }
+
+    #[test]
     fn container_that_is_kept_is_not_touched_and_its_claim_stays() {
         let old = with(stamped(OURS, 1, "running"), "/Name", json!("/web"));
         let keeping = Claim { keeps: Some(old.id().to_owned()), ..claim(OURS, 3) };
-        let restore = |seen: &Seen| next(seen, &Rollout { purpose: Purpose::Restore, ..stop_first(3) }, READY);
+        let restore = |seen: &Seen| {
+            next(seen, &Rollout { purpose: Purpose::Restore { to: Revision::FIRST }, ..stop_first(3) }, READY)
+        };
         let mut seen = Seen { claims: vec![claim(OURS, 2), keeping.clone()], ..seen(vec![old.clone()]) };
         assert_eq!(restore(&seen), Step::Release(vec![claim(OURS, 2).name]));
         seen.claims = vec![keeping];
@@ -297,9 +344,16 @@ mod tests {
             let ended = Seen { containers: vec![state], ..seen.clone() };
             assert!(matches!(restore(&ended), Step::Create(Some(_))), "{ended:?}");
         }
-        // The failed one's container came up after all: who made it may be about to stop the old one.
-        seen.containers.push(stamped(OURS, 2, "created"));
+        // The failed one's container came up beside it, and goes.
+        let failed = stamped(OURS, 2, "restarting");
+        seen.containers.push(failed.clone());
+        assert_eq!(restore(&seen), Step::Stop(vec![failed.id().to_owned()]));
+        seen.containers[1] = stamped(OURS, 2, "exited");
+        assert_eq!(restore(&seen), Step::Remove(vec![failed.id().to_owned()]));
+        // A process that drives the failed deploy may be about to stop the old one.
+        seen.claims.push(Claim { replaces: true, ..claim(OURS, 2) });
         assert!(matches!(restore(&seen), Step::Create(Some(_))));
+        seen.claims.pop();
         seen.containers.remove(1);
         // The next deploy replaces it, and releases all.
         seen.claims.push(claim(OURS, 4));

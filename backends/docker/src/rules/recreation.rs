@@ -23,6 +23,11 @@ pub(crate) fn claim_name(rollout: &Rollout) -> String {
     format!("rollhook.{}", name(&rollout.workload.name.replace('/', "."), rollout.id))
 }
 
+/// The name of the claim that a deploy may end the containers from before it.
+pub(crate) fn replacing_claim_name(rollout: &Rollout) -> String {
+    format!("{}.replaces", claim_name(rollout))
+}
+
 /// The stamp of a deploy.
 pub(crate) fn stamp(rollout: &Rollout) -> Stamp {
     Stamp { id: rollout.id, took_over: rollout.take_over, image: Some(rollout.image.clone()) }

@@ -44,7 +44,7 @@ pub(crate) fn seen(containers: Vec<Container>) -> Seen {
 
 pub(crate) fn claim(app: AppUid, revision: u64) -> Claim {
     let stamp = Stamp { id: id(app, revision), took_over: None, image: None };
-    Claim { name: format!("rollhook.web.{revision}"), stamp, keeps: None }
+    Claim { name: format!("rollhook.web.{revision}"), stamp, keeps: None, replaces: false }
 }
 
 /// A container of this name without a stamp.

@@ -21,6 +21,9 @@ use crate::{bed::Bed, conformance::run};
 /// The steps of a deploy that change something, by what their request begins with and contains.
 const STEPS: [&str; 6] = ["/volumes/create", "/containers/create", "/start", "/rename", "/stop", "?force=true"];
 
+/// The end of the name of the volume by which a deploy claims that it may end the containers from before it.
+const REPLACES: &str = ".replaces";
+
 /// A way to the engine on which one kind of request waits until it is let through.
 struct Held {
     socket: PathBuf,
@@ -56,8 +59,10 @@ async fn pass(
 ) {
     let mut head = vec![0; 64 * 1024];
     let length = client.read(&mut head).await.unwrap_or_default();
-    let line = String::from_utf8_lossy(&head[..length]).lines().next().unwrap_or_default().to_owned();
-    if line.contains(step) && !line.starts_with("GET") && !*released.borrow() {
+    let text = String::from_utf8_lossy(&head[..length]).into_owned();
+    let line = text.lines().next().unwrap_or_default();
+    let is_it = if step == REPLACES { text.contains(step) } else { line.contains(step) };
+    if is_it && !line.starts_with("GET") && !*released.borrow() {
         told.send_replace(true);
         drop(released.wait_for(|released| *released).await);
     }
@@ -98,7 +103,16 @@ impl Deploys {
     }
 
     async fn complete(&self, driver: &DockerMachine, revision: u64, image: &str) {
-        let spec = self.spec(revision, image);
+        self.completes(driver, self.spec(revision, image)).await;
+    }
+
+    /// The restore of revision 1.
+    fn restore(&self, revision: u64, image: &str) -> RolloutSpec {
+        RolloutSpec { purpose: Purpose::Restore { to: samples::revision(1) }, ..self.spec(revision, image) }
+    }
+
+    async fn completes(&self, driver: &DockerMachine, spec: RolloutSpec) {
+        let revision = spec.id.revision;
         assert_eq!(patiently(async || driver.apply(&spec).await).await, Applied::Done);
         for _ in 0..240 {
             if matches!(patiently(async || driver.observe(&spec).await).await.phase, Phase::Complete { .. }) {
@@ -179,6 +193,75 @@ fn stopped_process_that_wakes_up_changes_nothing_after_a_newer_deploy() {
             assert_eq!(deploys.bed.containers(&deploys.name, &["-a"]).len(), 1, "{step}");
             let claims = deploys.bed.docker.run(&["volume", "ls", "-q", "--filter", &format!("name={}", deploys.name)]);
             assert_eq!(claims, "", "{step}");
+        }
+    });
+}
+
+/// The lent engine, or a report of why the case cannot run.
+fn lent(case: &str) -> Option<Bed> {
+    match Bed::lent() {
+        Ok(bed) => Some(bed),
+        Err(reason) => {
+            report(case, Err(rollhook_conformance::Lack::Skip(reason)));
+            None
+        }
+    }
+}
+
+#[test]
+fn healthy_container_beside_a_crash_is_kept() {
+    let case = concat!(env!("CARGO_PKG_NAME"), "/fence::healthy_container_beside_a_crash_is_kept");
+    run(async {
+        let Some(bed) = lent(case) else { return };
+        let driver = DockerMachine::at(bed.socket());
+        let deploys = Deploys::of(bed, &driver).await;
+        deploys.complete(&driver, 1, "app:v1").await;
+        let before = deploys.bed.containers(&deploys.name, &["-a"]);
+        for (revision, image) in [(2, "app:crash"), (4, "app:hang")] {
+            let failed = deploys.spec(revision, image);
+            assert_eq!(patiently(async || driver.apply(&failed).await).await, Applied::Done);
+            for _ in 0..240 {
+                drop(patiently(async || driver.observe(&failed).await).await);
+                if deploys.bed.containers(&deploys.name, &["-a"]).len() == 2 {
+                    break;
+                }
+                pause().await;
+            }
+            deploys.completes(&driver, deploys.restore(revision + 1, "app:v1")).await;
+            assert_eq!(deploys.bed.containers(&deploys.name, &["-a"]), before, "{image}");
+            let late = patiently(async || driver.apply(&failed).await).await;
+            assert_eq!(late, Applied::Newer(samples::revision(revision + 1)));
+        }
+    });
+}
+
+#[test]
+fn restore_keeps_no_container_that_a_stopped_process_may_end() {
+    let case = concat!(env!("CARGO_PKG_NAME"), "/fence::restore_keeps_no_container_that_a_stopped_process_may_end");
+    run(async {
+        // Before its claim the process has touched nothing, and after it, it may touch the old container at any time.
+        for (step, is_kept) in [(REPLACES, true), ("/rename", false), ("/stop", false)] {
+            let Some(bed) = lent(case) else { return };
+            let held = Held::new(bed.socket(), step);
+            let (stopped, other) = (Arc::new(DockerMachine::at(held.socket.clone())), DockerMachine::at(bed.socket()));
+            let deploys = Deploys::of(bed, &other).await;
+            deploys.complete(&other, 1, "app:v1").await;
+            let before = deploys.bed.containers(&deploys.name, &[]);
+            let failed = deploys.spec(2, "app:v2");
+            until_held(stopped.clone(), failed.clone(), &held).await;
+            deploys.completes(&other, deploys.restore(3, "app:v1")).await;
+            let restored = deploys.bed.containers(&deploys.name, &[]);
+            assert_eq!(restored == before, is_kept, "{step}: {before:?} {restored:?}");
+
+            held.release.send_replace(true);
+            for _ in 0..8 {
+                drop(stopped.observe(&failed).await);
+                pause().await;
+                let running = deploys.bed.containers(&deploys.name, &[]);
+                assert_eq!(running, restored, "{step} of the failed deploy took effect");
+            }
+            deploys.complete(&other, 4, "app:v2").await;
+            assert_eq!(deploys.bed.containers(&deploys.name, &["-a"]).len(), 1, "{step}");
         }
     });
 }

@@ -77,6 +77,8 @@ pub(super) fn in_app_namespaces() -> Rules {
     let driver = vec![
         // One guarded patch per rollout. Workloads are created where an app is registered with an image.
         rule("apps", &["deployments", "statefulsets", "daemonsets"], &["get", "list", "watch", "patch"]),
+        // What a restore brings back.
+        rule("apps", &["replicasets", "controllerrevisions"], &["list"]),
         rule("apps", &["deployments"], &["create"]),
         rule("batch", &["cronjobs"], &["get", "list", "watch", "patch"]),
         rule("", &["services"], &["create", "delete"]),

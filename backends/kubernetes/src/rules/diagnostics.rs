@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod};
 use rollhook_core::ports::RolloutFailure;
 
-use super::{failure, pods};
+use super::{failure, object::Stamp, pods};
 use crate::{error::shortened, workload::Rollout};
 
 /// The most events that are kept.
@@ -13,10 +13,11 @@ pub(crate) const LOG_LINES: usize = 50;
 /// The longest line that is kept, in characters.
 const LINE: usize = 500;
 
-/// The pod of the rollout's revision that shows best what is wrong: one with the reported failure, else one with any,
+/// The pod of the rollout's revision, whose pods carry the stamp `own`, that shows best what is wrong: one with the reported failure, else one with any,
 /// else one that restarted, else one that is not ready.
 pub(crate) fn failing_pod<'a>(
     rollout: &Rollout,
+    own: &Stamp,
     pods: &'a [Pod],
     reported: Option<&RolloutFailure>,
 ) -> Option<&'a Pod> {
@@ -28,7 +29,7 @@ pub(crate) fn failing_pod<'a>(
         let is_deleted = pod.metadata.deletion_timestamp.is_some();
         (!same, found.is_none(), pods::restarts(pod) == 0, pods::is_ready(pod), is_deleted)
     };
-    let new = pods.iter().filter(|pod| pods::is_new(rollout, pod));
+    let new = pods.iter().filter(|pod| pods::is_new(rollout, own, pod));
     new.min_by_key(|pod| (rank(pod), pods::name(pod).to_owned()))
 }
 
@@ -163,11 +164,15 @@ mod tests {
             pod("pull", 5, json!([pull])),
             pod("crash", 5, json!([crashed()])),
         ];
-        let rollout = samples::rollout(5);
-        let reported = failure::of_pod(&pods[2]);
-        assert_eq!(pods::name(failing_pod(&rollout, &pods, reported.as_ref()).unwrap()), "pull");
-        assert_eq!(pods::name(failing_pod(&rollout, &pods, None).unwrap()), "crash");
-        assert!(failing_pod(&samples::rollout(6), &pods, None).is_none());
+        let failing = |revision: u64, reported: Option<&RolloutFailure>| {
+            let rollout = samples::rollout(revision);
+            failing_pod(&rollout, &Stamp::Deploy(rollout.id), &pods, reported).map(pods::name)
+        };
+        assert_eq!(failing(5, failure::of_pod(&pods[2]).as_ref()), Some("pull"));
+        assert_eq!(failing(5, None), Some("crash"));
+        assert_eq!(failing(6, None), None);
+        let (restore, kept) = (samples::rollout(6), Stamp::Deploy(samples::rollout(4).id));
+        assert_eq!(failing_pod(&restore, &kept, &pods, None).map(pods::name), Some("old"), "it is the restore's own");
     }
 
     #[test]

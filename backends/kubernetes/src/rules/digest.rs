@@ -28,7 +28,7 @@ pub(crate) fn common(containers: &[String], pods: &[&Pod]) -> Option<Digest> {
 /// repository it is the id of an unpacked image, which no registry knows. A runtime that has the same image from two
 /// repositories names whichever came first; as its manifest may be another one there, the digest need not exist in the
 /// repository that a rollback would pull from, so that it counts as unknown.
-fn of_container(pod: &Pod, name: &str) -> Option<Digest> {
+pub(crate) fn of_container(pod: &Pod, name: &str) -> Option<Digest> {
     let statuses = pod.status.as_ref()?.container_statuses.as_deref()?;
     let status = statuses.iter().find(|status| status.name == name)?;
     let container = pod.spec.as_ref()?.containers.iter().find(|container| container.name == name)?;

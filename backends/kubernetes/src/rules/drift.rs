@@ -1,13 +1,13 @@
 //! Drift: another field manager has changed the image or the stamp of a workload since it was rolled out.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use rollhook_core::{
-    image::ImageRef,
-    ports::{DeployId, Drift},
-};
+use rollhook_core::{image::ImageRef, ports::Drift};
 use serde_json::Value;
 
-use super::object::{MANAGER, Object, STAMP, Stamp};
+use super::{
+    object::{MANAGER, Object, STAMP, Stamp},
+    retained,
+};
 use crate::workload::{Rollout, WorkloadKind};
 
 /// A sentence that names the change of another manager since the rollout was applied, and says what to do about it.
@@ -20,10 +20,16 @@ pub(crate) fn of(object: &Object, rollout: &Rollout) -> Option<String> {
     if rollout.adopted {
         return changed_image(object, rollout);
     }
-    changed_stamp(object, rollout.id, &own_stamp, &["f:metadata", "f:annotations"], "")
+    changed_stamp(object, &Stamp::Deploy(rollout.id), &own_stamp, &["f:metadata", "f:annotations"], "")
         .or_else(|| {
             let path = template_path(rollout.workload.kind, &["f:metadata", "f:annotations"]);
-            changed_stamp(object, rollout.id, &object.template_stamp(), &path, " of its pod template")
+            changed_stamp(
+                object,
+                &object.pods_stamp(rollout.id),
+                &object.template_stamp(),
+                &path,
+                " of its pod template",
+            )
         })
         .or_else(|| changed_image(object, rollout))
 }
@@ -33,7 +39,7 @@ pub(crate) fn told(object: &Object, rollout: &Rollout) -> Option<Drift> {
     let message = of(object, rollout)?;
     let ours = rollout.workload.containers.iter().filter_map(|name| object.container(name));
     let mut others = ours.filter_map(|container| container.image.as_deref()?.parse::<ImageRef>().ok());
-    Some(Drift { image: others.find(|image| *image != rollout.image), message })
+    Some(Drift { image: others.find(|image| !image.same_bits(None, &rollout.image, None)), message })
 }
 
 /// The drift of a workload that does not exist any more.
@@ -47,9 +53,9 @@ pub(crate) fn is_newer(stamp: &Stamp, rollout: &Rollout) -> bool {
     stamp.id().is_some_and(|id| id.app == rollout.id.app && id.revision > rollout.id.revision)
 }
 
-fn changed_stamp(object: &Object, ours: DeployId, stamp: &Stamp, path: &[&str], of: &str) -> Option<String> {
+fn changed_stamp(object: &Object, ours: &Stamp, stamp: &Stamp, path: &[&str], of: &str) -> Option<String> {
     let change = match stamp {
-        Stamp::Deploy(id) if *id == ours => return None,
+        stamp if stamp == ours => return None,
         Stamp::Absent => format!("removed the annotation {STAMP}{of}"),
         Stamp::Deploy(other) => format!("set the annotation {STAMP}{of} to {other}"),
         Stamp::Unreadable(text) => format!("set the annotation {STAMP}{of} to {text:?}"),
@@ -71,7 +77,8 @@ fn changed_image(object: &Object, rollout: &Rollout) -> Option<String> {
             return Some(sentence(object, &format!("removed the container {name}"), None));
         };
         let image = container.image.as_deref().unwrap_or_default();
-        if is_same(image, &rollout.image, rollout.adopted) {
+        let is_kept = object.is_kept(rollout.id) && retained::stands_for(image, &rollout.image);
+        if is_kept || is_same(image, &rollout.image, rollout.adopted) {
             return None;
         }
         let key = format!("k:{{\"name\":\"{name}\"}}");
@@ -150,12 +157,20 @@ fn manager_of<'a>(object: &'a Object, path: &[&str]) -> Option<&'a str> {
 
 /// The other manager that wrote last, if that was after us: removing a field leaves no ownership behind.
 fn last_other_manager(object: &Object) -> Option<&str> {
-    let is_ours = |entry: &&ManagedFieldsEntry| entry.manager.as_deref() == Some(MANAGER);
-    let patched = managers(object).filter(is_ours).map(time).max().flatten();
+    let patched = patched_at(object);
     managers(object)
         .filter(|entry| !is_ours(entry) && time(entry) >= patched)
         .max_by_key(|entry| time(entry))
         .and_then(|entry| entry.manager.as_deref())
+}
+
+/// The time of our last change of the workload.
+pub(crate) fn patched_at(object: &Object) -> Option<jiff::Timestamp> {
+    managers(object).filter(is_ours).map(time).max().flatten()
+}
+
+fn is_ours(entry: &&ManagedFieldsEntry) -> bool {
+    entry.manager.as_deref() == Some(MANAGER)
 }
 
 fn managers(object: &Object) -> impl Iterator<Item = &ManagedFieldsEntry> {

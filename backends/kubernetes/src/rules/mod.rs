@@ -12,6 +12,7 @@ pub(crate) mod observation;
 pub(crate) mod patch;
 pub(crate) mod pods;
 pub(crate) mod registration;
+pub(crate) mod retained;
 pub(crate) mod rollout_status;
 pub(crate) mod stuck_pods;
 pub(crate) mod template;

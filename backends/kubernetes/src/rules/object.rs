@@ -19,6 +19,10 @@ use crate::workload::WorkloadKind;
 
 /// The annotation with the stamp: on the workload, and on each of its pods.
 pub(crate) const STAMP: &str = "rollhook.dev/revision";
+/// The annotation of a workload whose pod template was brought back as it was: the stamp of that template, or [`NONE`].
+pub(crate) const TEMPLATE_STAMP: &str = "rollhook.dev/template-revision";
+/// The value of [`TEMPLATE_STAMP`] for a template from before the app's first deploy, which has no stamp.
+pub(crate) const NONE: &str = "none";
 /// The annotation that `kubectl rollout history` shows.
 pub(crate) const CHANGE_CAUSE: &str = "kubernetes.io/change-cause";
 /// Our field manager, and the value of the label [`MANAGED_BY`] on objects that we create.
@@ -53,10 +57,11 @@ pub(crate) enum Stamp {
 impl Stamp {
     /// The stamp among these annotations.
     pub(crate) fn among(annotations: Option<&BTreeMap<String, String>>) -> Self {
-        match annotations.and_then(|all| all.get(STAMP)) {
-            None => Self::Absent,
-            Some(text) => text.parse().map_or_else(|_| Self::Unreadable(text.clone()), Self::Deploy),
-        }
+        annotations.and_then(|all| all.get(STAMP)).map_or(Self::Absent, |text| Self::parse(text))
+    }
+
+    fn parse(text: &str) -> Self {
+        text.parse().map_or_else(|_| Self::Unreadable(text.to_owned()), Self::Deploy)
     }
 
     /// The deploy id. Returns `None` if the stamp is absent or unreadable.
@@ -140,6 +145,23 @@ impl Object {
     /// The stamp annotation of the pod template.
     pub(crate) fn template_stamp(&self) -> Stamp {
         Stamp::among(self.template().and_then(|template| template.metadata.as_ref()?.annotations.as_ref()))
+    }
+
+    /// The stamp that the pods of this deploy carry, which the workload is at: the deploy's own, or that of the template
+    /// which the deploy brought back.
+    pub(crate) fn pods_stamp(&self, id: DeployId) -> Stamp {
+        let annotations = self.metadata().annotations.as_ref();
+        let kept = annotations.and_then(|all| all.get(TEMPLATE_STAMP)).filter(|_| self.own_stamp().id() == Some(id));
+        match kept.map(String::as_str) {
+            None => Stamp::Deploy(id),
+            Some(NONE) => Stamp::Absent,
+            Some(text) => Stamp::parse(text),
+        }
+    }
+
+    /// Whether this deploy brought the pod template back as it was, so that pods of an earlier deploy are its own.
+    pub(crate) fn is_kept(&self, id: DeployId) -> bool {
+        self.pods_stamp(id) != Stamp::Deploy(id)
     }
 
     /// The stamp that effects are fenced by: the workload's own, or its pod template's if a tool removed that one.

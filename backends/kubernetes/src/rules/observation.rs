@@ -1,7 +1,7 @@
 //! One observation of a rollout: the controller's counts, the pods of the new revision, and changes made by others.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{apps::v1::DeploymentCondition, core::v1::Pod};
 use rollhook_core::{
     deploy::Reason,
     ports::{Instances, Observation, Phase, RolloutFailure, RolloutFailureKind},
@@ -33,14 +33,14 @@ pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &[Pod], now: Timestam
     let failure = match drift {
         Some(message) => Some(final_failure(Reason::REVERTED, message)),
         None if is_complete || !is_ours => None,
-        None => failure(object, &status, &pods),
+        None => failure(object, rollout, &status, &pods),
     };
     let down_for = pods.unready_for.filter(|_| is_ours && !is_complete && object.stops_first());
     let message = if is_ours { message(is_complete, &status, &pods) } else { other_revision(&stamp) };
     let instances = instances(object, &status, &pods).filter(|_| is_ours);
     let progress = progress(&status, &pods);
     let phase = match is_complete {
-        true => Phase::Complete { digest: pods.digest, note: status.note },
+        true => Phase::Complete { digest: pods.digest, note: status.note.or_else(|| note(object, rollout)) },
         false => Phase::Progressing,
     };
     Observation::new(stamp.id(), phase, progress, message).with(|seen| {
@@ -62,7 +62,16 @@ fn is_complete(object: &Object, status: &RolloutStatus, pods: &PodSummary) -> bo
     status.is_complete && is_ready && old_are_gone && is_possible
 }
 
-fn failure(object: &Object, status: &RolloutStatus, pods: &PodSummary) -> Option<RolloutFailure> {
+/// What a restore did to the pods of the version that it brought back.
+fn note(object: &Object, rollout: &Rollout) -> Option<String> {
+    let note = match object.is_kept(rollout.id) {
+        true => "brought back as it was: pods of this version that still ran were kept".to_owned(),
+        false => format!("pods were made anew: {} keeps no revision that fits as it is configured", object.title()),
+    };
+    rollout.purpose.is_restore().then_some(note)
+}
+
+fn failure(object: &Object, rollout: &Rollout, status: &RolloutStatus, pods: &PodSummary) -> Option<RolloutFailure> {
     let title = object.title();
     // A change that stops a rollout does no harm to one whose pods are all of the new revision.
     if status.is_observed && !status.is_everywhere {
@@ -77,7 +86,12 @@ fn failure(object: &Object, status: &RolloutStatus, pods: &PodSummary) -> Option
     // Until the controller has observed the new specification, conditions speak of the one before.
     let condition =
         |type_: &str, value: &str| rollout_status::condition(object, type_, value).filter(|_| status.is_observed);
-    let progressing = condition("Progressing", "False");
+    // A revision that is used again takes over the conditions of the failed one, until there is news of its own.
+    let is_stale = |condition: &DeploymentCondition| {
+        let since = condition.last_transition_time.as_ref().map(|time| time.0);
+        object.is_kept(rollout.id) && since <= drift::patched_at(object)
+    };
+    let progressing = condition("Progressing", "False").filter(|condition| !is_stale(condition));
     if progressing.is_some_and(|condition| condition.reason.as_deref() == Some("ProgressDeadlineExceeded")) {
         let why = pods.failure.as_ref().map(|failure| format!(": {}", failure.message)).unwrap_or_default();
         let message = format!("{title} made no progress within its progressDeadlineSeconds{why}");
@@ -86,8 +100,9 @@ fn failure(object: &Object, status: &RolloutStatus, pods: &PodSummary) -> Option
     }
     let of_creation = condition("ReplicaFailure", "True").map(|refused| {
         let cause = refused.message.as_deref().map(shortened).unwrap_or_default();
+        let kind = failure::of_creation(refused.message.as_deref().unwrap_or_default());
         RolloutFailure {
-            kind: failure::of_creation(refused.message.as_deref().unwrap_or_default()),
+            kind: if is_stale(refused) { RolloutFailureKind::Capacity } else { kind },
             reason: Reason::new(refused.reason.as_deref().unwrap_or("FailedCreate")),
             container: None,
             message: format!("pods of {title} cannot be made ({cause}): correct that, or free quota"),

@@ -2,24 +2,33 @@
 
 use serde_json::{Value, json};
 
-use super::object::{CHANGE_CAUSE, Object, STAMP};
+use super::{
+    object::{CHANGE_CAUSE, NONE, Object, STAMP, Stamp, TEMPLATE_STAMP},
+    retained::KeptTemplate,
+};
 use crate::workload::{Rollout, WorkloadKind};
 
 /// How much of a rollout's cause is kept: an annotation that grows without bound blocks every later write.
 const CAUSE_MAX: usize = 256;
 
-/// The strategic merge patch that writes the rollout to the workload; valid only for the object as it was read.
-pub(crate) fn patch(object: &Object, rollout: &Rollout) -> Value {
+/// The strategic merge patch that writes the rollout to the workload; valid only for the object as it was read. The pod
+/// template gets the rollout's stamp and image, or those of the template that is brought back.
+pub(crate) fn patch(object: &Object, rollout: &Rollout, kept: Option<&KeptTemplate>) -> Value {
+    let image = rollout.image.to_string();
+    let image_of = |name: &String| kept.and_then(|kept| kept.images.get(name)).unwrap_or(&image);
     let is_init = |name: &String| object.init_containers().iter().any(|container| container.name == *name);
     let (init, containers): (Vec<&String>, Vec<&String>) =
         rollout.workload.containers.iter().partition(|name| is_init(name));
     let images = |names: Vec<&String>| -> Value {
-        names.into_iter().map(|name| json!({"name": name, "image": rollout.image.to_string()})).collect()
+        names.into_iter().map(|name| json!({"name": name, "image": image_of(name)})).collect()
     };
-    let mut template = json!({
-        "metadata": {"annotations": {STAMP: rollout.id.to_string()}},
-        "spec": {"containers": images(containers)},
-    });
+    // A `null` removes the annotation.
+    let (stamp, marker) = match kept.map(|kept| &kept.stamp) {
+        None => (json!(rollout.id.to_string()), Value::Null),
+        Some(Stamp::Deploy(id)) => (json!(id.to_string()), json!(id.to_string())),
+        Some(Stamp::Absent | Stamp::Unreadable(_)) => (Value::Null, json!(NONE)),
+    };
+    let mut template = json!({"metadata": {"annotations": {STAMP: stamp}}, "spec": {"containers": images(containers)}});
     if !init.is_empty() {
         template["spec"]["initContainers"] = images(init);
     }
@@ -32,7 +41,7 @@ pub(crate) fn patch(object: &Object, rollout: &Rollout) -> Value {
         "metadata": {
             "uid": metadata.uid,
             "resourceVersion": metadata.resource_version,
-            "annotations": {STAMP: rollout.id.to_string(), CHANGE_CAUSE: cause(rollout)},
+            "annotations": {STAMP: rollout.id.to_string(), TEMPLATE_STAMP: marker, CHANGE_CAUSE: cause(rollout)},
         },
         "spec": spec,
     })
@@ -52,12 +61,16 @@ mod tests {
     fn patch_names_images_and_annotations_alone() {
         let rollout = samples::rollout(7);
         assert_eq!(
-            patch(&samples::deployment(json!({})), &rollout),
+            patch(&samples::deployment(json!({})), &rollout, None),
             json!({
                 "metadata": {
                     "uid": "0b5ba2ad-1111-4ab1-9f2c-000000000001",
                     "resourceVersion": "1234",
-                    "annotations": {STAMP: rollout.id.to_string(), CHANGE_CAUSE: "webhook: revision 7"},
+                    "annotations": {
+                        STAMP: rollout.id.to_string(),
+                        TEMPLATE_STAMP: null,
+                        CHANGE_CAUSE: "webhook: revision 7",
+                    },
                 },
                 "spec": {"template": {
                     "metadata": {"annotations": {STAMP: rollout.id.to_string()}},
@@ -70,7 +83,7 @@ mod tests {
     #[test]
     fn cron_job_is_patched_in_its_job_template() {
         let rollout = samples::rollout_of(WorkloadKind::CronJob, 7);
-        let patch = patch(&samples::cron_job(json!({})), &rollout);
+        let patch = patch(&samples::cron_job(json!({})), &rollout, None);
         let template = &patch["spec"]["jobTemplate"]["spec"]["template"];
         assert_eq!(template["metadata"]["annotations"][STAMP], rollout.id.to_string());
         assert_eq!(template["spec"]["containers"][0]["image"], "registry.example.com/api:v7");
@@ -84,12 +97,30 @@ mod tests {
         let object = samples::deployment(json!({"spec": {"template": {"spec": {"initContainers": migrate}}}}));
         let image = "registry.example.com/api:v7";
         assert_eq!(
-            patch(&object, &rollout)["spec"]["template"]["spec"],
+            patch(&object, &rollout, None)["spec"]["template"]["spec"],
             json!({
                 "containers": [{"name": "app", "image": image}],
                 "initContainers": [{"name": "migrate", "image": image}],
             })
         );
+    }
+
+    #[test]
+    fn template_that_is_brought_back_has_its_own_stamp_and_images() {
+        let (rollout, before) = (samples::rollout(7), samples::rollout(4).id);
+        let image = "registry.example.com/api:v4".to_owned();
+        let written = |stamp| {
+            let kept = KeptTemplate { stamp, images: [("app".to_owned(), image.clone())].into() };
+            let patch = patch(&samples::deployment(json!({})), &rollout, Some(&kept));
+            assert_eq!(patch["metadata"]["annotations"][STAMP], rollout.id.to_string(), "the fence");
+            let template = &patch["spec"]["template"];
+            assert_eq!(template["spec"]["containers"][0]["image"], image);
+            let stamps =
+                [&template["metadata"]["annotations"][STAMP], &patch["metadata"]["annotations"][TEMPLATE_STAMP]];
+            stamps.map(Value::clone)
+        };
+        assert_eq!(written(Stamp::Deploy(before)), [json!(before.to_string()), json!(before.to_string())]);
+        assert_eq!(written(Stamp::Absent), [Value::Null, json!(NONE)]);
     }
 
     #[test]

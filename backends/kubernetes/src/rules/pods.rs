@@ -45,7 +45,8 @@ pub(crate) struct PodSummary {
 
 /// The state of the pods of the rollout's revision.
 pub(crate) fn summary(rollout: &Rollout, object: &Object, pods: &[Pod], now: Timestamp) -> PodSummary {
-    let new: Vec<&Pod> = pods.iter().filter(|pod| is_active(pod) && is_new(rollout, pod)).collect();
+    let own = object.pods_stamp(rollout.id);
+    let new: Vec<&Pod> = pods.iter().filter(|pod| is_active(pod) && is_new(rollout, &own, pod)).collect();
     let ready: Vec<&Pod> = new.iter().copied().filter(|pod| is_ready(pod)).collect();
     let steady = |pod: &&Pod| restarts(pod) == 0;
     let uid = object.metadata().uid.as_deref();
@@ -54,7 +55,7 @@ pub(crate) fn summary(rollout: &Rollout, object: &Object, pods: &[Pod], now: Tim
         ready: ready.len(),
         steady: ready.iter().copied().filter(steady).count(),
         started: new.iter().copied().filter(steady).map(started).sum(),
-        old: pods.iter().filter(|pod| is_active(pod) && !is_new(rollout, pod) && controller(pod) == uid).count(),
+        old: pods.iter().filter(|pod| is_active(pod) && !is_new(rollout, &own, pod) && controller(pod) == uid).count(),
         restarts: new.iter().map(|pod| restarts(pod)).fold(0, u32::saturating_add),
         past_lives: new.iter().flat_map(|pod| lives::past(pod, now)).collect(),
         unready_for: unready_for(&new, pods, now),
@@ -80,9 +81,10 @@ fn unready_since(pod: &Pod) -> Option<Timestamp> {
     changed.or(pod.metadata.creation_timestamp.as_ref()).map(|time| time.0)
 }
 
-/// Whether the pod is of the rollout's revision. An adopted workload is observed as it is: all its pods are.
-pub(crate) fn is_new(rollout: &Rollout, pod: &Pod) -> bool {
-    rollout.adopted || Stamp::among(pod.metadata.annotations.as_ref()).id() == Some(rollout.id)
+/// Whether the pod is of the rollout's revision, whose pods carry the stamp `own`. An adopted workload is observed as it
+/// is: all its pods are.
+pub(crate) fn is_new(rollout: &Rollout, own: &Stamp, pod: &Pod) -> bool {
+    rollout.adopted || Stamp::among(pod.metadata.annotations.as_ref()) == *own
 }
 
 /// Whether the pod is neither being deleted nor over; evicted pods stay listed for long.

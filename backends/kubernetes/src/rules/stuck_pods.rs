@@ -9,8 +9,8 @@ use rollhook_core::ports::DeployId;
 
 use super::{object::Stamp, pods};
 
-/// The pods to delete so that the StatefulSet reaches the deploy that it carries.
-pub(crate) fn of<'a>(object: &StatefulSet, deploy: DeployId, pods: &'a [Pod]) -> Vec<&'a Pod> {
+/// The pods to delete so that the StatefulSet reaches the deploy that it carries, whose pods carry the stamp `own`.
+pub(crate) fn of<'a>(object: &StatefulSet, deploy: DeployId, own: &Stamp, pods: &'a [Pod]) -> Vec<&'a Pod> {
     let Some(spec) = &object.spec else { return Vec::new() };
     // Without an order, each pod is replaced on its own.
     if spec.pod_management_policy.as_deref() == Some("Parallel") {
@@ -24,13 +24,15 @@ pub(crate) fn of<'a>(object: &StatefulSet, deploy: DeployId, pods: &'a [Pod]) ->
     pods.iter()
         .filter(|pod| pods::controller(pod) == uid && pod.metadata.deletion_timestamp.is_none())
         .filter(|pod| ordinal(pod).is_some_and(|ordinal| ordinal >= first))
-        .filter(|pod| is_older(pod, deploy) && !pods::is_ready(pod))
+        .filter(|pod| is_older(pod, deploy, own) && !pods::is_ready(pod))
         .collect()
 }
 
-/// Whether the pod is of a deploy before this one. A pod of a newer revision must stay.
-fn is_older(pod: &Pod, deploy: DeployId) -> bool {
+/// Whether the pod is of a deploy before this one, and not of a template that this one brought back. A pod of a newer
+/// revision must stay.
+fn is_older(pod: &Pod, deploy: DeployId, own: &Stamp) -> bool {
     match Stamp::among(pod.metadata.annotations.as_ref()) {
+        stamp if stamp == *own => false,
         Stamp::Deploy(other) => other.app != deploy.app || other.revision < deploy.revision,
         Stamp::Absent | Stamp::Unreadable(_) => true,
     }
@@ -70,7 +72,17 @@ mod tests {
     }
 
     fn names(object: &StatefulSet, pods: &[Pod]) -> Vec<String> {
-        of(object, samples::rollout(5).id, pods).into_iter().map(|pod| pods::name(pod).to_owned()).collect()
+        let id = samples::rollout(5).id;
+        of(object, id, &Stamp::Deploy(id), pods).into_iter().map(|pod| pods::name(pod).to_owned()).collect()
+    }
+
+    #[test]
+    fn pod_of_the_template_that_was_brought_back_is_not_stuck() {
+        let pods = [pod("api-0", 4, false), pod("api-1", 5, false)];
+        let (restore, kept) = (samples::rollout(6).id, Stamp::Deploy(samples::rollout(4).id));
+        let object = set(json!({}));
+        let stuck = of(&object, restore, &kept, &pods);
+        assert_eq!(stuck.into_iter().map(pods::name).collect::<Vec<_>>(), ["api-1"], "the failed deploy's");
     }
 
     #[test]

@@ -14,5 +14,6 @@ mod kinds;
 mod neighbours;
 mod outage;
 mod permissions;
+mod restores;
 mod stuck_pods;
 mod watch;

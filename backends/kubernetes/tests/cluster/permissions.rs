@@ -4,7 +4,11 @@ use kube::{
     Api,
     core::{ApiResource, DynamicObject, GroupVersionKind},
 };
-use rollhook_core::{Error, ports::RolloutDriver};
+use rollhook_core::{
+    Error,
+    deploy::Revision,
+    ports::{Phase, Purpose, RolloutDriver, RolloutSpec},
+};
 use rollhook_kubernetes::{
     KubernetesCluster,
     WorkloadKind::{CronJob, DaemonSet, Deployment, StatefulSet},
@@ -37,6 +41,7 @@ fn documented() -> Value {
     let all = ["get", "list", "watch", "patch"];
     json!([
         {"apiGroups": ["apps"], "resources": ["deployments", "statefulsets", "daemonsets"], "verbs": all},
+        {"apiGroups": ["apps"], "resources": ["replicasets", "controllerrevisions"], "verbs": ["list"]},
         {"apiGroups": ["batch"], "resources": ["cronjobs"], "verbs": all},
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch", "delete"]},
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
@@ -92,5 +97,22 @@ fn missing_permission_is_denied() {
         denied(driver.apply(&order).await.unwrap_err(), "patch");
         denied(driver.observe(&order).await.unwrap_err(), "list");
         denied(driver.validate(&bed.request(StatefulSet)).await.unwrap_err(), "get");
+    });
+}
+
+#[test]
+fn restore_without_the_permission_to_list_revisions_makes_pods_anew() {
+    bed::test("restore_without_the_permission_to_list_revisions_makes_pods_anew", async |bed| {
+        let without = |rule: &&Value| rule["resources"][0] != "replicasets";
+        let rules: Vec<Value> = documented().as_array().unwrap().iter().filter(without).cloned().collect();
+        let bed = bed.with_driver(driver(bed, json!(rules)).await);
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        bed.make(Deployment, "api:v1", json!({})).await;
+        bed.roll_out(&bed.order(Deployment, 1, "api:v2")).await;
+        bed.apply(&bed.order(Deployment, 2, "api:missing")).await;
+        let purpose = Purpose::Restore { to: Revision::new(1).unwrap() };
+        let seen = bed.roll_out(&RolloutSpec { purpose, ..bed.order(Deployment, 3, "api:v2") }).await;
+        let Phase::Complete { note, .. } = seen.phase else { panic!("not complete") };
+        assert!(note.unwrap().contains("made anew"));
     });
 }

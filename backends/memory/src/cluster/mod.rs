@@ -133,24 +133,27 @@ impl SimulatedCluster {
 
     /// Makes a workload unsupported for a reason, or supported; returns whether it exists.
     pub fn set_unsupported(&self, app: &AppId, target: &Target, why: Option<&str>) -> bool {
-        self.edit(app, target, |running, _| running.unsupported = why.map(str::to_owned))
+        self.edit(app, target, |running, _, _| running.unsupported = why.map(str::to_owned))
     }
 
     /// Sets the number of a workload's pods; returns whether it exists.
     pub fn scale(&self, app: &AppId, target: &Target, pods: u32) -> bool {
-        self.edit(app, target, |running, _| running.pods = pods)
+        self.edit(app, target, |running, _, _| running.pods = pods)
     }
 
     /// Changes a workload's image and leaves its stamp, as another controller does; returns whether it exists.
     pub fn meddle(&self, app: &AppId, target: &Target, image: &ImageRef) -> bool {
         let digest = self.digest(image);
         let containers = Workload::of(app, target).containers_or_one(app);
-        self.edit(app, target, |running, now| running.roll(&containers, image, digest, now))
+        self.edit(app, target, |running, scripts, now| {
+            let ended = running.ended(scripts, now, self.delay);
+            running.roll(&containers, image, digest, ended, now);
+        })
     }
 
     /// Takes a workload's stamp away and leaves the rest, as another controller does; returns whether it exists.
     pub fn unstamp(&self, app: &AppId, target: &Target) -> bool {
-        self.edit(app, target, |running, _| running.stamp = None)
+        self.edit(app, target, |running, _, _| running.stamp = None)
     }
 
     /// Returns the number of a workload's pods; `None` if it does not exist.
@@ -158,7 +161,7 @@ impl SimulatedCluster {
         self.lock().workloads.get(&key(app, target)).map(|running| running.pods)
     }
 
-    /// Returns a workload's pods: the rollout's as far as they are ready, and else those of the rollout before.
+    /// Returns a workload's pods: the rollout's as far as they were ever ready, and else those of the rollout before.
     pub fn running(&self, app: &AppId, target: &Target) -> Vec<Pod> {
         let now = self.clock.elapsed();
         let world = self.lock();
@@ -212,11 +215,12 @@ impl SimulatedCluster {
         self.lock().refused.iter().cloned().collect()
     }
 
-    fn edit(&self, app: &AppId, target: &Target, change: impl FnOnce(&mut Running, Duration)) -> bool {
+    fn edit(&self, app: &AppId, target: &Target, change: impl FnOnce(&mut Running, &Scripts, Duration)) -> bool {
         let now = self.clock.elapsed();
         let mut world = self.lock();
-        let running = world.workloads.get_mut(&key(app, target));
-        let found = running.map(|running| change(running, now)).is_some();
+        let World { workloads, scripts, .. } = &mut *world;
+        let running = workloads.get_mut(&key(app, target));
+        let found = running.map(|running| change(running, scripts, now)).is_some();
         self.hints.put(world.watched.get(&key(app, target)).copied());
         drop(world);
         self.changed.notify(usize::MAX);

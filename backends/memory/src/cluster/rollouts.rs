@@ -53,7 +53,7 @@ impl RolloutDriver for SimulatedCluster {
     async fn apply(&self, spec: &RolloutSpec) -> Result<Applied> {
         let now = self.clock.elapsed();
         let mut world = self.reach()?;
-        let answer = world.apply(spec, now);
+        let answer = world.apply(spec, now, self.delay);
         if answer != Applied::Done {
             remember(&mut world.refused, Refused { stamp: spec.id, answer: answer.clone(), at: now });
         }
@@ -140,7 +140,7 @@ impl World {
         waiting(None, &message).with(|seen| seen.failure = failure)
     }
 
-    fn apply(&mut self, spec: &RolloutSpec, now: Duration) -> Applied {
+    fn apply(&mut self, spec: &RolloutSpec, now: Duration, delay: Duration) -> Applied {
         let answer = match self.workloads.get(&workload_key(spec)) {
             Some(running) => running.answer(spec),
             None => answer_if_missing(spec),
@@ -156,7 +156,11 @@ impl World {
             let containers = containers.iter().map(|name| Container { name: name.clone(), image: String::new() });
             Running::new(containers.collect(), &spec.image, digest.clone(), pods, now)
         });
-        running.roll(&containers, &spec.image, digest, now);
+        let ended = running.ended(&self.scripts, now, delay);
+        if !(is_there && running.keep(&containers, spec, ended, now)) {
+            running.roll(&containers, &spec.image, digest, ended, now);
+            running.made_by = Some(spec.id);
+        }
         running.old = running.old.take().filter(|_| is_there);
         running.stamp = Some(spec.id);
         let effect = Effect {

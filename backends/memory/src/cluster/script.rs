@@ -149,6 +149,20 @@ impl Script {
         }
     }
 
+    /// Returns the number of old pods that a rollout of this age has ended: one for each of its own that was ever ready,
+    /// or all where they have to end first.
+    pub(super) fn replaced(&self, age: Duration, pods: u32, default_delay: Duration) -> u32 {
+        let delay = self.delay.unwrap_or(default_delay);
+        let has_failed = |past: Duration| self.failure.is_some() && self.heals_after.is_none_or(|heals| past < heals);
+        match age.checked_sub(delay) {
+            _ if self.stops_first => pods,
+            _ if self.hangs => 0,
+            Some(past) if has_failed(past) => 0,
+            Some(_) => pods,
+            None => self.scene(age, pods, default_delay).ready,
+        }
+    }
+
     fn running(&self, past: Duration, pods: u32, delay: Duration) -> Scene {
         let complete = Scene { ready: pods, complete: true, ..Scene::default() };
         let Some(first) = self.dies_after.or(self.restarts_every) else { return complete };

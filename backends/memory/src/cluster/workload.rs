@@ -25,13 +25,21 @@ pub struct Pod {
     pub image: ImageRef,
     /// The digest of the image that the pod runs.
     pub digest: Digest,
+    /// The deploy that the pod was made by; `None`: it was not made by one.
+    pub deploy: Option<DeployId>,
 }
 
-/// The image of a rollout before, whose pods run until those of the rollout are ready.
-pub(super) struct Replaced {
+/// The pods of a rollout before.
+pub(super) struct Before {
     rollout: u64,
     image: ImageRef,
     digest: Digest,
+    deploy: Option<DeployId>,
+    /// The number of these pods that the rollout after it has ended for good.
+    ended: u32,
+    /// The time at which the image was set, and the age of the pods by then.
+    since: Duration,
+    before: Duration,
 }
 
 /// A workload and what it runs.
@@ -39,8 +47,12 @@ pub(super) struct Running {
     pub(super) containers: Vec<Container>,
     /// The image that was set last.
     pub(super) image: ImageRef,
-    /// The rollout before, if its pods are still to be replaced.
-    pub(super) old: Option<Replaced>,
+    /// The rollout before, whose pods run until those of the rollout are ready.
+    pub(super) old: Option<Before>,
+    /// The rollout of which a restore has kept the pods, as its own.
+    kept: Option<Before>,
+    /// The deploy that the pods of the last rollout were made by.
+    pub(super) made_by: Option<DeployId>,
     /// The number of rollouts so far.
     pub(super) rollouts: u64,
     /// The digest that the image stood for when it was set.
@@ -63,23 +75,68 @@ impl Running {
         pods: u32,
         since: Duration,
     ) -> Self {
-        let (old, rollouts, stamp, before, unsupported) = Default::default();
-        Self { containers, image: image.clone(), old, rollouts, digest, stamp, pods, since, before, unsupported }
+        let (old, kept, made_by, rollouts, stamp, before, unsupported) = Default::default();
+        let image = image.clone();
+        Self { containers, image, old, kept, made_by, rollouts, digest, stamp, pods, since, before, unsupported }
     }
 
-    /// Starts another rollout.
-    pub(super) fn roll(&mut self, containers: &[String], image: &ImageRef, digest: Digest, now: Duration) {
-        for container in self.containers.iter_mut().filter(|container| containers.contains(&container.name)) {
-            container.image = image.to_string();
-        }
-        self.old = Some(Replaced {
+    /// Starts another rollout, after one that has ended so many pods of the one before it.
+    pub(super) fn roll(&mut self, containers: &[String], image: &ImageRef, digest: Digest, ended: u32, now: Duration) {
+        self.set_image(containers, image);
+        let before = Before {
             rollout: self.rollouts,
             image: std::mem::replace(&mut self.image, image.clone()),
             digest: std::mem::replace(&mut self.digest, digest),
-        });
+            deploy: self.made_by.take(),
+            ended: 0,
+            since: std::mem::replace(&mut self.since, now),
+            before: std::mem::take(&mut self.before),
+        };
+        // A rollout that has ended no old pod leaves them to the next one. Pods that were kept are older than those that
+        // were made beside them.
+        let untouched = self.old.take().filter(|_| ended == 0 && self.kept.is_none());
+        self.old = Some(untouched.or(self.kept.take()).unwrap_or(before));
         self.rollouts += 1;
-        self.since = now;
-        self.before = Duration::ZERO;
+    }
+
+    /// Returns to the pods of the version before, of which some still run; the others are made again. Returns whether the
+    /// rollout that is put right left any.
+    pub(super) fn keep(&mut self, containers: &[String], spec: &RolloutSpec, ended: u32, now: Duration) -> bool {
+        let Some(to) = spec.purpose.returns_to() else { return false };
+        let is_before = |by: Option<DeployId>| by.is_none_or(|id| id.app != spec.id.app || id.revision <= to);
+        let is_of = |old: &Before| is_before(old.deploy) && old.image.same_bits(Some(&old.digest), &spec.image, None);
+        let is_set = self.image.same_bits(Some(&self.digest), &spec.image, None);
+        if is_set && spec.purpose.is_restore() && is_before(self.made_by) {
+            self.image = spec.image.clone();
+            return true;
+        }
+        if ended >= self.pods || (is_set && !spec.purpose.is_restore()) {
+            return false;
+        }
+        let Some(old) = self.old.take_if(|old| is_of(old)) else { return false };
+        self.set_image(containers, &spec.image);
+        self.image = spec.image.clone();
+        self.digest = old.digest.clone();
+        self.made_by = old.deploy;
+        (self.since, self.before) = if ended == 0 { (old.since, old.before) } else { (now, Duration::ZERO) };
+        self.rollouts += 1;
+        self.kept = Some(Before { ended, ..old });
+        true
+    }
+
+    fn set_image(&mut self, containers: &[String], image: &ImageRef) {
+        for container in self.containers.iter_mut().filter(|container| containers.contains(&container.name)) {
+            container.image = image.to_string();
+        }
+    }
+
+    /// Returns the number of pods of the rollout before that this one has ended.
+    pub(super) fn ended(&self, scripts: &Scripts, now: Duration, delay: Duration) -> u32 {
+        scripts.of(&self.image, &self.digest).replaced(self.age(now), self.pods, delay)
+    }
+
+    fn age(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.since) + self.before
     }
 
     /// Returns whether the deploy is the one that runs: by its id, or, if it was adopted, before any id of its app.
@@ -88,8 +145,15 @@ impl Running {
     }
 
     pub(super) fn scene(&self, scripts: &Scripts, now: Duration, delay: Duration) -> Scene {
-        let age = now.saturating_sub(self.since) + self.before;
-        let mut scene = scripts.of(&self.image, &self.digest).scene(age, self.pods, delay);
+        let kept = self.kept.as_ref().map_or(0, |kept| self.pods.saturating_sub(kept.ended));
+        let script = scripts.of(&self.image, &self.digest);
+        let mut scene = match self.pods - kept {
+            0 => script.scene(self.age(now), self.pods, delay),
+            made => {
+                let scene = script.scene(self.age(now), made, delay);
+                Scene { ready: scene.ready + kept, down_for: scene.down_for.filter(|_| kept == 0), ..scene }
+            }
+        };
         if let Some(failure) = &mut scene.failure
             && failure.container.is_none()
         {
@@ -98,21 +162,30 @@ impl Running {
         scene
     }
 
-    /// Returns all pods: the rollout's as far as they are ready, and else those of the rollout before.
+    /// Returns all pods: the rollout's as far as they were ever ready, and else those of the rollout before.
     pub(super) fn all_pods(&self, scripts: &Scripts, now: Duration, delay: Duration) -> Vec<Pod> {
         let scene = self.scene(scripts, now, delay);
-        let (ready, is_down) = (scene.ready.min(self.pods), scene.down_for.is_some());
-        let pod = |rollout: u64, number: u32, image: &ImageRef, digest: &Digest| Pod {
-            id: format!("{rollout}-{number}"),
-            image: image.clone(),
-            digest: digest.clone(),
+        let is_down = scene.down_for.is_some();
+        let ended = if is_down { 0 } else { self.ended(scripts, now, delay) };
+        let ready = scene.ready.max(ended).min(self.pods);
+        let before = |before: &Before, number: u32| Pod {
+            id: format!("{}-{number}", before.rollout),
+            image: before.image.clone(),
+            digest: before.digest.clone(),
+            deploy: before.deploy,
         };
-        let new = (0..ready).map(|number| pod(self.rollouts, number, &self.image, &self.digest));
-        let old =
-            self.old.iter().filter(|_| !is_down).flat_map(|old| {
-                (ready..self.pods).map(move |number| pod(old.rollout, number, &old.image, &old.digest))
-            });
-        new.chain(old).collect()
+        let kept_from = self.kept.as_ref().map_or(self.pods, |kept| kept.ended.min(self.pods));
+        let kept = self.kept.iter().flat_map(|kept| (kept_from..self.pods).map(move |number| before(kept, number)));
+        let made = ready.saturating_sub(self.pods - kept_from);
+        let new = (0..made).map(|number| Pod {
+            id: format!("{}-{number}", self.rollouts),
+            image: self.image.clone(),
+            digest: self.digest.clone(),
+            deploy: self.made_by,
+        });
+        let old = self.old.iter().filter(|_| !is_down);
+        let old = old.flat_map(|old| (ready..self.pods).map(move |number| before(old, number)));
+        new.chain(kept).chain(old).collect()
     }
 
     pub(super) fn observe(&self, spec: &RolloutSpec, scripts: &Scripts, now: Duration, delay: Duration) -> Observation {

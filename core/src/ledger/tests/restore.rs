@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     app::OnFailure,
-    ledger::restore::{Restoration, left_on_cluster, restoration},
+    ledger::restore::{Owed, Restoration, left_on_cluster, owed, restoration},
 };
 
 /// An app's state, and the entries that ended.
@@ -175,4 +175,31 @@ fn nothing_is_restored_without_a_current_version_or_by_the_policy() {
     left.accept(deploy("bad"));
     left.end(2, failed);
     assert_eq!(left.of(2), Restoration::NotOwed);
+}
+
+/// The failure of a deploy whose target another party changed.
+fn changed_by_another(deploy: &Deploy) -> Deploy {
+    let state = State::Failed {
+        reason: Reason::new(Reason::REVERTED),
+        message: "A person set another image.".to_owned(),
+        evidence: None,
+    };
+    Deploy { touched: true, ..deploy.moved(state) }
+}
+
+#[test]
+fn change_by_another_party_is_not_overwritten() {
+    let mut history = History::running();
+    history.accept(deploy("v2"));
+    history.end(2, changed_by_another);
+    assert_eq!((history.of(2), owed(&history.state)), (Restoration::NotOwed, Owed::Nothing));
+    // The next deploy replaces the change; what restores that one is the version that ran.
+    history.accept(deploy("bad"));
+    history.end(3, failed);
+    assert_eq!(history.of(2), Restoration::NotOwed);
+    assert!(history.is_owed(3));
+    let mut first = History::empty();
+    first.accept(deploy("v1"));
+    first.end(1, changed_by_another);
+    assert_eq!(owed(&first.state), Owed::Nothing);
 }

@@ -7,7 +7,7 @@ use futures_util::stream::BoxStream;
 use rollhook_core::{
     Error, Result,
     app::AppUid,
-    deploy::{Actor, Deploy, Revision, State, Trigger},
+    deploy::{Actor, Deploy, Reason, Revision, State, Trigger},
     engine::polling::HISTORY_PAGE,
     error::Entity,
     ledger::{Admission, AppState, Change, KeyLookup, NewDeploy, Record},
@@ -82,6 +82,14 @@ impl BrokenBackend {
             state.last_restore = None;
             let restore = state.ended_on_cluster.iter_mut().filter(|top| top.is_restore());
             restore.for_each(|top| Arc::make_mut(top).actor = Actor::person("somebody"));
+        }
+        if self.breaks(Promise::OthersChange) {
+            let changed = state.ended_on_cluster.iter_mut().filter(|top| top.was_changed_by_another());
+            changed.for_each(|top| {
+                if let State::Failed { reason, .. } = &mut Arc::make_mut(top).state {
+                    *reason = Reason::new(Reason::DEADLINE);
+                }
+            });
         }
         if self.breaks(Promise::HoldOfFound) {
             Arc::make_mut(&mut state.app).holds.clear();

@@ -6,9 +6,9 @@ use rollhook_core::{
     app::{AppUid, Namespace},
     ports::{DeployId, RolloutSpec},
 };
-use rollhook_memory::Effect;
+use rollhook_memory::{Effect, Pod};
 
-use super::Rules;
+use super::{Rules, model};
 use crate::journal::Journal;
 
 type Place = (Namespace, String);
@@ -29,6 +29,33 @@ impl Rules {
             self.effect(effect, order, journal);
         }
         self.fences.judged = effects.len();
+    }
+
+    /// Judges a restore that was applied: what still ran of the current version runs on (rule 12).
+    pub(crate) fn restores(&self, order: &RolloutSpec, before: &[Pod], after: &[Pod], journal: &Journal) {
+        let is_same = |pod: &&Pod| pod.image.same_bits(Some(&pod.digest), &order.image, None);
+        for pod in before.iter().filter(is_same).filter(|pod| !self.is_of_the_failed(order, pod)) {
+            journal.count("rule 12: a restore kept what still ran");
+            journal.expect(after.iter().any(|kept| kept.id == pod.id), || {
+                format!("restore {} replaces pod {}, which still ran", order.id.revision, pod.id)
+            });
+        }
+    }
+
+    /// Judges a restore that is complete: no pod that runs was made by the deploy that failed (rule 12).
+    pub(crate) fn restored(&self, order: &RolloutSpec, running: &[Pod], journal: &Journal) {
+        for pod in running.iter().filter(|pod| pod.deploy != Some(order.id)) {
+            journal.expect(!self.is_of_the_failed(order, pod), || {
+                format!("restore {} is called complete with pod {} of {:?}", order.id.revision, pod.id, pod.deploy)
+            });
+        }
+    }
+
+    /// Whether a deploy of the app after its current one made the pod.
+    fn is_of_the_failed(&self, order: &RolloutSpec, pod: &Pod) -> bool {
+        let current = self.known.get(&order.id.app).and_then(|known| model::current(&known.history));
+        let is_later = |id: &DeployId| current.is_some_and(|current| id.revision > current.revision);
+        pod.deploy.filter(|id| id.app == order.id.app).is_some_and(|id| is_later(&id))
     }
 
     /// Notes that a person removed the workload.

@@ -50,11 +50,13 @@ pub(crate) fn situation(history: &[Deploy]) -> &'static str {
     }
 }
 
-/// Whether the newest that touched the cluster ended otherwise than well, and was no restore (rule 12).
+/// Whether the newest that touched the cluster ended otherwise than well, and neither was a restore nor left the cluster to
+/// somebody who had changed it (rule 12).
 pub(crate) fn went_wrong(history: &[Deploy]) -> Option<&Deploy> {
     on_cluster(history).filter(|top| {
         let badly = match &top.state {
-            State::Failed { .. } | State::Superseded { .. } => true,
+            State::Failed { reason, .. } => reason.as_str() != Reason::REVERTED,
+            State::Superseded { .. } => true,
             State::Cancelled { reason, .. } => reason.as_str() != Reason::APP_DELETED,
             State::Queued | State::Building { .. } | State::RollingOut { .. } | State::Succeeded { .. } => false,
         };

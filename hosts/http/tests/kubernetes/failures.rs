@@ -155,7 +155,55 @@ fn a_manager_that_takes_the_image_back_is_named() {
     assert_eq!(failed["reason"], "workload-changed-by-another", "{failed}");
     let message = failed["message"].as_str().unwrap();
     assert!(message.contains("\"argocd-controller\"") && message.contains("ignoreDifferences"), "{message}");
+    assert!(message.contains("nothing is restored"), "{message}");
+    // The change stays, the app is shown with it, and a rollback is the way on.
+    until("the drift is shown", || bed.manage("GET", &app.path).expect(200).json()["drift"].is_object());
+    let drift = bed.manage("GET", &app.path).expect(200).json()["drift"].clone();
+    assert!(drift["message"].as_str().unwrap().contains("\"argocd-controller\""), "{drift}");
+    assert_eq!((drift["image"].as_str(), bed.kubectl.image("deployment/api").as_str()), (Some(FIRST), FIRST));
+    assert_eq!(bed.outline(&app)[1..], ["2 webhook ci failed"]);
+    assert_eq!(bed.roll_back(&app)["to"]["revision"], 1);
+    assert_eq!(bed.manage("GET", &app.path).expect(200).json()["drift"], Value::Null);
+}
+
+#[test]
+fn hotfix_by_kubectl_during_a_rollout_is_not_overwritten() {
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
+    bed.kubectl.make("Deployment", "api", FIRST, json!({}));
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "1s" }));
+    bed.post(&app, "r.example.com/api:gate").expect(202);
+    until("the new image is there", || bed.kubectl.image("deployment/api").ends_with(":gate"));
+    let hotfix = "r.example.com/api:hotfix";
+    bed.kubectl.run(&["set", "image", "deployment/api", &format!("app={hotfix}")]);
+    let failed = bed.ended(&app, 2);
+    assert_eq!(failed["reason"], "workload-changed-by-another", "{failed}");
+    until("the hotfix runs", || bed.kubectl.running("api") == [hotfix]);
+    // Time for a restore, were there to be one.
+    thread::sleep(Duration::from_secs(2));
+    assert_eq!((bed.kubectl.image("deployment/api").as_str(), bed.history(&app).len()), (hotfix, 2));
+    let told = bed.cli().run("app show api").ok().out;
+    assert!(told.contains("kubectl-set") && told.contains("hotfix"), "{told}");
+    // The next deploy replaces it.
+    bed.succeeds(&app, "r.example.com/api:v3");
+}
+
+#[test]
+fn restore_keeps_the_pods_of_a_deploy_that_had_no_quota() {
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
+    bed.kubectl.make("Deployment", "api", FIRST, json!({ "replicas": 3, "progressDeadlineSeconds": 4 }));
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "1s" }));
+    let uids = || -> Vec<Value> { bed.kubectl.pods("api").iter().map(|pod| pod["metadata"]["uid"].clone()).collect() };
+    let before = uids();
+    bed.kubectl.create(&json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "small" }, "spec": { "hard": { "pods": "3" } },
+    }));
+    // A quota counts a moment after it was made.
+    thread::sleep(Duration::from_secs(1));
+    let failed = bed.fails(&app, "r.example.com/api:v2");
+    assert!(failed["message"].as_str().unwrap().contains("exceeded quota"), "{failed}");
     let restored = bed.await_revision(&app, 3);
     assert_eq!((&restored["status"], &restored["actor"]), (&json!("succeeded"), &json!("auto")), "{restored}");
-    assert_eq!(bed.kubectl.running("api"), [FIRST]);
+    assert!(restored.to_string().contains("were kept"), "{restored}");
+    let after = uids();
+    assert!(before.len() == 3 && before.iter().all(|uid| after.contains(uid)), "{before:?} {after:?}");
 }

@@ -1,10 +1,10 @@
 use std::time::Duration;
-
+use rollhook_core::ports::Purpose;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::rules::{
-    object::STAMP,
+    object::{STAMP, TEMPLATE_STAMP},
     samples::{self, UID, merged, rollout, stamped},
 };
 
@@ -143,6 +143,70 @@ fn failure_is_that_of_the_new_revisions_pods() {
     assert_eq!(code(&seen), Some((RolloutFailureKind::Image, "ImagePullBackOff")));
     assert_eq!(seen.failure.unwrap().container.as_deref(), Some("app"));
     assert_eq!(seen.message, "0 of 3 new pods are ready, 3 old ones are left");
+}
+
+/// The sample Deployment after restore 6 brought back the template of revision 4, while revision 5 fails.
+fn restored(patch: Value) -> (Object, Rollout) {
+    let restore =
+        Rollout { purpose: Purpose::Restore { to: Revision::new(4).unwrap() }, image: rollout(4).image, ..rollout(6) };
+    let annotations = json!({STAMP: restore.id.to_string(), TEMPLATE_STAMP: rollout(4).id.to_string()});
+    let ours = json!([{"manager": "rollhook", "operation": "Update", "time": "2026-01-01T00:10:00Z", "fieldsV1": {}}]);
+    let Object::Deployment(object) = deployment(json!({})) else { panic!() };
+    let object = stamped(Object::Deployment(object), &rollout(4));
+    let Object::Deployment(object) = object else { panic!() };
+    let marked = json!({"metadata": {"annotations": annotations, "managedFields": ours}});
+    let object = merged(merged(serde_json::to_value(object).unwrap(), marked), patch);
+    (samples::deployment(object), restore)
+}
+
+fn condition(type_: &str, status: &str, reason: &str, minute: u8) -> Value {
+    json!({"type": type_, "status": status, "reason": reason, "message": "forbidden: violates PodSecurity",
+           "lastTransitionTime": format!("2026-01-01T00:{minute:02}:00Z")})
+}
+
+#[test]
+fn pods_of_the_template_that_a_restore_brought_back_are_its_own() {
+    let (object, restore) = restored(json!({}));
+    let seen = of(&restore, &object, &pods(4));
+    assert!(is_complete(&seen), "{seen:?}");
+    assert_eq!((seen.deploy, seen.failure), (Some(restore.id), None));
+    let Phase::Complete { note, .. } = seen.phase else { panic!() };
+    assert!(note.unwrap().contains("were kept"));
+    let failed = of(&restore, &object, &pods(5));
+    assert!(!is_complete(&failed), "those of the failed deploy are not");
+    assert_eq!(failed.instances, Some(Instances { ready: 0, wanted: 3 }));
+    // For the deploy before, the workload is at another one.
+    assert_eq!(of(&rollout(4), &object, &pods(4)).failure, None);
+    assert!(!is_complete(&of(&rollout(4), &object, &pods(4))));
+}
+
+#[test]
+fn restore_whose_pods_are_made_anew_says_so() {
+    let restore = Rollout { purpose: Purpose::Restore { to: Revision::FIRST }, ..rollout(5) };
+    let Phase::Complete { note, .. } = of(&restore, &deployment(json!({})), &pods(5)).phase else { panic!() };
+    assert!(note.unwrap().contains("made anew"));
+}
+
+#[test]
+fn stamp_of_a_template_that_was_brought_back_is_drift_if_another_changed_it() {
+    let theirs = json!({"spec": {"template": {"metadata": {"annotations": {STAMP: rollout(3).id.to_string()}}}}});
+    let (object, restore) = restored(theirs);
+    assert_eq!(code(&of(&restore, &object, &pods(4))), Some((RolloutFailureKind::Final, Reason::REVERTED)));
+}
+
+#[test]
+fn conditions_from_before_a_restore_are_of_the_failed_deploy() {
+    let rolling = |conditions: Value| json!({"status": {"updatedReplicas": 2, "conditions": conditions}});
+    let found = |conditions: Value| {
+        let (object, restore) = restored(rolling(conditions));
+        of(&restore, &object, &pods(4)).failure.map(|failure| failure.kind)
+    };
+    let late = |minute| json!([condition("Progressing", "False", "ProgressDeadlineExceeded", minute)]);
+    assert_eq!(found(late(10)), None);
+    assert_eq!(found(late(11)), Some(RolloutFailureKind::Final));
+    let forbidden = |minute| json!([condition("ReplicaFailure", "True", "FailedCreate", minute)]);
+    assert_eq!(found(forbidden(10)), Some(RolloutFailureKind::Capacity), "it may go with the failed deploy");
+    assert_eq!(found(forbidden(11)), Some(RolloutFailureKind::Final));
 }
 
 #[test]
