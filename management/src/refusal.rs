@@ -93,7 +93,8 @@ impl Refusal {
             | Self::TooManyTokens(..)
             | Self::TooManyTrusts
             | Self::ReceiverExists(_)
-            | Self::TooManyReceivers(..) => RefusalKind::Conflict,
+            | Self::TooManyReceivers(..)
+            | Self::TooManyLocks(..) => RefusalKind::Conflict,
             Self::ReviewUnavailable | Self::IssuerUnavailable => RefusalKind::Unavailable,
         }
     }

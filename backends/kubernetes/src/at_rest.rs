@@ -35,7 +35,7 @@ use crate::{
     retries::{self, Retries},
     rules::{
         drift,
-        object::{Object, STAMP},
+        object::Object,
         observation,
     },
     workload::{Rollout, WorkloadKind},
@@ -121,7 +121,7 @@ impl TargetsAtRest {
             return Ok(self.keep(rollout, None, found));
         };
         let pods = cluster.pods(rollout.namespace(), object.selector()).await?;
-        Ok(self.note(rollout, &object, observation::of(rollout, &object, &pods)))
+        Ok(self.note(rollout, &object, observation::of(rollout, &object, &pods, jiff::Timestamp::now())))
     }
 
     /// Notes the rollout's workload as it was read, and its observation.

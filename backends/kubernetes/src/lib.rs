@@ -107,8 +107,8 @@ impl KubernetesCluster {
     /// # Errors
     /// `Invalid` if there is no configuration, or one that cannot be used.
     pub async fn connect() -> Result<Self> {
-        let drifts = Drifts::new(Cluster::connect_with_limit(drift::SILENCE).await?);
-        Ok(Self { cluster: Cluster::connect().await?, watches: Watches::default(), drifts })
+        let at_rest = TargetsAtRest::new(Cluster::connect_with_limit(at_rest::SILENCE).await?);
+        Ok(Self { cluster: Cluster::connect().await?, watches: Watches::default(), at_rest })
     }
 
     /// Connects by a given configuration, whose own retries are switched off.

@@ -17,7 +17,7 @@ use rollhook_core::{
     Result,
     app::{App, AppId, AppUid, Target},
     image::ImageRef,
-    ports::{Applied, DeployId, Observation, Phase, RolloutDriver, RolloutSpec, TargetRequest, Validated},
+    ports::{Applied, DeployId, Observation, Phase, Purpose, RolloutDriver, RolloutSpec, TargetRequest, Validated},
 };
 
 use crate::{
@@ -138,7 +138,7 @@ impl<'a> Bench<'a> {
     /// The order that puts a failed deploy right, by the version that ran as revision `to`.
     fn restore(&self, revision: u64, to: u64, sample: Sample) -> Can<RolloutSpec> {
         let purpose = Purpose::Restore { to: samples::revision(to) };
-        Ok(RolloutSpec { purpose, ..self.order(OURS, revision, sample)? })
+        Ok(self.order(OURS, revision, sample)?.with(|spec| spec.purpose = purpose))
     }
 
     /// The app, as its registration is.

@@ -24,13 +24,18 @@ fn observe(seen: &Seen, rollout: &Rollout) -> Observation {
     let is_ready = own.is_some_and(|own| {
         own.process() == Process::Running && !own.is_paused() && own.health().is_none_or(|health| health == "healthy")
     });
-    let facts =
-        Facts { has_image: true, ready_for: is_ready.then_some(rollout.settle), is_drained: true, may_start: false };
+    let facts = Facts {
+        has_image: true,
+        ready_for: is_ready.then_some(rollout.settle),
+        is_drained: true,
+        may_start: false,
+        ended_unseen: false,
+    };
     let step = plan::next(seen, rollout, facts);
     let found = observation::observe(seen, rollout, &step, facts, &Work::default(), None);
     // A container that was started again and whose health check has not passed yet has recovered, as far as is known.
     let is_old = |kind| matches!(kind, RolloutFailureKind::Crash | RolloutFailureKind::Final) && is_starting;
-    Observation { failure: found.failure.filter(|failure| !is_old(failure.kind)), ..found }
+    found.with(|found| found.failure.take_if(|failure| is_old(failure.kind)).map_or((), drop))
 }
 
 /// Returns the change by another party; `None` if there is none.

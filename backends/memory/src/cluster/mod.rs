@@ -125,8 +125,9 @@ impl SimulatedCluster {
         let now = self.clock.elapsed();
         let mut world = self.lock();
         let digest = world.scripts.digest(image);
-        let running = Running::new(containers, image, digest, SEEDED_PODS, now);
-        world.workloads.insert(key(app, target), Running { before: SEEDED_BEFORE, ..running });
+        let mut running = Running::new(containers, image, digest, SEEDED_PODS, now);
+        running.before = SEEDED_BEFORE;
+        world.workloads.insert(key(app, target), running);
         drop(world);
         self.changed.notify(usize::MAX);
     }

@@ -49,7 +49,8 @@ impl Observation {
         message: impl Into<String>,
     ) -> Self {
         let (progress, message) = (progress.into(), message.into());
-        Self { deploy, phase, progress, message, instances: None, restarts: 0, failure: None }
+        let (instances, restarts, past_lives, down_for, failure) = Default::default();
+        Self { deploy, phase, progress, message, instances, restarts, past_lives, down_for, failure }
     }
 }
 
