@@ -12,7 +12,7 @@ const DEGRADED: &str = "rollhook_apps_degraded";
 fn restore_that_failed_for_a_full_quota_recovers_once_there_is_room_and_the_history_says_so() {
     let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     // No old pod is left: the restore needs room too.
-    bed.kubectl.make("Deployment", "api", FIRST, json!({ "strategy": { "type": "Recreate" } }));
+    bed.kubectl.make("Deployment", "api", FIRST, json!({ "strategy": { "type": "Recreate", "rollingUpdate": null } }));
     let policy = json!({ "settle": "1s", "rollout_deadline": "10s", "patience": "2s" });
     let app = bed.adopt("Deployment", "api", policy);
     let quota = json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "full" },
