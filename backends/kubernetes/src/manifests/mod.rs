@@ -10,10 +10,8 @@ mod rbac;
 mod roles;
 mod server;
 
-use std::collections::BTreeMap;
-
 use rollhook_core::app::Namespace;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::store::crd;
 
@@ -73,12 +71,12 @@ pub fn server(namespace: &str, image: &str, builds: Option<(&str, &[u16])>, iden
 #[cfg(feature = "management")]
 pub fn chart() -> String {
     let about = "The permissions and connections of server and builds, and roles of callers. Generated: see templates/rbac.yaml.";
-    let data = json!({
+    let data = serde_json::json!({
         "apps": rbac::in_app_namespaces(),
         "everywhere": rbac::everywhere(),
         "own": rbac::in_own_namespace(),
         "reviews": rbac::of_reviews(),
-        "roles": roles::all().collect::<BTreeMap<_, _>>(),
+        "roles": roles::all().collect::<std::collections::BTreeMap<_, _>>(),
         "builds": {"labels": builds::labels(), "namespace": builds::rules(), "everywhere": builds::everywhere()},
         "egress": {"names": network::names(), "anywhere": network::anywhere()},
         "ports": {"apiServers": server::API_SERVERS, "gitHosts": builds::PORTS},

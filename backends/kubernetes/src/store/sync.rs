@@ -8,7 +8,7 @@ use super::{
     KubernetesStore,
     api::list,
     app_record::{is_copy, version},
-    crd::{AppObject, RecordObject},
+    crd::AppObject,
 };
 
 /// The time between two looks.
@@ -36,11 +36,19 @@ impl KubernetesStore {
         for record in apps {
             self.archive.complete(&record).await?;
         }
+        #[cfg(feature = "management")]
+        self.sync_records().await?;
+        Ok(())
+    }
+
+    #[cfg(feature = "management")]
+    async fn sync_records(&self) -> Result<()> {
         let seen = self.records.seen();
         seen.listed().await;
         loop {
-            let stored: Vec<RecordObject> = list(&self.api.own(), None).await?;
-            let is_seen = |record: &RecordObject| seen.version(&record.metadata) >= version(&record.metadata).ok();
+            let stored: Vec<super::crd::RecordObject> = list(&self.api.own(), None).await?;
+            let is_seen =
+                |record: &super::crd::RecordObject| seen.version(&record.metadata) >= version(&record.metadata).ok();
             if stored.iter().all(is_seen) {
                 return Ok(());
             }
