@@ -71,17 +71,21 @@ impl RolloutDriver for Sites {
         let record = site.record()?;
         let unusable = |why: &str| Ok(Validated::Invalid(InvalidTarget::Unusable(why.to_owned())));
         match (site.current()?, record) {
-            (_, Some(Record { deploy, .. })) if !request.take_over => {
+            (_, Some(Record { deploy, .. })) if !request.take_over && request.is_foreign(deploy.app) => {
                 let why = format!("The site carries revision {deploy} of another registration; see --take-over.");
                 Ok(Validated::Invalid(InvalidTarget::Taken(why)))
             }
             (Some(Some(image)), record) => {
-                Ok(Validated::Adopt { settings, image, take_over: record.map(|record| record.deploy.app) })
+                let owner = record.map(|record| record.deploy.app);
+                let take_over = owner.filter(|owner| request.is_foreign(*owner));
+                // Nothing but the image says how a site is made.
+                let unused = request.of_creation();
+                Ok(Validated::Adopt { settings, image, take_over, unused, notes: Vec::new() })
             }
             (Some(None), _) => unusable("current leads to no release: link it to one below images."),
             (None, Some(_)) => unusable("The site waits for an image of another registration: remove its file deploy."),
             (None, None) if request.image.is_some() || request.built => {
-                Ok(Validated::Create { settings, take_over: None })
+                Ok(Validated::Create { settings, take_over: None, notes: Vec::new() })
             }
             (None, None) => unusable("There is no such site; give an image to begin with."),
         }

@@ -150,6 +150,8 @@ pub struct Registration {
     pub policy: Policy,
     /// Whether the deploy id of another registration on the target may be overwritten.
     pub take_over: bool,
+    /// Whether a target that exists is adopted as it is, although the request says how a new one is made.
+    pub adopt: bool,
 }
 
 impl Registration {
@@ -164,6 +166,7 @@ impl Registration {
             image: None,
             policy: Policy::default(),
             take_over: false,
+            adopt: false,
         }
     }
 
@@ -195,6 +198,12 @@ impl Registration {
     #[must_use]
     pub fn take_over(self) -> Self {
         Self { take_over: true, ..self }
+    }
+
+    /// Adopts a target that exists as it is, although the request says how a new one is made.
+    #[must_use]
+    pub fn adopt(self) -> Self {
+        Self { adopt: true, ..self }
     }
 }
 
@@ -236,6 +245,29 @@ pub struct SourceChange {
     pub image_repository: Option<ImageRepository>,
     /// The new [`GitSource::credentials`]; `Some(None)` removes them.
     pub credentials: Option<Option<CredentialsName>>,
+}
+
+/// A person's change of an app's target.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TargetChange {
+    /// The settings to replace; null removes one. They must not name another target.
+    pub settings: Settings,
+    /// Whether deploys of the app may overwrite the deploy id of another registration that the target carries now.
+    pub take_over: bool,
+}
+
+impl TargetChange {
+    /// Returns the settings with the change made.
+    #[must_use]
+    pub fn apply(&self, mut settings: Settings) -> Settings {
+        for (name, value) in self.settings.clone() {
+            match value {
+                serde_json::Value::Null => settings.remove(&name),
+                value => settings.insert(name, value),
+            };
+        }
+        settings
+    }
 }
 
 impl SourceChange {
@@ -454,6 +486,16 @@ pub enum Refusal {
     /// The deploy has ended; nothing is left to cancel.
     #[error("Revision {0} has ended already.")]
     AlreadyEnded(Revision),
+    /// The target exists, and the request says how a new one is made.
+    #[error(
+        "The workload exists already and runs {image}; it would be registered as it is, without {}.", .unused.join(", ")
+    )]
+    WorkloadExists {
+        /// The image that runs.
+        image: ImageRef,
+        /// The names of the settings that say how a new one is made.
+        unused: Vec<String>,
+    },
     /// The target cannot be used as it is.
     #[error("{0}")]
     Workload(String),
@@ -517,6 +559,8 @@ pub enum Hint {
     AllowLocalSources,
     /// Allowing the host of the source.
     AllowSourceHost,
+    /// Adopting the workload as it is, or naming another one.
+    AdoptWorkload,
 }
 
 impl Refusal {
@@ -530,6 +574,7 @@ impl Refusal {
             Self::NoBuilder => Some(Hint::OpenBuilder),
             Self::SourceNotAllowed(SourceRefused::Local) => Some(Hint::AllowLocalSources),
             Self::SourceNotAllowed(SourceRefused::Host) => Some(Hint::AllowSourceHost),
+            Self::WorkloadExists { .. } => Some(Hint::AdoptWorkload),
             _ => None,
         }
     }

@@ -19,6 +19,7 @@ pub fn registration(name: &str, policy: Policy) -> Registration {
         image: Some(image("registry.example.com/api:v1")),
         policy,
         take_over: false,
+        adopt: true,
     }
 }
 

@@ -24,6 +24,7 @@ use crate::{
     polling::Polling,
     source::{GitChoice, SourcePatch},
     template::{self, TEMPLATE},
+    workload::WorkloadPatch,
 };
 
 /// A registration: the body of `POST /api/v1/apps`.
@@ -58,15 +59,11 @@ pub struct CreateApp {
     pub policy: PolicyPatch,
     /// Whether another registration's deploy id on the workload may be overwritten.
     pub take_over: bool,
+    /// Whether a workload that exists is registered as it is, although `image` and `template` say how a new one is made.
+    pub adopt: bool,
 }
 
 impl CreateApp {
-    /// Returns the fields that count only where the workload does not exist.
-    pub fn of_creation(&self) -> Vec<String> {
-        let image = self.image.iter().map(|_| Field::Image.to_string());
-        image.chain(self.template.keys().map(|name| format!("{TEMPLATE}.{name}"))).collect()
-    }
-
     /// Returns the registration.
     ///
     /// # Errors
@@ -85,6 +82,7 @@ impl CreateApp {
             image: optional(Field::Image, self.image.as_deref())?,
             policy: self.policy.parse()?.apply(app::Policy::default()),
             take_over: self.take_over,
+            adopt: self.adopt,
         })
     }
 }
@@ -266,6 +264,12 @@ pub struct AppPatch {
     /// The change of a git app's source.
     #[serde(default, skip_serializing_if = "SourcePatch::is_empty", deserialize_with = "object")]
     pub source: SourcePatch,
+    /// The change of the workload's settings.
+    #[serde(default, skip_serializing_if = "WorkloadPatch::is_empty", deserialize_with = "object")]
+    pub workload: WorkloadPatch,
+    /// Whether deploys may overwrite the deploy id of another registration that the workload carries now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub take_over: bool,
 }
 
 /// An app and its state.
@@ -429,6 +433,9 @@ pub struct Registered {
     /// The fields of the request that say how to make the workload, and were not used because it existed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignored: Vec<String>,
+    /// What the owner should know of this workload's deploys, in sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// A request for a new token beside the present one: the body of `POST …/webhook/rotate`.

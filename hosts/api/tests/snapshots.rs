@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use rollhook_api::{
     App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Kind, PolicyPatch, Problem,
-    Progress, Promote, PromoteFrom, Registered, Rollback, RollbackAnswer, SourcePatch, Standing, Webhook,
+    Progress, Promote, PromoteFrom, Registered, Rollback, RollbackAnswer, Standing, Webhook,
 };
 use rollhook_core::{
     app::{self, AppId, AppUid, OnFailure, Source},
@@ -155,7 +155,13 @@ fn apps() {
     let deploy = Deploy::of(&id(), &entry(1, State::Queued), Standing::default());
     insta::assert_json_snapshot!(
         "registered",
-        Registered { app, deploy: Some(deploy), adopted: true, ignored: vec!["template.port".to_owned()] }
+        Registered {
+            app,
+            deploy: Some(deploy),
+            adopted: true,
+            ignored: vec!["template.port".to_owned()],
+            notes: Vec::new()
+        }
     );
 }
 
@@ -163,7 +169,7 @@ fn apps() {
 fn requests() {
     let policy =
         PolicyPatch { on_failure: Some("leave".to_owned()), settle: Some("0s".to_owned()), ..PolicyPatch::default() };
-    insta::assert_json_snapshot!("app_patch", AppPatch { policy: policy.clone(), source: SourcePatch::default() });
+    insta::assert_json_snapshot!("app_patch", AppPatch { policy: policy.clone(), ..AppPatch::default() });
     let create = CreateApp {
         project: "shop".to_owned(),
         environment: "test".to_owned(),

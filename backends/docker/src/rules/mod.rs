@@ -8,6 +8,7 @@ pub(crate) mod drift;
 pub(crate) mod fence;
 pub(crate) mod given;
 pub(crate) mod images;
+pub(crate) mod notes;
 pub(crate) mod observation;
 pub(crate) mod origin;
 pub(crate) mod plan;

@@ -73,7 +73,7 @@ impl<'a> Registration<'a> {
         if let Some(why) = workload.unsupported().or(unreadable) {
             return Err(InvalidTarget::Unusable(format!("{title} cannot be rolled out: {why}")));
         }
-        let take_over = match stamp.id() {
+        let take_over = match stamp.id().filter(|id| self.request.is_foreign(id.app)) {
             Some(id) if !self.request.take_over => {
                 return Err(InvalidTarget::Taken(format!(
                     "{title} carries the stamp of another registration ({id}). If that one is gone, register with \
@@ -84,8 +84,11 @@ impl<'a> Registration<'a> {
         };
         let containers = self.containers(workload)?;
         let image = common_image(&containers, workload)?;
-        let settings = Workload { kind: self.kind(), name: self.name, containers, template: None }.settings();
-        Ok(Validated::Adopt { settings, image, take_over })
+        let unused = self.request.of_creation();
+        let (kind, is_registered) = (self.kind(), self.request.registered.is_some());
+        let template = Some(self.requested.template).filter(|_| is_registered && !unused.is_empty());
+        let settings = Workload { kind, name: self.name, containers, template }.settings();
+        Ok(Validated::Adopt { settings, image, take_over, unused, notes: Vec::new() })
     }
 
     /// The containers to deploy: those that are requested, else the only one, else the one that is named like the app.
@@ -132,7 +135,7 @@ impl<'a> Registration<'a> {
             _ => return Err(InvalidTarget::setting("containers", "a Deployment is made with one container.")),
         };
         let settings = Workload { kind, name: self.name, containers, template: Some(template) }.settings();
-        Ok(Validated::Create { settings, take_over: None })
+        Ok(Validated::Create { settings, take_over: None, notes: Vec::new() })
     }
 }
 

@@ -14,6 +14,7 @@ fn request(settings: Value) -> TargetRequest {
         image: None,
         built: false,
         take_over: false,
+        registered: None,
         others: Vec::new(),
     }
 }
@@ -55,11 +56,21 @@ fn existing_workload_is_adopted_with_the_image_that_it_runs() {
         settings: serde_json::from_value(settings).unwrap(),
         image: image.parse().unwrap(),
         take_over: None,
+        unused: Vec::new(),
+        notes: Vec::new(),
     };
     let one = deployment(&[("web", V1)]);
     let expected = adopted(json!({"kind": "Deployment", "name": "api", "containers": ["web"]}), V1);
     assert_eq!(validate(&request(json!({})), Some(&one)), expected, "its only container");
-    assert_eq!(validate(&with_image(json!({"template": {"port": 80}})), Some(&one)), expected, "nothing is created");
+    let creating = validate(&with_image(json!({"template": {"port": 80}})), Some(&one));
+    let Validated::Adopt { unused, .. } = &creating else { panic!("{creating:?}") };
+    assert_eq!(*unused, ["template.port"], "nothing is created");
+    let asked = request(json!({"readiness_path": "/healthz"}));
+    let refused = validate(&asked, Some(&one));
+    assert!(
+        matches!(&refused, Validated::Invalid(InvalidTarget::Setting { rule, .. }) if rule.contains("for Docker")),
+        "{refused:?}"
+    );
     let two = deployment(&[("proxy", "envoy"), ("api", "nginx")]);
     let expected = adopted(json!({"kind": "Deployment", "name": "api", "containers": ["api"]}), "nginx");
     assert_eq!(validate(&request(json!({})), Some(&two)), expected, "the one named like the app");
@@ -128,6 +139,7 @@ fn missing_workload_is_created_with_all_defaults() {
         )
         .unwrap(),
         take_over: None,
+        notes: Vec::new(),
     };
     assert_eq!(validate(&with_image(json!({})), None), created("api", "api", &template));
     let built = TargetRequest { built: true, ..request(json!({})) };
