@@ -11,12 +11,15 @@ use rollhook_conformance::samples;
 use rollhook_core::{
     app::{FullName, Policy, Target},
     deploy::{Revision, Status, Trigger},
-    request::{Field, IdempotencyKey, KeyHeader, PolicyChange, PromoteRequest, Refusal, Registration},
+    request::{
+        DeployRequest, Field, Hint, IdempotencyKey, KeyHeader, PolicyChange, PromoteRequest, Refusal, Registration,
+        SourceChange, TargetChange,
+    },
     token::Credentials,
 };
 use rollhook_memory::Script;
 use serde_json::json;
-use world::{World, api, git, hold_all, image, registration, request, tag};
+use world::{World, api, git, hold_all, image, reason, registration, request, tag};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -351,6 +354,66 @@ fn workload_of_another_app_is_refused_at_registration_before_either_was_deployed
         assert!(register(named("third").take_over()).await.is_ok(), "a person may insist");
         let elsewhere = named("api").with(|app| app.environment = "prod".parse().unwrap());
         assert!(register(elsewhere).await.is_ok(), "another namespace has its own workloads");
+    });
+}
+
+#[test]
+fn registration_that_describes_a_new_workload_adopts_no_other_one() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let id = "shop-test/db".parse().unwrap();
+        world.cluster.seed(
+            &id,
+            &Target { settings: samples::settings(json!({ "name": "db" })), ..Target::default() },
+            &image("postgres:16"),
+        );
+        let wanted = Registration { adopt: false, ..registration("db", Policy::default()) };
+        let register = async |wanted: Registration| world.deployer.register(&world.operator, wanted, None).await;
+        let refused = register(wanted.clone()).await.unwrap_err();
+        let Refusal::WorkloadExists { image: runs, unused } = &refused else { panic!("{refused:?}") };
+        assert_eq!(
+            (runs, unused.as_slice()),
+            (&image("postgres:16"), &["image".to_owned(), "template.replicas".to_owned()][..])
+        );
+        assert_eq!(refused.hint(), Some(Hint::AdoptWorkload));
+        let other = Registration { target: samples::settings(json!({})), ..wanted.clone() };
+        assert!(matches!(register(other.clone()).await, Err(Refusal::WorkloadExists { .. })), "another image alone");
+        assert!(world.effects().is_empty(), "nothing was changed");
+        let same = Registration { image: Some(image("postgres:16")), ..other };
+        let adopted = register(same).await.unwrap();
+        assert!(adopted.adopted && adopted.unused.is_empty(), "{adopted:?}");
+        world.deployer.delete(&world.access(&id).await).await.unwrap();
+        let adopted = register(wanted.adopt()).await.unwrap();
+        assert!(adopted.adopted, "{adopted:?}");
+        assert_eq!(adopted.unused, ["image", "template.replicas"]);
+    });
+}
+
+#[test]
+fn app_whose_workload_was_taken_over_takes_it_back_with_its_history() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let api_app = world.app("api", Policy::default()).await;
+        world.deployed(&api_app, &api("v2")).await;
+        let target = samples::settings(json!({ "name": "api", "template": { "replicas": 2 } }));
+        let wanted = Registration { target, ..registration("other", Policy::default()) }.take_over();
+        let other = world.deployer.register(&world.operator, wanted, None).await.unwrap();
+        let other = world.access(other.id()).await;
+        world.deployed(&other, &api("v3")).await;
+        let refused = world.deployed(&api_app, &api("v4")).await;
+        assert_eq!(reason(&refused).0, "foreign-target");
+        let change = |take_over| {
+            let target = TargetChange { take_over, ..TargetChange::default() };
+            world.deployer.change(&api_app, PolicyChange::default(), SourceChange::default(), target)
+        };
+        let state = change(true).await.unwrap();
+        assert_eq!(state.app.target.take_over, Some(other.uid()));
+        assert!(state.app.target.settings["template"].is_object(), "what it is made with stays");
+        assert_eq!(change(true).await.unwrap().app.target, state.app.target);
+        let deployed = world.deployed(&api_app, &api("v5")).await;
+        assert_eq!(deployed.status(), Status::Succeeded, "{deployed:?}");
+        let history = world.history(&api_app).await;
+        assert!(history.iter().any(|deploy| deploy.revision == Revision::FIRST), "{history:?}");
     });
 }
 

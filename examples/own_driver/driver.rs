@@ -74,18 +74,21 @@ impl RolloutDriver for Sites {
         let record = site.record()?;
         let unusable = |why: &str| Ok(Validated::Invalid(InvalidTarget::Unusable(why.to_owned())));
         match (site.current()?, record) {
-            (_, Some(Record { deploy, .. })) if !request.take_over => {
+            (_, Some(Record { deploy, .. })) if !request.take_over && request.is_foreign(deploy.app) => {
                 let why = format!("The site carries revision {deploy} of another registration; see --take-over.");
                 Ok(Validated::Invalid(InvalidTarget::Taken(why)))
             }
             (Some(Some(image)), record) => {
-                let take_over = record.map(|record| record.deploy.app);
-                Ok(Validated::Adopt { settings, image, take_over, gap: gap(), notes: Vec::new() })
+                let owner = record.map(|record| record.deploy.app);
+                let take_over = owner.filter(|owner| request.is_foreign(*owner));
+                // Nothing but the image says how a site is made.
+                let unused = request.of_creation();
+                Ok(Validated::Adopt { settings, image, take_over, unused, notes: notes() })
             }
             (Some(None), _) => unusable("current leads to no release: link it to one below images."),
             (None, Some(_)) => unusable("The site waits for an image of another registration: remove its file deploy."),
             (None, None) if request.image.is_some() || request.built => {
-                Ok(Validated::Create { settings, take_over: None, gap: gap(), notes: Vec::new() })
+                Ok(Validated::Create { settings, take_over: None, notes: notes() })
             }
             (None, None) => unusable("There is no such site; give an image to begin with."),
         }
@@ -204,8 +207,9 @@ fn kept(site: &Site, spec: &RolloutSpec) -> Result<Option<Step>> {
     Ok(kept.map(|served| Step::Kept(served.deploy)))
 }
 
-fn gap() -> Option<String> {
-    Some("a site serves one release at a time".to_owned())
+/// What a person should know when a site is registered.
+fn notes() -> Vec<String> {
+    vec!["A site serves one release at a time: it is down until the new one is ready.".to_owned()]
 }
 
 /// The lives that the server of a release has had. It keeps the end of the last one alone, so that this one may have

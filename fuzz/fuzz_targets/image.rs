@@ -35,9 +35,7 @@ fn expected(text: &str) -> Option<[Option<&str>; 3]> {
     let parts = REFERENCE.captures(text)?;
     let part = |name| parts.name(name).map(|part| part.as_str());
     let repository = part("repository")?;
-    let is_host = |first: &str| {
-        first == "localhost" || first.contains(['.', ':', '[']) || first.contains(|c: char| c.is_ascii_uppercase())
-    };
+    let is_host = |first: &str| first == "localhost" || first.contains(['.', ':', '[']);
     let (host, path) = match repository.split_once('/') {
         Some((first, path)) if is_host(first) => (Some(first), path),
         _ => (None, repository),

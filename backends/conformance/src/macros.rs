@@ -92,6 +92,8 @@ macro_rules! rollouts {
             validate_absent_is_created,
             validate_names_an_invalid_setting,
             validate_foreign_is_taken,
+            validate_names_settings_of_creation,
+            validate_knows_its_own,
             validate_of_another_app_is_taken,
             apply_then_observe_complete,
             drift_is_told_until_the_next_deploy,

@@ -29,18 +29,24 @@ pub(crate) const DESCRIPTION: TargetDescription = TargetDescription {
             value: Word(&["start-first", "stop-first"]),
         },
         TargetSetting {
+            name: "readiness_path",
+            label: "Readiness path",
+            help: "Answers with 2xx or 3xx once the container is ready, such as /healthz.",
+            value: Text,
+        },
+        TargetSetting {
+            name: "readiness_port",
+            label: "Readiness port",
+            help: "Of the container; by default the port below, or the only one that it exposes.",
+            value: Number,
+        },
+        TargetSetting {
             name: "template.network",
             label: "Network",
             help: "A network of Docker that exists, such as the one of the proxy.",
             value: Text,
         },
         TargetSetting { name: "template.port", label: "Port", help: "The container listens on it.", value: Number },
-        TargetSetting {
-            name: "template.readiness_path",
-            label: "Readiness path",
-            help: "Answers on the port with 2xx or 3xx once the container is ready, such as /healthz.",
-            value: Text,
-        },
         TargetSetting {
             name: "template.env",
             label: "Environment variables",
@@ -62,7 +68,8 @@ pub(crate) const DESCRIPTION: TargetDescription = TargetDescription {
         TargetSetting {
             name: "template.publish",
             label: "Published ports",
-            help: "Ports of the machine that lead into the container, a line each, such as 127.0.0.1:8080:80.",
+            help: "Ports of the machine that lead into the container, a line each, such as 127.0.0.1:8080:80; two that \
+                   versions take in turn need no gap, such as 127.0.0.1:8081-8082:80.",
             value: Texts,
         },
         TargetSetting {
@@ -115,7 +122,9 @@ mod tests {
             labels: [(String::new(), String::new())].into(),
             ..Template::default()
         };
-        let every = serde_json::to_value(every).unwrap();
+        let mut every = serde_json::to_value(every).unwrap();
+        // It is a setting of all targets.
+        every.as_object_mut().unwrap().remove("readiness_path");
         assert_eq!(names, every.as_object().unwrap().keys().collect(), "none is left out");
         settings.insert("template".to_owned(), Value::Object(template));
         assert!(RequestedSettings::parse(&settings).is_ok(), "{settings:?}");

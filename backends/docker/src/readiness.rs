@@ -47,9 +47,7 @@ impl Readiness {
         if container.health().is_some_and(|health| health != "healthy") {
             return Err(None);
         }
-        let template = rollout.workload.template.as_ref();
-        let checked = template.and_then(|template| template.port.zip(template.readiness_path.as_deref()));
-        match checked {
+        match rollout.workload.readiness() {
             Some((port, path)) => ask(container, port, path).await.map_err(Some),
             // An adopted container ran before it was registered.
             None if rollout.adopted || container.health().is_some() || self.has_run(container) => Ok(()),

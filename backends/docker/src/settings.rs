@@ -5,6 +5,8 @@
 //! {"kind": "compose", "name": "shop/web", "replace": "stop-first"}
 //! ```
 //!
+//! With `readiness_path` and `readiness_port`, the container is asked whether it is ready, also one that was adopted.
+//!
 //! A person gives any part of them; [`rules::registration`](crate::rules::registration) fills in the rest. `template`
 //! is stored only if the container is to be created.
 
@@ -49,6 +51,12 @@ pub struct Workload {
     pub name: String,
     /// The order of replacement.
     pub replace: Replace,
+    /// Path that answers with 2xx or 3xx once the container is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readiness_path: Option<String>,
+    /// Port of the container that answers there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readiness_port: Option<u16>,
     /// How to create the container if it does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
@@ -60,12 +68,13 @@ pub struct Workload {
 pub struct Template {
     /// The port that the container listens on.
     pub port: Option<u16>,
-    /// Ports of this machine that lead into the container: `8080:80` or `127.0.0.1:8080:80`.
+    /// Ports of this machine that lead into the container: `8080:80` or `127.0.0.1:8080:80`; with two that versions take
+    /// in turn `127.0.0.1:8081-8082:80`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub publish: Vec<String>,
     /// Environment variables, whose values are stored as they are, and not shown.
     pub env: BTreeMap<String, String>,
-    /// Path on `port` that answers with 2xx or 3xx once the container is ready.
+    /// The same as [`Workload::readiness_path`], on `port`.
     pub readiness_path: Option<String>,
     /// The network that the container joins; it must exist.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,6 +91,19 @@ pub struct Template {
 }
 
 impl Workload {
+    /// The container of this name, with defaults for the rest.
+    pub(crate) fn named(kind: Kind, name: impl Into<String>) -> Self {
+        let (readiness_path, readiness_port, template) = (None, None, None);
+        Self { kind, name: name.into(), replace: Replace::StartFirst, readiness_path, readiness_port, template }
+    }
+
+    /// The port and the path that answer once the container is ready, if it is asked.
+    pub(crate) fn readiness(&self) -> Option<(u16, &str)> {
+        let template = self.template.as_ref();
+        let path = self.readiness_path.as_deref().or(template.and_then(|template| template.readiness_path.as_deref()));
+        self.readiness_port.or(template.and_then(|template| template.port)).zip(path)
+    }
+
     /// The settings that name the target.
     pub fn settings(&self) -> Settings {
         match serde_json::to_value(self) {
@@ -119,6 +141,8 @@ pub(crate) struct RequestedSettings {
     pub(crate) kind: Option<Kind>,
     pub(crate) name: Option<String>,
     pub(crate) replace: Option<Replace>,
+    pub(crate) readiness_path: Option<String>,
+    pub(crate) readiness_port: Option<u16>,
     pub(crate) template: Template,
 }
 
@@ -136,8 +160,17 @@ impl RequestedSettings {
                 "replace" => {
                     requested.replace = Some(one_of("workload.replace", value, "start-first or stop-first")?);
                 }
+                "readiness_path" => {
+                    requested.readiness_path = InvalidTarget::read("workload.readiness_path", value)?;
+                }
+                "readiness_port" => {
+                    requested.readiness_port = InvalidTarget::read("workload.readiness_port", value)?;
+                }
                 "template" => requested.template = template(InvalidTarget::read("template", value)?)?,
-                _ => return Err(unknown(&format!("workload.{name}"), "kind, name and replace")),
+                _ => {
+                    let known = "kind, name, replace, readiness_path and readiness_port";
+                    return Err(unknown(&format!("workload.{name}"), known));
+                }
             }
         }
         Ok(requested)
@@ -257,7 +290,7 @@ mod tests {
     fn settings_are_read_as_they_were_stored() {
         let template = Template { port: Some(80), publish: vec!["8080:80".to_owned()], ..Template::default() };
         for (kind, name, template) in [(Kind::Compose, "shop/web", None), (Kind::Container, "web", Some(template))] {
-            let workload = Workload { kind, name: name.to_owned(), replace: Replace::StopFirst, template };
+            let workload = Workload { replace: Replace::StopFirst, template, ..Workload::named(kind, name) };
             assert_eq!(Workload::deserialize(&workload.settings()).unwrap(), workload);
         }
     }

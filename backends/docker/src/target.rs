@@ -19,7 +19,7 @@ use crate::{
         creation, fence,
         registration::Registration,
     },
-    settings::{Kind, Replace, Rollout, Workload},
+    settings::{Kind, Rollout, Workload},
 };
 
 /// Reads the target's claims and containers. Claims go first: a claim is removed only after its container is there.
@@ -62,7 +62,8 @@ async fn claims(engine: &Engine, workload: &Workload) -> Called<Vec<Claim>> {
         let stamp = Stamp::of(&volume["Labels"])?;
         let keeps = volume["Labels"][KEEPS].as_str().map(str::to_owned);
         let replaces = volume["Labels"][REPLACES].is_string();
-        Some(Claim { name: volume["Name"].as_str()?.to_owned(), stamp, keeps, replaces })
+        let created_at = volume["CreatedAt"].as_str().unwrap_or_default().to_owned();
+        Some(Claim { name: volume["Name"].as_str()?.to_owned(), stamp, keeps, replaces, created_at })
     };
     Ok(found["Volumes"].as_array().into_iter().flatten().filter_map(claim).collect())
 }
@@ -94,7 +95,9 @@ pub(crate) async fn kept<'a>(engine: &Engine, seen: &'a Seen, rollout: &Rollout)
 /// Completes the settings of a registration from what exists.
 pub(crate) async fn validate(engine: &Engine, request: &TargetRequest) -> Result<Validated> {
     let validated = completed(engine, request).await?;
-    let Validated::Create { settings, .. } = &validated else { return Ok(validated) };
+    let (Validated::Create { settings, .. } | Validated::Adopt { settings, .. }) = &validated else {
+        return Ok(validated);
+    };
     if !creation::asks_for_a_path(settings) {
         return Ok(validated);
     }
@@ -111,10 +114,8 @@ async fn completed(engine: &Engine, request: &TargetRequest) -> Result<Validated
         Err(invalid) => return Ok(Validated::Invalid(invalid)),
     };
     let name = registration.name();
-    let found =
-        |kind, name: &str| Workload { kind, name: name.to_owned(), replace: Replace::StartFirst, template: None };
     if registration.kind() != Some(Kind::Compose) {
-        let seen = read(engine, &found(Kind::Container, &name)).await?;
+        let seen = read(engine, &Workload::named(Kind::Container, &name)).await?;
         let exists = !seen.containers.is_empty() || !seen.claims.is_empty();
         if exists || registration.kind().is_some() {
             return Ok(registration.validate(Kind::Container, name, &seen));
@@ -139,6 +140,6 @@ async fn completed(engine: &Engine, request: &TargetRequest) -> Result<Validated
             }
         }
     };
-    let seen = read(engine, &found(Kind::Compose, &name)).await?;
+    let seen = read(engine, &Workload::named(Kind::Compose, &name)).await?;
     Ok(registration.validate(Kind::Compose, name, &seen))
 }

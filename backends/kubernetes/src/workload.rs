@@ -206,6 +206,10 @@ impl RequestedSettings {
                 "name" => requested.name = InvalidTarget::read("workload.name", value)?,
                 "containers" => requested.containers = InvalidTarget::read("workload.containers", value)?,
                 "template" => requested.template = template(InvalidTarget::read("template", value)?)?,
+                "readiness_path" | "readiness_port" => {
+                    let rule = "is for Docker; the workload's readiness probe tells when its pods are ready.";
+                    return Err(InvalidTarget::setting(format!("workload.{name}"), rule));
+                }
                 _ => return Err(unknown(&format!("workload.{name}"), "kind, name and containers")),
             }
         }

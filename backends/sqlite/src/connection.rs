@@ -17,7 +17,8 @@ use crate::error::SqlError;
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Each commit through a writing connection survives a power loss. The write-ahead log is folded into the file once it
-/// has 16 MiB, so that a page that changes often is written there once, and cut back to 32 MiB after a burst.
+/// has 16 MiB, so that a page that changes often is written there once, and cut back to 32 MiB after a burst; housekeeping
+/// empties it where the store is quiet.
 const WRITER: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -8192; \
                       PRAGMA wal_autocheckpoint = 4096; PRAGMA journal_size_limit = 33554432;";
 const READER: &str = "PRAGMA query_only = ON; PRAGMA cache_size = -1024;";

@@ -132,7 +132,8 @@ impl Writer {
 
     fn keep_house(&mut self) {
         let now = (self.clocks.stored)();
-        let checked = self.link.get().and_then(|connection| Ok(self.housekeeping.run(connection, now)?));
+        let commits = self.commits.load(Ordering::Relaxed);
+        let checked = self.link.get().and_then(|connection| Ok(self.housekeeping.run(connection, now, commits)?));
         match checked {
             Ok(true) => self.hints.send(AppChange::Any),
             Ok(false) => {}

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{AppState, retention};
 use crate::{
-    app::{App, Policy, Source},
+    app::{App, Policy, Source, Target},
     deploy::{Deploy, Revision, Status},
     lock::Lock,
     replica::ReplicaId,
@@ -116,6 +116,12 @@ impl Change {
         if self.state.is_polled() {
             self.state.queued_at.get_or_insert(now);
         }
+    }
+
+    /// Replaces the target's settings.
+    pub fn retarget(&mut self, target: Target, now: Timestamp) {
+        self.touch(now);
+        Arc::make_mut(&mut self.state.app).target = target;
     }
 
     /// Releases all holds.

@@ -21,25 +21,68 @@ pub fn made(app: &App, wanted: &Registration) -> bool {
         && app.target.requested.as_ref() == Some(&wanted.target)
 }
 
-/// Returns the target of a new app, and the image of its first revision: the running one, or the given one. Returns no
-/// image for a git app whose first build creates the target.
+/// The target of a new app.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewTarget {
+    /// The target.
+    pub target: Target,
+    /// The image of the first revision: the running one, or the given one; `None` for a git app whose first build creates
+    /// the target.
+    pub image: Option<ImageRef>,
+    /// Whether the target existed.
+    pub adopted: bool,
+    /// The names of the given settings that were not used, as the target existed.
+    pub unused: Vec<String>,
+    /// What the person should know of this target's deploys, in sentences.
+    pub notes: Vec<String>,
+}
+
+/// Returns the target of a new app. A request that describes a new target contradicts one that exists: the deploys of one
+/// app would run on the data of another. It is refused, unless the request says that the target is adopted all the same.
 ///
 /// # Errors
 /// The refusal for the caller.
-pub fn target(wanted: &Registration, validated: Validated) -> Result<(Target, Option<ImageRef>), Refusal> {
+pub fn target(wanted: &Registration, validated: Validated) -> Result<NewTarget, Refusal> {
     match validated {
-        Validated::Adopt { settings, image, take_over, .. } => {
-            Ok((Target { settings, requested: None, take_over }, Some(image.or_latest())))
+        Validated::Adopt { settings, image, take_over, unused, notes } => {
+            let is_other = |given: &&ImageRef| !given.same_bits(None, &image, None);
+            let unused_image = wanted.image.as_ref().filter(is_other).map(|_| Field::Image.to_string());
+            let unused: Vec<String> = unused_image.into_iter().chain(unused).collect();
+            if !unused.is_empty() && !wanted.adopt {
+                return Err(Refusal::WorkloadExists { image, unused });
+            }
+            let target = Target { settings, requested: None, take_over };
+            Ok(NewTarget { target, image: Some(image.or_latest()), adopted: true, unused, notes })
         }
-        Validated::Create { settings, take_over, .. } => {
+        Validated::Create { settings, take_over, notes } => {
             let image = wanted.image.clone();
             if let Some(image) = image.as_ref().filter(|image| image.tag().is_none() && image.digest().is_none()) {
                 return Err(Refusal::InvalidField(Field::Image, format!("{image} names neither a tag nor a digest.")));
             }
-            Ok((Target { settings, requested: Some(wanted.target.clone()), take_over }, image))
+            let target = Target { settings, requested: Some(wanted.target.clone()), take_over };
+            Ok(NewTarget { target, image, adopted: false, unused: Vec::new(), notes })
         }
-        Validated::Invalid(InvalidTarget::Setting { name, rule }) => Err(Refusal::InvalidSetting(name, rule)),
-        Validated::Invalid(InvalidTarget::Unusable(why)) => Err(Refusal::Workload(why)),
-        Validated::Invalid(InvalidTarget::Taken(why)) => Err(Refusal::WorkloadTaken(why)),
+        Validated::Invalid(invalid) => Err(refusal(invalid)),
+    }
+}
+
+/// Returns the target of an app whose settings were changed.
+///
+/// # Errors
+/// The refusal for the caller.
+pub fn changed_target(before: &Target, validated: Validated) -> Result<Target, Refusal> {
+    match validated {
+        Validated::Adopt { settings, take_over, .. } | Validated::Create { settings, take_over, .. } => {
+            Ok(Target { settings, requested: before.requested.clone(), take_over: take_over.or(before.take_over) })
+        }
+        Validated::Invalid(invalid) => Err(refusal(invalid)),
+    }
+}
+
+fn refusal(invalid: InvalidTarget) -> Refusal {
+    match invalid {
+        InvalidTarget::Setting { name, rule } => Refusal::InvalidSetting(name, rule),
+        InvalidTarget::Unusable(why) => Refusal::Workload(why),
+        InvalidTarget::Taken(why) => Refusal::WorkloadTaken(why),
     }
 }

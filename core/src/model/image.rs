@@ -1,5 +1,6 @@
 //! Image references, as the distribution project's grammar spells them and container runtimes read them
-//! (`ParseNormalizedNamed` of its package `reference`); ports are at most 65535, and digests sha256 or sha512.
+//! (`ParseNormalizedNamed` of its package `reference`); ports are at most 65535, and digests sha256 or sha512. A first part
+//! with capitals and without a dot or port, which runtimes take for a host that no network has, is refused.
 
 use std::{fmt, str::FromStr};
 
@@ -120,15 +121,16 @@ fn canonical(repository: &str) -> String {
 
 /// Returns whether a first component is a registry's host rather than a part of the path.
 fn is_host(component: &str) -> bool {
-    component == "localhost"
-        || component.contains(['.', ':', '['])
-        || component.bytes().any(|byte| byte.is_ascii_uppercase())
+    component == "localhost" || component.contains(['.', ':', '['])
 }
 
 /// Checks for `[a-z0-9]+` runs joined by one of `.`, `_`, `__` or any number of `-`.
 fn check_path_component(component: &str) -> Result<(), &'static str> {
     if component.is_empty() {
         return Err("the path must not have an empty part");
+    }
+    if component.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return Err("the repository must be in lower case, but for a registry's host with a dot or a port");
     }
     let is_alphanumeric = |c: char| matches!(c, 'a'..='z' | '0'..='9');
     let is_joiner = |between: &str| matches!(between, "." | "_" | "__") || between.bytes().all(|byte| byte == b'-');

@@ -168,6 +168,8 @@ pub struct Registration {
     pub policy: Policy,
     /// Whether the deploy id of another registration on the target may be overwritten.
     pub take_over: bool,
+    /// Whether a target that exists is adopted as it is, although the request says how a new one is made.
+    pub adopt: bool,
 }
 
 impl Registration {
@@ -182,6 +184,7 @@ impl Registration {
             image: None,
             policy: Policy::default(),
             take_over: false,
+            adopt: false,
         }
     }
 
@@ -213,6 +216,12 @@ impl Registration {
     #[must_use]
     pub fn take_over(self) -> Self {
         Self { take_over: true, ..self }
+    }
+
+    /// Adopts a target that exists as it is, although the request says how a new one is made.
+    #[must_use]
+    pub fn adopt(self) -> Self {
+        Self { adopt: true, ..self }
     }
 }
 
@@ -256,6 +265,29 @@ pub struct SourceChange {
     pub image_repository: Option<ImageRepository>,
     /// The new [`GitSource::credentials`]; `Some(None)` removes them.
     pub credentials: Option<Option<CredentialsName>>,
+}
+
+/// A person's change of an app's target.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TargetChange {
+    /// The settings to replace; null removes one. They must not name another target.
+    pub settings: Settings,
+    /// Whether deploys of the app may overwrite the deploy id of another registration that the target carries now.
+    pub take_over: bool,
+}
+
+impl TargetChange {
+    /// Returns the settings with the change made.
+    #[must_use]
+    pub fn apply(&self, mut settings: Settings) -> Settings {
+        for (name, value) in self.settings.clone() {
+            match value {
+                serde_json::Value::Null => settings.remove(&name),
+                value => settings.insert(name, value),
+            };
+        }
+        settings
+    }
 }
 
 impl SourceChange {

@@ -215,6 +215,10 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 ///   do not see each other: the deploy id on the target tells them apart once one is deployed.
 /// - `validate_foreign_is_taken`: a target that carries the deploy id of another registration is
 ///   [`InvalidTarget::Taken`]; where the request allows to take over, it is `Adopt` and names that registration.
+/// - `validate_names_settings_of_creation`: of a target that exists, the answer names the given settings that only say
+///   how a missing one is created.
+/// - `validate_knows_its_own`: the deploy id of the registration whose setting is changed is not taken over, and what
+///   says how its target is created comes back.
 ///
 /// Changing:
 ///

@@ -12,7 +12,7 @@ use rollhook_core::{
     ports::WebhookSecret,
     request::{
         DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, PromoteRequest, Refusal, Registration, RollbackRequest,
-        SourceChange,
+        SourceChange, TargetChange,
     },
     service::{Accepted, Deployer, NewLock, Outcome, Pushed},
     token::{Credentials, Token},
@@ -128,7 +128,8 @@ impl Request {
             }
             Self::Source(id, change) => {
                 let access = allowed(&id).await?;
-                deployer.change(&access, PolicyChange::default(), change).await.map(|_| Answer::Changed)
+                let target = TargetChange::default();
+                deployer.change(&access, PolicyChange::default(), change, target).await.map(|_| Answer::Changed)
             }
             Self::Release => deployer.release_hold(&allowed(&first).await?).await.map(|_| Answer::Changed),
             Self::Lock(id, wanted) => {
@@ -207,6 +208,7 @@ fn registration(app: usize, take_over: bool, kind: Kind) -> Registration {
         app.image = (kind != Kind::BareGit).then(|| image("v1"));
         app.policy = short;
         app.take_over = take_over;
+        app.adopt = true;
     })
 }
 
@@ -235,6 +237,7 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::AlreadyEnded(_) => "refused: already ended",
         Refusal::Workload(_) => "refused: the workload",
         Refusal::WorkloadTaken(_) => "refused: the workload is taken",
+        Refusal::WorkloadExists { .. } => "refused: the workload exists",
         Refusal::Busy => "refused: busy",
         Refusal::StoreUnavailable { maybe_recorded: false } => "refused: the store is away",
         Refusal::StoreUnavailable { maybe_recorded: true } => "refused: may have been recorded",

@@ -14,6 +14,7 @@ pub fn registration(name: &str, policy: Policy) -> Registration {
         .target(settings(json!({ "template": { "replicas": 2 } })))
         .image(image("registry.example.com/api:v1"))
         .policy(policy)
+        .adopt()
 }
 
 /// The registration of a git app, of the one source that the scenarios have.

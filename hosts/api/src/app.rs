@@ -28,6 +28,7 @@ use crate::{
     polling::Polling,
     source::{GitChoice, SourcePatch},
     template::{self, TEMPLATE},
+    workload::WorkloadPatch,
 };
 
 /// A registration: the body of `POST /api/v1/apps`.
@@ -62,15 +63,11 @@ pub struct CreateApp {
     pub policy: PolicyPatch,
     /// Whether another registration's deploy id on the workload may be overwritten.
     pub take_over: bool,
+    /// Whether a workload that exists is registered as it is, although `image` and `template` say how a new one is made.
+    pub adopt: bool,
 }
 
 impl CreateApp {
-    /// Returns the fields that count only where the workload does not exist.
-    pub fn of_creation(&self) -> Vec<String> {
-        let image = self.image.iter().map(|_| Field::Image.to_string());
-        image.chain(self.template.keys().map(|name| format!("{TEMPLATE}.{name}"))).collect()
-    }
-
     /// Returns the registration.
     ///
     /// # Errors
@@ -90,6 +87,7 @@ impl CreateApp {
         app.image = optional(Field::Image, self.image.as_deref())?;
         app.policy = self.policy.parse()?.apply(app::Policy::default());
         app.take_over = self.take_over;
+        app.adopt = self.adopt;
         Ok(app)
     }
 }
@@ -306,6 +304,12 @@ pub struct AppPatch {
     /// The change of a git app's source.
     #[serde(default, skip_serializing_if = "SourcePatch::is_empty", deserialize_with = "object")]
     pub source: SourcePatch,
+    /// The change of the workload's settings.
+    #[serde(default, skip_serializing_if = "WorkloadPatch::is_empty", deserialize_with = "object")]
+    pub workload: WorkloadPatch,
+    /// Whether deploys may overwrite the deploy id of another registration that the workload carries now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub take_over: bool,
 }
 
 /// An app and its state.
@@ -508,11 +512,7 @@ pub struct Registered {
     /// The fields of the request that say how to make the workload, and were not used because it existed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignored: Vec<String>,
-    /// Why the app is down during each deploy, as a clause: the old instance has to stop before the new one can start.
-    /// Absent where both run beside each other, and in the answer to a repeated call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gap: Option<String>,
-    /// Sentences for the person who registers the app, such as on another party that sets the workload's image too.
+    /// What the owner should know of this workload's deploys, in sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }

@@ -20,6 +20,9 @@ pub(crate) fn sentence(hint: Hint) -> Option<&'static str> {
         Hint::OpenBuilder => "Or give this one a builder: --build-command or --build-image.",
         Hint::AllowLocalSources => "The server's flag: --allow-local-sources.",
         Hint::AllowSourceHost => "The server's flag: --source-host.",
+        Hint::AdoptWorkload => {
+            "Register it as it is by --adopt, or name another workload: --workload KIND/NAME, or another name of the app."
+        }
         _ => return None,
     })
 }

@@ -41,6 +41,7 @@ pub mod terminal;
 pub mod time;
 pub mod trusts;
 pub mod words;
+pub mod workload;
 
 pub use access::{
     ApiToken, AuditEntry, AuditList, AuditPlace, CreateToken, CreatedToken, GrantedRole, LoggedIn, Login, TokenList,
@@ -65,3 +66,4 @@ pub use receivers::{
 pub use sessions::{EndedSessions, Session, SessionList};
 pub use source::{GitChoice, SourcePatch};
 pub use trusts::{AddTrust, Pipeline, Trust, TrustList};
+pub use workload::WorkloadPatch;

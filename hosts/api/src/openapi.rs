@@ -311,8 +311,8 @@ mod tests {
         let (hex, longest) = ("a".repeat(64), format!("a:{}", "t".repeat(TAG_MAX)));
         let too_long = format!("{longest}t");
         let repositories =
-            ["nginx", "shop/api", "r.example.com/api", "localhost:5000/a/b__c", "[::1]:80/a.b---c", "R/a"];
-        let no_repositories = ["", "API", "a/", "/a", "a//b", "a_/b", "-a", "a b", "r.example.com:x/a", "a___b"];
+            ["nginx", "shop/api", "r.example.com/api", "localhost:5000/a/b__c", "[::1]:80/a.b---c", "R:1/a"];
+        let no_repositories = ["", "API", "R/a", "a/", "/a", "a//b", "a_/b", "-a", "a b", "r.example.com:x/a", "a___b"];
         let pinned = format!("r.example.com/api:v1@sha256:{hex}");
         let images = [&repositories[..], &["nginx:1.27", &pinned, &longest]].concat();
         let no_images = [&no_repositories[..], &["a:", "a:-b", &too_long, &pinned[1..80], "a@sha256:1"]].concat();

@@ -81,6 +81,7 @@ fn members(refusal: &Refusal) -> Map<String, Value> {
         CoreRefusal::InvalidSetting(setting, _) => json!({ "field": setting }),
         CoreRefusal::SourceNotAllowed(_) => json!({ "field": Field::SourceUrl.as_str() }),
         CoreRefusal::ImageNotAllowed { image, allowed } => json!({ "image": image, "allowed": allowed }),
+        CoreRefusal::WorkloadExists { image, unused } => json!({ "image": image, "unused": unused }),
         CoreRefusal::StoreUnavailable { maybe_recorded } => json!({ "maybe_recorded": maybe_recorded }),
         CoreRefusal::AlreadyEnded(revision)
         | CoreRefusal::RevisionNotFound(revision)
@@ -170,6 +171,8 @@ kinds! {
     CurrentChanged = "current-changed", 409, "Another revision is current";
     /// The deploy has ended.
     AlreadyEnded = "already-ended", 409, "The deploy has ended already";
+    /// The workload exists, and the request says how a new one is made.
+    WorkloadExists = "workload-exists", 409, "The workload exists already";
     /// The workload is another registration's.
     WorkloadTaken = "workload-taken", 409, "The workload belongs to another registration";
     /// The body is too large.
@@ -274,6 +277,7 @@ impl Kind {
             CoreRefusal::AlreadyEnded(_) => Self::AlreadyEnded,
             CoreRefusal::Workload(_) => Self::InvalidWorkload,
             CoreRefusal::WorkloadTaken(_) => Self::WorkloadTaken,
+            CoreRefusal::WorkloadExists { .. } => Self::WorkloadExists,
             CoreRefusal::Busy => Self::Busy,
             CoreRefusal::StoreUnavailable { .. } => Self::StoreUnavailable,
             CoreRefusal::StoreRefused(_) => Self::StoreRefused,

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use rollhook_api::{
     App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Kind, PolicyPatch, Problem,
-    Progress, Promote, PromoteFrom, Registered, Rollback, RollbackAnswer, SourcePatch, Standing, Webhook,
+    Progress, Promote, PromoteFrom, Registered, Rollback, RollbackAnswer, Standing, Webhook,
 };
 use rollhook_core::{
     action::Action,
@@ -162,7 +162,6 @@ fn apps() {
             deploy: Some(deploy),
             adopted: true,
             ignored: vec!["template.port".to_owned()],
-            gap: None,
             notes: vec!["helm sets the image of the container web too.".to_owned()],
         }
     );
@@ -172,7 +171,7 @@ fn apps() {
 fn requests() {
     let policy =
         PolicyPatch { on_failure: Some("leave".to_owned()), settle: Some("0s".to_owned()), ..PolicyPatch::default() };
-    insta::assert_json_snapshot!("app_patch", AppPatch { policy: policy.clone(), source: SourcePatch::default() });
+    insta::assert_json_snapshot!("app_patch", AppPatch { policy: policy.clone(), ..AppPatch::default() });
     let create = CreateApp {
         project: "shop".to_owned(),
         environment: "test".to_owned(),

@@ -142,6 +142,11 @@ pub(crate) fn policy_lines(shown: &Policy) -> String {
     listed(&policy(shown))
 }
 
+/// Returns the workload, and what its deploys wait for.
+pub(crate) fn workload_lines(app: &App) -> String {
+    listed(&[("Workload", workload(app))])
+}
+
 /// Returns the source, a line each.
 pub(crate) fn source_lines(shown: &Source) -> String {
     listed(&source(shown))
@@ -184,7 +189,10 @@ fn workload(app: &App) -> String {
         Some(_) => ", the new container starts beside the old one",
         None => "",
     };
-    title(app, "/") + &listed + replaced
+    let readiness = app.workload.get("readiness_path").and_then(Value::as_str);
+    let port = app.workload.get("readiness_port").map(|port| format!(" on port {port}")).unwrap_or_default();
+    let asked = readiness.map(|path| format!(", ready once {path} answers{port}")).unwrap_or_default();
+    title(app, "/") + &listed + replaced + &asked
 }
 
 fn entry(deploy: Option<&rollhook_api::Deploy>, now: Timestamp) -> String {

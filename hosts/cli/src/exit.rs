@@ -7,7 +7,7 @@ use rollhook_core::{app::InvalidName, request::Refusal as CoreRefusal, text::esc
 use rollhook_management::Refusal;
 use serde_json::Value;
 
-use crate::args::in_flags;
+use crate::args::{in_flags, list_in_flags};
 
 /// The exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,10 @@ impl CliError {
             Self::Problem(problem) => {
                 let what = if problem.detail.is_empty() { &problem.title } else { &problem.detail };
                 let field = problem.members.get("field").and_then(Value::as_str);
-                let named = field.and_then(|field| in_flags(field, what));
+                let unused = problem.members.get("unused").and_then(Value::as_array);
+                let unused = unused.map(|fields| fields.iter().filter_map(Value::as_str).collect::<Vec<_>>());
+                let listed = unused.map(|fields| list_in_flags(&fields, what));
+                let named = field.and_then(|field| in_flags(field, what)).or(listed);
                 let mut lines = vec![escaped(named.as_deref().unwrap_or(what))];
                 if !problem.request_id.is_empty() {
                     lines.push(format!("request {}", escaped(&problem.request_id)));

@@ -25,8 +25,9 @@ pub(crate) async fn change(call: &Call, caller: Local) -> Result<Reply, ErrorRep
 
 /// Reads a merge patch, in which a null removes a member: a policy's member returns to its default.
 fn patch(mut patch: Value) -> Result<AppPatch, ErrorReply> {
-    if patch.get("policy").or_else(|| patch.get("source")).is_none() {
-        return Err(ErrorReply::new(Kind::Malformed, "The body must have a policy or a source to change."));
+    if !["policy", "source", "workload", "take_over"].iter().any(|member| patch.get(member).is_some()) {
+        let rule = "The body must have a policy, a source or a workload to change.";
+        return Err(ErrorReply::new(Kind::Malformed, rule));
     }
     let defaults = serde_json::to_value(Policy::of(&rollhook_core::app::Policy::default())).unwrap_or_default();
     if let Some(policy) = patch.get_mut("policy").and_then(Value::as_object_mut) {
@@ -34,10 +35,10 @@ fn patch(mut patch: Value) -> Result<AppPatch, ErrorReply> {
             *value = defaults.get(name).cloned().unwrap_or_default();
         }
     }
-    if let Some(credentials) = patch.get_mut("source").and_then(|source| source.get_mut("credentials"))
-        && credentials.is_null()
-    {
-        *credentials = Value::String(String::new());
+    for (part, name) in [("source", "credentials"), ("workload", "readiness_path")] {
+        if let Some(removed) = patch.get_mut(part).and_then(|part| part.get_mut(name)).filter(|value| value.is_null()) {
+            *removed = Value::String(String::new());
+        }
     }
     body::object(patch.to_string().as_bytes())
 }

@@ -54,8 +54,8 @@ pub use restore::{restore_keeps_nothing_of_the_failed_deploy, restore_keeps_what
 pub use tags::{apply_takes_the_digest_and_not_the_tag, observe_digest_stays_where_a_tag_moves};
 pub use validate::{
     identity_is_stable, validate_absent_is_created, validate_adopts_what_runs, validate_changes_nothing,
-    validate_fills_in_defaults, validate_foreign_is_taken, validate_names_an_invalid_setting,
-    validate_of_another_app_is_taken,
+    validate_fills_in_defaults, validate_foreign_is_taken, validate_knows_its_own, validate_names_an_invalid_setting,
+    validate_names_settings_of_creation, validate_of_another_app_is_taken,
 };
 
 /// How often is looked for what must come: a minute, at four looks a second.
@@ -121,6 +121,7 @@ impl<'a> Bench<'a> {
             image: self.cluster.image(Sample::Good).ok(),
             built: false,
             take_over: false,
+            registered: None,
             others: Vec::new(),
         }
     }

@@ -110,6 +110,42 @@ pub async fn validate_foreign_is_taken(cluster: &dyn Clusters) -> Can {
     Ok(())
 }
 
+/// Of a target that exists, the settings that only say how a missing one is created are named.
+pub async fn validate_names_settings_of_creation(cluster: &dyn Clusters) -> Can {
+    let bench = Bench::adopted(cluster, "validate-unused").await?;
+    let asked = bench.request();
+    let answer = bench.validate(&asked).await;
+    let Validated::Adopt { mut unused, .. } = answer else { panic!("not adopted: {answer:?}") };
+    unused.sort();
+    let mut given = asked.of_creation();
+    given.sort();
+    assert_eq!(unused, given, "what is not used is named");
+    let settings = bench.target.settings.clone();
+    let answer = bench.validate(&TargetRequest { settings, ..asked }).await;
+    assert!(matches!(&answer, Validated::Adopt { unused, .. } if unused.is_empty()), "nothing was given: {answer:?}");
+    Ok(())
+}
+
+/// The deploy id of the registration itself is not taken over, and what says how its target is created comes back.
+pub async fn validate_knows_its_own(cluster: &dyn Clusters) -> Can {
+    for bench in [Bench::new(cluster, "validate-own").await, Bench::absent(cluster, "validate-own-absent").await] {
+        let settings = bench.target.settings.clone();
+        let again = TargetRequest { settings, image: None, built: true, registered: Some(OURS), ..bench.request() };
+        bench.roll_out(&bench.order(OURS, 1, Sample::Another)?).await;
+        for take_over in [false, true] {
+            let answer = bench.validate(&TargetRequest { take_over, ..again.clone() }).await;
+            let Validated::Adopt { settings, take_over: None, .. } = &answer else { panic!("not its own: {answer:?}") };
+            assert_eq!(*settings, bench.target.settings, "what says how it is created comes back");
+        }
+        let other = TargetRequest { registered: Some(THEIRS), ..again };
+        let answer = bench.validate(&other).await;
+        assert!(matches!(answer, Validated::Invalid(InvalidTarget::Taken(_))), "not taken: {answer:?}");
+        let answer = bench.validate(&TargetRequest { take_over: true, ..other }).await;
+        assert!(matches!(answer, Validated::Adopt { take_over: Some(OURS), .. }), "not taken over: {answer:?}");
+    }
+    Ok(())
+}
+
 /// A target that another app names is taken over only where that is asked for, whether it exists or not.
 pub async fn validate_of_another_app_is_taken(cluster: &dyn Clusters) -> Can {
     let other: AppId = "shop-test/another".parse().unwrap();

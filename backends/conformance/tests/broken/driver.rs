@@ -68,6 +68,10 @@ pub(crate) enum Promise {
     DiscardedRuns,
     /// Validating changes nothing: here it does.
     ValidationReads,
+    /// Settings that were not used are named: here they are not.
+    UnusedIsNamed,
+    /// Its own deploy id is no other's: here it is.
+    OwnIsKnown,
     /// A new revision of the same image has its own instances: here the old ones get its deploy id.
     SameImageRolls,
     /// A digest goes before the tag beside it: here the tag does.
@@ -297,7 +301,12 @@ impl RolloutDriver for Broken {
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
-        let answer = self.cluster.validate(request).await?;
+        let stranger = TargetRequest { registered: None, ..request.clone() };
+        let request = if self.promise == Promise::OwnIsKnown { &stranger } else { request };
+        let mut answer = self.cluster.validate(request).await?;
+        if let (Promise::UnusedIsNamed, Validated::Adopt { unused, .. }) = (self.promise, &mut answer) {
+            unused.clear();
+        }
         if let (Promise::ValidationReads, Validated::Adopt { settings, .. }) = (self.promise, &answer) {
             let target = Target { settings: settings.clone(), ..Target::default() };
             let pods = self.cluster.pods(&request.app, &target).unwrap_or_default();

@@ -433,6 +433,17 @@ fn validation_with_an_effect_is_noticed() {
 }
 
 #[test]
+fn setting_that_is_dropped_in_silence_is_noticed() {
+    let case = rollouts::validate_names_settings_of_creation;
+    notices(Promise::UnusedIsNamed, case, "what is not used is named");
+}
+
+#[test]
+fn own_deploy_id_that_is_refused_is_noticed() {
+    notices(Promise::OwnIsKnown, rollouts::validate_knows_its_own, "not its own");
+}
+
+#[test]
 fn record_written_in_two_steps_is_noticed() {
     let case =
         async |store: &dyn Stores| threads::record_writes_have_one_winner(store, |thread| block_on(thread)).await;

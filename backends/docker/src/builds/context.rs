@@ -16,10 +16,13 @@ use rollhook_core::source::GitSource;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::{
+    dockerfile::{NeedsBuildKit, needs_buildkit},
     ignore::Ignored,
     listing::{Limits, Listing, unreadable},
 };
 
+/// The largest Dockerfile that is looked at.
+const DOCKERFILE_MAX: u64 = 1 << 20;
 /// The largest `.dockerignore`.
 const IGNORE_MAX: u64 = 64 << 10;
 /// The size of a part of the tar, and how many parts wait for the engine.
@@ -46,6 +49,7 @@ impl Context {
         if fs::symlink_metadata(directory.join(dockerfile)).is_err() {
             return Err(format!("The context {} has no {dockerfile}.", source.context));
         }
+        buildable(&directory, dockerfile)?;
         let ignored = ignored(&directory, dockerfile)?;
         let listing = Listing::of(&directory, &ignored, Limits::default(), stop)?;
         Ok(Self { directory, listing })
@@ -92,6 +96,21 @@ impl Context {
             }
         }
         tar.into_inner()?.flush()
+    }
+}
+
+/// Checks that the classic builder can build the Dockerfile, as far as it can be read here; the engine checks the rest.
+fn buildable(directory: &Path, dockerfile: &str) -> Result<(), String> {
+    let place = within(directory, dockerfile);
+    let place =
+        place.filter(|place| fs::metadata(place).is_ok_and(|found| found.is_file() && found.len() <= DOCKERFILE_MAX));
+    let Some(text) = place.and_then(|place| fs::read_to_string(place).ok()) else { return Ok(()) };
+    match needs_buildkit(&text) {
+        None => Ok(()),
+        Some(NeedsBuildKit { line, part }) => Err(format!(
+            "Line {line} of {dockerfile} needs BuildKit ({part}), and rollhook builds on this machine with Docker's classic \
+             builder, for its limits. Write it without that, or build it with a program (--build-command) or in CI."
+        )),
     }
 }
 

@@ -3,9 +3,11 @@
 //! The engine's classic builder is used, by its API: it gives each step of a Dockerfile memory, processors and a network
 //! of its own, which BuildKit inside the engine does not (its steps share the engine's control group); it needs neither
 //! Docker's client nor a gRPC session; and a build ends with the connection that asked for it, so that none outlives
-//! the server. Dockerfiles that need BuildKit (`RUN --mount`) are built with `--build-command`.
+//! the server. Dockerfiles that need BuildKit (`RUN --mount`) are refused before anything is sent; `--build-command` builds
+//! them.
 
 mod context;
+mod dockerfile;
 mod ignore;
 mod limits;
 mod listing;
@@ -91,6 +93,7 @@ impl EngineBuilder {
         };
         let path = path(checkout, self.limits.memory_of(machine), self.limits.processors);
         let context = listed(checkout).await?;
+        log.say("Docker's classic builder builds it: the engine limits the memory of its steps, and not of BuildKit's");
         log.say(&format!("sending {} to Docker", amount(context.bytes())));
         match self.run(&path, context, log).await {
             Err(Ended::Failed(message)) => Err(self.unless_away(message).await),

@@ -69,6 +69,8 @@ pub(crate) struct Claim {
     /// Whether the deploy, whose container is ready, may end the containers from before it. Such a second claim of a deploy
     /// goes before the first change of another container: a restore that finds none knows that none was touched.
     pub(crate) replaces: bool,
+    /// The time of the claim, by the engine's clock.
+    pub(crate) created_at: String,
 }
 
 /// The host that every step of a build has, and by which it is known: its labels are what a Dockerfile says.
@@ -253,10 +255,9 @@ impl Container {
     /// The reason why a second container like this one cannot run beside it, for people; `None` if it can.
     pub(crate) fn sole(&self) -> Option<String> {
         let host = &self.object["HostConfig"];
-        let ports = host["PortBindings"].as_object().into_iter().flatten().flat_map(|(_, bound)| bound.as_array());
-        let mut fixed = ports.flatten().filter_map(|bound| bound["HostPort"].as_str());
-        if let Some(port) = fixed.find(|port| !port.is_empty() && *port != "0") {
-            return Some(format!("port {port} of this machine leads to one container at a time"));
+        let is_fixed = |port: &&str| !port.is_empty() && *port != "0" && !is_range(port);
+        if let Some(port) = self.published().find(is_fixed) {
+            return Some(leads_to_one(port));
         }
         let mode = host["NetworkMode"].as_str().unwrap_or_default();
         if mode == "host" || mode.starts_with("container:") {
@@ -273,12 +274,43 @@ impl Container {
         None
     }
 
+    /// The ports of this machine that lead to the container, as they were given: `8080`, or `8081-8082`, of which it takes
+    /// one that is free.
+    fn published(&self) -> impl Iterator<Item = &str> {
+        let bindings = self.object["HostConfig"]["PortBindings"].as_object();
+        let bound = bindings.into_iter().flatten().filter_map(|(_, bound)| bound.as_array()).flatten();
+        bound.filter_map(|bound| bound["HostPort"].as_str())
+    }
+
+    /// The ports of this machine that containers of the target take in turn.
+    pub(crate) fn ports_in_turn(&self) -> impl Iterator<Item = &str> {
+        self.published().filter(|port| is_range(port))
+    }
+
+    /// The only TCP port that the container exposes.
+    pub(crate) fn exposed_port(&self) -> Option<u16> {
+        let exposed = self.object["Config"]["ExposedPorts"].as_object().into_iter().flatten();
+        let mut ports = exposed.filter_map(|(port, _)| port.strip_suffix("/tcp")?.parse().ok());
+        ports.next().filter(|_| ports.next().is_none())
+    }
+
     /// A volume or directory that the container may write to, which two at once may damage.
     pub(crate) fn writes_to(&self) -> Option<&str> {
         let mounts = self.object["Mounts"].as_array().into_iter().flatten();
         let mut written = mounts.filter(|mount| mount["RW"] == true && mount["Type"] != "tmpfs");
         written.find_map(|mount| mount["Destination"].as_str())
     }
+}
+
+/// Whether a published port is several of which each container takes one.
+fn is_range(port: &str) -> bool {
+    let bounds = port.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
+    bounds.is_some_and(|(first, last): (u16, u16)| first < last)
+}
+
+/// Why two containers with this published port cannot run at the same time.
+pub(crate) fn leads_to_one(port: impl std::fmt::Display) -> String {
+    format!("port {port} of this machine leads to one container at a time")
 }
 
 /// The container, of these, that says how the next one is made: what others started last, else what we made last, else

@@ -1,16 +1,31 @@
 //! The container that is made for an app that has none, and the check of the settings that say how.
 
+use std::ops::RangeInclusive;
+
 use rollhook_core::{app::Settings, ports::InvalidTarget};
 use serde_json::{Map, Value, json};
 
-use super::recreation::stamp_labels;
-use crate::settings::{Replace, Rollout, Template};
+use super::{container::leads_to_one, recreation::stamp_labels};
+use crate::settings::{Rollout, Template};
 
 /// A published port: address and port of this machine, and the container's port.
 struct Published {
     address: String,
-    port: u16,
+    /// Of several, each container takes one that is free.
+    ports: RangeInclusive<u16>,
     inner: String,
+}
+
+impl Published {
+    fn is_fixed(&self) -> bool {
+        self.ports.start() == self.ports.end()
+    }
+
+    /// The ports as the engine reads them.
+    fn ports(&self) -> String {
+        let (first, last) = (self.ports.start(), self.ports.end());
+        if self.is_fixed() { first.to_string() } else { format!("{first}-{last}") }
+    }
 }
 
 /// The document that makes the container, of this image.
@@ -23,9 +38,9 @@ pub(crate) fn body(template: &Template, rollout: &Rollout, image: &str) -> Value
         published.iter().map(|published| (published.inner.clone(), json!({}))).collect();
     exposed.extend(template.port.map(|port| (format!("{port}/tcp"), json!({}))));
     let mut bindings = Map::new();
-    for Published { address, port, inner } in published {
-        let bound = json!({ "HostIp": address, "HostPort": port.to_string() });
-        if let Some(all) = bindings.entry(inner).or_insert_with(|| json!([])).as_array_mut() {
+    for published in published {
+        let bound = json!({ "HostIp": published.address, "HostPort": published.ports() });
+        if let Some(all) = bindings.entry(published.inner).or_insert_with(|| json!([])).as_array_mut() {
             all.push(bound);
         }
     }
@@ -50,7 +65,9 @@ pub(crate) fn body(template: &Template, rollout: &Rollout, image: &str) -> Value
 /// [`InvalidTarget::Setting`].
 pub(crate) fn check(template: &Template) -> Result<(), InvalidTarget> {
     if template.publish.iter().any(|text| publish(text).is_none()) {
-        return Err(InvalidTarget::setting("template.publish", "must be ports such as 8080:80 or 127.0.0.1:8080:80."));
+        let rule = "must be ports such as 8080:80, 127.0.0.1:8080:80 or, for versions to take in turn, \
+                    127.0.0.1:8081-8082:80.";
+        return Err(InvalidTarget::setting("template.publish", rule));
     }
     let is_volume = |text: &String| {
         let mut parts = text.split(':');
@@ -69,18 +86,14 @@ pub(crate) fn check(template: &Template) -> Result<(), InvalidTarget> {
             "must be an amount such as 512m, 2g or 2Gi, at least 6m.",
         ));
     }
-    match &template.readiness_path {
-        Some(_) if template.port.is_none() => Err(InvalidTarget::setting("template.readiness_path", "needs a port.")),
-        Some(path) if !path.starts_with('/') || path.contains(|c: char| c.is_whitespace() || c.is_control()) => {
-            Err(InvalidTarget::setting("template.readiness_path", "must be a path that begins with a slash."))
-        }
-        Some(_) | None => Ok(()),
-    }
+    Ok(())
 }
 
-/// Whether the readiness of the containers that these settings make is asked of a path.
+/// Whether the readiness of containers with these settings is asked of a path.
 pub(crate) fn asks_for_a_path(settings: &Settings) -> bool {
-    settings.get("template").is_some_and(|template| template["readiness_path"].is_string())
+    let is_path = |settings: Option<&Value>| settings.is_some_and(Value::is_string);
+    is_path(settings.get("readiness_path"))
+        || is_path(settings.get("template").and_then(|template| template.get("readiness_path")))
 }
 
 /// The refusal of a readiness path on an engine whose containers this machine does not reach. `info` is what the engine
@@ -90,32 +103,42 @@ pub(crate) fn unreachable(info: &Value) -> Option<InvalidTarget> {
     let is_rootless = options.any(|option| option.split(',').any(|part| part == "name=rootless"));
     let rule = "cannot be asked: containers of rootless Docker have a network namespace of their own, which this machine \
                 does not reach. Give the image a health check instead.";
-    is_rootless.then(|| InvalidTarget::setting("template.readiness_path", rule))
+    is_rootless.then(|| InvalidTarget::setting("workload.readiness_path", rule))
 }
 
-/// The order of replacement that a template allows.
-pub(crate) fn replace(template: &Template) -> Replace {
-    let host = matches!(template.network.as_deref(), Some("host"));
-    let writes = template.volumes.iter().any(|volume| !volume.ends_with(":ro"));
-    if host || writes || !template.publish.is_empty() { Replace::StopFirst } else { Replace::StartFirst }
+/// The reason why two containers of the template cannot run at the same time, for people; `None` if they can.
+pub(crate) fn sole(template: &Template) -> Option<String> {
+    let mut published = template.publish.iter().filter_map(|text| publish(text));
+    let fixed = published.find(Published::is_fixed).map(|published| leads_to_one(published.ports()));
+    let is_host = template.network.as_deref() == Some("host");
+    fixed.or(is_host.then(|| "its network is the machine's, where each port is free once".to_owned()))
 }
 
-/// Whether two containers of the template cannot run at the same time.
-pub(crate) fn is_sole(template: &Template) -> bool {
-    !template.publish.is_empty() || template.network.as_deref() == Some("host")
+/// The ports of this machine that versions take in turn.
+pub(crate) fn in_turn(template: &Template) -> impl Iterator<Item = String> {
+    let published = template.publish.iter().filter_map(|text| publish(text));
+    published.filter(|published| !published.is_fixed()).map(|published| published.ports())
+}
+
+/// A volume or directory that the container may write to, which two at once may damage.
+pub(crate) fn writes_to(template: &Template) -> Option<&str> {
+    template.volumes.iter().find(|volume| !volume.ends_with(":ro")).and_then(|volume| volume.split(':').nth(1))
 }
 
 fn publish(text: &str) -> Option<Published> {
     let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
     let mut parts = ports.rsplitn(3, ':');
-    let inner: u16 = parts.next()?.parse().ok().filter(|port| *port > 0)?;
-    let port: u16 = parts.next()?.parse().ok().filter(|port| *port > 0)?;
+    let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
+    let inner = port(parts.next()?)?;
+    let (first, last) = parts.next().map(|text| text.split_once('-').unwrap_or((text, text)))?;
+    let ports = port(first)?..=port(last)?;
     let given = parts.next().unwrap_or_default();
     // The engine wants the address without the brackets that tell its colons from that of the port.
     let address = given.strip_prefix('[').and_then(|given| given.strip_suffix(']')).unwrap_or(given);
     let is_address = given.is_empty() || address.parse::<std::net::IpAddr>().is_ok();
     let known = matches!(protocol, "tcp" | "udp");
-    (known && is_address).then(|| Published { address: address.to_owned(), port, inner: format!("{inner}/{protocol}") })
+    let inner = format!("{inner}/{protocol}");
+    (known && is_address && !ports.is_empty()).then(|| Published { address: address.to_owned(), ports, inner })
 }
 
 /// Reads an amount of memory such as `512m`, `2g` or `2Gi`; `None` if it is none, or less than the 6 MiB that engines
@@ -143,7 +166,7 @@ mod tests {
     fn container_has_all_settings_of_the_template() {
         let template = Template {
             port: Some(80),
-            publish: vec!["127.0.0.1:8080:80".to_owned(), "[::1]:8080:80".to_owned(), "9000:53/udp".to_owned()],
+            publish: vec!["127.0.0.1:8080-8081:80".to_owned(), "[::1]:8080:80".to_owned(), "9000:53/udp".to_owned()],
             env: BTreeMap::from([("MODE".to_owned(), "test".to_owned())]),
             readiness_path: Some("/healthz".to_owned()),
             network: Some("shop".to_owned()),
@@ -162,7 +185,7 @@ mod tests {
                 "Binds": ["data:/data"], "NetworkMode": "shop", "Memory": 536_870_912,
                 "PortBindings": {
                     "80/tcp": [
-                        {"HostIp": "127.0.0.1", "HostPort": "8080"},
+                        {"HostIp": "127.0.0.1", "HostPort": "8080-8081"},
                         {"HostIp": "::1", "HostPort": "8080"},
                     ],
                     "53/udp": [{"HostIp": "", "HostPort": "9000"}],
@@ -177,12 +200,13 @@ mod tests {
         // As engines 20.10 and 28 tell it.
         let rootless = json!({"SecurityOptions": ["name=seccomp,profile=builtin", "name=rootless", "name=cgroupns"]});
         let Some(InvalidTarget::Setting { name, rule }) = unreachable(&rootless) else { panic!() };
-        assert!(name == "template.readiness_path" && rule.contains("health check"), "{rule}");
+        assert!(name == "workload.readiness_path" && rule.contains("health check"), "{rule}");
         for other in [json!({"SecurityOptions": ["name=seccomp,profile=default"]}), json!({"SecurityOptions": null})] {
             assert!(unreachable(&other).is_none());
         }
         let settings = |template: Value| serde_json::from_value(json!({ "template": template })).unwrap();
         assert!(asks_for_a_path(&settings(json!({"port": 80, "readiness_path": "/"}))));
+        assert!(asks_for_a_path(&serde_json::from_value(json!({"readiness_path": "/"})).unwrap()));
         assert!(!asks_for_a_path(&settings(json!({"port": 80, "readiness_path": null}))));
         assert!(!asks_for_a_path(&Settings::default()));
     }
@@ -191,17 +215,16 @@ mod tests {
     fn invalid_settings_are_named() {
         let publish = |text: &str| Template { publish: vec![text.to_owned()], ..Template::default() };
         let volume = |text: &str| Template { volumes: vec![text.to_owned()], ..Template::default() };
-        let path = |port, path: &str| Template { port, readiness_path: Some(path.to_owned()), ..Template::default() };
         for (template, name) in [
             (publish("80"), "template.publish"),
             (publish("host:8080:80"), "template.publish"),
             (publish("[]:8080:80"), "template.publish"),
             (publish("8080:80/sctp"), "template.publish"),
+            (publish("8082-8081:80"), "template.publish"),
+            (publish("8081-8082:80-81"), "template.publish"),
             (volume("data"), "template.volumes"),
             (volume("a/b:/data"), "template.volumes"),
             (volume("data:/data:z:z"), "template.volumes"),
-            (path(None, "/healthz"), "template.readiness_path"),
-            (path(Some(80), "healthz"), "template.readiness_path"),
             (Template { memory: Some("1t".to_owned()), ..Template::default() }, "template.memory"),
         ] {
             let Err(InvalidTarget::Setting { name: found, .. }) = check(&template) else { panic!("{template:?}") };

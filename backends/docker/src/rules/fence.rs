@@ -6,13 +6,14 @@
 //! is younger than the claim. All older ones are removed, so that a process that was stopped in between finds
 //! nothing to start.
 
+use jiff::Timestamp;
 use rollhook_core::{
     app::AppUid,
     deploy::{Reason, Revision},
     ports::{Applied, DeployId, Purpose},
 };
 
-use super::container::{Container, Seen};
+use super::container::{Container, Seen, Stamp};
 use crate::settings::Rollout;
 
 /// The decision about a deploy.
@@ -105,7 +106,8 @@ pub(crate) fn keepable<'a>(seen: &'a Seen, rollout: &Rollout) -> Option<&'a Cont
 
 fn foreign(rollout: &Rollout, id: &str) -> Decision {
     let message = format!(
-        "{} carries the stamp of another registration ({id}): if that one is gone, register the app with --take-over",
+        "{} carries the stamp of another registration ({id}): if that one is gone, let this app's deploys replace it, by \
+         app set --take-over; else give each a container of its own",
         rollout.workload
     );
     Decision::refused(Reason::FOREIGN_TARGET, message)
@@ -118,15 +120,28 @@ pub(crate) fn carried(seen: &Seen) -> Option<DeployId> {
     newest_of(seen, app).map(|revision| DeployId { app, revision })
 }
 
-/// The registrations whose stamps are there, without those that another one took over.
+/// The registrations whose stamps are there, without those that another one took over. Of two that took over each other,
+/// as where one was set right by hand, it is the one whose stamp came last.
 fn owners(seen: &Seen) -> Vec<AppUid> {
-    let taken: Vec<(AppUid, AppUid)> =
-        seen.stamps().filter_map(|stamp| stamp.took_over.map(|from| (from, stamp.id.app))).collect();
-    let mut owners: Vec<AppUid> = seen.stamps().map(|stamp| stamp.id.app).collect();
+    let marks = marks(seen);
+    let takes = |by: AppUid, from: AppUid| {
+        by != from && marks.iter().any(|(stamp, _)| stamp.id.app == by && stamp.took_over == Some(from))
+    };
+    let last = |uid: AppUid| marks.iter().filter(|(stamp, _)| stamp.id.app == uid).filter_map(|(_, at)| *at).max();
+    let mut owners: Vec<AppUid> = marks.iter().map(|(stamp, _)| stamp.id.app).collect();
     owners.sort_by_key(ToString::to_string);
     owners.dedup();
-    owners.retain(|uid| !taken.iter().any(|(from, by)| from == uid && by != uid));
+    let all = owners.clone();
+    let loses = |uid: AppUid, by: AppUid| takes(by, uid) && !(takes(uid, by) && last(uid) > last(by));
+    owners.retain(|uid| !all.iter().any(|by| loses(*uid, *by)));
     owners
+}
+
+/// The stamps with the times at which they were made.
+fn marks(seen: &Seen) -> Vec<(Stamp, Option<Timestamp>)> {
+    let claims = seen.live_claims().map(|claim| (claim.stamp.clone(), claim.created_at.parse().ok()));
+    let stamped = |container: &Container| Some((container.stamp()?, container.created_at().parse().ok()));
+    claims.chain(seen.containers.iter().filter_map(stamped)).collect()
 }
 
 fn newest_of(seen: &Seen, app: AppUid) -> Option<Revision> {
@@ -178,6 +193,25 @@ mod tests {
         assert!(matches!(decide(&seen, &theirs), Decision::Refused { .. }));
         assert_eq!(carried(&seen).unwrap().app, OURS);
         assert_eq!(decide(&seen, &taking(1, THEIRS)), Decision::UpToDate);
+    }
+
+    #[test]
+    fn of_two_that_took_each_other_over_the_last_one_owns() {
+        let mut container = with(stamped(THEIRS, 2, "running"), "/Name", json!("/web"));
+        container.object["Config"]["Labels"][crate::rules::container::TOOK_OVER] = OURS.to_string().into();
+        let there = seen(vec![container.clone()]);
+        assert_eq!(decide(&there, &taking(7, THEIRS)), Decision::Append);
+        assert!(matches!(decide(&there, &rollout(7)), Decision::Refused { .. }), "it was not set right yet");
+        let mut claimed = claim(OURS, 7);
+        claimed.stamp.took_over = Some(THEIRS);
+        // The time zone of the machine, 8 o'clock in UTC.
+        claimed.created_at = "2026-01-01T09:00:00+01:00".to_owned();
+        let there = Seen { claims: vec![claimed], ..there };
+        assert_eq!(decide(&there, &taking(7, THEIRS)), Decision::UpToDate);
+        assert_eq!(carried(&there).unwrap().app, OURS);
+        let mut theirs = taking(3, OURS);
+        theirs.id.app = THEIRS;
+        assert_eq!(decide(&there, &theirs).answer().map(|answer| answer == Applied::Done), Some(false));
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub(crate) mod fence;
 pub(crate) mod given;
 pub(crate) mod images;
 pub(crate) mod lives;
+pub(crate) mod notes;
 pub(crate) mod observation;
 pub(crate) mod origin;
 pub(crate) mod plan;

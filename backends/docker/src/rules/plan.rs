@@ -165,12 +165,29 @@ fn begin(own: &Container, others: &[&Container], alone: bool, facts: Facts) -> S
     if alone && !running.is_empty() {
         return Step::Stop(running);
     }
+    if own.ports_in_turn().next().is_some() {
+        let in_the_way = in_the_way(own, others);
+        if !in_the_way.is_empty() {
+            return Step::Stop(in_the_way);
+        }
+    }
     match own.start_error() {
         _ if !facts.may_start => Step::Wait,
         // The cause of the failed start may be in the container: it is made anew.
         Some(_) => Step::Remove(vec![own.id().to_owned()]),
         None => Step::Start(own.id().to_owned()),
     }
+}
+
+/// The containers that end before another one starts where the ports of this machine are for two: all but the one that
+/// serves, such as that of a superseded deploy, or one whose successor has taken its name.
+fn in_the_way(own: &Container, others: &[&Container]) -> Vec<String> {
+    let up = || others.iter().copied().filter(|other| other.is_up());
+    let named = up().find(|other| other.name() == own.final_name());
+    let serving = named.or_else(|| up().find(|other| other.is_set_aside())).or_else(|| up().next());
+    up().filter(|other| serving.is_none_or(|serving| serving.id() != other.id()))
+        .map(|other| other.id().to_owned())
+        .collect()
 }
 
 /// The steps that follow once the container is ready: its name leads to it first, and then the old one ends.
@@ -432,6 +449,27 @@ mod tests {
             assert_eq!(next(&both, &rollout, unseen), Step::Start(made.id().to_owned()));
             assert_eq!(next(&both, &rollout, STARTED), Step::Wait, "its own end is for the observation to report");
         }
+    }
+
+    #[test]
+    fn ports_that_versions_take_in_turn_are_for_two() {
+        let bound = json!({"80/tcp": [{"HostIp": "127.0.0.1", "HostPort": "8081-8082"}]});
+        let ranged = |container| with(container, "/HostConfig/PortBindings", bound.clone());
+        let old = ranged(container("web", "running"));
+        let made = ranged(stamped(OURS, 3, "created"));
+        let step = |containers: Vec<Container>| next(&seen(containers), &rollout(3), STARTED);
+        assert_eq!(step(vec![old.clone(), made.clone()]), Step::Start(made.id().to_owned()), "beside the old one");
+        // A superseded deploy holds the other port.
+        let superseded = ranged(stamped(OURS, 2, "running"));
+        let there = vec![old.clone(), superseded.clone(), made.clone()];
+        assert_eq!(step(there), Step::Stop(vec![superseded.id().to_owned()]));
+        // The one that the superseded deploy replaced has not ended yet.
+        let aside = with(old.clone(), "/Name", json!(format!("/{}", old.name_aside("web"))));
+        let serving = with(superseded, "/Name", json!("/web"));
+        assert_eq!(step(vec![aside.clone(), serving, made.clone()]), Step::Stop(vec![aside.id().to_owned()]));
+        let one = json!({"80/tcp": [{"HostIp": "", "HostPort": "8081-8081"}]});
+        let fixed = with(old, "/HostConfig/PortBindings", one);
+        assert_eq!(step(vec![fixed.clone(), made]), Step::Stop(vec![fixed.id().to_owned()]));
     }
 
     #[test]

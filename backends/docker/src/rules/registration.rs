@@ -7,7 +7,7 @@ use rollhook_core::{
 
 use super::{
     container::{COMPOSE_PROJECT, Container, Seen},
-    creation, fence,
+    creation, fence, notes,
 };
 use crate::settings::{Kind, Replace, RequestedSettings, Workload};
 
@@ -24,8 +24,15 @@ impl<'a> Registration<'a> {
     /// # Errors
     /// [`InvalidTarget::Setting`].
     pub(crate) fn parse(request: &'a TargetRequest) -> Result<Self, InvalidTarget> {
-        let requested = RequestedSettings::parse(&request.settings)?;
+        let mut requested = RequestedSettings::parse(&request.settings)?;
         creation::check(&requested.template)?;
+        // It counts for a container that exists as well.
+        let path = requested.template.readiness_path.take();
+        requested.readiness_path = requested.readiness_path.or(path);
+        if requested.readiness_path.as_ref().is_some_and(|path| !is_path(path)) {
+            let rule = "must be a path that begins with a slash.";
+            return Err(InvalidTarget::setting("workload.readiness_path", rule));
+        }
         let registration = Self { request, requested };
         let name = registration.name();
         let is_compose = registration.requested.kind == Some(Kind::Compose);
@@ -75,7 +82,7 @@ impl<'a> Registration<'a> {
 
     /// The completed settings, or the refusal.
     pub(crate) fn validate(&self, kind: Kind, name: String, seen: &Seen) -> Validated {
-        let workload = Workload { kind, name, replace: Replace::StartFirst, template: None };
+        let workload = Workload::named(kind, name);
         let validated = match (self.taken(&workload), seen.model()) {
             (Some(taken), _) => Err(taken),
             (None, Some(model)) if !seen.is_remains() => self.adopt(workload, seen, model),
@@ -117,24 +124,58 @@ impl<'a> Registration<'a> {
         let newest = seen.stamps().filter(|stamp| Some(stamp.id) == fence::carried(seen)).find_map(|stamp| stamp.image);
         let image = newest.or_else(|| model.image());
         let image = image.ok_or_else(|| unusable("its image has no name: start it from a tag.".to_owned()))?;
-        workload.replace = match (self.requested.replace, model.sole()) {
-            (Some(Replace::StartFirst), Some(why)) => {
-                return Err(InvalidTarget::setting("workload.replace", format!("cannot be start-first: {why}.")));
-            }
-            (Some(given), _) => given,
-            (None, Some(_)) => Replace::StopFirst,
-            (None, None) if model.writes_to().is_some() => Replace::StopFirst,
-            (None, None) => Replace::StartFirst,
+        (workload.readiness_path, workload.readiness_port) = self.readiness(|| model.exposed_port())?;
+        workload.replace = self.replace(model.sole(), model.writes_to())?;
+        let unused = if self.request.registered.is_some() {
+            let is_made = self.request.settings.contains_key("template");
+            workload.template = is_made.then(|| self.requested.template.clone());
+            Vec::new()
+        } else {
+            self.unused()
         };
-        let why = model.sole().or_else(|| Some(format!("two would write to {}", model.writes_to()?)));
-        let gap = gap(&workload, why);
-        Ok(Validated::Adopt { settings: workload.settings(), image, take_over, gap, notes: Vec::new() })
+        let notes = notes::of_adopted(&workload, model, self.requested.replace);
+        Ok(Validated::Adopt { settings: workload.settings(), image, take_over, unused, notes })
+    }
+
+    /// The settings that only say how a container is made. The port is that of the readiness path as well.
+    fn unused(&self) -> Vec<String> {
+        let is_used = |name: &str| {
+            name.ends_with("readiness_path") || (name.ends_with("port") && self.requested.readiness_path.is_some())
+        };
+        self.request.of_creation().into_iter().filter(|name| !is_used(name)).collect()
+    }
+
+    /// Path and port that answer once the container is ready; `exposed` is the port of a container that exists.
+    fn readiness(&self, exposed: impl Fn() -> Option<u16>) -> Result<(Option<String>, Option<u16>), InvalidTarget> {
+        let Some(path) = self.requested.readiness_path.clone() else { return Ok((None, None)) };
+        match self.requested.readiness_port.or(self.requested.template.port).or_else(exposed) {
+            Some(port) => Ok((Some(path), Some(port))),
+            None => Err(InvalidTarget::setting(
+                "workload.readiness_path",
+                "needs a port: the container does not expose just one.",
+            )),
+        }
+    }
+
+    /// The order of replacement, which is to be one that the container allows.
+    fn replace(&self, sole: Option<String>, writes_to: Option<&str>) -> Result<Replace, InvalidTarget> {
+        match (self.requested.replace, sole) {
+            // Each deploy looks at that again.
+            (Some(given), _) if self.request.registered.is_some() => Ok(given),
+            (Some(Replace::StartFirst), Some(why)) => {
+                Err(InvalidTarget::setting("workload.replace", format!("cannot be start-first: {why}.")))
+            }
+            (Some(given), _) => Ok(given),
+            (None, Some(_)) => Ok(Replace::StopFirst),
+            (None, None) if writes_to.is_some() => Ok(Replace::StopFirst),
+            (None, None) => Ok(Replace::StartFirst),
+        }
     }
 
     /// The registration whose stamp the target carries.
     fn stamped(&self, workload: &Workload, seen: &Seen) -> Result<Option<AppUid>, InvalidTarget> {
         let id = fence::carried(seen).or_else(|| seen.stamps().map(|stamp| stamp.id).next());
-        match id {
+        match id.filter(|id| self.request.is_foreign(id.app)) {
             Some(id) if !self.request.take_over => Err(InvalidTarget::Taken(format!(
                 "{workload} carries the stamp of another registration ({id}). If that one is gone, register with \
                  --take-over."
@@ -154,24 +195,16 @@ impl<'a> Registration<'a> {
             return Err(InvalidTarget::Unusable(why));
         }
         let template = self.requested.template.clone();
-        workload.replace = match self.requested.replace {
-            Some(Replace::StartFirst) if creation::is_sole(&template) => {
-                let rule = "cannot be start-first: a port of this machine leads to one container at a time.";
-                return Err(InvalidTarget::setting("workload.replace", rule));
-            }
-            Some(given) => given,
-            None => creation::replace(&template),
-        };
-        let gap = gap(&workload, None);
+        (workload.readiness_path, workload.readiness_port) = self.readiness(|| None)?;
+        workload.replace = self.replace(creation::sole(&template), creation::writes_to(&template))?;
+        let notes = notes::of_created(&template, self.requested.replace);
         workload.template = Some(template);
-        Ok(Validated::Create { settings: workload.settings(), take_over, gap, notes: Vec::new() })
+        Ok(Validated::Create { settings: workload.settings(), take_over, notes })
     }
 }
 
-/// The gap that the order of replacement means, for people, and why it is that one, if it was not asked for.
-fn gap(workload: &Workload, why: Option<String>) -> Option<String> {
-    let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
-    (workload.replace == Replace::StopFirst).then(|| format!("the old container stops before the new one starts{why}"))
+fn is_path(text: &str) -> bool {
+    text.starts_with('/') && !text.contains(|c: char| c.is_whitespace() || c.is_control())
 }
 
 /// Whether the engine takes the name for a container.
@@ -197,6 +230,7 @@ mod tests {
             image: "registry.example.com/web:v1".parse().ok(),
             built: false,
             take_over: false,
+            registered: None,
             others: Vec::new(),
         }
     }
@@ -239,6 +273,54 @@ mod tests {
         assert!(name == "workload.replace" && rule.contains("port 8080"), "{rule}");
     }
 
+    fn adopted(validated: Validated) -> (Value, Vec<String>, Vec<String>) {
+        let Validated::Adopt { settings, unused, notes, .. } = validated else { panic!("{validated:?}") };
+        (Value::Object(settings), unused, notes)
+    }
+
+    #[test]
+    fn readiness_path_counts_for_a_container_that_exists() {
+        let exposing = |ports: Value| {
+            let there = with(container("web", "running"), "/Config/ExposedPorts", ports);
+            seen(vec![there])
+        };
+        let one = exposing(json!({"80/tcp": {}, "53/udp": {}}));
+        let asked = request(json!({"template": {"readiness_path": "/healthz"}}));
+        let (settings, unused, notes) = adopted(validate(&asked, &one));
+        assert_eq!((&settings["readiness_path"], &settings["readiness_port"]), (&json!("/healthz"), &json!(80)));
+        assert!(unused.is_empty() && notes.is_empty(), "{unused:?} {notes:?}");
+        let given = request(json!({"template": {"readiness_path": "/", "port": 8080, "memory": "1g"}}));
+        let (settings, unused, _) = adopted(validate(&given, &one));
+        assert_eq!((&settings["readiness_port"], unused), (&json!(8080), vec!["template.memory".to_owned()]));
+        let two = exposing(json!({"80/tcp": {}, "81/tcp": {}}));
+        for (asked, there) in [(&asked, &two), (&request(json!({"readiness_path": "healthz"})), &one)] {
+            let refused = validate(asked, there);
+            assert!(
+                matches!(&refused, Validated::Invalid(Setting { name, .. }) if name == "workload.readiness_path"),
+                "{refused:?}"
+            );
+        }
+        let (_, unused, notes) = adopted(validate(&request(json!({"template": {"port": 80}})), &one));
+        assert_eq!(unused, ["template.port"]);
+        assert!(notes[0].contains("has run for 5 s"), "{notes:?}");
+        let checked = with(container("web", "running"), "/State/Health", json!({"Status": "healthy"}));
+        assert!(adopted(validate(&request(json!({})), &seen(vec![checked]))).2.is_empty());
+    }
+
+    #[test]
+    fn registered_app_keeps_what_its_container_is_made_with() {
+        let made = request(json!({"template": {"port": 80, "publish": ["8080:80"], "readiness_path": "/a"}}));
+        let Validated::Create { mut settings, .. } = validate(&made, &Seen::default()) else { panic!() };
+        settings.insert("readiness_path".to_owned(), "/b".into());
+        let there = seen(vec![with(stamped(THEIRS, 5, "running"), "/Name", json!("/web"))]);
+        let change = TargetRequest { settings, registered: Some(THEIRS), image: None, built: true, ..made };
+        let (settings, unused, _) = adopted(validate(&change, &there));
+        assert_eq!(settings["template"]["publish"], json!(["8080:80"]));
+        assert_eq!((&settings["readiness_path"], &settings["readiness_port"]), (&json!("/b"), &json!(80)));
+        assert_eq!((&settings["replace"], unused.len()), (&json!("stop-first"), 0));
+        assert!(matches!(validate(&change, &Seen::default()), Validated::Create { .. }), "its container may be gone");
+    }
+
     #[test]
     fn stamp_of_another_registration_is_told() {
         let there = seen(vec![with(stamped(THEIRS, 5, "running"), "/Name", json!("/web"))]);
@@ -271,6 +353,11 @@ mod tests {
     fn missing_container_is_created_by_its_template() {
         let asked = request(json!({"template": {"port": 80, "publish": ["8080:80"]}}));
         assert_eq!(replace(validate(&asked, &Seen::default())), "stop-first");
+        let in_turn = request(json!({"template": {"port": 80, "publish": ["8081-8082:80"]}}));
+        assert_eq!(replace(validate(&in_turn, &Seen::default())), "start-first");
+        let path = request(json!({"template": {"readiness_path": "/healthz"}}));
+        let answer = validate(&path, &Seen::default());
+        assert!(matches!(&answer, Validated::Invalid(Setting { rule, .. }) if rule.contains("port")), "{answer:?}");
         let without = TargetRequest { image: None, ..asked };
         assert!(matches!(validate(&without, &Seen::default()), Validated::Invalid(Unusable(_))));
         let compose = request(json!({"kind": "compose", "name": "shop/web"}));

@@ -10,7 +10,7 @@ use rollhook_core::{
 use serde_json::{Value, json};
 
 use super::container::{Claim, Container, Seen, Stamp};
-use crate::settings::{Kind, Replace, Rollout, Workload};
+use crate::settings::{Kind, Rollout, Workload};
 
 pub(crate) const OURS: AppUid = AppUid::from_bits(0xa11);
 pub(crate) const THEIRS: AppUid = AppUid::from_bits(0xb0b);
@@ -20,8 +20,7 @@ pub(crate) fn id(app: AppUid, revision: u64) -> DeployId {
 }
 
 pub(crate) fn rollout(revision: u64) -> Rollout {
-    let workload =
-        Workload { kind: Kind::Container, name: "web".to_owned(), replace: Replace::StartFirst, template: None };
+    let workload = Workload::named(Kind::Container, "web");
     Rollout {
         app: "shop-test/web".parse().unwrap(),
         id: id(OURS, revision),
@@ -44,7 +43,8 @@ pub(crate) fn seen(containers: Vec<Container>) -> Seen {
 
 pub(crate) fn claim(app: AppUid, revision: u64) -> Claim {
     let stamp = Stamp { id: id(app, revision), took_over: None, image: None };
-    Claim { name: format!("rollhook.web.{revision}"), stamp, keeps: None, replaces: false }
+    let created_at = format!("2026-01-01T00:{revision:0>2}:00Z");
+    Claim { name: format!("rollhook.web.{revision}"), stamp, keeps: None, replaces: false, created_at }
 }
 
 /// A container of this name without a stamp.

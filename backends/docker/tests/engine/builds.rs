@@ -266,7 +266,8 @@ async fn failure_says_what_is_wrong_with_the_repository() {
     let Some(engine) = lent(None, &test_name!()).await else { return };
     let cases = [
         ("RUN exit 3", "Step 3/3 of the Dockerfile failed with exit code 3"),
-        ("RUN --mount=type=cache,target=/c true", "builds without BuildKit"),
+        ("RUN --mount=type=cache,target=/c true", "Line 3 of Dockerfile needs BuildKit (RUN --mount)"),
+        ("COPY <<EOF /motd\nhello\nEOF", "Line 3 of Dockerfile needs BuildKit (COPY <<EOF)"),
         ("COPY nothing-here /", "nothing-here"),
         ("FROM 127.0.0.1:1/nothing:v1", "127.0.0.1:1"),
     ];

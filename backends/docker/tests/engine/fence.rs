@@ -90,6 +90,7 @@ impl Deploys {
             image: None,
             built: false,
             take_over: false,
+            registered: None,
             others: Vec::new(),
         };
         let Validated::Adopt { settings, .. } = driver.validate(&request).await.unwrap() else { panic!("not adopted") };

@@ -61,8 +61,8 @@ fn by_stamp(object: &Object, rollout: &Rollout, carried: Option<DeployId>) -> Op
             Decision::refused(
                 Reason::FOREIGN_TARGET,
                 format!(
-                    "{} carries revision {} of another registration, {}: delete that app and register this one with \
-                     --take-over, or give each a workload of its own",
+                    "{} carries revision {} of another registration, {}: if that one is gone, let this app's deploys \
+                     replace it, by app set --take-over; else give each a workload of its own",
                     object.title(),
                     carried.revision,
                     carried.app

@@ -76,7 +76,7 @@ impl<'a> Registration<'a> {
         if let Some(why) = workload.unsupported().or(unreadable) {
             return Err(InvalidTarget::Unusable(format!("{title} cannot be rolled out: {why}")));
         }
-        let take_over = match stamp.id() {
+        let take_over = match stamp.id().filter(|id| self.request.is_foreign(id.app)) {
             Some(id) if !self.request.take_over => {
                 return Err(InvalidTarget::Taken(format!(
                     "{title} carries the stamp of another registration ({id}). If that one is gone, register with \
@@ -87,10 +87,15 @@ impl<'a> Registration<'a> {
         };
         let containers = self.containers(workload)?;
         let image = common_image(&containers, workload)?;
-        let notes = image_owners::notes(workload, &containers);
-        let settings = Workload { kind: self.kind(), name: self.name, containers, template: None }.settings();
-        let gap = workload.stops_first().then(|| format!("{title} ends its old pods before a new one is ready"));
-        Ok(Validated::Adopt { settings, image, take_over, gap, notes })
+        let stops_first = workload.stops_first().then(|| {
+            format!("{title} ends its old pods before a new one is ready: the app is down meanwhile, and a version that ends, or is not ready in the app's time for that, fails and is put right.")
+        });
+        let notes = image_owners::notes(workload, &containers).into_iter().chain(stops_first).collect();
+        let unused = self.request.of_creation();
+        let (kind, is_registered) = (self.kind(), self.request.registered.is_some());
+        let template = Some(self.requested.template).filter(|_| is_registered && !unused.is_empty());
+        let settings = Workload { kind, name: self.name, containers, template }.settings();
+        Ok(Validated::Adopt { settings, image, take_over, unused, notes })
     }
 
     /// The containers to deploy: those that are requested, init containers among them, else the only one, else the one
@@ -149,7 +154,7 @@ impl<'a> Registration<'a> {
             PodSecurity::Baseline => Vec::new(),
         };
         let settings = Workload { kind, name: self.name, containers, template: Some(template) }.settings();
-        Ok(Validated::Create { settings, take_over: None, gap: None, notes })
+        Ok(Validated::Create { settings, take_over: None, notes })
     }
 }
 

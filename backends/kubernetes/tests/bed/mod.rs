@@ -102,6 +102,7 @@ impl Bed {
             image: None,
             built: false,
             take_over: true,
+            registered: None,
             others: Vec::new(),
         }
     }

@@ -222,7 +222,8 @@ fn adopt(request: &TargetRequest, workload: Workload, running: &Running) -> Resu
     if let Some(why) = &running.unsupported {
         return Err(InvalidTarget::Unusable(format!("{title} cannot be rolled out: {why}")));
     }
-    if let Some(stamp) = running.stamp.filter(|_| !request.take_over) {
+    let foreign = running.stamp.filter(|stamp| request.is_foreign(stamp.app));
+    if let Some(stamp) = foreign.filter(|_| !request.take_over) {
         let why = format!("{title} carries the stamp of another registration ({stamp}); register with --take-over.");
         return Err(InvalidTarget::Taken(why));
     }
@@ -232,9 +233,11 @@ fn adopt(request: &TargetRequest, workload: Workload, running: &Running) -> Resu
         return Err(InvalidTarget::Unusable(why));
     }
     let containers = if workload.containers.is_empty() { there } else { workload.containers.clone() };
-    let settings = Workload { containers, pods: None, ..workload }.settings(&request.settings);
-    let take_over = running.stamp.map(|stamp| stamp.app);
-    Ok(Validated::Adopt { settings, image: running.image.clone(), take_over, gap: None, notes: Vec::new() })
+    let pods = workload.pods.filter(|_| request.registered.is_some());
+    let settings = Workload { containers, pods, ..workload }.settings(&request.settings);
+    let take_over = foreign.map(|stamp| stamp.app);
+    let unused = request.of_creation();
+    Ok(Validated::Adopt { settings, image: running.image.clone(), take_over, unused, notes: Vec::new() })
 }
 
 fn create(request: &TargetRequest, workload: Workload) -> Result<Validated, InvalidTarget> {
@@ -248,7 +251,7 @@ fn create(request: &TargetRequest, workload: Workload) -> Result<Validated, Inva
     }
     let (containers, pods) = (workload.clone().containers_or_one(&request.app), Some(workload.pods.unwrap_or(1)));
     let settings = Workload { containers, pods, ..workload }.settings(&request.settings);
-    Ok(Validated::Create { settings, take_over: None, gap: None, notes: Vec::new() })
+    Ok(Validated::Create { settings, take_over: None, notes: Vec::new() })
 }
 
 fn answer_if_missing(spec: &RolloutSpec) -> Option<Applied> {

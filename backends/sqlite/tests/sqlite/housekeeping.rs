@@ -155,3 +155,30 @@ async fn expired_records_are_deleted_in_parts() {
     }
     assert_eq!(RecordStore::list(&store, RecordKind::Session, None, 10).await.unwrap().len(), 1);
 }
+
+#[tokio::test]
+async fn log_that_a_burst_leaves_is_emptied_once_it_is_quiet_and_nobody_reads() {
+    let place = tempfile::tempdir().unwrap();
+    let (store, now) = by_hand(&place).await;
+    let log = || std::fs::metadata(file(&place).with_extension("db-wal")).unwrap().len();
+    let pass = async || {
+        now.fetch_add(10_000, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    };
+    for number in 0..200 {
+        client::register(&store, samples::app("shop", "test", &format!("app-{number}"))).await;
+    }
+    assert!(log() > 1 << 20, "{} bytes", log());
+    let reader = Connection::open(file(&place)).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM apps").unwrap();
+    pass().await;
+    pass().await;
+    assert!(log() > 1 << 20, "another program still reads the log");
+    client::register(&store, samples::app("shop", "test", "another")).await;
+    reader.execute_batch("COMMIT").unwrap();
+    while log() > 1 << 20 {
+        pass().await;
+    }
+    client::register(&store, samples::app("shop", "test", "last")).await;
+    assert_eq!(count(&file(&place), "apps"), 202);
+}

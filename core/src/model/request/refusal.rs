@@ -115,6 +115,16 @@ pub enum Refusal {
     /// The deploy has ended; nothing is left to cancel.
     #[error("Revision {0} has ended already.")]
     AlreadyEnded(Revision),
+    /// The target exists, and the request says how a new one is made.
+    #[error(
+        "The workload exists already and runs {image}; it would be registered as it is, without {}.", .unused.join(", ")
+    )]
+    WorkloadExists {
+        /// The image that runs.
+        image: ImageRef,
+        /// The names of the settings that say how a new one is made.
+        unused: Vec<String>,
+    },
     /// The target cannot be used as it is.
     #[error("{0}")]
     Workload(String),
@@ -178,6 +188,8 @@ pub enum Hint {
     AllowLocalSources,
     /// Allowing the host of the source.
     AllowSourceHost,
+    /// Adopting the workload as it is, or naming another one.
+    AdoptWorkload,
 }
 
 /// The class of a refusal: what its caller can do.
@@ -247,6 +259,7 @@ impl Refusal {
             | Self::NothingToRollBackTo(_)
             | Self::CurrentChanged { .. }
             | Self::AlreadyEnded(_)
+            | Self::WorkloadExists { .. }
             | Self::WorkloadTaken(_) => RefusalKind::Conflict,
             Self::SourceNotAllowed(_)
             | Self::InvalidField(..)
@@ -282,6 +295,7 @@ impl Refusal {
             Self::NoBuilder => Some(Hint::OpenBuilder),
             Self::SourceNotAllowed(SourceRefused::Local) => Some(Hint::AllowLocalSources),
             Self::SourceNotAllowed(SourceRefused::Host) => Some(Hint::AllowSourceHost),
+            Self::WorkloadExists { .. } => Some(Hint::AdoptWorkload),
             _ => None,
         }
     }

@@ -46,7 +46,7 @@ pub enum SettingValue {
 }
 
 /// The prefix of the names of settings by which a missing target is created.
-const TEMPLATE: &str = "template.";
+pub(super) const TEMPLATE: &str = "template.";
 
 impl TargetDescription {
     /// The description by a driver that tells nothing of its settings.

@@ -3,6 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::description::TEMPLATE;
 use crate::{
     app::{AppId, AppUid, Settings},
     image::ImageRef,
@@ -21,8 +22,25 @@ pub struct TargetRequest {
     pub built: bool,
     /// Whether the deploy id of another registration may be overwritten.
     pub take_over: bool,
+    /// The registration whose target this is, if it is registered already and a setting of it is to be changed. Its own
+    /// deploy id is no other's, and the settings by which the target is created come back in the answer.
+    pub registered: Option<AppUid>,
     /// The other apps of the namespace, with the completed settings of their targets.
     pub others: Vec<(AppId, Settings)>,
+}
+
+impl TargetRequest {
+    /// Returns the names, as refusals have them, of the settings by which a missing target is created.
+    pub fn of_creation(&self) -> Vec<String> {
+        let template = self.settings.get(TEMPLATE.trim_end_matches('.')).and_then(Value::as_object);
+        let given = template.into_iter().flatten().filter(|(_, value)| !value.is_null());
+        given.map(|(name, _)| format!("{TEMPLATE}{name}")).collect()
+    }
+
+    /// Returns whether a deploy id of this registration on the target is that of another one.
+    pub fn is_foreign(&self, owner: AppUid) -> bool {
+        self.registered != Some(owner)
+    }
 }
 
 /// The answer to a [`TargetRequest`]. Its settings are complete: all defaults are filled in, and the driver finds the
@@ -38,10 +56,9 @@ pub enum Validated {
         /// The registration whose deploy id the target carries, if any. Only a request that allows to take over gets
         /// this answer.
         take_over: Option<AppUid>,
-        /// Why the app is down during each deploy, as a clause for people: the old instance has to stop before the new one
-        /// can start. `None` where both run beside each other.
-        gap: Option<String>,
-        /// Sentences for the person who registers the app, such as on another party that sets the image too.
+        /// The names of those given settings that only say how a missing target is created, as refusals have them.
+        unused: Vec<String>,
+        /// What the person should know of this target's deploys, in sentences.
         notes: Vec<String>,
     },
     /// The target does not exist. The first deploy creates it.
@@ -51,9 +68,7 @@ pub enum Validated {
         /// The registration that has left its deploy id where the target will be, if any, as by a first version that
         /// failed. Only a request that allows to take over gets this answer.
         take_over: Option<AppUid>,
-        /// Why the app is down during each deploy but the first, as of an adopted target.
-        gap: Option<String>,
-        /// Sentences for the person who registers the app, such as on what the image must bear.
+        /// What the person should know of this target's deploys, in sentences.
         notes: Vec<String>,
     },
     /// The target cannot be registered with these settings.
@@ -61,14 +76,6 @@ pub enum Validated {
 }
 
 impl Validated {
-    /// Why the app will be down during a deploy; `None` if it is not.
-    pub fn gap(&self) -> Option<&str> {
-        match self {
-            Self::Adopt { gap, .. } | Self::Create { gap, .. } => gap.as_deref(),
-            Self::Invalid(_) => None,
-        }
-    }
-
     /// Returns the sentences for the person who registers the app.
     pub fn notes(&self) -> &[String] {
         match self {

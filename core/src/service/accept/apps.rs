@@ -2,11 +2,12 @@
 
 use crate::{
     action::Action,
-    app::{KEEP, Policy, Source},
+    app::{KEEP, Policy, Source, Target},
     deploy::{Deploy, Reason, Revision, State, Status},
     error::Error,
-    ledger::{AppState, Change, Record, Refused},
-    request::{Field, PolicyChange, Refusal, SourceChange},
+    ledger::{AppState, Change, Record, Refused, registration},
+    ports::TargetRequest,
+    request::{Field, PolicyChange, Refusal, SourceChange, TargetChange},
     service::{ATTEMPTS, Authorized, Deployer, Outcome, journal::Decision, unwritten},
     time::Timestamp,
 };
@@ -18,18 +19,31 @@ impl Deployer {
     /// [`Refusal::InvalidField`], [`Refusal::AppNotFound`], [`Refusal::Busy`]; [`Refusal::StoreUnavailable`] while the
     /// store is away.
     pub async fn change_policy(&self, access: &Authorized, change: PolicyChange) -> Outcome<AppState> {
-        self.change(access, change, SourceChange::default()).await
+        self.change(access, change, SourceChange::default(), TargetChange::default()).await
     }
 
-    /// Changes an app's policy, and a git app's source, in one commit. A build that has begun from another source ends.
+    /// Changes an app's policy, its target, and a git app's source, in one commit. A build that has begun from another
+    /// source ends.
     ///
     /// # Errors
-    /// As [`Deployer::change_policy`]; [`Refusal::WrongKind`] for an image app's source.
-    pub async fn change(&self, access: &Authorized, policy: PolicyChange, source: SourceChange) -> Outcome<AppState> {
+    /// As [`Deployer::change_policy`]; [`Refusal::WrongKind`] for an image app's source; for a target that the rollout
+    /// driver does not take as [`Deployer::register`].
+    pub async fn change(
+        &self,
+        access: &Authorized,
+        policy: PolicyChange,
+        source: SourceChange,
+        target: TargetChange,
+    ) -> Outcome<AppState> {
         let rules = self.source_rules();
         access.check(Action::Change)?;
+        let new_target = self.changed_target(access, &target).await?;
         let changed = self.update_app(access, move |change, now| {
             let app = &change.state.app;
+            // Another call has changed the target meanwhile.
+            if new_target.as_ref().is_some_and(|(before, _)| *before != app.target) {
+                return Err(Refusal::Busy);
+            }
             let new_policy = checked(policy.clone().apply(app.policy.clone()))?;
             let new_source = match app.source.clone() {
                 other if source == SourceChange::default() => other,
@@ -49,6 +63,9 @@ impl Deployer {
                 rules.pollable(&new_policy, &new_source)?;
             }
             change.configure(new_source, new_policy, now);
+            if let Some((_, after)) = &new_target {
+                change.retarget(after.clone(), now);
+            }
             Ok(())
         });
         let state = changed.await?;
@@ -56,6 +73,25 @@ impl Deployer {
             self.changed_here(state.app.uid);
         }
         Ok(state)
+    }
+
+    /// Returns an app's target before and after a change; `None` if nothing is to be changed.
+    async fn changed_target(&self, access: &Authorized, change: &TargetChange) -> Outcome<Option<(Target, Target)>> {
+        if *change == TargetChange::default() {
+            return Ok(None);
+        }
+        let app = self.state(access).await?.app;
+        let request = TargetRequest {
+            app: app.id.clone(),
+            settings: change.apply(app.target.settings.clone()),
+            image: None,
+            built: true,
+            take_over: change.take_over,
+            registered: Some(app.uid),
+            others: Vec::new(),
+        };
+        let after = registration::changed_target(&app.target, self.validated(&request).await?)?;
+        Ok(Some((app.target.clone(), after)))
     }
 
     /// Releases all holds of an app.

@@ -8,8 +8,10 @@ use crate::{
     app::{App, AppId, AppUid, Namespace, POLL_MAX, Policy, Settings, Source},
     deploy::{Actor, Deploy, Trigger},
     error::{Entity, Error},
-    image::ImageRef,
-    ledger::{Admission, Admitted, AppState, Change, KeyLookup, NewDeploy, registration},
+    ledger::{
+        Admission, Admitted, AppState, Change, KeyLookup, NewDeploy,
+        registration::{self, NewTarget},
+    },
     lock::Locks,
     ports::{AppPage, AppRef, TargetRequest, Validated},
     request::{Cause, Field, IdempotencyKey, Refusal, Registration},
@@ -28,9 +30,9 @@ pub struct Registered {
     pub deploy: Option<Deploy>,
     /// Whether the workload existed.
     pub adopted: bool,
-    /// Why the app is down during a deploy, as a clause; `None` if it is not, and for a call that was made before.
-    pub gap: Option<String>,
-    /// The rollout driver's sentences for the person who registered the app; none for a repeated call.
+    /// The names of the given settings that were not used, as the workload existed.
+    pub unused: Vec<String>,
+    /// What the person should know of this workload's deploys, in sentences.
     pub notes: Vec<String>,
 }
 
@@ -114,10 +116,29 @@ impl Deployer {
             image: wanted.image.clone(),
             built: wanted.source != Source::Image,
             take_over: wanted.take_over,
+            registered: None,
             others: self.others(&id).await?,
         };
-        let validated = self.ports.rollouts.validate(&request).await.map_err(|error| {
-            tracing::warn!(app = %id, error = %error.chain(), "validating the target failed");
+        let found = registration::target(&wanted, self.validated(&request).await?)?;
+        let app = App {
+            id,
+            uid: AppUid::from_bits(self.ports.rng.bits()),
+            project: wanted.project.clone(),
+            environment: wanted.environment.clone(),
+            source: wanted.source.clone(),
+            target: found.target.clone(),
+            policy: wanted.policy.clone(),
+            holds: Vec::new(),
+            locks: Locks::default(),
+            created_at: self.store_time().await?,
+        };
+        self.create(actor, app, found, &wanted, key).await
+    }
+
+    /// Returns the rollout driver's answer about a target.
+    pub(super) async fn validated(&self, request: &TargetRequest) -> Outcome<Validated> {
+        self.ports.rollouts.validate(request).await.map_err(|error| {
+            tracing::warn!(app = %request.app, error = %error.chain(), "validating the target failed");
             match error {
                 // Permissions may be granted, and an API server that has just started denies those that it will grant.
                 Error::Denied { what, .. } => Refusal::ClusterDenied(what),
@@ -126,24 +147,7 @@ impl Deployer {
                     Refusal::Workload(error.to_string())
                 }
             }
-        })?;
-        let adopted = matches!(validated, Validated::Adopt { .. });
-        let gap = validated.gap().map(str::to_owned);
-        let notes = validated.notes().to_vec();
-        let (target, image) = registration::target(&wanted, validated)?;
-        let app = App {
-            id,
-            uid: AppUid::from_bits(self.ports.rng.bits()),
-            project: wanted.project.clone(),
-            environment: wanted.environment.clone(),
-            source: wanted.source.clone(),
-            target,
-            policy: wanted.policy.clone(),
-            holds: Vec::new(),
-            locks: Locks::default(),
-            created_at: self.store_time().await?,
-        };
-        Ok(Registered { gap, notes, ..self.create(actor, app, (image, adopted), &wanted, key).await? })
+        })
     }
 
     /// Returns the other apps of a namespace, with the settings of their targets.
@@ -178,12 +182,16 @@ impl Deployer {
         let (id, uid) = (app.state.app.id.clone(), app.state.app.uid);
         let Some(key) = key else { return Err(Refusal::AppExists(id)) };
         match self.replay(&id, uid, key).await? {
-            (app, Some(deploy)) => {
-                Ok(Registered { adopted: deploy.adopted, app, deploy: Some(deploy), gap: None, notes: Vec::new() })
-            }
+            (app, Some(deploy)) => Ok(Registered {
+                adopted: deploy.adopted,
+                app,
+                deploy: Some(deploy),
+                unused: Vec::new(),
+                notes: Vec::new(),
+            }),
             // No entry could carry the key: a call with equal contents counts as the same call.
             (app, None) if registration::waits_for_a_build(&app.app) && registration::made(&app.app, wanted) => {
-                Ok(Registered { adopted: false, app, deploy: None, gap: None, notes: Vec::new() })
+                Ok(Registered { adopted: false, app, deploy: None, unused: Vec::new(), notes: Vec::new() })
             }
             (_, None) => Err(Refusal::AppExists(id)),
         }
@@ -193,13 +201,14 @@ impl Deployer {
         &self,
         actor: &Actor,
         app: App,
-        (image, adopted): (Option<ImageRef>, bool),
+        found: NewTarget,
         wanted: &Registration,
         key: Option<IdempotencyKey>,
     ) -> Outcome<Registered> {
         let (id, now) = (app.id.clone(), app.created_at);
         let mut change = Change::register(app.clone());
         let cause = Cause { trigger: Trigger::Manual, actor: actor.clone() };
+        let NewTarget { image, adopted, unused, notes, .. } = found;
         let deploy = image.and_then(|image| {
             let deploy = NewDeploy { image: Some(image), adopted, ..NewDeploy::new(&cause) };
             let (id, driver) = (self.admission_id(), self.driver());
@@ -219,7 +228,7 @@ impl Deployer {
         };
         tracing::info!(app = %id, uid = %app.uid, adopted, "registered");
         self.changed_here(app.uid);
-        Ok(Registered { app: state, deploy, adopted, gap: None, notes: Vec::new() })
+        Ok(Registered { app: state, deploy, adopted, unused, notes })
     }
 
     /// Looks for a registration whose answer was lost once, by its own uid.

@@ -18,9 +18,9 @@ pub(crate) const DURATION: &str = "^[0-9]+(ms|s|m|h)$";
 /// The pattern of an interval, or of none.
 pub(crate) const INTERVAL: &str = "^(off|[0-9]+(ms|s|m|h))$";
 
-/// A registry's host and port. Of the grammar, patterns leave out which first part of a path is taken for a host, the
-/// greatest port and the greatest length.
-const HOST: &str = r"(?:[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?)*|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?";
+/// A registry's host and port; one without a dot or port, `localhost`, is spelt as a part of the path is. Of the grammar,
+/// patterns leave out the greatest port and the greatest length.
+const HOST: &str = r"(?:[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?(?:(?:\.[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?)+(?::[0-9]+)?|:[0-9]+)|\[[0-9A-Fa-f:]+\](?::[0-9]+)?)";
 /// A part of a repository's path.
 const PART: &str = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*";
 
@@ -108,7 +108,8 @@ pub(crate) fn source(_: &mut SchemaGenerator) -> Schema {
 }
 
 pub(crate) fn workload(_: &mut SchemaGenerator) -> Schema {
-    let members = json!({ "kind": text(), "name": text(), "containers": texts(), "replace": text() });
+    let members = json!({ "kind": text(), "name": text(), "containers": texts(), "replace": text(),
+        "readiness_path": text(), "readiness_port": json!({ "type": "integer", "minimum": 1 }) });
     json_schema!({ "type": "object", "properties": members })
 }
 

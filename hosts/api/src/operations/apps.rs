@@ -50,17 +50,14 @@ impl Operation for RegisterApp {
     const ENDPOINT: Endpoint = Endpoint::new("POST", "/api/v1/apps", 201, "Register an app").keyed("register");
 
     async fn perform(caller: &Local, _: &(), app: CreateApp) -> Result<Registered, Refusal> {
-        let of_creation = app.of_creation();
         let registered = caller.management.register(&caller.principal, app.parse()?, caller.key.clone()).await?;
         let state = registered.app;
         let deploy = registered.deploy.map(|deploy| Deploy::of(&state.app.id, &deploy, &Standing::of(&state)));
-        let ignored = if registered.adopted { of_creation } else { Vec::new() };
         Ok(Registered {
             app: caller.shown(&state),
             deploy,
             adopted: registered.adopted,
-            ignored,
-            gap: registered.gap,
+            ignored: registered.unused,
             notes: registered.notes,
         })
     }
@@ -114,7 +111,7 @@ impl Operation for ShowApp {
     }
 }
 
-/// Changes an app's policy and source.
+/// Changes an app's policy, source and workload.
 pub struct ChangeApp;
 
 impl Operation for ChangeApp {
@@ -126,14 +123,15 @@ impl Operation for ChangeApp {
         "PATCH",
         "/api/v1/apps/{namespace}/{app}",
         200,
-        "Change an app's policy or source (JSON merge patch)",
+        "Change an app's policy, source or workload (JSON merge patch)",
     );
 
     async fn perform(caller: &Local, id: &AppId, patch: AppPatch) -> Result<App, Refusal> {
         // The audit has no change that cannot be read.
         let policy = patch.policy.parse()?;
         let source = patch.source.parse()?;
-        caller.deployer().change(&caller.allow(id, Action::Change).await?, policy, source).await?;
+        let target = patch.workload.parse(patch.take_over);
+        caller.deployer().change(&caller.allow(id, Action::Change).await?, policy, source, target).await?;
         caller.call(ShowApp, id, ()).await
     }
 }

@@ -1,7 +1,7 @@
 //! `rollhook app …`.
 
 use clap::{Args, Subcommand};
-use rollhook_api::{GitChoice, PolicyPatch, SourcePatch};
+use rollhook_api::{GitChoice, PolicyPatch, SourcePatch, WorkloadPatch};
 use rollhook_core::{
     app::{AppId, AppName, Environment, FullName, InvalidName, Project},
     deploy::{Commit, Revision},
@@ -190,6 +190,9 @@ pub(crate) struct Create {
     /// Overwrite the deploy id that another registration left on the workload
     #[arg(long)]
     pub(crate) take_over: bool,
+    /// Register a workload that exists as it is, although flags say how a new one is made
+    #[arg(long)]
+    pub(crate) adopt: bool,
     #[command(flatten)]
     pub(crate) wait: Wait,
     #[command(flatten)]
@@ -289,11 +292,12 @@ pub(crate) struct Template {
     /// On Kubernetes: name of the Secret that the image is pulled with
     #[arg(long, value_name = "SECRET")]
     pub(crate) pull_secret: Option<String>,
-    /// Path on --port that answers with 2xx or 3xx once the container is ready
+    /// Path on --port that answers with 2xx or 3xx once the container is ready; with Docker also of a container that exists
     #[arg(long, value_name = "PATH")]
     pub(crate) readiness_path: Option<String>,
-    /// With Docker: a port of the machine that leads into the container, such as 127.0.0.1:8080:80; repeatable
-    #[arg(long, value_name = "[ADDRESS:]PORT:PORT")]
+    /// With Docker: a port of the machine that leads into the container, such as 127.0.0.1:8080:80, or two that versions
+    /// take in turn, so that the new one starts beside the old one, such as 127.0.0.1:8081-8082:80; repeatable
+    #[arg(long, value_name = "[ADDRESS:]PORT[-PORT]:PORT")]
     pub(crate) publish: Vec<String>,
     /// With Docker: a volume or directory of the container, such as data:/var/lib/app; repeatable
     #[arg(long = "volume", value_name = "SOURCE:PATH[:ro]")]
@@ -388,10 +392,26 @@ pub(crate) struct List {
 pub(crate) struct Set {
     #[command(flatten)]
     pub(crate) target: Target,
+    /// Let deploys overwrite the deploy id of another registration that the workload carries now
+    #[arg(long)]
+    pub(crate) take_over: bool,
+    /// With Docker: path that answers with 2xx or 3xx once the container is ready; empty for none
+    #[arg(long, value_name = "PATH")]
+    readiness_path: Option<String>,
+    /// With Docker: port of the container that answers there [default: the only one that it exposes]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    readiness_port: Option<u16>,
     #[command(flatten)]
     pub(crate) git: Git,
     #[command(flatten)]
     pub(crate) policy: PolicyFlags,
+}
+
+impl Set {
+    /// Returns the change of the workload that the flags ask for.
+    pub(crate) fn workload(&self) -> WorkloadPatch {
+        WorkloadPatch { readiness_path: self.readiness_path.clone(), readiness_port: self.readiness_port }
+    }
 }
 
 #[derive(Debug, Args)]

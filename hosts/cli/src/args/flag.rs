@@ -32,6 +32,17 @@ pub(crate) fn in_flags(field: &str, text: &str) -> Option<String> {
     Some(format!("{}: {rule}", flag(field)?))
 }
 
+/// Returns a text with the flags in place of these fields, which it lists.
+pub(crate) fn list_in_flags(fields: &[&str], text: &str) -> String {
+    text.replacen(&fields.join(", "), &flags(fields), 1)
+}
+
+/// Returns the flags of these fields, listed.
+pub(crate) fn flags(fields: &[&str]) -> String {
+    let flags: Vec<_> = fields.iter().map(|field| flag(field).unwrap_or_else(|| format!("--{field}"))).collect();
+    flags.join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -41,7 +52,7 @@ mod tests {
     use crate::args::Cli;
 
     /// The long flags of a command.
-    fn flags(path: &[&str]) -> Vec<String> {
+    fn known_flags(path: &[&str]) -> Vec<String> {
         let mut command = Cli::command();
         for name in path {
             command = command.find_subcommand(name).unwrap().clone();
@@ -51,7 +62,7 @@ mod tests {
 
     #[test]
     fn every_field_of_a_registration_has_a_flag() {
-        let known = flags(&["app", "create"]);
+        let known = known_flags(&["app", "create"]);
         let settings = ["kind", "name", "containers", "replace"].map(|name| format!("workload.{name}"));
         let template = [
             "replicas",
@@ -94,7 +105,7 @@ mod tests {
             let flag = flag(&field).unwrap();
             assert!(known.contains(&flag), "{field}: {flag}");
         }
-        let promote = flags(&["app", "promote"]);
+        let promote = known_flags(&["app", "promote"]);
         for field in [Field::FromProject, Field::FromEnvironment] {
             assert!(promote.contains(&flag(field.as_str()).unwrap()), "{field}");
         }
@@ -112,5 +123,10 @@ mod tests {
         );
         assert_eq!(in_flags(field, "Another sentence."), None);
         assert_eq!(in_flags("image", "image: must be one."), None);
+        let listed = "It is as it is, without image, template.volumes. To adopt it: --adopt.";
+        assert_eq!(
+            list_in_flags(&["image", "template.volumes"], listed),
+            "It is as it is, without --image, --volume. To adopt it: --adopt."
+        );
     }
 }

@@ -25,7 +25,7 @@ pub(crate) use app::{
     AppCommand, BuildLogs, Cancel, Create, Delete, Deploy, History, List, Promote, Rebuild, Rollback, Rotate, Set,
     Target, Wait, WaitFor, Webhook, WebhookStatus,
 };
-pub(crate) use flag::{flag, in_flags};
+pub(crate) use flag::{flags, in_flags, list_in_flags};
 pub(crate) use lock::{EnvironmentCommand, EnvironmentName, Lock, LockEnvironment, NewLock};
 pub(crate) use login::{ContextCommand, LoginArgs, Place};
 pub(crate) use named::Named;

@@ -1,7 +1,7 @@
 //! Registering, listing, showing, changing and removing apps.
 
 use rollhook_api::{
-    App, AppPatch, CreateApp, Deploy, Policy, Rebuild,
+    App, AppPatch, CreateApp, Deploy, Rebuild,
     operations::{ChangeApp, DeleteApp, DeployQuery, RebuildApp, RegisterApp, ReleaseHold, ShowApp, ShowDeploy},
 };
 use rollhook_core::{
@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{Session, deploys::image, lock::described, outcome::succeeded};
 use crate::{
     apps,
-    args::{Create, Delete, KeyValue, List, Set, Target, flag},
+    args::{Create, Delete, KeyValue, List, Set, Target, flags},
     confirm::confirm,
     exit::CliError,
     history::{summary, what},
@@ -21,44 +21,30 @@ use crate::{
     when,
 };
 
-/// Returns the note on an app that is down during its deploys.
-fn gap_note(gap: &str, policy: &Policy) -> String {
-    format!(
-        "note: {}: the app is down until the new one is ready. A version that ends, or is not ready within {} of that, fails \
-         and is put right (--ready-within)",
-        escaped(gap),
-        policy.ready_within
-    )
-}
-
 pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), CliError> {
     let id = args.target.id()?;
     let request = request(args)?;
     session.drive()?;
     let mut registered = session.api.call(RegisterApp, &(), request).await?;
     let workload = escaped(&apps::title(&registered.app, " "));
-    for note in &registered.notes {
-        message(&format!("note: {}", escaped(note)));
-    }
-    let gap = registered.gap.as_deref().map(|gap| gap_note(gap, &registered.app.policy));
     let revision = match &registered.deploy {
         Some(deploy) => {
             let (image, revision) = (what(deploy), deploy.revision);
             let how = if registered.adopted { "which runs" } else { "to be made with" };
             session.output.line(&format!("Registered {id}: {workload}, {how} {image}, is revision {revision}"))?;
             if !registered.ignored.is_empty() {
-                let flags = registered.ignored.iter().map(|field| flag(field).unwrap_or_else(|| format!("--{field}")));
-                let flags = escaped(&flags.collect::<Vec<_>>().join(", "));
+                let ignored: Vec<&str> = registered.ignored.iter().map(String::as_str).collect();
+                let flags = escaped(&flags(&ignored));
                 message(&format!("note: {workload} exists, and stays as it is; not used: {flags}"));
             }
-            gap.iter().for_each(|note| message(note));
+            notes(&registered.notes);
             revision
         }
         None => {
             session
                 .output
                 .line(&format!("Registered {id}: {workload}, to be made by the first build that succeeds"))?;
-            gap.iter().for_each(|note| message(note));
+            notes(&registered.notes);
             if args.no_build {
                 return session.document(&registered);
             }
@@ -84,6 +70,12 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), C
     }
     session.document(&registered)?;
     succeeded(ended.as_ref())
+}
+
+fn notes(notes: &[String]) {
+    for note in notes {
+        message(&format!("note: {}", escaped(note)));
+    }
 }
 
 /// Begins the first build of a git app.
@@ -130,6 +122,7 @@ fn request(args: &Create) -> Result<CreateApp, CliError> {
         ]),
         policy: args.policy.patch(),
         take_over: args.take_over,
+        adopt: args.adopt,
     })
 }
 
@@ -198,15 +191,22 @@ pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(),
 }
 
 pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), CliError> {
-    let patch = AppPatch { policy: args.policy.patch(), source: args.git.patch() };
+    let patch = AppPatch {
+        policy: args.policy.patch(),
+        source: args.git.patch(),
+        workload: args.workload(),
+        take_over: args.take_over,
+    };
     if patch == AppPatch::default() {
         return Err(CliError::Usage("Say what to change, such as --settle 30s; see --help.".to_owned()));
     }
     let changes_source = !patch.source.is_empty();
+    let changes_workload = patch.take_over || !patch.workload.is_empty();
     let app = session.api.call(ChangeApp, &session.find(&args.target).await?, patch).await?;
     session.output.data(&app, || {
         let source = if changes_source { apps::source_lines(&app.source) } else { String::new() };
-        source + &apps::policy_lines(&app.policy)
+        let workload = if changes_workload { apps::workload_lines(&app) } else { String::new() };
+        workload + &source + &apps::policy_lines(&app.policy)
     })
 }
 

@@ -2,7 +2,8 @@
 
 use askama::Template;
 use http::StatusCode;
-use rollhook_api::{CreateApp, GitChoice, operations::RegisterApp};
+use rollhook_api::{CreateApp, GitChoice, Kind, Registered, operations::RegisterApp};
+use rollhook_core::text::escaped;
 use serde_json::Value;
 
 use super::{
@@ -14,7 +15,7 @@ use crate::{
     console::{Call, status},
     host::Failure,
     reply::{self, Reply},
-    view::Frame,
+    view::{Frame, app_path},
 };
 
 #[derive(Template)]
@@ -34,6 +35,33 @@ struct RegisterPage {
     /// The field that the error is about, as the form names it.
     error_field: String,
     error: Option<String>,
+    /// Whether a workload that exists is to be adopted, although the form says how a new one is made; `None` if that is
+    /// no question.
+    adopts: Option<bool>,
+}
+
+/// The app is registered, and its owner should know something of its deploys.
+#[derive(Template)]
+#[template(path = "registered.html")]
+struct RegisteredPage {
+    frame: Frame,
+    app: String,
+    environment: String,
+    path: String,
+    notes: Vec<String>,
+}
+
+impl RegisteredPage {
+    fn new(call: &Call<'_>, registered: &Registered) -> Self {
+        let app = &registered.app;
+        Self {
+            frame: call.frame(),
+            app: escaped(&app.app),
+            environment: escaped(&app.environment),
+            path: app_path(app),
+            notes: registered.notes.iter().map(|note| escaped(note)).collect(),
+        }
+    }
 }
 
 impl GitFields {
@@ -69,6 +97,7 @@ impl RegisterPage {
             key: call.new_key(),
             error_field: String::new(),
             error: None,
+            adopts: value("adopt").map(|_| true),
         }
     }
 
@@ -116,6 +145,7 @@ pub(crate) async fn submit(call: &Call<'_>) -> Result<Reply, Failure> {
         // A git app's workload is made with its first image.
         image: field("image").filter(|_| !is_git(&field)),
         git: source(&field),
+        adopt: field("adopt").is_some(),
         ..CreateApp::default()
     };
     let described = call.console.host.targets();
@@ -130,11 +160,17 @@ pub(crate) async fn submit(call: &Call<'_>) -> Result<Reply, Failure> {
         Ok(registered) if registered.deploy.is_none() && field("build").is_some() => {
             new_deploy::build_head(call, &registered.app).await
         }
+        Ok(registered) if !registered.notes.is_empty() => {
+            Ok(reply::html(StatusCode::OK, &RegisteredPage::new(call, &registered)))
+        }
         Ok(registered) => Ok(reply::redirect(&format!("/apps/{}/{}", registered.app.namespace, registered.app.app))),
         Err(failure) if (400..500).contains(&failure.problem.status) => {
             let about = failure.problem.members.get("field").and_then(Value::as_str).unwrap_or_default();
             let error = target_fields::in_words(&described, about, &failure.problem.detail);
-            let page = RegisterPage::refused(call, about.to_owned(), error);
+            let mut page = RegisterPage::refused(call, about.to_owned(), error);
+            if failure.problem.slug() == Kind::WorkloadExists.parts().0 {
+                page.adopts.get_or_insert(false);
+            }
             Ok(reply::html(status(&failure), &page))
         }
         Err(failure) => Err(failure),

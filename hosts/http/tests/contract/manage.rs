@@ -56,8 +56,18 @@ fn apps_are_registered_listed_changed_and_removed() {
     assert_eq!(server.manage("POST", "/api/v1/apps").json(&create).expect(409).problem(), "workload-taken");
     let mut again = create;
     again["take_over"] = json!(true);
+    again["image"] = json!("r.example.com/another:1");
+    again["template"] = json!({ "replicas": 2 });
+    let refused = server.manage("POST", "/api/v1/apps").json(&again).expect(409);
+    let unused = json!(["image", "template.replicas"]);
+    assert_eq!((refused.problem().as_str(), &refused.json()["unused"]), ("workload-exists", &unused));
+    assert!(refused.text().contains("--adopt"), "{}", refused.text());
+    again["adopt"] = json!(true);
     let again = server.manage("POST", "/api/v1/apps").json(&again).expect(201).json();
     assert_eq!((&again["adopted"], &again["deploy"]["revision"]), (&json!(true), &json!(1)));
+    assert_eq!(again["ignored"], unused);
+    let taken = server.manage("PATCH", path).json(&json!({ "take_over": true })).expect(200).json();
+    assert_eq!(taken["uid"], again["app"]["uid"]);
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn container_is_made_as_the_consoles_form_says() {
             ("workload.kind", "container"),
             ("template.network", network.as_str()),
             ("template.port", port),
-            ("template.readiness_path", "/version"),
+            ("workload.readiness_path", "/version"),
             ("template.env", "MODE=a=b\r\nEMPTY="),
             ("template.memory", "64m"),
             ("template.labels", "team=shop"),
@@ -58,4 +58,23 @@ fn container_is_made_as_the_consoles_form_says() {
     assert_eq!(made["Config"]["Labels"]["team"], "shop");
     let env = made["Config"]["Env"].as_array().unwrap();
     assert!(env.contains(&json!("MODE=a=b")) && env.contains(&json!("EMPTY=")), "{made}");
+}
+
+#[test]
+fn form_that_describes_a_new_container_asks_before_another_one_is_adopted() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let (name, port) = (bench.name("db"), rollhook_testing::free_address().port());
+    bench.start(&name, &["-p", &format!("127.0.0.1:{port}:8080")], "app:v2");
+    let signed_in = submit(&bench, "/sign-in", &[("token", &bench.server.admin), ("name", "Ada")]).expect(303);
+    let cookie = signed_in.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let app = [("app", name.as_str()), ("project", "shop"), ("environment", "test"), ("image", "app:v1")];
+    let fields = [&app[..], &[("template.memory", "64m")]].concat();
+    let filled =
+        |more: &[(&str, &str)]| submit(&bench, "/apps/new", &[&fields[..], more].concat()).header("cookie", &cookie);
+    let asked = filled(&[]).expect(409).text();
+    assert!(asked.contains("without image, template.memory") && asked.contains("name=\"adopt\""), "{asked}");
+    bench.server.manage("GET", &format!("/api/v1/apps/shop-test/{name}")).expect(404);
+    let told = filled(&[("adopt", "yes")]).expect(200).text();
+    assert!(told.contains("is registered in test") && told.contains(&format!("port {port}")), "{told}");
+    bench.server.manage("GET", &format!("/api/v1/apps/shop-test/{name}")).expect(200);
 }

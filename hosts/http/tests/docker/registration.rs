@@ -24,13 +24,63 @@ fn app_shows_what_its_container_was_made_with_and_which_flags_were_not_used() {
     assert!(!shown.contains("hunter2") && !document.out.contains("hunter2"), "{shown}");
 
     bench.start(&found, &[], "app:v1");
-    let adopted = cli.run(&format!("app create {found} {flags}")).ok();
-    let note = format!(
-        "note: container {found} exists, and stays as it is; not used: --image, --env, --memory, --network, --port"
-    );
+    let refused = cli.run(&format!("app create {found} {flags}")).exits(1);
+    let words = ["runs app:v1", "without --env, --memory, --network, --port.", "--adopt"];
+    assert!(words.iter().all(|word| refused.err.contains(word)), "{refused:?}");
+    cli.run(&format!("app show {found}")).exits(1);
+    let adopted = cli.run(&format!("app create {found} {flags} --adopt")).ok();
+    let note =
+        format!("note: container {found} exists, and stays as it is; not used: --env, --memory, --network, --port");
     assert!(adopted.err.contains(&note), "{adopted:?}");
     assert!(!cli.run(&format!("app show {found}")).ok().out.contains("Made with"), "nothing was made");
 
     let refused = cli.run(&format!("app create {found}-2 --image app:v1 --readiness-path healthz --port 80")).exits(1);
     assert!(refused.err.contains("error: --readiness-path: must be a path"), "{refused:?}");
+}
+
+#[test]
+fn container_that_exists_is_asked_for_a_path_and_the_costs_are_told() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let (name, port) = (bench.name("web"), rollhook_testing::free_address().port());
+    let publish = format!("127.0.0.1:{port}:8080");
+    let network = bench.docker.network();
+    let run = ["run", "-d", "--name", &name, "--network", &network, "--no-healthcheck", "-p", &publish, "app:v1"];
+    bench.docker.run(&run);
+    let cli = bench.cli().with("ROLLHOOK_PROJECT", "shop").with("ROLLHOOK_ENVIRONMENT", "test");
+    let created = cli.run(&format!("app create {name} --settle 1s --rollout-deadline 20s --wait")).ok();
+    for note in ["as port", "--publish 127.0.0.1:8081-8082:80", "has run for 5 s", "--readiness-path"] {
+        assert!(created.err.contains(note), "{note}: {created:?}");
+    }
+    let set = cli.run(&format!("app set {name} --readiness-path /nowhere --readiness-port 8080")).ok();
+    assert!(set.out.contains("ready once /nowhere answers on port 8080"), "{set:?}");
+    let failed = cli.run(&format!("app deploy {name} app:v2 --wait")).exits(3);
+    assert!(format!("{}{}", failed.out, failed.err).contains("/nowhere"), "{failed:?}");
+    cli.run(&format!("app set {name} --readiness-path /version")).ok();
+    cli.run(&format!("app deploy {name} app:v2 --wait")).ok();
+    assert_eq!(bench.version(&name), "v2");
+    let removed = cli.run(&format!("app set {name} --readiness-path=")).ok();
+    assert!(!removed.out.contains("ready once"), "{removed:?}");
+}
+
+#[test]
+fn app_whose_container_another_registration_took_takes_it_back() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &["--restart", "unless-stopped"], "app:v1");
+    let app = bench.register(&name, &json!({}));
+    bench.succeeds(&app, "app:v2");
+    let other = bench.name("other");
+    let settings = json!({ "workload": { "kind": "container", "name": name }, "take_over": true });
+    let other = bench.register(&other, &settings);
+    bench.succeeds(&other, "app:v1");
+    let refused = bench.fails(&app, "app:v2");
+    assert_eq!(refused["reason"], "foreign-target", "{refused}");
+    assert!(refused["message"].as_str().unwrap().contains("app set --take-over"), "{refused}");
+    bench.server.manage("PATCH", &app.path).json(&json!({ "take_over": true })).expect(200);
+    bench.succeeds(&app, "app:v2");
+    assert_eq!(bench.entry(&app, 1)["status"], "succeeded", "its history stays");
+    // Both may replace the other by now; the last one to deploy runs.
+    bench.succeeds(&other, "app:v1");
+    bench.succeeds(&app, "app:v2");
+    assert_eq!(bench.version(&name), "v2");
 }

@@ -17,6 +17,7 @@ fn request(settings: Value) -> TargetRequest {
         image: None,
         built: false,
         take_over: false,
+        registered: None,
         others: Vec::new(),
     }
 }
@@ -58,13 +59,21 @@ fn existing_workload_is_adopted_with_the_image_that_it_runs() {
         settings: serde_json::from_value(settings).unwrap(),
         image: image.parse().unwrap(),
         take_over: None,
-        gap: None,
+        unused: Vec::new(),
         notes: Vec::new(),
     };
     let one = deployment(&[("web", V1)]);
     let expected = adopted(json!({"kind": "Deployment", "name": "api", "containers": ["web"]}), V1);
     assert_eq!(validate(&request(json!({})), Some(&one)), expected, "its only container");
-    assert_eq!(validate(&with_image(json!({"template": {"port": 80}})), Some(&one)), expected, "nothing is created");
+    let creating = validate(&with_image(json!({"template": {"port": 80}})), Some(&one));
+    let Validated::Adopt { unused, .. } = &creating else { panic!("{creating:?}") };
+    assert_eq!(*unused, ["template.port"], "nothing is created");
+    let asked = request(json!({"readiness_path": "/healthz"}));
+    let refused = validate(&asked, Some(&one));
+    assert!(
+        matches!(&refused, Validated::Invalid(InvalidTarget::Setting { rule, .. }) if rule.contains("for Docker")),
+        "{refused:?}"
+    );
     let two = deployment(&[("proxy", "envoy"), ("api", "nginx")]);
     let expected = adopted(json!({"kind": "Deployment", "name": "api", "containers": ["api"]}), "nginx");
     assert_eq!(validate(&request(json!({})), Some(&two)), expected, "the one named like the app");
@@ -76,10 +85,10 @@ fn existing_workload_is_adopted_with_the_image_that_it_runs() {
 
 #[test]
 fn workload_that_ends_its_old_pods_first_says_so() {
-    let gap = |workload: &Object| validate(&request(json!({})), Some(workload)).gap().map(str::to_owned);
-    assert_eq!(gap(&deployment(&[("web", V1)])), None);
+    let notes = |workload: &Object| validate(&request(json!({})), Some(workload)).notes().to_vec();
+    assert!(notes(&deployment(&[("web", V1)])).is_empty());
     let recreated = samples::deployment(json!({"spec": {"strategy": {"type": "Recreate"}}}));
-    assert_eq!(gap(&recreated).as_deref(), Some("Deployment api ends its old pods before a new one is ready"));
+    assert!(notes(&recreated)[0].starts_with("Deployment api ends its old pods before a new one is ready"));
 }
 
 #[test]
@@ -168,7 +177,6 @@ fn missing_workload_is_created_with_all_defaults() {
         )
         .unwrap(),
         take_over: None,
-        gap: None,
         notes: vec![RESTRICTED.to_owned()],
     };
     assert_eq!(validate(&with_image(json!({})), None), created("api", "api", &template));
