@@ -14,8 +14,8 @@ use rollhook_core::{
     app::{AppId, Settings, Target},
     deploy::{Evidence, Reason},
     ports::{
-        Applied, DeployId, DriverIdentity, InvalidTarget, Observation, PastLives, Phase, Purpose, RolloutDriver, RolloutFailure,
-        RolloutFailureKind, RolloutSpec, TargetRequest, Validated,
+        Applied, DeployId, DriverIdentity, InvalidTarget, Observation, PastLives, Phase, Purpose, RolloutDriver,
+        RolloutFailure, RolloutFailureKind, RolloutSpec, TargetRequest, Validated,
     },
 };
 

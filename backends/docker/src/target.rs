@@ -129,7 +129,9 @@ async fn completed(engine: &Engine, request: &TargetRequest) -> Result<Validated
             // An image may bring such labels to a container that was made for another target.
             services.retain(|service| {
                 let project = service.label(COMPOSE_PROJECT);
-                project.is_some_and(|project| belongs(service, &found(Kind::Compose, &format!("{project}/{name}"))))
+                project.is_some_and(|project| {
+                    belongs(service, &Workload::named(Kind::Compose, &format!("{project}/{name}")))
+                })
             });
             if services.is_empty() && registration.kind().is_none() {
                 return Ok(registration.validate(Kind::Container, name, &Seen::default()));

@@ -33,11 +33,7 @@ use crate::{
     error::GRANT,
     lock,
     retries::{self, Retries},
-    rules::{
-        drift,
-        object::Object,
-        observation,
-    },
+    rules::{drift, object::Object, observation},
     workload::{Rollout, WorkloadKind},
 };
 

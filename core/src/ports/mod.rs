@@ -50,8 +50,8 @@ pub use history::{
 };
 pub use observer::{ConfirmedCommit, DeployObserver};
 pub use rollout::{
-    ANSWER_WITHIN, Applied, AtRest, DeployId, Drift, DriverIdentity, Instances, InvalidTarget, Observation, PastLives, Phase,
-    Purpose, RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec, SettingValue, StoredImages,
+    ANSWER_WITHIN, Applied, AtRest, DeployId, Drift, DriverIdentity, Instances, InvalidTarget, Observation, PastLives,
+    Phase, Purpose, RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec, SettingValue, StoredImages,
     TargetDescription, TargetReader, TargetRequest, TargetSetting, Validated,
 };
 pub use tokens::{PreviousToken, Sealing, TokenMark, TokenMatcher, TokenStore, WebhookSecret};

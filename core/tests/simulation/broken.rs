@@ -15,8 +15,8 @@ use rollhook_core::{
     app::{App, AppId, AppUid},
     deploy::Evidence,
     ports::{
-        Applied, AtRest, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, Observation, Phase,
-        Purpose, RolloutDriver, RolloutFailure, RolloutSpec, Sealing, TargetReader, TargetRequest, TokenStore, Validated,
+        Applied, AtRest, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, Observation, Phase, Purpose,
+        RolloutDriver, RolloutFailure, RolloutSpec, Sealing, TargetReader, TargetRequest, TokenStore, Validated,
         WebhookSecret,
     },
     time::Timestamp,

@@ -3,10 +3,8 @@
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
-
-use tokio::time::Instant;
 
 use crate::limits::{Rate, Table};
 
@@ -30,7 +28,11 @@ impl Lines {
     /// Takes a line for a call with this status; returns how many were left out since the line before, or `None` if this
     /// one is left out too.
     pub(crate) fn take(&self, status: u16) -> Option<u64> {
-        let is_free = status < 400 || self.written.take(status / 100, self.start.elapsed()).is_zero();
+        self.take_at(status, self.start.elapsed())
+    }
+
+    fn take_at(&self, status: u16, since_start: Duration) -> Option<u64> {
+        let is_free = status < 400 || self.written.take(status / 100, since_start).is_zero();
         if !is_free {
             self.left_out.fetch_add(1, Ordering::Relaxed);
             return None;
@@ -43,13 +45,14 @@ impl Lines {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn lines_of_refused_calls_leave_room_to_others_and_tell_how_many_are_missing() {
+    #[test]
+    fn lines_of_refused_calls_leave_room_to_others_and_count_those_left_out() {
         let lines = Lines::default();
-        assert_eq!((0..3_000).filter(|_| lines.take(401) == Some(0)).count(), 1_000);
-        assert_eq!(lines.take(404), None);
-        tokio::time::advance(Duration::from_millis(100)).await;
-        assert_eq!([lines.take(429), lines.take(429)], [Some(2_001), None]);
-        assert_eq!([lines.take(503), lines.take(503), lines.take(202)], [Some(1), Some(0), Some(0)]);
+        let take = |status| lines.take_at(status, Duration::ZERO);
+        assert_eq!((0..3_000).filter(|_| take(401) == Some(0)).count(), 1_000);
+        assert_eq!(take(404), None);
+        let later = |status| lines.take_at(status, Duration::from_millis(100));
+        assert_eq!([later(429), later(429)], [Some(2_001), None]);
+        assert_eq!([later(503), later(503), later(202)], [Some(1), Some(0), Some(0)]);
     }
 }

@@ -64,7 +64,8 @@ fn changed_stamp(object: &Object, ours: &Stamp, stamp: &Stamp, path: &[&str], of
     let path: Vec<&str> = path.iter().copied().chain([key.as_str()]).collect();
     let manager = manager_of(object, &path);
     // A deploy that never arrived leaves the one before it.
-    let is_before = stamp.id().zip(ours.id()).is_some_and(|(id, ours)| id.app == ours.app && id.revision < ours.revision);
+    let is_before =
+        stamp.id().zip(ours.id()).is_some_and(|(id, ours)| id.app == ours.app && id.revision < ours.revision);
     if is_before && manager == Some(MANAGER) {
         return None;
     }

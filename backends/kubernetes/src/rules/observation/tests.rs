@@ -1,6 +1,6 @@
-use std::time::Duration;
 use rollhook_core::ports::Purpose;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 use super::*;
 use crate::rules::{
