@@ -56,7 +56,7 @@ fn image_that_another_set_is_told_and_the_current_one_can_be_deployed_again() {
             let again = if round == 0 {
                 world.deployed(&access, &world::api("v2")).await
             } else {
-                let request = RollbackRequest { revision: Some(current.revision), ..RollbackRequest::default() };
+                let request = RollbackRequest::default().with(|request| request.revision = Some(current.revision));
                 let deploy = world.deployer.rollback(&access, request).await.unwrap().deploy;
                 world.ended(&access, deploy.revision.get()).await
             };
@@ -203,7 +203,7 @@ fn restore_that_failed_is_in_trouble_until_its_target_heals_and_the_history_says
 fn lost_instances_are_shown_after_the_patience_and_not_before() {
     let world = World::new(SECOND);
     world.run(async {
-        let access = world.app("api", Policy { patience: 120 * SECOND, ..Policy::default() }).await;
+        let access = world.app("api", Policy::default().with(|policy| policy.patience = 120 * SECOND)).await;
         world.sleep(20).await;
         world.cluster.script("v1", Script::hangs());
         world.sleep(110).await;

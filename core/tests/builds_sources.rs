@@ -10,7 +10,7 @@ use rollhook_conformance::samples::git_source;
 use rollhook_core::{
     app::{Policy, Source},
     deploy::Status,
-    request::{PolicyChange, Refusal, SourceChange},
+    request::{PolicyChange, Refusal, SourceChange, TargetChange},
     service::Deployer,
     source::{AllowedSources, GitSource, SourceRefused},
 };
@@ -30,7 +30,7 @@ fn local_sources_are_the_operators_to_allow() {
         }
         let access = world.git_app(Policy::default()).await;
         let local = SourceChange { url: "file:///srv/a.git".parse().ok(), ..SourceChange::default() };
-        let change = world.deployer.change(&access, PolicyChange::default(), local).await;
+        let change = world.deployer.change(&access, PolicyChange::default(), local, TargetChange::default()).await;
         assert!(matches!(change, Err(Refusal::SourceNotAllowed(_))));
     });
 }
@@ -45,7 +45,7 @@ fn a_changed_source_ends_the_build_and_the_next_is_built_from_the_new_one() {
         world.sleep(5).await;
         let change =
             SourceChange { image_repository: "registry.example.com/shop/next".parse().ok(), ..SourceChange::default() };
-        let change = world.deployer.change(&access, PolicyChange::default(), change).await;
+        let change = world.deployer.change(&access, PolicyChange::default(), change, TargetChange::default()).await;
         assert!(change.is_ok());
         assert_eq!(reason(&world.ended(&access, 2).await).0, "source-changed");
         let next = world.ended(&access, 3).await;
@@ -67,7 +67,7 @@ fn source_changed_without_a_driver_cancels_the_build() {
     });
     world.idle(async {
         let change = SourceChange { branch: "next".parse().ok(), ..SourceChange::default() };
-        let change = world.deployer.change(&access, PolicyChange::default(), change).await;
+        let change = world.deployer.change(&access, PolicyChange::default(), change, TargetChange::default()).await;
         assert!(change.is_ok());
         world.sleep(60).await;
     });

@@ -16,7 +16,7 @@ use rollhook_conformance::samples::git_source;
 use rollhook_core::{
     app::Policy,
     deploy::{Deploy, Revision, Status, Trigger},
-    request::{DeployRequest, Field, PolicyChange, Refusal, SourceChange},
+    request::{DeployRequest, Field, PolicyChange, Refusal, SourceChange, TargetChange},
     service::{Authorized, Deployer, PollOutcome},
     source::GitSource,
 };
@@ -339,7 +339,7 @@ fn changed_source_is_polled_at_once() {
         let branch: rollhook_core::source::Branch = "next".parse().unwrap();
         world.builds.set_head(&GitSource { branch: branch.clone(), ..git_source() }, Some(sha("d4")));
         let change = SourceChange { branch: Some(branch), ..SourceChange::default() };
-        world.deployer.change(&access, PolicyChange::default(), change).await.unwrap();
+        world.deployer.change(&access, PolicyChange::default(), change, TargetChange::default()).await.unwrap();
         world.sleep(5).await;
         assert_eq!(world.entry(&access, 2).await.commit, Some(sha("d4")));
         world.push("a9");

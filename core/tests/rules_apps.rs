@@ -12,8 +12,8 @@ use rollhook_core::{
     app::{FullName, Policy, Target},
     deploy::{Revision, Status, Trigger},
     request::{
-        DeployRequest, Field, Hint, IdempotencyKey, KeyHeader, PolicyChange, PromoteRequest, Refusal, Registration,
-        SourceChange, TargetChange,
+        Field, Hint, IdempotencyKey, KeyHeader, PolicyChange, PromoteRequest, Refusal, Registration, SourceChange,
+        TargetChange,
     },
     token::Credentials,
 };
@@ -367,7 +367,7 @@ fn registration_that_describes_a_new_workload_adopts_no_other_one() {
             &Target { settings: samples::settings(json!({ "name": "db" })), ..Target::default() },
             &image("postgres:16"),
         );
-        let wanted = Registration { adopt: false, ..registration("db", Policy::default()) };
+        let wanted = registration("db", Policy::default()).with(|app| app.adopt = false);
         let register = async |wanted: Registration| world.deployer.register(&world.operator, wanted, None).await;
         let refused = register(wanted.clone()).await.unwrap_err();
         let Refusal::WorkloadExists { image: runs, unused } = &refused else { panic!("{refused:?}") };
@@ -376,10 +376,10 @@ fn registration_that_describes_a_new_workload_adopts_no_other_one() {
             (&image("postgres:16"), &["image".to_owned(), "template.replicas".to_owned()][..])
         );
         assert_eq!(refused.hint(), Some(Hint::AdoptWorkload));
-        let other = Registration { target: samples::settings(json!({})), ..wanted.clone() };
+        let other = wanted.clone().with(|app| app.target = samples::settings(json!({})));
         assert!(matches!(register(other.clone()).await, Err(Refusal::WorkloadExists { .. })), "another image alone");
         assert!(world.effects().is_empty(), "nothing was changed");
-        let same = Registration { image: Some(image("postgres:16")), ..other };
+        let same = other.with(|app| app.image = Some(image("postgres:16")));
         let adopted = register(same).await.unwrap();
         assert!(adopted.adopted && adopted.unused.is_empty(), "{adopted:?}");
         world.deployer.delete(&world.access(&id).await).await.unwrap();
@@ -396,7 +396,7 @@ fn app_whose_workload_was_taken_over_takes_it_back_with_its_history() {
         let api_app = world.app("api", Policy::default()).await;
         world.deployed(&api_app, &api("v2")).await;
         let target = samples::settings(json!({ "name": "api", "template": { "replicas": 2 } }));
-        let wanted = Registration { target, ..registration("other", Policy::default()) }.take_over();
+        let wanted = registration("other", Policy::default()).with(|app| app.target = target).take_over();
         let other = world.deployer.register(&world.operator, wanted, None).await.unwrap();
         let other = world.access(other.id()).await;
         world.deployed(&other, &api("v3")).await;

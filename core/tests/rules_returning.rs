@@ -78,7 +78,7 @@ fn restores_keep_the_pods_that_still_run_also_of_a_version_that_was_restored_bef
         }
         // A rollback that was rolled out anew is the version that ran, too.
         let back = world.rolled_back(&access).await;
-        assert_eq!((back.status(), tag(&back)), (Status::Succeeded, "v1"));
+        assert_eq!((back.status(), tag(&back)), (Status::Succeeded, "v1".to_owned()));
         let running = pods(&world, &app);
         world.deployed(&access, &api("missing")).await;
         world.quiet(&access).await;
@@ -111,12 +111,12 @@ fn rollback_keeps_the_pods_that_a_stuck_deploy_or_a_stopped_restore_left() {
         }
         let restore = world.view(&access).await.ended_on_cluster.unwrap();
         assert_eq!((restore.is_restore(), restore.status()), (true, Status::Cancelled));
-        let request = RollbackRequest { revision: Revision::new(2), ..RollbackRequest::default() };
+        let request = RollbackRequest::default().with(|request| request.revision = Revision::new(2));
         let deploy = world.deployer.rollback(&access, request).await.unwrap().deploy;
         assert_eq!(world.ended(&access, deploy.revision.get()).await.status(), Status::Succeeded);
         assert_eq!(pods(&world, &app), running);
         // To what is current, a person rolls back to have other pods.
-        let request = RollbackRequest { revision: Revision::new(2), ..RollbackRequest::default() };
+        let request = RollbackRequest::default().with(|request| request.revision = Revision::new(2));
         let deploy = world.deployer.rollback(&access, request).await.unwrap().deploy;
         assert_eq!(world.ended(&access, deploy.revision.get()).await.status(), Status::Succeeded);
         assert!(pods(&world, &app).is_disjoint(&running));

@@ -272,8 +272,7 @@ mod tests {
     fn seen(ready: u32) -> Observation {
         let phase = if ready == 3 { Phase::Complete { digest: None, note: None } } else { Phase::Progressing };
         let instances = Some(Instances { ready, wanted: 3 });
-        let (progress, message) = Default::default();
-        Observation { deploy: None, phase, progress, message, instances, restarts: 0, failure: None }
+        Observation::new(None, phase, "", "").with(|seen| seen.instances = instances)
     }
 
     /// The Deployment at revision 5, and the same after another party changed its image.

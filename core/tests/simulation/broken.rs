@@ -153,7 +153,7 @@ impl RolloutDriver for BrokenBackend {
             Purpose::Restore { .. } if self.breaks(Promise::FailedPods) => Purpose::Restore { to: spec.id.revision },
             other @ (Purpose::Deploy | Purpose::Rollback { .. } | Purpose::Restore { .. }) => other,
         };
-        let spec = &RolloutSpec { purpose, ..spec.clone() };
+        let spec = &spec.clone().with(|spec| spec.purpose = purpose);
         let answer = self.environment.cluster.apply(spec).await?;
         if self.breaks(Promise::Fence) && matches!(answer, Applied::Newer(_)) {
             self.environment.cluster.delete(&spec.app, &spec.target);
@@ -172,7 +172,7 @@ impl RolloutDriver for BrokenBackend {
             }));
         }
         if self.breaks(Promise::PastLives) {
-            return Ok(Observation { past_lives: Vec::new(), ..seen });
+            return Ok(seen.with(|seen| seen.past_lives = Vec::new()));
         }
         Ok(seen)
     }
@@ -198,13 +198,19 @@ impl RolloutDriver for BrokenBackend {
 impl TargetReader for BrokenBackend {
     async fn at_rest(&self, spec: &RolloutSpec) -> Result<AtRest> {
         let AtRest { drift, seen } = self.environment.cluster.at_rest(spec).await?;
-        let phase = match seen.phase {
+        let phase = match seen.phase.clone() {
             _ if self.breaks(Promise::Recovery) => Phase::Complete { digest: None, note: None },
             _ if self.breaks(Promise::RecoverySeen) => Phase::Progressing,
             phase => phase,
         };
-        let failure = seen.failure.filter(|_| !self.breaks(Promise::Recovery));
-        Ok(AtRest { drift, seen: Observation { phase, failure, ..seen } })
+        let failure = seen.failure.clone().filter(|_| !self.breaks(Promise::Recovery));
+        Ok(AtRest {
+            drift,
+            seen: seen.with(|seen| {
+                seen.phase = phase;
+                seen.failure = failure;
+            }),
+        })
     }
 
     fn target_changes(&self) -> BoxStream<'static, AppUid> {

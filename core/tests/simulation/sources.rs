@@ -18,7 +18,7 @@ pub(crate) const BUILD: Duration = Duration::from_secs(3);
 /// How the commits begin that stand for the tags, in their order: the first three are sound; some are not built, each
 /// in its own way, and some are and do not run.
 const BEGINNINGS: [&str; TAGS.len()] =
-    ["a01", "a02", "a03", "404", "510", "b01", "b02", "888", "b03", "300", "500", "b04", "520"];
+    ["a01", "a02", "a03", "404", "510", "b01", "b02", "888", "b03", "300", "500", "b04", "520", "b05"];
 
 /// The behaviour of builds that the builder does not know by their commit.
 pub(crate) fn build_scripts() -> Vec<(&'static str, BuildScript)> {
@@ -37,6 +37,7 @@ pub(crate) fn built_scripts() -> Vec<(&'static str, Script)> {
         (":b02", Script::crashes()),
         (":b03", Script::dies_after(Duration::from_secs(2))),
         (":b04", Script::hangs()),
+        (":b05", Script::relapses(Duration::from_secs(2), Duration::from_secs(5))),
     ]
 }
 

@@ -278,7 +278,7 @@ fn by_tag(order: &RolloutSpec) -> RolloutSpec {
 }
 
 fn replacing(order: &RolloutSpec) -> RolloutSpec {
-    RolloutSpec { purpose: Purpose::Deploy, ..order.clone() }
+    order.clone().with(|spec| spec.purpose = Purpose::Deploy)
 }
 
 /// The restore of whatever ran last.
@@ -287,7 +287,7 @@ fn of_the_last(order: &RolloutSpec) -> RolloutSpec {
         Purpose::Restore { .. } => Purpose::Restore { to: order.id.revision },
         other @ (Purpose::Deploy | Purpose::Rollback { .. }) => other,
     };
-    RolloutSpec { purpose, ..order.clone() }
+    order.clone().with(|spec| spec.purpose = purpose)
 }
 
 fn complete(seen: Observation) -> Observation {
@@ -354,19 +354,19 @@ impl RolloutDriver for Broken {
                 let first = *self.memory.lock().unwrap().restarts.get_or_insert(seen.restarts);
                 seen.with(|seen| seen.restarts -= first)
             }
-            Promise::LivesAreTold => Observation { past_lives: Vec::new(), ..seen },
+            Promise::LivesAreTold => seen.with(|seen| seen.past_lives = Vec::new()),
             Promise::LivesAreKept => {
                 let mut memory = self.memory.lock().unwrap();
                 let first = memory.lives.get_or_insert_with(|| seen.past_lives.clone());
                 let is_new = |lives: &PastLives| first.iter().all(|known| known.count != lives.count);
-                Observation { past_lives: seen.past_lives.into_iter().filter(is_new).collect(), ..seen }
+                seen.with(|seen| seen.past_lives.retain(is_new))
             }
-            Promise::DownIsTold => Observation { down_for: None, ..seen },
+            Promise::DownIsTold => seen.with(|seen| seen.down_for = None),
             Promise::DownIsKept => {
                 let now = self.clock.elapsed();
                 let mut memory = self.memory.lock().unwrap();
                 let down_for = seen.down_for.map(|_| now - *memory.down.get_or_insert(now));
-                Observation { down_for, ..seen }
+                seen.with(|seen| seen.down_for = down_for)
             }
             Promise::FailureEnds => {
                 let failures = &mut self.memory.lock().unwrap().failures;
@@ -434,12 +434,12 @@ impl TargetReader for Broken {
     async fn at_rest(&self, order: &RolloutSpec) -> Result<AtRest> {
         let found = self.cluster.at_rest(order).await?;
         let seen = match self.promise {
-            Promise::HealthyStaysComplete => Observation { failure: Script::crashes().failure, ..found.seen },
+            Promise::HealthyStaysComplete => found.seen.with(|seen| seen.failure = Script::crashes().failure),
             Promise::CrashLoopIsSeen => self.once_complete(order, found.seen),
             Promise::RecoveryIsSeen => {
                 let failures = &mut self.memory.lock().unwrap().failures;
                 failures.extend(found.seen.failure.clone().map(|failure| (order.id.revision, failure)));
-                Observation { failure: failures.get(&order.id.revision).cloned(), ..found.seen }
+                found.seen.with(|seen| seen.failure = failures.get(&order.id.revision).cloned())
             }
             _ => found.seen,
         };

@@ -214,6 +214,7 @@ async fn step_whose_labels_name_a_target_is_no_container_of_it() {
             image: None,
             built: false,
             take_over: false,
+            registered: None,
             others: Vec::new(),
         };
         let validated = driver.validate(&request).await.unwrap();

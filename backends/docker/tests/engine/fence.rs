@@ -6,7 +6,7 @@ use rollhook_conformance::{report, samples};
 use rollhook_core::{
     Error,
     app::{AppUid, Target},
-    ports::{Applied, DeployId, Phase, RolloutDriver, RolloutSpec, TargetRequest, Validated},
+    ports::{Applied, DeployId, Phase, Purpose, RolloutDriver, RolloutSpec, TargetRequest, Validated},
 };
 use rollhook_docker::DockerMachine;
 use tempfile::TempDir;
@@ -109,7 +109,7 @@ impl Deploys {
 
     /// The restore of revision 1.
     fn restore(&self, revision: u64, image: &str) -> RolloutSpec {
-        RolloutSpec { purpose: Purpose::Restore { to: samples::revision(1) }, ..self.spec(revision, image) }
+        self.spec(revision, image).with(|spec| spec.purpose = Purpose::Restore { to: samples::revision(1) })
     }
 
     async fn completes(&self, driver: &DockerMachine, spec: RolloutSpec) {

@@ -268,7 +268,6 @@ fn share(setting: &IntOrString, pods: i32, rounding: i32) -> i32 {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::*;
     use crate::rules::samples;
 
     #[test]

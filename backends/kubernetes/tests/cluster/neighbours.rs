@@ -2,7 +2,7 @@
 //! becomes of a deploy without their settings, and with those of the chapter "With Helm and GitOps".
 
 use kube::api::{DynamicObject, Patch, PatchParams};
-use rollhook_core::ports::{DriftReader, RolloutDriver, Validated};
+use rollhook_core::ports::{TargetReader, RolloutDriver, Validated};
 use rollhook_kubernetes::WorkloadKind::Deployment;
 use rollhook_testing::{beds::workload, until_async};
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ fn helm_conflicts_over_the_image_unless_it_applies_the_one_that_runs() {
         assert!(refused.to_string().contains("conflict with \"rollhook\""), "{refused}");
 
         applies(bed, "helm", false, &manifest(Some("api:v2"), 2)).await.expect("the same value is no conflict");
-        assert_eq!(bed.driver.drift(&order).await.unwrap(), None);
+        assert_eq!(bed.driver.at_rest(&order).await.unwrap().drift, None);
         bed.roll_out(&bed.order(Deployment, 2, "api:v3")).await;
         assert_eq!(image(bed).await, "api:v3");
         assert_eq!(bed.read(Deployment).await["spec"]["replicas"], 2, "the rest is Helm's");
@@ -81,7 +81,7 @@ fn argo_cd_leaves_the_image_that_it_is_told_to_ignore() {
 
         // With RespectIgnoreDifferences it applies the live values of the fields that the named managers own.
         applies(bed, argo, true, &manifest(Some("api:v2"), 2)).await.unwrap();
-        assert_eq!(bed.driver.drift(&order).await.unwrap(), None);
+        assert_eq!(bed.driver.at_rest(&order).await.unwrap().drift, None);
         bed.until_complete(&order).await;
         bed.roll_out(&bed.order(Deployment, 2, "api:v3")).await;
 
@@ -89,7 +89,7 @@ fn argo_cd_leaves_the_image_that_it_is_told_to_ignore() {
         tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
         applies(bed, argo, true, &manifest(Some("api:v1"), 2)).await.unwrap();
         let order = bed.order(Deployment, 2, "api:v3");
-        let drift = until_async("it took the image", async || bed.driver.drift(&order).await.unwrap()).await;
+        let drift = until_async("it took the image", async || bed.driver.at_rest(&order).await.unwrap().drift).await;
         assert!(drift.message.contains(argo) && drift.message.contains("ignoreDifferences"), "{}", drift.message);
     });
 }
@@ -106,7 +106,7 @@ fn flux_leaves_the_image_that_it_does_not_apply() {
 
         // With an ignore rule, or with Merge and no image in git.
         applies(bed, flux, true, &manifest(None, 2)).await.unwrap();
-        assert_eq!((image(bed).await.as_str(), bed.driver.drift(&order).await.unwrap()), ("api:v2", None));
+        assert_eq!((image(bed).await.as_str(), bed.driver.at_rest(&order).await.unwrap().drift), ("api:v2", None));
         bed.until(&order, "complete with 2", |seen| seen.message.starts_with("2 of 2")).await;
         bed.roll_out(&bed.order(Deployment, 2, "api:v3")).await;
         applies(bed, flux, true, &manifest(None, 1)).await.unwrap();
@@ -133,6 +133,6 @@ fn init_container_that_is_named_gets_the_image_too() {
             (images("containers"), images("initContainers")),
             (vec![json!("api:v2")], vec![json!("api:v2"), json!("busybox:1")])
         );
-        assert_eq!(bed.driver.drift(&order).await.unwrap(), None);
+        assert_eq!(bed.driver.at_rest(&order).await.unwrap().drift, None);
     });
 }

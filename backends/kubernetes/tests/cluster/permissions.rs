@@ -7,7 +7,7 @@ use kube::{
 use rollhook_core::{
     Error,
     deploy::Revision,
-    ports::{Phase, Purpose, RolloutDriver, RolloutSpec},
+    ports::{Phase, Purpose, RolloutDriver},
 };
 use rollhook_kubernetes::{
     KubernetesCluster,
@@ -111,7 +111,7 @@ fn restore_without_the_permission_to_list_revisions_makes_pods_anew() {
         bed.roll_out(&bed.order(Deployment, 1, "api:v2")).await;
         bed.apply(&bed.order(Deployment, 2, "api:missing")).await;
         let purpose = Purpose::Restore { to: Revision::new(1).unwrap() };
-        let seen = bed.roll_out(&RolloutSpec { purpose, ..bed.order(Deployment, 3, "api:v2") }).await;
+        let seen = bed.roll_out(&bed.order(Deployment, 3, "api:v2").with(|spec| spec.purpose = purpose)).await;
         let Phase::Complete { note, .. } = seen.phase else { panic!("not complete") };
         assert!(note.unwrap().contains("made anew"));
     });

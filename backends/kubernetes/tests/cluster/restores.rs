@@ -18,7 +18,7 @@ use crate::bed::{self, Bed, is_complete};
 
 fn restore(bed: &Bed, kind: WorkloadKind, revision: u64, to: u64, image: &str) -> RolloutSpec {
     let purpose = Purpose::Restore { to: Revision::new(to).unwrap() };
-    RolloutSpec { purpose, ..bed.order(kind, revision, image) }
+    bed.order(kind, revision, image).with(|spec| spec.purpose = purpose)
 }
 
 /// The uids of the pods that are ready, by their images.
@@ -64,7 +64,7 @@ async fn keeps(bed: &Bed, kind: WorkloadKind, image: &str, left: &BTreeMap<Strin
     assert_eq!(bed.driver.apply(&order).await.unwrap(), Applied::Done);
     let late = bed.driver.apply(&bed.order(kind, 2, "api:late")).await.unwrap();
     assert_eq!(late, Applied::Newer(order.id.revision));
-    assert_eq!(bed.driver.drift_reader().unwrap().drift(&order).await.unwrap(), None);
+    assert_eq!(bed.driver.target_reader().unwrap().at_rest(&order).await.unwrap().drift, None);
     // The next deploy replaces all of them, though its image be the same.
     bed.roll_out(&bed.order(kind, 4, image)).await;
     let next = ready(bed).await;
@@ -101,7 +101,7 @@ fn mistyped_tag_replaces_no_healthy_pod() {
 fn version_from_before_the_first_deploy_is_kept() {
     bed::test("version_from_before_the_first_deploy_is_kept", async |bed| {
         bed.make(Deployment, "api:v1", careful()).await;
-        bed.until_complete(&RolloutSpec { adopted: true, ..bed.order(Deployment, 1, "api:v1") }).await;
+        bed.until_complete(&bed.order(Deployment, 1, "api:v1").with(|spec| spec.adopted = true)).await;
         let left = fails(bed, Deployment, "api:missing").await;
         assert_eq!(left.len(), 2);
         keeps(bed, Deployment, "api:v1", &left).await;
@@ -205,10 +205,10 @@ fn rollback_from_a_deploy_that_is_stuck_keeps_what_still_runs() {
         bed.until(&stuck, "begun", |seen| seen.progress.contains("new=1")).await;
         let left = ready(bed).await;
         let purpose = Purpose::Rollback { to: Revision::new(1).unwrap() };
-        bed.roll_out(&RolloutSpec { purpose, ..bed.order(Deployment, 3, "api:v2") }).await;
+        bed.roll_out(&bed.order(Deployment, 3, "api:v2").with(|spec| spec.purpose = purpose)).await;
         assert_eq!(ready(bed).await, left);
         // To the image that is set, a person rolls back to have other pods.
-        bed.roll_out(&RolloutSpec { purpose, ..bed.order(Deployment, 4, "api:v2") }).await;
+        bed.roll_out(&bed.order(Deployment, 4, "api:v2").with(|spec| spec.purpose = purpose)).await;
         assert!(ready(bed).await.keys().all(|uid| !left.contains_key(uid)));
     });
 }

@@ -47,6 +47,8 @@ impl Story {
             message: "as the driver says it".to_owned(),
             instances: Some(Instances { ready, wanted: self.wanted }),
             restarts,
+            past_lives: Vec::new(),
+            down_for: None,
             failure: failure.map(|(kind, reason)| RolloutFailure {
                 kind,
                 reason: Reason::new(reason),

@@ -1,4 +1,4 @@
-use rollhook_core::ports::Purpose;
+use rollhook_core::{deploy::Revision, ports::Purpose};
 use serde_json::{Value, json};
 use std::time::Duration;
 
