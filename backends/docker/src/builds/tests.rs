@@ -12,7 +12,7 @@ fn build_is_limited_and_tagged_with_its_commit() {
     let app = rollhook_conformance::samples::app("shop", "test", "api").id;
     let commit = "a".repeat(40);
     let checkout = Checkout { app: &app, source: &source, commit: &commit, directory: Path::new("/nowhere") };
-    let path = path(&checkout, Some(64 << 20), Some(1500));
+    let path = path(&checkout, Some(64 << 20), Some(1500)).replace("%2E", ".");
     for part in
         ["memory=67108864&memswap=67108864", "cpuquota=150000", "cpuperiod=100000", "forcerm=1", STEP_HOST, &commit]
     {

@@ -277,11 +277,11 @@ mod tests {
     }
 
     #[test]
-    fn container_that_failed_again_is_a_crash() {
+    fn container_that_ended_with_a_code_is_a_crash() {
         let failed = json!({"terminated": {"exitCode": 1, "reason": "Error"}});
         let (kind, reason, _) = of(failed.clone(), 1, json!({})).unwrap();
         assert_eq!((kind, reason.as_str()), (RolloutFailureKind::Crash, "CrashLoopBackOff"));
-        assert_eq!(of(failed, 0, json!({})), None);
+        assert_eq!(of(failed, 0, json!({})).unwrap().0, RolloutFailureKind::Crash, "its first end counts");
         assert_eq!(of(json!({"terminated": {"exitCode": 0}}), 1, json!({})), None);
     }
 

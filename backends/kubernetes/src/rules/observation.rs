@@ -91,13 +91,6 @@ fn failure(object: &Object, rollout: &Rollout, status: &RolloutStatus, pods: &Po
         let since = condition.last_transition_time.as_ref().map(|time| time.0);
         object.is_kept(rollout.id) && since <= drift::patched_at(object)
     };
-    let progressing = condition("Progressing", "False").filter(|condition| !is_stale(condition));
-    if progressing.is_some_and(|condition| condition.reason.as_deref() == Some("ProgressDeadlineExceeded")) {
-        let why = pods.failure.as_ref().map(|failure| format!(": {}", failure.message)).unwrap_or_default();
-        let message = format!("{title} made no progress within its progressDeadlineSeconds{why}");
-        let container = pods.failure.as_ref().and_then(|failure| failure.container.clone());
-        return Some(RolloutFailure { container, ..final_failure("ProgressDeadlineExceeded", message) });
-    }
     let of_creation = condition("ReplicaFailure", "True").map(|refused| {
         let cause = refused.message.as_deref().map(shortened).unwrap_or_default();
         let kind = failure::of_creation(refused.message.as_deref().unwrap_or_default());
@@ -110,7 +103,16 @@ fn failure(object: &Object, rollout: &Rollout, status: &RolloutStatus, pods: &Po
     });
     // Where the app is down meanwhile, one end is enough, also if the container runs again by now.
     let restarted = pods.restarted.clone().filter(|_| pods.unready_for.is_some() && object.stops_first());
-    pods.failure.clone().into_iter().chain(restarted).chain(of_creation).min_by_key(|failure| failure.kind)
+    let observed =
+        pods.failure.clone().into_iter().chain(restarted).chain(of_creation).min_by_key(|failure| failure.kind);
+    let progressing = condition("Progressing", "False").filter(|condition| !is_stale(condition));
+    if progressing.is_some_and(|condition| condition.reason.as_deref() == Some("ProgressDeadlineExceeded")) {
+        let why = observed.as_ref().map(|failure| format!(": {}", failure.message)).unwrap_or_default();
+        let message = format!("{title} made no progress within its progressDeadlineSeconds{why}");
+        let container = observed.and_then(|failure| failure.container);
+        return Some(RolloutFailure { container, ..final_failure("ProgressDeadlineExceeded", message) });
+    }
+    observed
 }
 
 /// A failure that ends the deploy at once.

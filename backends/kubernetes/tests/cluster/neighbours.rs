@@ -2,7 +2,7 @@
 //! becomes of a deploy without their settings, and with those of the chapter "With Helm and GitOps".
 
 use kube::api::{DynamicObject, Patch, PatchParams};
-use rollhook_core::ports::{TargetReader, RolloutDriver, Validated};
+use rollhook_core::ports::{RolloutDriver, TargetReader, Validated};
 use rollhook_kubernetes::WorkloadKind::Deployment;
 use rollhook_testing::{beds::workload, until_async};
 use serde_json::{Value, json};

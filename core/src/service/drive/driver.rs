@@ -116,7 +116,9 @@ impl Driver<'_> {
             state = state.without_builder();
         }
         let mut event = Event::Loaded(Box::new(app_state));
+        let mut rolling = None;
         loop {
+            self.look_after(&mut rolling, &event);
             self.loads.drain(..).for_each(|(was, is)| state.clock_set(was, is));
             let (after, effect) = step(state, event, self.time());
             state = after;
@@ -128,6 +130,16 @@ impl Driver<'_> {
                     event = Event::Loaded(Box::new(app_state));
                 }
                 Next::Stop => return,
+            }
+        }
+    }
+
+    /// Has the target looked at once its rollout has ended: the driver of a polled app goes on.
+    fn look_after(&self, rolling: &mut Option<Revision>, event: &Event) {
+        if let Event::Loaded(state) | Event::ApplyDropped(state) | Event::Recorded(state) = event {
+            let before = std::mem::replace(rolling, state.rolling_out().map(|deploy| deploy.revision));
+            if before.is_some() && rolling.is_none() {
+                self.deployer.conditions.put(self.app);
             }
         }
     }

@@ -123,7 +123,7 @@ fn a_version_that_is_down_is_put_back_before_the_deadline_where_the_old_one_had_
     let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     let rolling = json!({ "strategy": { "rollingUpdate": { "maxSurge": 0, "maxUnavailable": 1 } } });
     let kinds = [
-        ("Deployment", "recreated", json!({ "strategy": { "type": "Recreate" } })),
+        ("Deployment", "recreated", json!({ "strategy": { "type": "Recreate", "rollingUpdate": null } })),
         ("Deployment", "rolled", rolling),
         ("StatefulSet", "one", json!({})),
     ];
