@@ -152,7 +152,7 @@ fn namespace_without_a_grant_is_told_once() {
     place.until_allowed("deployments", "list", "no");
     let two = place.serve("replica-2");
     let seen = |what: &str| two.log().matches(what).count();
-    until("it is tried again", || seen("watching for drift was interrupted") > 3);
+    until("it is tried again", || seen("watching workloads at rest was interrupted") > 3);
     assert_eq!(seen("watching workloads is not permitted"), 1, "{}", two.log());
     assert!(seen("appNamespaces") >= 1);
     place.install();
