@@ -130,7 +130,7 @@ async fn completed(engine: &Engine, request: &TargetRequest) -> Result<Validated
             services.retain(|service| {
                 let project = service.label(COMPOSE_PROJECT);
                 project.is_some_and(|project| {
-                    belongs(service, &Workload::named(Kind::Compose, &format!("{project}/{name}")))
+                    belongs(service, &Workload::named(Kind::Compose, format!("{project}/{name}")))
                 })
             });
             if services.is_empty() && registration.kind().is_none() {

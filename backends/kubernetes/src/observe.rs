@@ -2,7 +2,7 @@
 
 use rollhook_core::{
     Result,
-    ports::{DriverIdentity, Observation, TargetRequest, Validated},
+    ports::{DriverIdentity, Observation, Phase, TargetRequest, Validated},
 };
 
 use crate::{
@@ -33,14 +33,14 @@ pub(crate) async fn validate(cluster: &Cluster, request: &TargetRequest) -> Resu
 
 /// The state of the rollout. It is noted, so that the first look at the workload at rest costs no call.
 pub(crate) async fn observe(cluster: &Cluster, rollout: &Rollout, targets: &TargetsAtRest) -> Result<Observation> {
-    loop {
-        let Some(object) = cluster.target(rollout).await? else { return Ok(observation::of_missing(rollout)) };
-        // Read after the workload: the pods are never older than the counts of their controller.
-        let pods = cluster.pods(rollout.namespace(), object.selector()).await?;
-        if !retained::runs_other_bits(&object, rollout, &pods) {
-            let seen = observation::of(rollout, &object, &pods, jiff::Timestamp::now());
-            return Ok(targets.note(rollout, &object, seen).seen);
-        }
+    let Some(object) = cluster.target(rollout).await? else { return Ok(observation::of_missing(rollout)) };
+    // Read after the workload: the pods are never older than the counts of their controller.
+    let pods = cluster.pods(rollout.namespace(), object.selector()).await?;
+    let seen = observation::of(rollout, &object, &pods, jiff::Timestamp::now());
+    if retained::runs_other_bits(&object, rollout, &pods) {
+        // The pods that were kept are no success: the next observation is of those that are made now.
         apply::stamp_anew(cluster, rollout, &object).await?;
+        return Ok(seen.with(|seen| seen.phase = Phase::Progressing));
     }
+    Ok(targets.note(rollout, &object, seen).seen)
 }

@@ -72,6 +72,10 @@ pub fn target(wanted: &Registration, validated: Validated) -> Result<NewTarget, 
 /// The refusal for the caller.
 pub fn changed_target(before: &Target, validated: Validated) -> Result<Target, Refusal> {
     match validated {
+        // The answer says how to make a target that this app never made: its own is only away.
+        Validated::Create { .. } if before.requested.is_none() => Err(Refusal::Workload(
+            "The workload does not exist now, and the app did not make it: change it once it is back.".to_owned(),
+        )),
         Validated::Adopt { settings, take_over, .. } | Validated::Create { settings, take_over, .. } => {
             Ok(Target { settings, requested: before.requested.clone(), take_over: take_over.or(before.take_over) })
         }

@@ -281,9 +281,10 @@ impl TargetChange {
     #[must_use]
     pub fn apply(&self, mut settings: Settings) -> Settings {
         for (name, value) in self.settings.clone() {
-            match value {
-                serde_json::Value::Null => settings.remove(&name),
-                value => settings.insert(name, value),
+            if value.is_null() {
+                settings.remove(&name)
+            } else {
+                settings.insert(name, value)
             };
         }
         settings

@@ -201,7 +201,7 @@ impl TargetReader for BrokenBackend {
         let phase = match seen.phase.clone() {
             _ if self.breaks(Promise::Recovery) => Phase::Complete { digest: None, note: None },
             _ if self.breaks(Promise::RecoverySeen) => Phase::Progressing,
-            phase => phase,
+            phase @ (Phase::Progressing | Phase::Complete { .. }) => phase,
         };
         let failure = seen.failure.clone().filter(|_| !self.breaks(Promise::Recovery));
         Ok(AtRest {

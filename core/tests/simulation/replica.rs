@@ -77,7 +77,7 @@ impl Replica {
                     listener.await;
                 }
             };
-            deployer.run(left).await.expect("the store is bound to one driver");
+            deployer.run(left).await.unwrap();
         }
     }
 

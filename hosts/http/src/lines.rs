@@ -3,8 +3,10 @@
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use tokio::time::Instant;
 
 use crate::limits::{Rate, Table};
 
@@ -32,7 +34,7 @@ impl Lines {
     }
 
     fn take_at(&self, status: u16, since_start: Duration) -> Option<u64> {
-        let is_free = status < 400 || self.written.take(status / 100, since_start).is_zero();
+        let is_free = status < 300 || self.written.take(status / 100, since_start).is_zero();
         if !is_free {
             self.left_out.fetch_add(1, Ordering::Relaxed);
             return None;
@@ -54,5 +56,6 @@ mod tests {
         let later = |status| lines.take_at(status, Duration::from_millis(100));
         assert_eq!([later(429), later(429)], [Some(2_001), None]);
         assert_eq!([later(503), later(503), later(202)], [Some(1), Some(0), Some(0)]);
+        assert_eq!((0..3_000).filter(|_| take(303) == Some(0)).count(), 1_000, "a redirection is an answer to anybody");
     }
 }

@@ -179,9 +179,11 @@ fn trouble_is_told_once_and_again_after_a_recovery() {
             world.cluster.script("v2", Script::crashes());
             world.sleep(400).await;
             assert_eq!(bench.taken(GOOD).len(), 0, "no deploy is told");
-            let calls = bench.notifier.calls.lock().unwrap();
-            assert_eq!(calls.iter().filter(|call| call.event == Some(Degraded)).count(), round);
-            drop(calls);
+            let told = || {
+                let calls = bench.notifier.calls.lock().unwrap();
+                calls.iter().filter(|call| call.event == Some(Degraded)).count()
+            };
+            assert_eq!(told(), round);
             world.cluster.script("v2", Script::completes());
             world.sleep(200).await;
         }

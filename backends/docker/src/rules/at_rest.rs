@@ -1,6 +1,6 @@
 //! A target at rest: what others changed since the newest deploy, and how its container does.
 
-use rollhook_core::ports::{AtRest, Drift, Observation, RolloutFailureKind};
+use rollhook_core::ports::{AtRest, Drift, Observation, Phase, RolloutFailureKind};
 use serde_json::Value;
 
 use super::{
@@ -35,7 +35,15 @@ fn observe(seen: &Seen, rollout: &Rollout) -> Observation {
     let found = observation::observe(seen, rollout, &step, facts, &Work::default(), None);
     // A container that was started again and whose health check has not passed yet has recovered, as far as is known.
     let is_old = |kind| matches!(kind, RolloutFailureKind::Crash | RolloutFailureKind::Final) && is_starting;
-    found.with(|found| found.failure.take_if(|failure| is_old(failure.kind)).map_or((), drop))
+    // What is left are names and containers that ended, of which no step is taken any more.
+    let is_sole = own.is_some_and(|own| !seen.containers.iter().any(|other| other.id() != own.id() && other.is_up()));
+    let runs = is_ready && is_sole && found.deploy == Some(rollout.id);
+    found.with(|found| {
+        found.failure.take_if(|failure| is_old(failure.kind));
+        if runs && found.phase == Phase::Progressing {
+            found.phase = Phase::Complete { digest: None, note: None };
+        }
+    })
 }
 
 /// Returns the change by another party; `None` if there is none.
@@ -80,7 +88,6 @@ pub(crate) fn concerns(workload: &Workload, attributes: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use rollhook_core::ports::Phase;
     use serde_json::json;
 
     use super::*;

@@ -65,7 +65,7 @@ pub struct KubernetesEvents {
 }
 
 enum Message {
-    Write(Note),
+    Write(Box<Note>),
     /// All that was queued before is written.
     Flush(oneshot::Sender<()>),
 }
@@ -104,7 +104,7 @@ impl DeployObserver for KubernetesEvents {
     fn committed(&self, commit: &ConfirmedCommit<'_>) {
         for note in note::of(commit) {
             let app = note.app.clone();
-            let is_full = self.queue.try_send(Message::Write(note)).is_err();
+            let is_full = self.queue.try_send(Message::Write(Box::new(note))).is_err();
             if is_full && !self.overflows.swap(is_full, Ordering::Relaxed) {
                 tracing::warn!(%app, "leaving out Events: the cluster takes them more slowly than deploys go on");
             } else if !is_full {

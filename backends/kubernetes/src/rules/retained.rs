@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::{
     api::{
         apps::v1::{ControllerRevision, ReplicaSet},
-        core::v1::{Pod, PodTemplateSpec},
+        core::v1::{Container, Pod, PodTemplateSpec},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -68,9 +68,10 @@ impl Retained {
 
 impl KeptTemplate {
     fn of(retained: &Retained, rollout: &Rollout) -> Option<Self> {
-        let containers = &retained.template.spec.as_ref()?.containers;
+        let spec = retained.template.spec.as_ref()?;
         let images = rollout.workload.containers.iter().map(|name| {
-            let container = containers.iter().find(|container| container.name == *name)?;
+            let mut all = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+            let container = all.find(|container| container.name == *name)?;
             Some((name.clone(), container.image.clone()?))
         });
         let annotations = retained.template.metadata.as_ref().and_then(|metadata| metadata.annotations.as_ref());
@@ -85,7 +86,8 @@ impl KeptTemplate {
             Stamp::Deploy(id) => drop(annotations.insert(STAMP.to_owned(), id.to_string())),
             Stamp::Absent | Stamp::Unreadable(_) => drop(annotations.remove(STAMP)),
         }
-        for container in laid.spec.iter_mut().flat_map(|spec| &mut spec.containers) {
+        let Some(spec) = &mut laid.spec else { return laid };
+        for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
             if let Some(image) = self.images.get(&container.name) {
                 container.image = Some(image.clone());
             }
@@ -110,10 +112,8 @@ impl KeptTemplate {
         let is_pinned = |image: &String| image.parse::<ImageRef>().is_ok_and(|image| image.digest().is_some());
         let mut tags = self.images.iter().filter(|(_, image)| rollout.image.digest().is_some() && !is_pinned(image));
         let was_deployed_again = |name: &String, image: &String| {
-            let is_same = |container: &k8s_openapi::api::core::v1::Container| {
-                container.name == *name && container.image.as_ref() == Some(image)
-            };
-            present.template_stamp() != self.stamp && present.containers().iter().any(is_same)
+            let is_same = |container: &Container| container.image.as_ref() == Some(image);
+            present.template_stamp() != self.stamp && present.container(name).is_some_and(is_same)
         };
         tags.any(|(name, image)| was_deployed_again(name, image)) || has_other_bits(rollout, &self.stamp, pods)
     }
@@ -131,11 +131,11 @@ pub(crate) fn find(object: &Object, rollout: &Rollout, retained: &[Retained], po
         let is_of = |pod: &&Pod| pods::is_active(pod) && Stamp::among(pod.metadata.annotations.as_ref()) == kept.stamp;
         pods.iter().filter(is_of).filter(|pod| pods::is_ready(pod)).count()
     };
-    let is_set = |container: &&k8s_openapi::api::core::v1::Container| {
-        rollout.workload.containers.contains(&container.name)
-            && container.image.as_deref().is_some_and(|image| stands_for(image, &rollout.image))
+    let is_set = |name: &String| {
+        let image = object.container(name).and_then(|container| container.image.as_deref());
+        image.is_some_and(|image| stands_for(image, &rollout.image))
     };
-    let is_another = !object.containers().iter().any(|container| is_set(&container));
+    let is_another = !rollout.workload.containers.iter().any(is_set);
     let fits = |kept: &KeptTemplate, retained: &Retained| {
         kept.is_of(rollout)
             && plain(kept.laid_over(present)) == plain(retained.template.clone())

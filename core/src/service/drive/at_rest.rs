@@ -135,7 +135,8 @@ impl Deployer {
     async fn look(&self, state: &AppState) -> Result<Condition> {
         let app = state.app.uid;
         let Some(spec) = engine::at_rest(state) else {
-            self.conditions.set_aside(app, state.on_cluster().is_some(), self.ports.clock.elapsed());
+            let is_under_way = state.on_cluster().is_some() || !state.unfinished.is_empty();
+            self.conditions.set_aside(app, is_under_way, self.ports.clock.elapsed());
             return Ok(Condition::default());
         };
         // Another driver would look at another cluster.

@@ -172,10 +172,13 @@ impl KnownConditions {
     /// What was known of an app's target is over. While a deploy is under way, the app is looked at again now and then:
     /// another process may drive it, and its end may change nothing on the target.
     pub(super) fn set_aside(&self, app: AppUid, is_under_way: bool, now: Duration) {
-        self.lock().apps.insert(app, Looked { at: now, is_aside: is_under_way, ..Looked::default() });
-        if is_under_way {
-            self.put_at(app, now + UNDER_WAY);
+        if !is_under_way {
+            // Its first deploy is still to come: that change has it looked at.
+            self.lock().apps.remove(&app);
+            return;
         }
+        self.lock().apps.insert(app, Looked { at: now, is_aside: true, ..Looked::default() });
+        self.put_at(app, now + UNDER_WAY);
     }
 
     pub(crate) fn forget(&self, app: AppUid) {
