@@ -230,7 +230,7 @@ fn trusts_belong_to_the_registration_and_end_with_the_webhook() {
     world.trust(&json!({ "repository_id": "74" })).expect(200);
     server.manage("DELETE", &world.app.path).expect(204);
     world.post(&issuer.token(&json!({})), "v2").expect(401);
-    server.register("api", &json!({ "image": "r.example.com/api:v1", "take_over": true }));
+    server.register("api", &json!({ "image": "r.example.com/api:v1", "take_over": true, "adopt": true }));
     world.post(&issuer.token(&json!({})), "v2").expect(401);
     assert_eq!(list()["trusts"], json!([]));
     let audit = server.manage("GET", "/api/v1/audit").expect(200).text();

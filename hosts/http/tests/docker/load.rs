@@ -94,7 +94,7 @@ impl Drop for OnMachine {
 /// The configuration that the page of one machine shows, which begins with this, for these ports.
 fn page(beginning: &str, [first, second]: [u16; 2]) -> String {
     let page = include_str!("../../../../docs/one-machine.md");
-    let (_, rest) = page.split_once(beginning).expect("the page shows it");
+    let (_, rest) = page.split_once(beginning).unwrap();
     let shown = format!("{beginning}{}", rest.split("```").next().unwrap());
     let shown = shown.trim_start_matches("```text\n");
     shown
