@@ -10,23 +10,6 @@ fn output(example: &str) -> String {
 }
 
 #[test]
-fn embed_deploys_restores_and_rolls_back() {
-    let expected = "\
-CI deploys v2: revision 2, succeeded
-CI deploys v3: revision 3, failed
-restored: revision 4 returns to 2, succeeded
-alice rolls back: revision 5 returns to 1
-
-5  registry.example.com/api:v1  rollback  alice  succeeded
-4  registry.example.com/api:v2  rollback  auto   succeeded
-3  registry.example.com/api:v3  webhook   ci     failed
-2  registry.example.com/api:v2  webhook   ci     succeeded
-1  registry.example.com/api:v1  manual    alice  succeeded
-";
-    assert_eq!(output(env!("CARGO_BIN_EXE_embed")), expected);
-}
-
-#[test]
 fn own_backend_goes_on_from_its_file() {
     let told = output(env!("CARGO_BIN_EXE_own_backend"));
     let expected = "  2  registry.example.com/api:v2  succeeded\n  1  registry.example.com/api:v1  succeeded\n";

@@ -136,6 +136,6 @@ fn the_last_calls_say_why_they_were_refused_to_those_who_may_know() {
 
     // The calls are the registration's: an app of the same name begins without any.
     server.manage("DELETE", API).expect(204);
-    server.register("api", &serde_json::json!({ "image": "r.example.com/api:v1", "take_over": true }));
+    server.register("api", &serde_json::json!({ "image": "r.example.com/api:v1", "take_over": true, "adopt": true }));
     assert_eq!(calls(), serde_json::json!([]));
 }
