@@ -11,6 +11,8 @@ mod auth;
 mod body;
 #[path = "../../hosts/http/src/budget.rs"]
 mod budget;
+#[path = "../../hosts/http/src/callers.rs"]
+mod callers;
 #[path = "../../hosts/http/src/error_reply.rs"]
 mod error_reply;
 #[path = "../../hosts/http/src/headers.rs"]

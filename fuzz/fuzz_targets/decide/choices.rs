@@ -122,8 +122,16 @@ impl Span {
 
 impl Weather {
     /// Everything rolls out.
-    pub(crate) const FAIR: Self =
-        Self { call: Call::Answered, complete: true, digest: None, failure: None, restarts: 0, lived: None, down: None, progress: 0 };
+    pub(crate) const FAIR: Self = Self {
+        call: Call::Answered,
+        complete: true,
+        digest: None,
+        failure: None,
+        restarts: 0,
+        lived: None,
+        down: None,
+        progress: 0,
+    };
 }
 
 impl Few {

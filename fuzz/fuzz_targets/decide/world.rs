@@ -154,5 +154,9 @@ fn app(rules: Rules) -> App {
 }
 
 fn policy(rules: Rules) -> Policy {
-    Policy::default().with(|policy| { policy.on_failure = if rules.leave { OnFailure::Leave } else { OnFailure::Restore }; policy.hold = if rules.hold_all { HoldPolicy::All } else { HoldPolicy::Automatic }; policy.settle = std::time::Duration::from_secs(u64::from(rules.settle % 32)); })
+    Policy::default().with(|policy| {
+        policy.on_failure = if rules.leave { OnFailure::Leave } else { OnFailure::Restore };
+        policy.hold = if rules.hold_all { HoldPolicy::All } else { HoldPolicy::Automatic };
+        policy.settle = std::time::Duration::from_secs(u64::from(rules.settle % 32));
+    })
 }
