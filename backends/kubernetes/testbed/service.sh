@@ -14,4 +14,4 @@ case $3 in
   resume) kill -CONT "$(cat "$D/$name.pid")" ;;
   *) echo "service.sh: $3?" >&2; exit 1 ;;
 esac
-case $name/$3 in apiserver/start | apiserver/resume | etcd/start | etcd/resume) until_true 60 api_ready ;; esac
+case $name/$3 in apiserver/start | apiserver/resume | etcd/start | etcd/resume) until_true 180 api_ready ;; esac

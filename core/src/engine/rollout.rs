@@ -131,7 +131,7 @@ impl RolloutProgress {
         now: Timestamp,
     ) {
         self.failures = 0;
-        self.lives.observed(&seen.past_lives, now.since(since));
+        self.lives.observed(&seen.past_lives, (since <= now).then(|| now.since(since)));
         self.down = match (seen.down_for, self.down) {
             (None, _) => None,
             (Some(_), Some(down)) => Some(down),

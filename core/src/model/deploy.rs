@@ -369,9 +369,11 @@ impl Deploy {
         self.trigger == Trigger::Rollback && self.actor.is_service()
     }
 
-    /// Returns whether the deploy failed because another party changed the target, so that what runs is that party's.
+    /// Returns whether the deploy failed because another party changed, paused or removed the target while it rolled out: what
+    /// is there now is as that party wants it.
     pub fn was_changed_by_another(&self) -> bool {
-        matches!(&self.state, State::Failed { reason, .. } if reason.as_str() == Reason::REVERTED)
+        let State::Failed { reason, .. } = &self.state else { return false };
+        matches!(reason.as_str(), Reason::REVERTED | Reason::PAUSED | Reason::UNSUPPORTED | Reason::TARGET_MISSING)
     }
 
     /// The revision that the image was built as: an earlier one if the image was entered anew behind a restore.

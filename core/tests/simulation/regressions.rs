@@ -76,6 +76,12 @@ fn a_clock_that_is_set_ahead_makes_no_success() {
 }
 
 #[test]
+fn process_that_takes_over_behind_a_clock_that_was_set_back_knows_that_an_instance_ended() {
+    let crash = fault("rollouts.observe", InjectedFault::Crash { done: false });
+    holds(vec![Choice::Clock(-200), post("dies"), Choice::Pass(0), crash, Choice::Pass(30_000)]);
+}
+
+#[test]
 fn policy_that_is_set_before_the_failure_restores_it() {
     holds(vec![policy(true), post("missing"), Choice::Pass(2_000), policy(false), Choice::Pass(60_000)]);
 }

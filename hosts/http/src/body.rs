@@ -253,10 +253,16 @@ pub(crate) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorReply> 
     let mut json = serde_json::Deserializer::from_slice(body);
     let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
-        malformed(if path == "." { "" } else { &path }, error.inner())
+        malformed(&if path == "." { String::new() } else { member(&path) }, error.inner())
     })?;
     json.end().map_err(|error| unreadable(&error))?;
     Ok(read)
+}
+
+/// Returns the name of a member or parameter as a detail shows it: in quotation marks, unless it is a plain one.
+pub(crate) fn member(name: &str) -> String {
+    let (plain, quoted) = (|byte: u8| byte.is_ascii_alphanumeric() || b"_.[]".contains(&byte), quoted(name));
+    if name.bytes().all(plain) { quoted.trim_matches('"').to_owned() } else { quoted }
 }
 
 /// Returns the deploy that a body asks for. A field of another type than text is the field's error, not the body's.
@@ -342,6 +348,7 @@ mod tests {
         assert!(told("{\"app\": ").contains("line 1, column 8"));
         assert!(told("[\"shop\"]").contains("must be a JSON object"));
         assert!(told("").contains("EOF"));
+        assert!(told("{\"a\\nb\"}").contains("The body: \\\"a\\\\nb\\\": "), "{}", told("{\"a\\nb\"}"));
         assert!(told(r#"{"policy": {"settle": 10}}"#).contains("policy.settle: expected a string"));
         assert!(told(r#"{"policy": []}"#).contains("policy: expected an object"));
         for body in [

@@ -6,7 +6,7 @@ use rollhook_api::Kind;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::error_reply::ErrorReply;
+use crate::{body::member, error_reply::ErrorReply};
 
 /// Reads a query string.
 ///
@@ -16,7 +16,7 @@ pub(crate) fn read<T: DeserializeOwned + 'static>(text: Option<&str>) -> Result<
     let mut pairs = Map::new();
     for (name, value) in form_urlencoded::parse(text.unwrap_or_default().as_bytes()) {
         if pairs.insert(name.to_string(), value.into_owned().into()).is_some() {
-            return Err(malformed(format!("The query has {name} twice.")));
+            return Err(malformed(format!("The query has {} twice.", member(&name))));
         }
     }
     let query = match is_nothing::<T>() {
@@ -25,7 +25,7 @@ pub(crate) fn read<T: DeserializeOwned + 'static>(text: Option<&str>) -> Result<
         false => pairs.into(),
     };
     serde_path_to_error::deserialize(query).map_err(|error| {
-        let (name, why) = (error.path().to_string(), error.inner().to_string());
+        let (name, why) = (member(&error.path().to_string()), error.inner().to_string());
         if name == "." && why.starts_with("missing field ") {
             return malformed(format!("The query: {why}."));
         }

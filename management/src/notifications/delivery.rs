@@ -338,8 +338,10 @@ impl<'a> Delivery<'a> {
     /// Notifies the receiver of an app's condition, as far as that is news.
     async fn notify_of_condition(self, state: &AppState, stored: &mut StoredCursor) -> Result<bool, Ended> {
         let Some(condition) = self.management.deployer.observed_condition(state) else { return Ok(false) };
+        // What a process that has just begun to look does not know yet is not over.
+        let is_known = condition.degraded.is_some() || condition.drift.is_some() || condition.is_proven;
         let drift = self.notify_of_drift(state, condition.drift, stored).await?;
-        Ok(self.notify_of_trouble(state, condition.degraded, stored).await? || drift)
+        Ok(is_known && self.notify_of_trouble(state, condition.degraded, stored).await? || drift)
     }
 
     async fn notify_of_drift(

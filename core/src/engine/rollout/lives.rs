@@ -10,7 +10,8 @@ use crate::ports::PastLives;
 
 /// An instance that was started again settles once it has lived for this many times its longest life before.
 const OUTLIVES: u32 = 2;
-/// The difference of the clocks of a platform and of this process that is allowed for.
+/// The difference that is allowed for, of the clocks of a platform and of this process, and of the latter's before and after
+/// it was set.
 const CLOCK_SKEW: Duration = Duration::from_secs(60);
 
 /// The longest lives of the instances that have ended before.
@@ -25,15 +26,17 @@ struct Known {
 }
 
 impl Lives {
-    /// Processes what an observation reports this long after the deploy began.
-    pub(super) fn observed(&mut self, seen: &[PastLives], elapsed: Duration) {
+    /// Processes what an observation reports this long after the deploy began; `None`: by a clock that was set back since,
+    /// which does not tell.
+    pub(super) fn observed(&mut self, seen: &[PastLives], elapsed: Option<Duration>) {
         let before = std::mem::take(&mut self.0);
         // An instance that a restore has kept may have ended long before the deploy.
-        let of_this_deploy = seen.iter().filter(|lives| lives.ended_ago <= elapsed + CLOCK_SKEW);
+        let longest = elapsed.map_or(Duration::MAX, |elapsed| elapsed + CLOCK_SKEW);
+        let of_this_deploy = seen.iter().filter(|lives| lives.ended_ago <= longest);
         self.0 = of_this_deploy
             .map(|lives| {
                 let known = before.get(&lives.instance).cloned().unwrap_or_default();
-                (lives.instance.clone(), known.and(lives, elapsed))
+                (lives.instance.clone(), known.and(lives, longest))
             })
             .collect();
     }
@@ -45,11 +48,11 @@ impl Lives {
 }
 
 impl Known {
-    /// Returns what is known with the lives that have ended since; no life in a deploy is longer than the deploy.
-    fn and(self, lives: &PastLives, elapsed: Duration) -> Self {
+    /// Returns what is known with the lives that have ended since; none in a deploy is longer than the deploy.
+    fn and(self, lives: &PastLives, deploy: Duration) -> Self {
         let since = lives.all.saturating_sub(self.all);
         let longest = if lives.count == self.count.saturating_add(1) { lives.last.min(since) } else { since };
-        Self { count: lives.count, all: lives.all.max(self.all), longest: self.longest.max(longest.min(elapsed)) }
+        Self { count: lives.count, all: lives.all.max(self.all), longest: self.longest.max(longest.min(deploy)) }
     }
 }
 
@@ -68,7 +71,7 @@ mod tests {
 
     fn watched(seen: &[PastLives]) -> Duration {
         let mut known = Lives::default();
-        seen.iter().for_each(|lives| known.observed(std::slice::from_ref(lives), seconds(500)));
+        seen.iter().for_each(|lives| known.observed(std::slice::from_ref(lives), Some(seconds(500))));
         known.to_outlive()
     }
 
@@ -102,18 +105,25 @@ mod tests {
     fn lives_before_the_deploy_do_not_count() {
         let mut known = Lives::default();
         let long_ago = PastLives { ended_ago: seconds(500_000), ..lives(3, 80_000, 900_000) };
-        known.observed(&[long_ago], seconds(2));
+        known.observed(&[long_ago], Some(seconds(2)));
         assert_eq!(known.to_outlive(), Duration::ZERO);
         let just_before = PastLives { ended_ago: seconds(30), ..lives(3, 80_000, 900_000) };
-        known.observed(&[just_before], seconds(2));
-        assert_eq!(known.to_outlive(), seconds(4), "no longer than the deploy");
+        known.observed(&[just_before], Some(seconds(2)));
+        assert_eq!(known.to_outlive(), seconds(2 * (2 + 60)), "no longer than the deploy");
+    }
+
+    #[test]
+    fn clock_that_was_set_back_makes_no_life_shorter() {
+        let mut known = Lives::default();
+        known.observed(&[lives(1, 14, 14)], None);
+        assert_eq!(known.to_outlive(), seconds(28));
     }
 
     #[test]
     fn instance_that_is_gone_is_forgotten() {
         let mut known = Lives::default();
-        known.observed(&[lives(1, 14, 14)], seconds(20));
-        known.observed(&[], seconds(25));
+        known.observed(&[lives(1, 14, 14)], Some(seconds(20)));
+        known.observed(&[], Some(seconds(25)));
         assert_eq!(known.to_outlive(), Duration::ZERO);
     }
 }

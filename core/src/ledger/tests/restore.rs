@@ -179,12 +179,26 @@ fn nothing_is_restored_without_a_current_version_or_by_the_policy() {
 
 /// The failure of a deploy whose target another party changed.
 fn changed_by_another(deploy: &Deploy) -> Deploy {
+    failed_of(deploy, Reason::REVERTED)
+}
+
+fn failed_of(deploy: &Deploy, reason: &str) -> Deploy {
     let state = State::Failed {
-        reason: Reason::new(Reason::REVERTED),
+        reason: Reason::new(reason),
         message: "A person set another image.".to_owned(),
         evidence: None,
     };
     Deploy { touched: true, ..deploy.moved(state) }
+}
+
+#[test]
+fn workload_that_a_person_paused_or_removed_is_left_so() {
+    for reason in [Reason::PAUSED, Reason::UNSUPPORTED, Reason::TARGET_MISSING] {
+        let mut history = History::running();
+        history.accept(deploy("v2"));
+        history.end(2, |deploy| failed_of(deploy, reason));
+        assert_eq!(owed(&history.state), Owed::Nothing, "{reason}");
+    }
 }
 
 #[test]

@@ -30,8 +30,12 @@ const FIRST_LOOKS: Duration = Duration::from_millis(250);
 pub struct Condition {
     /// The change of the target by another party since the current deploy.
     pub drift: Option<Drift>,
-    /// The trouble of what runs. It is not shown beside a drift: what runs then is not the deploy's.
+    /// The trouble of what runs. It is not shown beside a drift, with which what runs is not the deploy's, nor of a deploy
+    /// that has failed, which tells of it.
     pub degraded: Option<Degraded>,
+    /// Whether what runs has run well for long enough to be believed. A process that has just begun to look knows neither this
+    /// nor a trouble.
+    pub is_proven: bool,
 }
 
 impl Deployer {
@@ -147,9 +151,9 @@ impl Deployer {
         let mut found = reader.at_rest(&spec).await?;
         found.drift = found.drift.filter(|_| state.on_cluster().is_some_and(|deploy| engine::may_drift(deploy)));
         let now = (self.ports.clock.elapsed(), self.time());
-        let (condition, is_proven) = self.conditions.note(&state.app, spec.id.revision, found, now);
-        let recovers = state.unrecovered().is_some_and(|ended| ended.revision == spec.id.revision);
-        if is_proven && recovers {
+        let has_failed = state.unrecovered().is_some_and(|ended| ended.revision == spec.id.revision);
+        let condition = self.conditions.note(&state.app, (spec.id.revision, has_failed), found, now);
+        if condition.is_proven && has_failed {
             self.recover(state, spec.id.revision).await;
         }
         Ok(condition)

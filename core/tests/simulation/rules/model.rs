@@ -50,12 +50,15 @@ pub(crate) fn situation(history: &[Deploy]) -> &'static str {
     }
 }
 
+/// The reasons of deploys during which somebody changed, paused or removed the workload.
+const BY_ANOTHER: [&str; 4] = [Reason::REVERTED, Reason::PAUSED, Reason::UNSUPPORTED, Reason::TARGET_MISSING];
+
 /// Whether the newest that touched the cluster ended otherwise than well, and neither was a restore nor left the cluster to
 /// somebody who had changed it (rule 12).
 pub(crate) fn went_wrong(history: &[Deploy]) -> Option<&Deploy> {
     on_cluster(history).filter(|top| {
         let badly = match &top.state {
-            State::Failed { reason, .. } => reason.as_str() != Reason::REVERTED,
+            State::Failed { reason, .. } => !BY_ANOTHER.contains(&reason.as_str()),
             State::Superseded { .. } => true,
             State::Cancelled { reason, .. } => reason.as_str() != Reason::APP_DELETED,
             State::Queued | State::Building { .. } | State::RollingOut { .. } | State::Succeeded { .. } => false,

@@ -125,7 +125,7 @@ fn a_version_that_is_down_is_put_back_before_the_deadline_where_the_old_one_had_
     let kinds = [
         ("Deployment", "recreated", json!({ "strategy": { "type": "Recreate", "rollingUpdate": null } })),
         ("Deployment", "rolled", rolling),
-        ("StatefulSet", "one", json!({})),
+        ("StatefulSet", "one", json!({ "replicas": 1 })),
     ];
     for (kind, name, spec) in kinds {
         bed.kubectl.make(kind, name, FIRST, spec);

@@ -134,15 +134,15 @@ impl KnownConditions {
         self.lock().apps.values().filter(|looked| is_counted(&looked.condition)).count()
     }
 
-    /// Notes how an app's target was found, and logs what is news. Returns the app's condition, and whether its instances
-    /// are proven to run well.
+    /// Notes how an app's target was found after the deploy of this revision, which may have failed, and logs what is news.
+    /// Returns the app's condition.
     pub(super) fn note(
         &self,
         app: &App,
-        revision: Revision,
+        (revision, has_failed): (Revision, bool),
         found: AtRest,
         (now, time): (Duration, Timestamp),
-    ) -> (Condition, bool) {
+    ) -> Condition {
         let state = &mut *self.lock();
         let looked = state.apps.entry(app.uid).or_default();
         let AtRest { drift, seen } = found;
@@ -153,9 +153,10 @@ impl KnownConditions {
         if drift.is_none() && !is_outdated {
             health.observed(&seen, &app.policy, now, time);
         }
-        let condition = Condition { degraded: health.degraded().cloned(), drift };
+        let degraded = health.degraded().filter(|_| !has_failed).cloned();
+        let condition = Condition { degraded, drift, is_proven: health.is_proven(now) };
         log_news(app, &looked.condition, &condition);
-        let (is_proven, due) = (health.is_proven(now), health.due(now));
+        let due = health.due(now);
         *looked = Looked { at: now, is_aside: false, health: Some(health), condition: condition.clone() };
         if let Some(due) = due.filter(|_| state.watching) {
             let known = state.due.entry(app.uid).or_insert(due);
@@ -166,7 +167,7 @@ impl KnownConditions {
             unseen.insert(app.uid);
             self.observed.notify(usize::MAX);
         }
-        (condition, is_proven)
+        condition
     }
 
     /// What was known of an app's target is over. While a deploy is under way, the app is looked at again now and then:
