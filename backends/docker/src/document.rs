@@ -19,19 +19,18 @@ pub(crate) async fn document(
         let found = engine.find(&format!("/images/{}/json", in_path(image))).await?;
         Called::Ok(found.map(|image| image["Config"].clone()))
     };
+    let brought = config(image).await?.unwrap_or_default();
     let mut body = match (model, &rollout.workload.template) {
         (Some(model), _) => {
             let Some(defaults) = config(model.image_id()).await? else {
                 // Without the image before, all settings look as if they were given.
-                return Ok(Some(recreation::body(model, None, rollout, image)));
+                return Ok(Some(recreation::body(model, None, rollout, image, &brought)));
             };
-            recreation::body(model, Some(&defaults), rollout, image)
+            recreation::body(model, Some(&defaults), rollout, image, &brought)
         }
         (None, Some(template)) => creation::body(template, rollout, image),
         (None, None) => return Ok(None),
     };
-    if let Some(brought) = config(image).await? {
-        given::mark(&mut body, &brought);
-    }
+    given::mark(&mut body, &brought);
     Ok(Some(body))
 }

@@ -14,7 +14,8 @@ use crate::{
     pulls,
     rules::{
         container::{
-            COMPOSE_ONEOFF, COMPOSE_PROJECT, COMPOSE_SERVICE, Claim, Container, KEEPS, REPLACES, Seen, Stamp, TARGET,
+            COMPOSE_ONEOFF, COMPOSE_PROJECT, COMPOSE_SERVICE, Claim, Container, DEPLOY, KEEPS, REPLACES, Seen, Stamp,
+            TARGET,
         },
         creation, fence,
         registration::Registration,
@@ -78,10 +79,24 @@ async fn inspect(engine: &Engine, ids: BTreeSet<String>) -> Called<Vec<Container
     let mut containers = Vec::new();
     for id in ids {
         // A container may go between the list and this.
-        let found = engine.find(&format!("/containers/{}/json", in_path(&id))).await?;
-        containers.extend(found.map(|object| Container { object }).filter(|container| !container.is_build_step()));
+        let Some(object) = engine.find(&format!("/containers/{}/json", in_path(&id))).await? else { continue };
+        let found = Container { object };
+        if !found.is_build_step() {
+            let inherited = inherited(engine, &found).await?;
+            containers.push(Container::inspected(found.object, &inherited));
+        }
     }
     Ok(containers)
+}
+
+/// The labels of the image of a container that has a deploy id, which tell whether that is the container's own.
+async fn inherited(engine: &Engine, container: &Container) -> Called {
+    if container.label(DEPLOY).is_none() {
+        return Ok(Value::Null);
+    }
+    let image = engine.find(&format!("/images/{}/json", in_path(container.image_id()))).await?;
+    // An image that is there no more was removed by a person, by force.
+    Ok(image.map(|image| image["Config"]["Labels"].clone()).unwrap_or_default())
 }
 
 /// The container that a restore keeps: what is to run runs.

@@ -22,6 +22,8 @@ pub(crate) const KEEPS: &str = "dev.rollhook.keeps";
 pub(crate) const REPLACES: &str = "dev.rollhook.replaces";
 /// The label of the given settings that equal the image's own.
 pub(crate) const GIVEN: &str = "dev.rollhook.given";
+/// The label of the volumes that images asked for.
+pub(crate) const VOLUMES: &str = "dev.rollhook.volumes";
 /// The prefix of all of these labels.
 pub(crate) const OURS: &str = "dev.rollhook.";
 
@@ -48,12 +50,17 @@ impl Stamp {
         Some(Self { id, took_over, image: label(IMAGE).and_then(|image| image.parse().ok()) })
     }
 
-    /// The labels, with that of the target.
+    /// The labels, with that of the target. One that says nothing is empty: a container would get its image's for one that
+    /// is not there.
     pub(crate) fn labels(&self, target: &str) -> BTreeMap<&'static str, String> {
-        let mut labels = BTreeMap::from([(TARGET, target.to_owned()), (DEPLOY, self.id.to_string())]);
-        labels.extend(self.took_over.map(|uid| (TOOK_OVER, uid.to_string())));
-        labels.extend(self.image.as_ref().map(|image| (IMAGE, image.to_string())));
-        labels
+        let took_over = self.took_over.map(|uid| uid.to_string()).unwrap_or_default();
+        let image = self.image.as_ref().map(ToString::to_string).unwrap_or_default();
+        BTreeMap::from([
+            (TARGET, target.to_owned()),
+            (DEPLOY, self.id.to_string()),
+            (TOOK_OVER, took_over),
+            (IMAGE, image),
+        ])
     }
 }
 
@@ -95,6 +102,19 @@ pub(crate) struct Container {
 }
 
 impl Container {
+    /// Returns a container that was inspected, without labels of ours that its image brought along. `inherited` are the
+    /// image's labels, which the engine adds to those that a container is made with.
+    ///
+    /// Each container of ours has all of these labels, and a deploy id that no image has. An image has them that was made of
+    /// such a container, or that wants to be taken for one.
+    pub(crate) fn inspected(mut object: Value, inherited: &Value) -> Self {
+        if let Some(labels) = object.pointer_mut("/Config/Labels").and_then(Value::as_object_mut) {
+            let is_ours = labels.get(DEPLOY).is_some_and(|id| *id != inherited[DEPLOY]);
+            labels.retain(|name, _| is_ours || !name.starts_with(OURS));
+        }
+        Self { object }
+    }
+
     fn text<'a>(&'a self, pointer: &str) -> &'a str {
         self.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
@@ -389,5 +409,36 @@ impl Seen {
     pub(crate) fn instances(&self) -> usize {
         let is_instance = |container: &&Container| container.is_up() && container.name() == container.final_name();
         self.containers.iter().filter(is_instance).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::rules::samples::{OURS as APP, container, stamped, with};
+
+    #[test]
+    fn labels_that_the_image_brought_along_are_not_ours() {
+        let made = stamped(APP, 2, "running");
+        let labels = made.object["Config"]["Labels"].clone();
+        let of = |container: &Container, inherited: &Value| Container::inspected(container.object.clone(), inherited);
+        assert_eq!(of(&made, &Value::Null), made);
+        assert_eq!(of(&made, &json!({TARGET: "container/web", DEPLOY: "other/1", GIVEN: "[]"})), made);
+        // Run by a person, from an image that was made of a deploy's container.
+        let theirs = of(&made, &labels);
+        assert_eq!((theirs.deploy(), theirs.label(TARGET), theirs.final_name()), (None, None, "web.2"));
+        let named = json!({GIVEN: r#"["Entrypoint"]"#, NAME: "api", "com.example.team": "shop"});
+        let theirs = of(&with(container("web", "running"), "/Config/Labels", named.clone()), &named);
+        assert_eq!(theirs.object["Config"]["Labels"], json!({"com.example.team": "shop"}));
+    }
+
+    #[test]
+    fn stamp_leaves_no_label_to_the_image() {
+        let stamp = Stamp { id: stamped(APP, 2, "running").deploy().unwrap(), took_over: None, image: None };
+        let labels = stamp.labels("container/web");
+        assert_eq!((labels[TOOK_OVER].as_str(), labels[IMAGE].as_str()), ("", ""));
+        assert_eq!(Stamp::of(&json!(labels)), Some(stamp));
     }
 }

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::container::{Container, GIVEN};
+use super::container::{Container, GIVEN, OURS};
 
 /// The settings of an image that a container replaces as a whole.
 pub(crate) const WHOLE: [&str; 9] =
@@ -51,12 +51,7 @@ pub(crate) fn set(value: Option<&Value>) -> Option<&Value> {
 /// Names, in the document that makes a container, the given settings that equal what the image brings along.
 pub(crate) fn mark(body: &mut Value, brought: &Value) {
     let Some(config) = body.as_object() else { return };
-    let names = equal(config, brought);
-    if !names.is_empty()
-        && let Ok(label) = serde_json::to_string(&names)
-    {
-        body["Labels"][GIVEN] = label.into();
-    }
+    body["Labels"][GIVEN] = json!(equal(config, brought)).to_string().into();
 }
 
 fn equal(config: &Map<String, Value>, brought: &Value) -> BTreeSet<String> {
@@ -65,9 +60,8 @@ fn equal(config: &Map<String, Value>, brought: &Value) -> BTreeSet<String> {
     let mut names: BTreeSet<String> = whole.map(|name| (*name).to_owned()).collect();
     for name in KEYED {
         let given = config.get(name).and_then(Value::as_object).into_iter().flatten();
-        names.extend(
-            given.filter(|(key, value)| brought[name].get(key) == Some(value)).map(|(key, _)| keyed(name, key)),
-        );
+        let given = given.filter(|(key, value)| brought[name].get(key) == Some(value) && !key.starts_with(OURS));
+        names.extend(given.map(|(key, _)| keyed(name, key)));
     }
     let own = brought["Env"].as_array().map(Vec::as_slice).unwrap_or_default();
     let given = config.get("Env").and_then(Value::as_array).into_iter().flatten();
@@ -87,8 +81,6 @@ fn keyed(name: &str, key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::rules::samples::{container, with};
 
@@ -106,6 +98,6 @@ mod tests {
         assert_eq!(Given::of(&container("web", "running")), Given::default());
         let mut other = json!({"Env": ["MODE=test"], "Labels": {}});
         mark(&mut other, &brought);
-        assert_eq!(other["Labels"], json!({}), "others are told by what they are");
+        assert_eq!(other["Labels"], json!({GIVEN: "[]"}), "others are told by what they are");
     }
 }

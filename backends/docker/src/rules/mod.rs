@@ -17,3 +17,4 @@ pub(crate) mod recreation;
 pub(crate) mod registration;
 #[cfg(test)]
 pub(crate) mod samples;
+pub(crate) mod volumes;

@@ -7,8 +7,9 @@ use rollhook_core::ports::DeployId;
 use serde_json::{Map, Value, json};
 
 use super::{
-    container::{Container, NAME, OURS, Stamp},
+    container::{Container, GIVEN, NAME, OURS, Stamp, VOLUMES},
     given::{self, Given, KEYED, WHOLE},
+    volumes::{ImageVolumes, clean},
 };
 use crate::settings::Rollout;
 
@@ -36,10 +37,17 @@ pub(crate) fn stamp(rollout: &Rollout) -> Stamp {
 /// The document that makes the container anew, of this image.
 ///
 /// `defaults` is the configuration of the image that the container before was made of; without one, nothing is taken
-/// out.
-pub(crate) fn body(model: &Container, defaults: Option<&Value>, rollout: &Rollout, image: &str) -> Value {
+/// out. `brought` is that of the image.
+pub(crate) fn body(
+    model: &Container,
+    defaults: Option<&Value>,
+    rollout: &Rollout,
+    image: &str,
+    brought: &Value,
+) -> Value {
     let none = Value::Null;
-    let mut config = without_defaults(model, defaults.unwrap_or(&none));
+    let defaults = defaults.unwrap_or(&none);
+    let mut config = without_defaults(model, defaults);
     let mode = model.object["HostConfig"]["NetworkMode"].as_str().unwrap_or_default();
     let named_by_engine = config.get("Hostname").and_then(Value::as_str) == Some(model.short_id());
     if named_by_engine || mode == "host" || mode.starts_with("container:") {
@@ -47,9 +55,13 @@ pub(crate) fn body(model: &Container, defaults: Option<&Value>, rollout: &Rollou
     }
     let mut labels = config.remove("Labels").unwrap_or_else(|| json!({}));
     stamp_labels(&mut labels, rollout, model.final_name());
+    let volumes = ImageVolumes::of(model, defaults);
+    labels[VOLUMES] = volumes.label().into();
     config.insert("Labels".to_owned(), labels);
     config.insert("Image".to_owned(), image.into());
-    config.insert("HostConfig".to_owned(), host_config(model));
+    let mut host = host_config(model);
+    volumes.bind(model, &mut host, brought);
+    config.insert("HostConfig".to_owned(), host);
     let primary = model.networks().find(|(network, settings)| is_primary(mode, network, settings));
     if let Some((network, settings)) = primary {
         let endpoints = json!({ network: endpoint(model, settings) });
@@ -58,7 +70,8 @@ pub(crate) fn body(model: &Container, defaults: Option<&Value>, rollout: &Rollou
     Value::Object(config)
 }
 
-/// Replaces our labels.
+/// Replaces our labels. Each is there, also where it says nothing: the container would get its image's for one that is
+/// missing.
 pub(crate) fn stamp_labels(labels: &mut Value, rollout: &Rollout, last_name: &str) {
     if !labels.is_object() {
         *labels = json!({});
@@ -69,6 +82,8 @@ pub(crate) fn stamp_labels(labels: &mut Value, rollout: &Rollout, last_name: &st
         labels.insert(name.to_owned(), value.into());
     }
     labels.insert(NAME.to_owned(), last_name.into());
+    labels.insert(GIVEN.to_owned(), "[]".into());
+    labels.insert(VOLUMES.to_owned(), "{}".into());
 }
 
 /// The networks of the model that a container made of it has yet to join, with how it joins.
@@ -147,12 +162,6 @@ fn host_config(model: &Container) -> Value {
     for mount in host["Mounts"].as_array_mut().into_iter().flatten() {
         name_volume(model, mount);
     }
-    let unnamed = unnamed_volumes(model);
-    if !unnamed.is_empty() {
-        let mut binds = host["Binds"].as_array().cloned().unwrap_or_default();
-        binds.extend(unnamed.into_iter().map(Value::from));
-        host["Binds"] = binds.into();
-    }
     host
 }
 
@@ -164,40 +173,18 @@ fn name_volume(model: &Container, mount: &mut Value) {
     }
     let is_same = |volume: &&Value| {
         let (place, target) = (volume["Destination"].as_str(), mount["Target"].as_str());
-        volume["Type"] == "volume" && place.map(place_of) == target.map(place_of)
+        volume["Type"] == "volume" && place.map(clean) == target.map(clean)
     };
     if let Some(volume) = model.object["Mounts"].as_array().into_iter().flatten().find(is_same) {
         mount["Source"] = volume["Name"].clone();
     }
 }
 
-/// A directory of the container, as the engine writes it.
-fn place_of(directory: &str) -> &str {
-    directory.trim_end_matches('/')
-}
-
-/// The volumes that the engine made because the image asks for one, as they are bound by name: the data goes over to the
-/// next container.
-fn unnamed_volumes(model: &Container) -> Vec<String> {
-    let host = &model.object["HostConfig"];
-    let listed = |list: &str| host[list].as_array().into_iter().flatten();
-    let bound: Vec<&str> = listed("Binds").filter_map(|bind| bind.as_str()?.split(':').nth(1)).map(place_of).collect();
-    let mounted: Vec<&str> = listed("Mounts").filter_map(|mount| mount["Target"].as_str()).map(place_of).collect();
-    let mounts = model.object["Mounts"].as_array().into_iter().flatten();
-    let volumes = mounts.filter(|mount| mount["Type"] == "volume").filter_map(|mount| {
-        let (name, place) = (mount["Name"].as_str()?, mount["Destination"].as_str()?);
-        let named = bound.contains(&place_of(place)) || mounted.contains(&place_of(place));
-        let read_only = if mount["RW"] == false { ":ro" } else { "" };
-        (!named).then(|| format!("{name}:{place}{read_only}"))
-    });
-    volumes.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::rules::{
-        container::{DEPLOY, GIVEN},
+        container::{DEPLOY, TOOK_OVER},
         samples::{OURS as APP, container, id, rollout, stamped, with},
     };
 
@@ -220,7 +207,7 @@ mod tests {
     #[test]
     fn what_the_image_brought_along_is_left_to_the_next_image() {
         let (model, defaults) = given();
-        let body = body(&model, Some(&defaults), &rollout(2), "web:v2");
+        let body = body(&model, Some(&defaults), &rollout(2), "web:v2", &Value::Null);
         assert_eq!(body["Env"], json!(["MODE=test"]));
         assert_eq!(body["ExposedPorts"], json!({"81/tcp": {}}));
         for name in ["Cmd", "Entrypoint", "WorkingDir", "Healthcheck", "Hostname"] {
@@ -234,7 +221,7 @@ mod tests {
     fn given_setting_that_equals_the_images_own_is_kept_where_the_container_says_so() {
         let (model, defaults) = given();
         let model = with(model, "/Config/Labels", json!({GIVEN: r#"["Env VERSION","WorkingDir","Cmd"]"#}));
-        let body = body(&model, Some(&defaults), &rollout(2), "web:v2");
+        let body = body(&model, Some(&defaults), &rollout(2), "web:v2", &Value::Null);
         assert_eq!(body["Env"], json!(["MODE=test", "VERSION=1"]));
         assert_eq!((&body["WorkingDir"], &body["Cmd"]), (&json!("/srv"), &json!(["serve"])));
         assert_eq!(body.get("Entrypoint"), None);
@@ -243,23 +230,26 @@ mod tests {
     #[test]
     fn labels_are_kept_but_ours() {
         let (model, defaults) = given();
-        let body = body(&model, Some(&defaults), &rollout(2), "web:v2");
+        let body = body(&model, Some(&defaults), &rollout(2), "web:v2", &Value::Null);
         assert_eq!(body["Labels"]["com.docker.compose.project"], "shop");
         assert_eq!(body["Labels"].get("org.opencontainers.image.version"), None);
         assert_eq!(body["Labels"][DEPLOY], id(APP, 2).to_string());
         assert_eq!(body["Labels"][NAME], "web");
+        for (label, nothing) in [(TOOK_OVER, ""), (GIVEN, "[]"), (VOLUMES, "{}")] {
+            assert_eq!(body["Labels"][label], nothing, "it would be the image's");
+        }
     }
 
     #[test]
     fn command_that_was_given_is_kept() {
         let (model, defaults) = given();
         let model = with(model, "/Config/Cmd", json!(["migrate"]));
-        let made = body(&model, Some(&defaults), &rollout(2), "web:v2");
+        let made = body(&model, Some(&defaults), &rollout(2), "web:v2", &Value::Null);
         assert_eq!((made.get("Entrypoint"), &made["Cmd"]), (None, &json!(["migrate"])));
         // Of an entrypoint that was given, the image's command is none.
         let model = with(model, "/Config/Entrypoint", json!(["/other"]));
         let model = with(model, "/Config/Cmd", json!(["serve"]));
-        let made = body(&model, Some(&defaults), &rollout(2), "web:v2");
+        let made = body(&model, Some(&defaults), &rollout(2), "web:v2", &Value::Null);
         assert_eq!((&made["Entrypoint"], &made["Cmd"]), (&json!(["/other"]), &json!(["serve"])));
     }
 
@@ -270,13 +260,13 @@ mod tests {
         let defaults = json!({"Cmd": ["serve"], "Env": ["PATH=/bin", "VERSION=1"]});
         for unset in [json!(null), json!([])] {
             let model = with(model.clone(), "/Config/Entrypoint", unset);
-            let made = body(&model, Some(&defaults), &rollout(2), "web:v2");
+            let made = body(&model, Some(&defaults), &rollout(2), "web:v2", &Value::Null);
             assert_eq!((made.get("Entrypoint"), made.get("Cmd")), (None, None));
         }
         // `--entrypoint ""` of an image that has one.
         let defaults = json!({"Cmd": ["serve"], "Entrypoint": ["/app"]});
         let model = with(model, "/Config/Entrypoint", json!(null));
-        let made = body(&model, Some(&defaults), &rollout(2), "web:v2");
+        let made = body(&model, Some(&defaults), &rollout(2), "web:v2", &Value::Null);
         assert_eq!((&made["Entrypoint"], &made["Cmd"]), (&json!([""]), &json!(["serve"])));
     }
 
@@ -299,7 +289,7 @@ mod tests {
             volume("a1b2", "/data"),
         ]);
         let model = with(with(container("web", "running"), "/HostConfig", host), "/Mounts", mounts);
-        let body = body(&model, None, &rollout(2), "web:v2");
+        let body = body(&model, None, &rollout(2), "web:v2", &Value::Null);
         assert_eq!(body["HostConfig"]["Binds"], json!(["conf:/etc/app/:ro", "a1b2:/data"]));
         let mounted = body["HostConfig"]["Mounts"].as_array().unwrap().iter().map(|mount| &mount["Source"]);
         assert_eq!(mounted.collect::<Vec<_>>(), [&json!("c3d4"), &json!("files"), &Value::Null]);
@@ -316,7 +306,7 @@ mod tests {
             "proxy": {"IPAddress": "10.0.1.2", "Aliases": null, "DriverOpts": {"a": "b"}},
         });
         let model = with(container("web", "running"), "/NetworkSettings/Networks", networks);
-        let made = body(&model, None, &rollout(2), "web:v2");
+        let made = body(&model, None, &rollout(2), "web:v2", &Value::Null);
         assert_eq!(made["NetworkingConfig"]["EndpointsConfig"], json!({"shop": {"Aliases": ["web"]}}));
         let joined = stamped(APP, 2, "created");
         assert_eq!(missing_networks(&model, &joined), [("proxy".to_owned(), json!({"DriverOpts": {"a": "b"}}))]);

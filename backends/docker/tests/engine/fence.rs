@@ -73,17 +73,22 @@ async fn pass(
 }
 
 /// The deploys of one container.
-struct Deploys {
-    bed: Bed,
-    name: String,
+pub(crate) struct Deploys {
+    pub(crate) bed: Bed,
+    pub(crate) name: String,
     target: Target,
 }
 
 impl Deploys {
-    async fn of(bed: Bed, driver: &DockerMachine) -> Self {
+    pub(crate) async fn of(bed: Bed, driver: &DockerMachine) -> Self {
+        Self::over(bed, driver, "app:v1").await
+    }
+
+    /// The deploys of a container that a person runs of this image.
+    pub(crate) async fn over(bed: Bed, driver: &DockerMachine, image: &str) -> Self {
         let name = bed.name("fence");
         let network = bed.docker.network();
-        bed.docker.run(&["run", "-d", "--name", &name, "--network", &network, "--restart", "always", "app:v1"]);
+        bed.docker.run(&["run", "-d", "--name", &name, "--network", &network, "--restart", "always", image]);
         let request = TargetRequest {
             app: format!("shop-test/{name}").parse().unwrap(),
             settings: Default::default(),
@@ -103,7 +108,7 @@ impl Deploys {
         RolloutSpec::new(app, id, self.target.clone(), image.parse().unwrap())
     }
 
-    async fn complete(&self, driver: &DockerMachine, revision: u64, image: &str) {
+    pub(crate) async fn complete(&self, driver: &DockerMachine, revision: u64, image: &str) {
         self.completes(driver, self.spec(revision, image)).await;
     }
 
@@ -199,7 +204,7 @@ fn stopped_process_that_wakes_up_changes_nothing_after_a_newer_deploy() {
 }
 
 /// The lent engine, or a report of why the case cannot run.
-fn lent(case: &str) -> Option<Bed> {
+pub(crate) fn lent(case: &str) -> Option<Bed> {
     match Bed::lent() {
         Ok(bed) => Some(bed),
         Err(reason) => {

@@ -6,3 +6,4 @@ mod bed;
 mod builds;
 mod conformance;
 mod fence;
+mod inheritance;
