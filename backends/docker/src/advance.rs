@@ -93,7 +93,7 @@ impl Machine {
     /// Returns the refusal of a deploy whose image would have to be pulled onto a disk that is nearly full. Who goes back
     /// is never refused, and a disk whose space is unknown counts as one that has room.
     async fn full(&self, engine: &Engine, rollout: &Rollout) -> Option<Applied> {
-        if rollout.purpose != Purpose::Deploy || !matches!(pulls::local(engine, &rollout.image).await, Ok(None)) {
+        if rollout.purpose != Purpose::Deploy || !matches!(pulls::local(engine, rollout).await, Ok(None)) {
             return None;
         }
         let message = disk::refusal(engine, self.disk).await?;

@@ -10,7 +10,11 @@ use std::{
 use futures_util::future::{Either, select};
 use http::Method;
 use http_body_util::BodyExt;
-use rollhook_core::{app::AppUid, image::ImageRef, ports::DeployId};
+use rollhook_core::{
+    app::AppUid,
+    image::ImageRef,
+    ports::{DeployId, Purpose},
+};
 use serde_json::Value;
 use tokio::{sync::Semaphore, task::AbortHandle, time::Instant};
 
@@ -75,7 +79,7 @@ impl Pulls {
         if let Some(known) = self.known(rollout.id) {
             return Ok(known);
         }
-        let there = local(engine, &rollout.image).await?;
+        let there = local(engine, rollout).await?;
         Ok(there.map_or(Pull::Absent, Pull::There))
     }
 
@@ -109,13 +113,14 @@ impl Pulls {
         if let Some(task) = before.and_then(|entry| entry.task) {
             task.abort();
         }
-        let (engine, image, room, told) = (engine.clone(), rollout.image.clone(), self.room.clone(), state.clone());
+        let (image, purpose) = (rollout.image.clone(), rollout.purpose);
+        let (engine, room, told) = (engine.clone(), self.room.clone(), state.clone());
         let again = matches!(*lock(&state), Pull::Failed(..));
         let asked = Arc::new(Mutex::new(Instant::now()));
         let last_asked = asked.clone();
         let whole = async move {
             let _room = room.acquire_owned().await;
-            let ended = pull(&engine, &image, |progress| {
+            let ended = pull(&engine, &image, purpose, |progress| {
                 if !again {
                     *lock(&told) = Pull::Running(progress);
                 }
@@ -167,20 +172,25 @@ async fn unasked(asked: &Mutex<Instant>) {
     }
 }
 
-/// Returns the name or id of the image where it is on this machine and needs no pull: one with a digest, or one that
+/// Returns the name or id of a deploy's image where it is on this machine and needs no pull: one with a digest, or one that
 /// was made here, and neither pulled from nor pushed to its repository. A tag of a registry may have moved.
-pub(crate) async fn local(engine: &Engine, image: &ImageRef) -> Called<Option<String>> {
+pub(crate) async fn local(engine: &Engine, rollout: &Rollout) -> Called<Option<String>> {
+    let image = &rollout.image;
+    let meant = async |name: &str| {
+        let found = find(engine, name).await?;
+        Called::Ok(found.filter(|found| origin::is_meant(found, image, rollout.purpose)))
+    };
     let Some(digest) = image.digest() else {
-        let Some(found) = find(engine, &image.to_string()).await? else { return Ok(None) };
+        let Some(found) = meant(&image.to_string()).await? else { return Ok(None) };
         let is_here = origin::origin(&found, image, &engine.get("/version").await?) == Origin::Here;
         return Ok(is_here.then(|| image.to_string()));
     };
     let name = format!("{}@{digest}", image.repository());
-    if find(engine, &name).await?.is_some() {
+    if meant(&name).await?.is_some() {
         return Ok(Some(name));
     }
     let id = digest.to_string();
-    if find(engine, &id).await?.is_none() {
+    if meant(&id).await?.is_none() {
         return Ok(None);
     }
     // People read the tag in lists of containers; it serves as long as it means these bits.
@@ -195,11 +205,21 @@ async fn find(engine: &Engine, image: &str) -> Called<Option<Value>> {
 }
 
 /// Pulls an image, and returns its name; or the reason why it cannot be had, in the registry's words.
-async fn pull(engine: &Engine, image: &ImageRef, told: impl Fn(String)) -> Result<String, String> {
-    let there = match image.digest() {
-        Some(_) => None,
-        None => find(engine, &image.to_string()).await.map_err(|failure| failure.words())?,
-    };
+async fn pull(engine: &Engine, image: &ImageRef, purpose: Purpose, told: impl Fn(String)) -> Result<String, String> {
+    if let Some(digest) = image.digest() {
+        let other = find(engine, &digest.to_string()).await.map_err(|failure| failure.words())?;
+        let other = other.filter(|other| !origin::is_meant(other, image, purpose));
+        let downloaded = download(engine, image, told).await;
+        let Some(_) = other else { return downloaded };
+        let repository = image.repository();
+        return downloaded.map_err(|error| {
+            format!(
+                "{error} (the image on this machine with this id has no name in {repository}; docker tag gives it one)"
+            )
+        });
+    }
+    let there = find(engine, &image.to_string()).await.map_err(|failure| failure.words())?;
+    let there = there.filter(|there| origin::is_meant(there, image, purpose));
     let Some(there) = there else { return download(engine, image, told).await };
     let by_digest = origin::digest(&there, image).map(|digest| format!("{}@{digest}", image.repository()));
     let by_digest = by_digest.unwrap_or_default();

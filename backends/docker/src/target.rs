@@ -102,7 +102,7 @@ async fn inherited(engine: &Engine, container: &Container) -> Called {
 /// The container that a restore keeps: what is to run runs.
 pub(crate) async fn kept<'a>(engine: &Engine, seen: &'a Seen, rollout: &Rollout) -> Called<Option<&'a Container>> {
     let Some(container) = fence::keepable(seen, rollout) else { return Ok(None) };
-    let Some(name) = pulls::local(engine, &rollout.image).await? else { return Ok(None) };
+    let Some(name) = pulls::local(engine, rollout).await? else { return Ok(None) };
     let image = engine.find(&format!("/images/{}/json", in_path(&name))).await?;
     Ok(image.filter(|image| image["Id"] == container.image_id()).map(|_| container))
 }

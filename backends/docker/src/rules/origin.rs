@@ -4,7 +4,10 @@
 //! containerd image store each image has a digest of its every name, and its origin apart from that, in engines from
 //! API 1.53 on.
 
-use rollhook_core::image::{Digest, ImageRef};
+use rollhook_core::{
+    image::{Digest, ImageRef},
+    ports::Purpose,
+};
 use serde_json::Value;
 
 /// The first version of the API that tells the origin of images in the containerd image store.
@@ -56,6 +59,16 @@ pub(crate) fn digest(found: &Value, wanted: &ImageRef) -> Option<Digest> {
     let asked = wanted.digest().filter(|digest| ours.contains(digest)).cloned();
     let id = || found["Id"].as_str().and_then(|id| id.parse().ok());
     asked.or_else(|| ours.into_iter().next()).or_else(id)
+}
+
+/// Whether a deploy may run an image of this machine that was found for the wanted one. The engine finds an image by its id
+/// in whichever repository, and an app may be limited to some: the image must have a name in the wanted one. A return to a
+/// deploy is to what ran, which may have lost its name to a newer build.
+pub(crate) fn is_meant(found: &Value, wanted: &ImageRef, purpose: Purpose) -> bool {
+    let tags = found["RepoTags"].as_array().into_iter().flatten();
+    let tags = tags.filter_map(|entry| entry.as_str()?.parse::<ImageRef>().ok());
+    let mut names = tags.chain(digests(found));
+    purpose.returns_to().is_some() || names.any(|name| name.canonical_repository() == wanted.canonical_repository())
 }
 
 fn digests(found: &Value) -> impl Iterator<Item = ImageRef> {
@@ -142,6 +155,27 @@ mod tests {
         assert_eq!(of(&found, "registry.example.com/web:v1"), sha('2'));
         assert_eq!(of(&found, "docker.io/other/web"), sha('1'));
         assert_eq!(of(&json!({"Id": sha('9'), "RepoDigests": []}), "web:v1"), sha('9'));
+    }
+
+    #[test]
+    fn image_of_another_repository_is_not_meant_by_its_id() {
+        let found = |tags: Value, digests: &[String]| json!({"Id": sha('9'), "RepoTags": tags, "RepoDigests": digests});
+        let wanted = image(&format!("shop/web@{}", sha('9')));
+        let deploy = |found: &Value| is_meant(found, &wanted, Purpose::Deploy);
+        assert!(deploy(&found(json!(["other/db:v1", "docker.io/shop/web:v1"]), &[])));
+        assert!(deploy(&found(json!([]), &[format!("shop/web@{}", sha('1'))])));
+        let theirs = found(json!(["other/db:v1", "shop/web2:v1"]), &[format!("other/db@{}", sha('1'))]);
+        let unnamed = found(json!(["<none>:<none>"]), &[]);
+        for found in [&theirs, &unnamed, &found(Value::Null, &[])] {
+            assert!(!deploy(found), "{found}");
+        }
+        let to = rollhook_core::deploy::Revision::FIRST;
+        for purpose in [Purpose::Rollback { to }, Purpose::Restore { to }] {
+            assert!(is_meant(&unnamed, &wanted, purpose), "it ran before");
+        }
+        // A tag that looks like an id.
+        let id = image(&sha('9'));
+        assert!(!is_meant(&theirs, &id, Purpose::Deploy));
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl Deploys {
         Self { bed, name, target: Target { settings, ..Target::default() } }
     }
 
-    fn spec(&self, revision: u64, image: &str) -> RolloutSpec {
+    pub(crate) fn spec(&self, revision: u64, image: &str) -> RolloutSpec {
         let app = format!("shop-test/{}", self.name).parse().unwrap();
         let id = DeployId { app: AppUid::from_bits(0xa11), revision: samples::revision(revision) };
         RolloutSpec::new(app, id, self.target.clone(), image.parse().unwrap())
@@ -117,7 +117,7 @@ impl Deploys {
         self.spec(revision, image).with(|spec| spec.purpose = Purpose::Restore { to: samples::revision(1) })
     }
 
-    async fn completes(&self, driver: &DockerMachine, spec: RolloutSpec) {
+    pub(crate) async fn completes(&self, driver: &DockerMachine, spec: RolloutSpec) {
         let revision = spec.id.revision;
         assert_eq!(patiently(async || driver.apply(&spec).await).await, Applied::Done);
         for _ in 0..240 {
@@ -130,7 +130,7 @@ impl Deploys {
     }
 
     /// The images of the containers that run.
-    fn running(&self) -> Vec<String> {
+    pub(crate) fn running(&self) -> Vec<String> {
         let found = self.bed.containers(&self.name, &[]);
         let found = found.iter().filter_map(|id| self.bed.inspect(id));
         found.map(|found| found["Config"]["Image"].as_str().unwrap().to_owned()).collect()
@@ -138,7 +138,7 @@ impl Deploys {
 }
 
 /// Repeats a call that an engine under load did not answer in time, as the callers of the port do.
-async fn patiently<T>(call: impl AsyncFn() -> Result<T, Error>) -> T {
+pub(crate) async fn patiently<T>(call: impl AsyncFn() -> Result<T, Error>) -> T {
     for _ in 0..10 {
         match call().await {
             Ok(answer) => return answer,
@@ -149,7 +149,7 @@ async fn patiently<T>(call: impl AsyncFn() -> Result<T, Error>) -> T {
     panic!("the engine stays away")
 }
 
-async fn pause() {
+pub(crate) async fn pause() {
     tokio::time::sleep(Duration::from_millis(250)).await;
 }
 

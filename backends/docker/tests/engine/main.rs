@@ -6,4 +6,5 @@ mod bed;
 mod builds;
 mod conformance;
 mod fence;
+mod images;
 mod inheritance;
