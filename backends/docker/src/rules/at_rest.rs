@@ -1,11 +1,11 @@
 //! A target at rest: what others changed since the newest deploy, and how its container does.
 
-use rollhook_core::ports::{AtRest, Drift, Observation, Phase, RolloutFailureKind};
+use rollhook_core::ports::{AtRest, Drift, Instances, Observation, Phase, RolloutFailureKind};
 use serde_json::Value;
 
 use super::{
     container::{COMPOSE_PROJECT, COMPOSE_SERVICE, Container, NAME, Process, Seen, TARGET},
-    fence,
+    diagnostics, fence,
     observation::{self, Work, own},
     plan::{self, Facts},
 };
@@ -16,14 +16,54 @@ pub(crate) fn of(seen: &Seen, rollout: &Rollout) -> AtRest {
     AtRest { drift: drift(seen, rollout), seen: observe(seen, rollout) }
 }
 
-/// Returns the observation of the deploy's container, by what the engine reports alone: a readiness path is for a container
-/// that is about to take another's place.
+/// Returns the observation of the container that serves.
 fn observe(seen: &Seen, rollout: &Rollout) -> Observation {
+    serving_before(seen, rollout).map_or_else(|| observe_own(seen, rollout), observe_before)
+}
+
+/// Returns the container from before that serves on, as the deploy, which ended without success, never took its name; what
+/// the deploy left beside it leads nowhere, however it does. `None` if the deploy's own serves, or none does.
+fn serving_before<'a>(seen: &'a Seen, rollout: &Rollout) -> Option<&'a Container> {
+    if rollout.adopted || fence::carried(seen) != Some(rollout.id) || fence::scaled(seen, rollout).is_some() {
+        return None;
+    }
+    let name = own(seen, rollout).or_else(|| seen.model())?.final_name();
+    let is_of_deploy = |found: &Container| found.deploy() == Some(rollout.id) || seen.keeps(rollout.id, found);
+    seen.containers.iter().find(|found| found.name() == name && found.is_up() && !is_of_deploy(found))
+}
+
+/// Returns the observation of a container from before. It carries that one's deploy id, if it has one.
+fn observe_before(container: &Container) -> Observation {
+    let is_ready = is_ready(container);
+    let phase = if is_ready { Phase::Complete { digest: None, note: None } } else { Phase::Progressing };
+    Observation::new(container.deploy(), phase, "", diagnostics::state(container)).with(|found| {
+        found.instances = Some(Instances { ready: u32::from(is_ready), wanted: 1 });
+        found.restarts = container.restarts();
+        found.failure = diagnostics::failure(container, is_ready);
+        found.failure.take_if(|failure| is_over(failure.kind, container));
+    })
+}
+
+/// Whether a container runs well, by what the engine reports alone: a readiness path is for a container that is about to
+/// take another's place.
+fn is_ready(container: &Container) -> bool {
+    container.process() == Process::Running
+        && !container.is_paused()
+        && container.health().is_none_or(|health| health == "healthy")
+}
+
+/// Whether the container was started again after such a failure and its health check has not passed yet: it has recovered,
+/// as far as is known.
+fn is_over(failure: RolloutFailureKind, container: &Container) -> bool {
+    matches!(failure, RolloutFailureKind::Crash | RolloutFailureKind::Final)
+        && container.process() == Process::Running
+        && container.health() == Some("starting")
+}
+
+/// Returns the observation of the deploy's container.
+fn observe_own(seen: &Seen, rollout: &Rollout) -> Observation {
     let own = own(seen, rollout);
-    let is_starting = own.is_some_and(|own| own.process() == Process::Running && own.health() == Some("starting"));
-    let is_ready = own.is_some_and(|own| {
-        own.process() == Process::Running && !own.is_paused() && own.health().is_none_or(|health| health == "healthy")
-    });
+    let is_ready = own.is_some_and(is_ready);
     let facts = Facts {
         has_image: true,
         ready_for: is_ready.then_some(rollout.settle),
@@ -33,13 +73,11 @@ fn observe(seen: &Seen, rollout: &Rollout) -> Observation {
     };
     let step = plan::next(seen, rollout, facts);
     let found = observation::observe(seen, rollout, &step, facts, &Work::default(), None);
-    // A container that was started again and whose health check has not passed yet has recovered, as far as is known.
-    let is_old = |kind| matches!(kind, RolloutFailureKind::Crash | RolloutFailureKind::Final) && is_starting;
     // What is left are names and containers that ended, of which no step is taken any more.
     let is_sole = own.is_some_and(|own| !seen.containers.iter().any(|other| other.id() != own.id() && other.is_up()));
     let runs = is_ready && is_sole && found.deploy == Some(rollout.id);
     found.with(|found| {
-        found.failure.take_if(|failure| is_old(failure.kind));
+        found.failure.take_if(|failure| own.is_some_and(|own| is_over(failure.kind, own)));
         if runs && found.phase == Phase::Progressing {
             found.phase = Phase::Complete { digest: None, note: None };
         }
@@ -91,7 +129,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::rules::samples::{OURS, container, rollout, seen, stamped, with};
+    use crate::rules::samples::{OURS, claim, container, rollout, seen, stamped, with};
 
     #[test]
     fn container_of_another_party_is_told_with_its_image() {
@@ -136,6 +174,31 @@ mod tests {
         let again = with(with(named("running"), "/State/Health", health), "/RestartCount", json!(1));
         let found = of(&seen(vec![again]), &rollout(2)).seen;
         assert_eq!((found.phase, found.failure, found.restarts), (Phase::Progressing, None, 1));
+    }
+
+    #[test]
+    fn container_from_before_that_serves_on_is_observed_and_recovers_no_deploy() {
+        let claimed = |containers| of(&Seen { claims: vec![claim(OURS, 2)], ..seen(containers) }, &rollout(2)).seen;
+        let old = with(stamped(OURS, 1, "running"), "/Name", json!("/web"));
+        let left = ["created", "running", "restarting", "exited"].map(|status| vec![stamped(OURS, 2, status)]);
+        // Without a container, as its image could not be pulled.
+        for left in left.into_iter().chain([Vec::new()]) {
+            for before in [old.clone(), container("web", "running")] {
+                let found = claimed([vec![before.clone()], left.clone()].concat());
+                assert!(matches!(found.phase, Phase::Complete { .. }), "{left:?}");
+                assert_eq!((found.deploy, found.failure), (before.deploy(), None), "{left:?}");
+                assert_eq!(found.instances, Some(Instances { ready: 1, wanted: 1 }));
+            }
+        }
+        let crashing = with(with(old.clone(), "/State/Status", json!("restarting")), "/RestartCount", json!(3));
+        let found = claimed(vec![crashing, stamped(OURS, 2, "running")]);
+        let failure = found.failure.unwrap();
+        assert_eq!((failure.kind, found.restarts, found.phase), (RolloutFailureKind::Crash, 3, Phase::Progressing));
+        assert!(failure.message.contains("container web "), "{}", failure.message);
+        let ended = with(old, "/State/Status", json!("exited"));
+        let found = claimed(vec![ended, stamped(OURS, 2, "running")]);
+        assert!(matches!(found.phase, Phase::Complete { .. }), "it is the only one that runs");
+        assert_eq!(found.deploy, Some(rollout(2).id));
     }
 
     #[test]

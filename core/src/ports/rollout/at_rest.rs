@@ -20,8 +20,18 @@ pub struct Drift {
 pub struct AtRest {
     /// The change by others since the target was brought to the deploy; `None`: there is none.
     pub drift: Option<Drift>,
-    /// The deploy's instances, as [`observe`](super::RolloutDriver::observe) returns them.
+    /// The deploy's instances, as [`observe`](super::RolloutDriver::observe) returns them. Where the deploy ended without
+    /// success and those of a version before serve on in place of them, `seen` is of the ones that serve, and carries
+    /// their deploy id, if they have one.
     pub seen: Observation,
+}
+
+impl AtRest {
+    /// Returns whether the observed instances are those of this deploy, rather than of a version before that serves on.
+    pub fn is_of(&self, spec: &RolloutSpec) -> bool {
+        // A target that was adopted has no stamp of its own, and may have one of a registration before.
+        spec.adopted || self.seen.deploy == Some(spec.id)
+    }
 }
 
 /// Reads targets at rest: the part of a [`RolloutDriver`](super::RolloutDriver) whose platform shows what becomes of a
@@ -32,7 +42,8 @@ pub struct AtRest {
 /// - `at_rest_a_healthy_target_stays_complete`: as long as the instances run, `seen` is complete and without a failure.
 /// - `at_rest_a_crash_loop_is_seen`: once instances end again and again, `restarts` grows, or `failure` is a crash. A hint
 ///   comes with each change.
-/// - `at_rest_recovery_is_seen`: once the instances of a deploy that failed run, `seen` is complete. A hint comes with it.
+/// - `at_rest_recovery_is_seen`: once the instances of a deploy that failed run, `seen` is complete and carries its id. A
+///   hint comes with it.
 #[async_trait]
 pub trait TargetReader: Send + Sync {
     /// Returns the target as it is now. The deploy is the newest of its app, and has ended: with success, or it failed and

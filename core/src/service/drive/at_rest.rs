@@ -152,8 +152,9 @@ impl Deployer {
         found.drift = found.drift.filter(|_| state.on_cluster().is_some_and(|deploy| engine::may_drift(deploy)));
         let now = (self.ports.clock.elapsed(), self.time());
         let has_failed = state.unrecovered().is_some_and(|ended| ended.revision == spec.id.revision);
-        let condition = self.conditions.note(&state.app, (spec.id.revision, has_failed), found, now);
-        if condition.is_proven && has_failed {
+        let is_its_own = found.is_of(&spec);
+        let condition = self.conditions.note(&state.app, (&spec, has_failed), found, now);
+        if condition.is_proven && has_failed && is_its_own {
             self.recover(state, spec.id.revision).await;
         }
         Ok(condition)

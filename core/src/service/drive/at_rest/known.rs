@@ -11,9 +11,8 @@ use event_listener::{Event, EventListener};
 use super::Condition;
 use crate::{
     app::{App, AppUid},
-    deploy::Revision,
     engine::health::Health,
-    ports::AtRest,
+    ports::{AtRest, RolloutSpec},
     time::Timestamp,
 };
 
@@ -52,6 +51,8 @@ struct Looked {
     /// Whether a deploy was under way, whose driver looks at the target.
     is_aside: bool,
     health: Option<Health>,
+    /// Whether the health is that of the deploy's own instances, rather than of a version before that serves on.
+    is_of_deploy: bool,
     condition: Condition,
 }
 
@@ -134,30 +135,33 @@ impl KnownConditions {
         self.lock().apps.values().filter(|looked| is_counted(&looked.condition)).count()
     }
 
-    /// Notes how an app's target was found after the deploy of this revision, which may have failed, and logs what is news.
-    /// Returns the app's condition.
+    /// Notes how an app's target was found after this deploy, which may have failed, and logs what is news. Returns the app's
+    /// condition.
     pub(super) fn note(
         &self,
         app: &App,
-        (revision, has_failed): (Revision, bool),
+        (spec, has_failed): (&RolloutSpec, bool),
         found: AtRest,
         (now, time): (Duration, Timestamp),
     ) -> Condition {
         let state = &mut *self.lock();
         let looked = state.apps.entry(app.uid).or_default();
+        let (revision, is_of_deploy) = (spec.id.revision, found.is_of(spec));
         let AtRest { drift, seen } = found;
-        let known = looked.health.take().filter(|health| health.revision == revision && drift.is_none());
+        let is_same = looked.is_of_deploy == is_of_deploy && drift.is_none();
+        let known = looked.health.take().filter(|health| health.revision == revision && is_same);
         let mut health = known.unwrap_or_else(|| Health::new(revision));
         // A newer deploy has begun, and is shown as such.
         let is_outdated = seen.deploy.is_some_and(|id| id.app == app.uid && id.revision > revision);
         if drift.is_none() && !is_outdated {
             health.observed(&seen, &app.policy, now, time);
         }
-        let degraded = health.degraded().filter(|_| !has_failed).cloned();
+        // The failure tells of the deploy's own instances, and not of those that serve in place of them.
+        let degraded = health.degraded().filter(|_| !(has_failed && is_of_deploy)).cloned();
         let condition = Condition { degraded, drift, is_proven: health.is_proven(now) };
         log_news(app, &looked.condition, &condition);
-        let due = health.due(now);
-        *looked = Looked { at: now, is_aside: false, health: Some(health), condition: condition.clone() };
+        let (due, health) = (health.due(now), Some(health));
+        *looked = Looked { at: now, is_aside: false, health, is_of_deploy, condition: condition.clone() };
         if let Some(due) = due.filter(|_| state.watching) {
             let known = state.due.entry(app.uid).or_insert(due);
             *known = due.min(*known);
@@ -222,5 +226,35 @@ fn log_news(app: &App, before: &Condition, condition: &Condition) {
         }
         (Some(_), None) => tracing::info!(app = %app.id, "an app is degraded no more"),
         (Some(_), Some(_)) | (None, None) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        app::Policy,
+        ports::{DeployId, Observation, Phase},
+        tests::{NOW, git_app, revision},
+    };
+
+    #[test]
+    fn version_before_that_serves_on_has_a_health_of_its_own() {
+        let app = git_app(1, Policy::default());
+        let id = |number| Some(DeployId { app: app.uid, revision: revision(number) });
+        let image = "registry.example.com/api:v2".parse().unwrap();
+        let spec = RolloutSpec::new(app.id.clone(), id(2).unwrap(), app.target.clone(), image);
+        let known = KnownConditions::default();
+        let look = |seconds, deploy, phase: Phase| {
+            let found = AtRest { drift: None, seen: Observation::new(deploy, phase, "", "") };
+            known.note(&app, (&spec, true), found, (Duration::from_secs(seconds), NOW))
+        };
+        let complete = Phase::Complete { digest: None, note: None };
+        assert!(!look(0, id(1), complete.clone()).is_proven && look(600, id(1), complete.clone()).is_proven);
+        assert!(!look(700, id(2), complete.clone()).is_proven, "the deploy's own instances run since now");
+        assert!(look(1300, id(2), complete).is_proven);
+        let is_degraded = |seconds, deploy| look(seconds, deploy, Phase::Progressing).degraded.is_some();
+        assert!(!is_degraded(1400, id(2)) && !is_degraded(2000, id(2)), "its failure tells of it");
+        assert!(!is_degraded(2100, id(1)) && is_degraded(2700, id(1)), "nothing else tells of what serves");
     }
 }
