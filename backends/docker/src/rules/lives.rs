@@ -10,8 +10,9 @@ use super::container::{Container, Process};
 /// The lives that have ended; `None` before the first end.
 pub(crate) fn past(container: &Container, now: Timestamp) -> Option<PastLives> {
     let has_ended = matches!(container.process(), Process::Restarting | Process::Ended);
-    // A container that ended with the engine, and runs again, has not been restarted: its end was none of its own.
-    let count = container.restarts().saturating_add(u32::from(has_ended));
+    // A container that ended with the engine, and runs again, has not been restarted: its end was none of its own. One that
+    // is about to be started again is counted by the engine already.
+    let count = container.restarts().saturating_add(u32::from(container.process() == Process::Ended));
     let end = container.ended_at().filter(|_| count > 0)?;
     let all = span(container.made_at()?, end);
     let started = container.started_at().parse().ok().filter(|_| has_ended);
@@ -46,7 +47,7 @@ mod tests {
                 .map(|lives| (lives.count, lives.last.as_millis(), lives.all.as_secs(), lives.ended_ago.as_secs()))
         };
         assert_eq!(of("running", 2), Some((2, 40_000, 40, 80)), "the start of the last one is forgotten");
-        assert_eq!(of("restarting", 2), Some((3, 9_500, 40, 80)));
+        assert_eq!(of("restarting", 2), Some((2, 9_500, 40, 80)));
         assert_eq!(of("exited", 0), Some((1, 9_500, 40, 80)));
         assert_eq!(of("running", 0), None, "the engine was started again");
     }
