@@ -13,3 +13,4 @@ mod identity;
 mod order;
 mod rollback;
 mod store;
+mod twins;
