@@ -10,7 +10,7 @@ use rollhook_testing::{
 use serde_json::{Value, json};
 
 /// Puts a program into the node's registry, and returns the reference with its tag, and the digest.
-fn push(bed: &Bed, name: &str, program: &str) -> (String, String) {
+pub(crate) fn push(bed: &Bed, name: &str, program: &str) -> (String, String) {
     let pushed = Command::new(script("node/push.sh")).arg(&bed.kubectl.state).args([name, program]).output().unwrap();
     assert!(pushed.status.success(), "{}", String::from_utf8_lossy(&pushed.stderr));
     let printed = String::from_utf8(pushed.stdout).unwrap();
@@ -19,7 +19,7 @@ fn push(bed: &Bed, name: &str, program: &str) -> (String, String) {
 }
 
 /// What each pod of a workload answers over HTTP, without its own name.
-fn answers(bed: &Bed, name: &str) -> Vec<String> {
+pub(crate) fn answers(bed: &Bed, name: &str) -> Vec<String> {
     let answer = |pod: &Value| {
         let address = pod["status"]["podIP"].as_str()?;
         let mut stream = TcpStream::connect((address, 8080)).ok()?;

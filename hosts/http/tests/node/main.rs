@@ -3,3 +3,4 @@
 
 mod builds;
 mod containers;
+mod twins;
