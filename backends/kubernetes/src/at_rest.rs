@@ -113,7 +113,8 @@ impl TargetsAtRest {
             return Ok(found);
         }
         let Some(object) = cluster.target(rollout).await? else {
-            let found = AtRest { drift: Some(drift::of_missing(rollout)), seen: observation::of_missing(rollout) };
+            let found =
+                AtRest { image: None, drift: Some(drift::of_missing(rollout)), seen: observation::of_missing(rollout) };
             return Ok(self.keep(rollout, None, found));
         };
         let pods = cluster.pods(rollout.namespace(), object.selector()).await?;
@@ -122,7 +123,9 @@ impl TargetsAtRest {
 
     /// Notes the rollout's workload as it was read, and its observation.
     pub(crate) fn note(&self, rollout: &Rollout, object: &Object, seen: Observation) -> AtRest {
-        let found = AtRest { drift: drift::told(object, rollout), seen };
+        let image =
+            rollout.workload.containers.iter().find_map(|name| object.container(name)?.image.as_deref()?.parse().ok());
+        let found = AtRest { image, drift: drift::told(object, rollout), seen };
         self.keep(rollout, Some(mark(object.metadata())), found)
     }
 
@@ -163,7 +166,7 @@ impl State {
     fn known(&self, rollout: &Rollout) -> Option<AtRest> {
         let known = self.apps.get(&rollout.id.app).filter(|known| known.deploy == rollout.id)?;
         let watched = self.places.get(&known.place).filter(|watched| watched.is_live)?;
-        let AtRest { drift, seen } = &known.found;
+        let AtRest { drift, seen, .. } = &known.found;
         let is_well = matches!(seen.phase, Phase::Complete { .. }) && seen.failure.is_none();
         let is_same = watched.marks.get(&known.name) == known.mark.as_ref();
         (is_same && (is_well || drift.is_some())).then(|| known.found.clone())

@@ -197,7 +197,7 @@ impl RolloutDriver for BrokenBackend {
 #[async_trait]
 impl TargetReader for BrokenBackend {
     async fn at_rest(&self, spec: &RolloutSpec) -> Result<AtRest> {
-        let AtRest { drift, seen } = self.environment.cluster.at_rest(spec).await?;
+        let AtRest { image, drift, seen } = self.environment.cluster.at_rest(spec).await?;
         let phase = match seen.phase.clone() {
             _ if self.breaks(Promise::Recovery) => Phase::Complete { digest: None, note: None },
             _ if self.breaks(Promise::RecoverySeen) => Phase::Progressing,
@@ -205,6 +205,7 @@ impl TargetReader for BrokenBackend {
         };
         let failure = seen.failure.clone().filter(|_| !self.breaks(Promise::Recovery));
         Ok(AtRest {
+            image,
             drift,
             seen: seen.with(|seen| {
                 seen.phase = phase;

@@ -354,6 +354,10 @@ pub struct App {
     /// The revisions that have not ended, ascending.
     #[schemars(with = "Vec<u64>")]
     pub unfinished: Vec<Revision>,
+    /// The image that the workload is set to, as it stands there; absent as far as it is not known. It may be another name of the
+    /// same bits than the deploy's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload_image: Option<String>,
     /// The change that another party made to the workload since `current`; absent as far as none is
     /// known. A deploy or a rollback to `current` puts it right.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -399,6 +403,7 @@ impl App {
             on_cluster: state.on_cluster().map(entry),
             newest: state.newest().map(entry),
             unfinished: state.unfinished.iter().map(|deploy| deploy.revision).collect(),
+            workload_image: None,
             drift: None,
             degraded: None,
             polling: None,
@@ -410,9 +415,12 @@ impl App {
     /// Returns the app with what is known of its target at rest.
     #[must_use]
     pub fn in_condition(self, condition: &Condition) -> Self {
-        let (drift, degraded) =
-            (condition.drift.as_ref().map(Drift::of), condition.degraded.as_ref().map(Degraded::of));
-        Self { drift, degraded, ..self }
+        Self {
+            workload_image: condition.image.as_ref().map(ToString::to_string),
+            drift: condition.drift.as_ref().map(Drift::of),
+            degraded: condition.degraded.as_ref().map(Degraded::of),
+            ..self
+        }
     }
 
     /// Returns the deploy on the cluster if the app runs something else than `current` because of it: not if it is the

@@ -9,6 +9,7 @@ use futures_util::{
 };
 use rollhook_core::{
     app::AppUid,
+    image::ImageRef,
     ports::{Applied, AtRest, Drift, RolloutDriver, RolloutFailureKind, RolloutSpec, TargetReader},
 };
 
@@ -70,9 +71,11 @@ pub async fn at_rest_a_healthy_target_stays_complete(cluster: &dyn Clusters) -> 
     let order = bench.order(OURS, 1, Sample::Good)?;
     bench.roll_out(&order).await;
     for _ in 0..FEW_LOOKS {
-        let AtRest { drift, seen } = at_rest(&bench, reader, &order).await;
+        let AtRest { image, drift, seen } = at_rest(&bench, reader, &order).await;
         assert!(is_complete(&seen) && seen.failure.is_none(), "a healthy target is shown in trouble: {seen:?}");
         assert_eq!(drift, None, "nothing was changed");
+        let is_set = |image: ImageRef| image.same_bits(None, &order.image, None);
+        assert!(image.clone().is_none_or(is_set), "the target is set to {image:?}");
         cluster.pause().await;
     }
     Ok(())

@@ -13,7 +13,8 @@ use crate::settings::{Rollout, Workload};
 
 /// Returns the target as it was read.
 pub(crate) fn of(seen: &Seen, rollout: &Rollout) -> AtRest {
-    AtRest { drift: drift(seen, rollout), seen: observe(seen, rollout) }
+    let set = own(seen, rollout).or_else(|| seen.kept(rollout.id));
+    AtRest { image: set.and_then(Container::image), drift: drift(seen, rollout), seen: observe(seen, rollout) }
 }
 
 /// Returns the observation of the container that serves.

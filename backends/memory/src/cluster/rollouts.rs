@@ -100,19 +100,20 @@ impl TargetReader for SimulatedCluster {
         let now = self.clock.elapsed();
         let mut world = self.reach()?;
         world.watched.insert(workload_key(spec), spec.id.app);
-        let drift = match world.workloads.get(&workload_key(spec)) {
-            Some(running) => running.drift(spec),
-            None => world
-                .deleted
-                .contains(&workload_key(spec))
-                .then(|| Drift { image: None, message: "another removed the workload".to_owned() }),
+        let (image, drift) = match world.workloads.get(&workload_key(spec)) {
+            Some(running) => (Some(running.image.clone()), running.drift(spec)),
+            None => {
+                let was_deleted = world.deleted.contains(&workload_key(spec));
+                let message = "another removed the workload".to_owned();
+                (None, was_deleted.then_some(Drift { image: None, message }))
+            }
         };
         let seen = world.observe(spec, now, self.delay);
         drop(world);
         if let Some(next) = self.next_change(spec) {
             self.hints.put_at(Some(spec.id.app), now + next);
         }
-        Ok(AtRest { drift, seen })
+        Ok(AtRest { image, drift, seen })
     }
 
     fn target_changes(&self) -> BoxStream<'static, AppUid> {

@@ -18,6 +18,9 @@ pub struct Drift {
 /// A target whose newest deploy has ended, all at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AtRest {
+    /// The image that the target is set to, as it stands there; `None` if it is unknown. A restore that kept what ran has left
+    /// it as it was, by another name of the same bits than the deploy's.
+    pub image: Option<ImageRef>,
     /// The change by others since the target was brought to the deploy; `None`: there is none.
     pub drift: Option<Drift>,
     /// The deploy's instances, as [`observe`](super::RolloutDriver::observe) returns them. Where the deploy ended without

@@ -14,6 +14,7 @@ use crate::{
     deploy::Revision,
     engine::{self, health::Degraded},
     error::Result,
+    image::ImageRef,
     ledger::AppState,
     ports::Drift,
     service::{Deployer, journal::Decision},
@@ -28,6 +29,8 @@ const FIRST_LOOKS: Duration = Duration::from_millis(250);
 /// The condition of an app at rest, as far as it is out of the ordinary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
+    /// The image that the target is set to, as it stands there, where the rollout driver knows it.
+    pub image: Option<ImageRef>,
     /// The change of the target by another party since the current deploy.
     pub drift: Option<Drift>,
     /// The trouble of what runs. It is not shown beside a drift, with which what runs is not the deploy's, nor of a deploy

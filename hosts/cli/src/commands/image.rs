@@ -14,8 +14,8 @@ struct Document<'a> {
     revision: u64,
 }
 
-/// Prints the image of the newest deploy that has touched the workload: the value that is there, so that a tool which
-/// applies it changes nothing.
+/// Prints the image that the workload is set to, so that a tool which applies it changes nothing: as the server has read it,
+/// or else that of the newest deploy which has touched the workload. Another party's is not printed.
 pub(crate) async fn image(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
     let app = session.app(target).await?;
     let deploy = app.on_cluster.as_ref().or(app.current.as_ref());
@@ -29,6 +29,7 @@ pub(crate) async fn image(session: &Session<'_>, target: &Target) -> Result<(), 
     if let Some(drift) = &app.drift {
         message(&format!("note: {}", escaped(&drift.message)));
     }
+    let image = app.workload_image.as_deref().filter(|_| app.drift.is_none()).unwrap_or(image);
     let document = Document { image, revision: deploy.revision.get() };
     session.output.data(&document, || format!("{}\n", escaped(image)))
 }

@@ -206,4 +206,6 @@ fn restore_keeps_the_pods_of_a_deploy_that_had_no_quota() {
     assert!(restored.to_string().contains("were kept"), "{restored}");
     let after = uids();
     assert!(before.len() == 3 && before.iter().all(|uid| after.contains(uid)), "{before:?} {after:?}");
+    // What a chart is given then is what the workload has, and not the same bits by their digest.
+    assert_eq!(bed.cli().run("app image api").ok().out.trim(), bed.kubectl.image("deployment/api"));
 }

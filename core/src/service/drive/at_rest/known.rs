@@ -147,7 +147,7 @@ impl KnownConditions {
         let state = &mut *self.lock();
         let looked = state.apps.entry(app.uid).or_default();
         let (revision, is_of_deploy) = (spec.id.revision, found.is_of(spec));
-        let AtRest { drift, seen } = found;
+        let AtRest { image, drift, seen } = found;
         let is_same = looked.is_of_deploy == is_of_deploy && drift.is_none();
         let known = looked.health.take().filter(|health| health.revision == revision && is_same);
         let mut health = known.unwrap_or_else(|| Health::new(revision));
@@ -158,7 +158,7 @@ impl KnownConditions {
         }
         // The failure tells of the deploy's own instances, and not of those that serve in place of them.
         let degraded = health.degraded().filter(|_| !(has_failed && is_of_deploy)).cloned();
-        let condition = Condition { degraded, drift, is_proven: health.is_proven(now) };
+        let condition = Condition { image, drift, degraded, is_proven: health.is_proven(now) };
         log_news(app, &looked.condition, &condition);
         let (due, health) = (health.due(now), Some(health));
         *looked = Looked { at: now, is_aside: false, health, is_of_deploy, condition: condition.clone() };
@@ -246,7 +246,7 @@ mod tests {
         let spec = RolloutSpec::new(app.id.clone(), id(2).unwrap(), app.target.clone(), image);
         let known = KnownConditions::default();
         let look = |seconds, deploy, phase: Phase| {
-            let found = AtRest { drift: None, seen: Observation::new(deploy, phase, "", "") };
+            let found = AtRest { image: None, drift: None, seen: Observation::new(deploy, phase, "", "") };
             known.note(&app, (&spec, true), found, (Duration::from_secs(seconds), NOW))
         };
         let complete = Phase::Complete { digest: None, note: None };
