@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{access::recent::Recent, ports::RecordKey};
+use crate::{access::recent::Recent, ports::RecordKey, rate::Rate};
 
 /// The rate of all tokens of unknown origin together.
 const ALL: Rate = Rate { every: Duration::from_millis(50), burst: 100 };
@@ -18,20 +18,6 @@ const ALL: Rate = Rate { every: Duration::from_millis(50), burst: 100 };
 const ONE: Rate = Rate { every: Duration::from_millis(250), burst: 20 };
 /// The most networks and tokens that are counted: one more makes the one forgotten that called least lately.
 const COUNTED: usize = 10_000;
-
-/// A number of reviews at once, and one more per interval (the generic cell rate algorithm).
-struct Rate {
-    every: Duration,
-    burst: u32,
-}
-
-impl Rate {
-    /// Returns the time at which one more review is paid off, if it may be made.
-    fn take(&self, paid: Duration, now: Duration) -> Option<Duration> {
-        let next = paid.max(now) + self.every;
-        (next.saturating_sub(now) <= self.every * self.burst).then_some(next)
-    }
-}
 
 /// The party that a review is counted for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
