@@ -34,7 +34,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use futures_util::{FutureExt, future::join3, select_biased};
+use futures_util::{FutureExt, future::join3, lock::Mutex, select_biased};
 use rollhook_core::{
     service::{Deployer, Scope, StartError},
     text::with_fields,
@@ -96,6 +96,8 @@ pub struct Management {
     audit_lines: RefusalLines,
     /// The lines of refused id_tokens.
     identity_lines: RefusalLines,
+    /// Held from the count of bounded records to the write of one more: calls at the same time do not pass the bound.
+    counting: Mutex<()>,
     unknown_tokens: access::UnknownTokens,
     /// The provider of sign-ins, if there is one.
     sign_in: OnceLock<access::SignInGrants>,
@@ -121,6 +123,7 @@ impl Management {
             acts: access::Acts::default(),
             audit_lines: RefusalLines::default(),
             identity_lines: RefusalLines::default(),
+            counting: Mutex::default(),
             unknown_tokens: access::UnknownTokens::default(),
             sign_in: OnceLock::new(),
             trusts: keyless::KnownTrusts::default(),

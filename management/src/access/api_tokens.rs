@@ -312,6 +312,7 @@ impl Management {
             last_used_at: None,
             revoked_by: None,
         };
+        let counting = self.counting.lock().await;
         let key = RecordKey::of_hash(token.hash());
         let written = documents::encode(key.clone(), &stored, wanted.ttl).map_err(refused)?;
         self.records.write(RecordKind::ApiToken, written, None).await.map_err(refused)?;
@@ -333,6 +334,7 @@ impl Management {
     ///
     /// # Errors
     /// [`Refusal::Forbidden`]; [`StoreUnavailable`](rollhook_core::request::Refusal::StoreUnavailable) while the store is away.
+        drop(counting);
     pub async fn api_tokens(&self, principal: &Principal) -> Outcome<Vec<ApiToken>> {
         let realms = self.permit_somewhere(principal, Action::ManageTokens).await?;
         let tokens = valid(&*self.records).await.map_err(refused)?.into_iter();
