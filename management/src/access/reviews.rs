@@ -26,7 +26,7 @@ use crate::{
     Management, Outcome, Refusal,
     access::{Action, Granted, Place, Principal, Realm, Resource, api_tokens::key_of, unknown_tokens::Share},
     keyless::{Claims, LEEWAY},
-    ports::{AccessReviewer, BearerToken, ReviewScope, ReviewedCaller, SignatureCheck},
+    ports::{AccessReviewer, BearerToken, RecordKey, ReviewScope, ReviewedCaller, SignatureCheck},
 };
 
 /// The most namespaces that one call asks about.
@@ -52,6 +52,11 @@ fn actor(name: &str, authority: &str) -> Actor {
     let hash = hex(&Sha256::digest(name)[..4]);
     let begin: String = shown.chars().take(NAME_MAX).collect();
     Actor::person(&format!("{begin}…{hash}{suffix}"))
+}
+
+/// Returns the key of the account that a signed token names, or of the token if it names none.
+fn account_of(claims: &Claims, presented: &[u8]) -> RecordKey {
+    claims.text("sub").map_or_else(|| key_of(presented), |account| key_of(account.as_bytes()))
 }
 
 /// Returns the refusal for a failure of the authority, which is logged: never a yes, and never a 401.
@@ -87,7 +92,8 @@ impl Management {
         }
         if !self.known_callers.contain(presented) {
             let share = match reviewer.signature(&token).await {
-                SignatureCheck::Valid => Share::Signed(key_of(presented)),
+                // The authority's own word: an account that mints tokens has the rate of one.
+                SignatureCheck::Valid => Share::Signed(account_of(&claims, presented)),
                 SignatureCheck::Invalid => return Some(Err(Refusal::UNAUTHORIZED)),
                 SignatureCheck::Unknown => Share::Network(network),
             };
