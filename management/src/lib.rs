@@ -23,6 +23,7 @@ pub mod keyless;
 pub mod locks;
 pub mod notifications;
 pub mod ports;
+mod rate;
 mod refusal;
 mod registering;
 mod webhook_calls;
@@ -33,13 +34,14 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use futures_util::{FutureExt, future::join3, select_biased};
+use futures_util::{FutureExt, future::join3, lock::Mutex, select_biased};
 use rollhook_core::{
     service::{Deployer, Scope, StartError},
     text::with_fields,
 };
 
 pub use bounds::{AUDIT_MAX, STORED_SESSIONS_MAX};
+pub use rate::RefusalLines;
 pub use refusal::{Outcome, Refusal};
 pub use webhook_calls::{CallAnswer, Caller, WebhookCall};
 
@@ -90,6 +92,12 @@ pub struct Management {
     reviewer: Option<Arc<dyn AccessReviewer>>,
     known_callers: access::KnownCallers,
     acts: access::Acts,
+    /// The lines of the audit that have no entry of their own.
+    audit_lines: RefusalLines,
+    /// The lines of refused id_tokens.
+    identity_lines: RefusalLines,
+    /// Held from the count of bounded records to the write of one more: calls at the same time do not pass the bound.
+    counting: Mutex<()>,
     unknown_tokens: access::UnknownTokens,
     /// The provider of sign-ins, if there is one.
     sign_in: OnceLock<access::SignInGrants>,
@@ -113,6 +121,9 @@ impl Management {
             reviewer,
             known_callers: access::KnownCallers::default(),
             acts: access::Acts::default(),
+            audit_lines: RefusalLines::default(),
+            identity_lines: RefusalLines::default(),
+            counting: Mutex::default(),
             unknown_tokens: access::UnknownTokens::default(),
             sign_in: OnceLock::new(),
             trusts: keyless::KnownTrusts::default(),

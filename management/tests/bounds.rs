@@ -3,12 +3,15 @@
 
 mod world;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use rollhook_core::{action::Action, app::AppId, ports::Clock as _};
+use futures_util::future::join_all;
+use rollhook_conformance::{Fault, Faulty, Plan};
+use rollhook_core::{action::Action, app::AppId, ports::Clock};
 use rollhook_management::{
-    Refusal, STORED_SESSIONS_MAX,
+    Management, Ports, Refusal, STORED_SESSIONS_MAX,
     access::{AuditEntry, Grant, GroupGrant, NewApiToken, Person, Principal, Role, SignInGrants},
+    locks::NewLock,
     ports::{NewRecord, RecordKey, RecordKind},
 };
 use world::{
@@ -168,5 +171,47 @@ fn admin_of_one_environment_uses_up_its_own_tokens_and_no_others() {
         let refused = make(&admin, "one-more".to_owned(), "test").await.unwrap_err();
         assert_eq!(refused, Refusal::TooManyTokens(200, realm("shop", "test")));
         make(&world.operator, "elsewhere".to_owned(), "prod").await.unwrap();
+    });
+}
+
+/// A replica whose store takes a second for each list and write, so that calls at the same time see the same records.
+fn slow(world: &ManagedWorld) -> Arc<Management> {
+    let plan: Plan = Arc::new(|call| match call {
+        "records.list" | "records.write" => Fault::Late(Duration::from_secs(1)),
+        _ => Fault::None,
+    });
+    let records = Faulty::new(world.records(), Arc::clone(&world.clock) as Arc<dyn Clock>, plan);
+    world.managed(world.replica("two", 7), Ports::new(Arc::new(records)))
+}
+
+#[test]
+fn calls_at_the_same_time_do_not_pass_the_bound_of_locks() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    let management = slow(&world);
+    world.run_managed(&management, async {
+        let lock = async |number: usize| {
+            let (project, environment) = ("shop".parse().unwrap(), format!("made-up-{number}").parse().unwrap());
+            let wanted = NewLock { reason: "no deploys".parse().unwrap(), ttl: None };
+            management.lock_environment(&world.operator, &project, &environment, wanted).await
+        };
+        let locked = join_all((0..120).map(lock)).await;
+        let refused = locked.iter().filter(|locked| matches!(locked, Err(Refusal::TooManyLocks(100, _)))).count();
+        assert_eq!((locked.iter().filter(|locked| locked.is_ok()).count(), refused), (100, 20));
+    });
+}
+
+#[test]
+fn calls_at_the_same_time_do_not_pass_the_bound_of_tokens() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    let management = slow(&world);
+    world.run_managed(&management, async {
+        let make = async |number: usize| {
+            let grant = Grant { role: Role::Viewer, realm: realm("shop", "test") };
+            let wanted = NewApiToken { name: format!("token-{number}").parse().unwrap(), grant, ttl: None };
+            management.create_api_token(&world.operator, wanted).await
+        };
+        let made = join_all((0..220).map(make)).await;
+        let refused = made.iter().filter(|made| matches!(made, Err(Refusal::TooManyTokens(200, _)))).count();
+        assert_eq!((made.iter().filter(|made| made.is_ok()).count(), refused), (200, 20));
     });
 }

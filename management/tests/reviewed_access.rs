@@ -310,6 +310,33 @@ fn new_token_that_the_authority_signed_is_asked_about_whatever_strangers_send() 
 }
 
 #[test]
+fn account_that_mints_tokens_is_one_caller_with_one_rate() {
+    let world = ManagedWorld::new(INSTANT);
+    let (authority, management) = asking(&world);
+    let minted =
+        |index: u32, name: &str| jwt(&json!({ "aud": "rollhook", "exp": 1_700_003_600, "sub": name, "jti": index }));
+    let issue = |token: &str, name: &'static str| {
+        authority.signatures.lock().unwrap().insert(token.to_owned(), SignatureCheck::Valid);
+        authority.callers.lock().unwrap().insert(token.to_owned(), name);
+    };
+    let known = |token: &str| management.known_caller(token.as_bytes());
+    let another = "system:serviceaccount:ci:another";
+    world.run_managed(&management, async {
+        for index in 0..100 {
+            issue(&minted(index, NAME), NAME);
+            let _ = management.authenticate(minted(index, NAME).as_bytes(), None).await;
+        }
+        assert_eq!(authority.questions().len(), 20);
+        assert!(known(&minted(0, NAME)).is_some());
+        assert_eq!(known(&minted(0, NAME)), known(&minted(1, NAME)));
+        issue(&minted(0, another), another);
+        assert!(management.authenticate(minted(0, another).as_bytes(), None).await.is_ok(), "it has its own rate");
+        let (one, other) = (known(&minted(0, NAME)).unwrap(), known(&minted(0, another)).unwrap());
+        assert!(one.party != other.party && one.environment == other.environment, "accounts of one namespace");
+    });
+}
+
+#[test]
 fn token_whose_signature_is_none_of_the_authoritys_is_refused_unasked() {
     let world = ManagedWorld::new(INSTANT);
     let (authority, management) = asking(&world);

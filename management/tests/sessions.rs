@@ -8,7 +8,9 @@ use std::time::Duration;
 use rollhook_core::ports::Clock as _;
 use rollhook_management::{
     Management, Outcome, Refusal,
-    access::{Action, Grant, GroupGrant, Person, Principal, Realm, Role, SESSION_IDLE, SignInGrants, SignedIn},
+    access::{
+        Action, Grant, GroupGrant, NewApiToken, Person, Principal, Realm, Role, SESSION_IDLE, SignInGrants, SignedIn,
+    },
     ports::{RecordKey, RecordKind},
 };
 use sha2::{Digest, Sha256};
@@ -230,5 +232,55 @@ fn list_says_when_a_session_was_used_and_when_it_ends_and_comes_in_parts() {
         }
         assert_eq!(found.len(), 5);
         assert!(found.windows(2).all(|pair| pair[0].began_at >= pair[1].began_at), "newest first");
+    });
+}
+
+#[test]
+fn sessions_of_one_person_or_token_are_one_caller() {
+    let world = world();
+    world.idle(async {
+        let management = &world.management;
+        let known = |secret: &str| management.known_caller(secret.as_bytes()).unwrap();
+        let mut of_ada = Vec::new();
+        for _ in 0..2 {
+            let session = management.begin_person_session(person("ada")).await.unwrap();
+            of_ada.push(known(&session));
+            of_ada.push(known(&login(management, &session).await.unwrap()));
+        }
+        assert!(of_ada.iter().all(|caller| caller == &of_ada[0]), "{of_ada:?}");
+        let eve = management.begin_person_session(person("eve")).await.unwrap();
+        assert_ne!(known(&eve), of_ada[0]);
+
+        let text = management.create_api_token(&world.operator, token("ci-shop", Role::Deployer)).await.unwrap().1;
+        assert_eq!(management.known_caller(text.expose().as_bytes()), None, "the token has not called yet");
+        let session = management.begin_session(text.expose().as_bytes(), None).await.unwrap().0;
+        let of_token = known(text.expose());
+        assert_eq!(
+            [known(&session), known(&login(management, &session).await.unwrap())],
+            [(); 2].map(|()| of_token.clone())
+        );
+        management.ready().await.unwrap();
+        assert_eq!(known(text.expose()), of_token, "as it is listed");
+        management.end_session(&session).await.unwrap();
+        assert_eq!(management.known_caller(session.as_bytes()), None);
+    });
+}
+
+#[test]
+fn tokens_of_one_environment_are_callers_of_one_environment() {
+    let world = world();
+    world.idle(async {
+        let management = &world.management;
+        let mut known = Vec::new();
+        for (name, realm) in [("a", realm("shop", "test")), ("b", realm("shop", "test")), ("c", Realm::Everything)] {
+            let grant = Grant { role: Role::Viewer, realm };
+            let wanted = NewApiToken { name: name.parse().unwrap(), grant, ttl: None };
+            let text = management.create_api_token(&world.operator, wanted).await.unwrap().1;
+            management.authenticate(text.expose().as_bytes(), None).await.unwrap();
+            known.push(management.known_caller(text.expose().as_bytes()).unwrap());
+        }
+        assert!(known[0].party != known[1].party && known[0].environment.is_some());
+        assert_eq!(known[0].environment, known[1].environment);
+        assert_eq!((&known[2].environment, &known[2].project), (&None, &None));
     });
 }

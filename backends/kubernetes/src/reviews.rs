@@ -22,10 +22,10 @@ use crate::{
     client::{Cluster, post_parameters},
     error::{classify, shortened},
     store::crd::GROUP,
-    turns::Turns,
+    turns::{Party, Turns},
 };
 
-/// The deadline of one question: a caller waits for several.
+/// The deadline of one question and of the wait for its turn: a caller asks several.
 const ANSWER: Duration = Duration::from_secs(5);
 /// The path of the keys that the API server signs tokens of service accounts by.
 const KEYS: &str = "/openid/v1/jwks";
@@ -62,13 +62,23 @@ impl KubernetesReviewer {
         Self { cluster, audience: audience.to_owned(), keys, turns: Turns::default() }
     }
 
-    /// Asks once it is the turn of this party; the deadline counts the wait.
-    async fn ask<T>(&self, party: &str, question: impl Future<Output = Result<T>> + Send) -> Result<T> {
-        let asked = async {
-            let _turn = self.turns.of(party).await;
-            question.await
-        };
-        bounded_by(ANSWER, asked).await
+    /// Asks once it is the turn of this party.
+    async fn ask<T>(&self, party: Party<'_>, question: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let _turn = self.turns.of(party).await;
+        question.await
+    }
+
+    /// Returns whether a key of the API server made the token's signature.
+    async fn check(&self, token: &IdToken) -> SignatureCheck {
+        let cluster = self.cluster.clone();
+        self.keys.check(token, || published(cluster)).await.unwrap_or(SignatureCheck::Unknown)
+    }
+
+    /// Returns the account that a token names, if the API server has signed that: an account that mints tokens is one party.
+    async fn signed_account(&self, token: &BearerToken) -> Option<String> {
+        let token: IdToken = token.expose().parse().ok()?;
+        let account = token.claims().text("sub")?;
+        (self.check(&token).await == SignatureCheck::Valid).then_some(account)
     }
 }
 
@@ -97,8 +107,7 @@ impl AccessReviewer for KubernetesReviewer {
     async fn signature(&self, token: &BearerToken) -> SignatureCheck {
         // Tokens of users may be of other forms and issuers.
         let Ok(token) = token.expose().parse::<IdToken>() else { return SignatureCheck::Unknown };
-        let cluster = self.cluster.clone();
-        self.keys.check(&token, || published(cluster)).await.unwrap_or(SignatureCheck::Unknown)
+        self.check(&token).await
     }
 
     async fn authenticate(&self, token: &BearerToken) -> Result<Option<ReviewedCaller>> {
@@ -106,10 +115,14 @@ impl AccessReviewer for KubernetesReviewer {
             TokenReviewSpec { audiences: Some(vec![self.audience.clone()]), token: Some(token.expose().to_owned()) };
         let review = TokenReview { spec, ..TokenReview::default() };
         let reviews = Api::<TokenReview>::all(self.cluster.clone().into_client());
-        let asked = async { reviews.create(&post_parameters(), &review).await.map_err(classify) };
-        // The caller is not known before the answer.
-        let party = hex(&Sha256::digest(token.expose()));
-        let status = self.ask(&party, asked).await?.status;
+        let question = async { reviews.create(&post_parameters(), &review).await.map_err(classify) };
+        let asked = async {
+            match self.signed_account(token).await {
+                Some(account) => self.ask(Party::Account(&account), question).await,
+                None => self.ask(Party::Token(&hex(&Sha256::digest(token.expose()))), question).await,
+            }
+        };
+        let status = bounded_by(ANSWER, asked).await?.status;
         Ok(caller(status.ok_or_else(|| unanswered("TokenReview"))?, &self.audience))
     }
 
@@ -117,7 +130,7 @@ impl AccessReviewer for KubernetesReviewer {
         let review = SubjectAccessReview { spec: question(caller, permission, scope), ..Default::default() };
         let reviews = Api::<SubjectAccessReview>::all(self.cluster.clone().into_client());
         let asked = async { reviews.create(&post_parameters(), &review).await.map_err(classify) };
-        let status = self.ask(&caller.name, asked).await?.status;
+        let status = bounded_by(ANSWER, self.ask(Party::Account(&caller.name), asked)).await?.status;
         Ok(is_allowed(&status.ok_or_else(|| unanswered("SubjectAccessReview"))?))
     }
 }

@@ -14,7 +14,7 @@ use rollhook_core::{
     time::Timestamp,
 };
 use rollhook_management::{
-    Management, Refusal,
+    Management, Refusal, RefusalLines,
     access::{Action, GroupGrant, Person, Principal, SessionSecret},
     ports::{RecordKey, SignInProvider, SignInRequest},
 };
@@ -42,6 +42,8 @@ pub struct Host {
     clock: fn() -> Timestamp,
     sign_in: Option<SignIn>,
     notice: Notice,
+    /// The lines of sign-ins that were refused or failed.
+    lines: RefusalLines,
 }
 
 /// A provider at which people sign in, and what its groups may do.
@@ -56,7 +58,7 @@ type Notice = Box<dyn Fn(&Principal) -> Option<String> + Send + Sync>;
 impl Host {
     /// Returns the host of a management plane whose callers reach it at `base_url`; `clock` is the wall clock.
     pub fn new(management: Arc<Management>, base_url: Arc<str>, clock: fn() -> Timestamp) -> Self {
-        Self { management, base_url, clock, sign_in: None, notice: Box::new(|_| None) }
+        Self { management, base_url, clock, sign_in: None, notice: Box::new(|_| None), lines: RefusalLines::default() }
     }
 
     /// Lets people sign in at this provider.
@@ -88,24 +90,40 @@ impl Host {
 
     /// Begins a sign-in at the provider.
     pub(crate) async fn begin_sign_in(&self) -> Result<SignInRequest, Failure> {
-        self.provider()?.provider.begin().await.map_err(|error| provider_failed(&error))
+        self.provider()?.provider.begin().await.map_err(|error| self.provider_failed(&error))
     }
 
     /// Begins a session for the person whom the provider's code stands for, by the secrets of the request.
     pub(crate) async fn finish_sign_in(&self, code: &str, nonce: &str, verifier: &str) -> Result<Welcome, Failure> {
         let sign_in = self.provider()?;
-        let person = sign_in.provider.finish(code, nonce, verifier).await.map_err(|error| provider_failed(&error))?;
+        let person = sign_in.provider.finish(code, nonce, verifier).await;
+        let person = person.map_err(|error| self.provider_failed(&error))?;
         if GroupGrant::of_groups(&sign_in.grants, &person.groups).is_empty() {
-            tracing::info!(
-                person = escaped(&person.name),
-                groups = person.groups.len(),
-                "refused a sign-in: no group of the person has a role"
-            );
+            let (name, groups) = (escaped(&person.name), person.groups.len());
+            self.log_refusal(|left_out| {
+                tracing::info!(person = name, groups, left_out, "refused a sign-in: no group of the person has a role");
+            });
             return Ok(Welcome::NoRole { name: person.name });
         }
         let provider = sign_in.provider.host().to_owned();
         let person = Person { subject: person.subject, name: person.name, provider, groups: person.groups };
         self.management.begin_person_session(person).await.map(Welcome::Session).map_err(Failure::of_stranger)
+    }
+
+    /// Returns the failure of a provider; what it says is in the log alone.
+    fn provider_failed(&self, error: &Error) -> Failure {
+        self.log_refusal(|left_out| {
+            tracing::warn!(error = %error.chain(), left_out, "signing in at the provider failed");
+        });
+        match error.is_unavailable() {
+            true => Failure::new(Kind::ProviderUnavailable, "The provider of sign-ins does not answer; try again."),
+            false => Failure::new(Kind::Unauthorized, "The provider's answer proves nothing; try again."),
+        }
+    }
+
+    /// Writes a line about a sign-in, of which the log has a bounded number: anyone can begin one.
+    fn log_refusal(&self, line: impl FnOnce(Option<u64>)) {
+        self.lines.write(self.management.deployer().ports().clock.elapsed(), line);
     }
 
     /// Returns a code that buys a command line a session like this one; `challenge` is the SHA-256 of its secret.
@@ -187,15 +205,6 @@ impl Host {
         // A token's random part; its prefix would let scanners of secrets take it for one.
         let token = self.management.deployer().new_token();
         Zeroizing::new(token.expose().trim_start_matches("rh_").to_owned())
-    }
-}
-
-/// Returns the failure of a provider; what it says is in the log alone.
-fn provider_failed(error: &Error) -> Failure {
-    tracing::warn!(error = %error.chain(), "signing in at the provider failed");
-    match error.is_unavailable() {
-        true => Failure::new(Kind::ProviderUnavailable, "The provider of sign-ins does not answer; try again."),
-        false => Failure::new(Kind::Unauthorized, "The provider's answer proves nothing; try again."),
     }
 }
 

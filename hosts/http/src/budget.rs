@@ -2,7 +2,7 @@
 //!
 //! A body for which there is no room waits. Each address of strangers, and each known caller, has a share of its pools, so
 //! that it never takes the room of another one: bodies beyond the share wait for each other. Strangers take nothing of the
-//! pools of known callers.
+//! pools of known callers, and those of one environment or project leave room to others.
 
 use std::{
     collections::HashMap,
@@ -17,10 +17,11 @@ use crate::{
     callers::Caller,
 };
 
-/// The bytes of bodies up to 1 MiB, in all and per holder.
-const BODIES: Pool = Pool { all: 16 * 1024 * 1024, share: 4 * 1024 * 1024 };
-/// The bytes of larger bodies: two holders may each send the largest push at once.
-const PUSHES: Pool = Pool { all: 2 * PUSH_MAX, share: PUSH_MAX };
+/// The bytes of bodies up to 1 MiB.
+const BODIES: Pool = Pool { all: 16 * MIB, share: 4 * MIB, environment: 8 * MIB, project: 12 * MIB };
+/// The bytes of larger bodies: two holders may each send the largest push at once, also of one environment.
+const PUSHES: Pool = Pool { all: 2 * PUSH_MAX, share: PUSH_MAX, environment: 2 * PUSH_MAX, project: 2 * PUSH_MAX };
+const MIB: usize = 1024 * 1024;
 
 /// The most bytes of bodies that are held at once.
 #[derive(Clone, Copy)]
@@ -28,6 +29,10 @@ struct Pool {
     all: usize,
     /// The most of one holder.
     share: usize,
+    /// The most of the known callers of one environment.
+    environment: usize,
+    /// The most of the known callers of one project.
+    project: usize,
 }
 
 /// Who sends a body.
@@ -37,6 +42,14 @@ pub(crate) enum Holder {
     Stranger(IpAddr),
     /// A caller whose token this process recognises.
     Known(Caller),
+}
+
+/// A party that has a share of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Party {
+    Holder(Holder),
+    Environment(u64),
+    Project(u64),
 }
 
 /// The room that a body takes, until this is dropped.
@@ -87,36 +100,45 @@ impl Budget {
     }
 }
 
-/// A pool, and the part of each holder.
+/// A pool, and the part of each party.
 struct Shared {
+    pool: Pool,
     all: Arc<Semaphore>,
-    share: usize,
-    /// The free part of each holder's share.
-    shares: Mutex<HashMap<Holder, Weak<Semaphore>>>,
+    /// The free part of each party's share.
+    shares: Mutex<HashMap<Party, Weak<Semaphore>>>,
 }
 
 impl Shared {
     fn new(pool: Pool) -> Self {
-        Self { all: Arc::new(Semaphore::new(pool.all)), share: pool.share, shares: Mutex::default() }
+        Self { pool, all: Arc::new(Semaphore::new(pool.all)), shares: Mutex::default() }
     }
 
-    /// Returns what a body of this holder takes of. The share comes first: bodies that wait for it hold nothing of the
-    /// pool, and have no place in its queue.
-    fn of(&self, holder: Holder) -> [Arc<Semaphore>; 2] {
-        [self.share(holder), self.all.clone()]
+    /// Returns what a body of this holder takes of. The smallest share comes first: bodies that wait for it hold nothing of
+    /// the pool, and have no place in its queue.
+    fn of(&self, holder: Holder) -> Vec<Arc<Semaphore>> {
+        let (environment, project) = match holder {
+            Holder::Stranger(_) => (None, None),
+            Holder::Known(caller) => (caller.environment, caller.project),
+        };
+        let Pool { share, environment: of_environment, project: of_project, .. } = self.pool;
+        let mut all = vec![self.share(Party::Holder(holder), share)];
+        all.extend(environment.map(|key| self.share(Party::Environment(key), of_environment)));
+        all.extend(project.map(|key| self.share(Party::Project(key), of_project)));
+        all.push(self.all.clone());
+        all
     }
 
-    fn share(&self, holder: Holder) -> Arc<Semaphore> {
+    fn share(&self, party: Party, most: usize) -> Arc<Semaphore> {
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(share) = shares.get(&holder).and_then(Weak::upgrade) {
+        if let Some(share) = shares.get(&party).and_then(Weak::upgrade) {
             return share;
         }
         // Unused shares are removed when the number has doubled.
         if shares.len() >= 64 && shares.len().is_power_of_two() {
             shares.retain(|_, share| share.strong_count() > 0);
         }
-        let share = Arc::new(Semaphore::new(self.share));
-        shares.insert(holder, Arc::downgrade(&share));
+        let share = Arc::new(Semaphore::new(most));
+        shares.insert(party, Arc::downgrade(&share));
         share
     }
 }
@@ -154,6 +176,20 @@ mod tests {
                 drop(held);
             }
         }
+    }
+
+    #[test]
+    fn holders_of_one_environment_or_project_delay_no_other() {
+        let known = |party, environment, project| Holder::Known(Caller { party, environment, project });
+        let budget = Budget::default();
+        let take = |holder| (0..4).map_while(|_| now(&budget, holder, BODY_MAX)).collect::<Vec<_>>();
+        let of_test: Vec<_> = (0..10).flat_map(|party| take(known(party, Some(1), Some(1)))).collect();
+        assert_eq!(of_test.len(), 8);
+        let of_prod: Vec<_> = (10..20).flat_map(|party| take(known(party, Some(2), Some(1)))).collect();
+        assert_eq!(of_prod.len(), 4, "the project has three quarters");
+        assert_eq!(take(known(20, Some(3), Some(2))).len(), 4);
+        drop((of_test, of_prod));
+        assert_eq!(take(known(0, Some(1), Some(1))).len(), 4);
     }
 
     #[test]

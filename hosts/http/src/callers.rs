@@ -1,25 +1,62 @@
-//! Known callers, by what they call with: their calls, connections, bodies and streams are counted by it.
+//! Known callers, by who they are: their calls, connections, bodies and streams are counted by it, whatever number of
+//! secrets one has.
+//!
+//! Admins of an environment make tokens and webhooks as they like, so those of one environment, and those of one project,
+//! share a part of what all known callers may hold.
 
 use std::hash::{BuildHasher, RandomState};
 
 use rollhook_core::app::AppId;
+use rollhook_management::access::KnownCaller;
 
-/// A known caller: the holder of a token or session, or whoever calls an app's webhook.
+/// A known caller, and those that it shares a part with. The keys are small, and no caller can choose one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Caller(u64);
+pub(crate) struct Caller {
+    /// A person, an API token, an account of the cluster, or all who call an app's webhook.
+    pub(crate) party: u64,
+    /// The callers that admins of one environment make.
+    pub(crate) environment: Option<u64>,
+    /// The callers that admins of one project make.
+    pub(crate) project: Option<u64>,
+}
 
-/// Makes tokens, sessions and apps small keys that no caller can choose.
+/// Makes callers of parties and secrets.
 #[derive(Default)]
 pub(crate) struct Callers(RandomState);
 
 impl Callers {
-    /// Returns the holder of this API token or session.
+    /// Returns this party, whichever of its secrets was presented.
+    pub(crate) fn of(&self, known: &KnownCaller) -> Caller {
+        Caller {
+            party: self.0.hash_one(&known.party),
+            environment: known.environment.as_ref().map(|key| self.0.hash_one(key)),
+            project: known.project.as_ref().map(|key| self.0.hash_one(key)),
+        }
+    }
+
+    /// Returns the holder of a token or session whose party is not known.
     pub(crate) fn holder(&self, secret: &str) -> Caller {
-        Caller(self.0.hash_one(("holder", secret)))
+        Caller { party: self.0.hash_one(("holder", secret)), environment: None, project: None }
     }
 
     /// Returns the callers of an app's webhook, who are counted together: each of them may deploy the app.
     pub(crate) fn webhook(&self, app: &AppId) -> Caller {
-        Caller(self.0.hash_one(("webhook", app)))
+        let environment = Some(self.0.hash_one(("webhooks", &app.namespace)));
+        Caller { party: self.0.hash_one(("webhook", app)), environment, project: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn webhooks_of_one_environment_share_a_part() {
+        let callers = Callers::default();
+        let of = |app: &str| callers.webhook(&app.parse().unwrap());
+        let [api, web, prod] = ["shop-test/api", "shop-test/web", "shop-prod/api"].map(of);
+        assert!(api.party != web.party && api.environment.is_some() && api.environment == web.environment);
+        assert_ne!(api.environment, prod.environment);
+        assert_eq!(of("shop-test/api"), api);
     }
 }

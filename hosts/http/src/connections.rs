@@ -1,7 +1,7 @@
 //! The open connections, of which strangers hold a bounded number.
 //!
-//! A connection is a stranger's unless it serves a call of a known caller, of whom each has a bounded number, and all
-//! together leave places to strangers. Beyond the bounds of strangers, one is closed to make room, whatever it does: the
+//! A connection is a stranger's unless it serves a call of a known caller, of whom each has a bounded number, those of an
+//! environment or a project a part, and all together leave places to strangers. Beyond the bounds of strangers, one is closed to make room, whatever it does: the
 //! oldest of those that brought a call that was refused, else the oldest of all, since a caller that authenticates itself
 //! does so soon after it connects. So a new caller gets in, however many connections others hold at the same address.
 
@@ -18,7 +18,7 @@ use futures_util::future::{AbortHandle, AbortRegistration};
 
 use crate::{
     callers::Caller,
-    places::{self, Places},
+    places::{CallerPlace, CallerPlaces},
 };
 
 /// The most connections of a listener.
@@ -67,7 +67,7 @@ impl Bounds {
 pub(crate) struct Connections {
     bounds: Bounds,
     strangers: Mutex<Strangers>,
-    known: Places<Caller>,
+    known: CallerPlaces,
 }
 
 #[derive(Default)]
@@ -114,7 +114,7 @@ pub(crate) struct Connection {
 enum Standing {
     Stranger(Place),
     /// A known caller's, while it serves its call.
-    Known(#[allow(dead_code, reason = "held, so that it is taken")] places::Place<Caller>),
+    Known(#[allow(dead_code, reason = "held, so that it is taken")] CallerPlace),
 }
 
 /// A call on a connection; ends when it is dropped. The answer to a known caller may still be sent then, unless
@@ -129,7 +129,7 @@ struct Ending {
 
 impl Connections {
     pub(crate) fn new(bounds: Bounds) -> Self {
-        Self { bounds, strangers: Mutex::default(), known: Places::new(bounds.caller, bounds.known()) }
+        Self { bounds, strangers: Mutex::default(), known: CallerPlaces::new(bounds.caller, bounds.known()) }
     }
 
     /// Adds a connection of an address, which is closed through the registration.
@@ -166,7 +166,7 @@ impl Connection {
         }
     }
 
-    /// Makes the connection a known caller's, unless it has as many as it may, or all known callers have.
+    /// Makes the connection a known caller's, unless it or those that it shares a part with have as many as they may.
     fn leave(&self, caller: Caller) {
         let mut standing = self.standing();
         if let Standing::Stranger(place) = *standing

@@ -79,7 +79,7 @@ pub(crate) async fn answer(
         body::discard(incoming, &request.headers);
         return refused(state, &request, failure);
     }
-    let caller = || state.callers.holder(&request.session().unwrap_or_default());
+    let caller = || state.holder(&request.session().unwrap_or_default());
     let known = state.console.recognizes(&request.headers).then(caller);
     let holder = known.map_or(Holder::Stranger(limits::network(client)), Holder::Known);
     if let Some(Err(failure)) = known.map(|caller| state.known(&in_call, caller)) {
@@ -111,7 +111,7 @@ pub(crate) async fn answer(
         return refused(state, &request, failure);
     }
     let answer = state.console.answer(&request).await;
-    let caller = || state.callers.holder(&request.session().unwrap_or_default());
+    let caller = || state.holder(&request.session().unwrap_or_default());
     match answer.caller {
         Caller::Known => {
             in_call.known(caller());

@@ -59,7 +59,8 @@ struct Tables {
     spares: Table<u64>,
     spare_total: Table<()>,
     sign_in_spares: Table<u64>,
-    callers: Table<Caller>,
+    /// By the party.
+    callers: Table<u64>,
     calls: Table<AppUid>,
     deploys: Table<AppUid>,
     tests: Table<u64>,
@@ -100,8 +101,8 @@ impl Limits {
     /// # Errors
     /// 429.
     pub(crate) fn caller(&self, caller: Caller) -> Result<(), ErrorReply> {
-        let wait = self.now().map(|(tables, now)| tables.callers.take(caller, now));
-        refuse("Too many calls came with this token or session, or to this app's webhook.", wait)
+        let wait = self.now().map(|(tables, now)| tables.callers.take(caller.party, now));
+        refuse("Too many calls came from this caller, or to this app's webhook.", wait)
     }
 
     /// Counts a call of an app, and refuses it if there were too many.

@@ -14,7 +14,7 @@ pub(crate) async fn redeem(call: &Call) -> Result<Reply, ErrorReply> {
     let Login { code, verifier } = call.json()?;
     let redeemed = call.state.management.redeem_code(&code, &verifier).await;
     let (token, principal) = redeemed.map_err(|refusal| ErrorReply::from(refusal).redacted())?;
-    call.in_call.known(call.state.callers.holder(&token));
+    call.in_call.known(call.state.holder(&token));
     let logged_in = LoggedIn { token: token.to_string(), actor: principal.actor().to_string() };
     Ok(reply::json(StatusCode::OK, &logged_in))
 }

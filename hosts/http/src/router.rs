@@ -222,7 +222,7 @@ impl Head {
     fn is_known(&mut self) -> Result<(), ErrorReply> {
         let caller = match &self.target {
             Some(Target::App(app)) => self.state.callers.webhook(app),
-            _ => self.state.callers.holder(auth::presented(&self.parts.headers)),
+            _ => self.state.holder(auth::presented(&self.parts.headers)),
         };
         self.holder = Holder::Known(caller);
         self.state.known(&self.in_call, caller)
@@ -248,7 +248,7 @@ async fn answer(route: &Route, call: &Call) -> Result<Reply, ErrorReply> {
 
 /// Returns the holder of the call's API token or session.
 fn token_holder(call: &Call) -> Caller {
-    call.state.callers.holder(auth::presented(&call.headers))
+    call.state.holder(auth::presented(&call.headers))
 }
 
 /// Returns the management plane for the call's principal.

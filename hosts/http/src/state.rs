@@ -49,6 +49,12 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Returns the caller that a token or session stands for, as this process last read it.
+    pub(crate) fn holder(&self, secret: &str) -> Caller {
+        let known = self.management.known_caller(secret.as_bytes());
+        known.map_or_else(|| self.callers.holder(secret), |known| self.callers.of(&known))
+    }
+
     /// Notes that a call's caller is known, and counts the call once.
     ///
     /// # Errors

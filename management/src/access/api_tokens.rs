@@ -19,7 +19,9 @@ use rollhook_core::{
 
 use crate::{
     ATTEMPTS, Management, Outcome, Refusal,
-    access::{Action, Grant, Place, Principal, Realm, Subject, TokenName, audit, cli_sessions, principal::Proof},
+    access::{
+        Action, Grant, KnownCaller, Place, Principal, Realm, Subject, TokenName, audit, cli_sessions, principal::Proof,
+    },
     documents,
     ports::{Record, RecordKey, RecordKind, RecordStore},
     refused,
@@ -101,6 +103,17 @@ impl Stored {
 
     fn is_valid(&self) -> bool {
         self.revoked_by.is_none()
+    }
+
+    /// Returns the principal of the token with this record.
+    fn principal(&self, key: &RecordKey, claimed: Option<&str>) -> Principal {
+        let principal = Principal::new(&self.shown_name(claimed), [self.grant.clone()]);
+        principal.known_as(PrincipalKey::of("token", &[key.as_str()])).made_in(self.grant.realm.clone())
+    }
+
+    /// Returns the caller of the token with this record; `None` if the token is not valid.
+    fn known_caller(&self, key: &RecordKey) -> Option<KnownCaller> {
+        self.is_valid().then(|| self.principal(key, None).known_caller())
     }
 
     /// Returns the name that a caller gave itself, if it counts: with the token that people share alone.
@@ -216,11 +229,10 @@ impl Management {
     pub(crate) async fn principal_of(&self, key: &RecordKey, claimed: Option<&str>) -> Outcome<Principal> {
         let read = documents::read(&*self.records, RecordKind::ApiToken, key).await.map_err(refused)?;
         let valid = read.filter(|(_, stored): &(Record, Stored)| stored.is_valid());
-        self.known_callers.read(key, valid.is_some());
+        self.known_callers.read(key, valid.as_ref().and_then(|(_, stored)| stored.known_caller(key)));
         let (record, stored) = valid.ok_or(Refusal::UNAUTHORIZED)?;
-        let (claimed, name) = (stored.counted(claimed), stored.shown_name(claimed));
-        let principal =
-            Principal::new(&name, [stored.grant.clone()]).known_as(PrincipalKey::of("token", &[key.as_str()]));
+        let claimed = stored.counted(claimed);
+        let principal = stored.principal(key, claimed);
         let principal = principal.proven_by(Proof::Token(key.clone(), claimed.map(str::to_owned)));
         self.used(record, stored).await;
         Ok(principal)
@@ -271,11 +283,17 @@ impl Management {
         self.known_callers.contain(presented)
     }
 
+    /// Returns the caller of an API token, a session or a token of a cluster, as this process last read it: what the caller
+    /// holds is counted by it. It proves nothing: see [`Management::authenticate`].
+    pub fn known_caller(&self, presented: &[u8]) -> Option<KnownCaller> {
+        self.known_callers.of(&key_of(presented))
+    }
+
     /// Reads the newest API tokens, so that their callers are recognised.
     pub(crate) async fn recognize_api_tokens(&self) -> Outcome<()> {
         for record in self.records.list(RecordKind::ApiToken, None, PAGE).await.map_err(refused)? {
-            let is_valid = documents::decode(&record).is_ok_and(|stored: Stored| stored.is_valid());
-            self.known_callers.read(&record.key, is_valid);
+            let stored: Option<Stored> = documents::decode(&record).ok();
+            self.known_callers.read(&record.key, stored.and_then(|stored| stored.known_caller(&record.key)));
         }
         Ok(())
     }
@@ -294,6 +312,7 @@ impl Management {
             let rule = "must be another one: the history shows this name for others.";
             return Err(CoreRefusal::InvalidField(Field::TokenName, rule.to_owned()).into());
         }
+        let counting = self.counting.lock().await;
         let others = valid(&*self.records).await.map_err(refused)?;
         for realm in wanted.grant.realm.and_containing() {
             let most = tokens_max(&realm);
@@ -315,6 +334,7 @@ impl Management {
         let key = RecordKey::of_hash(token.hash());
         let written = documents::encode(key.clone(), &stored, wanted.ttl).map_err(refused)?;
         self.records.write(RecordKind::ApiToken, written, None).await.map_err(refused)?;
+        drop(counting);
         // Of two that were made under one name at the same time, the older one stays.
         let named = valid(&*self.records).await.map_err(refused)?;
         let oldest =
@@ -373,7 +393,7 @@ impl Management {
             let known: Option<(Record, Stored)> = documents::read(&*self.records, RecordKind::ApiToken, &key).await?;
             if let Some((record, stored)) = known {
                 // Its caller is recognised from the start, however many strangers call then.
-                self.known_callers.read(&record.key, stored.is_valid());
+                self.known_callers.read(&record.key, stored.known_caller(&record.key));
                 return Ok(match stored.is_valid() {
                     true if stored.grant == Grant::ALL => Adopted::Valid,
                     true => Adopted::Other,

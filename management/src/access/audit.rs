@@ -33,7 +33,7 @@ const KEPT_FOR: Duration = Duration::from_secs(400 * 24 * 3600);
 const PAGE: usize = 200;
 /// The most pages that one call reads.
 const PAGES: usize = 5;
-/// The most refusals of one caller that are written down in an hour; the others are in the log.
+/// The most refusals of one caller that are written down in an hour; the log counts the others.
 const REFUSALS: u32 = 100;
 /// The most acts of one caller in an hour that have an entry each; the others of an action and realm share one.
 const ACTS: u32 = 1_000;
@@ -186,8 +186,18 @@ impl Management {
         if is_allowed && !action.is_audited() {
             return Ok(());
         }
-        tracing::info!(target: "rollhook::audit", %actor, %action, subject = subject.name, is_allowed, "audit");
-        let has_own = self.acts.is_own_entry(actor, is_allowed, self.deployer.ports().clock.elapsed());
+        let elapsed = self.deployer.ports().clock.elapsed();
+        let has_own = self.acts.is_own_entry(actor, is_allowed, elapsed);
+        let line = |left_out: Option<u64>| {
+            let subject = &subject.name;
+            tracing::info!(target: "rollhook::audit", %actor, %action, subject, is_allowed, left_out, "audit");
+        };
+        // What changes something has its line, however much the caller does.
+        if has_own || (is_allowed && !action.only_reads()) {
+            line(None);
+        } else {
+            self.audit_lines.write(elapsed, line);
+        }
         if !is_allowed && !has_own {
             return decided;
         }

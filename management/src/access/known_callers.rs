@@ -1,21 +1,59 @@
 //! Recognises callers by the API tokens and sessions that this process last read, so that a host can tell a known caller
 //! from strangers before it reads the store.
 //!
+//! Each is remembered with the party that it stands for, so that a host counts a party once, however many secrets it has.
+//!
 //! Recognition lets nobody in: a recognised caller is authenticated by a read of the store like every other. Each read
 //! corrects what is remembered.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rollhook_core::lock::PrincipalKey;
 
 use crate::{
-    access::{api_tokens::key_of, recent::Recent},
+    access::{Realm, api_tokens::key_of, recent::Recent},
     ports::RecordKey,
 };
 
 /// The most API tokens and sessions: one more makes the one forgotten that was read least lately.
 const SECRETS: usize = 10_000;
 
-/// The keys of the records of API tokens and of sessions that were valid when they were last read.
-pub(crate) struct KnownCallers(Mutex<Recent<RecordKey, ()>>);
+/// A caller of the management API as a host counts what it holds: the party itself, and those whose admins can make more
+/// such callers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KnownCaller {
+    /// The API token, the person, or the account of a cluster, whichever of its secrets the caller presented.
+    pub party: PrincipalKey,
+    /// The environment whose admins make such tokens, or the namespace whose admins make such accounts.
+    pub environment: Option<PrincipalKey>,
+    /// The project whose admins make such tokens.
+    pub project: Option<PrincipalKey>,
+}
+
+impl KnownCaller {
+    /// Returns a party that only admins of everything make.
+    pub(crate) const fn new(party: PrincipalKey) -> Self {
+        Self { party, environment: None, project: None }
+    }
+
+    /// Returns a party that the admins of this realm make.
+    pub(crate) fn made_in(party: PrincipalKey, realm: &Realm) -> Self {
+        let project = realm.project().map(|project| PrincipalKey::of("project", &[project.as_str()]));
+        let environment = realm.project().zip(realm.environment());
+        let environment = environment
+            .map(|(project, environment)| PrincipalKey::of("environment", &[project.as_str(), environment.as_str()]));
+        Self { party, environment, project }
+    }
+
+    /// Returns an account of this namespace of a cluster.
+    pub(crate) fn account(party: PrincipalKey, namespace: &str) -> Self {
+        let environment = Some(PrincipalKey::of("accounts", &[namespace]));
+        Self { party, environment, project: None }
+    }
+}
+
+/// The callers by the records of API tokens and of sessions that were valid when they were last read.
+pub(crate) struct KnownCallers(Mutex<Recent<RecordKey, KnownCaller>>);
 
 impl Default for KnownCallers {
     fn default() -> Self {
@@ -24,19 +62,27 @@ impl Default for KnownCallers {
 }
 
 impl KnownCallers {
-    /// Remembers whether the API token or session of this record is valid, as it was just read.
-    pub(crate) fn read(&self, key: &RecordKey, is_valid: bool) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_valid {
-            known.used(key, || (), |()| ());
-        } else {
-            known.remove(key);
+    /// Remembers the caller of the API token or session of this record, as it was just read; `None` if it is not valid.
+    pub(crate) fn read(&self, key: &RecordKey, caller: Option<KnownCaller>) {
+        let mut known = self.lock();
+        match caller {
+            Some(caller) => known.used(key, || caller.clone(), |known| known.clone_from(&caller)),
+            None => known.remove(key),
         }
     }
 
     /// Returns whether this is an API token or session that was valid when it was last read.
     pub(crate) fn contain(&self, presented: &[u8]) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&key_of(presented))
+        self.lock().contains(&key_of(presented))
+    }
+
+    /// Returns the caller of the API token or session of this record, if it was valid when it was last read.
+    pub(crate) fn of(&self, key: &RecordKey) -> Option<KnownCaller> {
+        self.lock().get(key).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Recent<RecordKey, KnownCaller>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -48,9 +94,26 @@ mod tests {
     fn many_callers_make_only_the_one_unknown_that_was_read_least_lately() {
         let known = KnownCallers::default();
         for number in 0..=SECRETS {
-            known.read(&key_of(number.to_string().as_bytes()), true);
+            let party = PrincipalKey::of("token", &[&number.to_string()]);
+            known.read(&key_of(number.to_string().as_bytes()), Some(KnownCaller::new(party)));
         }
         assert!(!known.contain(b"0"));
         assert!((1..=SECRETS).all(|number| known.contain(number.to_string().as_bytes())));
+    }
+
+    #[test]
+    fn realm_of_a_token_is_the_project_and_environment_whose_admins_make_it() {
+        let party = || PrincipalKey::of("token", &["a"]);
+        let realm = |project: &str, environment: Option<&str>| {
+            let environment = environment.map(|environment| environment.parse().unwrap());
+            KnownCaller::made_in(party(), &Realm::of(Some(project.parse().unwrap()), environment).unwrap())
+        };
+        assert_eq!(KnownCaller::made_in(party(), &Realm::Everything), KnownCaller::new(party()));
+        let (test, prod) = (realm("shop", Some("test")), realm("shop", Some("prod")));
+        assert!(test.environment.is_some() && test.environment != prod.environment && test.project == prod.project);
+        assert_eq!(realm("shop", None), KnownCaller { environment: None, ..test });
+        // Both spell one namespace.
+        let (one, other) = (realm("a-b", Some("c")), realm("a", Some("b-c")));
+        assert!(one.environment != other.environment && one.project != other.project);
     }
 }

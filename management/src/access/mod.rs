@@ -18,6 +18,7 @@ mod unknown_tokens;
 pub use api_tokens::{Adopted, ApiToken, NewApiToken, replace_admin_token};
 pub use audit::{AuditEntry, Audited};
 pub use cli_sessions::LOGIN_MAX;
+pub use known_callers::KnownCaller;
 pub use permission::{Permission, Resource};
 pub use principal::Principal;
 pub use role::{Action, Grant, GroupGrant, Realm, Role, TokenName};

@@ -9,7 +9,7 @@ use rollhook_core::{
 };
 
 use crate::{
-    access::{Action, Grant, Realm, Role},
+    access::{Action, Grant, KnownCaller, Realm, Role},
     ports::{BearerToken, RecordKey, ReviewedCaller},
 };
 
@@ -21,6 +21,8 @@ pub struct Principal {
     grants: Arc<[Grant]>,
     /// The caller in place of grants, where an authority outside of the service decides.
     caller: Option<Arc<ReviewedCaller>>,
+    /// The realm whose admins made the principal's token.
+    made_in: Realm,
     proof: Option<Proof>,
 }
 
@@ -47,7 +49,8 @@ impl Principal {
         // The history shows the service itself as `auto`.
         let name = if name == Actor::Service.to_string() { "a person named auto" } else { name };
         let key = PrincipalKey::of("name", &[name]);
-        Self { actor: Actor::person(name), key, grants: grants.into_iter().collect(), caller: None, proof: None }
+        let grants = grants.into_iter().collect();
+        Self { actor: Actor::person(name), key, grants, caller: None, made_in: Realm::Everything, proof: None }
     }
 
     /// Returns the principal under a key of its own: for callers whose names two of them may have.
@@ -60,7 +63,21 @@ impl Principal {
     pub(crate) fn reviewed(actor: Actor, caller: ReviewedCaller, token: BearerToken) -> Self {
         // An account of the same name that is made later is another one.
         let key = PrincipalKey::of("reviewed", &[&caller.name, caller.uid.as_deref().unwrap_or_default()]);
-        Self { actor, key, grants: Arc::default(), caller: Some(Arc::new(caller)), proof: Some(Proof::Reviewed(token)) }
+        let (caller, proof) = (Some(Arc::new(caller)), Some(Proof::Reviewed(token)));
+        Self { actor, key, grants: Arc::default(), caller, made_in: Realm::Everything, proof }
+    }
+
+    /// Returns the principal of a token that the admins of this realm make.
+    pub(crate) fn made_in(self, realm: Realm) -> Self {
+        Self { made_in: realm, ..self }
+    }
+
+    /// Returns the caller as a host counts what it holds.
+    pub(crate) fn known_caller(&self) -> KnownCaller {
+        match self.caller.as_deref().and_then(ReviewedCaller::account_namespace) {
+            Some(namespace) => KnownCaller::account(self.key.clone(), namespace),
+            None => KnownCaller::made_in(self.key.clone(), &self.made_in),
+        }
     }
 
     pub(crate) const fn caller(&self) -> Option<&Arc<ReviewedCaller>> {

@@ -43,6 +43,11 @@ impl<K: Clone + Eq + Hash, V> Recent<K, V> {
         }
     }
 
+    /// Returns the value of a key, which is no use of it.
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        self.entries.get(key).map(|(_, value)| value)
+    }
+
     pub(crate) fn contains(&self, key: &K) -> bool {
         self.entries.contains_key(key)
     }

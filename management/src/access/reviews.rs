@@ -26,15 +26,13 @@ use crate::{
     Management, Outcome, Refusal,
     access::{Action, Granted, Place, Principal, Realm, Resource, api_tokens::key_of, unknown_tokens::Share},
     keyless::{Claims, LEEWAY},
-    ports::{AccessReviewer, BearerToken, ReviewScope, ReviewedCaller, SignatureCheck},
+    ports::{AccessReviewer, BearerToken, RecordKey, ReviewScope, ReviewedCaller, SERVICE_ACCOUNT, SignatureCheck},
 };
 
 /// The most namespaces that one call asks about.
 const NAMESPACES_MAX: usize = 500;
 /// The most questions of one call at the same time.
 const AT_ONCE: usize = 16;
-/// The beginning of the names of service accounts, which only a cluster gives.
-const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// The longest name that the history shows whole.
 const NAME_MAX: usize = 100;
 
@@ -52,6 +50,11 @@ fn actor(name: &str, authority: &str) -> Actor {
     let hash = hex(&Sha256::digest(name)[..4]);
     let begin: String = shown.chars().take(NAME_MAX).collect();
     Actor::person(&format!("{begin}…{hash}{suffix}"))
+}
+
+/// Returns the key of the account that a signed token names, or of the token if it names none.
+fn account_of(claims: &Claims, presented: &[u8]) -> RecordKey {
+    claims.text("sub").map_or_else(|| key_of(presented), |account| key_of(account.as_bytes()))
 }
 
 /// Returns the refusal for a failure of the authority, which is logged: never a yes, and never a 401.
@@ -82,12 +85,13 @@ impl Management {
         let (reviewer, token, claims) = self.reviewable(presented)?;
         let is_past = claims.time("exp").is_none_or(|end| end.after(LEEWAY) <= self.deployer.time());
         if !claims.are_for(reviewer.audience()) || is_past {
-            self.known_callers.read(&key_of(presented), false);
+            self.known_callers.read(&key_of(presented), None);
             return Some(Err(Refusal::UNAUTHORIZED));
         }
         if !self.known_callers.contain(presented) {
             let share = match reviewer.signature(&token).await {
-                SignatureCheck::Valid => Share::Signed(key_of(presented)),
+                // The authority's own word: an account that mints tokens has the rate of one.
+                SignatureCheck::Valid => Share::Signed(account_of(&claims, presented)),
                 SignatureCheck::Invalid => return Some(Err(Refusal::UNAUTHORIZED)),
                 SignatureCheck::Unknown => Share::Network(network),
             };
@@ -98,9 +102,9 @@ impl Management {
         }
         Some(match reviewer.authenticate(&token).await {
             Ok(caller) => {
-                self.known_callers.read(&key_of(presented), caller.is_some());
                 let principal =
                     caller.map(|caller| Principal::reviewed(actor(&caller.name, reviewer.authority()), caller, token));
+                self.known_callers.read(&key_of(presented), principal.as_ref().map(Principal::known_caller));
                 principal.ok_or(Refusal::UNAUTHORIZED)
             }
             Err(error) => Err(unreviewed(&error)),

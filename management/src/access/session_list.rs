@@ -157,7 +157,7 @@ impl Management {
     pub(crate) async fn end_listed(&self, owner: &RecordKey, own: &RecordKey, ending: Ending<'_>) -> Outcome<bool> {
         let is_young = self.end_others(owner, own, ending).await?;
         self.records.remove(RecordKind::Session, own).await.map_err(refused)?;
-        self.known_callers.read(own, false);
+        self.known_callers.read(own, None);
         Ok(is_young)
     }
 
@@ -205,7 +205,7 @@ impl Management {
     async fn remove_entries(&self, entries: &[Entry]) -> Result<()> {
         for entry in entries {
             self.records.remove(entry.kind(), &entry.key).await?;
-            self.known_callers.read(&entry.key, false);
+            self.known_callers.read(&entry.key, None);
         }
         Ok(())
     }

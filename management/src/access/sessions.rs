@@ -22,7 +22,7 @@ use rollhook_core::{
 use crate::{
     Management, Outcome, Refusal,
     access::{
-        Grant, GroupGrant, Principal,
+        Grant, GroupGrant, KnownCaller, Principal,
         api_tokens::key_of,
         cli_sessions,
         principal::Proof,
@@ -193,6 +193,10 @@ impl Stored {
     }
 }
 
+fn key_of_person(provider: &str, subject: &str) -> PrincipalKey {
+    PrincipalKey::of("person", &[provider, subject])
+}
+
 /// Returns the key of the record of a browser's session; `None` for a secret of another kind.
 fn browser_key(secret: &str) -> Option<RecordKey> {
     (!cli_sessions::is_secret(secret.as_bytes())).then(|| key_of(secret.as_bytes()))
@@ -253,8 +257,18 @@ impl Management {
         self.written.session();
         let record = self.records.read(RecordKind::Session, &key).await.map_err(refused)?.ok_or(Refusal::BUSY)?;
         self.enter(&stored.holder.list(), stored.entry(&record), redeemed).await?;
-        self.known_callers.read(&key, true);
+        self.known_callers.read(&key, self.caller_of(&stored.holder));
         Ok(secret)
+    }
+
+    /// Returns the caller that a new session's holder is, as far as this process knows.
+    fn caller_of(&self, holder: &Holder) -> Option<KnownCaller> {
+        match holder {
+            Holder::Token { token, .. } => self.known_callers.of(token),
+            Holder::Person { subject: (provider, subject), .. } => {
+                Some(KnownCaller::new(key_of_person(provider, subject)))
+            }
+        }
     }
 
     /// Returns a new secret: the prefix and 64 hexadecimal digits.
@@ -291,9 +305,7 @@ impl Management {
                 let grants = self.sign_in.get().map(|sign_in| sign_in.of(&provider, &groups)).unwrap_or_default();
                 match grants.is_empty() {
                     true => Err(Refusal::UNAUTHORIZED),
-                    false => {
-                        Ok(Principal::new(&person, grants).known_as(PrincipalKey::of("person", &[&provider, &subject])))
-                    }
+                    false => Ok(Principal::new(&person, grants).known_as(key_of_person(&provider, &subject))),
                 }
             }
             None => Err(Refusal::UNAUTHORIZED),
@@ -301,7 +313,7 @@ impl Management {
         // A call that lasts ends with the session, and not only with what the session stands for.
         let proven = proven.map(|principal| principal.proven_by(Proof::Session(key.clone())));
         if proven.is_ok() || matches!(proven, Err(Refusal::UNAUTHORIZED)) {
-            self.known_callers.read(key, proven.is_ok());
+            self.known_callers.read(key, proven.as_ref().ok().map(Principal::known_caller));
         }
         proven
     }
@@ -363,7 +375,7 @@ impl Management {
         for (record, stored) in documents::all::<Stored>(&*self.records, RecordKind::Session).await.map_err(refused)? {
             if !stored.is_listed && stored.holder.is_like(&like.holder) {
                 self.records.remove(RecordKind::Session, &record.key).await.map_err(refused)?;
-                self.known_callers.read(&record.key, false);
+                self.known_callers.read(&record.key, None);
             }
         }
         Ok(())

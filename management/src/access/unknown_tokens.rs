@@ -1,8 +1,8 @@
 //! The rate at which an authority is asked about tokens that have proved nothing here yet.
 //!
-//! A token that the authority's own key signed is asked about at a rate of its own, whatever others send. Those of which
-//! that cannot be said share a rate, of which a client's network has a part: a flood from one network leaves the rest to
-//! the others.
+//! Tokens that the authority's own key signed are asked about at a rate of each account, whatever others send. Those of
+//! which that cannot be said share a rate, of which a client's network has a part: a flood from one network leaves the rest
+//! to the others.
 
 use std::{
     net::IpAddr,
@@ -10,33 +10,19 @@ use std::{
     time::Duration,
 };
 
-use crate::{access::recent::Recent, ports::RecordKey};
+use crate::{access::recent::Recent, ports::RecordKey, rate::Rate};
 
 /// The rate of all tokens of unknown origin together.
 const ALL: Rate = Rate { every: Duration::from_millis(50), burst: 100 };
-/// The rate of one network, and of one token.
+/// The rate of one network, and of one account.
 const ONE: Rate = Rate { every: Duration::from_millis(250), burst: 20 };
-/// The most networks and tokens that are counted: one more makes the one forgotten that called least lately.
+/// The most networks and accounts that are counted: one more makes the one forgotten that called least lately.
 const COUNTED: usize = 10_000;
-
-/// A number of reviews at once, and one more per interval (the generic cell rate algorithm).
-struct Rate {
-    every: Duration,
-    burst: u32,
-}
-
-impl Rate {
-    /// Returns the time at which one more review is paid off, if it may be made.
-    fn take(&self, paid: Duration, now: Duration) -> Option<Duration> {
-        let next = paid.max(now) + self.every;
-        (next.saturating_sub(now) <= self.every * self.burst).then_some(next)
-    }
-}
 
 /// The party that a review is counted for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Share {
-    /// A token that the authority has signed.
+    /// The account of a token that the authority has signed.
     Signed(RecordKey),
     /// The network of a client, where it is known.
     Network(Option<IpAddr>),
@@ -109,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn signed_tokens_have_a_rate_each_whatever_strangers_send() {
+    fn accounts_of_signed_tokens_have_a_rate_each_whatever_strangers_send() {
         let tokens = UnknownTokens::default();
         for number in 0..1000 {
             tokens.take(&network(number), START);

@@ -144,18 +144,23 @@ impl Management {
         let (record, stored) = self.read_trusts(app).await?.ok_or(Refusal::UNAUTHORIZED)?;
         let claims = token.claims();
         let trust = keyless::fitting(&stored.trusts, claims, record.now).map_err(|mismatch| {
-            refuse(app, &mismatch);
+            self.log_mismatch(app, &mismatch);
             Refusal::UNAUTHORIZED
         })?;
         match verifier.verify(trust.issuer(), token).await {
             Ok(true) => {}
             Ok(false) => {
-                tracing::info!(%app, issuer = %trust.issuer(), "refused an id_token: no key of its issuer has signed it");
+                let issuer = trust.issuer();
+                self.log_refusal(|left_out| {
+                    tracing::info!(%app, %issuer, left_out, "refused an id_token: no key of its issuer has signed it");
+                });
                 return Err(Refusal::UNAUTHORIZED);
             }
             Err(error) => {
                 let (issuer, error) = (trust.issuer(), error.chain());
-                tracing::warn!(%app, %issuer, error, "reading the keys of an issuer failed");
+                self.log_refusal(|left_out| {
+                    tracing::warn!(%app, %issuer, error, left_out, "reading the keys of an issuer failed");
+                });
                 return Err(Refusal::IssuerUnavailable);
             }
         }
@@ -210,8 +215,24 @@ impl Management {
         if before == (Used { call: id_token.call(access.uid(), &key) }) {
             return Ok(Some(key));
         }
-        tracing::warn!(app = %access.app(), actor = %access.actor(), "refused an id_token that was used for another call");
+        let (app, actor) = (access.app(), access.actor());
+        self.log_refusal(|left_out| {
+            tracing::warn!(%app, %actor, left_out, "refused an id_token that was used for another call");
+        });
         Err(Refusal::UNAUTHORIZED)
+    }
+
+    fn log_mismatch(&self, app: &AppId, mismatch: &Mismatch) {
+        if *mismatch == Mismatch::Issuer {
+            tracing::debug!(%app, reason = %mismatch, "refused an id_token");
+        } else {
+            self.log_refusal(|left_out| tracing::info!(%app, reason = %mismatch, left_out, "refused an id_token"));
+        }
+    }
+
+    /// Writes a line about an id_token, of which the log has a bounded number: anyone can send one that names an app's trust.
+    fn log_refusal(&self, line: impl FnOnce(Option<u64>)) {
+        self.identity_lines.write(self.deployer.ports().clock.elapsed(), line);
     }
 
     /// Returns whether an id_token fits the app's trusts as they were last read, and is worth a read of the store.
@@ -350,14 +371,5 @@ impl Management {
             }
         }
         Err(Refusal::BUSY)
-    }
-}
-
-fn refuse(app: &AppId, mismatch: &Mismatch) {
-    // Anyone can send a token of another issuer.
-    if *mismatch == Mismatch::Issuer {
-        tracing::debug!(%app, reason = %mismatch, "refused an id_token");
-    } else {
-        tracing::info!(%app, reason = %mismatch, "refused an id_token");
     }
 }

@@ -237,10 +237,12 @@ impl Management {
         let lock = wanted.map(|lock| lock.of(principal).set(principal.actor(), now));
         // A store that lists no apps now may have some, and a lock is not to wait for that.
         let has_apps = self.has_apps(&name).await.unwrap_or(true);
+        let mut counting = None;
         if present.is_none() && !has_apps {
             if lock.is_none() {
                 return Ok(None);
             }
+            counting = Some(self.counting.lock().await);
             self.check_number_of_locks(&realm).await?;
         }
         // The record before may be gone, and its changes were copied.
@@ -254,6 +256,7 @@ impl Management {
         let record = documents::encode(name.key(), &stored, ttl).map_err(refused)?;
         // Decided on this version: a lock that another party has set meanwhile stays.
         records.write(RecordKind::EnvironmentLock, record, version).await.map_err(refused)?;
+        drop(counting);
         self.copy_lock(&name, &stored).await?;
         Ok(lock)
     }

@@ -182,6 +182,7 @@ impl Management {
         let checked = ports.notifier.check(&wanted.destination);
         checked.map_err(|why| CoreRefusal::InvalidField(Field::ReceiverUrl, format!("The address {why}.")))?;
         let (secret, is_made) = self.secret_of(&wanted.destination, wanted.secret)?;
+        let counting = self.counting.lock().await;
         let others = all(records).await.map_err(refused)?;
         for realm in wanted.apps.realm.and_containing() {
             let most = receivers_max(&realm);
@@ -205,6 +206,7 @@ impl Management {
             Err(Error::Conflict(_)) => return Err(Refusal::ReceiverExists(stored.receiver.name)),
             other => other.map_err(refused)?,
         };
+        drop(counting);
         self.hints.receivers_changed();
         Ok((stored.receiver, is_made.then_some(secret)))
     }

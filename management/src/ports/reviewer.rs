@@ -49,6 +49,16 @@ pub struct ReviewedCaller {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
+/// The beginning of the names of service accounts, which only a cluster gives.
+pub(crate) const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
+impl ReviewedCaller {
+    /// Returns the namespace of a service account: its admins make such accounts.
+    pub(crate) fn account_namespace(&self) -> Option<&str> {
+        self.name.strip_prefix(SERVICE_ACCOUNT)?.split_once(':').map(|(namespace, _)| namespace)
+    }
+}
+
 /// Whether an authority's own published key made the signature of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignatureCheck {

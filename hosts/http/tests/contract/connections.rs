@@ -199,25 +199,3 @@ fn large_bodies_of_one_known_caller_leave_room_to_another() {
     let open = held.iter().filter(|stream| is_open(stream)).count();
     assert!(open > 20, "the call was answered only after the others' bodies: {open} are left");
 }
-
-#[test]
-fn one_token_has_a_bounded_number_of_streams_and_others_have_theirs() {
-    let server = server!().run();
-    let app = server.app_with("api", json!({ "settle": "0s", "rollout_deadline": "10m" }));
-    server.post(&app, &image("hang")).expect(202);
-    let path = format!("{}/deploys/2/events", app.path);
-    let viewer = json!({ "name": "viewer", "role": "viewer" });
-    let viewer = server.manage("POST", "/api/v1/tokens").json(&viewer).expect(201).json();
-    let bearer = format!("Bearer {}", viewer["token"].as_str().unwrap());
-    let call = || server.call("GET", &path).header("authorization", &bearer);
-    let open = || {
-        let mut stream = call().open();
-        stream.read_exact(&mut [0; 12]).unwrap();
-        stream
-    };
-    let held: Vec<_> = (0..50).map(|_| open()).collect();
-    assert_eq!(call().expect(429).problem(), "rate-limited");
-    drop(server.manage("GET", &path).open());
-    assert_eq!(server.call("GET", &app.path).header("authorization", &bearer).send().status, 200);
-    drop(held);
-}

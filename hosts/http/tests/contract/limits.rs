@@ -224,6 +224,23 @@ pub(crate) fn answered(server: &Server, call: &Call, number: usize, status: u16)
     answers.matches(&format!("HTTP/1.1 {status}")).count()
 }
 
+/// Sends a call again and again, on a few connections at once, until one is limited; says how many were answered so. A
+/// slow machine needs more calls: the limit gives some back meanwhile.
+fn passed_until_refused(server: &Server, call: &Call, status: u16) -> usize {
+    let mut passed = 0;
+    for _ in 0..100 {
+        let round = thread::scope(|scope| {
+            let all: Vec<_> = (0..4).map(|_| scope.spawn(|| answered(server, call, 100, status))).collect();
+            all.into_iter().map(|one| one.join().unwrap()).sum::<usize>()
+        });
+        passed += round;
+        if round < 400 {
+            return passed;
+        }
+    }
+    panic!("{passed} calls passed, and none was limited")
+}
+
 #[test]
 fn calls_of_a_known_caller_are_limited_and_others_have_theirs() {
     let server = server!().run();
@@ -238,8 +255,8 @@ fn calls_of_a_known_caller_are_limited_and_others_have_theirs() {
     let reads = |path: &str, token: &str| server.call("GET", path).header("authorization", token);
     let pipeline = server.call("GET", &missing).header("x-service-token", &app.token);
     for call in [reads(&missing, &greedy), pipeline] {
-        let passed = answered(&server, &call, 2_500, 404);
-        assert!((1_000..2_400).contains(&passed), "{passed} of 2,500 in less than 15 s");
+        let passed = passed_until_refused(&server, &call, 404);
+        assert!(passed >= 1_000, "{passed} calls of a caller passed");
         reads(&app.path, &modest).expect(200);
     }
     assert_eq!(answered(&server, &server.call("GET", &missing), 5, 401), 5, "strangers have limits of their own");

@@ -20,5 +20,6 @@ mod replay;
 mod secrecy;
 mod secrets;
 mod start;
+mod streams;
 mod traces;
 mod webhook;
