@@ -8,7 +8,7 @@ use rollhook_core::{
     deploy::{Deploy, Status},
     engine,
     ledger::AppState,
-    ports::{Phase, RolloutDriver},
+    ports::{AtRest, Phase, TargetReader},
 };
 
 use crate::{requests::WORKLOAD, rules::model, run::Run};
@@ -82,9 +82,11 @@ impl Run {
     /// Whether a deploy that ended without success runs, and has not restarted.
     fn runs_well(&self, view: &AppState, ended: &Deploy) -> bool {
         let spec = engine::at_rest(view).filter(|spec| spec.id.revision == ended.revision);
-        let seen = spec.and_then(|spec| self.environment.cluster.observe(&spec).now_or_never()?.ok());
-        seen.is_some_and(|seen| {
-            matches!(seen.phase, Phase::Complete { .. }) && seen.failure.is_none() && seen.restarts == 0
+        let found = spec.and_then(|spec| self.environment.cluster.at_rest(&spec).now_or_never()?.ok());
+        found.is_some_and(|AtRest { seen, drift, .. }| {
+            let is_anothers = ended.was_changed_by_another() && drift.is_some();
+            let is_well = matches!(seen.phase, Phase::Complete { .. }) && seen.failure.is_none() && seen.restarts == 0;
+            is_well && !is_anothers
         })
     }
 

@@ -31,13 +31,12 @@ impl Hints {
     }
 
     /// A workload has changed.
-    pub(super) fn put(&self, app: Option<AppUid>) {
+    pub(super) fn put(&self, app: AppUid) {
         self.put_at(app, self.clock.elapsed());
     }
 
     /// A workload changes by itself at this time.
-    pub(super) fn put_at(&self, app: Option<AppUid>, at: Duration) {
-        let Some(app) = app else { return };
+    pub(super) fn put_at(&self, app: AppUid, at: Duration) {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         let known = due.entry(app).or_insert(at);
         *known = at.min(*known);

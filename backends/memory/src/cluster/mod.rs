@@ -83,8 +83,8 @@ struct World {
     workloads: BTreeMap<Key, Running>,
     /// The workloads that were deleted. Others are unknown: they may have run in a process that has ended.
     deleted: BTreeSet<Key>,
-    /// The apps whose workloads were read at rest.
-    watched: BTreeMap<Key, AppUid>,
+    /// The workloads that were read at rest, with the apps that they were read for.
+    watched: BTreeMap<Key, BTreeSet<AppUid>>,
     scripts: Scripts,
     effects: VecDeque<Effect>,
     refused: VecDeque<Refused>,
@@ -102,7 +102,7 @@ impl SimulatedCluster {
     pub fn script(&self, pattern: &str, script: Script) {
         let mut world = self.lock();
         world.scripts.add(pattern, script);
-        world.watched.values().for_each(|app| self.hints.put(Some(*app)));
+        world.watched.values().flatten().for_each(|app| self.hints.put(*app));
         drop(world);
         self.changed.notify(usize::MAX);
     }
@@ -177,7 +177,7 @@ impl SimulatedCluster {
         if gone {
             world.deleted.insert(key(app, target));
         }
-        self.hints.put(world.watched.get(&key(app, target)).copied());
+        world.watchers(&key(app, target)).for_each(|app| self.hints.put(app));
         drop(world);
         self.changed.notify(usize::MAX);
         gone
@@ -222,7 +222,7 @@ impl SimulatedCluster {
         let World { workloads, scripts, .. } = &mut *world;
         let running = workloads.get_mut(&key(app, target));
         let found = running.map(|running| change(running, scripts, now)).is_some();
-        self.hints.put(world.watched.get(&key(app, target)).copied());
+        world.watchers(&key(app, target)).for_each(|app| self.hints.put(app));
         drop(world);
         self.changed.notify(usize::MAX);
         found

@@ -57,6 +57,7 @@ impl RolloutDriver for SimulatedCluster {
         if answer != Applied::Done {
             remember(&mut world.refused, Refused { stamp: spec.id, answer: answer.clone(), at: now });
         }
+        world.watchers(&workload_key(spec)).for_each(|app| self.hints.put(app));
         drop(world);
         self.changed.notify(usize::MAX);
         Ok(answer)
@@ -99,7 +100,7 @@ impl TargetReader for SimulatedCluster {
     async fn at_rest(&self, spec: &RolloutSpec) -> Result<AtRest> {
         let now = self.clock.elapsed();
         let mut world = self.reach()?;
-        world.watched.insert(workload_key(spec), spec.id.app);
+        world.watched.entry(workload_key(spec)).or_default().insert(spec.id.app);
         let (image, drift) = match world.workloads.get(&workload_key(spec)) {
             Some(running) => (Some(running.image.clone()), running.drift(spec)),
             None => {
@@ -111,7 +112,7 @@ impl TargetReader for SimulatedCluster {
         let seen = world.observe(spec, now, self.delay);
         drop(world);
         if let Some(next) = self.next_change(spec) {
-            self.hints.put_at(Some(spec.id.app), now + next);
+            self.hints.put_at(spec.id.app, now + next);
         }
         Ok(AtRest { image, drift, seen })
     }
@@ -131,6 +132,11 @@ impl SimulatedCluster {
 }
 
 impl World {
+    /// Returns the apps that a workload was read for at rest.
+    pub(super) fn watchers(&self, key: &Key) -> impl Iterator<Item = AppUid> {
+        self.watched.get(key).into_iter().flatten().copied()
+    }
+
     fn observe(&self, spec: &RolloutSpec, now: Duration, delay: Duration) -> Observation {
         if let Some(running) = self.workloads.get(&workload_key(spec)) {
             return running.observe(spec, &self.scripts, now, delay);
