@@ -57,6 +57,7 @@ pub(crate) fn body(
     stamp_labels(&mut labels, rollout, model.final_name());
     let volumes = ImageVolumes::of(model, defaults);
     labels[VOLUMES] = volumes.label().into();
+    silence(&mut labels, model, brought);
     config.insert("Labels".to_owned(), labels);
     config.insert("Image".to_owned(), image.into());
     let mut host = host_config(model);
@@ -84,6 +85,22 @@ pub(crate) fn stamp_labels(labels: &mut Value, rollout: &Rollout, last_name: &st
     labels.insert(NAME.to_owned(), last_name.into());
     labels.insert(GIVEN.to_owned(), "[]".into());
     labels.insert(VOLUMES.to_owned(), "{}".into());
+}
+
+/// The beginnings of labels by which a proxy, Compose or another tool of the machine acts on a container.
+const ACTED_ON: [&str; 6] =
+    ["traefik.", "caddy", "com.docker.compose.", "com.docker.stack.", "com.docker.swarm.", "com.centurylinklabs."];
+
+/// Keeps labels that tools act on from coming with an image: whoever can push one could have a proxy send it another app's
+/// requests. What the container before has is its owner's choice, also if it came with an image.
+fn silence(labels: &mut Value, model: &Container, brought: &Value) {
+    let (Some(labels), Some(brought)) = (labels.as_object_mut(), brought["Labels"].as_object()) else { return };
+    for (name, value) in brought {
+        let is_acted_on = ACTED_ON.iter().any(|start| name.starts_with(start));
+        if is_acted_on && model.object["Config"]["Labels"].get(name) != Some(value) {
+            labels.entry(name.clone()).or_insert_with(|| "".into());
+        }
+    }
 }
 
 /// The networks of the model that a container made of it has yet to join, with how it joins.
@@ -225,6 +242,22 @@ mod tests {
         assert_eq!(body["Env"], json!(["MODE=test", "VERSION=1"]));
         assert_eq!((&body["WorkingDir"], &body["Cmd"]), (&json!("/srv"), &json!(["serve"])));
         assert_eq!(body.get("Entrypoint"), None);
+    }
+
+    #[test]
+    fn labels_that_tools_act_on_do_not_come_with_an_image() {
+        let (model, defaults) = given();
+        let brought = json!({ "Labels": {
+            "traefik.http.routers.x.rule": "Host(`pay.example.com`)", "com.docker.compose.project": "bank", "version": "2",
+        } });
+        let labels = body(&model, Some(&defaults), &rollout(2), "web:v2", &brought)["Labels"].clone();
+        assert_eq!((&labels["traefik.http.routers.x.rule"], labels.get("version")), (&json!(""), None));
+        assert_eq!(labels["com.docker.compose.project"], "shop", "what was given stays");
+        // It is there already.
+        let model = with(model, "/Config/Labels", json!({ "traefik.enable": "true" }));
+        let brought = json!({ "Labels": { "traefik.enable": "true" } });
+        let labels = body(&model, Some(&brought), &rollout(2), "web:v2", &brought)["Labels"].clone();
+        assert_eq!(labels.get("traefik.enable"), None, "the image brings it on");
     }
 
     #[test]
