@@ -12,6 +12,7 @@ if pid_of dockerd > /dev/null; then
   fi
   kill_and_wait dockerd TERM || kill_and_wait dockerd KILL
 fi
+busybox ip link del "$(bridge)" 2> /dev/null
 kill_and_wait registry TERM
 # A killed engine leaves processes of containers that it was starting; no engine ends them.
 for process in /proc/[0-9]*; do

@@ -28,6 +28,10 @@ kill_and_wait() { # NAME SIGNAL
   kill -"$2" "$pid" 2> /dev/null; until_true 30 gone "$pid"
 }
 
+# The default network's bridge, which up.sh makes: BuildKit's steps are attached to that network, whichever others there are.
+bridge() { echo "rh$(printf %s "$D" | cksum | cut -d' ' -f1)"; }
+subnet() { echo "10.$((64 + RANDOM % 128)).$((RANDOM % 256))"; } # its first three numbers
+
 start_daemon() {
   # No firewall rule and no bridge of the machine's: only networks of its own. What stores images copies each layer, and
   # runs anywhere.
@@ -35,7 +39,7 @@ start_daemon() {
   [ "${ROLLHOOK_DOCKER_STORE:-}" != containerd ] || store=(--feature containerd-snapshotter --storage-driver native)
   rm -f "$D/dockerd.pid"
   PATH=$PATH:/usr/sbin:/sbin setsid "$(daemon)" --data-root "$D/data" --exec-root "$D/exec" --pidfile "$D/dockerd.pid" \
-    --host "unix://$D/docker.sock" "${store[@]}" --iptables=false --ip6tables=false --ip-masq=false --bridge none \
+    --host "unix://$D/docker.sock" "${store[@]}" --iptables=false --ip6tables=false --ip-masq=false --bridge "$(bridge)" \
     --live-restore=false --shutdown-timeout 5 >> "$D/dockerd.log" 2>&1 < /dev/null &
   until_true 30 answers
 }

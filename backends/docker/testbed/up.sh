@@ -17,12 +17,14 @@ mkdir -p "$D/config"
 [ ! -e "$D/docker.sock" ] || { echo "up.sh: there is an engine in $D" >&2; exit 1; }
 declare -p ROLLHOOK_DOCKER_BIN ROLLHOOK_DOCKER_STORE > "$D/engine" 2> /dev/null || true
 trap 'code=$?; [ $code = 0 ] || { tail -n 5 "$D"/*.log >&2 || true; "$here/down.sh" "$D"; exit $code; }' EXIT
+busybox ip link add "$(bridge)" type bridge
+busybox ip addr add "$(subnet).1/24" dev "$(bridge)"
+busybox ip link set "$(bridge)" up
 start_daemon
 
 network=rollhook-test
 for attempt in 1 2 3 4 5; do
-  subnet=10.$((64 + RANDOM % 128)).$((RANDOM % 256)).0/24
-  api network create --subnet "$subnet" "$network" > /dev/null 2>> "$D/network.log" && break
+  api network create --subnet "$(subnet).0/24" "$network" > /dev/null 2>> "$D/network.log" && break
   [ $attempt != 5 ] || { echo 'up.sh: no subnet is free' >&2; exit 1; }
 done
 

@@ -16,7 +16,7 @@ use rollhook_core::source::GitSource;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::{
-    dockerfile::{NeedsBuildKit, needs_buildkit},
+    dockerfile::Needs,
     ignore::Ignored,
     listing::{Limits, Listing, unreadable},
 };
@@ -34,6 +34,7 @@ const PARTS: usize = 8;
 pub(crate) struct Context {
     directory: PathBuf,
     listing: Listing,
+    needs: Needs,
 }
 
 impl Context {
@@ -49,10 +50,15 @@ impl Context {
         if fs::symlink_metadata(directory.join(dockerfile)).is_err() {
             return Err(format!("The context {} has no {dockerfile}.", source.context));
         }
-        buildable(&directory, dockerfile)?;
+        let needs = needs(&directory, dockerfile);
         let ignored = ignored(&directory, dockerfile)?;
         let listing = Listing::of(&directory, &ignored, Limits::default(), stop)?;
-        Ok(Self { directory, listing })
+        Ok(Self { directory, listing, needs })
+    }
+
+    /// Returns the needs of the Dockerfile.
+    pub(crate) fn needs(&self) -> &Needs {
+        &self.needs
     }
 
     /// Returns the size of all files.
@@ -99,19 +105,13 @@ impl Context {
     }
 }
 
-/// Checks that the classic builder can build the Dockerfile, as far as it can be read here; the engine checks the rest.
-fn buildable(directory: &Path, dockerfile: &str) -> Result<(), String> {
+/// Returns the needs of a Dockerfile, as far as it can be read here; the engine checks the rest.
+fn needs(directory: &Path, dockerfile: &str) -> Needs {
     let place = within(directory, dockerfile);
     let place =
         place.filter(|place| fs::metadata(place).is_ok_and(|found| found.is_file() && found.len() <= DOCKERFILE_MAX));
-    let Some(text) = place.and_then(|place| fs::read_to_string(place).ok()) else { return Ok(()) };
-    match needs_buildkit(&text) {
-        None => Ok(()),
-        Some(NeedsBuildKit { line, part }) => Err(format!(
-            "Line {line} of {dockerfile} needs BuildKit ({part}), and rollhook builds on this machine with Docker's classic \
-             builder, for its limits. Write it without that, or build it with a program (--build-command) or in CI."
-        )),
-    }
+    let text = place.and_then(|place| fs::read_to_string(place).ok());
+    text.map(|text| Needs::of(&text)).unwrap_or_default()
 }
 
 /// Returns a directory of the checkout; `None` if a link is on the way, which may lead out of it.

@@ -42,6 +42,14 @@ impl BuildLimits {
         Self { at_once: Some(builds), ..self }
     }
 
+    /// Returns the flags that set a limit; `None` if there is none.
+    pub(crate) fn flags(&self) -> Option<String> {
+        let memory = self.memory.map(|_| "--build-memory");
+        let processors = self.processors.map(|_| "--build-cpu");
+        let flags: Vec<&str> = memory.into_iter().chain(processors).collect();
+        (!flags.is_empty()).then(|| flags.join(" and "))
+    }
+
     /// Returns the memory of a build on a machine with so much; `None` if neither is known.
     pub(crate) fn memory_of(&self, machine: Option<u64>) -> Option<u64> {
         let builds = u64::from(self.at_once.map_or(1, NonZeroU16::get));

@@ -1,17 +1,19 @@
 //! Builds of git apps on the engine itself: the files of the commit are sent to it, and the image stays there.
 //!
-//! The engine's classic builder is used, by its API: it gives each step of a Dockerfile memory, processors and a network
-//! of its own, which BuildKit inside the engine does not (its steps share the engine's control group); it needs neither
-//! Docker's client nor a gRPC session; and a build ends with the connection that asked for it, so that none outlives
-//! the server. Dockerfiles that need BuildKit (`RUN --mount`) are refused before anything is sent; `--build-command` builds
-//! them.
+//! The engine's classic builder is used where it can be, by its API: it gives each step of a Dockerfile memory, processors
+//! and a network of its own, which BuildKit inside the engine does not (its steps share the engine's control group); it
+//! needs neither Docker's client nor a gRPC session; and a build ends with the connection that asked for it, so that none
+//! outlives the server. A Dockerfile that needs BuildKit (`RUN --mount`) is built by it, by the same API, unless the
+//! operator has set limits: then it is refused before anything is sent, and `--build-command` builds it.
 
+mod buildkit;
 mod context;
 mod dockerfile;
 mod ignore;
 mod limits;
 mod listing;
 mod output;
+mod trace;
 
 use std::{
     io,
@@ -25,14 +27,14 @@ use std::{
 
 use async_trait::async_trait;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE};
-use http::{Method, Request, header};
+use http::{Method, Request, header, request::Builder};
 use http_body_util::BodyExt;
 use rollhook_command::{Checkout, DiskLimits, ImageBuilder, Log};
 use rollhook_core::image::ImageRef;
 use serde_json::json;
 
 pub use self::limits::BuildLimits;
-use self::{context::Context, output::Output};
+use self::{buildkit::Offer, context::Context, dockerfile::Part, output::Output};
 use crate::{
     disk,
     engine::{Engine, in_query},
@@ -87,32 +89,67 @@ impl EngineBuilder {
         if let Some(message) = disk::refusal(&self.engine, self.disk).await {
             return Err(Ended::Failed(format!("The image was not built: {message}.")));
         }
-        let machine = match self.limits.memory {
-            Some(_) => None,
-            None => self.engine.get("/info").await?["MemTotal"].as_u64(),
-        };
-        let path = path(checkout, self.limits.memory_of(machine), self.limits.processors);
         let context = listed(checkout).await?;
-        log.say("Docker's classic builder builds it: the engine limits the memory of its steps, and not of BuildKit's");
-        log.say(&format!("sending {} to Docker", amount(context.bytes())));
-        match self.run(&path, context, log).await {
+        let ended = match context.needs().buildkit.clone() {
+            None => self.classic(checkout, context, log).await,
+            Some(part) => self.buildkit(checkout, context, &part, log).await,
+        };
+        match ended {
             Err(Ended::Failed(message)) => Err(self.unless_away(message).await),
             ended => ended,
         }
     }
 
-    /// Sends the context, and reads the output up to the image's id. The connection is this future's own: the engine
-    /// ends the build when it is dropped.
-    async fn run(&self, path: &str, context: Context, log: &mut Log) -> Result<String, Ended> {
+    /// Builds with the classic builder.
+    async fn classic(&self, checkout: &Checkout<'_>, context: Context, log: &mut Log) -> Result<String, Ended> {
+        let machine = match self.limits.memory {
+            Some(_) => None,
+            None => self.engine.get("/info").await?["MemTotal"].as_u64(),
+        };
+        let path = path(checkout, self.limits.memory_of(machine), self.limits.processors);
+        log.say("Docker's classic builder builds it: the engine limits the memory of its steps, and not of BuildKit's");
         let logins = logins::read().await;
         if let Some(missing) = logins.missing() {
             log.say(&missing);
         }
         let logins = BASE64_URL_SAFE.encode(json!(logins.all()).to_string());
-        let request = Request::post(path)
+        let request = Request::post(path).header("x-registry-config", logins);
+        self.run(request, context, Output::default(), log).await
+    }
+
+    /// Builds with BuildKit, which this part of the Dockerfile needs.
+    async fn buildkit(
+        &self,
+        checkout: &Checkout<'_>,
+        context: Context,
+        part: &Part,
+        log: &mut Log,
+    ) -> Result<String, Ended> {
+        let (needs, dockerfile) = (context.needs(), checkout.source.dockerfile.as_str());
+        if let Some(message) = buildkit::refusal(&self.limits, part, dockerfile) {
+            return Err(Ended::Failed(message));
+        }
+        if let Some(message) = Offer::of(&self.engine).await?.refusal(needs, part, dockerfile) {
+            return Err(Ended::Failed(message));
+        }
+        log.say(&buildkit::announcement(part, dockerfile));
+        let missing = buildkit::pull(&self.engine, &needs.images, log).await?;
+        self.run(Request::post(buildkit::path(checkout)), context, Output::of_buildkit(missing), log).await
+    }
+
+    /// Sends the context, and reads the output up to the image's id. The connection is this future's own: the engine
+    /// ends the build when it is dropped.
+    async fn run(
+        &self,
+        request: Builder,
+        context: Context,
+        mut output: Output,
+        log: &mut Log,
+    ) -> Result<String, Ended> {
+        log.say(&format!("sending {} to Docker", amount(context.bytes())));
+        let request = request
             .header(header::HOST, "docker")
             .header(header::CONTENT_TYPE, "application/x-tar")
-            .header("x-registry-config", logins)
             .body(context.into_body())
             .map_err(|error| Ended::Failed(format!("Docker cannot build the image: {error}.")))?;
         let (mut sender, connection) = self.engine.dial().await?;
@@ -120,7 +157,6 @@ impl EngineBuilder {
         let exchange = async {
             let answer = sender.send_request(request).await.map_err(broken)?;
             let mut body = Engine::accepted(answer).await?.into_body();
-            let mut output = Output::default();
             while let Some(frame) = body.frame().await {
                 if let Ok(bytes) = frame.map_err(broken)?.into_data() {
                     output.take(&bytes, log).map_err(Ended::Failed)?;

@@ -21,7 +21,8 @@ fn build_is_limited_and_tagged_with_its_commit() {
     assert!(!super::path(&checkout, None, None).contains("mem"));
 }
 
-/// Answers the calls of builds on a socket, one after the other; an empty answer breaks the connection off.
+/// Answers the calls of builds on a socket, one after the other; an empty answer breaks the connection off, and one with
+/// headers is sent as it is.
 fn answers(socket: &Path, answers: &[&'static str]) -> tokio::task::JoinHandle<Vec<String>> {
     let listener = tokio::net::UnixListener::bind(socket).unwrap();
     let answers = answers.to_vec();
@@ -33,7 +34,10 @@ fn answers(socket: &Path, answers: &[&'static str]) -> tokio::task::JoinHandle<V
             stream.read_exact(&mut call).await.unwrap();
             calls.push(String::from_utf8(call.clone()).unwrap());
             if !answer.is_empty() {
-                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", answer.len());
+                let head = match answer.starts_with("HTTP/") {
+                    true => String::new(),
+                    false => format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", answer.len()),
+                };
                 stream.write_all((head + answer).as_bytes()).await.unwrap();
                 // All of the call is read, so that the answer is not lost to a reset.
                 let _ = stream.read_to_end(&mut call).await;
@@ -44,14 +48,22 @@ fn answers(socket: &Path, answers: &[&'static str]) -> tokio::task::JoinHandle<V
 }
 
 async fn built(socket: &Path, directory: &Path) -> (Result<ImageRef, String>, String) {
-    std::fs::write(directory.join("Dockerfile"), "FROM a").unwrap();
+    built_within(socket, directory, "FROM a", BuildLimits::parse(Some("64m"), None).unwrap()).await
+}
+
+async fn built_within(
+    socket: &Path,
+    directory: &Path,
+    dockerfile: &str,
+    limits: BuildLimits,
+) -> (Result<ImageRef, String>, String) {
+    std::fs::write(directory.join("Dockerfile"), dockerfile).unwrap();
     let source = rollhook_conformance::samples::git_source();
     let app = rollhook_conformance::samples::app("shop", "test", "api").id;
     let commit = "a".repeat(40);
     let checkout = Checkout { app: &app, source: &source, commit: &commit, directory };
     let path = directory.join("log");
     let mut log = Log::create(&path).unwrap();
-    let limits = BuildLimits::parse(Some("64m"), None).unwrap();
     let builder = EngineBuilder::at(socket.to_owned(), limits).with_disk_limits(DiskLimits::below(0));
     let builder = EngineBuilder { pause: Duration::from_millis(10), ..builder };
     let built = builder.build(checkout, &mut log).await;
@@ -112,4 +124,62 @@ async fn step_that_ends_with_its_engine_is_no_failure_of_the_repository() {
     let (image, log) = built(&directory.path().join("other.sock"), &checkout).await;
     assert!(image.unwrap_err().contains("--build-memory"), "{log}");
     assert_eq!(killed.await.unwrap().len(), 2);
+}
+
+/// Needs BuildKit.
+const MOUNTS: &str = "FROM registry.example.com/a:v1\nRUN --mount=type=cache,target=/c make";
+const OFFERS: &str = "HTTP/1.1 200 OK\r\napi-version: 1.41\r\ncontent-length: 2\r\n\r\nOK";
+const ABSENT: &str = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
+
+#[tokio::test]
+async fn buildkit_builds_what_needs_it_after_its_images_were_pulled() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("engine.sock");
+    let limits = BuildLimits::default;
+    let calls = answers(&socket, &[OFFERS, ABSENT, "{\"status\":\"Pulled\"}\n", DIGEST]);
+    let (image, log) = built_within(&socket, directory.path(), MOUNTS, limits()).await;
+    assert!(image.unwrap().digest().is_some(), "{log}");
+    let expected = ["GET /_ping HTTP/", "GET /images/regi", "POST /images/cre", "POST /build?vers"];
+    assert_eq!(calls.await.unwrap(), expected);
+    assert!(log.contains("BuildKit builds it, which line 2 of Dockerfile needs (RUN --mount)"), "{log}");
+
+    // An image that is not there says why, once BuildKit misses it.
+    let socket = directory.path().join("other.sock");
+    let refused = "{\"error\":\"manifest unknown\"}\n";
+    let calls = answers(&socket, &[OFFERS, ABSENT, refused, "{\"error\":\"no active sessions\"}\n", "OK"]);
+    let (image, log) = built_within(&socket, directory.path(), MOUNTS, limits()).await;
+    let message = image.unwrap_err();
+    assert!(message.contains("registry.example.com/a:v1 cannot be pulled: manifest unknown"), "{message} {log}");
+    assert_eq!(calls.await.unwrap().len(), 5);
+}
+
+#[tokio::test]
+async fn build_that_needs_buildkit_is_refused_where_it_cannot_have_what_was_set() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("engine.sock");
+    let calls = answers(&socket, &["OK"]);
+    let limits = BuildLimits::parse(None, Some("2")).unwrap();
+    let (image, log) = built_within(&socket, directory.path(), MOUNTS, limits).await;
+    assert!(image.unwrap_err().contains("--build-cpu"), "{log}");
+    assert_eq!(calls.await.unwrap(), ["GET /_ping HTTP/"], "nothing is sent but whether the engine is there");
+
+    let socket = directory.path().join("other.sock");
+    let podman = "HTTP/1.1 200 OK\r\nlibpod-api-version: 5.0.0\r\ncontent-length: 2\r\n\r\nOK";
+    let calls = answers(&socket, &[podman, "OK"]);
+    let (image, log) = built_within(&socket, directory.path(), MOUNTS, BuildLimits::default()).await;
+    assert!(image.unwrap_err().contains("does not offer"), "{log}");
+    assert_eq!(calls.await.unwrap().len(), 2);
+}
+
+#[test]
+fn build_by_buildkit_is_tagged_with_its_commit() {
+    let source = rollhook_conformance::samples::git_source();
+    let app = rollhook_conformance::samples::app("shop", "test", "api").id;
+    let commit = "a".repeat(40);
+    let checkout = Checkout { app: &app, source: &source, commit: &commit, directory: Path::new("/nowhere") };
+    let path = buildkit::path(&checkout);
+    assert!(
+        path.starts_with("/build?version=2&t=") && path.contains(&commit) && path.contains("&dockerfile="),
+        "{path}"
+    );
 }

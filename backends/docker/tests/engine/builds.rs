@@ -8,6 +8,7 @@ use rollhook_conformance::{Builders, Can, Lack, Made, samples};
 use rollhook_core::{
     app::AppUid,
     deploy::{Commit, Reason},
+    image::ImageRef,
     ports::{
         BuildFailure, BuildSpec, BuildState, BuildTrigger, DeployId, RolloutDriver, Started, TargetRequest, Validated,
     },
@@ -20,7 +21,7 @@ use rollhook_testing::{
 };
 use serde_json::json;
 
-use crate::bed::Bed;
+use crate::{bed::Bed, fence::Deploys};
 
 /// A builder on the lent engine, with a git host of its own.
 struct Engine {
@@ -51,10 +52,13 @@ impl Engine {
     }
 
     async fn on(bed: Bed, memory: Option<&str>) -> Self {
+        Self::within(bed, BuildLimits::parse(memory, Some("1")).unwrap()).await
+    }
+
+    async fn within(bed: Bed, limits: BuildLimits) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let host = GitHost::start();
         let repository = host.repository("api");
-        let limits = BuildLimits::parse(memory, Some("1")).unwrap();
         let builds = open(&bed, &directory, limits).await;
         Self { bed, directory, host, repository, builds, commits: Vec::new() }
     }
@@ -94,6 +98,15 @@ impl Engine {
 
     async fn log(&self, spec: &BuildSpec) -> String {
         String::from_utf8(self.builds.log(spec.id, 0).await.unwrap().unwrap()).unwrap()
+    }
+
+    async fn built(&self, spec: &BuildSpec) -> ImageRef {
+        match self.ended(spec).await {
+            BuildState::Built { image, .. } => image,
+            other @ (BuildState::Waiting | BuildState::Running | BuildState::Failed(_) | BuildState::Unknown) => {
+                panic!("{other:?} {}", self.log(spec).await)
+            }
+        }
     }
 
     /// Returns whether a container runs with this in its command.
@@ -277,4 +290,145 @@ async fn failure_says_what_is_wrong_with_the_repository() {
         assert_eq!(failure.reason.as_str(), Reason::BUILD_FAILED, "{step}");
         assert!(failure.message.contains(told), "{step}: {failure:?}");
     }
+}
+
+/// The engine without limits of builds, whose BuildKit is used.
+async fn unlimited(test: &str) -> Option<Engine> {
+    let bed = Bed::lent().inspect_err(|reason| skip(test, reason)).ok()?;
+    Some(Engine::within(bed, BuildLimits::default()).await)
+}
+
+/// Returns whether a process of this machine has this in its command: BuildKit's steps are no containers.
+fn is_a_process(text: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut commands = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+    commands.any(|command| String::from_utf8_lossy(&command).contains(text))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn buildkit_builds_what_needs_it() {
+    let Some(engine) = unlimited(&test_name!()).await else { return };
+    engine.repository.commit("web/.dockerignore", "*.secret\n");
+    engine.repository.commit("web/a.secret", "hunter2");
+    engine.repository.commit("web/greet", "#!/bin/sh\necho greetings\n");
+    let label = engine.bed.name("built");
+    let step = "RUN --mount=type=cache,target=/c echo begins && test ! -e /a.secret && /greet > /greeting";
+    let dockerfile = format!("FROM app:v1\nLABEL of={label}\nCOPY --chmod=755 . /\n{step}\n");
+    let commit = engine.repository.commit("web/deploy/Dockerfile.prod", &dockerfile);
+    let in_web = |revision| {
+        let mut spec = engine.spec(revision, &commit);
+        spec.source.context = "web".parse().unwrap();
+        spec.source.dockerfile = "deploy/Dockerfile.prod".parse().unwrap();
+        spec
+    };
+    let image = engine.built(&in_web(1)).await;
+    let log = engine.log(&in_web(1)).await;
+    assert!(
+        log.contains("[rollhook: Docker's BuildKit builds it, which line 3 of deploy/Dockerfile.prod needs"),
+        "{log}"
+    );
+    assert_eq!(log.lines().filter(|line| line.ends_with(step)).count(), 1, "{log}");
+    assert!(log.lines().any(|line| line == "begins"), "{log}");
+    let id = image.digest().unwrap().to_string();
+    let tagged = format!("{}:{commit}", image.repository());
+    assert_eq!(engine.bed.docker.run(&["image", "inspect", "--format", "{{.Id}}", &tagged]).trim(), id);
+    let greeting = engine.bed.docker.run(&["run", "--rm", "--network", "none", &id, "cat", "/greeting"]);
+    assert_eq!(greeting.trim(), "greetings");
+
+    let again = engine.built(&in_web(2)).await;
+    let log = engine.log(&in_web(2)).await;
+    assert!(log.lines().any(|line| line == "CACHED"), "{log}");
+    assert_eq!(again.repository(), image.repository());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn image_of_buildkit_is_deployed_and_collected() {
+    let Some(engine) = unlimited(&test_name!()).await else { return };
+    let spec = engine.spec(1, &engine.commit("RUN --mount=type=cache,target=/c true"));
+    let image = engine.built(&spec).await;
+    let driver = DockerMachine::at(engine.bed.socket());
+    let deploys = Deploys::of(Bed::lent().unwrap(), &driver).await;
+    deploys.complete(&driver, 1, &image.to_string()).await;
+    let app = samples::app("shop", "test", "api");
+    let stored = driver.stored_images().unwrap();
+    let id = image.digest().unwrap().to_string();
+    let is_there = || engine.bed.docker.try_run(&["image", "inspect", &id]).is_some();
+    stored.discard(&app, std::slice::from_ref(&image)).await.unwrap();
+    assert!(is_there(), "it runs");
+    deploys.complete(&driver, 2, "app:v2").await;
+    stored.discard(&app, std::slice::from_ref(&image)).await.unwrap();
+    assert!(!is_there());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn here_document_is_built_by_an_engine_that_knows_it() {
+    let Some(engine) = unlimited(&test_name!()).await else { return };
+    let step = "COPY <<EOF /motd\nhello\nEOF\nRUN <<EOF\ncat /motd\necho from a here-document\nEOF";
+    let spec = engine.spec(1, &engine.commit(step));
+    let version = engine.bed.docker.run(&["version", "--format", "{{.Server.APIVersion}}"]);
+    let minor: u32 = version.trim().strip_prefix("1.").unwrap().parse().unwrap();
+    if minor < 42 {
+        let failure = engine.failed(&spec).await;
+        assert!(failure.message.contains("Line 3 of Dockerfile has a here-document (COPY <<EOF)"), "{failure:?}");
+        return;
+    }
+    engine.built(&spec).await;
+    let log = engine.log(&spec).await;
+    assert!(log.lines().any(|line| line == "from a here-document"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn buildkits_failure_is_in_the_log_with_its_output() {
+    let Some(engine) = unlimited(&test_name!()).await else { return };
+    let step = "RUN --mount=type=cache,target=/c echo something is broken && exit 3";
+    let spec = engine.spec(1, &engine.commit(step));
+    let failure = engine.failed(&spec).await;
+    assert_eq!(failure.reason.as_str(), Reason::BUILD_FAILED);
+    assert!(failure.message.contains("Step 2/2 of the Dockerfile failed with exit code 3"), "{failure:?}");
+    let log = engine.log(&spec).await;
+    assert!(log.lines().any(|line| line == "something is broken"), "{log}");
+    assert!(log.lines().any(|line| line.starts_with("ERROR: ") && line.ends_with("exit code: 3")), "{log}");
+    for (revision, step, told) in [
+        (2, "COPY --chmod=755 nothing-here /", "nothing-here"),
+        (3, "FROM 127.0.0.1:1/nothing:v1\nCOPY --chmod=755 a /", "127.0.0.1:1"),
+        (4, "COPY --chmod=755 a /\nNONSENSE", "NONSENSE"),
+    ] {
+        let failure = engine.failed(&engine.spec(revision, &engine.commit(step))).await;
+        assert!(failure.message.contains(told), "{step}: {failure:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancelled_build_ends_in_buildkit() {
+    let Some(engine) = unlimited(&test_name!()).await else { return };
+    let marker = engine.bed.name("cancelled-in-buildkit");
+    let step = format!("RUN --mount=type=cache,target=/c sleep 600; echo {marker}");
+    let spec = engine.spec(1, &engine.commit(&step));
+    engine.builds.start(&spec).await.unwrap();
+    until("the step runs", || is_a_process(&marker));
+    engine.builds.cancel(spec.id).await.unwrap();
+    let failure = engine.failed(&spec).await;
+    until("the step has ended", || !is_a_process(&marker));
+    assert_eq!(failure.reason.as_str(), Reason::CANCELLED);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn image_of_a_registry_is_pulled_before_buildkit_needs_it() {
+    let Some(engine) = unlimited(&test_name!()).await else { return };
+    let docker = &engine.bed.docker;
+    let base = format!("{}/{}:v1", docker.registry(), engine.bed.name("base"));
+    docker.run(&["tag", "app:v1", &base]);
+    docker.run(&["push", &base]);
+    docker.run(&["rmi", &base]);
+    let label = engine.bed.name("built");
+    let registry = docker.registry();
+    let dockerfile = format!(
+        "ARG REGISTRY={registry}\nFROM $REGISTRY/{}:v1 AS base\nLABEL of={label}\nRUN --mount=type=cache,target=/c true\n",
+        engine.bed.name("base")
+    );
+    let spec = engine.spec(1, &engine.repository.commit("Dockerfile", &dockerfile));
+    engine.built(&spec).await;
+    let log = engine.log(&spec).await;
+    assert!(log.contains(&format!("[rollhook: pulling {base}]")), "{log}");
+    docker.run(&["rmi", &base]);
 }
