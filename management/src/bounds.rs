@@ -1,6 +1,6 @@
 //! The bounds of all records of a kind in the store, beside those of each caller: the oldest go.
 //!
-//! A store says how many records it has only by listing them. A process therefore looks once it has written a thousand of
+//! To count records costs a store some work. A process therefore looks once it has written a thousand of
 //! a kind, so that there are at most as many more than the bound, per process.
 
 use std::{
@@ -8,12 +8,7 @@ use std::{
     time::Duration,
 };
 
-use rollhook_core::error::Result;
-
-use crate::{
-    Management,
-    ports::{Record, RecordKind},
-};
+use crate::{Management, ports::RecordKind};
 
 /// The most sessions of a store: the oldest ones end.
 pub const STORED_SESSIONS_MAX: usize = 20_000;
@@ -23,8 +18,6 @@ pub const AUDIT_MAX: usize = 200_000;
 const EVERY: usize = 1_000;
 /// How often a process compares what it has written.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// The records per page.
-const PAGE: usize = 200;
 
 /// The number of records that this process has written since it last looked.
 #[derive(Default)]
@@ -55,7 +48,7 @@ impl Management {
                 if count < EVERY {
                     continue;
                 }
-                match self.remove_oldest(kind, most).await {
+                match self.records.remove_oldest(kind, most).await {
                     Ok(removed) => {
                         written.fetch_sub(count, Ordering::Relaxed);
                         if removed > 0 {
@@ -66,26 +59,6 @@ impl Management {
                 }
             }
             self.deployer.ports().clock.sleep(INTERVAL).await;
-        }
-    }
-
-    /// Removes all but the newest `most` records of a kind, and returns how many.
-    async fn remove_oldest(&self, kind: RecordKind, most: usize) -> Result<usize> {
-        let (mut seen, mut removed, mut after) = (0, 0, None);
-        loop {
-            let page = self.records.list(kind, after, PAGE).await?;
-            let is_last = page.len() < PAGE;
-            after = page.last().map(Record::place);
-            for record in &page {
-                if seen >= most {
-                    self.records.remove(kind, &record.key).await?;
-                    removed += 1;
-                }
-                seen += 1;
-            }
-            if is_last {
-                return Ok(removed);
-            }
         }
     }
 }

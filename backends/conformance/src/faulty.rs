@@ -131,6 +131,10 @@ impl<T: RecordStore + ?Sized> RecordStore for Faulty<T> {
     async fn list(&self, kind: RecordKind, after: Option<RecordPlace>, limit: usize) -> Result<Vec<Record>> {
         self.call("records.list", self.inner.list(kind, after, limit)).await
     }
+
+    async fn remove_oldest(&self, kind: RecordKind, keep: usize) -> Result<usize> {
+        self.call("records.remove_oldest", self.inner.remove_oldest(kind, keep)).await
+    }
 }
 
 #[async_trait]

@@ -51,6 +51,7 @@ macro_rules! stores {
             versions_are_not_reused,
             expired_is_gone,
             list_is_newest_first,
+            remove_oldest_keeps_the_newest,
             write_outlives_an_abrupt_end,
         }
 

@@ -275,6 +275,30 @@ pub async fn list_is_newest_first(store: &dyn Stores) -> Can {
     Ok(())
 }
 
+/// The oldest records of one kind go, whatever was written after them in their place.
+pub async fn remove_oldest_keeps_the_newest(store: &dyn Stores) -> Can {
+    let records = open(store).await?;
+    assert_eq!(records.remove_oldest(KIND, 0).await.unwrap(), 0, "there is none");
+    let mut places = Vec::new();
+    for number in 0..7 {
+        places.push(written(&*records, &format!("r{}", number * 3 % 7), None).await.place());
+        pass(store, Duration::from_millis(2)).await;
+    }
+    let oldest = records.read(KIND, &places[0].key).await.unwrap().expect("the record");
+    written(&*records, oldest.key.as_str(), Some(oldest.version)).await;
+    records.write(RecordKind::Audit, new("r0", "1", None), None).await.unwrap();
+    records.write(KIND, new("gone", "1", Some(Duration::ZERO)), None).await.unwrap();
+    assert_eq!(records.remove_oldest(KIND, 9).await.unwrap(), 0);
+    assert_eq!(records.remove_oldest(KIND, 3).await.unwrap(), 4);
+    places.reverse();
+    let left: Vec<RecordPlace> = all(&*records, KIND).await.iter().map(Record::place).collect();
+    assert_eq!(left, places[..3]);
+    assert_eq!(records.remove_oldest(KIND, 3).await.unwrap(), 0);
+    assert_eq!(records.remove_oldest(KIND, 0).await.unwrap(), 3);
+    assert_eq!(records.list(RecordKind::Audit, None, 9).await.unwrap().len(), 1, "another kind");
+    Ok(())
+}
+
 /// A handle on the store's records.
 async fn open(store: &dyn Stores) -> Can<Arc<dyn RecordStore>> {
     store.open().await.records.ok_or(Lack::NotApplicable("the store keeps no records"))

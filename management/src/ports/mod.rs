@@ -12,7 +12,7 @@ mod sign_in;
 
 pub use identities::IdentityVerifier;
 pub use notifier::{Delivered, DeliveryFailure, Notifier, Sealer};
-pub use records::{NewRecord, RECORD_KEY_MAX, Record, RecordKey, RecordKind, RecordPlace, RecordStore};
+pub use records::{LISTED_AT_ONCE, NewRecord, RECORD_KEY_MAX, Record, RecordKey, RecordKind, RecordPlace, RecordStore};
 pub(crate) use reviewer::SERVICE_ACCOUNT;
 pub use reviewer::{AccessReviewer, BearerToken, ReviewScope, ReviewedCaller, SignatureCheck};
 pub use sign_in::{SignInProvider, SignInRequest, SignedIn};

@@ -109,6 +109,11 @@ impl RecordKey {
     }
 }
 
+/// The most records of a kind that a page shows as they are stored, whoever wrote them.
+pub const LISTED_AT_ONCE: usize = 500;
+/// The records per page while the oldest are looked for.
+const PAGE: usize = 200;
+
 /// The longest key of a record, in bytes.
 pub const RECORD_KEY_MAX: usize = 128;
 
@@ -187,7 +192,10 @@ impl Record {
 /// - `write_outlives_an_abrupt_end`: in a store that outlives its process, what was written or removed is so after a
 ///   loss of power.
 /// - `list_is_newest_first`: by `created_at` and then by key, both descending, in pages. Each record that stays is
-///   listed once, whatever is written meanwhile; a page shows what is stored, by any handle.
+///   listed once, whatever is written meanwhile; a page shows what is stored, by any handle. Of a kind with more than
+///   [`LISTED_AT_ONCE`] records, a page shows soon what another handle has written.
+/// - `remove_oldest_keeps_the_newest`, and returns how many records it has removed. What another handle has written may
+///   be counted a moment later.
 #[async_trait]
 pub trait RecordStore: Send + Sync {
     /// Returns the record.
@@ -204,4 +212,25 @@ pub trait RecordStore: Send + Sync {
 
     /// Returns at most `limit` records after this place, newest first.
     async fn list(&self, kind: RecordKind, after: Option<RecordPlace>, limit: usize) -> Result<Vec<Record>>;
+
+    /// Removes all but the newest `keep` records of a kind, and returns how many. A store that knows the order of its
+    /// records without reading them does this without pages.
+    async fn remove_oldest(&self, kind: RecordKind, keep: usize) -> Result<usize> {
+        let (mut seen, mut removed, mut after) = (0, 0, None);
+        loop {
+            let page = self.list(kind, after, PAGE).await?;
+            let is_last = page.len() < PAGE;
+            after = page.last().map(Record::place);
+            for record in &page {
+                if seen >= keep {
+                    self.remove(kind, &record.key).await?;
+                    removed += 1;
+                }
+                seen += 1;
+            }
+            if is_last {
+                return Ok(removed);
+            }
+        }
+    }
 }

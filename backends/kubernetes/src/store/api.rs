@@ -83,6 +83,13 @@ pub(crate) async fn list<K: Namespaced>(api: &Api<K>, selector: Option<&str>) ->
     }
 }
 
+/// Reads all objects that a selector selects, by one call. Returns `None` if there are more than this.
+pub(crate) async fn list_at_most<K: Namespaced>(api: &Api<K>, selector: &str, most: u32) -> Result<Option<Vec<K>>> {
+    let parameters = ListParams::default().labels(selector).limit(most);
+    let page = bounded_by(CALL, async { api.list(&parameters).await.map_err(classify) }).await?;
+    Ok(page.metadata.continue_.is_none_or(|token| token.is_empty()).then_some(page.items))
+}
+
 /// Fails if objects of this kind cannot be read, for example because the cluster does not know the kind.
 pub(crate) async fn check_served<K: Namespaced>(api: &Api<K>) -> Result<()> {
     let one = ListParams::default().limit(1);

@@ -70,6 +70,8 @@ impl AppRecord {
             return Err(Error::invalid(why));
         }
         let (spec, mut status) = (object.spec.0, object.status.unwrap_or_default());
+        // It was no app for a while.
+        status.remove(hand_made::MESSAGE);
         let metadata = trimmed(object.metadata);
         let id = named(&metadata);
         let what = || format!("the app {id} cannot be read");
@@ -229,6 +231,7 @@ mod tests {
     use rollhook_core::ledger::{Admission, Change};
 
     use super::*;
+    use crate::store::crd::UID_LABEL;
 
     fn stored() -> (AppRecord, AppObject) {
         let mut change = Change::register(samples::app("shop", "test", "api"));
@@ -244,6 +247,7 @@ mod tests {
             name: Some("api".to_owned()),
             namespace: Some("shop-test".to_owned()),
             resource_version: Some("7".to_owned()),
+            labels: Some([(UID_LABEL.to_owned(), change.state.app.uid.to_string())].into()),
             ..ObjectMeta::default()
         };
         let record = AppRecord::new(metadata.clone(), change.state, kept).written(metadata).unwrap();

@@ -6,6 +6,7 @@
 //! Of an app, its record is kept: some kilobytes, as no evidence is in it once that is archived. Of an archived deploy,
 //! about 80 bytes are kept, and 80 more for its idempotency key.
 
+mod claims;
 mod deploys;
 mod table;
 
@@ -26,12 +27,16 @@ use rollhook_core::{
 };
 use tokio::sync::watch;
 
-use self::deploys::{ArchiveCoverage, KnownDeploy};
+pub(crate) use self::claims::Claim;
 pub(crate) use self::table::Table;
+use self::{
+    claims::Claims,
+    deploys::{ArchiveCoverage, KnownDeploy},
+};
 use super::{
     StoreClock,
     app_record::{AppRecord, KeyHash, is_copy, version},
-    crd::{AppObject, DeployObject, UID_LABEL},
+    crd::{AppObject, DeployObject},
     hand_made,
 };
 use crate::lock;
@@ -55,7 +60,8 @@ type Name = (String, String);
 #[derive(Default)]
 struct State {
     apps: Table<Name, SeenApp>,
-    names: HashMap<AppUid, Name>,
+    /// The objects that hold the uids of apps: exactly the rows that have a uid.
+    claims: Claims,
     /// The `AppDeploy`s of known apps.
     deploys: Table<(AppUid, Revision), KnownDeploy>,
     coverage: HashMap<AppUid, ArchiveCoverage>,
@@ -67,10 +73,20 @@ struct State {
 /// An app's record, or why it cannot be read.
 type SeenApp = Result<Arc<AppRecord>, Damaged>;
 
-/// A `RollhookApp` that cannot be read.
+/// A `RollhookApp` that cannot be read, or is no app.
 struct Damaged {
+    /// The uid that the object holds all the same.
     uid: Option<AppUid>,
     why: String,
+}
+
+/// The effect of an object that was noted.
+#[derive(Default)]
+struct Noted {
+    /// The uid that the object holds, if that is news.
+    uid: Option<AppUid>,
+    /// Why the object is no app, if another one holds its uid and that is news.
+    denied: Option<String>,
 }
 
 impl Cache {
@@ -98,7 +114,19 @@ impl Cache {
     /// The app of this uid.
     pub(crate) fn app(&self, uid: AppUid) -> Option<Arc<AppRecord>> {
         let state = self.lock();
-        state.apps.get(state.names.get(&uid)?)?.as_ref().ok().cloned()
+        state.apps.get(&state.claims.holder(uid)?.name)?.as_ref().ok().cloned()
+    }
+
+    /// The name of the app that holds this uid. Returns `None` if another one may turn out to hold it.
+    pub(crate) fn holder(&self, uid: AppUid) -> Option<AppId> {
+        let state = self.lock();
+        let (namespace, name) = &state.claims.settled(uid)?.name;
+        Some(AppId { namespace: namespace.parse().ok()?, name: name.parse().ok()? })
+    }
+
+    /// Takes the objects that were denied a uid that another one holds, and why.
+    pub(crate) fn take_denied(&self) -> Vec<(ObjectMeta, String)> {
+        self.lock().claims.take_denied()
     }
 
     /// The app of this name.
@@ -146,7 +174,11 @@ impl Cache {
     /// Notes what the watch of apps shows. Returns a hint if that is news.
     pub(crate) fn app_event(&self, event: Event<AppObject>) -> Option<AppChange> {
         match event {
-            Event::Init => self.lock().apps.list_begins(),
+            Event::Init => {
+                let mut state = self.lock();
+                state.apps.list_begins();
+                state.claims.list_begins();
+            }
             Event::InitApply(object) => return self.note_app(object, true),
             Event::Apply(object) => return self.note_app(object, false),
             Event::Delete(object) => {
@@ -158,6 +190,7 @@ impl Cache {
                 for name in state.apps.not_listed() {
                     state.remove(&name);
                 }
+                state.claims.list_ends();
                 drop(state);
                 self.listed.send_modify(|(apps, _)| *apps = true);
                 // Hints may have been lost while nothing was watched.
@@ -171,22 +204,32 @@ impl Cache {
         if is_copy(&object) {
             return None;
         }
-        let (name, at) = (object_name(&object.metadata), version(&object.metadata).ok()?);
-        let uid = object.metadata.labels.as_ref().and_then(|labels| labels.get(UID_LABEL)?.parse().ok());
-        let is_told = hand_made::is_told(&object);
+        let (claim, at) = (Claim::of(&object.metadata), version(&object.metadata).ok()?);
+        let (uid, is_told) = (hand_made::uid(&object), hand_made::is_told(&object));
+        let message = hand_made::message(&object).map(str::to_owned);
         let seen = AppRecord::read(object).map(Arc::new).map_err(|error| Damaged { uid, why: error.chain() });
         if let Err(damaged) = &seen
             && !is_told
         {
-            tracing::warn!(app = format!("{}/{}", name.0, name.1), error = damaged.why, "reading an app failed");
+            let app = format!("{}/{}", claim.name.0, claim.name.1);
+            tracing::warn!(app, error = damaged.why, "reading an app failed");
         }
-        let uid = uid_of(&seen)?;
-        self.lock().note(name, at, seen, listed).then_some(AppChange::App(uid, at))
+        let noted = self.lock().note(&claim, at, seen, listed);
+        if let Some(why) = noted.denied.filter(|why| message.as_ref() != Some(why)) {
+            let app = format!("{}/{}", claim.name.0, claim.name.1);
+            tracing::warn!(app, error = why, "ignoring an object with the uid of another app");
+            self.lock().claims.deny(&claim, why);
+        }
+        Some(AppChange::App(noted.uid?, at))
     }
 
-    /// Notes a record that this process has read or written.
-    pub(crate) fn note_record(&self, record: &Arc<AppRecord>) {
-        self.lock().note(name(record.id()), record.version, Ok(record.clone()), false);
+    /// Notes a record that this process has read or written. Returns why it is no app, if another object holds its uid.
+    pub(crate) fn note_record(&self, record: &Arc<AppRecord>) -> Option<String> {
+        let (claim, uid) = (Claim::of(&record.metadata), record.state.app.uid);
+        let mut state = self.lock();
+        state.note(&claim, record.version, Ok(record.clone()), false);
+        let keeper = state.claims.holder(uid).filter(|holder| holder.name != claim.name)?;
+        Some(keeper.why_denied(&claim))
     }
 
     /// A `RollhookApp` is gone, as it was known in this version or an older one. Returns its uid if it was known.
@@ -310,19 +353,38 @@ impl Cache {
 }
 
 impl State {
-    fn note(&mut self, name: Name, version: Version, seen: SeenApp, listed: bool) -> bool {
-        let (before, uid) = (self.apps.get(&name).and_then(uid_of), uid_of(&seen));
+    fn note(&mut self, claim: &Claim, version: Version, seen: SeenApp, listed: bool) -> Noted {
+        let name = &claim.name;
+        let keeper = uid_of(&seen).and_then(|uid| self.claims.keeper(uid, claim));
+        let denied = keeper.map(|keeper| keeper.why_denied(claim));
+        let seen = match &denied {
+            Some(why) => Err(Damaged { uid: None, why: why.clone() }),
+            None => seen,
+        };
+        let (before, uid) = (self.apps.get(name).and_then(uid_of), uid_of(&seen));
         if !self.apps.note(name.clone(), version, seen, listed) {
-            return false;
+            return Noted::default();
         }
         if let Some(before) = before.filter(|before| Some(*before) != uid) {
             self.clear(before);
         }
         if let Some(uid) = uid {
-            self.names.insert(uid, name);
+            self.displace(uid, claim);
+            self.claims.hold(uid, claim.clone());
             self.drop_archived(uid);
         }
-        true
+        Noted { uid, denied }
+    }
+
+    /// Takes the uid from another object that a list has shown before this older one.
+    fn displace(&mut self, uid: AppUid, older: &Claim) {
+        let Some(younger) = self.claims.holder(uid).filter(|holder| holder.name != older.name).cloned() else { return };
+        let why = older.why_denied(&younger);
+        if let Some(row) = self.apps.get_mut(&younger.name) {
+            *row = Err(Damaged { uid: None, why: why.clone() });
+        }
+        self.clear_deploys(uid);
+        self.claims.deny(&younger, why);
     }
 
     fn remove(&mut self, name: &Name) -> Option<AppUid> {
@@ -332,7 +394,11 @@ impl State {
     }
 
     fn clear(&mut self, uid: AppUid) {
-        self.names.remove(&uid);
+        self.claims.release(uid);
+        self.clear_deploys(uid);
+    }
+
+    fn clear_deploys(&mut self, uid: AppUid) {
         self.coverage.remove(&uid);
         let deploys: Vec<_> = self.deploys.rows().range(all_of(uid)).map(|(key, _)| *key).collect();
         for key in deploys {
@@ -342,7 +408,7 @@ impl State {
 
     /// Whether the object is in the app's namespace: a copy in another one is none of its deploys.
     fn is_within(&self, uid: AppUid, metadata: &ObjectMeta) -> bool {
-        self.names.get(&uid).map(|name| &name.0) == metadata.namespace.as_ref()
+        self.claims.holder(uid).map(|holder| &holder.name.0) == metadata.namespace.as_ref()
     }
 
     /// The deploys up to the latest of an app as it was read, newest first.
@@ -358,7 +424,9 @@ impl State {
 
     /// Drops ended deploys from an app's record whose `AppDeploy`s tell their end: their evidence is long.
     fn drop_archived(&mut self, uid: AppUid) {
-        let Some(Ok(record)) = self.names.get(&uid).and_then(|name| self.apps.get_mut(name)) else { return };
+        let Some(Ok(record)) = self.claims.holder(uid).and_then(|holder| self.apps.get_mut(&holder.name)) else {
+            return;
+        };
         let is_archived =
             |deploy: &Arc<Deploy>| self.deploys.get(&(uid, deploy.revision)).is_some_and(|known| known.shows(deploy));
         if record.kept.archiving.iter().any(is_archived) {

@@ -36,6 +36,10 @@ pub const THIS_FORM: u32 = 1;
 pub const RECORD_LABEL: &str = "rollhook.dev/record";
 /// The annotation of `ServerRecord`s that tells the end of the record's time, in milliseconds since the epoch.
 pub const EXPIRY_ANNOTATION: &str = "rollhook.dev/expires-at";
+/// The annotation of `ServerRecord`s that tells when the record was written first, in milliseconds since the epoch.
+pub const CREATED_ANNOTATION: &str = "rollhook.dev/created-at";
+/// The annotation of `ServerRecord`s that tells the record's key, if the object's name does not spell it.
+pub const RECORD_KEY_ANNOTATION: &str = "rollhook.dev/record-key";
 
 /// The fields of a part of an object.
 pub type Fields = Map<String, Value>;

@@ -16,8 +16,10 @@ use rollhook_core::{
 use super::{
     KubernetesStore,
     api::{get, list},
-    app_record::{AppRecord, is_copy, key_hash},
+    app_record::{AppRecord, key_hash},
+    cache::Claim,
     crd::{AppObject, DeployObject, UID_LABEL},
+    hand_made,
 };
 
 /// How long the first call of a process waits until it has seen the store.
@@ -50,7 +52,8 @@ impl KubernetesStore {
     /// The app of this name.
     pub(crate) async fn read_named(&self, id: &AppId) -> Result<Option<Arc<AppRecord>>> {
         let (found, known) = self.get_named(id).await?;
-        let Some(record) = found.map(|object| self.noted(object)).transpose()? else { return Ok(None) };
+        let Some(object) = found else { return Ok(None) };
+        let record = self.noted(object).await?;
         if known.is_some_and(|known| record.version < known) {
             self.cache.went_back(&record);
             self.cache.note_record(&record);
@@ -72,14 +75,27 @@ impl KubernetesStore {
         Ok((found, known))
     }
 
-    /// The app of this uid.
+    /// The app that holds this uid.
     pub(crate) async fn read_uid(&self, uid: AppUid) -> Result<Option<Arc<AppRecord>>> {
-        if let Some(seen) = self.cache.app(uid) {
-            return Ok(self.read_named(seen.id()).await?.filter(|record| record.state.app.uid == uid));
+        if let Some(id) = self.cache.holder(uid) {
+            return Ok(self.read_named(&id).await?.filter(|record| record.state.app.uid == uid));
         }
-        let found: Vec<AppObject> = list(&self.api.all(), Some(&format!("{UID_LABEL}={uid}"))).await?;
-        let original = found.into_iter().find(|object| is_there(object) && !is_copy(object));
-        original.map(|object| self.noted(object)).transpose()
+        let Some(object) = self.oldest(uid).await? else { return Ok(None) };
+        let record = Arc::new(AppRecord::read(object)?);
+        match self.cache.note_record(&record) {
+            None => Ok(Some(record)),
+            Some(why) => Err(Error::invalid(why)),
+        }
+    }
+
+    /// The oldest of the objects that claim a uid.
+    async fn oldest(&self, uid: AppUid) -> Result<Option<AppObject>> {
+        let mut found: Vec<AppObject> = list(&self.api.all(), Some(&format!("{UID_LABEL}={uid}"))).await?;
+        found.retain(|object| is_there(object) && hand_made::uid(object) == Some(uid));
+        Ok(found.into_iter().reduce(|one, other| {
+            let is_older = Claim::of(&other.metadata).is_before(&Claim::of(&one.metadata));
+            if is_older { other } else { one }
+        }))
     }
 
     /// The app as a commit was made on it.
@@ -92,10 +108,24 @@ impl KubernetesStore {
     }
 
     /// Notes an app that was read.
-    pub(crate) fn noted(&self, object: AppObject) -> Result<Arc<AppRecord>> {
+    ///
+    /// # Errors
+    /// `Invalid` if it is no app, for example because another object holds its uid.
+    pub(crate) async fn noted(&self, object: AppObject) -> Result<Arc<AppRecord>> {
         let record = Arc::new(AppRecord::read(object)?);
-        self.cache.note_record(&record);
-        Ok(record)
+        let uid = record.state.app.uid;
+        if self.cache.holder(uid).is_none()
+            && let Some(oldest) = self.oldest(uid).await?
+        {
+            let (oldest, claim) = (Claim::of(&oldest.metadata), Claim::of(&record.metadata));
+            if oldest.name != claim.name {
+                return Err(Error::invalid(oldest.why_denied(&claim)));
+            }
+        }
+        match self.cache.note_record(&record) {
+            None => Ok(record),
+            Some(why) => Err(Error::invalid(why)),
+        }
     }
 
     /// The apps with work that no living replica drives, longest waiting first. An app that cannot be read comes last:

@@ -70,7 +70,9 @@ impl Tasks {
         let apps = async move {
             let show = |event| {
                 hand_made.note(&event);
-                let Some(change) = seen.app_event(event) else { return };
+                let change = seen.app_event(event);
+                seen.take_denied().into_iter().for_each(|(object, why)| hand_made.queue(object, why));
+                let Some(change) = change else { return };
                 if let AppChange::App(app, _) = change {
                     settled.schedule(app, OTHERS);
                 }

@@ -36,6 +36,9 @@ impl KubernetesStore {
 
     async fn put(&self, app: AppUid, version: Version, change: Change) -> Result<Version> {
         let record = self.read_at(app, version).await?;
+        if *record.id() != change.state.app.id {
+            return Err(Error::NotFound(Entity::App));
+        }
         self.check_keys(&record, &change.keys).await?;
         let forgotten = change.forgotten.clone();
         let next = self.next(&record, change).await?;

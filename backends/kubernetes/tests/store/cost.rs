@@ -15,7 +15,7 @@ use rollhook_core::{
     ports::{AppRef, HistoryStore, HistoryStoreExt, Page},
 };
 use rollhook_kubernetes::KubernetesStore;
-use rollhook_management::ports::{NewRecord, RecordKey, RecordKind, RecordStore};
+use rollhook_management::ports::{LISTED_AT_ONCE, NewRecord, Record, RecordKey, RecordKind, RecordStore};
 
 use crate::harness::{Fresh, end, registered, test};
 
@@ -184,5 +184,57 @@ fn strangers_cost_one_read_of_a_record_per_second() {
         assert!(known.into_iter().all(|read| read.unwrap().is_some()), "strangers keep no valid key out");
         let reads = counter.taken();
         assert!((20..=21).contains(&reads.len()), "of the strangers at most one is looked for: {reads:?}");
+    });
+}
+
+#[test]
+fn page_of_many_records_costs_one_read_each_and_the_oldest_go_unread() {
+    test("page_of_many_records_costs_one_read_each_and_the_oldest_go_unread", async |fresh: &Fresh| {
+        const KIND: RecordKind = RecordKind::Audit;
+        let counter = Counter::default();
+        let store = counter.handle(fresh).await;
+        let key = |number: usize| -> RecordKey { format!("entry-{number}").parse().unwrap() };
+        let write = async |number| {
+            let record = NewRecord { key: key(number), document: "{}".to_owned(), ttl: None };
+            store.write(KIND, record, None).await.unwrap();
+        };
+        for number in (0..LISTED_AT_ONCE).step_by(10) {
+            join_all((number..number + 10).map(write)).await;
+        }
+        counter.taken();
+        assert_eq!(RecordStore::list(&store, KIND, None, 20).await.unwrap().len(), 20);
+        assert_eq!(counter.taken(), ["GET serverrecords"], "few are listed by one call");
+
+        for number in 0..30 {
+            write(LISTED_AT_ONCE + number).await;
+        }
+        let first = RecordStore::list(&fresh.handle().await, KIND, None, 20).await.unwrap();
+        counter.taken();
+        let (mut seen, mut after) = (Vec::new(), None);
+        for _ in 0..2 {
+            let page = RecordStore::list(&store, KIND, after, 20).await.unwrap();
+            assert_eq!(counter.taken(), ["GET serverrecords"; 20]);
+            after = page.last().map(Record::place);
+            seen.extend(page);
+        }
+        assert_eq!(
+            seen[..20].iter().map(Record::place).collect::<Vec<_>>(),
+            first.iter().map(Record::place).collect::<Vec<_>>()
+        );
+        assert!(seen.is_sorted_by(|one, other| one.place() > other.place()));
+        assert_eq!(
+            (0..30).filter(|number| seen.iter().any(|record| record.key == key(LISTED_AT_ONCE + number))).count(),
+            30
+        );
+
+        assert_eq!(store.remove_oldest(KIND, 505).await.unwrap(), 25);
+        assert_eq!(counter.taken(), ["DELETE serverrecords"; 25]);
+        assert_eq!(store.remove_oldest(KIND, 505).await.unwrap(), 0);
+        assert_eq!(counter.taken(), [""; 0]);
+        let page = RecordStore::list(&store, KIND, None, 505).await.unwrap();
+        assert_eq!(counter.taken(), ["GET serverrecords"; 505]);
+        let left: Vec<_> = page.iter().map(Record::place).collect();
+        assert_eq!(left[..40], seen.iter().map(Record::place).collect::<Vec<_>>());
+        assert_eq!(RecordStore::list(&store, KIND, left.last().cloned(), 9).await.unwrap(), []);
     });
 }

@@ -8,6 +8,7 @@
 mod bed;
 
 mod archive;
+mod claims;
 mod conformance;
 mod cost;
 mod foreign_owner;

@@ -37,6 +37,8 @@ impl Archive {
 
     /// Looks at each app when that is due; never returns.
     pub(crate) async fn run(&self) {
+        // The first list shows which objects hold their uids.
+        self.cache.apps_listed().await;
         let due = stream::unfold((), |()| async { Some((self.next_due().await, ())) });
         due.for_each_concurrent(APPS_AT_ONCE, |app| self.look_at(app)).await;
     }

@@ -7,7 +7,7 @@ use rollhook_core::{
 };
 
 use super::*;
-use crate::store::{app_record::Kept, archive};
+use crate::store::{app_record::Kept, archive, crd::UID_LABEL};
 
 fn cache() -> Cache {
     Cache::new(StoreClock::system())
@@ -36,6 +36,7 @@ fn record(version: u64, latest: u64, archiving: u64) -> AppRecord {
         namespace: Some("shop-test".to_owned()),
         resource_version: Some(version.to_string()),
         uid: Some("object".to_owned()),
+        labels: Some([(UID_LABEL.to_owned(), uid().to_string())].into()),
         ..ObjectMeta::default()
     };
     let keys = change.keys.iter().map(|write| (write.made.revision, crate::store::app_record::StoredKey::of(write)));
@@ -202,7 +203,6 @@ fn damaged_app_is_named_until_it_is_gone_or_mended() {
     let page = AppPage::first(9);
     let mut damaged = app(2, 1);
     damaged.spec.0.insert("created_at".to_owned(), "at no time".into());
-    damaged.metadata.labels = Some([(UID_LABEL.to_owned(), uid().to_string())].into());
     cache.app_event(Event::Apply(app(1, 0)));
     cache.app_event(Event::Apply(damaged.clone()));
     let [Err(UnreadableApp { id, error: Error::Corrupt { .. } })] = &cache.list(&page)[..] else {
@@ -276,4 +276,132 @@ fn end_that_contradicts_the_app_is_not_its_end() {
     cache.note_deploy(deploy(7, 1, true), false);
     assert!(cache.shows(uid(), end));
     assert_eq!(cache.app(uid()).unwrap().kept.archiving, []);
+}
+
+/// Another `RollhookApp` in this version, created this many seconds after the epoch, that claims the uid of the app.
+fn claimant(name: &str, version: u64, created_at: i64) -> AppObject {
+    let mut record = record(version, 1, 0);
+    let app = Arc::make_mut(&mut record.state.app);
+    app.id = format!("other-test/{name}").parse().unwrap();
+    let AppObject { metadata, spec, status } = record.object().unwrap();
+    let (namespace, name) = (Some("other-test".to_owned()), Some(name.to_owned()));
+    created(AppObject { metadata: ObjectMeta { namespace, name, ..metadata }, spec, status }, created_at)
+}
+
+fn created(mut object: AppObject, created_at: i64) -> AppObject {
+    let time = serde_json::from_value(format!("1970-01-01T00:00:{created_at:02}Z").into()).unwrap();
+    object.metadata.creation_timestamp = Some(time);
+    object
+}
+
+fn holder(cache: &Cache) -> Option<String> {
+    cache.holder(uid()).map(|id| id.to_string())
+}
+
+fn denied(cache: &Cache) -> Vec<String> {
+    cache.take_denied().into_iter().map(|(object, _)| object.name.unwrap()).collect()
+}
+
+/// The names of the apps that are listed, and those of the objects that are no apps.
+fn listed(cache: &Cache) -> (Vec<String>, Vec<String>) {
+    let (apps, others): (Vec<_>, Vec<_>) = cache.list(&AppPage::first(9)).into_iter().partition(Result::is_ok);
+    let apps = apps.into_iter().flatten().map(|state| state.app.id.to_string()).collect();
+    (apps, others.into_iter().filter_map(Result::err).map(|unreadable| unreadable.id.to_string()).collect())
+}
+
+#[test]
+fn uid_stays_with_the_object_that_held_it_first() {
+    let cache = cache();
+    list_apps(&cache, vec![created(app(5, 2), 9)]);
+    cache.note_deploy(deploy(6, 1, true), false);
+    // Older, and under a name that comes first.
+    assert_eq!(cache.app_event(Event::Apply(claimant("a", 10, 1))), None);
+    assert_eq!(denied(&cache), ["a"]);
+    assert_eq!(holder(&cache).unwrap(), "shop-test/api");
+    assert_eq!(latest(&cache), Some(2));
+    assert_eq!(listed(&cache), (vec!["shop-test/api".to_owned()], vec!["other-test/a".to_owned()]));
+    assert!(cache.named(&"other-test/a".parse().unwrap()).is_none());
+    assert_eq!(cache.pick(|_| true).0.len(), 1);
+
+    let read = Arc::new(AppRecord::read(claimant("a", 11, 1)).unwrap());
+    assert!(cache.note_record(&read).unwrap().contains("the uid of shop-test/api"));
+    assert_eq!(cache.app_event(Event::Delete(claimant("a", 12, 1))), None, "the app is not gone");
+    assert_eq!(holder(&cache).unwrap(), "shop-test/api");
+    assert!(cache.shows(uid(), record(8, 1, 1).deploys().next().unwrap()), "nor are its deploys");
+
+    cache.app_event(Event::Init);
+    cache.app_event(Event::InitApply(claimant("a", 13, 1)));
+    cache.app_event(Event::InitApply(created(app(5, 2), 9)));
+    cache.app_event(Event::InitDone);
+    assert_eq!(holder(&cache).unwrap(), "shop-test/api", "it held it before the list");
+    let gone = Some(AppChange::App(uid(), Version::REMOVED));
+    assert_eq!(cache.app_event(Event::Delete(app(14, 2))), gone);
+}
+
+#[test]
+fn first_list_gives_the_uid_to_the_older_object() {
+    let cache = cache();
+    cache.app_event(Event::Init);
+    cache.app_event(Event::InitApply(claimant("a", 10, 9)));
+    assert_eq!(holder(&cache), None, "an older one may follow");
+    cache.app_event(Event::InitApply(created(app(5, 2), 3)));
+    assert_eq!(denied(&cache), ["a"]);
+    cache.app_event(Event::InitApply(claimant("z", 11, 3)));
+    cache.app_event(Event::InitDone);
+    assert_eq!(holder(&cache).unwrap(), "other-test/z", "of the same second, by name");
+    assert_eq!(denied(&cache), ["api"]);
+    assert_eq!(listed(&cache).0, ["other-test/z"]);
+    assert_eq!(cache.app_event(Event::Apply(created(app(12, 2), 3))), None);
+    assert_eq!(cache.app_event(Event::Delete(claimant("a", 13, 9))), None);
+    assert_eq!(holder(&cache).unwrap(), "other-test/z");
+}
+
+#[test]
+fn label_or_spec_alone_claims_no_uid() {
+    let cache = cache();
+    list_apps(&cache, vec![app(5, 2)]);
+    let mut labelled = claimant("a", 10, 1);
+    labelled.spec.0.retain(|field, _| field == "image");
+    let mut relabelled = claimant("b", 11, 1);
+    relabelled.spec.0.insert("uid".to_owned(), AppUid::from_bits(7).to_string().into());
+    let mut unlabelled = claimant("c", 12, 1);
+    unlabelled.metadata.labels = None;
+    let mut copied = claimant("d", 13, 1);
+    copied.spec.0.insert("id".to_owned(), serde_json::json!({"namespace": "shop-test", "name": "api"}));
+    for object in [labelled, relabelled, unlabelled, copied] {
+        for event in [Event::Apply(object.clone()), Event::Delete(object)] {
+            assert_eq!(cache.app_event(event), None);
+            assert_eq!(latest(&cache), Some(2));
+        }
+    }
+    assert!(denied(&cache).is_empty());
+    assert_eq!(holder(&cache).unwrap(), "shop-test/api");
+}
+
+#[test]
+fn status_that_says_why_the_object_is_no_app_is_written_once() {
+    let cache = cache();
+    list_apps(&cache, vec![app(5, 2)]);
+    let mut object = claimant("a", 10, 1);
+    cache.app_event(Event::Apply(object.clone()));
+    let (metadata, why) = cache.take_denied().remove(0);
+    assert_eq!((metadata.uid, metadata.namespace), (object.metadata.uid.clone(), Some("other-test".to_owned())));
+    object.metadata.resource_version = Some("11".to_owned());
+    object.status.as_mut().unwrap().insert("message".to_owned(), why.into());
+    cache.app_event(Event::Apply(object));
+    assert!(denied(&cache).is_empty());
+}
+
+#[test]
+fn object_that_takes_the_uid_of_another_app_loses_its_own() {
+    let cache = cache();
+    let mut own = claimant("web", 5, 1);
+    let bits = AppUid::from_bits(7);
+    own.spec.0.insert("uid".to_owned(), bits.to_string().into());
+    own.metadata.labels = Some([(UID_LABEL.to_owned(), bits.to_string())].into());
+    list_apps(&cache, vec![app(4, 2), own]);
+    assert!(cache.app(bits).is_some());
+    assert_eq!(cache.app_event(Event::Apply(claimant("web", 6, 1))), None);
+    assert!(cache.app(bits).is_none() && latest(&cache) == Some(2));
+    assert_eq!(denied(&cache), ["web"]);
 }

@@ -11,6 +11,9 @@
 //! call per second however many they are. Until the first list has been seen, each call reads, [`FIRST_READS`] at a
 //! time.
 //!
+//! A kind of few records is listed by one call. Of a kind with more than [`LISTED_AT_ONCE`], the watch's metadata have the
+//! order, and the records of a page alone are read; the oldest are removed by their names.
+//!
 //! Every replica deletes expired records, some at a time, an hour after their end.
 
 mod budget;
@@ -21,9 +24,10 @@ mod seen;
 use std::{cmp::Reverse, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use futures_util::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 use kube::api::ObjectMeta;
 use rollhook_core::{Error, Result, error::Entity, ports::Version};
-use rollhook_management::ports::{NewRecord, Record, RecordKey, RecordKind, RecordPlace, RecordStore};
+use rollhook_management::ports::{LISTED_AT_ONCE, NewRecord, Record, RecordKey, RecordKind, RecordPlace, RecordStore};
 use tokio::sync::Semaphore;
 
 use super::{
@@ -43,6 +47,10 @@ const FIRST_READS: usize = 4;
 /// The time between two looks for expired records, and while there are more of them.
 const SWEEPS: Duration = Duration::from_secs(10);
 const MORE: Duration = Duration::from_secs(1);
+/// The most records of a page that are read at the same time.
+const READS_AT_ONCE: usize = 16;
+/// The most of the oldest records that are deleted at the same time.
+const DELETIONS_AT_ONCE: usize = 4;
 /// The most records that are deleted at once.
 const AT_ONCE: usize = 20;
 
@@ -102,12 +110,16 @@ impl Records {
 
     /// Reads a record, whatever its time.
     async fn stored(&self, name: &str) -> Result<Option<StoredRecord>> {
+        self.object(name).await?.map(StoredRecord::read).transpose()
+    }
+
+    async fn object(&self, name: &str) -> Result<Option<RecordObject>> {
         let found = api::get(&self.api.own::<RecordObject>(), name).await;
         let found = self.outage.noted(found, self.clock.elapsed())?;
         if let Some(object) = &found {
             self.seen.note(&object.metadata, false);
         }
-        found.map(StoredRecord::read).transpose()
+        Ok(found)
     }
 
     async fn write(&self, kind: RecordKind, record: NewRecord, version: Option<Version>) -> Result<Version> {
@@ -160,20 +172,65 @@ impl Records {
     }
 
     async fn list(&self, kind: RecordKind, after: Option<RecordPlace>, limit: usize) -> Result<Vec<Record>> {
-        let objects = api::list(&self.api.own::<RecordObject>(), Some(&format!("{RECORD_LABEL}={kind}"))).await?;
-        let now = self.clock.now();
-        let mut records = Vec::with_capacity(objects.len());
-        for object in objects {
-            // One damaged object must not hide the others.
-            match StoredRecord::read(object) {
-                Ok(stored) => records.extend(stored.record(now)),
-                Err(error) => tracing::error!(error = %error.chain(), "reading a record failed"),
+        let is_large = self.seen.is_listed() && self.seen.has_more_than(kind, LISTED_AT_ONCE, self.clock.now());
+        if !is_large {
+            let (of_kind, most) = (format!("{RECORD_LABEL}={kind}"), u32::try_from(LISTED_AT_ONCE).unwrap_or(u32::MAX));
+            if let Some(objects) = api::list_at_most(&self.api.own(), &of_kind, most).await? {
+                return Ok(self.page_of(objects, after, limit));
             }
         }
+        self.seen.listed().await;
+        self.page_of_many(kind, after, limit).await
+    }
+
+    /// A page of all records of a kind.
+    fn page_of(&self, objects: Vec<RecordObject>, after: Option<RecordPlace>, limit: usize) -> Vec<Record> {
+        let now = self.clock.now();
+        let mut records: Vec<Record> = objects.into_iter().filter_map(|object| readable(object)?.record(now)).collect();
         records.retain(|record| after.as_ref().is_none_or(|after| record.place() < *after));
         records.sort_by_cached_key(|record| Reverse(record.place()));
         records.truncate(limit);
+        records
+    }
+
+    /// A page whose records the watch has shown; they alone are read.
+    async fn page_of_many(&self, kind: RecordKind, after: Option<RecordPlace>, limit: usize) -> Result<Vec<Record>> {
+        let (mut records, mut after) = (Vec::new(), after);
+        while records.len() < limit {
+            let wanted = limit - records.len();
+            let places = self.seen.page(kind, after.as_ref(), wanted, self.clock.now());
+            let is_last = places.len() < wanted;
+            after = places.last().map(|(place, _)| place.clone());
+            let reads = places.into_iter().map(|(place, name)| async move { (place, self.object(&name).await) });
+            let reads: Vec<BoxFuture<'_, _>> = reads.map(FutureExt::boxed).collect();
+            let mut found = stream::iter(reads).buffered(READS_AT_ONCE);
+            while let Some((place, object)) = found.next().await {
+                let record = object?.and_then(readable).and_then(|stored| stored.record(self.clock.now()));
+                // One that was written anew since has another place.
+                records.extend(record.filter(|record| record.place() == place));
+            }
+            if is_last {
+                break;
+            }
+        }
         Ok(records)
+    }
+
+    /// Deletes all but the newest `keep` records of a kind, as the watch has shown them.
+    async fn remove_oldest(&self, kind: RecordKind, keep: usize) -> Result<usize> {
+        self.seen.listed().await;
+        let oldest = self.seen.oldest(kind, keep, self.clock.now());
+        let deletions = oldest.iter().map(|(name, version)| async move {
+            let deleted = api::delete(&self.api.own::<RecordObject>(), &object::as_seen(name, *version)).await?;
+            match deleted {
+                Written::Done(()) | Written::Gone => self.seen.forget(name, *version),
+                // Rewritten since: the next look removes it.
+                Written::Conflict => {}
+            }
+            Ok::<_, Error>(usize::from(matches!(deleted, Written::Done(()))))
+        });
+        let deletions: Vec<BoxFuture<'_, _>> = deletions.map(FutureExt::boxed).collect();
+        stream::iter(deletions).buffered(DELETIONS_AT_ONCE).try_fold(0, |all, one| async move { Ok(all + one) }).await
     }
 
     /// Deletes expired records for as long as the store lives.
@@ -200,6 +257,12 @@ impl Records {
     }
 }
 
+/// Reads an object of a list: one that is damaged must not hide the others.
+fn readable(object: RecordObject) -> Option<StoredRecord> {
+    let stored = StoredRecord::read(object);
+    stored.inspect_err(|error| tracing::error!(error = %error.chain(), "reading a record failed")).ok()
+}
+
 #[async_trait]
 impl RecordStore for KubernetesStore {
     async fn read(&self, kind: RecordKind, key: &RecordKey) -> Result<Option<Record>> {
@@ -216,5 +279,10 @@ impl RecordStore for KubernetesStore {
 
     async fn list(&self, kind: RecordKind, after: Option<RecordPlace>, limit: usize) -> Result<Vec<Record>> {
         bounded(self.records.list(kind, after, limit)).await
+    }
+
+    async fn remove_oldest(&self, kind: RecordKind, keep: usize) -> Result<usize> {
+        // Each of its calls has a deadline; their number has none.
+        self.records.remove_oldest(kind, keep).await
     }
 }

@@ -2,7 +2,7 @@
 
 use kube::api::ObjectMeta;
 use rollhook_core::{Error, Result, ports::Version, time::Timestamp};
-use rollhook_management::ports::{NewRecord, Record, RecordKey, RecordKind};
+use rollhook_management::ports::{NewRecord, Record, RecordKey, RecordKind, RecordPlace};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use crate::store::{
     app_record::{named, object, trimmed, value, version},
     clock::calendar,
-    crd::{EXPIRY_ANNOTATION, RECORD_LABEL, RecordObject, RecordSpec},
+    crd::{CREATED_ANNOTATION, EXPIRY_ANNOTATION, RECORD_KEY_ANNOTATION, RECORD_LABEL, RecordObject, RecordSpec},
 };
 
 /// A record as its object holds it.
@@ -77,6 +77,8 @@ impl StoredRecord {
             let what = format!("the ServerRecord {} cannot be read: it is a copy of another one", named(&metadata));
             return Err(Error::Corrupt { what, cause: None });
         }
+        let created_at = created_at(&metadata).unwrap_or(fields.created_at);
+        let fields = Fields { created_at, ..fields };
         Ok(Self { version: version(&metadata)?, metadata: trimmed(metadata), fields })
     }
 
@@ -89,6 +91,10 @@ impl StoredRecord {
             Some(end) => annotations.insert(EXPIRY_ANNOTATION.to_owned(), end.as_millis().to_string()),
             None => annotations.remove(EXPIRY_ANNOTATION),
         };
+        annotations.insert(CREATED_ANNOTATION.to_owned(), fields.created_at.as_millis().to_string());
+        if !is_spelled(&fields.key) {
+            annotations.insert(RECORD_KEY_ANNOTATION.to_owned(), fields.key.to_string());
+        }
         Ok(RecordObject { metadata, spec: RecordSpec(object(&fields)?) })
     }
 
@@ -120,13 +126,45 @@ pub(crate) fn name(kind: RecordKind, key: &RecordKey) -> String {
 /// Kinds have no dots, and none ends in `-hashed`, so that no two records spell one name. A key whose parts are no
 /// names to Kubernetes is spelled by its hash.
 fn spelled(kind: &str, key: &RecordKey) -> String {
-    let is_end = |byte: Option<&u8>| byte.is_some_and(|byte| *byte != b'-');
-    let is_name = |part: &str| is_end(part.as_bytes().first()) && is_end(part.as_bytes().last());
-    if key.as_str().split('.').all(is_name) {
+    if is_spelled(key) {
         return format!("{kind}.{key}");
     }
     let digits = rollhook_core::text::hex(&Sha256::digest(key.as_str()));
     format!("{kind}-hashed.{digits}")
+}
+
+/// Whether the name of a record's object spells its key.
+fn is_spelled(key: &RecordKey) -> bool {
+    let is_end = |byte: Option<&u8>| byte.is_some_and(|byte| *byte != b'-');
+    let is_name = |part: &str| is_end(part.as_bytes().first()) && is_end(part.as_bytes().last());
+    key.as_str().split('.').all(is_name)
+}
+
+/// The kind of the record that an object holds, and its place, by the object's metadata. Returns `None` if a person made
+/// or damaged it.
+pub(crate) fn place(metadata: &ObjectMeta) -> Option<(RecordKind, RecordPlace)> {
+    let label = metadata.labels.as_ref()?.get(RECORD_LABEL)?;
+    let kind = RecordKind::ALL.into_iter().find(|kind| kind.as_str() == label)?;
+    let (object, spelled_kind) = (metadata.name.as_deref()?, format!("{kind}."));
+    let key: RecordKey = match object.strip_prefix(&spelled_kind) {
+        Some(key) => key.parse().ok()?,
+        None => annotation(metadata, RECORD_KEY_ANNOTATION)?.parse().ok()?,
+    };
+    if object != name(kind, &key) {
+        return None;
+    }
+    Some((kind, RecordPlace { created_at: created_at(metadata)?, key }))
+}
+
+/// The time of a record's first write.
+fn created_at(metadata: &ObjectMeta) -> Option<Timestamp> {
+    let written = annotation(metadata, CREATED_ANNOTATION).and_then(|millis| millis.parse().ok());
+    let made = || Some(metadata.creation_timestamp.as_ref()?.0.as_millisecond());
+    written.or_else(made).map(Timestamp::from_millis)
+}
+
+fn annotation<'metadata>(metadata: &'metadata ObjectMeta, name: &str) -> Option<&'metadata str> {
+    metadata.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
 /// The metadata of an object as it was seen, for a guarded deletion.
@@ -174,7 +212,33 @@ mod tests {
         assert_eq!(next.spec.0["created_at"], 5);
         assert_eq!(next.metadata.resource_version.as_deref(), Some("7"));
         let annotations = next.metadata.annotations.unwrap();
-        assert_eq!((annotations.len(), annotations["team"].as_str()), (1, "a"), "it ends no more");
+        assert_eq!(annotations.keys().map(String::as_str).collect::<Vec<_>>(), [CREATED_ANNOTATION, "team"]);
+        assert_eq!((annotations["team"].as_str(), annotations[CREATED_ANNOTATION].as_str()), ("a", "5"));
+    }
+
+    #[test]
+    fn place_is_known_by_the_metadata_alone() {
+        for key in ["alice.1", "a..b", "a.-b", "hashed.a"] {
+            let record = NewRecord { key: key.parse().unwrap(), document: "1".to_owned(), ttl: None };
+            let stored = StoredRecord::new(RecordKind::Audit, record, Timestamp::from_millis(5));
+            let mut object = stored.object().unwrap();
+            object.metadata.creation_timestamp = serde_json::from_str("\"2026-11-22T10:00:00Z\"").unwrap();
+            object.metadata.resource_version = Some("7".to_owned());
+            let (kind, found) = place(&object.metadata).unwrap();
+            let read = StoredRecord::read(object.clone()).unwrap().record(Timestamp::from_millis(6)).unwrap();
+            assert_eq!((kind, &found), (RecordKind::Audit, &read.place()));
+            assert_eq!((found.key.as_str(), found.created_at), (key, Timestamp::from_millis(5)));
+            object.metadata.annotations.as_mut().unwrap().remove(CREATED_ANNOTATION);
+            let found = place(&object.metadata).unwrap().1;
+            assert_eq!(
+                found,
+                StoredRecord::read(object.clone()).unwrap().record(Timestamp::default()).unwrap().place()
+            );
+            object.metadata.name = Some("audit.another".to_owned());
+            assert!(place(&object.metadata).is_none_or(|(_, found)| found.key.as_str() == "another"));
+            object.metadata.labels = None;
+            assert_eq!(place(&object.metadata), None);
+        }
     }
 
     #[test]

@@ -1,14 +1,17 @@
 //! The records as the watch has shown them: their names, versions and ends.
 
 use std::{
+    collections::BTreeSet,
     sync::{Mutex, MutexGuard},
     time::Duration,
 };
 
 use kube::{api::ObjectMeta, core::PartialObjectMeta, runtime::watcher::Event};
 use rollhook_core::{ports::Version, time::Timestamp};
+use rollhook_management::ports::{RecordKey, RecordKind, RecordPlace};
 use tokio::sync::watch;
 
+use super::object;
 use crate::{
     lock,
     store::{
@@ -21,18 +24,98 @@ use crate::{
 /// How long an expired record is kept: no replica's clock is further behind.
 const EXPIRED_FOR: Duration = Duration::from_secs(3600);
 
-/// The records that are known, by the names of their objects, with the ends of their times.
+/// The records that are known.
 #[derive(Default)]
 pub(crate) struct SeenRecords {
-    records: Mutex<Table<String, Option<Timestamp>>>,
+    state: Mutex<State>,
     listed: watch::Sender<bool>,
+}
+
+/// The known records, by the names of their objects, and the order of each kind.
+#[derive(Default)]
+struct State {
+    records: Table<String, SeenRecord>,
+    places: BTreeSet<(RecordKind, RecordPlace)>,
+}
+
+/// A record as it was seen last.
+struct SeenRecord {
+    end: Option<Timestamp>,
+    created_at: Timestamp,
+    /// The kind of a record that has a place, and its key if the name of the object does not spell it.
+    kind: Option<(RecordKind, Option<RecordKey>)>,
+}
+
+impl SeenRecord {
+    fn of(metadata: &ObjectMeta) -> Self {
+        let end = metadata.annotations.as_ref().and_then(|annotations| annotations.get(EXPIRY_ANNOTATION));
+        let end = end.and_then(|end| end.parse().ok()).map(Timestamp::from_millis);
+        let Some((kind, RecordPlace { created_at, key })) = object::place(metadata) else {
+            return Self { end, created_at: Timestamp::default(), kind: None };
+        };
+        let is_spelled = metadata.name.as_deref().and_then(|name| spelled_key(kind, name)).as_ref() == Some(&key);
+        Self { end, created_at, kind: Some((kind, (!is_spelled).then_some(key))) }
+    }
+
+    fn place(&self, name: &str) -> Option<(RecordKind, RecordPlace)> {
+        let (kind, key) = self.kind.clone()?;
+        let key = key.or_else(|| spelled_key(kind, name))?;
+        Some((kind, RecordPlace { created_at: self.created_at, key }))
+    }
+
+    fn is_kept(&self, now: Timestamp) -> bool {
+        self.end.is_none_or(|end| now < end)
+    }
+}
+
+/// The key that the name of an object of this kind spells.
+fn spelled_key(kind: RecordKind, name: &str) -> Option<RecordKey> {
+    name.strip_prefix(kind.as_str())?.strip_prefix('.')?.parse().ok()
+}
+
+impl State {
+    fn note(&mut self, name: String, version: Version, seen: SeenRecord, listed: bool) {
+        let before = self.records.get(&name).and_then(|before| before.place(&name));
+        let place = seen.place(&name);
+        if !self.records.note(name, version, seen, listed) {
+            return;
+        }
+        if let Some(before) = before {
+            self.places.remove(&before);
+        }
+        self.places.extend(place);
+    }
+
+    fn remove(&mut self, name: &String) {
+        if let Some(place) = self.records.remove(name).and_then(|seen| seen.place(name)) {
+            self.places.remove(&place);
+        }
+    }
+
+    /// The records of a kind after this place whose time is not over, newest first.
+    fn after(
+        &self,
+        kind: RecordKind,
+        after: Option<&RecordPlace>,
+        now: Timestamp,
+    ) -> impl Iterator<Item = (&RecordPlace, String, Version)> {
+        let places: Box<dyn Iterator<Item = &(RecordKind, RecordPlace)>> = match after {
+            Some(after) => Box::new(self.places.range(..(kind, after.clone())).rev()),
+            None => Box::new(self.places.iter().rev().skip_while(move |(other, _)| *other > kind)),
+        };
+        places.take_while(move |(other, _)| *other == kind).filter_map(move |(_, place)| {
+            let name = object::name(kind, &place.key);
+            let row = self.records.rows().get(&name).filter(|row| row.value.is_kept(now))?;
+            Some((place, name, row.version))
+        })
+    }
 }
 
 impl SeenRecords {
     /// Notes what the watch shows.
     pub(crate) fn event(&self, event: Event<PartialObjectMeta<RecordObject>>) {
         match event {
-            Event::Init => self.lock().list_begins(),
+            Event::Init => self.lock().records.list_begins(),
             Event::InitApply(object) => self.note(&object.metadata, true),
             Event::Apply(object) => self.note(&object.metadata, false),
             Event::Delete(object) => {
@@ -41,11 +124,11 @@ impl SeenRecords {
                 }
             }
             Event::InitDone => {
-                let mut records = self.lock();
-                for name in records.not_listed() {
-                    records.remove(&name);
+                let mut state = self.lock();
+                for name in state.records.not_listed() {
+                    state.remove(&name);
                 }
-                drop(records);
+                drop(state);
                 self.listed.send_replace(true);
             }
         }
@@ -54,16 +137,14 @@ impl SeenRecords {
     /// Notes an object that was listed, read or written.
     pub(crate) fn note(&self, metadata: &ObjectMeta, listed: bool) {
         let (Some(name), Ok(version)) = (metadata.name.clone(), version(metadata)) else { return };
-        let end = metadata.annotations.as_ref().and_then(|annotations| annotations.get(EXPIRY_ANNOTATION));
-        let end = end.and_then(|end| end.parse().ok()).map(Timestamp::from_millis);
-        self.lock().note(name, version, end, listed);
+        self.lock().note(name, version, SeenRecord::of(metadata), listed);
     }
 
     /// Forgets an object that was deleted in this version or an older one.
     pub(crate) fn forget(&self, name: &str, version: Version) {
-        let (name, mut records) = (name.to_owned(), self.lock());
-        if records.is_known_by(&name, version) {
-            records.remove(&name);
+        let (name, mut state) = (name.to_owned(), self.lock());
+        if state.records.is_known_by(&name, version) {
+            state.remove(&name);
         }
     }
 
@@ -80,31 +161,54 @@ impl SeenRecords {
 
     /// Returns whether an object of this name is known whose time is not over.
     pub(crate) fn may_have(&self, name: &str, now: Timestamp) -> bool {
-        let records = self.lock();
-        records.get(&name.to_owned()).is_some_and(|end| end.is_none_or(|end| now < end))
+        self.lock().records.get(&name.to_owned()).is_some_and(|seen| seen.is_kept(now))
     }
 
     /// Returns the version in which an object is known.
     pub(crate) fn version(&self, metadata: &ObjectMeta) -> Option<Version> {
-        self.lock().rows().get(metadata.name.as_ref()?).map(|row| row.version)
+        self.lock().records.rows().get(metadata.name.as_ref()?).map(|row| row.version)
     }
 
     /// Returns at most this many objects that are to be deleted.
     pub(crate) fn expired(&self, now: Timestamp, most: usize) -> Vec<(String, Version)> {
-        let records = self.lock();
-        let is_due = |end: &Option<Timestamp>| end.is_some_and(|end| end.after(EXPIRED_FOR) <= now);
-        let due = records.rows().iter().filter(|(_, row)| is_due(&row.value));
+        let state = self.lock();
+        let is_due = |seen: &SeenRecord| seen.end.is_some_and(|end| end.after(EXPIRED_FOR) <= now);
+        let due = state.records.rows().iter().filter(|(_, row)| is_due(&row.value));
         due.map(|(name, row)| (name.clone(), row.version)).take(most).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table<String, Option<Timestamp>>> {
-        lock(&self.records)
+    /// Returns the places and names of at most this many records after this place, newest first.
+    pub(crate) fn page(
+        &self,
+        kind: RecordKind,
+        after: Option<&RecordPlace>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Vec<(RecordPlace, String)> {
+        let state = self.lock();
+        state.after(kind, after, now).map(|(place, name, _)| (place.clone(), name)).take(limit).collect()
+    }
+
+    /// Returns the objects of all but the newest `keep` records of a kind.
+    pub(crate) fn oldest(&self, kind: RecordKind, keep: usize, now: Timestamp) -> Vec<(String, Version)> {
+        let state = self.lock();
+        state.after(kind, None, now).skip(keep).map(|(_, name, version)| (name, version)).collect()
+    }
+
+    /// Returns whether more than this many records of a kind are known.
+    pub(crate) fn has_more_than(&self, kind: RecordKind, most: usize, now: Timestamp) -> bool {
+        self.lock().after(kind, None, now).nth(most).is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::crd::{CREATED_ANNOTATION, RECORD_LABEL};
 
     fn object(name: &str, version: u64, end: Option<i64>) -> PartialObjectMeta<RecordObject> {
         let annotations = end.map(|end| [(EXPIRY_ANNOTATION.to_owned(), end.to_string())].into());
@@ -157,5 +261,46 @@ mod tests {
         assert_eq!(seen.expired(at(hour - 1), 5), []);
         assert_eq!(seen.expired(at(hour), 5), [("r0".to_owned(), Version(1))]);
         assert_eq!(seen.expired(at(2 * hour), 5).len(), 5);
+    }
+
+    fn record(key: &str, version: u64, created_at: i64, end: Option<i64>) -> PartialObjectMeta<RecordObject> {
+        let mut object = object(&format!("audit.{key}"), version, end);
+        object.metadata.labels = Some([(RECORD_LABEL.to_owned(), "audit".to_owned())].into());
+        let annotations = object.metadata.annotations.get_or_insert_default();
+        annotations.insert(CREATED_ANNOTATION.to_owned(), created_at.to_string());
+        object
+    }
+
+    fn page(seen: &SeenRecords, after: Option<&RecordPlace>, limit: usize, now: i64) -> Vec<String> {
+        let page = seen.page(RecordKind::Audit, after, limit, at(now));
+        page.into_iter().map(|(place, _)| place.key.to_string()).collect()
+    }
+
+    #[test]
+    fn order_of_a_kind_is_known_without_its_documents() {
+        let seen = SeenRecords::default();
+        for (key, created_at, end) in [("a", 1, None), ("c", 3, Some(90)), ("b", 3, None), ("d", 9, Some(50))] {
+            seen.note(&record(key, 10, created_at, end).metadata, false);
+        }
+        seen.note(&object("session.z", 11, None).metadata, false);
+        assert_eq!(page(&seen, None, 9, 0), ["d", "c", "b", "a"]);
+        assert_eq!(page(&seen, None, 2, 60), ["c", "b"], "one has expired");
+        let place = RecordPlace { created_at: at(3), key: "c".parse().unwrap() };
+        assert_eq!(page(&seen, Some(&place), 9, 0), ["b", "a"]);
+        assert!(seen.has_more_than(RecordKind::Audit, 3, at(0)) && !seen.has_more_than(RecordKind::Audit, 3, at(60)));
+        let names = |keep| seen.oldest(RecordKind::Audit, keep, at(0)).into_iter().map(|(name, _)| name);
+        assert_eq!(names(2).collect::<Vec<_>>(), ["audit.b", "audit.a"]);
+        assert_eq!(names(4).count(), 0);
+        assert_eq!(seen.oldest(RecordKind::Session, 0, at(0)), []);
+
+        // One is written anew, one is rewritten, and one goes.
+        seen.note(&record("a", 12, 20, None).metadata, false);
+        seen.note(&record("b", 13, 3, Some(30)).metadata, false);
+        seen.event(Event::Delete(record("c", 14, 3, None)));
+        assert_eq!(page(&seen, None, 9, 0), ["a", "d", "b"]);
+        for event in [Event::Init, Event::InitApply(record("d", 10, 9, None)), Event::InitDone] {
+            seen.event(event);
+        }
+        assert_eq!(page(&seen, None, 9, 0), ["d"]);
     }
 }

@@ -19,6 +19,7 @@ use crate::{
         app_record::{AppRecord, is_copy},
         crd::AppObject,
         error::classify,
+        hand_made::why_no_app,
     },
 };
 
@@ -64,9 +65,18 @@ impl KubernetesStore {
 
     /// Returns the app of this name, by one call.
     pub(super) async fn look_up(&self, id: &AppId) -> Result<Option<Registered>> {
-        // A copy of an app is answered like no app, in an environment that was cloned, Secrets and all.
-        let found = self.get_named(id).await?.0.filter(|object| !is_copy(object));
-        found.map(|object| Ok(Registered::of(&*self.noted(object)?))).transpose()
+        let Some(object) = self.get_named(id).await?.0 else { return Ok(None) };
+        // A copy of an app is answered like no app, in an environment that was cloned, Secrets and all; and so is what
+        // rollhook did not make.
+        if is_copy(&object) || why_no_app(&object).is_some() {
+            return Ok(None);
+        }
+        match self.noted(object).await {
+            Ok(record) => Ok(Some(Registered::of(&record))),
+            // Another object holds its uid.
+            Err(Error::Invalid { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns the app of this uid, read now.
@@ -83,7 +93,7 @@ impl KubernetesStore {
         let patch = json!({"metadata": {"uid": app.object, "annotations": {ANNOUNCED: webhook}}});
         let apps = self.api.within::<AppObject>(app.id.namespace.as_str());
         match apps.patch(app.id.name.as_str(), &patch_parameters(), &Patch::Merge(patch)).await {
-            Ok(announced) => self.noted(announced).map(drop),
+            Ok(announced) => self.noted(announced).await.map(drop),
             Err(error) if is_not_found(&error) || is_conflict(&error) => Err(Error::NotFound(Entity::App)),
             Err(error) => Err(classify(error)),
         }

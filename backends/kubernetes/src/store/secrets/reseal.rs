@@ -15,6 +15,7 @@ use crate::store::{
     api::{self, Written},
     app_record::{AppRecord, is_copy},
     crd::AppObject,
+    hand_made::why_no_app,
 };
 
 impl KubernetesStore {
@@ -54,7 +55,8 @@ impl KubernetesStore {
     /// All apps, read now.
     async fn all(&self) -> Result<Vec<Registered>> {
         let found: Vec<AppObject> = api::list(&self.api.all(), None).await?;
-        let originals = found.into_iter().filter(|object| !is_copy(object));
+        let is_app = |object: &AppObject| !is_copy(object) && why_no_app(object).is_none();
+        let originals = found.into_iter().filter(is_app);
         originals.map(|object| Ok(Registered::of(&AppRecord::read(object)?))).collect()
     }
 }

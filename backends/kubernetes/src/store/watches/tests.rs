@@ -15,7 +15,7 @@ use super::*;
 use crate::store::{
     StoreClock,
     app_record::{AppRecord, Kept},
-    crd::AppObject,
+    crd::{AppObject, UID_LABEL},
 };
 
 #[tokio::test]
@@ -64,6 +64,7 @@ fn app() -> AppObject {
         name: Some("api".to_owned()),
         namespace: Some("shop-test".to_owned()),
         resource_version: Some("5".to_owned()),
+        labels: Some([(UID_LABEL.to_owned(), state.app.uid.to_string())].into()),
         ..Default::default()
     };
     AppRecord::new(metadata, state, Kept::default()).object().unwrap()
