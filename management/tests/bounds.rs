@@ -101,6 +101,28 @@ fn caller_that_does_very_much_has_a_bounded_number_of_entries_per_hour() {
 }
 
 #[test]
+fn tokens_and_webhooks_of_one_environment_share_its_part() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    world.run(async {
+        let id = register(&world, "shop", "test").await;
+        let management = &world.management;
+        let grant = Grant { role: Role::Viewer, realm: realm("shop", "test") };
+        let wanted = NewApiToken { name: "viewer".parse().unwrap(), grant, ttl: None };
+        let text = management.create_api_token(&world.operator, wanted).await.unwrap().1;
+        management.authenticate(text.expose().as_bytes(), None).await.unwrap();
+        let token = management.known_caller(text.expose().as_bytes()).unwrap();
+        management.read_environment(&id).await;
+        let webhook = management.webhook_caller(&id);
+        assert_ne!(webhook.party, token.party);
+        assert!(webhook.environment.is_some() && webhook.project.is_some());
+        assert_eq!((webhook.environment, webhook.project), (token.environment, token.project));
+        let unread = management.webhook_caller(&"blog-test/api".parse().unwrap());
+        assert!(unread.environment.is_some() && unread.environment != management.webhook_caller(&id).environment);
+        assert_eq!(unread.project, None);
+    });
+}
+
+#[test]
 fn page_of_the_audit_reads_no_more_entries_than_it_returns() {
     let world = ManagedWorld::new(Duration::ZERO);
     world.run(async {

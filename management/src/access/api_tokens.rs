@@ -286,7 +286,8 @@ impl Management {
     /// Returns the caller of an API token, a session or a token of a cluster, as this process last read it: what the caller
     /// holds is counted by it. It proves nothing: see [`Management::authenticate`].
     pub fn known_caller(&self, presented: &[u8]) -> Option<KnownCaller> {
-        self.known_callers.of(&key_of(presented))
+        let known = self.known_callers.of(&key_of(presented))?;
+        Some(self.known_namespaces.resolve(known))
     }
 
     /// Reads the newest API tokens, so that their callers are recognised.

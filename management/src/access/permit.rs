@@ -132,6 +132,7 @@ impl Management {
             return Err(unknown());
         }
         let app = self.deployer.find_app(id).await?.ok_or_else(unknown)?.app;
+        self.known_namespaces.read(&app);
         let may_read = principal.is_reviewed() || principal.role_on(&Realm::of_app(&app)).is_some();
         if may_read { Ok(app) } else { Err(unknown()) }
     }

@@ -75,7 +75,7 @@ impl Principal {
     /// Returns the caller as a host counts what it holds.
     pub(crate) fn known_caller(&self) -> KnownCaller {
         match self.caller.as_deref().and_then(ReviewedCaller::account_namespace) {
-            Some(namespace) => KnownCaller::account(self.key.clone(), namespace),
+            Some(namespace) => KnownCaller::made_in_namespace(self.key.clone(), namespace),
             None => KnownCaller::made_in(self.key.clone(), &self.made_in),
         }
     }

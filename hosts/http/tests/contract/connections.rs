@@ -137,6 +137,20 @@ fn signed_push_is_read_while_many_addresses_stall_as_many_as_they_can() {
 }
 
 #[test]
+fn call_that_waits_for_its_deploy_holds_no_room_for_its_body() {
+    let server = server!().driver("simulated:100s").unlimited().run();
+    let app = server.register("api", &json!({ "image": "r.example.com/api:v1", "policy": { "settle": "0s" } }));
+    let large = json!({ "image": "r.example.com/api:v2", "padding": "x".repeat(1_000_000) });
+    let call = server.post(&app, &large).header("idempotency-key", "k");
+    call.expect(202);
+    let waiting: Vec<TcpStream> = (0..8).map(|_| call.clone().header("prefer", "wait=50").open()).collect();
+    for _ in 0..4 {
+        call.expect(202);
+    }
+    assert!(waiting.iter().all(is_open), "a call that waits was answered");
+}
+
+#[test]
 fn body_that_stalls_frees_its_room_before_the_time_of_a_small_slow_one_is_over() {
     let server = server!().run();
     let app = server.app("api");
