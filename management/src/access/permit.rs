@@ -150,6 +150,6 @@ impl Management {
     ) -> Outcome<()> {
         let realm = Realm::of_app(app);
         let granted = self.may(principal, action, Place::app(&app.id, &realm)).await?;
-        self.audit(principal.actor(), action, Subject::app(&app.id, realm).because(reason), granted).await
+        self.audit(principal, action, Subject::app(&app.id, realm).because(reason), granted).await
     }
 }

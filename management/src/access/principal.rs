@@ -68,8 +68,13 @@ impl Principal {
     }
 
     /// Returns the principal of a token that the admins of this realm make.
-    pub(crate) fn made_in(self, realm: Realm) -> Self {
+    pub(crate) fn known_in(self, realm: Realm) -> Self {
         Self { made_in: realm, ..self }
+    }
+
+    /// The realm whose admins make the principal's token; everything for people.
+    pub(crate) const fn made_in(&self) -> &Realm {
+        &self.made_in
     }
 
     /// Returns the caller as a host counts what it holds.
