@@ -91,6 +91,7 @@ pub struct Management {
     notifications: Option<NotificationPorts>,
     reviewer: Option<Arc<dyn AccessReviewer>>,
     known_callers: access::KnownCallers,
+    known_namespaces: access::KnownNamespaces,
     acts: access::Acts,
     /// The lines of the audit that have no entry of their own.
     audit_lines: RefusalLines,
@@ -120,6 +121,7 @@ impl Management {
             notifications,
             reviewer,
             known_callers: access::KnownCallers::default(),
+            known_namespaces: access::KnownNamespaces::default(),
             acts: access::Acts::default(),
             audit_lines: RefusalLines::default(),
             identity_lines: RefusalLines::default(),

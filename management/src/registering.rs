@@ -32,7 +32,7 @@ impl Management {
         let id = AppId { namespace, name: wanted.name.clone() };
         let realm = Realm::Environment { project: wanted.project.clone(), environment: wanted.environment.clone() };
         let granted = self.may(principal, Action::Register, Place::app(&id, &realm)).await?;
-        self.audit(principal.actor(), Action::Register, Subject::app(&id, realm.clone()), granted).await?;
+        self.audit(principal, Action::Register, Subject::app(&id, realm.clone()), granted).await?;
         // Apps of another pair that spells this namespace stay unknown to a caller who may not read them.
         let page = AppPage::first(1).of(id.namespace.clone());
         if let Some(Ok(first)) = self.deployer.apps(page).await?.first() {

@@ -10,7 +10,7 @@ use rollhook_conformance::{Fault, Faulty, Plan};
 use rollhook_core::{action::Action, app::AppId, ports::Clock};
 use rollhook_management::{
     Management, Ports, Refusal, STORED_SESSIONS_MAX,
-    access::{AuditEntry, Grant, GroupGrant, NewApiToken, Person, Principal, Role, SignInGrants},
+    access::{AuditEntry, Grant, GroupGrant, NewApiToken, Person, Principal, Realm, Role, SignInGrants},
     locks::NewLock,
     ports::{NewRecord, RecordKey, RecordKind},
 };
@@ -27,8 +27,23 @@ async fn allow(world: &ManagedWorld, who: &Principal, id: &AppId, action: Action
     world.management.allow(who, id, action).await.unwrap();
 }
 
+/// Makes a token of this realm, and returns its principal.
+async fn token_of(world: &ManagedWorld, name: &str, realm: Realm) -> Principal {
+    let grant = Grant { role: Role::Deployer, realm };
+    let wanted = NewApiToken { name: name.parse().unwrap(), grant, ttl: None };
+    let text = world.management.create_api_token(&world.operator, wanted).await.unwrap().1;
+    world.management.authenticate(text.expose().as_bytes(), None).await.unwrap()
+}
+
 /// The entries of this caller, oldest first.
 async fn entries(world: &ManagedWorld, who: &Principal) -> Vec<AuditEntry> {
+    let mut found = all_entries(world).await;
+    found.retain(|entry| entry.actor == *who.actor());
+    found
+}
+
+/// All entries, oldest first.
+async fn all_entries(world: &ManagedWorld) -> Vec<AuditEntry> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {
         let (page, next) = world.management.audited(&world.operator, after, 200).await.unwrap();
@@ -38,7 +53,6 @@ async fn entries(world: &ManagedWorld, who: &Principal) -> Vec<AuditEntry> {
             break;
         }
     }
-    found.retain(|entry| entry.actor == *who.actor());
     found.reverse();
     found
 }
@@ -97,6 +111,85 @@ fn caller_that_does_very_much_has_a_bounded_number_of_entries_per_hour() {
         assert_eq!((of_eve.len(), of_eve.iter().map(|entry| entry.times).sum::<u32>()), (1_001, 3_000));
         allow(&world, &ada, &id, Action::ReleaseHold).await;
         assert_eq!(entries(&world, &ada).await.len(), 1, "others' acts have their own");
+    });
+}
+
+#[test]
+fn callers_of_one_environment_have_a_bounded_number_of_entries_per_day() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    world.run(async {
+        let id = register(&world, "shop", "test").await;
+        for number in 0..7 {
+            let caller = token_of(&world, &format!("caller-{number}"), realm("shop", "test")).await;
+            for _ in 0..900 {
+                allow(&world, &caller, &id, Action::ReleaseHold).await;
+            }
+        }
+        let found = all_entries(&world).await;
+        let (own, shared): (Vec<_>, Vec<_>) = found
+            .into_iter()
+            .filter(|entry| entry.actor != *world.operator.actor())
+            .partition(|entry| entry.times == 1);
+        assert_eq!((own.len(), shared.iter().map(|entry| entry.times).sum::<u32>()), (5_000, 1_300));
+        assert_eq!(shared.len(), 1);
+        assert_eq!(shared[0].actor.to_string(), "several callers of project shop, environment test");
+        assert!(shared[0].subject.ends_with(", by caller-6") && shared[0].realm == realm("shop", "test"));
+
+        let elsewhere = register(&world, "shop", "prod").await;
+        let other = token_of(&world, "other", realm("shop", "prod")).await;
+        allow(&world, &other, &elsewhere, Action::ReleaseHold).await;
+        assert_eq!(entries(&world, &other).await.len(), 1, "another environment has its own");
+        world.clock.sleep(Duration::from_secs(24 * 3600)).await;
+        let caller = token_of(&world, "caller-7", realm("shop", "test")).await;
+        allow(&world, &caller, &id, Action::ReleaseHold).await;
+        assert_eq!(entries(&world, &caller).await.len(), 1, "the next day has its own");
+    });
+}
+
+#[test]
+fn callers_of_one_project_have_a_bounded_number_of_refusals_per_day() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    world.run(async {
+        for number in 0..14 {
+            let environment = format!("e{number}");
+            let caller = token_of(&world, &format!("caller-{number}"), realm("shop", &environment)).await;
+            for _ in 0..90 {
+                let wanted = NewApiToken {
+                    name: "more".parse().unwrap(),
+                    grant: Grant { role: Role::Viewer, realm: realm("shop", &environment) },
+                    ttl: None,
+                };
+                assert!(world.management.create_api_token(&caller, wanted).await.is_err());
+            }
+        }
+        let refused = all_entries(&world).await.into_iter().filter(|entry| !entry.is_allowed).count();
+        assert_eq!(refused, 1_000);
+        let caller = token_of(&world, "other", realm("blog", "test")).await;
+        let wanted = NewApiToken { name: "more".parse().unwrap(), grant: Grant::ALL, ttl: None };
+        assert!(world.management.create_api_token(&caller, wanted).await.is_err());
+        assert_eq!(entries(&world, &caller).await.len(), 1, "another project has its own");
+    });
+}
+
+#[test]
+fn tokens_and_webhooks_of_one_environment_share_its_part() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    world.run(async {
+        let id = register(&world, "shop", "test").await;
+        let management = &world.management;
+        let grant = Grant { role: Role::Viewer, realm: realm("shop", "test") };
+        let wanted = NewApiToken { name: "viewer".parse().unwrap(), grant, ttl: None };
+        let text = management.create_api_token(&world.operator, wanted).await.unwrap().1;
+        management.authenticate(text.expose().as_bytes(), None).await.unwrap();
+        let token = management.known_caller(text.expose().as_bytes()).unwrap();
+        management.read_environment(&id).await;
+        let webhook = management.webhook_caller(&id);
+        assert_ne!(webhook.party, token.party);
+        assert!(webhook.environment.is_some() && webhook.project.is_some());
+        assert_eq!((webhook.environment, webhook.project), (token.environment, token.project));
+        let unread = management.webhook_caller(&"blog-test/api".parse().unwrap());
+        assert!(unread.environment.is_some() && unread.environment != management.webhook_caller(&id).environment);
+        assert_eq!(unread.project, None);
     });
 }
 

@@ -333,6 +333,12 @@ fn account_that_mints_tokens_is_one_caller_with_one_rate() {
         assert!(management.authenticate(minted(0, another).as_bytes(), None).await.is_ok(), "it has its own rate");
         let (one, other) = (known(&minted(0, NAME)).unwrap(), known(&minted(0, another)).unwrap());
         assert!(one.party != other.party && one.environment == other.environment, "accounts of one namespace");
+        let (id, account) = (register(&world, "shop", "test").await, "system:serviceaccount:shop-test:deployer");
+        issue(&minted(0, account), account);
+        management.authenticate(minted(0, account).as_bytes(), None).await.unwrap();
+        management.read_environment(&id).await;
+        let (account, webhook) = (known(&minted(0, account)).unwrap(), management.webhook_caller(&id));
+        assert!(account.project.is_some() && account.environment == webhook.environment, "of one environment");
     });
 }
 

@@ -23,7 +23,9 @@ const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-appli
 /// Performs an operation, and answers what it returns.
 pub(crate) async fn performed<O: Operation>(call: &Call, caller: Local) -> Result<Reply, ErrorReply> {
     let (subject, input) = (call.subject()?, call.input()?);
-    Ok(of::<O>(&O::perform(&caller.with_key(call.key()?), &subject, input).await?))
+    let caller = caller.with_key(call.key()?);
+    call.body.release();
+    Ok(of::<O>(&O::perform(&caller, &subject, input).await?))
 }
 
 /// Returns the answer of an operation.

@@ -1,6 +1,10 @@
 //! Request bodies: bounded in size and time, and parsed once the caller is authenticated.
 
-use std::time::Duration;
+use std::{
+    mem,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use bytes::{Bytes, BytesMut};
 use http::{
@@ -80,6 +84,26 @@ pub(crate) struct Whole {
     pub(crate) bytes: Bytes,
     /// What the body takes of the budget, for as long as the bytes are held.
     room: Room,
+}
+
+/// The body of a call, which takes its room until it is released: a call may last long after its body was read.
+pub(crate) struct Held(Mutex<Whole>);
+
+impl Held {
+    pub(crate) fn new(whole: Whole) -> Self {
+        Self(Mutex::new(whole))
+    }
+
+    /// Returns the bytes; none once the body was released.
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).bytes.clone()
+    }
+
+    /// Frees the bytes and their room, once everything was read of them.
+    pub(crate) fn release(&self) {
+        let held = mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(held);
+    }
 }
 
 /// Reads the whole body.

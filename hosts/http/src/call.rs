@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    body::{self, Whole},
+    body::{self, Held},
     connections::InCall,
     error_reply::ErrorReply,
     headers, query,
@@ -25,7 +25,7 @@ pub(crate) struct Call {
     pub(crate) endpoint: Endpoint,
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
-    pub(crate) body: Whole,
+    pub(crate) body: Held,
     /// The caller's address.
     pub(crate) client: IpAddr,
     /// Held by answers that are streamed.
@@ -61,7 +61,7 @@ impl Call {
         if query::is_nothing::<T>() {
             return serde_json::from_value(Value::Null).map_err(|error| body::unreadable(&error));
         }
-        if self.endpoint.has_optional_body && self.body.bytes.trim_ascii().is_empty() {
+        if self.endpoint.has_optional_body && self.body.bytes().trim_ascii().is_empty() {
             return body::object(b"{}");
         }
         self.json()
@@ -73,7 +73,7 @@ impl Call {
     /// 415 or 400.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, ErrorReply> {
         body::require_json(&self.headers)?;
-        body::object(&self.body.bytes)
+        body::object(&self.body.bytes())
     }
 
     /// Returns the idempotency key of an operator's call.
@@ -82,6 +82,6 @@ impl Call {
     /// 422.
     pub(crate) fn key(&self) -> Result<Option<IdempotencyKey>, ErrorReply> {
         let Some(operation) = self.endpoint.key else { return Ok(None) };
-        headers::key(&self.headers, &[KeyHeader::IdempotencyKey], operation, &self.body.bytes)
+        headers::key(&self.headers, &[KeyHeader::IdempotencyKey], operation, &self.body.bytes())
     }
 }

@@ -6,7 +6,6 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use rollhook_core::app::AppId;
 use rollhook_management::access::KnownCaller;
 
 /// A known caller, and those that it shares a part with. The keys are small, and no caller can choose one.
@@ -14,9 +13,9 @@ use rollhook_management::access::KnownCaller;
 pub(crate) struct Caller {
     /// A person, an API token, an account of the cluster, or all who call an app's webhook.
     pub(crate) party: u64,
-    /// The callers that admins of one environment make.
+    /// The tokens, webhooks and accounts that admins of one environment make.
     pub(crate) environment: Option<u64>,
-    /// The callers that admins of one project make.
+    /// Those that admins of one project make.
     pub(crate) project: Option<u64>,
 }
 
@@ -37,26 +36,5 @@ impl Callers {
     /// Returns the holder of a token or session whose party is not known.
     pub(crate) fn holder(&self, secret: &str) -> Caller {
         Caller { party: self.0.hash_one(("holder", secret)), environment: None, project: None }
-    }
-
-    /// Returns the callers of an app's webhook, who are counted together: each of them may deploy the app.
-    pub(crate) fn webhook(&self, app: &AppId) -> Caller {
-        let environment = Some(self.0.hash_one(("webhooks", &app.namespace)));
-        Caller { party: self.0.hash_one(("webhook", app)), environment, project: None }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn webhooks_of_one_environment_share_a_part() {
-        let callers = Callers::default();
-        let of = |app: &str| callers.webhook(&app.parse().unwrap());
-        let [api, web, prod] = ["shop-test/api", "shop-test/web", "shop-prod/api"].map(of);
-        assert!(api.party != web.party && api.environment.is_some() && api.environment == web.environment);
-        assert_ne!(api.environment, prod.environment);
-        assert_eq!(of("shop-test/api"), api);
     }
 }

@@ -79,8 +79,11 @@ pub(crate) async fn answer(
         body::discard(incoming, &request.headers);
         return refused(state, &request, failure);
     }
-    let caller = || state.holder(&request.session().unwrap_or_default());
-    let known = state.console.recognizes(&request.headers).then(caller);
+    let target = target_of(&request.path);
+    // A sign-in is a call of the token that it brings, whatever session the browser has beside it.
+    let is_sign_in = target == Target::SignIn && state.console.brings_credentials(&request);
+    let has_known_session = !is_sign_in && state.console.recognizes(&request.headers);
+    let known = has_known_session.then(|| state.holder(&request.session().unwrap_or_default()));
     let holder = known.map_or(Holder::Stranger(limits::network(client)), Holder::Known);
     if let Some(Err(failure)) = known.map(|caller| state.known(&in_call, caller)) {
         body::discard(incoming, &request.headers);
@@ -88,7 +91,6 @@ pub(crate) async fn answer(
     }
     // A call without credentials is only led to the sign-in, and costs no read of the store.
     let is_counted = known.is_none() && state.console.brings_credentials(&request);
-    let target = target_of(&request.path);
     let over = if is_counted { state.limits.admit(client, &target).err() } else { None };
     // A sign-in brings its token in the body, which is read first.
     let over = match over {
@@ -110,11 +112,19 @@ pub(crate) async fn answer(
         in_call.refused();
         return refused(state, &request, failure);
     }
+    let secret = if is_sign_in { request.sign_in_token() } else { request.session() }.unwrap_or_default();
+    let caller = || state.holder(&secret);
+    if is_sign_in
+        && state.management.recognizes_api_token(secret.as_bytes())
+        && let Err(failure) = state.known(&in_call, caller())
+    {
+        return refused(state, &request, failure);
+    }
     let answer = state.console.answer(&request).await;
-    let caller = || state.holder(&request.session().unwrap_or_default());
     match answer.caller {
         Caller::Known => {
-            in_call.known(caller());
+            // The first call with a secret that this process had not read: it is counted, and done already.
+            let _ = state.known(&in_call, caller());
         }
         Caller::Unknown => {}
         Caller::Refused => {

@@ -26,6 +26,7 @@ pub(crate) async fn show(call: &Call, caller: Local) -> Result<Reply, ErrorReply
 pub(crate) async fn entry(call: &Call, access: &Authorized) -> Result<Reply, ErrorReply> {
     let until = call.input::<DeployQuery>()?.until();
     let (_, revision): (AppId, Revision) = call.subject()?;
+    call.body.release();
     let (deployer, wait) = (&call.state.deployer, headers::wait(&call.headers));
     let place = wait.and_then(|_| call.state.waits.take(access.uid()));
     let wait = wait.filter(|_| place.is_some());
@@ -44,9 +45,10 @@ pub(crate) async fn entry(call: &Call, access: &Authorized) -> Result<Reply, Err
 
 /// Answers `POST …/deploys`.
 pub(crate) async fn post(call: &Call, caller: Local) -> Result<Reply, ErrorReply> {
-    let (id, post) = (call.app()?, body::deploy_post(&call.headers, &call.body.bytes)?);
-    let post = DeployPost { break_glass: body::break_glass(&call.body.bytes)?, ..post };
+    let (id, post) = (call.app()?, body::deploy_post(&call.headers, &call.body.bytes())?);
+    let post = DeployPost { break_glass: body::break_glass(&call.body.bytes())?, ..post };
     let caller = caller.with_key(call.key()?);
+    call.body.release();
     answer::accepted(call, caller.call(DeployApp, &id, post).await?, caller.open(&id)).await
 }
 
@@ -57,13 +59,16 @@ where
 {
     let (id, input) = (call.app()?, call.input()?);
     let caller = caller.with_key(call.key()?);
+    call.body.release();
     answer::accepted(call, O::perform(&caller, &id, input).await?, caller.open(&id)).await
 }
 
 /// Answers `POST …/rollback`.
 pub(crate) async fn roll_back(call: &Call, caller: Local) -> Result<Reply, ErrorReply> {
     let (id, rollback) = (call.app()?, call.input()?);
-    let accepted = caller.with_key(call.key()?).call(RollBack, &id, rollback).await?;
+    let caller = caller.with_key(call.key()?);
+    call.body.release();
+    let accepted = caller.call(RollBack, &id, rollback).await?;
     let mut reply = answer::of::<RollBack>(&accepted);
     reply.headers_mut().extend(answer::of_accept(&accepted.deploy));
     Ok(reply)

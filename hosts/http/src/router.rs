@@ -19,7 +19,7 @@ use rollhook_management::Refusal;
 
 use crate::{
     auth,
-    body::{self, Whole},
+    body::{self, Held, Whole},
     budget::Holder,
     call::Call,
     callers::Caller,
@@ -221,7 +221,7 @@ impl Head {
     /// 429.
     fn is_known(&mut self) -> Result<(), ErrorReply> {
         let caller = match &self.target {
-            Some(Target::App(app)) => self.state.callers.webhook(app),
+            Some(Target::App(app)) => self.state.webhook(app),
             _ => self.state.holder(auth::presented(&self.parts.headers)),
         };
         self.holder = Holder::Known(caller);
@@ -231,6 +231,7 @@ impl Head {
     fn with_body(self, body: Whole) -> (Call, Option<Target>) {
         let Self { state, parts, client, in_call, route, target, .. } = self;
         let Parts { uri, headers, .. } = parts;
+        let body = Held::new(body);
         (Call { state, endpoint: route.endpoint, uri, headers, body, client, in_call }, target)
     }
 }

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use rollhook_console::Console;
-use rollhook_core::{app::AppUid, service::Deployer};
+use rollhook_core::{
+    app::{AppId, AppUid},
+    service::Deployer,
+};
 use rollhook_management::Management;
 use tokio::sync::watch;
 
@@ -53,6 +56,11 @@ impl State {
     pub(crate) fn holder(&self, secret: &str) -> Caller {
         let known = self.management.known_caller(secret.as_bytes());
         known.map_or_else(|| self.callers.holder(secret), |known| self.callers.of(&known))
+    }
+
+    /// Returns the callers of an app's webhook, who are counted together.
+    pub(crate) fn webhook(&self, app: &AppId) -> Caller {
+        self.callers.of(&self.management.webhook_caller(app))
     }
 
     /// Notes that a call's caller is known, and counts the call once.

@@ -45,7 +45,7 @@ fn note(call: &Call, outcome: &Outcome, answered: &Result<Reply, ErrorReply>) {
         if matches!(answered, Err(failure) if failure.kind() == Kind::Unauthorized)
             && let Ok(app) = call.app()
         {
-            note_refused(management, &app, call.client, &call.headers, &call.body.bytes);
+            note_refused(management, &app, call.client, &call.headers, &call.body.bytes());
         }
         return;
     };
@@ -74,15 +74,37 @@ pub(crate) async fn entry(call: &Call) -> Result<Reply, ErrorReply> {
 }
 
 async fn accept(call: &Call, outcome: &mut Outcome) -> Result<Reply, ErrorReply> {
-    let proof = authorize(call, &call.body.bytes).await?;
+    let (access, accepted) = match submit(call, outcome).await? {
+        Submitted::Accepted(access, accepted) => (access, accepted),
+        Submitted::Ignored(reply) => return Ok(reply),
+    };
+    outcome.revision = Some(accepted.deploy.revision);
+    if !accepted.replayed {
+        call.state.limits.deployed(access.uid());
+    }
+    call.body.release();
+    let answer = DeployAnswer::accepted(access.app(), &accepted);
+    answer::accepted(call, answer, ready(Ok(access))).await
+}
+
+/// The deploy of a call, or the answer to a push that deploys nothing.
+enum Submitted {
+    Accepted(Authorized, Box<Accepted>),
+    Ignored(Reply),
+}
+
+/// Authenticates a call, and submits the deploy that it asks for.
+async fn submit(call: &Call, outcome: &mut Outcome) -> Result<Submitted, ErrorReply> {
+    let body = call.body.bytes();
+    let proof = authorize(call, &body).await?;
     let access = proof.reading();
     outcome.access = Some(access.clone());
     call.state.limits.call(access.uid())?;
-    let webhook = git_hosts::Call::new(&call.headers, &call.body.bytes, auth::wall_clock());
+    let webhook = git_hosts::Call::new(&call.headers, &body, auth::wall_clock());
     let has_identity = auth::presented_by_app(&call.headers).identity.is_some();
     let (request, key) = if has_identity { webhook.with_another_credential() } else { webhook }.request()?;
     if let Err(refusal) = call.state.limits.deploy(access.uid()) {
-        return repeated(call, &proof, key, refusal, outcome).await;
+        return repeated(call, &proof, key, refusal).await;
     }
     // A body that cannot be read uses no id_token up.
     if let Request::Deploy(post) = &request {
@@ -91,42 +113,28 @@ async fn accept(call: &Call, outcome: &mut Outcome) -> Result<Reply, ErrorReply>
     let (access, key) = call.state.management.bind(&proof, key).await?;
     let access = access.traced(headers::trace_parent(&call.headers));
     let accepted = match request {
-        Request::Deploy(post) => call.state.deployer.submit(&access, post.parse(key)?).await?,
+        Request::Deploy(post) => Box::new(call.state.deployer.submit(&access, post.parse(key)?).await?),
         Request::Push(delivery) => match call.state.deployer.push(&access, &delivery, key).await? {
-            Pushed::Accepted(accepted) => *accepted,
+            Pushed::Accepted(accepted) => accepted,
             Pushed::Ignored(why) => {
-                return Ok(reply::json(StatusCode::OK, &PushAnswer::nothing(access.app(), &why)));
+                let reply = reply::json(StatusCode::OK, &PushAnswer::nothing(access.app(), &why));
+                return Ok(Submitted::Ignored(reply));
             }
         },
     };
-    outcome.revision = Some(accepted.deploy.revision);
-    answered(call, access, &accepted).await
+    Ok(Submitted::Accepted(access, accepted))
 }
 
-/// Answers a call that repeats an accepted one, or refuses it.
+/// Returns the deploy of an accepted call that this one repeats, or refuses it.
 async fn repeated(
     call: &Call,
     proof: &WebhookProof,
     key: Option<IdempotencyKey>,
     refusal: ErrorReply,
-    outcome: &mut Outcome,
-) -> Result<Reply, ErrorReply> {
+) -> Result<Submitted, ErrorReply> {
     let Some((access, key)) = call.state.management.bound(proof, key).await? else { return Err(refusal) };
-    match call.state.deployer.repeated(&access, &key).await? {
-        Some(accepted) => {
-            outcome.revision = Some(accepted.deploy.revision);
-            answered(call, access, &accepted).await
-        }
-        None => Err(refusal),
-    }
-}
-
-async fn answered(call: &Call, access: Authorized, accepted: &Accepted) -> Result<Reply, ErrorReply> {
-    if !accepted.replayed {
-        call.state.limits.deployed(access.uid());
-    }
-    let answer = DeployAnswer::accepted(access.app(), accepted);
-    answer::accepted(call, answer, ready(Ok(access))).await
+    let accepted = call.state.deployer.repeated(&access, &key).await?;
+    accepted.map(|accepted| Submitted::Accepted(access, Box::new(accepted))).ok_or(refusal)
 }
 
 /// Checks the credentials. All failures look alike: an impossible app's name is one reason among others.
@@ -134,6 +142,7 @@ async fn authorize(call: &Call, body: &[u8]) -> Result<WebhookProof, ErrorReply>
     let app = call.app().map_err(|_| Refusal::Unauthorized)?;
     let credentials = auth::credentials(&call.headers, auth::wall_clock());
     let proof = call.state.management.authorize(&app, &credentials, body).await?;
-    call.state.known(&call.in_call, call.state.callers.webhook(&app))?;
+    call.state.management.read_environment(&app).await;
+    call.state.known(&call.in_call, call.state.webhook(&app))?;
     Ok(proof)
 }

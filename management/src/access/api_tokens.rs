@@ -108,7 +108,7 @@ impl Stored {
     /// Returns the principal of the token with this record.
     fn principal(&self, key: &RecordKey, claimed: Option<&str>) -> Principal {
         let principal = Principal::new(&self.shown_name(claimed), [self.grant.clone()]);
-        principal.known_as(PrincipalKey::of("token", &[key.as_str()])).made_in(self.grant.realm.clone())
+        principal.known_as(PrincipalKey::of("token", &[key.as_str()])).known_in(self.grant.realm.clone())
     }
 
     /// Returns the caller of the token with this record; `None` if the token is not valid.
@@ -286,7 +286,8 @@ impl Management {
     /// Returns the caller of an API token, a session or a token of a cluster, as this process last read it: what the caller
     /// holds is counted by it. It proves nothing: see [`Management::authenticate`].
     pub fn known_caller(&self, presented: &[u8]) -> Option<KnownCaller> {
-        self.known_callers.of(&key_of(presented))
+        let known = self.known_callers.of(&key_of(presented))?;
+        Some(self.known_namespaces.resolve(known))
     }
 
     /// Reads the newest API tokens, so that their callers are recognised.
@@ -380,7 +381,7 @@ impl Management {
     async fn may_manage(&self, principal: &Principal, name: &TokenName, act: &str, realm: &Realm) -> Outcome<()> {
         let granted = self.may(principal, Action::ManageTokens, Place::realm(realm)).await?;
         let subject = Subject::new(format!("API token {name}, {act}"), realm.clone());
-        self.audit(principal.actor(), Action::ManageTokens, subject, granted).await
+        self.audit(principal, Action::ManageTokens, subject, granted).await
     }
 
     /// Makes this the token that may do everything of a store that knows none. A token that was revoked stays so.

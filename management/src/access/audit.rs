@@ -2,7 +2,9 @@
 //!
 //! An entry is written before the act, which does not happen if that fails: the audit may have an act too many, and
 //! none too few. Repeated reads by one caller are one entry per hour, which counts them; and a caller that does very much
-//! has one entry per hour for the rest, so that nobody fills the store.
+//! has one entry per hour for the rest, so that nobody fills the store. Admins of an environment make callers as they like,
+//! so those of one environment, and those of one project, have a bounded number of entries in a day, and share one per hour
+//! for the rest.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -15,13 +17,14 @@ use rollhook_core::{
     app::AppId,
     deploy::Actor,
     error::{Entity, Error, Result},
+    lock::PrincipalKey,
     text::hash_of,
     time::Timestamp,
 };
 
 use crate::{
     ATTEMPTS, Management, Outcome, Refusal,
-    access::{Action, Grant, Granted, Place, Principal, Realm, recent::Recent},
+    access::{Action, Grant, Granted, KnownCaller, Place, Principal, Realm, recent::Recent},
     documents,
     ports::{Record, RecordKey, RecordKind, RecordPlace, RecordStore},
     refused,
@@ -38,29 +41,46 @@ const REFUSALS: u32 = 100;
 /// The most acts of one caller in an hour that have an entry each; the others of an action and realm share one.
 const ACTS: u32 = 1_000;
 const HOUR: Duration = Duration::from_secs(3600);
-/// The most callers whose acts are counted: one more makes the one forgotten that acted least lately.
+/// The most entries of the callers that admins of one environment make in a day, by those of one caller in an hour; the acts
+/// beyond share an entry per hour and action.
+const OF_ENVIRONMENT: u32 = 5;
+/// The same of those that admins of one project make.
+const OF_PROJECT: u32 = 10;
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// The most callers whose acts are counted, and the most environments and projects: one more makes the one forgotten that
+/// acted least lately.
 const CALLERS: usize = 10_000;
 
-/// The number of acts and of refusals of each caller in its hour.
-pub(crate) struct Acts(Mutex<Recent<(Actor, bool), Counted>>);
+/// The number of acts and of refusals of each caller in its hour, and of entries of each environment and project in its day.
+pub(crate) struct Acts {
+    callers: Mutex<Recent<(Actor, bool), Counted>>,
+    entries: Mutex<Recent<(PrincipalKey, bool), Counted>>,
+}
 
-/// A number of acts, and the beginning of their hour.
+/// A number of acts or entries, and the beginning of their hour or day.
 struct Counted {
     begin: Duration,
     times: u32,
 }
 
+/// The callers that have had their entries of a day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spent {
+    OfEnvironment,
+    OfProject,
+}
+
 impl Default for Acts {
     fn default() -> Self {
-        Self(Mutex::new(Recent::new(CALLERS)))
+        Self { callers: Mutex::new(Recent::new(CALLERS)), entries: Mutex::new(Recent::new(CALLERS)) }
     }
 }
 
 impl Acts {
     /// Counts an act or a refusal, and returns whether the caller has not done too much to be given an entry of its own.
     fn is_own_entry(&self, actor: &Actor, is_allowed: bool, now: Duration) -> bool {
-        let most = if is_allowed { ACTS } else { REFUSALS };
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = most(is_allowed);
+        let mut counts = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || Counted { begin: now, times: 0 };
         counts.used(&(actor.clone(), is_allowed), new, |counted| {
             if now.saturating_sub(counted.begin) >= HOUR {
@@ -69,6 +89,59 @@ impl Acts {
             counted.times = counted.times.saturating_add(1);
             counted.times <= most
         })
+    }
+
+    /// Returns whether the callers of this one's project, or of its environment, have had their entries of the day.
+    fn spent(&self, caller: &KnownCaller, is_allowed: bool, now: Duration) -> Option<Spent> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_spent = |key: &Option<PrincipalKey>, times: u32| {
+            let counted = key.as_ref().and_then(|key| entries.get(&(key.clone(), is_allowed)));
+            let today = counted.filter(|counted| now.saturating_sub(counted.begin) < DAY);
+            today.is_some_and(|counted| counted.times >= times * most(is_allowed))
+        };
+        if is_spent(&caller.project, OF_PROJECT) {
+            Some(Spent::OfProject)
+        } else if is_spent(&caller.environment, OF_ENVIRONMENT) {
+            Some(Spent::OfEnvironment)
+        } else {
+            None
+        }
+    }
+
+    /// Counts an entry for the callers of this one's environment and project.
+    fn wrote(&self, caller: &KnownCaller, is_allowed: bool, now: Duration) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Counted { begin: now, times: 0 };
+        for key in [&caller.environment, &caller.project].into_iter().flatten() {
+            entries.used(&(key.clone(), is_allowed), new, |counted| {
+                if now.saturating_sub(counted.begin) >= DAY {
+                    *counted = new();
+                }
+                counted.times = counted.times.saturating_add(1);
+            });
+        }
+    }
+}
+
+/// Returns the most acts, or refusals, of one caller in an hour that have an entry each.
+const fn most(is_allowed: bool) -> u32 {
+    if is_allowed { ACTS } else { REFUSALS }
+}
+
+impl Spent {
+    /// Returns the actor and subject of the entry that all callers of the environment or project share: its subject names
+    /// the last of them.
+    fn together(self, principal: &Principal, subject: Subject) -> (Actor, Subject) {
+        let made_in = principal.made_in();
+        let realm = match (self, made_in.project()) {
+            (Self::OfProject, Some(project)) => Realm::Project { project: project.clone() },
+            (Self::OfEnvironment, Some(_)) => made_in.clone(),
+            // An account of a cluster, whose namespace is an environment's.
+            (Self::OfProject | Self::OfEnvironment, None) => subject.realm.clone(),
+        };
+        // No token or person has a name like this.
+        let actor = Actor::person(&format!("several callers of {realm}"));
+        (actor, Subject { name: format!("{}, by {}", subject.name, principal.actor()), realm })
     }
 }
 
@@ -116,7 +189,7 @@ impl Realms {
 /// An entry of the audit as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// The party that acted.
+    /// The party that acted; `several callers of` an environment or project if their entries of the day are used up.
     pub actor: Actor,
     /// The action, in words.
     pub action: String,
@@ -181,13 +254,22 @@ impl Management {
     /// # Errors
     /// [`Refusal::Forbidden`], [`Refusal::NotGranted`]; [`StoreUnavailable`](rollhook_core::request::Refusal::StoreUnavailable) if an allowed action cannot be
     /// written down.
-    pub(crate) async fn audit(&self, actor: &Actor, action: Action, subject: Subject, granted: Granted) -> Outcome<()> {
+    pub(crate) async fn audit(
+        &self,
+        principal: &Principal,
+        action: Action,
+        subject: Subject,
+        granted: Granted,
+    ) -> Outcome<()> {
+        let actor = principal.actor();
         let (is_allowed, decided) = (granted.is_yes(), granted.of(action));
         if is_allowed && !action.is_audited() {
             return Ok(());
         }
         let elapsed = self.deployer.ports().clock.elapsed();
-        let has_own = self.acts.is_own_entry(actor, is_allowed, elapsed);
+        let caller = self.known_namespaces.resolve(principal.known_caller());
+        let spent = self.acts.spent(&caller, is_allowed, elapsed);
+        let has_own = self.acts.is_own_entry(actor, is_allowed, elapsed) && spent.is_none();
         let line = |left_out: Option<u64>| {
             let subject = &subject.name;
             tracing::info!(target: "rollhook::audit", %actor, %action, subject, is_allowed, left_out, "audit");
@@ -201,8 +283,12 @@ impl Management {
         if !is_allowed && !has_own {
             return decided;
         }
+        let (actor, subject) = match spent {
+            Some(spent) => spent.together(principal, subject),
+            None => (actor.clone(), subject),
+        };
         let entry = AuditEntry {
-            actor: actor.clone(),
+            actor,
             action: action.to_string(),
             subject: subject.name,
             realm: subject.realm,
@@ -223,17 +309,22 @@ impl Management {
                 tracing::warn!(error = %error.chain(), "writing a refusal to the audit failed");
                 decided
             }
-            Ok(()) => decided,
+            Ok(is_new) => {
+                if is_new && spent.is_none() {
+                    self.acts.wrote(&caller, is_allowed, elapsed);
+                }
+                decided
+            }
         }
     }
 
-    /// Writes an entry, or counts the act in the entry that has this key.
-    async fn count(&self, key: RecordKey, entry: AuditEntry) -> Result<()> {
+    /// Writes an entry, or counts the act in the entry that has this key; returns whether it is a new one.
+    async fn count(&self, key: RecordKey, entry: AuditEntry) -> Result<bool> {
         match write(&*self.records, key.clone(), &entry).await {
             Err(Error::Conflict(_)) => {}
             other => {
                 self.written.audit();
-                return other;
+                return other.map(|()| true);
             }
         }
         for _ in 0..ATTEMPTS {
@@ -247,7 +338,7 @@ impl Management {
             let written = documents::encode(key.clone(), &counted, Some(KEPT_FOR))?;
             match self.records.write(RecordKind::Audit, written, version).await {
                 Err(Error::Conflict(_)) => {}
-                other => return other.map(drop),
+                other => return other.map(|_| false),
             }
         }
         Err(Error::Conflict(Entity::Version))
@@ -271,7 +362,7 @@ impl Management {
         }
         let realm = principal.grants().first().map_or(Realm::Everything, |grant| grant.realm.clone());
         let subject = Subject { name: realm.to_string(), realm };
-        let audited = self.audit(principal.actor(), action, subject, granted).await;
+        let audited = self.audit(principal, action, subject, granted).await;
         audited.and(Err(Refusal::Forbidden(action, None)))
     }
 

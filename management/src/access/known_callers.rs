@@ -8,15 +8,21 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rollhook_core::lock::PrincipalKey;
+use rollhook_core::{
+    app::{App, AppId, Namespace},
+    lock::PrincipalKey,
+};
 
 use crate::{
+    Management,
     access::{Realm, api_tokens::key_of, recent::Recent},
     ports::RecordKey,
 };
 
 /// The most API tokens and sessions: one more makes the one forgotten that was read least lately.
 const SECRETS: usize = 10_000;
+/// The most namespaces: one more makes the one forgotten that was read least lately.
+const NAMESPACES: usize = 10_000;
 
 /// A caller of the management API as a host counts what it holds: the party itself, and those whose admins can make more
 /// such callers.
@@ -24,9 +30,10 @@ const SECRETS: usize = 10_000;
 pub struct KnownCaller {
     /// The API token, the person, or the account of a cluster, whichever of its secrets the caller presented.
     pub party: PrincipalKey,
-    /// The environment whose admins make such tokens, or the namespace whose admins make such accounts.
+    /// The environment whose admins make such tokens, webhooks and accounts, or the namespace as long as its environment is
+    /// not known.
     pub environment: Option<PrincipalKey>,
-    /// The project whose admins make such tokens.
+    /// The project whose admins make them.
     pub project: Option<PrincipalKey>,
 }
 
@@ -45,10 +52,71 @@ impl KnownCaller {
         Self { party, environment, project }
     }
 
-    /// Returns an account of this namespace of a cluster.
-    pub(crate) fn account(party: PrincipalKey, namespace: &str) -> Self {
-        let environment = Some(PrincipalKey::of("accounts", &[namespace]));
-        Self { party, environment, project: None }
+    /// Returns a party that the admins of this namespace make, whose environment may be known: see [`KnownNamespaces`].
+    pub(crate) fn made_in_namespace(party: PrincipalKey, namespace: &str) -> Self {
+        Self { party, environment: Some(key_of_namespace(namespace)), project: None }
+    }
+}
+
+fn key_of_namespace(namespace: &str) -> PrincipalKey {
+    PrincipalKey::of("namespace", &[namespace])
+}
+
+/// The environments whose apps have a namespace, as this process last read an app of it: two pairs of project and
+/// environment may spell one namespace, and apps of one pair alone can be in it.
+pub(crate) struct KnownNamespaces(Mutex<Recent<PrincipalKey, Realm>>);
+
+impl Default for KnownNamespaces {
+    fn default() -> Self {
+        Self(Mutex::new(Recent::new(NAMESPACES)))
+    }
+}
+
+impl KnownNamespaces {
+    /// Remembers the environment of an app's namespace.
+    pub(crate) fn read(&self, app: &App) {
+        let realm = Realm::of_app(app);
+        self.lock().used(
+            &key_of_namespace(app.id.namespace.as_str()),
+            || realm.clone(),
+            |known| known.clone_from(&realm),
+        );
+    }
+
+    fn contain(&self, namespace: &Namespace) -> bool {
+        self.lock().contains(&key_of_namespace(namespace.as_str()))
+    }
+
+    /// Returns the caller with the environment and project of its namespace, if they are known.
+    pub(crate) fn resolve(&self, caller: KnownCaller) -> KnownCaller {
+        let realm = caller.environment.as_ref().and_then(|key| self.lock().get(key).cloned());
+        realm.map_or(caller.clone(), |realm| KnownCaller::made_in(caller.party, &realm))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Recent<PrincipalKey, Realm>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Management {
+    /// Returns those who call an app's webhook, who are one caller: each of them may deploy the app.
+    pub fn webhook_caller(&self, app: &AppId) -> KnownCaller {
+        let (namespace, name) = (app.namespace.as_str(), app.name.as_str());
+        let party = PrincipalKey::of("webhook", &[namespace, name]);
+        self.known_namespaces.resolve(KnownCaller::made_in_namespace(party, namespace))
+    }
+
+    /// Reads the environment of an app's namespace unless it is known, so that callers are counted by it. A failure is made
+    /// up for by the next call.
+    pub async fn read_environment(&self, app: &AppId) {
+        if self.known_namespaces.contain(&app.namespace) {
+            return;
+        }
+        match self.deployer.find_app(app).await {
+            Ok(Some(state)) => self.known_namespaces.read(&state.app),
+            Ok(None) => {}
+            Err(error) => tracing::debug!(%app, %error, "reading the environment of a namespace failed"),
+        }
     }
 }
 
@@ -112,6 +180,8 @@ mod tests {
         let (test, prod) = (realm("shop", Some("test")), realm("shop", Some("prod")));
         assert!(test.environment.is_some() && test.environment != prod.environment && test.project == prod.project);
         assert_eq!(realm("shop", None), KnownCaller { environment: None, ..test });
+        let account = || KnownCaller::made_in_namespace(party(), "shop-test");
+        assert!(account().environment.is_some() && account().environment != test.environment);
         // Both spell one namespace.
         let (one, other) = (realm("a-b", Some("c")), realm("a", Some("b-c")));
         assert!(one.environment != other.environment && one.project != other.project);

@@ -28,7 +28,7 @@ pub use sessions::{PERSON_SESSION_MAX, Person, SESSION_IDLE, SESSION_MAX, Sessio
 pub use signed_in::{SessionId, SignedIn};
 
 pub(crate) use audit::{Acts, Subject};
-pub(crate) use known_callers::KnownCallers;
+pub(crate) use known_callers::{KnownCallers, KnownNamespaces};
 pub(crate) use permit::{Granted, Place};
 pub(crate) use reviews::Readable;
 pub(crate) use unknown_tokens::UnknownTokens;

@@ -132,6 +132,7 @@ impl Management {
             return Err(unknown());
         }
         let app = self.deployer.find_app(id).await?.ok_or_else(unknown)?.app;
+        self.known_namespaces.read(&app);
         let may_read = principal.is_reviewed() || principal.role_on(&Realm::of_app(&app)).is_some();
         if may_read { Ok(app) } else { Err(unknown()) }
     }
@@ -149,6 +150,6 @@ impl Management {
     ) -> Outcome<()> {
         let realm = Realm::of_app(app);
         let granted = self.may(principal, action, Place::app(&app.id, &realm)).await?;
-        self.audit(principal.actor(), action, Subject::app(&app.id, realm).because(reason), granted).await
+        self.audit(principal, action, Subject::app(&app.id, realm).because(reason), granted).await
     }
 }

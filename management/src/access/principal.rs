@@ -68,14 +68,19 @@ impl Principal {
     }
 
     /// Returns the principal of a token that the admins of this realm make.
-    pub(crate) fn made_in(self, realm: Realm) -> Self {
+    pub(crate) fn known_in(self, realm: Realm) -> Self {
         Self { made_in: realm, ..self }
+    }
+
+    /// The realm whose admins make the principal's token; everything for people.
+    pub(crate) const fn made_in(&self) -> &Realm {
+        &self.made_in
     }
 
     /// Returns the caller as a host counts what it holds.
     pub(crate) fn known_caller(&self) -> KnownCaller {
         match self.caller.as_deref().and_then(ReviewedCaller::account_namespace) {
-            Some(namespace) => KnownCaller::account(self.key.clone(), namespace),
+            Some(namespace) => KnownCaller::made_in_namespace(self.key.clone(), namespace),
             None => KnownCaller::made_in(self.key.clone(), &self.made_in),
         }
     }

@@ -202,14 +202,14 @@ impl Management {
 
     async fn audit_end(&self, principal: &Principal, subject: &str) -> Outcome<()> {
         let subject = Subject::new(subject.to_owned(), Realm::Everything);
-        self.audit(principal.actor(), Action::ManageSessions, subject, super::Granted::Yes).await
+        self.audit(principal, Action::ManageSessions, subject, super::Granted::Yes).await
     }
 
     /// Refuses a caller that may not manage sessions; the audit has it.
     async fn forbid_sessions(&self, principal: &Principal, act: &str) -> Outcome<()> {
         let granted = self.may(principal, Action::ManageSessions, Place::everything()).await?;
         let subject = Subject::new(format!("sessions, {act}"), Realm::Everything);
-        self.audit(principal.actor(), Action::ManageSessions, subject, granted).await
+        self.audit(principal, Action::ManageSessions, subject, granted).await
     }
 
     /// Returns the key of the list of the caller's own sessions; `None` for a caller that can have none.

@@ -339,7 +339,7 @@ impl Management {
         let realm = Realm::of_app(&app);
         let granted = self.may(principal, Action::ChangeTrusts, Place::app(id, &realm)).await?;
         let subject = Subject::new(format!("app {id}, trust {trust} {act}"), realm);
-        self.audit(principal.actor(), Action::ChangeTrusts, subject, granted).await?;
+        self.audit(principal, Action::ChangeTrusts, subject, granted).await?;
         Ok(app)
     }
 

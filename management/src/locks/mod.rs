@@ -233,7 +233,7 @@ impl Management {
                 (action, granted) = (Action::Lock, may_lock);
             }
         }
-        self.audit(principal.actor(), action, subject, granted).await?;
+        self.audit(principal, action, subject, granted).await?;
         let lock = wanted.map(|lock| lock.of(principal).set(principal.actor(), now));
         // A store that lists no apps now may have some, and a lock is not to wait for that.
         let has_apps = self.has_apps(&name).await.unwrap_or(true);

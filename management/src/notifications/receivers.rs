@@ -349,6 +349,6 @@ impl Management {
     ) -> Outcome<()> {
         let granted = self.may(principal, Action::ManageReceivers, Place::realm(realm)).await?;
         let subject = Subject::new(format!("receiver {name}, {act}"), realm.clone());
-        self.audit(principal.actor(), Action::ManageReceivers, subject, granted).await
+        self.audit(principal, Action::ManageReceivers, subject, granted).await
     }
 }

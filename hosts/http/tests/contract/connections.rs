@@ -121,6 +121,36 @@ fn signed_push_is_read_while_another_address_stalls_as_many_as_it_can() {
 }
 
 #[test]
+fn signed_push_is_read_while_many_addresses_stall_as_many_as_they_can() {
+    let server = server!().arguments(["--trusted-proxy", "127.0.0.0/8"]).run();
+    let app = server.app("api");
+    let from = |address: &str| server.call("POST", &app.hook).header("x-forwarded-for", address);
+    let mut held = Vec::new();
+    for network in 1..=8 {
+        let forged = from(&format!("192.0.2.{network}")).header("x-hub-signature-256", &format!("sha256={:064}", 0));
+        held.extend((0..8).map(|_| stalled(&server, &forged, 1 << 20)));
+        held.extend((0..16).map(|_| stalled(&server, &forged, 60_000)));
+    }
+    let signed = json!({ "image": "r.example.com/api:v2", "padding": "x".repeat(30_000) });
+    from("192.0.2.9").json(&signed).sign(&app.token).expect(202);
+    assert!(held.iter().any(is_open), "the push was answered only after the strangers'");
+}
+
+#[test]
+fn call_that_waits_for_its_deploy_holds_no_room_for_its_body() {
+    let server = server!().driver("simulated:100s").unlimited().run();
+    let app = server.register("api", &json!({ "image": "r.example.com/api:v1", "policy": { "settle": "0s" } }));
+    let large = json!({ "image": "r.example.com/api:v2", "padding": "x".repeat(1_000_000) });
+    let call = server.post(&app, &large).header("idempotency-key", "k");
+    call.expect(202);
+    let waiting: Vec<TcpStream> = (0..8).map(|_| call.clone().header("prefer", "wait=50").open()).collect();
+    for _ in 0..4 {
+        call.expect(202);
+    }
+    assert!(waiting.iter().all(is_open), "a call that waits was answered");
+}
+
+#[test]
 fn body_that_stalls_frees_its_room_before_the_time_of_a_small_slow_one_is_over() {
     let server = server!().run();
     let app = server.app("api");

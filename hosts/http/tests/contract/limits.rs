@@ -263,6 +263,40 @@ fn calls_of_a_known_caller_are_limited_and_others_have_theirs() {
 }
 
 #[test]
+fn sign_ins_are_calls_of_the_token_that_they_bring() {
+    let server = server!().run();
+    let token = |name: &str| {
+        let wanted = serde_json::json!({"name": name, "role": "viewer"});
+        let made = server.manage("POST", "/api/v1/tokens").json(&wanted).expect(201).json();
+        made["token"].as_str().unwrap().to_owned()
+    };
+    let (greedy, modest) = (token("greedy"), token("modest"));
+    let cookie = sign_in(&server, &modest).header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    assert_eq!(sign_in(&server, &greedy).status, 303);
+    let read = server.call("GET", "/api/v1/apps").header("authorization", &format!("Bearer {greedy}"));
+    let ended = AtomicBool::new(false);
+    // The reads keep the token over its rate meanwhile.
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    answered(&server, &read, 100, 200);
+                }
+            });
+        }
+        until("sign-ins are limited", || sign_in(&server, &greedy).status == 429);
+        let with_session = || {
+            let form = server.call("POST", "/sign-in").header("content-type", "application/x-www-form-urlencoded");
+            let form = form.header("sec-fetch-site", "same-origin").header("cookie", &cookie);
+            form.body(format!("token={greedy}").as_bytes()).send().status
+        };
+        until("another token's session does not help", || with_session() == 429);
+        assert_eq!(sign_in(&server, &modest).status, 303);
+        ended.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
 fn limits_can_be_switched_off() {
     let server = server!().unlimited().run();
     let app = server.app("api");
