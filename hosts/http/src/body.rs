@@ -372,7 +372,7 @@ mod tests {
         assert!(told("{\"app\": ").contains("line 1, column 8"));
         assert!(told("[\"shop\"]").contains("must be a JSON object"));
         assert!(told("").contains("EOF"));
-        assert!(told("{\"a\\nb\"}").contains("The body: \\\"a\\\\nb\\\": "), "{}", told("{\"a\\nb\"}"));
+        assert!(told("{\"a\\nb\"}").contains(r"a\\u{a}b"), "{}", told("{\"a\\nb\"}"));
         assert!(told(r#"{"policy": {"settle": 10}}"#).contains("policy.settle: expected a string"));
         assert!(told(r#"{"policy": []}"#).contains("policy: expected an object"));
         for body in [
