@@ -206,7 +206,17 @@ impl TargetReader for DockerMachine {
     async fn at_rest(&self, spec: &RolloutSpec) -> Result<AtRest> {
         let rollout = Rollout::of(spec)?;
         self.watch.know(rollout.id.app, &rollout.workload);
-        bounded(async { Ok(at_rest::of(&target::read(&self.engine, &rollout.workload).await?, &rollout)) }).await
+        bounded(async {
+            let seen = target::read(&self.engine, &rollout.workload).await?;
+            let found = at_rest::of(&seen, &rollout);
+            let Some(own) = at_rest::asked(&seen, &rollout, &found.seen) else { return Ok(found) };
+            // By its path, a container may be no more ready than it was in the deploy.
+            Ok(match readiness::answer(own, &rollout).await {
+                Ok(()) => found,
+                Err(answer) => at_rest::unready(found, &answer),
+            })
+        })
+        .await
     }
 
     fn target_changes(&self) -> BoxStream<'static, AppUid> {

@@ -48,7 +48,7 @@ impl Readiness {
             return Err(None);
         }
         match rollout.workload.readiness() {
-            Some((port, path)) => ask(container, port, path).await.map_err(Some),
+            Some(_) => answer(container, rollout).await.map_err(Some),
             // An adopted container ran before it was registered.
             None if rollout.adopted || container.health().is_some() || self.has_run(container) => Ok(()),
             None => Err(None),
@@ -71,6 +71,17 @@ impl Readiness {
             since.clear();
         }
         since.entry(run(what, container)).or_insert_with(Instant::now).elapsed()
+    }
+}
+
+/// Asks a container that runs for its path, if it has one.
+///
+/// # Errors
+/// Its answer, if that does not say that it is ready.
+pub(crate) async fn answer(container: &Container, rollout: &Rollout) -> Result<(), String> {
+    match rollout.workload.readiness() {
+        Some((port, path)) => ask(container, port, path).await,
+        None => Ok(()),
     }
 }
 

@@ -421,10 +421,12 @@ fn fail(state: &State, deploy: Deploy, failure: FailureReport, evidence: Option<
         }
         Owed::Nothing if touched && !is_followed && ended(String::new()).was_changed_by_another() => {
             let stop = if failure.message.ends_with('.') { "" } else { "." };
-            format!(
-                "{}{stop} That change stays, and nothing is restored: the next deploy or rollback replaces it.",
-                failure.message
-            )
+            let way = if failure.reason.as_str() == Reason::REVERTED {
+                ": the next deploy or rollback replaces it"
+            } else {
+                ""
+            };
+            format!("{}{stop} That change stays, and nothing is restored{way}.", failure.message)
         }
         Owed::NothingToRestore | Owed::Restore(_) | Owed::Nothing => failure.message.clone(),
     };

@@ -91,10 +91,12 @@ pub(crate) fn what(deploy: &Deploy) -> String {
     }
 }
 
-/// Returns an entry's status and its reason in one line.
+/// Returns an entry's status in one line, with its reason, or with what its rollout waits for.
 pub(crate) fn summary(deploy: &Deploy) -> String {
     let reason = deploy.reason.as_deref().map(|reason| format!(" ({})", escaped(reason))).unwrap_or_default();
-    let message = deploy.message.as_deref().map(|message| format!(": {}", escaped(message))).unwrap_or_default();
+    let waits_for = deploy.progress.as_ref().and_then(|progress| progress.message.as_deref());
+    let message =
+        deploy.message.as_deref().or(waits_for).map(|message| format!(": {}", escaped(message))).unwrap_or_default();
     format!("Revision {} {}{reason}{message}", deploy.revision, predicate(deploy.status))
 }
 

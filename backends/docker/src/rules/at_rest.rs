@@ -17,6 +17,22 @@ pub(crate) fn of(seen: &Seen, rollout: &Rollout) -> AtRest {
     AtRest { image: set.and_then(Container::image), drift: drift(seen, rollout), seen: observe(seen, rollout) }
 }
 
+/// Returns the container to be asked whether it is ready by its path: the deploy's, if all else says that it runs well.
+pub(crate) fn asked<'a>(seen: &'a Seen, rollout: &Rollout, found: &Observation) -> Option<&'a Container> {
+    let is_of_deploy = rollout.adopted || found.deploy == Some(rollout.id);
+    own(seen, rollout).filter(|_| is_of_deploy && matches!(found.phase, Phase::Complete { .. }))
+}
+
+/// Returns the target whose container does not answer as one that is ready.
+pub(crate) fn unready(found: AtRest, answer: &str) -> AtRest {
+    let seen = found.seen.with(|seen| {
+        seen.phase = Phase::Progressing;
+        seen.message = format!("not ready: {answer}");
+        seen.instances = seen.instances.map(|instances| Instances { ready: 0, ..instances });
+    });
+    AtRest { seen, ..found }
+}
+
 /// Returns the observation of the container that serves.
 fn observe(seen: &Seen, rollout: &Rollout) -> Observation {
     serving_before(seen, rollout).map_or_else(|| observe_own(seen, rollout), observe_before)
@@ -45,8 +61,7 @@ fn observe_before(container: &Container) -> Observation {
     })
 }
 
-/// Whether a container runs well, by what the engine reports alone: a readiness path is for a container that is about to
-/// take another's place.
+/// Whether a container runs well, by what the engine reports alone.
 fn is_ready(container: &Container) -> bool {
     container.process() == Process::Running
         && !container.is_paused()

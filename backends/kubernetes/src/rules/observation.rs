@@ -76,7 +76,9 @@ fn failure(object: &Object, rollout: &Rollout, status: &RolloutStatus, pods: &Po
     // A change that stops a rollout does no harm to one whose pods are all of the new revision.
     if status.is_observed && !status.is_everywhere {
         if object.is_paused() {
-            let message = format!("{title} was paused while it rolled out: kubectl rollout resume, then deploy again");
+            let message = format!(
+                "{title} was paused while it rolled out: kubectl rollout resume goes on with this version; then deploy again"
+            );
             return Some(final_failure(Reason::PAUSED, message));
         }
         if let Some(why) = object.unsupported() {

@@ -154,7 +154,7 @@ pub(crate) async fn show(session: &Session<'_>, target: &Target) -> Result<(), C
     session.output.data(&app, || apps::details(&app, when::now()))
 }
 
-/// Prints what the app runs, and a line for each deploy that is under way or that failed since.
+/// Prints the current version, what is known of its target, and a line for each deploy that is under way or that failed since.
 pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
     let app = session.app(target).await?;
     let id = target.id()?;
@@ -169,14 +169,12 @@ pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(),
     }
     session.output.data(&app, || {
         let now = when::now();
+        let is_known_to_run = app.drift.is_none() && app.degraded.is_none() && others.is_empty();
         let runs = match &app.current {
             Some(current) => {
-                format!(
-                    "{id} runs {} (revision {}, {})\n",
-                    what(current),
-                    current.revision,
-                    when::ago(current.created_at, now)
-                )
+                let verb = if is_known_to_run { "runs" } else { "has as its current version" };
+                let since = when::ago(current.created_at, now);
+                format!("{id} {verb} {} (revision {}, {since})\n", what(current), current.revision)
             }
             None => format!("{id} runs nothing that rollhook has deployed\n"),
         };

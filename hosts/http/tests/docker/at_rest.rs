@@ -1,5 +1,7 @@
 //! What becomes of a container after its deploy.
 
+use std::{thread, time::Duration};
+
 use rollhook_testing::{server, test_name, until};
 use serde_json::json;
 
@@ -51,4 +53,25 @@ fn container_that_ended_for_good_is_degraded_until_it_is_started_again() {
     assert_eq!((&shown["degraded"]["reason"], &shown["drift"]), (&json!("container-exited"), &json!(null)), "{shown}");
     bench.docker.run(&["start", &name]);
     until("it has recovered", || bench.server.counted(DEGRADED) == 0);
+}
+
+#[test]
+fn deploy_that_failed_by_its_readiness_path_has_not_recovered_by_running() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    let template = json!({ "port": 8080, "network": bench.docker.network(), "readiness_path": "/no" });
+    let policy = json!({ "settle": "1s", "rollout_deadline": "8s" });
+    let app = bench.server.register(&name, &json!({ "image": "app:v1", "template": template, "policy": policy }));
+    assert_eq!(bench.ended(&app, 1)["status"], "failed");
+    // It runs and is healthy, for longer than it would have to settle.
+    for _ in 0..6 {
+        bench.server.manage("GET", &app.path).expect(200);
+        thread::sleep(Duration::from_secs(1));
+    }
+    assert_eq!(bench.entry(&app, 1)["recovered_at"], json!(null));
+    bench.docker.run(&["exec", &name, "touch", "/www/no"]);
+    until("it has recovered", || {
+        bench.server.manage("GET", &app.path).expect(200);
+        bench.entry(&app, 1)["recovered_at"].is_string()
+    });
 }

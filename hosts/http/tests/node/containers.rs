@@ -11,7 +11,13 @@ use serde_json::{Value, json};
 
 /// Puts a program into the node's registry, and returns the reference with its tag, and the digest.
 pub(crate) fn push(bed: &Bed, name: &str, program: &str) -> (String, String) {
-    let pushed = Command::new(script("node/push.sh")).arg(&bed.kubectl.state).args([name, program]).output().unwrap();
+    push_with(bed, name, program, &[])
+}
+
+/// The same, made with further options.
+pub(crate) fn push_with(bed: &Bed, name: &str, program: &str, options: &[&str]) -> (String, String) {
+    let mut push = Command::new(script("node/push.sh"));
+    let pushed = push.arg(&bed.kubectl.state).args([name, program]).args(options).output().unwrap();
     assert!(pushed.status.success(), "{}", String::from_utf8_lossy(&pushed.stderr));
     let printed = String::from_utf8(pushed.stdout).unwrap();
     let (image, digest) = printed.trim().split_once('@').unwrap();

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 use rollhook_testing::{beds::Bed, server, test_name, until};
 use serde_json::{Value, json};
 
-use super::containers::{answers, push};
+use super::containers::{answers, push, push_with};
 
 /// The bed's registry under a name of its own, by which the node may lose it.
 struct Registry {
@@ -59,7 +59,10 @@ fn status(bed: &Bed, name: &str) -> bool {
 #[test]
 fn registry_that_is_away_costs_no_pod_neither_here_nor_with_kubectl() {
     let Some(bed) = Bed::node(server!(), &test_name!(), |_| Vec::new()) else { return };
-    let [(v1, _), (v2, _)] = ["v1", "v2"].map(|tag| push(&bed, &format!("app:{tag}"), &format!("app-{tag}")));
+    // Images of its own: the node would call those of other tests by this registry's name.
+    let apart = ["--env", "TWIN=1"];
+    let push = |tag: &str| push_with(&bed, &format!("twin:{tag}"), &format!("app-{tag}"), &apart).0;
+    let [v1, v2] = ["v1", "v2"].map(push);
     let registry = Registry::of(&bed, &v1);
     let [v1, v2] = [v1, v2].map(|pushed| registry.image(&pushed));
     make(&bed, "api", &v1);
@@ -84,11 +87,11 @@ fn registry_that_is_away_costs_no_pod_neither_here_nor_with_kubectl() {
 #[test]
 fn tag_that_moved_to_bad_bits_is_restored_to_those_that_ran() {
     let Some(bed) = Bed::node(server!(), &test_name!(), |_| Vec::new()) else { return };
-    let (tag, good) = push(&bed, "moving:latest", "app-v1");
+    let (tag, good) = push(&bed, "app:moving", "app-v1");
     make(&bed, "api", &tag);
     let app = bed.adopt("Deployment", "api", json!({ "settle": "2s", "patience": "5s" }));
     assert_eq!(bed.entry(&app, 1)["digest"], good);
-    let (_, bad) = push(&bed, "moving:latest", "crash");
+    let (_, bad) = push(&bed, "app:moving", "crash");
     assert_ne!(good, bad);
     assert_eq!(bed.fails(&app, &tag)["reason"], "CrashLoopBackOff");
     // `kubectl rollout undo` finds nothing to undo: by its template, it is the same version.
