@@ -283,8 +283,15 @@ pub(crate) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorReply> 
     Ok(read)
 }
 
-/// Returns the name of a member or parameter as a detail shows it: in quotation marks, unless it is a plain one.
+/// The beginnings of tokens and signing keys.
+const SECRETS: [&str; 2] = ["rh_", "whsec_"];
+
+/// Returns the name of a member or parameter as a detail shows it: in quotation marks, unless it is a plain one. A part of a
+/// secret in place of a name is not shown.
 pub(crate) fn member(name: &str) -> String {
+    if SECRETS.iter().any(|start| name.contains(start)) {
+        return quoted("…");
+    }
     let (plain, quoted) = (|byte: u8| byte.is_ascii_alphanumeric() || b"_.[]".contains(&byte), quoted(name));
     if name.bytes().all(plain) { quoted.trim_matches('"').to_owned() } else { quoted }
 }
@@ -373,6 +380,7 @@ mod tests {
         assert!(told("[\"shop\"]").contains("must be a JSON object"));
         assert!(told("").contains("EOF"));
         assert!(told("{\"a\\nb\"}").contains(r"a\\u{a}b"), "{}", told("{\"a\\nb\"}"));
+        assert!(!told(r#"{"imrh_0123456789ABCDEFGHIJKLMNOPQRST4PMh_x": 1}"#).contains("0123"));
         assert!(told(r#"{"policy": {"settle": 10}}"#).contains("policy.settle: expected a string"));
         assert!(told(r#"{"policy": []}"#).contains("policy: expected an object"));
         for body in [
