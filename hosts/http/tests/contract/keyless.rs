@@ -288,9 +288,10 @@ fn strangers_over_the_limit_cost_no_call_and_lock_no_pipeline_out() {
     world.post(&world.issuer.token(&json!({})), "v2").expect(202);
     let calls = world.issuer.calls();
     let forged = world.issuer.forge(&world.issuer.claims(&json!({})));
-    let statuses: Vec<_> = (0..80).map(|_| world.post(&forged, "v2").send().status).collect();
-    assert!(statuses.contains(&401) && statuses.contains(&429), "{statuses:?}");
-    assert!(statuses.iter().all(|status| matches!(status, 401 | 429)));
+    // The limit gives back five a second meanwhile, which a slow machine takes longer to use up.
+    let statuses = (0..1_000).map(|_| world.post(&forged, "v2").send().status);
+    let before = statuses.take_while(|status| *status != 429).collect::<Vec<_>>();
+    assert!((50..1_000).contains(&before.len()) && before.iter().all(|status| *status == 401), "{before:?}");
     world.post(&world.issuer.token(&json!({})), "v3").expect(202);
     assert_eq!(world.issuer.calls(), calls);
 }
