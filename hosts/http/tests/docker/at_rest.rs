@@ -69,7 +69,9 @@ fn deploy_that_failed_by_its_readiness_path_has_not_recovered_by_running() {
         thread::sleep(Duration::from_secs(1));
     }
     assert_eq!(bench.entry(&app, 1)["recovered_at"], json!(null));
-    bench.docker.run(&["exec", &name, "touch", "/www/no"]);
+    // It has not got the app's name.
+    let made = bench.containers(&name);
+    bench.docker.run(&["exec", &made[0], "touch", "/www/no"]);
     until("it has recovered", || {
         bench.server.manage("GET", &app.path).expect(200);
         bench.entry(&app, 1)["recovered_at"].is_string()
