@@ -63,6 +63,26 @@ struct Counted {
     times: u32,
 }
 
+impl Counted {
+    const fn none(now: Duration) -> Self {
+        Self { begin: now, times: 0 }
+    }
+
+    /// Returns whether the hour or day has passed.
+    fn is_over(&self, period: Duration, now: Duration) -> bool {
+        now.saturating_sub(self.begin) >= period
+    }
+
+    /// Counts one more, of a new hour or day if the one before has passed, and returns the number.
+    fn add(&mut self, period: Duration, now: Duration) -> u32 {
+        if self.is_over(period, now) {
+            *self = Self::none(now);
+        }
+        self.times = self.times.saturating_add(1);
+        self.times
+    }
+}
+
 /// The callers that have had their entries of a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spent {
@@ -81,14 +101,7 @@ impl Acts {
     fn is_own_entry(&self, actor: &Actor, is_allowed: bool, now: Duration) -> bool {
         let most = most(is_allowed);
         let mut counts = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Counted { begin: now, times: 0 };
-        counts.used(&(actor.clone(), is_allowed), new, |counted| {
-            if now.saturating_sub(counted.begin) >= HOUR {
-                *counted = new();
-            }
-            counted.times = counted.times.saturating_add(1);
-            counted.times <= most
-        })
+        counts.used(&(actor.clone(), is_allowed), || Counted::none(now), |counted| counted.add(HOUR, now) <= most)
     }
 
     /// Returns whether the callers of this one's project, or of its environment, have had their entries of the day.
@@ -96,8 +109,7 @@ impl Acts {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let is_spent = |key: &Option<PrincipalKey>, times: u32| {
             let counted = key.as_ref().and_then(|key| entries.get(&(key.clone(), is_allowed)));
-            let today = counted.filter(|counted| now.saturating_sub(counted.begin) < DAY);
-            today.is_some_and(|counted| counted.times >= times * most(is_allowed))
+            counted.is_some_and(|counted| !counted.is_over(DAY, now) && counted.times >= times * most(is_allowed))
         };
         if is_spent(&caller.project, OF_PROJECT) {
             Some(Spent::OfProject)
@@ -111,14 +123,8 @@ impl Acts {
     /// Counts an entry for the callers of this one's environment and project.
     fn wrote(&self, caller: &KnownCaller, is_allowed: bool, now: Duration) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Counted { begin: now, times: 0 };
         for key in [&caller.environment, &caller.project].into_iter().flatten() {
-            entries.used(&(key.clone(), is_allowed), new, |counted| {
-                if now.saturating_sub(counted.begin) >= DAY {
-                    *counted = new();
-                }
-                counted.times = counted.times.saturating_add(1);
-            });
+            entries.used(&(key.clone(), is_allowed), || Counted::none(now), |counted| counted.add(DAY, now));
         }
     }
 }

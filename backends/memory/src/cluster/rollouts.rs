@@ -102,11 +102,12 @@ impl TargetReader for SimulatedCluster {
     async fn at_rest(&self, spec: &RolloutSpec) -> Result<AtRest> {
         let now = self.clock.elapsed();
         let mut world = self.reach()?;
-        world.watched.entry(workload_key(spec)).or_default().insert(spec.id.app);
-        let (image, drift) = match world.workloads.get(&workload_key(spec)) {
+        let key = workload_key(spec);
+        world.watched.entry(key.clone()).or_default().insert(spec.id.app);
+        let (image, drift) = match world.workloads.get(&key) {
             Some(running) => (Some(running.image.clone()), running.drift(spec)),
             None => {
-                let was_deleted = world.deleted.contains(&workload_key(spec));
+                let was_deleted = world.deleted.contains(&key);
                 let message = "another removed the workload".to_owned();
                 (None, was_deleted.then_some(Drift { image: None, message }))
             }
