@@ -133,7 +133,7 @@ impl Machine {
         container: &Container,
         rollout: &Rollout,
     ) -> Called<Option<rollhook_core::image::Digest>> {
-        let image = engine.find(&format!("/images/{}/json", in_path(container.image_id()))).await?;
+        let image = pulls::find(engine, container.image_id()).await?;
         Ok(image.and_then(|image| origin::digest(&image, &rollout.image)))
     }
 

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use crate::{
-    engine::{Called, Engine, in_path},
+    engine::{Called, Engine},
+    pulls,
     rules::{container::Container, creation, given, recreation},
     settings::Rollout,
 };
@@ -16,7 +17,7 @@ pub(crate) async fn document(
     image: &str,
 ) -> Called<Option<Value>> {
     let config = async |image: &str| {
-        let found = engine.find(&format!("/images/{}/json", in_path(image))).await?;
+        let found = pulls::find(engine, image).await?;
         Called::Ok(found.map(|image| image["Config"].clone()))
     };
     let brought = config(image).await?.unwrap_or_default();

@@ -200,7 +200,7 @@ pub(crate) async fn local(engine: &Engine, rollout: &Rollout) -> Called<Option<S
     Ok(Some(if is_same { tagged } else { id }))
 }
 
-async fn find(engine: &Engine, image: &str) -> Called<Option<Value>> {
+pub(crate) async fn find(engine: &Engine, image: &str) -> Called<Option<Value>> {
     engine.find(&format!("/images/{}/json", in_path(image))).await
 }
 

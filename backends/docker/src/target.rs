@@ -94,7 +94,7 @@ async fn inherited(engine: &Engine, container: &Container) -> Called {
     if container.label(DEPLOY).is_none() {
         return Ok(Value::Null);
     }
-    let image = engine.find(&format!("/images/{}/json", in_path(container.image_id()))).await?;
+    let image = pulls::find(engine, container.image_id()).await?;
     // An image that is there no more was removed by a person, by force.
     Ok(image.map(|image| image["Config"]["Labels"].clone()).unwrap_or_default())
 }
@@ -103,7 +103,7 @@ async fn inherited(engine: &Engine, container: &Container) -> Called {
 pub(crate) async fn kept<'a>(engine: &Engine, seen: &'a Seen, rollout: &Rollout) -> Called<Option<&'a Container>> {
     let Some(container) = fence::keepable(seen, rollout) else { return Ok(None) };
     let Some(name) = pulls::local(engine, rollout).await? else { return Ok(None) };
-    let image = engine.find(&format!("/images/{}/json", in_path(&name))).await?;
+    let image = pulls::find(engine, &name).await?;
     Ok(image.filter(|image| image["Id"] == container.image_id()).map(|_| container))
 }
 

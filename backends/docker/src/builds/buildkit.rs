@@ -12,9 +12,10 @@ use rollhook_core::image::ImageRef;
 use super::{
     BuildLimits,
     dockerfile::{Needs, Part},
+    image_and_dockerfile,
 };
 use crate::{
-    engine::{Called, Engine, in_path, in_query},
+    engine::{Called, Engine},
     pulls,
 };
 
@@ -88,8 +89,7 @@ pub(crate) fn announcement(Part { line, part }: &Part, dockerfile: &str) -> Stri
 
 /// Returns the call that builds.
 pub(crate) fn path(checkout: &Checkout<'_>) -> String {
-    let tag = format!("{}:{}", checkout.source.image_repository, checkout.commit);
-    format!("/build?version=2&t={}&dockerfile={}", in_query(&tag), in_query(checkout.source.dockerfile.as_str()))
+    format!("/build?version=2&{}", image_and_dockerfile(checkout))
 }
 
 /// Pulls the images that are not on the machine, and returns a sentence for the first that cannot be pulled. A stage that is
@@ -97,7 +97,7 @@ pub(crate) fn path(checkout: &Checkout<'_>) -> String {
 pub(crate) async fn pull(engine: &Engine, images: &[String], log: &mut Log) -> Called<Option<String>> {
     let mut missing = None;
     for image in images.iter().filter_map(|image| image.parse::<ImageRef>().ok()) {
-        if engine.find(&format!("/images/{}/json", in_path(&image.to_string()))).await?.is_some() {
+        if pulls::find(engine, &image.to_string()).await?.is_some() {
             continue;
         }
         log.say(&format!("pulling {image}"));

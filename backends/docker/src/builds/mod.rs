@@ -269,11 +269,9 @@ impl ImageBuilder for EngineBuilder {
 
 /// Returns the call that builds.
 fn path(checkout: &Checkout<'_>, memory: Option<u64>, processors: Option<u64>) -> String {
-    let tag = format!("{}:{}", checkout.source.image_repository, checkout.commit);
     let mut path = format!(
-        "/build?version=1&rm=1&forcerm=1&t={}&dockerfile={}&cpushares={SHARES}&extrahosts={}",
-        in_query(&tag),
-        in_query(checkout.source.dockerfile.as_str()),
+        "/build?version=1&rm=1&forcerm=1&{}&cpushares={SHARES}&extrahosts={}",
+        image_and_dockerfile(checkout),
         in_query(&format!("{STEP_HOST}:0.0.0.0"))
     );
     if let Some(memory) = memory {
@@ -284,6 +282,12 @@ fn path(checkout: &Checkout<'_>, memory: Option<u64>, processors: Option<u64>) -
         path += &format!("&cpuperiod={PERIOD}&cpuquota={}", thousandths * PERIOD / 1000);
     }
     path
+}
+
+/// Returns the part of a build's call that names the image and the Dockerfile.
+fn image_and_dockerfile(checkout: &Checkout<'_>) -> String {
+    let tag = format!("{}:{}", checkout.source.image_repository, checkout.commit);
+    format!("t={}&dockerfile={}", in_query(&tag), in_query(checkout.source.dockerfile.as_str()))
 }
 
 /// Returns the words of a failure, to be followed by a full stop.
