@@ -29,7 +29,7 @@ for attempt in 1 2 3 4 5; do
 done
 
 for attempt in 1 2 3 4 5; do
-  port=$((12000 + RANDOM % 20000))
+  port=$((12000 + RANDOM % 8000)) # as in the other test beds
   printf '%s\n' 'version: 0.1' 'storage:' '  filesystem:' "    rootdirectory: $D/registry" '  delete: {enabled: true}' \
     'http:' "  addr: 127.0.0.1:$port" '  debug: {addr: ""}' > "$D/registry.yml"
   setsid docker-registry serve "$D/registry.yml" > "$D/registry.log" 2>&1 < /dev/null & echo $! > "$D/registry.pid"
@@ -43,12 +43,15 @@ image() { # TAG VERSION SCRIPT
   cp "$(command -v busybox)" "$root/bin/busybox"
   for tool in sh sleep httpd test touch cat echo rm wget; do ln -s busybox "$root/bin/$tool"; done
   echo "$2" > "$root/www/version"
-  printf '#!/bin/sh\nrm -f /tmp/ready\ntrap "exit 0" TERM\n%s\n' "$3" > "$root/app"; chmod +x "$root/app"
+  printf '#!/bin/sh\nrm -f /tmp/ready\nend() { %s; }\ntrap end TERM\n%s\n' "$end" "$3" > "$root/app"; chmod +x "$root/app"
   tar -C "$root" -c . | api import --change 'CMD ["/app"]' --change "ENV VERSION=$2" --change 'ENV PATH=/bin' \
     --change 'HEALTHCHECK --interval=1s --timeout=5s --retries=3 CMD ["test", "-f", "/tmp/ready"]' - "app:$1" > /dev/null
   rm -rf "$root"
 }
-serve='httpd -p 8080 -h /www; touch /tmp/ready; sleep 100000 & wait'
+# Who serves ends as a good server does: it takes no more connections, and answers the requests that it has.
+end='[ -z "$listener" ] || { kill $listener; sleep .3; }; exit 0'
+serve='httpd -f -p 8080 -h /www & listener=$!
+  until wget -q -O /dev/null http://127.0.0.1:8080/version; do sleep .02; done; touch /tmp/ready; wait'
 image v1 v1 "$serve"
 image v2 v2 "$serve"
 image crash crash 'echo "no database"; exit 1'

@@ -1,7 +1,8 @@
 # Shared by the two test beds; sourced, never run. The caller sets D, the state directory, and works inside it.
 # For each process NAME the directory holds NAME.pid, NAME.log and NAME.cmd (the command line, to start it again).
 
-# ports N: N free loopback ports. They lie below the range from which the kernel assigns ports, so that a stopped API server finds its port free when it comes back.
+# ports N: N free loopback ports. They lie below the range from which the kernel assigns ports, and below the blocks that
+# test programs claim (`free_address`): a stopped API server finds its port free when it comes back.
 ports() {
   python3 - "$1" <<'PY'
 import random, socket, sys
@@ -9,7 +10,7 @@ held = []
 while len(held) < int(sys.argv[1]):
     s = socket.socket()
     try:
-        s.bind(("127.0.0.1", random.randrange(12000, 32000)))
+        s.bind(("127.0.0.1", random.randrange(12000, 20000)))
         held.append(s)
     except OSError:
         pass

@@ -25,7 +25,7 @@ password=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n'); echo "$password" > "$ho
   --auth-host=password --pwfile="$home/password") > /dev/null
 
 for attempt in 1 2 3 4 5; do
-  port=$((12000 + RANDOM % 20000)) # below the range from which the kernel serves everybody else: it stays free meanwhile
+  port=$((12000 + RANDOM % 8000)) # below what the kernel and test programs (`free_address`) hand out: it stays free meanwhile
   printf '%s\n' "listen_addresses = '127.0.0.1'" "port = $port" "unix_socket_directories = '$home'" \
     'max_connections = 400' >> "$home/data/postgresql.conf"
   start 2> /dev/null && break
@@ -34,7 +34,7 @@ done
 url() { echo "postgres://postgres:$password@127.0.0.1:$1/postgres"; }
 if pooler > /dev/null 2>&1; then
   for attempt in 1 2 3 4 5; do
-    pooled=$((12000 + RANDOM % 20000)) # no setting is there for our sake; few sessions, so that they change hands
+    pooled=$((12000 + RANDOM % 8000)) # no setting is there for our sake; few sessions, so that they change hands
     printf '%s\n' '[databases]' "* = host=127.0.0.1 port=$port" '[pgbouncer]' 'listen_addr = 127.0.0.1' "listen_port = $pooled" \
       'pool_mode = transaction' 'default_pool_size = 3' 'max_client_conn = 2000' 'auth_type = plain' \
       "auth_file = $home/users" "pidfile = $home/pooler.pid" "logfile = $home/pooler.log" 'unix_socket_dir =' > "$home/pooler.ini"

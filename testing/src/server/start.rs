@@ -168,8 +168,8 @@ impl Start {
     }
 }
 
-/// Returns an address that is still free after a restart: below the ports that the kernel hands out, and of a block that
-/// only this process takes addresses from, so that no other test is given it meanwhile.
+/// Returns an address that is still free after a restart: below the ports that the kernel hands out, above those that
+/// test beds take, and of a block that only this process takes addresses from, so that no other test is given it meanwhile.
 pub fn free_address() -> SocketAddr {
     const FIRST: u16 = 20_000;
     const BLOCK: u16 = 50;
