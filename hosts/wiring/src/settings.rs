@@ -103,12 +103,13 @@ pub struct BuilderSettings {
     /// How many builds run at once in the whole cluster, or by Docker on this machine; others wait [default: 2]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_SLOTS", value_name = "N"))]
     pub build_slots: Option<NonZeroU16>,
-    /// How much of the processors a build may use, such as 2 or 500m [default: 2 in the cluster; by Docker all, after
-    /// the containers that serve]
+    /// How much of the processors a build may use, such as 2 or 500m; with Docker, Dockerfiles that need BuildKit are
+    /// refused then [default: 2 in the cluster; with Docker all, after the containers that serve]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_CPU", value_name = "AMOUNT"))]
     pub build_cpu: Option<String>,
-    /// How much memory a build may use, such as 4Gi; in the cluster it is reserved for it [default: 4Gi in the cluster;
-    /// by Docker half of the machine's, divided by the slots]
+    /// How much memory a build may use, such as 4Gi; in the cluster it is reserved for it, and with Docker, Dockerfiles
+    /// that need BuildKit are refused then [default: 4Gi in the cluster; with Docker half of the machine's, divided by
+    /// the slots]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_MEMORY", value_name = "AMOUNT"))]
     pub build_memory: Option<String>,
     /// Builds in the cluster, in place of a program.

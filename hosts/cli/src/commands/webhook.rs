@@ -34,7 +34,7 @@ pub(crate) async fn enable(session: &Session<'_>, target: &Target) -> Result<(),
     let snippets = Snippets::new(&Job::of(&app));
     let document = Enabled { webhook: &webhook, snippets: &snippets };
     session.output.data(&document, || format!("{}{}", enabled(&webhook, &snippets), at_git_host(&app)))?;
-    message("note: a token that the app had before is refused from now on");
+    message("note: any token that the app had before is refused from now on");
     if app.policy.repositories.is_empty() && app.source == Source::Image {
         message(&format!(
             "tip: a leaked token can deploy any image; allow only yours: rollhook app set {} --project {} \
