@@ -474,3 +474,22 @@ fn token_is_recognised_after_any_read_of_it_and_recognition_lets_nobody_in() {
         assert!(!world.deployer.recognizes(other.app(), &with(&first), b"{}"));
     });
 }
+
+#[test]
+fn registration_whose_settings_are_large_is_refused() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let wanted = |name: &str, length: usize| {
+            let env = json!({ "name": name, "template": { "env": { "NOTE": "x".repeat(length) } } });
+            registration(name, Policy::default()).with(|app| app.target = samples::settings(env))
+        };
+        let register = async |wanted: Registration| world.deployer.register(&world.operator, wanted, None).await;
+        let refused = register(wanted("api", 20_000)).await.unwrap_err();
+        assert!(matches!(&refused, Refusal::Workload(why) if why.contains("16384")), "{refused:?}");
+        let repositories = vec!["registry.example.com/shop".to_owned(); 200];
+        let policy = Policy::default().with(|policy| policy.repositories = repositories.try_into().unwrap());
+        let refused = register(registration("api", policy)).await.unwrap_err();
+        assert!(matches!(&refused, Refusal::InvalidField(Field::PolicyRepositories, _)), "{refused:?}");
+        assert!(world.deployer.find_app(&"shop-test/api".parse().unwrap()).await.unwrap().is_none());
+    });
+}

@@ -42,6 +42,7 @@ use rollhook_core::{
 
 pub use bounds::{AUDIT_MAX, STORED_SESSIONS_MAX};
 pub use rate::RefusalLines;
+pub use registering::{ENVIRONMENT_APPS_MAX, PROJECT_APPS_MAX};
 pub use refusal::{Outcome, Refusal};
 pub use webhook_calls::{CallAnswer, Caller, WebhookCall};
 
@@ -99,6 +100,7 @@ pub struct Management {
     identity_lines: RefusalLines,
     /// Held from the count of bounded records to the write of one more: calls at the same time do not pass the bound.
     counting: Mutex<()>,
+    registrations: registering::Registrations,
     unknown_tokens: access::UnknownTokens,
     /// The provider of sign-ins, if there is one.
     sign_in: OnceLock<access::SignInGrants>,
@@ -126,6 +128,7 @@ impl Management {
             audit_lines: RefusalLines::default(),
             identity_lines: RefusalLines::default(),
             counting: Mutex::default(),
+            registrations: registering::Registrations::default(),
             unknown_tokens: access::UnknownTokens::default(),
             sign_in: OnceLock::new(),
             trusts: keyless::KnownTrusts::default(),

@@ -37,6 +37,9 @@ pub enum Refusal {
     /// A realm has as many API tokens as it may.
     #[error("There are {0} API tokens of {1}; revoke some first.")]
     TooManyTokens(usize, Realm),
+    /// A realm has as many apps as it may.
+    #[error("There are {0} apps of {1}, or about to be; delete some first.")]
+    TooManyApps(usize, Realm),
     /// No valid API token of the caller's realms has this name.
     #[error("There is no API token {0}.")]
     TokenNotFound(TokenName),
@@ -91,6 +94,7 @@ impl Refusal {
             }
             Self::TokenExists(_)
             | Self::TooManyTokens(..)
+            | Self::TooManyApps(..)
             | Self::TooManyTrusts
             | Self::ReceiverExists(_)
             | Self::TooManyReceivers(..)

@@ -1,9 +1,14 @@
 //! Calls that touch the records beside an app: registering and deleting it, closing its webhook, promoting to it, and lists
 //! of apps.
 
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
 use rollhook_core::{
     action::Action as AppAction,
-    app::{AppId, Namespace},
+    app::{AppId, AppName, Environment, LABEL_MAX, Namespace, Project},
     ports::{AppPage, ListedApp, listed_id},
     request::{Field, IdempotencyKey, PromoteRequest, Refusal as CoreRefusal, Registration},
     service::{Accepted, Registered},
@@ -14,9 +19,59 @@ use crate::{
     access::{Action, Place, Principal, Readable, Realm, Subject},
 };
 
+/// The most apps of an environment.
+pub const ENVIRONMENT_APPS_MAX: usize = 1_000;
+/// The most apps of a project.
+pub const PROJECT_APPS_MAX: usize = 3_000;
+/// The apps that are read at once to count them.
+const PAGE: usize = 200;
+
+/// The registrations that are under way in this process, by environment: calls at the same time do not pass the bounds.
+#[derive(Default)]
+pub(crate) struct Registrations(Mutex<BTreeMap<(Project, Environment), usize>>);
+
+/// One registration under way.
+struct UnderWay<'a> {
+    registrations: &'a Registrations,
+    place: (Project, Environment),
+}
+
+impl Registrations {
+    fn begin(&self, project: &Project, environment: &Environment) -> UnderWay<'_> {
+        let place = (project.clone(), environment.clone());
+        *self.lock().entry(place.clone()).or_default() += 1;
+        UnderWay { registrations: self, place }
+    }
+
+    fn count(&self, realm: &Realm) -> usize {
+        let of = |(project, environment): &(Project, Environment)| match realm {
+            Realm::Everything => true,
+            Realm::Project { project: one } => one == project,
+            Realm::Environment { project: one, environment: other } => one == project && other == environment,
+        };
+        self.lock().iter().filter(|(place, _)| of(place)).map(|(_, count)| count).sum()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<(Project, Environment), usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let mut registrations = self.registrations.lock();
+        if let Some(count) = registrations.get_mut(&self.place) {
+            *count -= 1;
+            if *count == 0 {
+                registrations.remove(&self.place);
+            }
+        }
+    }
+}
+
 impl Management {
     /// Registers an app, as [`Deployer::register`](rollhook_core::service::Deployer::register) does. While its environment
-    /// is locked, that is refused.
+    /// is locked, that is refused; so it is where the environment or the project has as many apps as it may.
     ///
     /// # Errors
     /// The refusal; nothing is registered then.
@@ -51,9 +106,48 @@ impl Management {
         {
             return Err(CoreRefusal::Locked(Box::new(locked)).into());
         }
+        let _under_way = self.registrations.begin(&wanted.project, &wanted.environment);
+        if self.deployer.find_app(&id).await?.is_none() {
+            self.has_room(&id.namespace, &wanted.project, &realm).await?;
+        }
         let registered = self.deployer.register(principal.actor(), wanted, key).await?;
         self.lock_registered(&registered.app.app).await?;
         Ok(registered)
+    }
+
+    /// Returns `Ok` if the environment and its project may have one more app.
+    async fn has_room(&self, namespace: &Namespace, project: &Project, environment: &Realm) -> Outcome<()> {
+        let of_environment = AppPage::first(PAGE).of(namespace.clone());
+        self.count_apps(of_environment, environment, ENVIRONMENT_APPS_MAX).await?;
+        let Some(after) = before_namespaces_of(project) else { return Ok(()) };
+        let mut of_project = AppPage::first(PAGE);
+        of_project.after = Some(after);
+        self.count_apps(of_project, &Realm::Project { project: project.clone() }, PROJECT_APPS_MAX).await
+    }
+
+    /// Returns `Ok` if the realm, whose apps begin with this page, has fewer than `most` with those under way.
+    async fn count_apps(&self, mut page: AppPage, realm: &Realm, most: usize) -> Outcome<()> {
+        let prefix = match realm {
+            Realm::Project { project } => format!("{project}-"),
+            Realm::Everything | Realm::Environment { .. } => String::new(),
+        };
+        let mut count = self.registrations.count(realm);
+        loop {
+            if count > most {
+                return Err(Refusal::TooManyApps(most, realm.clone()));
+            }
+            let read = self.deployer.apps(page.clone()).await?;
+            let is_of_realm = |app: &&ListedApp| listed_id(app).namespace.as_str().starts_with(&prefix);
+            // An app that cannot be read counts where its name stands.
+            let counts = |app: &&ListedApp| match app {
+                Ok(state) => realm.contains(&Realm::of_app(&state.app)),
+                Err(_) => true,
+            };
+            count += read.iter().take_while(is_of_realm).filter(counts).count();
+            let Some(last) = read.last().filter(|last| read.len() == page.limit && is_of_realm(last)) else { break };
+            page.after = Some(listed_id(last).clone());
+        }
+        if count > most { Err(Refusal::TooManyApps(most, realm.clone())) } else { Ok(()) }
     }
 
     /// Deletes an app, and the trust in pipelines, as [`Deployer::delete`](rollhook_core::service::Deployer::delete) does.
@@ -123,4 +217,10 @@ impl Management {
 fn may_read(readable: &Readable<'_>, listed: &ListedApp) -> bool {
     let realm = listed.as_ref().map_or(Realm::Everything, |state| Realm::of_app(&state.app));
     readable.contains(&listed_id(listed).namespace, &realm)
+}
+
+/// Returns a name that sorts directly before those of the project's namespaces, which are its own name and a hyphen and more.
+fn before_namespaces_of(project: &Project) -> Option<AppId> {
+    let name: AppName = "z".repeat(LABEL_MAX).parse().ok()?;
+    Some(AppId { namespace: project.as_str().parse().ok()?, name })
 }

@@ -7,9 +7,13 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use rollhook_conformance::{Fault, Faulty, Plan};
-use rollhook_core::{action::Action, app::AppId, ports::Clock};
+use rollhook_core::{
+    action::Action,
+    app::{AppId, Policy},
+    ports::Clock,
+};
 use rollhook_management::{
-    Management, Ports, Refusal, STORED_SESSIONS_MAX,
+    ENVIRONMENT_APPS_MAX, Management, PROJECT_APPS_MAX, Ports, Refusal, STORED_SESSIONS_MAX,
     access::{AuditEntry, Grant, GroupGrant, NewApiToken, Person, Principal, Realm, Role, SignInGrants},
     locks::NewLock,
     ports::{NewRecord, RecordKey, RecordKind},
@@ -17,6 +21,7 @@ use rollhook_management::{
 use world::{
     ManagedWorld,
     actions::{realm, register},
+    registration,
 };
 
 fn deployer(name: &str) -> Principal {
@@ -306,5 +311,58 @@ fn calls_at_the_same_time_do_not_pass_the_bound_of_tokens() {
         let made = join_all((0..220).map(make)).await;
         let refused = made.iter().filter(|made| matches!(made, Err(Refusal::TooManyTokens(200, _)))).count();
         assert_eq!((made.iter().filter(|made| made.is_ok()).count(), refused), (200, 20));
+    });
+}
+
+#[test]
+fn registrations_at_the_same_time_do_not_pass_the_bound_of_an_environment() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    world.idle(async {
+        let admin = Principal::new("eve", [Grant { role: Role::Admin, realm: realm("shop", "test") }]);
+        let wanted = |number: usize, environment: &str| {
+            let app = registration(&format!("app-{number}"), Policy::default());
+            app.with(|app| app.environment = environment.parse().unwrap())
+        };
+        let register = |number: usize| world.management.register(&admin, wanted(number, "test"), None);
+        for number in 0..ENVIRONMENT_APPS_MAX - 5 {
+            world.deployer.register(admin.actor(), wanted(number, "test"), None).await.unwrap();
+        }
+        let more = join_all((0..20).map(|number| register(ENVIRONMENT_APPS_MAX + number))).await;
+        let most = Refusal::TooManyApps(ENVIRONMENT_APPS_MAX, realm("shop", "test"));
+        let refused = more.iter().filter(|app| app.as_ref().is_err_and(|refusal| *refusal == most)).count();
+        assert_eq!((more.iter().filter(|app| app.is_ok()).count(), refused), (5, 15));
+        assert!(register(0).await.is_err_and(|refusal| refusal != most), "it is registered already");
+        world.management.register(&world.operator, wanted(0, "prod"), None).await.unwrap();
+        let id = "shop-test/app-0".parse().unwrap();
+        world.management.delete(&admin, &id).await.unwrap();
+        register(0).await.unwrap();
+    });
+}
+
+#[test]
+fn admin_of_a_project_uses_up_its_own_apps_and_no_others() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    world.idle(async {
+        let project = Realm::Project { project: "shop".parse().unwrap() };
+        let admin = Principal::new("eve", [Grant { role: Role::Admin, realm: project.clone() }]);
+        let wanted = |project: &str, environment: usize, app: usize| {
+            registration(&format!("app-{app}"), Policy::default()).with(|app| {
+                app.project = project.parse().unwrap();
+                app.environment = format!("of-{environment}").parse().unwrap();
+            })
+        };
+        let register = async |who: &Principal, project: &str, environment: usize, app: usize| {
+            world.management.register(who, wanted(project, environment, app), None).await.map(drop)
+        };
+        // Namespaces of another project lie between those of this one.
+        register(&world.operator, "shop-of", 1, 0).await.unwrap();
+        for number in 0..PROJECT_APPS_MAX {
+            let app = wanted("shop", number / 30, number % 30);
+            world.deployer.register(admin.actor(), app, None).await.unwrap();
+        }
+        let refused = register(&admin, "shop", 500, 0).await.unwrap_err();
+        assert_eq!(refused, Refusal::TooManyApps(PROJECT_APPS_MAX, project));
+        register(&world.operator, "shop-of", 2, 0).await.unwrap();
+        register(&world.operator, "other", 1, 0).await.unwrap();
     });
 }

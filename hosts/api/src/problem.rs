@@ -153,6 +153,8 @@ kinds! {
     TokenExists = "token-exists", 409, "The API token exists already";
     /// A receiver has the name, or there are as many as there may be.
     ReceiverExists = "receiver-exists", 409, "The receiver exists already";
+    /// There are as many apps of the environment or the project as there may be.
+    TooManyApps = "too-many-apps", 409, "Too many apps";
     /// The app trusts as many pipelines as it may.
     TooManyTrusts = "too-many-trusts", 409, "Too many trusts";
     /// There are as many locks of environments as there may be.
@@ -244,6 +246,7 @@ impl Kind {
             Refusal::SessionNotFound(_) => Self::SessionNotFound,
             Refusal::ReceiverExists(_) | Refusal::TooManyReceivers(..) => Self::ReceiverExists,
             Refusal::ReceiverNotFound(_) => Self::ReceiverNotFound,
+            Refusal::TooManyApps(..) => Self::TooManyApps,
             Refusal::TooManyTrusts => Self::TooManyTrusts,
             Refusal::TooManyLocks(..) => Self::TooManyLocks,
             Refusal::TrustNotFound(_) => Self::TrustNotFound,

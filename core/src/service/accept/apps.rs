@@ -195,11 +195,21 @@ impl Deployer {
     }
 }
 
-/// Returns the policy if a rollout can succeed under it.
+/// The most repositories that a webhook may deploy from, and the most characters of all of them.
+const REPOSITORIES_MAX: usize = 100;
+const REPOSITORIES_BYTES_MAX: usize = 4 * 1024;
+
+/// Returns the policy if a rollout can succeed under it, and each replica can keep it in memory.
 pub(crate) fn checked(policy: Policy) -> Outcome<Policy> {
     if !KEEP.contains(&policy.keep) {
         let rule = format!("must be a number from {} to {}.", KEEP.start(), KEEP.end());
         return Err(Refusal::InvalidField(Field::PolicyKeep, rule));
+    }
+    let repositories = policy.repositories.as_slice();
+    let bytes: usize = repositories.iter().map(String::len).sum();
+    if repositories.len() > REPOSITORIES_MAX || bytes > REPOSITORIES_BYTES_MAX {
+        let rule = format!("must be at most {REPOSITORIES_MAX}, with {REPOSITORIES_BYTES_MAX} characters in all.");
+        return Err(Refusal::InvalidField(Field::PolicyRepositories, rule));
     }
     if policy.settle < policy.rollout_deadline {
         return Ok(policy);

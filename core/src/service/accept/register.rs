@@ -5,7 +5,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use futures_util::TryStreamExt;
 
 use crate::{
-    app::{App, AppId, AppUid, Namespace, POLL_MAX, Policy, Settings, Source},
+    app::{App, AppId, AppUid, Namespace, POLL_MAX, Policy, Settings, Source, settings_bytes},
     deploy::{Actor, Deploy, Trigger},
     error::{Entity, Error},
     ledger::{
@@ -19,6 +19,9 @@ use crate::{
     source::AllowedSources,
     time::Timestamp,
 };
+
+/// The longest settings of a workload, in bytes of JSON. Every replica keeps them in memory, of each app.
+const SETTINGS_MAX: usize = 16 * 1024;
 
 /// A registered app.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,6 +140,13 @@ impl Deployer {
 
     /// Returns the rollout driver's answer about a target.
     pub(super) async fn validated(&self, request: &TargetRequest) -> Outcome<Validated> {
+        let size = settings_bytes(&request.settings);
+        if size > SETTINGS_MAX {
+            return Err(Refusal::Workload(format!(
+                "The settings of the workload have {size} bytes, and may have {SETTINGS_MAX}: keep large values elsewhere, \
+                 such as in a Secret or a file."
+            )));
+        }
         self.ports.rollouts.validate(request).await.map_err(|error| {
             tracing::warn!(app = %request.app, error = %error.chain(), "validating the target failed");
             match error {

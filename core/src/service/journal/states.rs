@@ -6,11 +6,15 @@ use std::{
     time::Duration,
 };
 
-use crate::{app::AppUid, ledger::AppState, ports::Version};
+use crate::{
+    app::{AppUid, settings_bytes},
+    ledger::AppState,
+    ports::Version,
+};
 
 /// The most memory that remembered states may take, roughly.
 const BYTES_MAX: usize = 8 << 20;
-/// The rough size of a state without unfinished deploys; each of these adds to it.
+/// The rough size of a state beside its settings and unfinished deploys, which add to it.
 const STATE_BYTES: usize = 2500;
 const DEPLOY_BYTES: usize = 700;
 
@@ -93,5 +97,8 @@ impl States {
 }
 
 fn weight(state: &AppState) -> usize {
-    STATE_BYTES + DEPLOY_BYTES * state.unfinished.len()
+    let target = &state.app.target;
+    let settings = settings_bytes(&target.settings) + target.requested.as_ref().map_or(0, settings_bytes);
+    let repositories: usize = state.app.policy.repositories.as_slice().iter().map(String::len).sum();
+    STATE_BYTES + settings + repositories + DEPLOY_BYTES * state.unfinished.len()
 }
