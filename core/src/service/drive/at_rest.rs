@@ -2,22 +2,27 @@
 //! well; and which deploy recovers that had failed. All of it is shown, and the target is left as it is.
 
 mod known;
+mod turns;
 
 use std::{collections::BTreeSet, future, panic::AssertUnwindSafe, pin::pin, time::Duration};
 
-use futures_util::{FutureExt, StreamExt, future::Fuse, select_biased};
+use futures_util::{FutureExt, StreamExt, future::Fuse, select_biased, stream::FuturesUnordered};
 
 pub(crate) use known::KnownConditions;
+use turns::Turns;
 
 use crate::{
-    app::AppUid,
+    app::{AppUid, Namespace},
     deploy::Revision,
     engine::{self, health::Degraded},
     error::Result,
     image::ImageRef,
     ledger::AppState,
     ports::Drift,
-    service::{Deployer, journal::Decision},
+    service::{
+        Deployer,
+        journal::{Decision, Snapshot},
+    },
 };
 
 /// The greatest age of a known state that a target is compared with.
@@ -100,14 +105,25 @@ impl Deployer {
         let mut changes = reader.target_changes().fuse();
         self.conditions.begin();
         let mut first_looks = self.look_at_all().boxed().fuse();
+        let mut turns = Turns::default();
+        let mut looks = FuturesUnordered::new();
         loop {
             let arrived = self.conditions.listen();
-            for app in self.conditions.take_due(clock.elapsed()) {
-                guarded(self.look_at(app)).await;
+            for app in self.conditions.take_due(clock.elapsed(), |app| turns.has(app)) {
+                if let Some(environment) = self.environment_of(app).await {
+                    turns.add(app, environment);
+                }
+            }
+            while let Some((app, environment)) = turns.next() {
+                looks.push(async move {
+                    guarded(self.look_at(app)).await;
+                    (app, environment)
+                });
             }
             let wait = |at: Duration| clock.sleep(at.saturating_sub(clock.elapsed())).fuse();
-            let mut due = self.conditions.next_due().map_or_else(Fuse::terminated, wait);
+            let mut due = self.conditions.next_due(|app| turns.has(app)).map_or_else(Fuse::terminated, wait);
             select_biased! {
+                (app, environment) = looks.select_next_some() => turns.ended(app, &environment),
                 app = changes.select_next_some() => self.conditions.put_changed(app),
                 () = arrived.fuse() => {}
                 () = due => {}
@@ -116,25 +132,43 @@ impl Deployer {
         }
     }
 
-    /// Looks at each app that was not looked at before.
+    /// Has each app looked at that was not looked at before.
     async fn look_at_all(&self) {
         let mut pages = pin!(self.all_apps());
         while let Some(apps) = pages.next().await {
             let uids: Vec<AppUid> = apps.into_iter().flatten().map(|state| state.app.uid).collect();
             for app in uids.into_iter().filter(|app| !self.conditions.is_known(*app)) {
-                guarded(self.look_at(app)).await;
+                self.conditions.put_new(app);
                 self.ports.clock.sleep(FIRST_LOOKS).await;
             }
         }
     }
 
     async fn look_at(&self, app: AppUid) {
+        if let Some(snapshot) = self.read_to_look(app).await {
+            drop(self.condition(&snapshot.state).await);
+        }
+    }
+
+    /// Returns the namespace that stands for the app's environment; `None` if there is no such app, or it cannot be read.
+    async fn environment_of(&self, app: AppUid) -> Option<Namespace> {
+        match self.journal.remembered(app) {
+            Some(state) => Some(state.app.id.namespace.clone()),
+            None => self.read_to_look(app).await.map(|snapshot| snapshot.state.app.id.namespace.clone()),
+        }
+    }
+
+    async fn read_to_look(&self, app: AppUid) -> Option<Snapshot> {
         match self.journal.recent(app, RECENT).await {
-            Ok(Some(snapshot)) => drop(self.condition(&snapshot.state).await),
-            Ok(None) => self.conditions.forget(app),
+            Ok(Some(snapshot)) => Some(snapshot),
+            Ok(None) => {
+                self.conditions.forget(app);
+                None
+            }
             // Its deploys, if any, look at it again.
             Err(error) => {
-                tracing::debug!(app = %self.name_of(app), error = %error.chain(), "reading an app to look at its target failed")
+                tracing::debug!(app = %self.name_of(app), error = %error.chain(), "reading an app to look at its target failed");
+                None
             }
         }
     }

@@ -55,7 +55,10 @@ enum Outcome {
 fn accepted_deploys_survive_kills_exactly_once_and_end() {
     let address = free_address();
     let mut server = server!().at(address).driver("simulated:20ms").unlimited().run();
-    let apps: Arc<Vec<App>> = Arc::new((0..APPS).map(|number| server.app(&format!("app{number}"))).collect());
+    // The whole history is compared, also in the long form.
+    let policy = json!({ "settle": "0s", "keep": 10_000 });
+    let register = |number| server.app_with(&format!("app{number}"), policy.clone());
+    let apps: Arc<Vec<App>> = Arc::new((0..APPS).map(register).collect());
     let load = Arc::new(Load { address, apps: apps.clone(), stop: AtomicBool::new(false), accepted: 0.into() });
     let clients: Vec<_> = (0..CLIENTS)
         .map(|number| {

@@ -111,16 +111,19 @@ impl KnownConditions {
         self.arrived.listen()
     }
 
-    /// Returns the time of the next look.
-    pub(super) fn next_due(&self) -> Option<Duration> {
+    /// Returns the time of the next look, at another app than those that have their turn.
+    pub(super) fn next_due(&self, has_turn: impl Fn(AppUid) -> bool) -> Option<Duration> {
         let state = self.lock();
-        state.due.iter().map(|(app, due)| state.look_at(*app, *due)).min()
+        let others = state.due.iter().filter(|(app, _)| !has_turn(**app));
+        others.map(|(app, due)| state.look_at(*app, *due)).min()
     }
 
-    /// Takes the apps that are to be looked at now.
-    pub(super) fn take_due(&self, now: Duration) -> Vec<AppUid> {
+    /// Takes the apps that are to be looked at now, except those that have their turn.
+    pub(super) fn take_due(&self, now: Duration, has_turn: impl Fn(AppUid) -> bool) -> Vec<AppUid> {
         let state = &mut *self.lock();
-        let is_due = |(app, due): (&AppUid, &Duration)| (state.look_at(*app, *due) <= now).then_some(*app);
+        let is_due = |(app, due): (&AppUid, &Duration)| {
+            (state.look_at(*app, *due) <= now && !has_turn(*app)).then_some(*app)
+        };
         let taken: Vec<AppUid> = state.due.iter().filter_map(is_due).collect();
         state.due.retain(|app, _| !taken.contains(app));
         taken
