@@ -75,13 +75,18 @@ impl Request {
         self.headers.get(name)?.to_str().ok()
     }
 
+    /// Returns the scheme by which the first proxy was called, as it says.
+    fn forwarded_scheme(&self) -> Option<&str> {
+        self.header("x-forwarded-proto")?.split(',').next().map(str::trim)
+    }
+
     /// Returns whether the browser takes a cookie that is for secure pages only. Browsers send `Sec-Fetch-Site` to
     /// https and to their own machine alone.
     pub(crate) fn is_secure(&self) -> bool {
         let host = self.header(HOST).unwrap_or_default();
         let name = host.rsplit_once(':').map_or(host, |(name, port)| if port.ends_with(']') { host } else { name });
         self.headers.contains_key("sec-fetch-site")
-            || self.header("x-forwarded-proto") == Some("https")
+            || self.forwarded_scheme() == Some("https")
             || matches!(name, "localhost" | "[::1]")
             || name.ends_with(".localhost")
             || name.starts_with("127.")
@@ -93,8 +98,12 @@ impl Request {
         if let Some(site) = self.headers.get("sec-fetch-site") {
             return site == "same-origin" || site == "none";
         }
-        let origin = self.header(ORIGIN).and_then(|origin| origin.split_once("://")).map(|(_, authority)| authority);
-        origin.is_some() && origin == self.header(HOST)
+        let Some((scheme, authority)) = self.header(ORIGIN).and_then(|origin| origin.split_once("://")) else {
+            return false;
+        };
+        // A page that came without TLS, as from another machine on the way, is none of this console's behind a proxy with TLS.
+        let is_scheme = self.forwarded_scheme().is_none_or(|forwarded| forwarded == scheme);
+        is_scheme && Some(authority) == self.header(HOST)
     }
 }
 
@@ -169,6 +178,8 @@ mod tests {
             (&[host, ("origin", "https://deploys.example.com")], true),
             (&[host, ("origin", "https://deploys.example.com.evil.example")], false),
             (&[host, ("origin", "https://deploys.example.com:8443")], false),
+            (&[host, ("origin", "https://deploys.example.com"), ("x-forwarded-proto", "https")], true),
+            (&[host, ("origin", "http://deploys.example.com"), ("x-forwarded-proto", "https, http")], false),
             (&[host, ("origin", "null")], false),
             (&[("origin", "https://deploys.example.com")], false),
         ] {

@@ -121,9 +121,8 @@ impl KnownConditions {
     /// Takes the apps that are to be looked at now, except those that have their turn.
     pub(super) fn take_due(&self, now: Duration, has_turn: impl Fn(AppUid) -> bool) -> Vec<AppUid> {
         let state = &mut *self.lock();
-        let is_due = |(app, due): (&AppUid, &Duration)| {
-            (state.look_at(*app, *due) <= now && !has_turn(*app)).then_some(*app)
-        };
+        let is_due =
+            |(app, due): (&AppUid, &Duration)| (state.look_at(*app, *due) <= now && !has_turn(*app)).then_some(*app);
         let taken: Vec<AppUid> = state.due.iter().filter_map(is_due).collect();
         state.due.retain(|app, _| !taken.contains(app));
         taken
