@@ -141,13 +141,14 @@ pub fn definitions() -> [CustomResourceDefinition; 3] {
     let app = schema(
         "An app that rollhook deploys: its registration, and the state of its deploys. Written by rollhook.",
         json!({
-            "spec": fields("The registration.", json!({
+            "spec": with_fixed_uid(fields("The registration.", json!({
+                "uid": text("The uid of the registration: set as the object is made, and never changed."),
                 "project": text("The project; with the environment it spells the namespace."),
                 "environment": text("The project's environment."),
                 "source": fields("Where images come from.", Value::Null),
                 "workload": fields("The workload whose containers a deploy changes.", Value::Null),
                 "policy": fields("The decisions of the app's owner; change them with `rollhook app set`.", Value::Null),
-            })),
+            }))),
             "status": fields("The state of the deploys, replaced as a whole.", json!({
                 "image": text("The image of the newest deploy that has touched the workload."),
                 "state": text("The status of the newest deploy; `NotRegistered` if rollhook did not make this object."),
@@ -201,6 +202,17 @@ fn fields(description: &str, properties: Value) -> Value {
         "type": "object", "description": description, "properties": properties,
         "x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-map-type": "atomic",
     })
+}
+
+/// The schema with the rule that `uid` is never changed, given or taken away. Of objects with one uid the oldest is the app:
+/// nobody turns an older object of their own into another's app.
+fn with_fixed_uid(mut schema: Value) -> Value {
+    schema["x-kubernetes-validations"] = json!([{
+        "rule": "has(self.uid) == has(oldSelf.uid) && (!has(self.uid) || self.uid == oldSelf.uid)",
+        "message": "is set as the object is made, and cannot be changed",
+        "fieldPath": ".uid",
+    }]);
+    schema
 }
 
 fn text(description: &str) -> Value {

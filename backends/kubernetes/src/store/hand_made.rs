@@ -44,7 +44,7 @@ pub(crate) fn why_no_app(object: &AppObject) -> Option<String> {
     }
     Some(format!(
         "the RollhookApp {name} in {namespace} has the spec.uid {uid} and the label {UID_LABEL} {:?}, so that rollhook \
-         deploys nothing by it: set both to the uid that it was registered with, or delete it (kubectl delete rollhookapp \
+         deploys nothing by it: set the label to {uid}, or delete it (kubectl delete rollhookapp \
          {name} --namespace {namespace})",
         label(object).unwrap_or_default()
     ))

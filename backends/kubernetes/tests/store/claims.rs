@@ -3,7 +3,7 @@
 use futures_util::{FutureExt, StreamExt};
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use rollhook_conformance::{client, samples};
 use rollhook_core::{
@@ -59,6 +59,12 @@ async fn is_marked(fresh: &Fresh, object: &AppObject, why: &str) {
         if is_marked { Ok(()) } else { Err(status) }
     })
     .await;
+}
+
+/// Returns why the API server refuses to merge a patch into an object.
+async fn cannot_patch(fresh: &Fresh, object: &AppObject, patch: Value) -> String {
+    let api = apps(fresh, &object.namespace().unwrap());
+    api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await.unwrap_err().to_string()
 }
 
 /// The app works by its uid and by its name, and the other object is none.
@@ -159,27 +165,45 @@ fn app_whose_uid_was_patched_takes_nothing_from_another() {
         store.sync().await.unwrap();
         let mut changes = store.watch();
         let object = fresh.app(own).await;
-        fresh.patch_app(&object, json!({"spec": {"uid": app.to_string()}})).await;
+        for uid in [json!(app.to_string()), Value::Null] {
+            assert!(cannot_patch(fresh, &object, json!({"spec": {"uid": uid}})).await.contains("cannot be changed"));
+        }
+        let label = |uid: AppUid| json!({"metadata": {"labels": {"rollhook.dev/uid": uid.to_string()}}});
+        fresh.patch_app(&object, label(app)).await;
         is_marked(fresh, &object, "spec.uid").await;
-        is_app(&store, app, &object).await;
-        let label = json!({"metadata": {"labels": {"rollhook.dev/uid": app.to_string()}}});
-        fresh.patch_app(&object, label).await;
-        is_marked(fresh, &object, "has the uid of shop-test/api").await;
         is_app(&store, app, &object).await;
         has_its_token(fresh, &store, app).await;
         let later = fresh.handle().await;
         has_its_token(fresh, &later, app).await;
         is_app(&later, app, &object).await;
-        // It is an app again once both are what they were.
-        let both = json!({
-            "spec": {"uid": own.to_string()}, "metadata": {"labels": {"rollhook.dev/uid": own.to_string()}},
-        });
-        fresh.patch_app(&object, both).await;
+        // It is an app again once the label is what it was.
+        fresh.patch_app(&object, label(own)).await;
         admit(&store, own, "v1").await;
         assert!(!fresh.app(own).await.status.unwrap().contains_key("message"));
-        fresh.patch_app(&object, json!({"spec": {"uid": app.to_string()}})).await;
+        fresh.patch_app(&object, label(app)).await;
         delete(fresh, &object).await;
         assert_removed(&mut changes, app, false).await;
         assert_eq!(client::load(&store, app).await.state.app.uid, app);
+    });
+}
+
+#[test]
+fn older_object_of_a_person_becomes_no_app_of_another() {
+    test("older_object_of_a_person_becomes_no_app_of_another", async |fresh: &Fresh| {
+        let store = fresh.handle().await;
+        let object = json!({
+            "apiVersion": "rollhook.dev/v1", "kind": "RollhookApp", "spec": {},
+            "metadata": {"name": "web", "namespace": OTHER},
+        });
+        let object: AppObject = serde_json::from_value(object).unwrap();
+        let object = apps(fresh, OTHER).create(&PostParams::default(), &object).await.unwrap();
+        let app = registered(&store).await;
+        let whole = json!({
+            "spec": fresh.app(app).await.spec, "metadata": {"labels": {"rollhook.dev/uid": app.to_string()}},
+        });
+        assert!(cannot_patch(fresh, &object, whole).await.contains("cannot be changed"));
+        let later = fresh.handle().await;
+        has_its_token(fresh, &later, app).await;
+        is_app(&later, app, &object).await;
     });
 }

@@ -39,8 +39,7 @@ impl Claim {
         let (namespace, name) = &other.name;
         format!(
             "the RollhookApp {name} in {namespace} has the uid of {}/{}, which had it first, so that rollhook deploys \
-             nothing by it: delete it (kubectl delete rollhookapp {name} --namespace {namespace}), or set its spec.uid and \
-             its label rollhook.dev/uid to what they were",
+             nothing by it: delete it (kubectl delete rollhookapp {name} --namespace {namespace})",
             self.name.0, self.name.1
         )
     }
