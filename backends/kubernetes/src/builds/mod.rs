@@ -3,7 +3,7 @@
 //! ```text
 //!   start ──▶ Job build-{app uid}-{revision}, suspended       named by the build: made only once
 //!                │
-//!   start, observe ──▶ slots (a ConfigMap) ──▶ Secret, resume first come, first served
+//!   start, observe ──▶ slots (a ConfigMap) ──▶ Secret, resume environments take turns
 //!                │
 //!             one pod: the builder's image                    environment and files in, termination message out
 //!                │
@@ -313,7 +313,7 @@ impl KubernetesBuilds {
         }
     }
 
-    /// Assigns free slots to the builds that have waited longest, and resumes those that have one.
+    /// Assigns free slots to the builds whose turn it is, and resumes those that have one.
     async fn assign_slots(&self) -> Result<()> {
         let limit = usize::from(self.settings.slots.get());
         for _ in 0..ATTEMPTS {
