@@ -17,8 +17,8 @@ use rollhook_conformance::{Fault, Faulty, Plan, samples};
 use rollhook_core::{
     app::Policy,
     deploy::Revision,
-    ports::{Clock, HistoryStore, RolloutDriver},
-    service::Deployer,
+    ports::{BuildTrigger, Clock, HistoryStore, RolloutDriver},
+    service::{BuildPorts, Deployer},
 };
 use world::World;
 
@@ -108,4 +108,48 @@ fn callers_that_ask_for_the_condition_of_one_app_share_their_looks_at_the_target
         looks.store(0, Ordering::Relaxed);
         assert_eq!(deployer.condition(&state).await.drift, None);
     });
+}
+
+#[test]
+fn callers_that_follow_the_log_of_one_build_share_their_looks_at_it() {
+    let world = World::new(Duration::ZERO);
+    let (reads, looks) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (of_store, of_builds) = (Arc::clone(&reads), Arc::clone(&looks));
+    let plan: Plan = Arc::new(move |call| match call {
+        "history.load" | "history.page" => {
+            of_store.fetch_add(1, Ordering::Relaxed);
+            Fault::Late(Duration::from_millis(10))
+        }
+        "builds.observe" => {
+            of_builds.fetch_add(1, Ordering::Relaxed);
+            Fault::Late(Duration::from_millis(10))
+        }
+        // They wait, and nothing wakes them.
+        "builds.changed" => Fault::Lost,
+        _ => Fault::None,
+    });
+    world.run(async {
+        let access = world.git_app(Policy::default()).await;
+        world.deploy_commit(&access, "a1").await.unwrap();
+        world.sleep(5).await;
+        let store: Arc<dyn HistoryStore> = world.store.clone();
+        let history = Arc::new(Faulty::new(store, Arc::clone(&world.clock) as Arc<dyn Clock>, Arc::clone(&plan)));
+        let builds: Arc<dyn BuildTrigger> = world.builds.clone();
+        let builds = Arc::new(Faulty::new(builds, Arc::clone(&world.clock) as Arc<dyn Clock>, plan));
+        let ports = world.ports(9).with(|ports| {
+            ports.history = history;
+            ports.builder = Some(BuildPorts::new(builds, world.builds.clone()));
+        });
+        let deployer = Deployer::new(ports, "two");
+        let written = deployer.build_log(&access, Revision::FIRST, 0, false).await.unwrap().bytes.len() as u64;
+        looks.store(0, Ordering::Relaxed);
+        reads.store(0, Ordering::Relaxed);
+        let follow = || deployer.build_log(&access, Revision::FIRST, written, true);
+        let parts = join_all((0..100).map(|_| follow())).await;
+        assert!(parts.iter().all(|part| *part == parts[0]), "{:?}", parts[0]);
+    });
+    // 25 s of a build, or until it writes.
+    let (reads, looks) = (reads.load(Ordering::Relaxed), looks.load(Ordering::Relaxed));
+    assert!(looks <= 60, "100 callers looked {looks} times at the build");
+    assert!(reads <= 100 + 60, "100 callers made {reads} reads of the store");
 }
