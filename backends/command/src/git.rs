@@ -11,16 +11,18 @@ use std::{
 };
 
 use rollhook_core::{
+    app::Namespace,
     deploy::{Commit, Reason},
     source::{AllowedSources, GitSource},
 };
-use rollhook_git::{Addresses, Credentials, GitError, Invocation, Limiter, Permit, Priority, Unresolved};
+use rollhook_git::{Addresses, Credentials, GitError, Invocation, Unresolved};
 use tokio::{process::Command, sync::watch};
 
 use crate::{
     environment,
     log::{Log, Tail},
     process::{self, Ended, Output, Stop},
+    slots::{HostSlots, Slot},
 };
 
 /// The number of candidates of a short SHA that a message names.
@@ -56,8 +58,10 @@ pub(crate) struct Git<'a> {
     pub(crate) silence: Duration,
     pub(crate) log: &'a mut Log,
     pub(crate) stop: &'a mut watch::Receiver<Option<Stop>>,
+    /// The namespace of the build's environment.
+    pub(crate) environment: &'a Namespace,
     /// Limits the reads of one host.
-    pub(crate) limiter: &'a Limiter,
+    pub(crate) limiter: &'a HostSlots,
     /// Whether this build waits for others.
     pub(crate) waits: &'a AtomicBool,
 }
@@ -228,9 +232,9 @@ impl Git<'_> {
     }
 
     /// Waits for the permit to read from the source's host; pauses between reads are made without one.
-    async fn permit(&mut self) -> Result<Option<Permit>, Failed> {
-        let (limiter, host) = (self.limiter, self.source.url.host().unwrap_or_default());
-        self.turn(limiter.acquire(host, Priority::Waiting)).await
+    async fn permit(&mut self) -> Result<Option<Slot>, Failed> {
+        let host = self.source.url.host().unwrap_or_default();
+        self.turn(self.limiter.acquire(host, self.environment)).await
     }
 
     /// Runs a command that reads and writes files of this machine only.

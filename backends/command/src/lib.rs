@@ -50,10 +50,12 @@ mod process;
 mod reaper;
 mod record;
 mod run;
+mod slots;
 mod tool;
 
 pub use builder::{CommandBuilds, Error, Settings};
 pub use disk::disk_space;
 pub use disk_limits::{Bytes, DiskLimits};
 pub use log::Log;
+pub use slots::{Slot, Slots};
 pub use tool::{Checkout, ImageBuilder, Tool};

@@ -12,8 +12,8 @@ use rollhook_core::{
     ports::BuildSpec,
     source::GitSource,
 };
-use rollhook_git::{Addresses, Credentials, Limiter};
-use tokio::sync::{Semaphore, watch};
+use rollhook_git::{Addresses, Credentials};
+use tokio::sync::watch;
 
 use crate::{
     builder::Settings,
@@ -23,6 +23,7 @@ use crate::{
     log::{Log, Tail},
     process::{self, Ended, Output, Stop},
     record::{End, Record},
+    slots::{HostSlots, Slots},
     tool::{Checkout, ImageBuilder, OpenedTool},
 };
 
@@ -50,15 +51,15 @@ pub(crate) struct Run {
 /// The limits that the builds of one machine share.
 pub(crate) struct Limits {
     /// The builds that may run at the same time.
-    slots: Arc<Semaphore>,
+    slots: Slots,
     /// The sources of one host that may be read at the same time.
-    sources: Limiter,
+    sources: HostSlots,
 }
 
 impl Limits {
     /// The limits of so many builds, and reads of each host, at the same time.
     pub(crate) fn new(at_once: usize) -> Self {
-        Self { slots: Arc::new(Semaphore::new(at_once)), sources: Limiter::by_host(at_once) }
+        Self { slots: Slots::new(at_once), sources: HostSlots::new(at_once) }
     }
 }
 
@@ -115,6 +116,7 @@ impl Run {
             silence: self.settings.git_silence,
             log,
             stop: &mut self.stop,
+            environment: &self.spec.app.namespace,
             limiter: &self.limits.sources,
             waits: &self.waits,
         };
@@ -122,7 +124,7 @@ impl Run {
         let checkout = work.join("checkout");
         git.fetch(&sha, &checkout).await?;
         // All that is read from the network is read before, so that a silent source holds no slot.
-        let _slot = git.turn(self.limits.slots.clone().acquire_owned()).await?;
+        let _slot = git.turn(self.limits.slots.acquire(&self.spec.app.namespace)).await?;
         git.check_out(&sha, &checkout).await?;
         let not_one = |_| Failed::For(Reason::COMMIT_NOT_FOUND, format!("{sha} is not a commit."));
         let commit: Commit = sha.parse().map_err(not_one)?;

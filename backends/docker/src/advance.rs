@@ -17,7 +17,8 @@ use rollhook_core::{
 use serde_json::{Value, json};
 
 use crate::{
-    disk, document,
+    disk,
+    document::{self, Document},
     engine::{Called, Engine, in_path, in_query},
     lock,
     pulls::{self, Pull, Pulls},
@@ -69,7 +70,7 @@ impl Machine {
         let seen = target::read(engine, &rollout.workload).await?;
         let answer = match fence::decide(&seen, rollout).answer() {
             Some(answer) => answer,
-            None => match self.full(engine, rollout).await {
+            None => match self.refused(engine, &seen, rollout).await? {
                 Some(refused) => refused,
                 None => match self.claim(engine, &seen, rollout).await? {
                     Some(answer) => answer,
@@ -88,6 +89,14 @@ impl Machine {
             }
         }
         Ok(answer)
+    }
+
+    /// Returns the refusal of a deploy of which nothing would come, before the target is touched.
+    async fn refused(&self, engine: &Engine, seen: &Seen, rollout: &Rollout) -> Called<Option<Applied>> {
+        match target::without_image(engine, seen, rollout).await? {
+            Some(message) => Ok(Some(Applied::Refused { reason: Reason::new(Reason::UNSUPPORTED), message })),
+            None => Ok(self.full(engine, rollout).await),
+        }
     }
 
     /// Returns the refusal of a deploy whose image would have to be pulled onto a disk that is nearly full. Who goes back
@@ -247,7 +256,17 @@ impl Machine {
         if !self.refusals.may_call(rollout.id, "") {
             return Ok(false);
         }
-        let Some(body) = document::document(engine, rollout, model, &image).await? else { return Ok(false) };
+        let body = match document::document(engine, rollout, model, &image).await? {
+            Document::Body(body) => body,
+            Document::Unknown(message) => {
+                self.refusals.note(rollout.id, "", &message);
+                return Ok(false);
+            }
+            Document::WithoutImage => {
+                self.pulls.forget(rollout.id.app);
+                return Ok(false);
+            }
+        };
         let last = model.map_or(rollout.workload.name.as_str(), Container::final_name);
         let name = recreation::name(last, rollout.id);
         let made = engine.post(&format!("/containers/create?name={}", in_query(&name)), Some(&body)).await;

@@ -9,29 +9,40 @@ use crate::{
     settings::Rollout,
 };
 
-/// The document that makes a deploy's container of this image; `None` if neither a container nor a template says how.
+/// The document that makes a deploy's container.
+pub(crate) enum Document {
+    Body(Value),
+    /// Nothing says how the container is to be made, for this reason.
+    Unknown(String),
+    /// The image of the deploy is gone, after it was pulled.
+    WithoutImage,
+}
+
+/// Returns the document that makes a deploy's container of this image.
 pub(crate) async fn document(
     engine: &Engine,
     rollout: &Rollout,
     model: Option<&Container>,
     image: &str,
-) -> Called<Option<Value>> {
+) -> Called<Document> {
     let config = async |image: &str| {
         let found = pulls::find(engine, image).await?;
         Called::Ok(found.map(|image| image["Config"].clone()))
     };
-    let brought = config(image).await?.unwrap_or_default();
+    let Some(brought) = config(image).await? else { return Ok(Document::WithoutImage) };
     let mut body = match (model, &rollout.workload.template) {
         (Some(model), _) => {
+            // All that the image before brought along would look as if it had been given.
             let Some(defaults) = config(model.image_id()).await? else {
-                // Without the image before, all settings look as if they were given.
-                return Ok(Some(recreation::body(model, None, rollout, image, &brought)));
+                return Ok(Document::Unknown(model.without_image()));
             };
-            recreation::body(model, Some(&defaults), rollout, image, &brought)
+            recreation::body(model, &defaults, rollout, image, &brought)
         }
         (None, Some(template)) => creation::body(template, rollout, image),
-        (None, None) => return Ok(None),
+        (None, None) => {
+            return Ok(Document::Unknown("neither a container nor a setting says how it is made".to_owned()));
+        }
     };
     given::mark(&mut body, &brought);
-    Ok(Some(body))
+    Ok(Document::Body(body))
 }

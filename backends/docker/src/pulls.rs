@@ -10,13 +10,14 @@ use std::{
 use futures_util::future::{Either, select};
 use http::Method;
 use http_body_util::BodyExt;
+use rollhook_command::Slots;
 use rollhook_core::{
     app::AppUid,
     image::ImageRef,
     ports::{DeployId, Purpose},
 };
 use serde_json::Value;
-use tokio::{sync::Semaphore, task::AbortHandle, time::Instant};
+use tokio::{task::AbortHandle, time::Instant};
 
 use crate::{
     engine::{Called, Engine, in_path, in_query},
@@ -26,7 +27,7 @@ use crate::{
     settings::Rollout,
 };
 
-/// How many images are pulled at once.
+/// How many images are pulled at once, in turns of the environments.
 const AT_ONCE: usize = 3;
 /// How long a registry may send nothing.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -64,12 +65,12 @@ struct Entry {
 /// The images that deploys of this process need.
 pub(crate) struct Pulls {
     entries: Mutex<HashMap<AppUid, Entry>>,
-    room: Arc<Semaphore>,
+    slots: Slots,
 }
 
 impl Default for Pulls {
     fn default() -> Self {
-        Self { entries: Mutex::default(), room: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self { entries: Mutex::default(), slots: Slots::new(AT_ONCE) }
     }
 }
 
@@ -114,12 +115,13 @@ impl Pulls {
             task.abort();
         }
         let (image, purpose) = (rollout.image.clone(), rollout.purpose);
-        let (engine, room, told) = (engine.clone(), self.room.clone(), state.clone());
+        let environment = rollout.app.namespace.clone();
+        let (engine, slots, told) = (engine.clone(), self.slots.clone(), state.clone());
         let again = matches!(*lock(&state), Pull::Failed(..));
         let asked = Arc::new(Mutex::new(Instant::now()));
         let last_asked = asked.clone();
         let whole = async move {
-            let _room = room.acquire_owned().await;
+            let _slot = slots.acquire(&environment).await;
             let ended = pull(&engine, &image, purpose, |progress| {
                 if !again {
                     *lock(&told) = Pull::Running(progress);

@@ -17,7 +17,7 @@ use crate::{
             COMPOSE_ONEOFF, COMPOSE_PROJECT, COMPOSE_SERVICE, Claim, Container, DEPLOY, KEEPS, REPLACES, Seen, Stamp,
             TARGET,
         },
-        creation, fence,
+        creation, fence, plan,
         registration::Registration,
     },
     settings::{Kind, Rollout, Workload},
@@ -80,23 +80,29 @@ async fn inspect(engine: &Engine, ids: BTreeSet<String>) -> Called<Vec<Container
     for id in ids {
         // A container may go between the list and this.
         let Some(object) = engine.find(&format!("/containers/{}/json", in_path(&id))).await? else { continue };
-        let found = Container { object };
+        let found = Container { object, is_doubtful: false };
         if !found.is_build_step() {
             let inherited = inherited(engine, &found).await?;
-            containers.push(Container::inspected(found.object, &inherited));
+            containers.push(Container::inspected(found.object, inherited.as_ref()));
         }
     }
     Ok(containers)
 }
 
-/// The labels of the image of a container that has a deploy id, which tell whether that is the container's own.
-async fn inherited(engine: &Engine, container: &Container) -> Called {
+/// The labels of the image of a container that has a deploy id, which tell whether that is the container's own. `None`: the
+/// image is gone, as a person removed it by force.
+async fn inherited(engine: &Engine, container: &Container) -> Called<Option<Value>> {
     if container.label(DEPLOY).is_none() {
-        return Ok(Value::Null);
+        return Ok(Some(Value::Null));
     }
     let image = pulls::find(engine, container.image_id()).await?;
-    // An image that is there no more was removed by a person, by force.
-    Ok(image.map(|image| image["Config"]["Labels"].clone()).unwrap_or_default())
+    Ok(image.map(|image| image["Config"]["Labels"].clone()))
+}
+
+/// Returns why no container can be made after the one that says how, as its image is gone; `None` if it can be.
+pub(crate) async fn without_image(engine: &Engine, seen: &Seen, rollout: &Rollout) -> Called<Option<String>> {
+    let Some(model) = plan::model(seen, rollout) else { return Ok(None) };
+    Ok(pulls::find(engine, model.image_id()).await?.is_none().then(|| model.without_image()))
 }
 
 /// The container that a restore keeps: what is to run runs.

@@ -9,8 +9,6 @@
 //! Reads that poll queue among themselves first. So a push, for which a caller waits, finds at most as many reads
 //! before it as run at the same time anyway; and polling never takes all permits, so that silent hosts do not delay
 //! pushes of others.
-//!
-//! Builders, whose reads may take as long as a whole repository, limit the reads of each host alone.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +22,7 @@ const OF_ONE_HOST: usize = 2;
 
 /// The urgency of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Priority {
+pub(crate) enum Priority {
     /// The branch is polled.
     Polling,
     /// A caller waits for the answer.
@@ -32,11 +30,9 @@ pub enum Priority {
 }
 
 /// The permits to read sources.
-pub struct Limiter {
+pub(crate) struct Limiter {
     all: Arc<Semaphore>,
     polling: Arc<Semaphore>,
-    /// The number of sources of one host that are read at the same time.
-    of_one_host: usize,
     hosts: Mutex<BTreeMap<String, Arc<Host>>>,
 }
 
@@ -46,7 +42,7 @@ struct Host {
 }
 
 /// The permit to read one source, which is given back when it is dropped.
-pub struct Permit {
+pub(crate) struct Permit {
     _permits: Vec<OwnedSemaphorePermit>,
     /// Keeps the host's semaphores.
     _host: Arc<Host>,
@@ -57,16 +53,11 @@ impl Limiter {
     pub(crate) fn new(at_once: usize) -> Self {
         let polling = (at_once - at_once / 4).max(1);
         let [all, polling] = [at_once, polling].map(|permits| Arc::new(Semaphore::new(permits)));
-        Self { all, polling, of_one_host: OF_ONE_HOST, hosts: Mutex::default() }
-    }
-
-    /// A limiter of so many reads of each host, so that a silent host delays no read of another.
-    pub fn by_host(of_one_host: usize) -> Self {
-        Self { of_one_host, ..Self::new(Semaphore::MAX_PERMITS) }
+        Self { all, polling, hosts: Mutex::default() }
     }
 
     /// Waits for a permit to read from this host. Returns `None` if there will never be one.
-    pub async fn acquire(&self, host: &str, priority: Priority) -> Option<Permit> {
+    pub(crate) async fn acquire(&self, host: &str, priority: Priority) -> Option<Permit> {
         let host = self.host(host);
         let queues: &[&Arc<Semaphore>] = match priority {
             Priority::Polling => &[&host.polling, &self.polling, &host.all, &self.all],
@@ -83,7 +74,7 @@ impl Limiter {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         // The others have no reads, and none that queue.
         hosts.retain(|_, host| Arc::strong_count(host) > 1);
-        let of_one = || Arc::new(Semaphore::new(self.of_one_host));
+        let of_one = || Arc::new(Semaphore::new(OF_ONE_HOST));
         let new = || Arc::new(Host { all: of_one(), polling: of_one() });
         Arc::clone(hosts.entry(name.to_ascii_lowercase()).or_insert_with(new))
     }

@@ -119,6 +119,7 @@ pub struct Deployer {
     /// Wakes callers that wait for an app.
     waiters: read::AppEvents,
     shared_reads: read::SharedReads,
+    build_states: read::BuildStates,
     observations: read::Observations,
     /// Wakes the driver of an app.
     drivers: read::AppEvents,
@@ -150,6 +151,7 @@ impl Deployer {
             replica: ReplicaId { name: replica.to_owned(), boot },
             waiters: read::AppEvents::default(),
             shared_reads: read::SharedReads::default(),
+            build_states: read::BuildStates::default(),
             observations: read::Observations::default(),
             drivers: read::AppEvents::default(),
             poll_results: drive::PollResults::default(),

@@ -99,20 +99,27 @@ pub(crate) enum Process {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Container {
     pub(crate) object: Value,
+    /// Whether the container has labels of ours of which nobody can tell whether they came with its image, as that was
+    /// removed by force.
+    pub(crate) is_doubtful: bool,
 }
 
 impl Container {
     /// Returns a container that was inspected, without labels of ours that its image brought along. `inherited` are the
-    /// image's labels, which the engine adds to those that a container is made with.
+    /// image's labels, which the engine adds to those that a container is made with; `None` if the image is gone.
     ///
     /// Each container of ours has all of these labels, and a deploy id that no image has. An image has them that was made of
-    /// such a container, or that wants to be taken for one.
-    pub(crate) fn inspected(mut object: Value, inherited: &Value) -> Self {
+    /// such a container, or that wants to be taken for one. Of an image that is gone this is unknown: such labels give the
+    /// container no rights, and the target stays the one that they name, so that deploys to it can be refused.
+    pub(crate) fn inspected(mut object: Value, inherited: Option<&Value>) -> Self {
+        let mut is_doubtful = false;
         if let Some(labels) = object.pointer_mut("/Config/Labels").and_then(Value::as_object_mut) {
-            let is_ours = labels.get(DEPLOY).is_some_and(|id| *id != inherited[DEPLOY]);
-            labels.retain(|name, _| is_ours || !name.starts_with(OURS));
+            let id = labels.get(DEPLOY);
+            let is_ours = id.is_some_and(|id| inherited.is_some_and(|inherited| *id != inherited[DEPLOY]));
+            is_doubtful = id.is_some() && inherited.is_none();
+            labels.retain(|name, _| is_ours || (is_doubtful && name == TARGET) || !name.starts_with(OURS));
         }
-        Self { object }
+        Self { object, is_doubtful }
     }
 
     fn text<'a>(&'a self, pointer: &str) -> &'a str {
@@ -179,6 +186,18 @@ impl Container {
     pub(crate) fn image(&self) -> Option<ImageRef> {
         let stamped = self.stamp().and_then(|stamp| stamp.image);
         stamped.or_else(|| self.text("/Config/Image").parse::<ImageRef>().ok().map(ImageRef::or_latest))
+    }
+
+    /// Why nothing is made of this container, and nothing is put in its place, once its image is gone.
+    pub(crate) fn without_image(&self) -> String {
+        format!(
+            "the image of the container {} ({}, {}) was removed from this machine, so that its own settings cannot be told \
+             from those that the image brought along: pull or load that image again, or make the container anew, then \
+             deploy again",
+            self.name(),
+            self.text("/Config/Image"),
+            self.image_id(),
+        )
     }
 
     /// The id of the image.
@@ -423,7 +442,8 @@ mod tests {
     fn labels_that_the_image_brought_along_are_not_ours() {
         let made = stamped(APP, 2, "running");
         let labels = made.object["Config"]["Labels"].clone();
-        let of = |container: &Container, inherited: &Value| Container::inspected(container.object.clone(), inherited);
+        let of =
+            |container: &Container, inherited: &Value| Container::inspected(container.object.clone(), Some(inherited));
         assert_eq!(of(&made, &Value::Null), made);
         assert_eq!(of(&made, &json!({TARGET: "container/web", DEPLOY: "other/1", GIVEN: "[]"})), made);
         // Run by a person, from an image that was made of a deploy's container.
@@ -432,6 +452,17 @@ mod tests {
         let named = json!({GIVEN: r#"["Entrypoint"]"#, NAME: "api", "com.example.team": "shop"});
         let theirs = of(&with(container("web", "running"), "/Config/Labels", named.clone()), &named);
         assert_eq!(theirs.object["Config"]["Labels"], json!({"com.example.team": "shop"}));
+    }
+
+    #[test]
+    fn labels_of_a_container_whose_image_is_gone_are_of_no_effect() {
+        let given = json!({GIVEN: r#"["Env LD_PRELOAD"]"#, NAME: "api", "com.example.team": "shop"});
+        let without_id = Container::inspected(with(container("web", "running"), "/Config/Labels", given).object, None);
+        assert_eq!(without_id.object["Config"]["Labels"], json!({"com.example.team": "shop"}));
+        assert!(!without_id.is_doubtful);
+        let found = Container::inspected(stamped(APP, 2, "exited").object, None);
+        assert_eq!(found.object["Config"]["Labels"], json!({TARGET: "container/web"}));
+        assert!(found.is_doubtful && found.deploy().is_none());
     }
 
     #[test]

@@ -47,6 +47,10 @@ impl Decision {
 
 /// Decides about a deploy.
 pub(crate) fn decide(seen: &Seen, rollout: &Rollout) -> Decision {
+    // Which deploy it is of, and so whether this one is older, is unknown.
+    if let Some(doubtful) = seen.containers.iter().find(|container| container.is_doubtful) {
+        return Decision::refused(Reason::UNSUPPORTED, doubtful.without_image());
+    }
     let owners = owners(seen);
     let own = newest_of(seen, rollout.id.app);
     if own.is_some() && !owners.contains(&rollout.id.app) {
@@ -181,6 +185,18 @@ mod tests {
         assert!(message.contains(&format!("{THEIRS}/5")), "{message}");
         assert_eq!(decide(&seen, &taking(1, THEIRS)), Decision::Append);
         assert!(matches!(decide(&seen, &taking(1, OURS)), Decision::Refused { .. }));
+    }
+
+    #[test]
+    fn target_with_a_container_whose_image_is_gone_is_refused() {
+        let found = Container::inspected(stamped(OURS, 3, "exited").object, None);
+        let seen = seen(vec![container("web", "running"), found]);
+        for revision in [2, 3, 4] {
+            let Decision::Refused { reason, message } = decide(&seen, &rollout(revision)) else { panic!("{revision}") };
+            assert_eq!(reason.as_str(), Reason::UNSUPPORTED);
+            assert!(message.contains("web.3") && message.contains("web:v1"), "{message}");
+        }
+        assert_eq!(carried(&seen), None);
     }
 
     #[test]

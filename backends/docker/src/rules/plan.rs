@@ -95,6 +95,13 @@ pub(crate) fn next(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
     if ends_others && has_own && !seen.replaces(rollout.id) { Step::ClaimReplacement } else { step }
 }
 
+/// The container that says how the deploy's is made; `None` if the settings do.
+pub(crate) fn model<'a>(seen: &'a Seen, rollout: &Rollout) -> Option<&'a Container> {
+    // What failed may have failed by how it was made, such as before another registration set that right.
+    let is_made_anew = seen.is_remains() && rollout.workload.template.is_some();
+    seen.model().filter(|_| !is_made_anew)
+}
+
 fn wanted(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
     if rollout.adopted || fence::carried(seen) != Some(rollout.id) {
         return Step::Wait;
@@ -104,10 +111,8 @@ fn wanted(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
         return Step::Wait;
     }
     let Some(own) = seen.of(rollout.id) else {
-        return match (facts.has_image, seen.model()) {
+        return match (facts.has_image, model(seen, rollout)) {
             (false, _) => Step::Pull,
-            // What failed may have failed by how it was made, such as before another registration set that right.
-            (true, Some(_)) if seen.is_remains() && rollout.workload.template.is_some() => Step::Create(None),
             (true, Some(model)) => Step::Create(Some(Box::new(model.clone()))),
             (true, None) if rollout.workload.template.is_some() => Step::Create(None),
             (true, None) => Step::Wait,

@@ -36,17 +36,8 @@ pub(crate) fn stamp(rollout: &Rollout) -> Stamp {
 
 /// The document that makes the container anew, of this image.
 ///
-/// `defaults` is the configuration of the image that the container before was made of; without one, nothing is taken
-/// out. `brought` is that of the image.
-pub(crate) fn body(
-    model: &Container,
-    defaults: Option<&Value>,
-    rollout: &Rollout,
-    image: &str,
-    brought: &Value,
-) -> Value {
-    let none = Value::Null;
-    let defaults = defaults.unwrap_or(&none);
+/// `defaults` is the configuration of the image that the container before was made of, `brought` that of the image.
+pub(crate) fn body(model: &Container, defaults: &Value, rollout: &Rollout, image: &str, brought: &Value) -> Value {
     let mut config = without_defaults(model, defaults);
     let mode = model.object["HostConfig"]["NetworkMode"].as_str().unwrap_or_default();
     let named_by_engine = config.get("Hostname").and_then(Value::as_str) == Some(model.short_id());
@@ -224,7 +215,7 @@ mod tests {
     #[test]
     fn what_the_image_brought_along_is_left_to_the_next_image() {
         let (model, defaults) = given();
-        let body = body(&model, Some(&defaults), &rollout(2), "web:v2", &Value::Null);
+        let body = body(&model, &defaults, &rollout(2), "web:v2", &Value::Null);
         assert_eq!(body["Env"], json!(["MODE=test"]));
         assert_eq!(body["ExposedPorts"], json!({"81/tcp": {}}));
         for name in ["Cmd", "Entrypoint", "WorkingDir", "Healthcheck", "Hostname"] {
@@ -238,7 +229,7 @@ mod tests {
     fn given_setting_that_equals_the_images_own_is_kept_where_the_container_says_so() {
         let (model, defaults) = given();
         let model = with(model, "/Config/Labels", json!({GIVEN: r#"["Env VERSION","WorkingDir","Cmd"]"#}));
-        let body = body(&model, Some(&defaults), &rollout(2), "web:v2", &Value::Null);
+        let body = body(&model, &defaults, &rollout(2), "web:v2", &Value::Null);
         assert_eq!(body["Env"], json!(["MODE=test", "VERSION=1"]));
         assert_eq!((&body["WorkingDir"], &body["Cmd"]), (&json!("/srv"), &json!(["serve"])));
         assert_eq!(body.get("Entrypoint"), None);
@@ -250,20 +241,20 @@ mod tests {
         let brought = json!({ "Labels": {
             "traefik.http.routers.x.rule": "Host(`pay.example.com`)", "com.docker.compose.project": "bank", "version": "2",
         } });
-        let labels = body(&model, Some(&defaults), &rollout(2), "web:v2", &brought)["Labels"].clone();
+        let labels = body(&model, &defaults, &rollout(2), "web:v2", &brought)["Labels"].clone();
         assert_eq!((&labels["traefik.http.routers.x.rule"], labels.get("version")), (&json!(""), None));
         assert_eq!(labels["com.docker.compose.project"], "shop", "what was given stays");
         // It is there already.
         let model = with(model, "/Config/Labels", json!({ "traefik.enable": "true" }));
         let brought = json!({ "Labels": { "traefik.enable": "true" } });
-        let labels = body(&model, Some(&brought), &rollout(2), "web:v2", &brought)["Labels"].clone();
+        let labels = body(&model, &brought, &rollout(2), "web:v2", &brought)["Labels"].clone();
         assert_eq!(labels.get("traefik.enable"), None, "the image brings it on");
     }
 
     #[test]
     fn labels_are_kept_but_ours() {
         let (model, defaults) = given();
-        let body = body(&model, Some(&defaults), &rollout(2), "web:v2", &Value::Null);
+        let body = body(&model, &defaults, &rollout(2), "web:v2", &Value::Null);
         assert_eq!(body["Labels"]["com.docker.compose.project"], "shop");
         assert_eq!(body["Labels"].get("org.opencontainers.image.version"), None);
         assert_eq!(body["Labels"][DEPLOY], id(APP, 2).to_string());
@@ -277,12 +268,12 @@ mod tests {
     fn command_that_was_given_is_kept() {
         let (model, defaults) = given();
         let model = with(model, "/Config/Cmd", json!(["migrate"]));
-        let made = body(&model, Some(&defaults), &rollout(2), "web:v2", &Value::Null);
+        let made = body(&model, &defaults, &rollout(2), "web:v2", &Value::Null);
         assert_eq!((made.get("Entrypoint"), &made["Cmd"]), (None, &json!(["migrate"])));
         // Of an entrypoint that was given, the image's command is none.
         let model = with(model, "/Config/Entrypoint", json!(["/other"]));
         let model = with(model, "/Config/Cmd", json!(["serve"]));
-        let made = body(&model, Some(&defaults), &rollout(2), "web:v2", &Value::Null);
+        let made = body(&model, &defaults, &rollout(2), "web:v2", &Value::Null);
         assert_eq!((&made["Entrypoint"], &made["Cmd"]), (&json!(["/other"]), &json!(["serve"])));
     }
 
@@ -293,13 +284,13 @@ mod tests {
         let defaults = json!({"Cmd": ["serve"], "Env": ["PATH=/bin", "VERSION=1"]});
         for unset in [json!(null), json!([])] {
             let model = with(model.clone(), "/Config/Entrypoint", unset);
-            let made = body(&model, Some(&defaults), &rollout(2), "web:v2", &Value::Null);
+            let made = body(&model, &defaults, &rollout(2), "web:v2", &Value::Null);
             assert_eq!((made.get("Entrypoint"), made.get("Cmd")), (None, None));
         }
         // `--entrypoint ""` of an image that has one.
         let defaults = json!({"Cmd": ["serve"], "Entrypoint": ["/app"]});
         let model = with(model, "/Config/Entrypoint", json!(null));
-        let made = body(&model, Some(&defaults), &rollout(2), "web:v2", &Value::Null);
+        let made = body(&model, &defaults, &rollout(2), "web:v2", &Value::Null);
         assert_eq!((&made["Entrypoint"], &made["Cmd"]), (&json!([""]), &json!(["serve"])));
     }
 
@@ -322,7 +313,7 @@ mod tests {
             volume("a1b2", "/data"),
         ]);
         let model = with(with(container("web", "running"), "/HostConfig", host), "/Mounts", mounts);
-        let body = body(&model, None, &rollout(2), "web:v2", &Value::Null);
+        let body = body(&model, &Value::Null, &rollout(2), "web:v2", &Value::Null);
         assert_eq!(body["HostConfig"]["Binds"], json!(["conf:/etc/app/:ro", "a1b2:/data"]));
         let mounted = body["HostConfig"]["Mounts"].as_array().unwrap().iter().map(|mount| &mount["Source"]);
         assert_eq!(mounted.collect::<Vec<_>>(), [&json!("c3d4"), &json!("files"), &Value::Null]);
@@ -339,7 +330,7 @@ mod tests {
             "proxy": {"IPAddress": "10.0.1.2", "Aliases": null, "DriverOpts": {"a": "b"}},
         });
         let model = with(container("web", "running"), "/NetworkSettings/Networks", networks);
-        let made = body(&model, None, &rollout(2), "web:v2", &Value::Null);
+        let made = body(&model, &Value::Null, &rollout(2), "web:v2", &Value::Null);
         assert_eq!(made["NetworkingConfig"]["EndpointsConfig"], json!({"shop": {"Aliases": ["web"]}}));
         let joined = stamped(APP, 2, "created");
         assert_eq!(missing_networks(&model, &joined), [("proxy".to_owned(), json!({"DriverOpts": {"a": "b"}}))]);

@@ -60,6 +60,7 @@ pub(crate) fn container(name: &str, status: &str) -> Container {
             "NetworkSettings": {"Networks": {"shop": {"IPAddress": "10.0.0.2"}}},
             "Mounts": [],
         }),
+        is_doubtful: false,
     }
 }
 

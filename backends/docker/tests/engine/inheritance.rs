@@ -1,12 +1,16 @@
 //! What an image brings along by its labels and volumes, which is its own and no later version's.
 
+use rollhook_core::{
+    deploy::Reason,
+    ports::{Applied, RolloutDriver},
+};
 use rollhook_docker::DockerMachine;
 use serde_json::{Value, json};
 
 use crate::{
     bed::Bed,
     conformance::run,
-    fence::{Deploys, lent},
+    fence::{Deploys, lent, patiently},
 };
 
 /// Makes an image of another one, with these instructions of a Dockerfile, and returns its name.
@@ -96,5 +100,43 @@ fn volume_of_an_image_goes_over_to_images_that_ask_for_it() {
         assert_eq!(deploys.volumes(), []);
         deploys.complete(&driver, 6, &good).await;
         assert_eq!(deploys.volumes(), data);
+    });
+}
+
+#[test]
+fn container_whose_image_was_removed_by_force_is_no_model() {
+    let case = concat!(env!("CARGO_PKG_NAME"), "/inheritance::container_whose_image_was_removed_by_force_is_no_model");
+    run(async {
+        let Some(bed) = lent(case) else { return };
+        let instructions = ["LABEL traefik.enable=true", "LABEL dev.rollhook.given='[\"Env EVIL\"]'", "ENV EVIL=1"];
+        let bad = image(&bed, "bad", "app:v2", &instructions);
+        let driver = DockerMachine::at(bed.socket());
+        let deploys = Deploys::over(bed, &driver, &bad).await;
+        for revision in [0, 1] {
+            if revision > 0 {
+                // Now the container is of a deploy.
+                deploys.complete(&driver, revision, &bad).await;
+            }
+            let directory = tempfile::tempdir().unwrap();
+            let archive = directory.path().join("image.tar").display().to_string();
+            deploys.bed.docker.run(&["save", "--output", &archive, &bad]);
+            let (before, id) = (deploys.only(), deploys.only()["Image"].as_str().unwrap().to_owned());
+            deploys.bed.docker.run(&["stop", "--time", "1", &deploys.name]);
+            deploys.bed.docker.run(&["rmi", "--force", &id]);
+            deploys.bed.docker.run(&["start", &deploys.name]);
+            let spec = deploys.spec(revision + 1, "app:v1");
+            let refused = patiently(async || driver.apply(&spec).await).await;
+            let Applied::Refused { reason, message } = refused else { panic!("{refused:?}") };
+            assert_eq!(reason.as_str(), Reason::UNSUPPORTED);
+            assert!(message.contains(&deploys.name) && message.contains(&id), "{message}");
+            assert_eq!(deploys.only()["Id"], before["Id"], "nothing was touched");
+            deploys.bed.docker.run(&["load", "--input", &archive]);
+        }
+        deploys.complete(&driver, 2, "app:v1").await;
+        let config = deploys.only()["Config"].clone();
+        assert!(
+            !config["Env"].to_string().contains("EVIL") && config["Labels"]["traefik.enable"] != "true",
+            "{config}"
+        );
     });
 }

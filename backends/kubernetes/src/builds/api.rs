@@ -136,20 +136,20 @@ impl Namespace {
     /// The slots, and the object that holds them, if it exists.
     pub(super) async fn slots(&self) -> Result<(Slots, Option<ConfigMap>)> {
         let found: Option<ConfigMap> = self.api().get_opt(SLOTS).await.map_err(classify)?;
-        Ok((found.as_ref().and_then(|found| found.data.clone()).unwrap_or_default(), found))
+        Ok((Slots::of(found.as_ref().and_then(|found| found.data.clone()).unwrap_or_default()), found))
     }
 
     /// Writes the slots, if the object still is as it was read.
     pub(super) async fn write_slots(&self, slots: Slots, read: Option<ConfigMap>) -> Result<Changed> {
         match read {
             Some(object) => {
-                let object = ConfigMap { data: Some(slots), ..object };
+                let object = ConfigMap { data: Some(slots.into_data()), ..object };
                 changed(self.api().replace(SLOTS, &post_parameters(), &object).await)
             }
             None => {
                 let labels = Some([(MANAGED_BY.to_owned(), MANAGER.to_owned())].into());
                 let metadata = ObjectMeta { name: Some(SLOTS.to_owned()), labels, ..ObjectMeta::default() };
-                let object = ConfigMap { metadata, data: Some(slots), ..ConfigMap::default() };
+                let object = ConfigMap { metadata, data: Some(slots.into_data()), ..ConfigMap::default() };
                 changed(self.api().create(&post_parameters(), &object).await)
             }
         }

@@ -1,14 +1,14 @@
 //! A build's log: the output of the builder as the node keeps it, and its kept end once the pod is gone.
 
-use std::pin::pin;
-
-use futures_util::AsyncReadExt;
+use futures_util::{AsyncRead, AsyncReadExt, StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Error as KubeError, api::LogParams};
-use rollhook_core::{Error, Result, text::escaped};
+use rollhook_core::{Error, Result, ports::DeployId, text::escaped};
+use tokio::sync::Semaphore;
 
 use super::{
     api::Namespace,
+    log_readers::{Container, LogReaders, Pieces},
     observe::{CONTAINER, container},
 };
 use crate::{
@@ -16,26 +16,89 @@ use crate::{
     rules::{diagnostics, pods},
 };
 
-/// The largest part that is read at once.
-const PART: u64 = 64 << 10;
-/// The largest log that is read. Builders write less, and nodes keep less.
-const LARGEST: u64 = 64 << 20;
+/// The largest part of a log that is read from its beginning.
+const PART: usize = 64 << 10;
+/// The largest log that is read. Builders write 8 MiB.
+const LARGEST: usize = 9 << 20;
+/// The number of logs that are read from their beginning at once.
+const FROM_THE_BEGINNING: usize = 2;
 
-/// A part of the log from this byte on; the preamble comes first, then the builder's own log.
-pub(super) async fn part(namespace: &Namespace, preamble: &str, pod: Option<&Pod>, from: u64) -> Result<Vec<u8>> {
-    let before = preamble.as_bytes();
-    let length = u64::try_from(before.len()).unwrap_or(u64::MAX);
-    let mut part = usize::try_from(from).ok().and_then(|from| before.get(from..)).unwrap_or_default().to_vec();
-    let skip = from.saturating_sub(length);
-    if let Some(pod) = pod.filter(|pod| has_begun(pod) && skip < LARGEST) {
-        part.extend(read(namespace, pod, skip).await?);
+/// The logs of builds that this process reads.
+pub(super) struct Logs {
+    readers: LogReaders,
+    /// The reads of logs for which no reader is left: each part is read from the log's beginning.
+    others: Semaphore,
+}
+
+impl Default for Logs {
+    fn default() -> Self {
+        Self { readers: LogReaders::default(), others: Semaphore::new(FROM_THE_BEGINNING) }
     }
-    Ok(part)
+}
+
+impl Logs {
+    /// Notes that a build was seen to have ended.
+    pub(super) fn over(&self, build: DeployId) {
+        self.readers.over(build);
+    }
+
+    /// Returns a part of the log of a build that is being read here, without a call of the cluster; `None` if it is not.
+    pub(super) async fn part_of_running(&self, build: DeployId, from: u64) -> Result<Option<Vec<u8>>> {
+        let Some(reader) = self.readers.reading(build) else { return Ok(None) };
+        let (mut part, skip) = split(&reader.preamble, from);
+        let Some(read) = reader.part(skip).await? else { return Ok(None) };
+        part.extend(read);
+        Ok(Some(part))
+    }
+
+    /// Returns a part of the log from this byte on; the preamble comes first, then the builder's own log.
+    pub(super) async fn part(
+        &self,
+        namespace: &Namespace,
+        (build, pod): (DeployId, Option<&Pod>),
+        preamble: &str,
+        from: u64,
+    ) -> Result<Vec<u8>> {
+        let (mut part, skip) = split(preamble, from);
+        let begun = pod.and_then(|pod| Some((pod, state(pod)?)));
+        let Some((pod, container)) = begun.filter(|_| skip < LARGEST) else { return Ok(part) };
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let open = || pieces(namespace.clone(), pods::name(pod).to_owned(), container, LARGEST);
+        let read = match self.readers.join(build, (uid, container), preamble, open) {
+            Some(reader) => reader.part(skip).await?,
+            None => None,
+        };
+        part.extend(match read {
+            Some(read) => read,
+            None => self.read(namespace, pod, skip).await?,
+        });
+        Ok(part)
+    }
+
+    /// Reads a part of the log from its beginning: the bytes before are read and dropped.
+    async fn read(&self, namespace: &Namespace, pod: &Pod, skip: usize) -> Result<Vec<u8>> {
+        let _permit = self.others.acquire().await;
+        let mut pieces = pieces(namespace.clone(), pods::name(pod).to_owned(), Container::Ended, skip + PART);
+        let (mut left, mut part) = (skip, Vec::new());
+        while let Some(piece) = pieces.try_next().await? {
+            let dropped = left.min(piece.len());
+            left -= dropped;
+            part.extend_from_slice(&piece[dropped..]);
+        }
+        Ok(part)
+    }
+}
+
+/// Returns what a part from this byte on has of the preamble, and the byte of the builder's log at which it goes on.
+fn split(preamble: &str, from: u64) -> (Vec<u8>, usize) {
+    let from = usize::try_from(from).unwrap_or(usize::MAX);
+    let before = preamble.as_bytes().get(from..).unwrap_or_default();
+    (before.to_vec(), from.saturating_sub(preamble.len()))
 }
 
 /// The last lines of the log, oldest first; none if they cannot be read.
 pub(super) async fn tail(namespace: &Namespace, pod: Option<&Pod>) -> Vec<String> {
-    let Some(pod) = pod.filter(|pod| has_begun(pod)) else { return Vec::new() };
+    let Some(pod) = pod.filter(|pod| state(pod).is_some()) else { return Vec::new() };
     match namespace.cluster.log(&namespace.name, pod, CONTAINER, false).await {
         Ok(text) => bounded(diagnostics::log_lines(&text)),
         Err(error) => {
@@ -71,38 +134,40 @@ fn bounded(lines: Vec<String>) -> Vec<String> {
     kept
 }
 
-/// Whether the container of the pod has run.
-fn has_begun(pod: &Pod) -> bool {
-    let state = container(pod).and_then(|status| status.state.as_ref());
-    state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+/// Returns the state of the container of a pod; `None` if it has not run.
+fn state(pod: &Pod) -> Option<Container> {
+    let state = container(pod)?.state.as_ref()?;
+    let running = state.running.as_ref().map(|_| Container::Running);
+    running.or(state.terminated.as_ref().map(|_| Container::Ended))
 }
 
-/// Reads the log from this byte on. The API gives a log from its beginning: the bytes before are read and dropped.
-async fn read(namespace: &Namespace, pod: &Pod, skip: u64) -> Result<Vec<u8>> {
-    let parameters = LogParams {
-        container: Some(CONTAINER.to_owned()),
-        limit_bytes: i64::try_from(skip + PART).ok(),
-        ..LogParams::default()
-    };
-    let stream = match namespace.cluster.api::<Pod>(&namespace.name).log_stream(pods::name(pod), &parameters).await {
-        Ok(stream) => stream,
-        // The pod or its container is gone, or has not begun.
-        Err(KubeError::Api(status)) if matches!(status.code, 400 | 404) => return Ok(Vec::new()),
-        Err(error) => return Err(classify(error)),
-    };
-    let broken = |error| Error::unavailable("a build's log cannot be read to its end", error);
-    let mut stream = pin!(stream);
-    let mut buffer = vec![0; 16 << 10];
-    let (mut left, mut part) = (skip, Vec::new());
-    loop {
-        let read = stream.read(&mut buffer).await.map_err(broken)?;
-        if read == 0 {
-            return Ok(part);
+/// Returns the log of the pod's container from its beginning, up to this length; of one that runs, also what it writes from
+/// now on.
+fn pieces(namespace: Namespace, pod: String, container: Container, most: usize) -> Pieces {
+    let opened = async move {
+        let parameters = LogParams {
+            container: Some(CONTAINER.to_owned()),
+            follow: container == Container::Running,
+            limit_bytes: i64::try_from(most).ok(),
+            ..LogParams::default()
+        };
+        match namespace.cluster.api::<Pod>(&namespace.name).log_stream(&pod, &parameters).await {
+            Ok(log) => Ok(Some(Box::pin(log))),
+            // The pod or its container is gone, or has not begun.
+            Err(KubeError::Api(status)) if matches!(status.code, 400 | 404) => Ok(None),
+            Err(error) => Err(classify(error)),
         }
-        let dropped = usize::try_from(left).unwrap_or(usize::MAX).min(read);
-        left -= u64::try_from(dropped).unwrap_or(left);
-        part.extend_from_slice(&buffer[dropped..read]);
-    }
+    };
+    stream::once(opened).map_ok(|log| stream::try_unfold(log, next_piece)).try_flatten().boxed()
+}
+
+async fn next_piece<L: AsyncRead + Unpin>(log: Option<L>) -> Result<Option<(Vec<u8>, Option<L>)>> {
+    let Some(mut log) = log else { return Ok(None) };
+    let mut piece = vec![0; 16 << 10];
+    let broken = |error| Error::unavailable("a build's log cannot be read to its end", error);
+    let length = log.read(&mut piece).await.map_err(broken)?;
+    piece.truncate(length);
+    Ok((length > 0).then_some((piece, Some(log))))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! ```text
 //!   start ──▶ Job build-{app uid}-{revision}, suspended       named by the build: made only once
 //!                │
-//!   start, observe ──▶ slots (a ConfigMap) ──▶ Secret, resume first come, first served
+//!   start, observe ──▶ slots (a ConfigMap) ──▶ Secret, resume environments take turns
 //!                │
 //!             one pod: the builder's image                    environment and files in, termination message out
 //!                │
@@ -25,6 +25,7 @@ mod api;
 mod credentials;
 mod job;
 mod log;
+mod log_readers;
 mod names;
 mod observe;
 mod outcome;
@@ -54,6 +55,7 @@ use crate::{
     bounded,
     builds::{
         api::{Changed, Namespace},
+        log::Logs,
         names::StoredSpec,
         observe::{Observed, is_over, newest, observe, without_pod},
         outcome::{Outcome, StoredFailure},
@@ -73,6 +75,7 @@ pub struct KubernetesBuilds {
     settings: Settings,
     namespace: Namespace,
     watch: BuildWatch,
+    logs: Logs,
 }
 
 impl KubernetesBuilds {
@@ -95,7 +98,7 @@ impl KubernetesBuilds {
 
     fn on(cluster: Cluster, settings: Settings) -> Self {
         let namespace = Namespace { cluster, name: settings.namespace.as_str().to_owned() };
-        Self { settings, namespace, watch: BuildWatch::new() }
+        Self { settings, namespace, watch: BuildWatch::new(), logs: Logs::default() }
     }
 }
 
@@ -114,7 +117,11 @@ impl BuildTrigger for KubernetesBuilds {
     }
 
     async fn observe(&self, build: DeployId) -> Result<BuildState> {
-        bounded(self.state(build)).await
+        let state = bounded(self.state(build)).await?;
+        if !state.is_under_way() {
+            self.logs.over(build);
+        }
+        Ok(state)
     }
 
     async fn changed(&self, _build: DeployId) {
@@ -145,12 +152,15 @@ impl BuildTrigger for KubernetesBuilds {
 
     async fn log(&self, build: DeployId, from: u64) -> Result<Option<Vec<u8>>> {
         bounded(async {
+            if let Some(part) = self.logs.part_of_running(build, from).await? {
+                return Ok(Some(part));
+            }
             let Some((job, pods)) = self.read(build).await? else { return Ok(None) };
             let mut before = preamble(&job);
             if pods.is_empty() {
                 before.push_str(&kept_log(&job));
             }
-            log::part(&self.namespace, &before, newest(&pods), from).await.map(Some)
+            self.logs.part(&self.namespace, (build, newest(&pods)), &before, from).await.map(Some)
         })
         .await
     }
@@ -313,7 +323,7 @@ impl KubernetesBuilds {
         }
     }
 
-    /// Assigns free slots to the builds that have waited longest, and resumes those that have one.
+    /// Assigns free slots to the builds whose turn it is, and resumes those that have one.
     async fn assign_slots(&self) -> Result<()> {
         let limit = usize::from(self.settings.slots.get());
         for _ in 0..ATTEMPTS {

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Serves the logs of simulated containers as a kubelet does: what lies in LOGS/NAMESPACE/POD/CONTAINER, where a test puts
-it. Nodes name this port, and the API server asks here for `kubectl logs`.
+it. Nodes name this port, and the API server asks here for `kubectl logs`; a log that is followed goes on until its file is
+gone. CONTAINER.requests has a line for each request.
 
 kubelet.py PORT CERTIFICATE KEY LOGS
 """
@@ -9,6 +10,7 @@ import http.server
 import pathlib
 import ssl
 import sys
+import time
 import urllib.parse
 
 PORT, CERTIFICATE, KEY, LOGS = sys.argv[1:]
@@ -23,6 +25,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if parts[0] != "containerLogs" or file is None or not file.is_file():
             self.send_error(404)
             return
+        with open(f"{file}.requests", "a") as requests:
+            requests.write(f"{url.query}\n")
+        if query.get("follow") == "true":
+            self.follow(file, int(query.get("limitBytes", 1 << 40)))
+            return
         log = file.read_bytes()
         if "tailLines" in query:
             log = b"".join(log.splitlines(keepends=True)[-int(query["tailLines"]) :])
@@ -33,6 +40,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(log)))
         self.end_headers()
         self.wfile.write(log)
+
+    def follow(self, file, left):
+        self.send_response(200)
+        self.send_header("content-type", "text/plain")
+        self.end_headers()
+        with open(file, "rb") as log:
+            while left > 0 and file.is_file():
+                part = log.read(min(left, 65536))
+                left -= len(part)
+                self.wfile.write(part)
+                if not part:
+                    time.sleep(0.05)
 
     def log_message(self, *_):
         pass

@@ -10,6 +10,7 @@ mod actor;
 mod conformance;
 mod failures;
 mod harness;
+mod logs;
 mod lost_node;
 mod permissions;
 mod slots;

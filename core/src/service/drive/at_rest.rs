@@ -47,13 +47,13 @@ pub struct Condition {
 }
 
 impl Deployer {
-    /// Returns an app's condition, as the rollout driver reports it now. An app that is being deployed has none.
+    /// Returns an app's condition, as the rollout driver reports it now, or reported it less than 2 s ago: calls of the same
+    /// time share one look at the target. An app that is being deployed has none.
     pub async fn condition(&self, state: &AppState) -> Condition {
         match self.look(state).await {
             Ok(condition) => condition,
             Err(error) => {
                 tracing::debug!(app = %state.app.id, error = %error.chain(), "reading a target at rest failed");
-                self.conditions.put_later(state.app.uid, self.ports.clock.elapsed());
                 self.known_condition(state)
             }
         }
@@ -185,10 +185,16 @@ impl Deployer {
             return Ok(Condition::default());
         }
         let Some(reader) = self.ports.rollouts.target_reader() else { return Ok(Condition::default()) };
-        let mut found = reader.at_rest(&spec).await?;
+        let has_failed = state.unrecovered().is_some_and(|ended| ended.revision == spec.id.revision);
+        let turn = self.conditions.turn(app);
+        let _turn = turn.lock().await;
+        if let Some(condition) = self.conditions.recent(app, (&spec, has_failed), self.ports.clock.elapsed()) {
+            return Ok(condition);
+        }
+        let found = reader.at_rest(&spec).await;
+        let mut found = found.inspect_err(|_| self.conditions.note_failure(app, self.ports.clock.elapsed()))?;
         found.drift = found.drift.filter(|_| state.on_cluster().is_some_and(|deploy| engine::may_drift(deploy)));
         let now = (self.ports.clock.elapsed(), self.time());
-        let has_failed = state.unrecovered().is_some_and(|ended| ended.revision == spec.id.revision);
         let is_its_own = found.is_of(&spec);
         let condition = self.conditions.note(&state.app, (&spec, has_failed), found, now);
         if condition.is_proven && has_failed && is_its_own {

@@ -58,7 +58,7 @@ impl AppEvents {
 
 /// Removes the unused entries when their number has doubled, which keeps the table as small as the number of used ones
 /// without a walk at every call.
-pub(super) fn remove_unused<K: Ord, V>(table: &mut BTreeMap<K, V>, is_used: impl Fn(&V) -> bool) {
+pub(crate) fn remove_unused<K: Ord, V>(table: &mut BTreeMap<K, V>, is_used: impl Fn(&V) -> bool) {
     if table.len() >= 64 && table.len().is_power_of_two() {
         table.retain(|_, entry| is_used(entry));
     }

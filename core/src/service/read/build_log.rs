@@ -1,16 +1,20 @@
 //! Logs of builds.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
 
-use futures_util::{FutureExt, select_biased};
+use futures_util::{FutureExt, lock, select_biased};
 
 use crate::{
     app::AppUid,
     deploy::Revision,
-    error::Error,
-    ports::{BuildState, DeployId},
+    error::{Error, Result},
+    ports::{BuildState, BuildTrigger, Clock, DeployId},
     request::Refusal,
-    service::{Authorized, BuildPorts, Deployer, Outcome, accept::from_git},
+    service::{Authorized, BuildPorts, Deployer, Outcome, accept::from_git, read::app_events::remove_unused},
 };
 
 /// The interval of reads of a growing log: the builder's hints do not cover it.
@@ -23,6 +27,44 @@ pub struct LogPart {
     pub bytes: Vec<u8>,
     /// Whether nothing follows for now, or ever if the build has ended.
     pub last: bool,
+}
+
+/// The last observation of a build, with its time.
+type Observed = lock::Mutex<Option<(Duration, Result<BuildState>)>>;
+
+/// The observations of builds that all who follow a build's log share, for as long as one of them does.
+#[derive(Default)]
+pub(crate) struct BuildStates(Mutex<BTreeMap<(AppUid, Revision), Weak<Observed>>>);
+
+impl BuildStates {
+    fn of(&self, build: DeployId) -> Arc<Observed> {
+        let mut states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let build = (build.app, build.revision);
+        if let Some(observed) = states.get(&build).and_then(Weak::upgrade) {
+            return observed;
+        }
+        remove_unused(&mut states, |observed| observed.strong_count() > 0);
+        let observed = Arc::default();
+        states.insert(build, Arc::downgrade(&observed));
+        observed
+    }
+}
+
+/// Returns the state of a build as it is, or was less than [`POLL`] ago.
+async fn recent_state(
+    observed: &Observed,
+    (builds, build): (&dyn BuildTrigger, DeployId),
+    clock: &dyn Clock,
+) -> Result<BuildState> {
+    let mut observed = observed.lock().await;
+    if let Some((at, state)) = &*observed
+        && clock.elapsed() < *at + POLL
+    {
+        return state.clone();
+    }
+    let state = builds.observe(build).await;
+    *observed = Some((clock.elapsed(), state.clone()));
+    state
 }
 
 impl Deployer {
@@ -41,11 +83,14 @@ impl Deployer {
         from_git(&self.state(access).await?.app)?;
         let app = access.uid;
         let Some(BuildPorts { builds, .. }) = &self.ports.builder else { return Err(Refusal::NoBuildLog(revision)) };
+        let mut observed = None;
         loop {
             // The state is read before the log: the log of an ended build is complete by then.
-            let entry = self.entry(access, revision).await?;
+            let (_, entry) = self.recent_entry(access, revision, 0).await?;
             let build = DeployId { app, revision: entry.built_as() };
-            let runs = match builds.observe(build).await.map_err(|error| away(revision, &error))? {
+            let observed = observed.get_or_insert_with(|| self.build_states.of(build));
+            let state = recent_state(observed, (&**builds, build), &*self.ports.clock).await;
+            let runs = match state.map_err(|error| away(revision, &error))? {
                 BuildState::Waiting | BuildState::Running => true,
                 BuildState::Unknown => entry.is_to_be_built(),
                 BuildState::Built { .. } | BuildState::Failed(_) => false,

@@ -11,6 +11,7 @@ pub use build_log::LogPart;
 pub use ends::Waited;
 pub use progress::Progress;
 
-pub(crate) use app_events::{AppEvents, Subscription};
+pub(crate) use app_events::{AppEvents, Subscription, remove_unused};
+pub(crate) use build_log::BuildStates;
 pub(crate) use progress::Observations;
 pub(crate) use shared_reads::{SharedRead, SharedReads};

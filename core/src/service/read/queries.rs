@@ -238,7 +238,7 @@ impl Deployer {
 
     /// Returns one entry as this process has committed or just read it, past `seen` steps if it is, and the app's state
     /// of that time. Callers of the same moment share one read.
-    async fn recent_entry(
+    pub(super) async fn recent_entry(
         &self,
         access: &Authorized,
         revision: Revision,

@@ -2,21 +2,23 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
 use event_listener::{Event, EventListener};
+use futures_util::lock;
 
 use super::Condition;
 use crate::{
     app::{App, AppUid},
     engine::health::Health,
     ports::{AtRest, RolloutSpec},
+    service::read::remove_unused,
     time::Timestamp,
 };
 
-/// The least time between two looks at an app, however often it changes.
+/// The least time between two looks at an app, however often it changes, and however many ask for its condition.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// The pause before an app that is being deployed is looked at again, unless its deploy ends here.
 const UNDER_WAY: Duration = Duration::from_secs(60);
@@ -27,6 +29,8 @@ const RETRY: Duration = Duration::from_secs(30);
 #[derive(Default)]
 pub(crate) struct KnownConditions {
     state: Mutex<State>,
+    /// The looks that are under way: one at an app at a time.
+    turns: Mutex<BTreeMap<AppUid, Weak<lock::Mutex<()>>>>,
     arrived: Event,
     /// Wakes the follower of observations, if there is one.
     observed: Event,
@@ -40,6 +44,8 @@ struct State {
     due: BTreeMap<AppUid, Duration>,
     /// The apps that were looked at.
     apps: BTreeMap<AppUid, Looked>,
+    /// The times of looks that failed, as long as another one would follow too soon.
+    failed: BTreeMap<AppUid, Duration>,
     /// The apps that were looked at since the follower last took them; `None` without a follower.
     unseen: Option<BTreeSet<AppUid>>,
 }
@@ -50,6 +56,8 @@ struct Looked {
     at: Duration,
     /// Whether a deploy was under way, whose driver looks at the target.
     is_aside: bool,
+    /// The deploy after which the target was looked at, and whether it had failed.
+    after: Option<(RolloutSpec, bool)>,
     health: Option<Health>,
     /// Whether the health is that of the deploy's own instances, rather than of a version before that serves on.
     is_of_deploy: bool,
@@ -59,7 +67,8 @@ struct Looked {
 impl State {
     /// Returns when an app that is due at this time is looked at.
     fn look_at(&self, app: AppUid, due: Duration) -> Duration {
-        self.apps.get(&app).map_or(due, |looked| due.max(looked.at + LOOK_INTERVAL))
+        let last = self.apps.get(&app).map(|looked| looked.at).max(self.failed.get(&app).copied());
+        last.map_or(due, |last| due.max(last + LOOK_INTERVAL))
     }
 }
 
@@ -88,9 +97,44 @@ impl KnownConditions {
         }
     }
 
-    /// Has an app looked at again after a look that failed.
+    /// Has an app looked at again.
     pub(super) fn put_later(&self, app: AppUid, now: Duration) {
         self.put_at(app, now + RETRY);
+    }
+
+    /// Notes that a look at an app failed, and has it looked at again.
+    pub(super) fn note_failure(&self, app: AppUid, now: Duration) {
+        let mut state = self.lock();
+        state.failed.retain(|_, at| now < *at + LOOK_INTERVAL);
+        state.failed.insert(app, now);
+        drop(state);
+        self.put_later(app, now);
+    }
+
+    /// Returns the lock of looks at an app.
+    pub(super) fn turn(&self, app: AppUid) -> Arc<lock::Mutex<()>> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(turn) = turns.get(&app).and_then(Weak::upgrade) {
+            return turn;
+        }
+        remove_unused(&mut turns, |turn| turn.strong_count() > 0);
+        let turn = Arc::default();
+        turns.insert(app, Arc::downgrade(&turn));
+        turn
+    }
+
+    /// Returns what a look has just found after this deploy, which may have failed; what was known if that look failed.
+    /// `None`: the app is to be looked at.
+    pub(super) fn recent(&self, app: AppUid, after: (&RolloutSpec, bool), now: Duration) -> Option<Condition> {
+        let state = self.lock();
+        let looked = state.apps.get(&app);
+        let is_recent = |at: Duration| now < at + LOOK_INTERVAL;
+        if state.failed.get(&app).is_some_and(|at| is_recent(*at)) {
+            return Some(looked.map(|looked| looked.condition.clone()).unwrap_or_default());
+        }
+        let looked = looked.filter(|looked| is_recent(looked.at))?;
+        let is_same = looked.after.as_ref().is_some_and(|(spec, has_failed)| (spec, *has_failed) == after);
+        is_same.then(|| looked.condition.clone())
     }
 
     fn put_at(&self, app: AppUid, at: Duration) {
@@ -147,6 +191,7 @@ impl KnownConditions {
         (now, time): (Duration, Timestamp),
     ) -> Condition {
         let state = &mut *self.lock();
+        state.failed.remove(&app.uid);
         let looked = state.apps.entry(app.uid).or_default();
         let (revision, is_of_deploy) = (spec.id.revision, found.is_of(spec));
         let AtRest { image, drift, seen } = found;
@@ -163,7 +208,8 @@ impl KnownConditions {
         let condition = Condition { image, drift, degraded, is_proven: health.is_proven(now) };
         log_news(app, &looked.condition, &condition);
         let (due, health) = (health.due(now), Some(health));
-        *looked = Looked { at: now, is_aside: false, health, is_of_deploy, condition: condition.clone() };
+        let after = Some((spec.clone(), has_failed));
+        *looked = Looked { at: now, is_aside: false, after, health, is_of_deploy, condition: condition.clone() };
         if let Some(due) = due.filter(|_| state.watching) {
             let known = state.due.entry(app.uid).or_insert(due);
             *known = due.min(*known);
@@ -192,6 +238,7 @@ impl KnownConditions {
         let mut state = self.lock();
         state.apps.remove(&app);
         state.due.remove(&app);
+        state.failed.remove(&app);
     }
 
     pub(super) fn take_observed(&self) -> BTreeSet<AppUid> {

@@ -1,0 +1,456 @@
+//! Readers of builds' logs: one for each build whose log is read here, however many follow it.
+//!
+//! The API gives a log from its beginning, or onward as it grows. So a reader keeps what it has read, and all who follow the
+//! build take their parts of that. It ends a while after the last of them, and what it has read with it.
+
+use std::{
+    collections::BTreeMap,
+    future,
+    pin::pin,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::{StreamExt, stream::BoxStream};
+use rollhook_core::{Result, app::AppUid, deploy::Revision, ports::DeployId};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until, timeout_at},
+};
+
+use crate::lock;
+
+/// The most builds whose logs are read at once.
+const READERS: usize = 64;
+/// The most bytes of logs that are kept.
+const KEPT: usize = 64 << 20;
+/// The bytes of a block, which is the largest part.
+const BLOCK: usize = 64 << 10;
+/// How long a reader goes on without being asked.
+const UNASKED: Duration = Duration::from_secs(10);
+/// How long a log that grows is silent before all of it counts as read, as far as it goes now.
+const QUIET: Duration = Duration::from_millis(200);
+/// The same for a log that has not begun: the API server answers with its first line.
+const BEGIN: Duration = Duration::from_secs(2);
+/// The least time between two readers of a log whose reading ended before the build.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// The log of a container, in pieces of any size.
+pub(super) type Pieces = BoxStream<'static, Result<Vec<u8>>>;
+
+/// A build as a key.
+type Key = (AppUid, Revision);
+
+/// The state of a container whose log is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Container {
+    /// The container runs: its log is read onward.
+    Running,
+    /// The container has ended: its log is read to its end.
+    Ended,
+}
+
+/// The readers of this process.
+#[derive(Default)]
+pub(super) struct LogReaders(Arc<All>);
+
+#[derive(Default)]
+struct All {
+    readers: Mutex<BTreeMap<Key, Arc<Reader>>>,
+    /// The bytes that all readers keep.
+    kept: Arc<AtomicUsize>,
+}
+
+/// A reader of the log of one pod.
+pub(super) struct Reader {
+    build: Key,
+    /// The pod's uid.
+    pod: String,
+    container: Container,
+    /// The text before the log.
+    pub(super) preamble: String,
+    begun: Instant,
+    text: Mutex<Text>,
+    /// Wakes those who wait for a part.
+    grown: Notify,
+    /// Ends a reader in whose place another one reads.
+    replaced: Notify,
+    kept: Arc<AtomicUsize>,
+}
+
+/// What was read of a log.
+struct Text {
+    /// All of the same length but the last.
+    blocks: Vec<Vec<u8>>,
+    length: usize,
+    end: Option<End>,
+    /// The time at which the last piece came.
+    grown_at: Option<Instant>,
+    asked_at: Instant,
+}
+
+/// Why a reader reads no further.
+#[derive(Clone, Debug)]
+enum End {
+    /// All was read.
+    All,
+    /// The reading of a log that grows has ended: as a rule, with the container.
+    Ended,
+    /// No more is kept.
+    Full,
+    Failed(rollhook_core::Error),
+}
+
+impl LogReaders {
+    /// Returns the reader of a build whose container ran when it was last asked for, as long as it reads.
+    pub(super) fn reading(&self, build: DeployId) -> Option<Arc<Reader>> {
+        let readers = lock(&self.0.readers);
+        let reader = readers.get(&key(build))?;
+        let reads = reader.container == Container::Running && reader.text().end.is_none();
+        reads.then(|| reader.asked())
+    }
+
+    /// Notes that a build was seen to have ended: what its container wrote last may not have been read onward by now.
+    pub(super) fn over(&self, build: DeployId) {
+        let readers = lock(&self.0.readers);
+        if let Some(reader) = readers.get(&key(build)).filter(|reader| reader.container == Container::Running) {
+            reader.end(End::Ended);
+        }
+    }
+
+    /// Returns the reader of this pod's log, which may begin now; `None` if there are too many.
+    pub(super) fn join(
+        &self,
+        build: DeployId,
+        (pod, container): (&str, Container),
+        preamble: &str,
+        open: impl FnOnce() -> Pieces,
+    ) -> Option<Arc<Reader>> {
+        let mut readers = lock(&self.0.readers);
+        match readers.get(&key(build)) {
+            Some(known) if known.pod == pod && known.serves(container) => return Some(known.asked()),
+            Some(known) => known.replaced.notify_one(),
+            None if readers.len() >= READERS => return None,
+            None => {}
+        }
+        let now = Instant::now();
+        let text = Text { blocks: Vec::new(), length: 0, end: None, grown_at: None, asked_at: now };
+        let reader = Arc::new(Reader {
+            build: key(build),
+            pod: pod.to_owned(),
+            container,
+            preamble: preamble.to_owned(),
+            begun: now,
+            text: Mutex::new(text),
+            grown: Notify::new(),
+            replaced: Notify::new(),
+            kept: self.0.kept.clone(),
+        });
+        readers.insert(key(build), reader.clone());
+        tokio::spawn(run(self.0.clone(), reader.clone(), open()));
+        Some(reader)
+    }
+}
+
+const fn key(build: DeployId) -> Key {
+    (build.app, build.revision)
+}
+
+/// Reads until nobody asks any more, or another one reads in its place.
+async fn run(all: Arc<All>, reader: Arc<Reader>, pieces: Pieces) {
+    let reading = async {
+        reader.read(pieces).await;
+        future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = reading => {}
+        () = reader.replaced.notified() => {}
+        () = all.unasked(&reader) => {}
+    }
+}
+
+impl All {
+    /// Removes the reader once it was not asked for a while.
+    async fn unasked(&self, reader: &Arc<Reader>) {
+        loop {
+            let asked_at = reader.text().asked_at;
+            sleep_until(asked_at + UNASKED).await;
+            let mut readers = lock(&self.readers);
+            if reader.text().asked_at != asked_at {
+                continue;
+            }
+            if readers.get(&reader.build).is_some_and(|known| Arc::ptr_eq(known, reader)) {
+                readers.remove(&reader.build);
+            }
+            drop(readers);
+            reader.end(End::Ended);
+            return;
+        }
+    }
+}
+
+impl Reader {
+    /// Returns a part of the log from this byte on, once there is one; empty if there is no more for now. `None`: the log
+    /// goes on, and is not kept.
+    pub(super) async fn part(&self, from: usize) -> Result<Option<Vec<u8>>> {
+        loop {
+            let mut grown = pin!(self.grown.notified());
+            grown.as_mut().enable();
+            let quiet_at = {
+                let mut text = self.text();
+                text.asked_at = Instant::now();
+                if let Some(part) = text.part(from) {
+                    return Ok(Some(part.to_vec()));
+                }
+                match &text.end {
+                    Some(End::Failed(error)) => return Err(error.clone()),
+                    Some(End::Full) => return Ok(None),
+                    Some(End::All | End::Ended) => return Ok(Some(Vec::new())),
+                    None => {}
+                }
+                match self.container {
+                    Container::Running => Some(text.grown_at.map_or(self.begun + BEGIN, |at| at + QUIET)),
+                    Container::Ended => None,
+                }
+            };
+            match quiet_at {
+                Some(at) => {
+                    if timeout_at(at, grown).await.is_err() {
+                        return Ok(Some(Vec::new()));
+                    }
+                }
+                None => grown.await,
+            }
+        }
+    }
+
+    /// Returns the reader, which goes on for a while.
+    fn asked(self: &Arc<Self>) -> Arc<Self> {
+        self.text().asked_at = Instant::now();
+        self.clone()
+    }
+
+    /// Returns whether parts of a log are still to be had here, now that its container is in this state.
+    fn serves(&self, container: Container) -> bool {
+        let just_begun = self.begun + PAUSE > Instant::now();
+        match &self.text().end {
+            Some(End::All | End::Full) => true,
+            None => self.container == Container::Ended || container == Container::Running,
+            Some(End::Ended) => just_begun && container == Container::Running,
+            Some(End::Failed(_)) => just_begun,
+        }
+    }
+
+    async fn read(&self, mut pieces: Pieces) {
+        let end = loop {
+            match pieces.next().await {
+                Some(Ok(piece)) if self.keep(&piece) => {}
+                Some(Ok(_)) => break End::Full,
+                Some(Err(error)) => break End::Failed(error),
+                None if self.container == Container::Running => break End::Ended,
+                None => break End::All,
+            }
+        };
+        self.end(end);
+    }
+
+    fn end(&self, end: End) {
+        self.text().end.get_or_insert(end);
+        self.grown.notify_waiters();
+    }
+
+    /// Keeps a piece, and returns whether there was room for it.
+    fn keep(&self, piece: &[u8]) -> bool {
+        let before = self.kept.fetch_add(piece.len(), Ordering::Relaxed);
+        if before.saturating_add(piece.len()) > KEPT {
+            self.kept.fetch_sub(piece.len(), Ordering::Relaxed);
+            return false;
+        }
+        self.text().push(piece);
+        self.grown.notify_waiters();
+        true
+    }
+
+    fn text(&self) -> MutexGuard<'_, Text> {
+        lock(&self.text)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.kept.fetch_sub(self.text().length, Ordering::Relaxed);
+    }
+}
+
+impl Text {
+    fn push(&mut self, mut piece: &[u8]) {
+        self.grown_at = Some(Instant::now());
+        self.length += piece.len();
+        while !piece.is_empty() {
+            if self.blocks.last().is_none_or(|block| block.len() == BLOCK) {
+                self.blocks.push(Vec::new());
+            }
+            let Some(block) = self.blocks.last_mut() else { return };
+            let (fits, rest) = piece.split_at(piece.len().min(BLOCK - block.len()));
+            block.extend_from_slice(fits);
+            piece = rest;
+        }
+    }
+
+    /// Returns the part from this byte on, up to the end of its block; `None` if it was not read yet.
+    fn part(&self, from: usize) -> Option<&[u8]> {
+        self.blocks.get(from / BLOCK)?.get(from % BLOCK..).filter(|part| !part.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+    use rollhook_core::Error;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    fn build(number: u64) -> DeployId {
+        DeployId { app: AppUid::from_bits(7), revision: Revision::new(number).unwrap() }
+    }
+
+    /// The log of a container, to which a test adds.
+    #[derive(Default)]
+    struct Log {
+        opened: AtomicUsize,
+        writer: Mutex<Option<mpsc::UnboundedSender<Result<Vec<u8>>>>>,
+    }
+
+    impl Log {
+        fn open(&self) -> Pieces {
+            self.opened.fetch_add(1, Ordering::Relaxed);
+            let (writer, mut reader) = mpsc::unbounded_channel();
+            *lock(&self.writer) = Some(writer);
+            stream::poll_fn(move |context| reader.poll_recv(context)).boxed()
+        }
+
+        fn write(&self, text: &str) {
+            lock(&self.writer).as_ref().unwrap().send(Ok(text.as_bytes().to_vec())).unwrap();
+        }
+
+        fn opened(&self) -> usize {
+            self.opened.load(Ordering::Relaxed)
+        }
+
+        fn is_read(&self) -> bool {
+            lock(&self.writer).as_ref().is_some_and(|writer| !writer.is_closed())
+        }
+    }
+
+    fn join(readers: &LogReaders, log: &Log, container: Container) -> Arc<Reader> {
+        readers.join(build(1), ("uid", container), "", || log.open()).unwrap()
+    }
+
+    async fn part(reader: &Reader, from: usize) -> String {
+        String::from_utf8(reader.part(from).await.unwrap().unwrap()).unwrap()
+    }
+
+    async fn pause(seconds: u64) {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_who_follow_a_build_share_one_reading_of_its_log() {
+        let (readers, log) = (LogReaders::default(), Log::default());
+        let first = join(&readers, &log, Container::Running);
+        log.write("one\n");
+        assert_eq!(part(&first, 0).await, "one\n");
+        assert_eq!(part(&first, 4).await, "", "it is quiet");
+        for _ in 0..100 {
+            let another = join(&readers, &log, Container::Running);
+            assert_eq!((part(&another, 0).await, part(&another, 2).await), ("one\n".to_owned(), "e\n".to_owned()));
+        }
+        log.write("two\n");
+        pause(1).await;
+        assert_eq!(part(&readers.reading(build(1)).unwrap(), 4).await, "two\n");
+        assert_eq!(log.opened(), 1);
+        // The container has ended: its log is read again, to its end, once for all.
+        readers.over(build(1));
+        assert!(readers.reading(build(1)).is_none());
+        let last = join(&readers, &log, Container::Ended);
+        log.write("one\ntwo\n");
+        log.write("three\n");
+        *lock(&log.writer) = None;
+        assert_eq!(part(&last, 8).await, "three\n");
+        assert_eq!(
+            (part(&last, 14).await, part(&join(&readers, &log, Container::Ended), 0).await.len()),
+            (String::new(), 14)
+        );
+        assert_eq!(log.opened(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reader_ends_when_no_one_follows_any_more() {
+        let (readers, log) = (LogReaders::default(), Log::default());
+        let reader = join(&readers, &log, Container::Running);
+        log.write("one\n");
+        for _ in 0..10 {
+            pause(9).await;
+            assert_eq!(part(&reader, 0).await, "one\n");
+        }
+        assert!(log.is_read() && readers.0.kept.load(Ordering::Relaxed) == 4);
+        drop(reader);
+        pause(11).await;
+        assert!(!log.is_read() && lock(&readers.0.readers).is_empty());
+        assert_eq!(readers.0.kept.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn log_of_a_container_that_has_ended_is_read_to_its_end() {
+        let (readers, log) = (LogReaders::default(), Log::default());
+        let running = join(&readers, &log, Container::Running);
+        log.write("one\n");
+        assert_eq!(part(&running, 0).await, "one\n");
+        // What was written last is still on its way.
+        let ended = join(&readers, &log, Container::Ended);
+        let mut rest = Box::pin(part(&ended, 4));
+        tokio::select! {
+            rest = &mut rest => panic!("{rest:?} is not all"),
+            () = pause(5) => {}
+        }
+        log.write("one\ntwo\n");
+        assert_eq!((rest.await, log.opened()), ("two\n".to_owned(), 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reading_that_ends_before_its_build_is_begun_again_after_a_while() {
+        let (readers, log) = (LogReaders::default(), Log::default());
+        let reader = join(&readers, &log, Container::Running);
+        lock(&log.writer).as_ref().unwrap().send(Err(Error::invalid("no"))).unwrap();
+        assert!(reader.part(0).await.is_err());
+        assert!(join(&readers, &log, Container::Running).part(0).await.is_err());
+        assert_eq!(log.opened(), 1);
+        pause(2).await;
+        let reader = join(&readers, &log, Container::Running);
+        log.write("one\n");
+        assert_eq!((part(&reader, 0).await, log.opened()), ("one\n".to_owned(), 2));
+        let other = readers.join(build(1), ("another pod", Container::Running), "", || log.open()).unwrap();
+        assert_eq!((part(&other, 0).await, log.opened()), (String::new(), 3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn readers_and_what_they_keep_are_bounded() {
+        let (readers, logs) = (LogReaders::default(), Log::default());
+        let join = |number| readers.join(build(number), ("uid", Container::Ended), "", || logs.open());
+        let first = join(1).unwrap();
+        logs.write(&"x".repeat(KEPT - 1));
+        logs.write("yz");
+        assert_eq!(part(&first, BLOCK + 1).await.len(), BLOCK - 1);
+        assert_eq!(first.part(KEPT - 1).await.unwrap(), None, "the rest is not kept");
+        let others: Vec<_> = (2..=64).map(join).collect();
+        assert!(others.iter().all(Option::is_some) && join(65).is_none() && join(64).is_some());
+        drop((first, others));
+        pause(11).await;
+        assert_eq!(readers.0.kept.load(Ordering::Relaxed), 0);
+        assert!(join(65).is_some());
+    }
+}
