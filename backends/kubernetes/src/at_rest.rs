@@ -117,7 +117,7 @@ impl TargetsAtRest {
                 AtRest { image: None, drift: Some(drift::of_missing(rollout)), seen: observation::of_missing(rollout) };
             return Ok(self.keep(rollout, None, found));
         };
-        let pods = cluster.pods(rollout.namespace(), object.selector()).await?;
+        let pods = cluster.pods(rollout, &object).await?;
         Ok(self.note(rollout, &object, observation::of(rollout, &object, &pods, jiff::Timestamp::now())))
     }
 

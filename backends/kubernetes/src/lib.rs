@@ -40,6 +40,7 @@
 
 mod apply;
 mod at_rest;
+mod bounded_answers;
 pub mod builds;
 mod client;
 mod connection;
@@ -50,6 +51,7 @@ mod evidence;
 mod installation;
 pub mod manifests;
 mod observe;
+mod pages;
 mod retries;
 #[cfg(feature = "management")]
 mod reviews;

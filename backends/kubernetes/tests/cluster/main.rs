@@ -7,6 +7,7 @@ mod bed;
 
 mod conformance;
 mod creation;
+mod crowds;
 mod drift;
 mod failures;
 mod fence;
