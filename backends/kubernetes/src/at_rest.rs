@@ -15,7 +15,6 @@ use std::{
 use futures_util::StreamExt;
 use kube::{
     api::ObjectMeta,
-    core::{DynamicObject, PartialObjectMeta},
     runtime::watcher::{self, Event},
 };
 use rollhook_core::{
@@ -32,6 +31,7 @@ use crate::{
     client::Cluster,
     error::GRANT,
     lock,
+    object_version::{self, ObjectVersion},
     retries::{self, Retries},
     rules::{drift, object::Object, observation},
     workload::{Rollout, WorkloadKind},
@@ -184,7 +184,7 @@ impl State {
     }
 
     /// Notes what a watch shows. Returns the apps to look at.
-    fn note(&mut self, place: &Place, event: Event<PartialObjectMeta<DynamicObject>>) -> Vec<AppUid> {
+    fn note(&mut self, place: &Place, event: Event<ObjectVersion>) -> Vec<AppUid> {
         let Some(watched) = self.places.get_mut(place) else { return Vec::new() };
         let name = match event {
             Event::Init => {
@@ -220,7 +220,7 @@ impl State {
 /// Follows a place for as long as its watch is wanted.
 async fn follow(cluster: Cluster, place: Place, shared: Weak<Shared>) {
     let workloads = cluster.workloads(&place.0, place.1);
-    let config = watcher::Config::default().timeout(WATCH);
+    let config = object_version::watch().timeout(WATCH);
     let mut events = pin!(watcher::watcher(workloads, config));
     let (mut retries, mut is_denied) = (Retries::default(), false);
     while let Some(event) = events.next().await {
@@ -267,9 +267,8 @@ mod tests {
     use super::*;
     use crate::rules::samples::{self, merged, stamped};
 
-    fn metadata(object: &Object) -> PartialObjectMeta<DynamicObject> {
-        let metadata = object.metadata().clone();
-        PartialObjectMeta { types: None, metadata, _phantom: std::marker::PhantomData }
+    fn metadata(object: &Object) -> ObjectVersion {
+        ObjectVersion { metadata: object.metadata().clone() }
     }
 
     fn seen(ready: u32) -> Observation {

@@ -15,7 +15,7 @@ use k8s_openapi::{
 use kube::{
     Api, Config,
     api::{DeleteParams, ListParams, LogParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions},
-    core::{ApiResource, DynamicObject, NamespaceResourceScope, PartialObjectMeta, Resource, Selector},
+    core::{NamespaceResourceScope, Resource, Selector},
 };
 use rollhook_core::{Error, Result};
 use serde::{Serialize, de::DeserializeOwned};
@@ -26,6 +26,7 @@ use crate::{
     bounded_answers::bounded,
     connection,
     error::{classify, is_not_found},
+    object_version::{self, ObjectVersion},
     pages::{self, Extent, PAGE_BYTES},
     rules::{
         diagnostics::{LOG_LINES, keep_events},
@@ -149,20 +150,18 @@ impl Cluster {
     }
 
     /// The client for lists of objects that others write.
-    #[cfg(test)]
     pub(crate) fn lists(&self) -> &kube::Client {
         &self.lists
     }
 
-    /// The metadata of the workloads of a kind in a namespace.
-    pub(crate) fn workloads(&self, namespace: &str, kind: WorkloadKind) -> Api<PartialObjectMeta<DynamicObject>> {
-        let resource = match kind {
-            WorkloadKind::Deployment => ApiResource::erase::<Deployment>(&()),
-            WorkloadKind::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
-            WorkloadKind::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
-            WorkloadKind::CronJob => ApiResource::erase::<CronJob>(&()),
-        };
-        Api::namespaced_with(self.client.clone(), namespace, &resource)
+    /// The versions of the workloads of a kind in a namespace.
+    pub(crate) fn workloads(&self, namespace: &str, kind: WorkloadKind) -> Api<ObjectVersion> {
+        match kind {
+            WorkloadKind::Deployment => object_version::of::<Deployment>(self, namespace),
+            WorkloadKind::StatefulSet => object_version::of::<StatefulSet>(self, namespace),
+            WorkloadKind::DaemonSet => object_version::of::<DaemonSet>(self, namespace),
+            WorkloadKind::CronJob => object_version::of::<CronJob>(self, namespace),
+        }
     }
 
     /// The workload as it is, never from a cache.

@@ -50,6 +50,7 @@ mod events;
 mod evidence;
 mod installation;
 pub mod manifests;
+mod object_version;
 mod observe;
 mod pages;
 mod retries;
