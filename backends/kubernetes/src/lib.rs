@@ -198,7 +198,7 @@ impl TargetReader for KubernetesCluster {
     }
 
     fn target_changes(&self) -> BoxStream<'static, AppUid> {
-        let Some(mut hints) = self.at_rest.take_hints() else { return stream::empty().boxed() };
-        stream::poll_fn(move |context| hints.poll_recv(context)).boxed()
+        let Some(hints) = self.at_rest.take_hints() else { return stream::empty().boxed() };
+        stream::unfold(hints, async |mut hints| Some((hints.next().await?, hints))).boxed()
     }
 }
