@@ -66,3 +66,50 @@ async fn read(client: kube::Client, request: Request<Body>, most: usize) -> Resu
     })?;
     Ok(Response::from_parts(parts, Body::from(read.to_bytes())))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use kube::core::Request as List;
+    use rollhook_core::Error;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{client::Cluster, workload::WorkloadKind};
+
+    /// An API server whose every answer is a Deployment with annotations of so many bytes.
+    fn server(annotation: usize) -> kube::Client {
+        let metadata = json!({"name": "api", "annotations": {"theirs": "x".repeat(annotation)}});
+        let answer = json!({"metadata": metadata}).to_string().into_bytes();
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let answer = answer.clone();
+            async move { Ok::<_, Infallible>(Response::new(Body::from(answer))) }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn answer_that_is_too_long_is_not_read_unless_it_is_a_watch() {
+        let client = bounded(&server(2000), 1000, None);
+        let list = || List::new("/api/v1/pods");
+        let failed = client.request_text(list().list(&Default::default()).unwrap()).await.unwrap_err();
+        assert_eq!(too_long(&failed), Some(TooLong { most: 1000 }));
+        assert!(client.request_text(list().watch(&Default::default(), "7").unwrap()).await.is_ok());
+        let client = bounded(&server(100), 1000, None);
+        assert!(client.request_text(list().list(&Default::default()).unwrap()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn workload_that_is_too_large_is_refused_by_its_name() {
+        let read = async |annotation| {
+            Cluster::of(server(annotation)).workload("shop-test", WorkloadKind::Deployment, "api").await
+        };
+        assert!(read(100 << 10).await.unwrap().is_some());
+        let Err(Error::Invalid { what, .. }) = read(2 << 20).await else { panic!("it is read") };
+        assert_eq!(
+            what,
+            "the Deployment api in the namespace shop-test has more than 1024 KiB of JSON: make it smaller"
+        );
+    }
+}

@@ -23,7 +23,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::{
-    bounded_answers::bounded,
+    bounded_answers::{bounded, too_long},
     connection,
     error::{classify, is_not_found},
     object_version::{self, ObjectVersion},
@@ -45,6 +45,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const READ_AGAIN: Duration = Duration::from_secs(5);
 /// The most bytes of a log that are read for its last lines, which may be of any length.
 const LOG_BYTES: i64 = 256 << 10;
+/// The most bytes of an object. Its parts take up to thirty times as much memory as their JSON.
+const OBJECT_BYTES: usize = 1 << 20;
 /// The most pages that are read at once.
 const PAGES_AT_ONCE: usize = 4;
 
@@ -87,7 +89,9 @@ pub(crate) fn patch_parameters() -> PatchParams {
 #[derive(Clone)]
 pub(crate) struct Cluster {
     client: kube::Client,
-    /// The same for lists of objects that others write.
+    /// The same for single objects that others write.
+    objects: kube::Client,
+    /// The same for lists of them.
     lists: kube::Client,
 }
 
@@ -113,7 +117,7 @@ impl Cluster {
 
     fn through(client: kube::Client) -> Self {
         let lists = bounded(&client, PAGE_BYTES, Some(Arc::new(Semaphore::new(PAGES_AT_ONCE))));
-        Self { client, lists }
+        Self { objects: bounded(&client, OBJECT_BYTES, None), client, lists }
     }
 
     /// Connects by a given configuration.
@@ -284,7 +288,16 @@ impl Cluster {
     }
 
     async fn find<K: Namespaced>(&self, namespace: &str, name: &str) -> Result<Option<Box<K>>> {
-        Ok(self.api::<K>(namespace).get_opt(name).await.map_err(classify)?.map(Box::new))
+        let found = Api::<K>::namespaced(self.objects.clone(), namespace).get_opt(name).await;
+        let found = found.map_err(|error| match too_long(&error) {
+            Some(long) => Error::invalid(format!(
+                "the {} {name} in the namespace {namespace} has more than {} KiB of JSON: make it smaller",
+                K::kind(&()),
+                long.most >> 10
+            )),
+            None => classify(error),
+        });
+        Ok(found?.map(Box::new))
     }
 }
 

@@ -7,7 +7,6 @@ mod bed;
 
 mod conformance;
 mod creation;
-mod crowds;
 mod drift;
 mod failures;
 mod fence;

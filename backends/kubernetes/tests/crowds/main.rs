@@ -1,4 +1,10 @@
-//! Strangers' pods with the labels of a workload: many, and large ones.
+//! Strangers' pods with the labels of a workload: many, and large ones. They slow the control plane down, so that tests which
+//! depend on its pace stand elsewhere.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../bed/mod.rs"]
+mod bed;
 
 use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
@@ -10,7 +16,7 @@ use rollhook_core::ports::{Observation, RolloutDriver};
 use rollhook_kubernetes::WorkloadKind::Deployment;
 use serde_json::json;
 
-use crate::bed::{self, Bed};
+use crate::bed::Bed;
 
 /// The number of strangers' pods. With the default they are more bytes than are read of a list.
 fn strangers() -> usize {
