@@ -78,8 +78,8 @@ async fn kept(cluster: &Cluster, rollout: &Rollout, object: &Object) -> Result<O
         }
         Err(error) => return Err(error),
     };
-    let pods = cluster.pods(rollout.namespace(), object.selector()).await?;
-    Ok(retained::find(object, rollout, &retained, &pods))
+    let pods = cluster.pods(rollout, object).await?;
+    Ok(retained::find(object, rollout, &retained, &pods.kept))
 }
 
 /// Gives the pods of a template that was brought back a template of the rollout's own, whose image is named by its digest.
@@ -168,8 +168,8 @@ async fn delete_stuck_pods(cluster: &Cluster, rollout: &Rollout) -> Result<()> {
             tokio::time::sleep(READ_PAUSE).await;
             continue;
         }
-        let pods = cluster.pods(rollout.namespace(), set.spec.as_ref().map(|spec| &spec.selector)).await?;
         let object = Object::StatefulSet(set);
+        let pods = cluster.pods(rollout, &object).await?.kept;
         let own = object.pods_stamp(rollout.id);
         let Object::StatefulSet(set) = &object else { return Ok(()) };
         for pod in stuck_pods::of(set, rollout.id, &own, &pods) {

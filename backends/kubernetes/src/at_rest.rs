@@ -6,7 +6,7 @@
 //! are well: those that are not change by themselves, and are read each time.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet, VecDeque},
     pin::pin,
     sync::{Arc, Mutex, Weak},
     time::Duration,
@@ -15,7 +15,6 @@ use std::{
 use futures_util::StreamExt;
 use kube::{
     api::ObjectMeta,
-    core::{DynamicObject, PartialObjectMeta},
     runtime::watcher::{self, Event},
 };
 use rollhook_core::{
@@ -23,15 +22,13 @@ use rollhook_core::{
     app::AppUid,
     ports::{AtRest, DeployId, Observation, Phase},
 };
-use tokio::{
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    task::AbortHandle,
-};
+use tokio::{sync::mpsc, task::AbortHandle};
 
 use crate::{
     client::Cluster,
     error::GRANT,
     lock,
+    object_version::{self, ObjectVersion},
     retries::{self, Retries},
     rules::{drift, object::Object, observation},
     workload::{Rollout, WorkloadKind},
@@ -50,12 +47,66 @@ pub(crate) struct TargetsAtRest {
     /// The connection of watches.
     cluster: Cluster,
     shared: Arc<Shared>,
-    hints: Mutex<Option<UnboundedReceiver<AppUid>>>,
+    hints: Mutex<Option<Hints>>,
 }
 
 struct Shared {
     state: Mutex<State>,
-    changed: UnboundedSender<AppUid>,
+    queue: Mutex<Queue>,
+    queued: mpsc::Sender<()>,
+}
+
+/// The apps to look at, in the order of their changes. A workload that changes all the time is in it once.
+#[derive(Default)]
+struct Queue {
+    order: VecDeque<AppUid>,
+    members: HashSet<AppUid>,
+}
+
+impl Queue {
+    fn push(&mut self, app: AppUid) {
+        if self.members.insert(app) {
+            self.order.push_back(app);
+        }
+    }
+
+    fn pop(&mut self) -> Option<AppUid> {
+        let app = self.order.pop_front()?;
+        self.members.remove(&app);
+        Some(app)
+    }
+}
+
+impl Shared {
+    /// Queues the apps for the listener.
+    fn queue(&self, apps: Vec<AppUid>) {
+        if apps.is_empty() {
+            return;
+        }
+        let mut queue = lock(&self.queue);
+        apps.into_iter().for_each(|app| queue.push(app));
+        // If there is one already, the listener will see these apps too.
+        let _ = self.queued.try_send(());
+    }
+}
+
+/// The apps to look at, for as long as the driver lives.
+pub(crate) struct Hints {
+    shared: Weak<Shared>,
+    queued: mpsc::Receiver<()>,
+}
+
+impl Hints {
+    /// The next app to look at. Returns `None` once the driver is gone.
+    pub(crate) async fn next(&mut self) -> Option<AppUid> {
+        loop {
+            let next = lock(&self.shared.upgrade()?.queue).pop();
+            if next.is_some() {
+                return next;
+            }
+            self.queued.recv().await?;
+        }
+    }
 }
 
 #[derive(Default)]
@@ -96,13 +147,14 @@ fn mark(metadata: &ObjectMeta) -> String {
 impl TargetsAtRest {
     /// Watches through this connection.
     pub(crate) fn new(cluster: Cluster) -> Self {
-        let (changed, hints) = unbounded_channel();
-        let shared = Arc::new(Shared { state: Mutex::default(), changed });
+        let (sender, receiver) = mpsc::channel(1);
+        let shared = Arc::new(Shared { state: Mutex::default(), queue: Mutex::default(), queued: sender });
+        let hints = Hints { shared: Arc::downgrade(&shared), queued: receiver };
         Self { cluster, shared, hints: Mutex::new(Some(hints)) }
     }
 
     /// The apps to look at; for one listener.
-    pub(crate) fn take_hints(&self) -> Option<UnboundedReceiver<AppUid>> {
+    pub(crate) fn take_hints(&self) -> Option<Hints> {
         lock(&self.hints).take()
     }
 
@@ -117,7 +169,7 @@ impl TargetsAtRest {
                 AtRest { image: None, drift: Some(drift::of_missing(rollout)), seen: observation::of_missing(rollout) };
             return Ok(self.keep(rollout, None, found));
         };
-        let pods = cluster.pods(rollout.namespace(), object.selector()).await?;
+        let pods = cluster.pods(rollout, &object).await?;
         Ok(self.note(rollout, &object, observation::of(rollout, &object, &pods, jiff::Timestamp::now())))
     }
 
@@ -184,7 +236,7 @@ impl State {
     }
 
     /// Notes what a watch shows. Returns the apps to look at.
-    fn note(&mut self, place: &Place, event: Event<PartialObjectMeta<DynamicObject>>) -> Vec<AppUid> {
+    fn note(&mut self, place: &Place, event: Event<ObjectVersion>) -> Vec<AppUid> {
         let Some(watched) = self.places.get_mut(place) else { return Vec::new() };
         let name = match event {
             Event::Init => {
@@ -220,7 +272,7 @@ impl State {
 /// Follows a place for as long as its watch is wanted.
 async fn follow(cluster: Cluster, place: Place, shared: Weak<Shared>) {
     let workloads = cluster.workloads(&place.0, place.1);
-    let config = watcher::Config::default().timeout(WATCH);
+    let config = object_version::watch().timeout(WATCH);
     let mut events = pin!(watcher::watcher(workloads, config));
     let (mut retries, mut is_denied) = (Retries::default(), false);
     while let Some(event) = events.next().await {
@@ -244,10 +296,7 @@ async fn follow(cluster: Cluster, place: Place, shared: Weak<Shared>) {
                 Vec::new()
             }
         };
-        for app in outdated {
-            // Without a listener nothing is to be told.
-            let _ = shared.changed.send(app);
-        }
+        shared.queue(outdated);
         drop(shared);
         if let Some(pause) = pause {
             tokio::time::sleep(pause).await;
@@ -267,9 +316,8 @@ mod tests {
     use super::*;
     use crate::rules::samples::{self, merged, stamped};
 
-    fn metadata(object: &Object) -> PartialObjectMeta<DynamicObject> {
-        let metadata = object.metadata().clone();
-        PartialObjectMeta { types: None, metadata, _phantom: std::marker::PhantomData }
+    fn metadata(object: &Object) -> ObjectVersion {
+        ObjectVersion { metadata: object.metadata().clone() }
     }
 
     fn seen(ready: u32) -> Observation {
@@ -291,7 +339,6 @@ mod tests {
     async fn answer_holds_until_the_workload_changes() {
         let nobody = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
         let targets = TargetsAtRest::new(Cluster::of(nobody));
-        let mut hints = targets.take_hints().unwrap();
         let (rollout, (before, after)) = (samples::rollout(5), before_and_after());
         let app = rollout.id.app;
         targets.watch(place(&rollout));
@@ -315,9 +362,29 @@ mod tests {
         assert_eq!(known(), Some(found));
         assert_eq!(lock(&targets.shared.state).known(&samples::rollout(6)), None, "of another revision");
         assert_eq!(event(Event::Delete(metadata(&after))), [app]);
-        assert!(hints.try_recv().is_err());
         targets.forget(app);
         assert!(lock(&targets.shared.state).places.is_empty(), "its watch has ended");
+    }
+
+    #[tokio::test]
+    async fn app_whose_workload_changes_all_the_time_is_queued_once() {
+        let nobody = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let targets = TargetsAtRest::new(Cluster::of(nobody));
+        let mut hints = targets.take_hints().unwrap();
+        assert!(targets.take_hints().is_none());
+        let [one, other] = [1, 2].map(AppUid::from_bits);
+        for _ in 0..1000 {
+            targets.shared.queue(vec![one]);
+        }
+        targets.shared.queue(vec![other, one]);
+        assert_eq!(lock(&targets.shared.queue).order, [one, other]);
+        assert_eq!((hints.next().await, hints.next().await), (Some(one), Some(other)));
+        targets.shared.queue(vec![one]);
+        assert_eq!(hints.next().await, Some(one), "queued anew after it was taken");
+        let waiting = tokio::spawn(async move { hints.next().await });
+        tokio::task::yield_now().await;
+        drop(targets);
+        assert_eq!(waiting.await.unwrap(), None);
     }
 
     #[tokio::test]

@@ -15,18 +15,24 @@ use k8s_openapi::{
 use kube::{
     Api, Config,
     api::{DeleteParams, ListParams, LogParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions},
-    core::{ApiResource, DynamicObject, NamespaceResourceScope, PartialObjectMeta, Resource, Selector},
+    core::{NamespaceResourceScope, Resource, Selector},
 };
 use rollhook_core::{Error, Result};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use crate::{
+    bounded_answers::{bounded, too_long},
     connection,
     error::{classify, is_not_found},
+    object_version::{self, ObjectVersion},
+    pages::{self, Extent, PAGE_BYTES},
     rules::{
-        diagnostics::LOG_LINES,
+        diagnostics::{LOG_LINES, keep_events},
+        listed::{ListedEvent, ListedRevision},
         object::{MANAGER, Object},
+        pod_list::{PodCollector, PodList},
         pods,
         retained::Retained,
     },
@@ -39,6 +45,10 @@ const CONNECT: Duration = Duration::from_secs(5);
 const READ_AGAIN: Duration = Duration::from_secs(5);
 /// The most bytes of a log that are read for its last lines, which may be of any length.
 const LOG_BYTES: i64 = 256 << 10;
+/// The most bytes of an object. Its parts take up to thirty times as much memory as their JSON.
+const OBJECT_BYTES: usize = 1 << 20;
+/// The most pages that are read at once.
+const PAGES_AT_ONCE: usize = 4;
 
 /// A type of objects that live in namespaces.
 pub(crate) trait Namespaced:
@@ -79,6 +89,10 @@ pub(crate) fn patch_parameters() -> PatchParams {
 #[derive(Clone)]
 pub(crate) struct Cluster {
     client: kube::Client,
+    /// The same for single objects that others write.
+    objects: kube::Client,
+    /// The same for lists of them.
+    lists: kube::Client,
 }
 
 impl Cluster {
@@ -98,7 +112,12 @@ impl Cluster {
             Ok(Self::with(config)?.client)
         };
         let client = connection::renewed(Arc::new(|| inferred().boxed()), Arc::new(make), READ_AGAIN).await?;
-        Ok(Self { client })
+        Ok(Self::through(client))
+    }
+
+    fn through(client: kube::Client) -> Self {
+        let lists = bounded(&client, PAGE_BYTES, Some(Arc::new(Semaphore::new(PAGES_AT_ONCE))));
+        Self { objects: bounded(&client, OBJECT_BYTES, None), client, lists }
     }
 
     /// Connects by a given configuration.
@@ -112,7 +131,7 @@ impl Cluster {
             what: "the configuration of the cluster cannot be used".to_owned(),
             cause: Some(error.into()),
         })?;
-        Ok(Self { client })
+        Ok(Self::through(client))
     }
 
     /// The client of the connection.
@@ -123,7 +142,7 @@ impl Cluster {
     /// A connection through an existing client.
     #[cfg(test)]
     pub(crate) fn of(client: kube::Client) -> Self {
-        Self { client }
+        Self::through(client)
     }
 
     /// The objects of one type in a namespace.
@@ -134,15 +153,19 @@ impl Cluster {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// The metadata of the workloads of a kind in a namespace.
-    pub(crate) fn workloads(&self, namespace: &str, kind: WorkloadKind) -> Api<PartialObjectMeta<DynamicObject>> {
-        let resource = match kind {
-            WorkloadKind::Deployment => ApiResource::erase::<Deployment>(&()),
-            WorkloadKind::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
-            WorkloadKind::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
-            WorkloadKind::CronJob => ApiResource::erase::<CronJob>(&()),
-        };
-        Api::namespaced_with(self.client.clone(), namespace, &resource)
+    /// The client for lists of objects that others write.
+    pub(crate) fn lists(&self) -> &kube::Client {
+        &self.lists
+    }
+
+    /// The versions of the workloads of a kind in a namespace.
+    pub(crate) fn workloads(&self, namespace: &str, kind: WorkloadKind) -> Api<ObjectVersion> {
+        match kind {
+            WorkloadKind::Deployment => object_version::of::<Deployment>(self, namespace),
+            WorkloadKind::StatefulSet => object_version::of::<StatefulSet>(self, namespace),
+            WorkloadKind::DaemonSet => object_version::of::<DaemonSet>(self, namespace),
+            WorkloadKind::CronJob => object_version::of::<CronJob>(self, namespace),
+        }
     }
 
     /// The workload as it is, never from a cache.
@@ -173,16 +196,36 @@ impl Cluster {
         workloads.patch(name, &patch_parameters(), &Patch::Strategic(patch)).await.map(drop)
     }
 
-    /// The earlier revisions of the workload that the cluster retains; none for a CronJob.
+    /// The earlier revisions of the workload that the cluster retains, the newest of them if there are many; none for a
+    /// CronJob.
     pub(crate) async fn retained(&self, namespace: &str, object: &Object) -> Result<Vec<Retained>> {
         let Some(selector) = object.selector() else { return Ok(Vec::new()) };
         let parameters = ListParams::default().labels_from(&parsed(selector)?);
+        let mut kept = Vec::new();
         if object.kind() == WorkloadKind::Deployment {
-            let found = self.api::<ReplicaSet>(namespace).list(&parameters).await.map_err(classify)?;
-            return Ok(found.into_iter().filter_map(|found| Retained::of_replica_set(found, object)).collect());
+            let keep = |page: Vec<ListedRevision>| {
+                let own = page.into_iter().filter_map(|listed| Retained::of_replica_set(listed, object));
+                Retained::keep(&mut kept, own);
+            };
+            self.list::<ReplicaSet, _>(namespace, parameters, keep).await?;
+        } else {
+            let keep = |page: Vec<ListedRevision>| {
+                let own = page.into_iter().filter_map(|listed| Retained::of_controller_revision(listed, object));
+                Retained::keep(&mut kept, own);
+            };
+            self.list::<ControllerRevision, _>(namespace, parameters, keep).await?;
         }
-        let found = self.api::<ControllerRevision>(namespace).list(&parameters).await.map_err(classify)?;
-        Ok(found.into_iter().filter_map(|found| Retained::of_controller_revision(found, object)).collect())
+        Ok(kept)
+    }
+
+    /// Hands over each page of a list of objects of a kind, as far as rules use them.
+    async fn list<K, T>(&self, namespace: &str, parameters: ListParams, keep: impl FnMut(Vec<T>)) -> Result<Extent>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        T: DeserializeOwned,
+    {
+        let listed = Api::<K>::namespaced(self.lists.clone(), namespace);
+        pages::each(&self.lists, listed.resource_url(), parameters, keep).await
     }
 
     /// Creates an object.
@@ -190,23 +233,29 @@ impl Cluster {
         self.api(namespace).create(&post_parameters(), object).await
     }
 
-    /// All pods that a selector selects; none without a selector.
-    pub(crate) async fn pods(&self, namespace: &str, selector: Option<&LabelSelector>) -> Result<Vec<Pod>> {
-        let Some(selector) = selector else { return Ok(Vec::new()) };
+    /// The pods that the selector of the rollout's workload selects; none for a CronJob.
+    pub(crate) async fn pods(&self, rollout: &Rollout, object: &Object) -> Result<PodList> {
+        let Some(selector) = object.selector() else { return Ok(PodList::default()) };
         let parameters = ListParams::default().labels_from(&parsed(selector)?);
-        Ok(self.api::<Pod>(namespace).list(&parameters).await.map_err(classify)?.items)
+        let mut pods = PodCollector::new(rollout, object);
+        let extent = self.list::<Pod, _>(rollout.namespace(), parameters, |page| pods.add(page)).await?;
+        let pods = pods.finish(extent);
+        if pods.is_part {
+            tracing::debug!(app = %rollout.app, kept = pods.kept.len(), "reading pods ended before the end of their list");
+        }
+        Ok(pods)
     }
 
-    /// The events of the object with this uid; none if they cannot be read.
+    /// The events of the object with this uid, the newest of them if there are many; none if they cannot be read.
     pub(crate) async fn events(&self, namespace: &str, uid: &str) -> Vec<Event> {
         let of_object = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
-        match self.api::<Event>(namespace).list(&of_object).await {
-            Ok(events) => events.items,
-            Err(error) => {
-                tracing::debug!(namespace, uid, error = %error, "reading the events of an object failed");
-                Vec::new()
-            }
+        let mut kept = Vec::new();
+        let keep = |page: Vec<ListedEvent>| keep_events(&mut kept, page.into_iter().map(Event::from));
+        if let Err(error) = self.list::<Event, _>(namespace, of_object, keep).await {
+            tracing::debug!(namespace, uid, error = %error.chain(), "reading the events of an object failed");
+            return Vec::new();
         }
+        kept
     }
 
     /// The end of a container's log, of its present or its previous run.
@@ -239,7 +288,16 @@ impl Cluster {
     }
 
     async fn find<K: Namespaced>(&self, namespace: &str, name: &str) -> Result<Option<Box<K>>> {
-        Ok(self.api::<K>(namespace).get_opt(name).await.map_err(classify)?.map(Box::new))
+        let found = Api::<K>::namespaced(self.objects.clone(), namespace).get_opt(name).await;
+        let found = found.map_err(|error| match too_long(&error) {
+            Some(long) => Error::invalid(format!(
+                "the {} {name} in the namespace {namespace} has more than {} KiB of JSON: make it smaller",
+                K::kind(&()),
+                long.most >> 10
+            )),
+            None => classify(error),
+        });
+        Ok(found?.map(Box::new))
     }
 }
 

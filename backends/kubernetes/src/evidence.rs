@@ -22,7 +22,10 @@ pub(crate) async fn evidence(
 ) -> Result<Evidence> {
     let namespace = rollout.namespace();
     let object = cluster.target(rollout).await?;
-    let pods = cluster.pods(namespace, object.as_ref().and_then(|object| object.selector())).await?;
+    let pods = match &object {
+        Some(object) => cluster.pods(rollout, object).await?.kept,
+        None => Vec::new(),
+    };
     let own = object.as_ref().map_or(Stamp::Deploy(rollout.id), |object| object.pods_stamp(rollout.id));
     let Some(pod) = diagnostics::failing_pod(rollout, &own, &pods, failure) else {
         let uid = object.as_ref().and_then(|object| object.metadata().uid.as_deref());

@@ -40,6 +40,7 @@
 
 mod apply;
 mod at_rest;
+mod bounded_answers;
 pub mod builds;
 mod client;
 mod connection;
@@ -49,7 +50,9 @@ mod events;
 mod evidence;
 mod installation;
 pub mod manifests;
+mod object_version;
 mod observe;
+mod pages;
 mod retries;
 #[cfg(feature = "management")]
 mod reviews;
@@ -195,7 +198,7 @@ impl TargetReader for KubernetesCluster {
     }
 
     fn target_changes(&self) -> BoxStream<'static, AppUid> {
-        let Some(mut hints) = self.at_rest.take_hints() else { return stream::empty().boxed() };
-        stream::poll_fn(move |context| hints.poll_recv(context)).boxed()
+        let Some(hints) = self.at_rest.take_hints() else { return stream::empty().boxed() };
+        stream::unfold(hints, async |mut hints| Some((hints.next().await?, hints))).boxed()
     }
 }

@@ -35,9 +35,9 @@ pub(crate) async fn validate(cluster: &Cluster, request: &TargetRequest) -> Resu
 pub(crate) async fn observe(cluster: &Cluster, rollout: &Rollout, targets: &TargetsAtRest) -> Result<Observation> {
     let Some(object) = cluster.target(rollout).await? else { return Ok(observation::of_missing(rollout)) };
     // Read after the workload: the pods are never older than the counts of their controller.
-    let pods = cluster.pods(rollout.namespace(), object.selector()).await?;
+    let pods = cluster.pods(rollout, &object).await?;
     let seen = observation::of(rollout, &object, &pods, jiff::Timestamp::now());
-    if retained::runs_other_bits(&object, rollout, &pods) {
+    if retained::runs_other_bits(&object, rollout, &pods.kept) {
         // The pods that were kept are no success: the next observation is of those that are made now.
         apply::stamp_anew(cluster, rollout, &object).await?;
         return Ok(seen.with(|seen| seen.phase = Phase::Progressing));

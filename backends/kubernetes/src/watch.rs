@@ -6,7 +6,6 @@
 
 use std::{
     collections::HashMap,
-    fmt::Debug,
     pin::pin,
     sync::{Arc, Mutex, Weak},
     time::Duration,
@@ -14,13 +13,8 @@ use std::{
 
 use futures_util::{Stream, StreamExt, stream::BoxStream};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api,
-    core::{PartialObjectMeta, Resource},
-    runtime::watcher,
-};
+use kube::{Api, runtime::watcher};
 use rollhook_core::{Result, app::AppUid, ports::DeployId};
-use serde::de::DeserializeOwned;
 use tokio::{
     sync::Notify,
     task::AbortHandle,
@@ -30,6 +24,7 @@ use tokio::{
 use crate::{
     client::{Cluster, parsed},
     lock,
+    object_version::{self, ObjectVersion},
     retries::Retries,
     workload::Rollout,
 };
@@ -127,21 +122,18 @@ fn changes(cluster: Cluster, rollout: Rollout) -> impl Stream<Item = ()> + Send 
 
 async fn streams(cluster: &Cluster, rollout: &Rollout) -> Result<BoxStream<'static, ()>> {
     let (namespace, workload) = (rollout.namespace(), &rollout.workload);
-    let one = watcher::Config::default().fields(&format!("metadata.name={}", workload.name));
+    let one = object_version::watch().fields(&format!("metadata.name={}", workload.name));
     let of_workload = events(cluster.workloads(namespace, workload.kind), one);
     let object = cluster.target(rollout).await?;
     // Without a workload there is no selector for pods; that it is made is found out by the poll.
     let Some(selector) = object.as_ref().and_then(|object| object.selector()) else { return Ok(of_workload.boxed()) };
-    let selected = watcher::Config::default().labels_from(&parsed(selector)?);
-    let of_pods = events(cluster.api::<PartialObjectMeta<Pod>>(namespace), selected);
+    let selected = object_version::watch().labels_from(&parsed(selector)?);
+    let of_pods = events(object_version::of::<Pod>(cluster, namespace), selected);
     Ok(futures_util::stream::select(of_workload, of_pods).boxed())
 }
 
 /// A stream with an item for each change of the objects, and one after each time that they were listed anew.
-pub(crate) fn events<K>(api: Api<K>, config: watcher::Config) -> impl Stream<Item = ()> + Send + 'static
-where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
+pub(crate) fn events(api: Api<ObjectVersion>, config: watcher::Config) -> impl Stream<Item = ()> + Send + 'static {
     let kind = api.resource_url().to_owned();
     let begun = (watcher(api, config).boxed(), Retries::default(), kind);
     futures_util::stream::unfold(begun, async move |(mut events, mut retries, kind)| {

@@ -6,7 +6,6 @@ use std::{pin::pin, sync::Mutex, time::Duration};
 
 use futures_util::{StreamExt, stream::select};
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
-use kube::{core::PartialObjectMeta, runtime::watcher};
 use tokio::{
     sync::watch,
     task::JoinHandle,
@@ -14,7 +13,7 @@ use tokio::{
 };
 
 use super::names;
-use crate::{client::Cluster, lock, watch::events};
+use crate::{client::Cluster, lock, object_version, watch::events};
 
 /// The longest time that one call waits.
 const WAIT: Duration = Duration::from_secs(20);
@@ -55,9 +54,9 @@ impl Drop for BuildWatch {
 }
 
 async fn run(changes: watch::Sender<u64>, cluster: Cluster, namespace: String) {
-    let config = watcher::Config::default().labels(&names::all());
-    let jobs = events(cluster.api::<PartialObjectMeta<Job>>(&namespace), config.clone());
-    let mut events = pin!(select(jobs, events(cluster.api::<PartialObjectMeta<Pod>>(&namespace), config)));
+    let config = object_version::watch().labels(&names::all());
+    let jobs = events(object_version::of::<Job>(&cluster, &namespace), config.clone());
+    let mut events = pin!(select(jobs, events(object_version::of::<Pod>(&cluster, &namespace), config)));
     let mut checks = interval(IDLE);
     checks.tick().await;
     loop {

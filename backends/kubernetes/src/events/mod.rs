@@ -143,7 +143,7 @@ impl Writer {
     async fn write(&self, note: &Note) -> Result<()> {
         let namespace = note.app.namespace.as_str();
         if let Some(workload) = note.workload.as_ref().filter(|_| self.objects.workloads) {
-            let found = self.cluster.workloads(namespace, workload.kind).get_metadata_opt(&workload.name).await;
+            let found = self.cluster.workloads(namespace, workload.kind).get_opt(&workload.name).await;
             if let Some(found) = found.map_err(classify)? {
                 self.create(note, reference(workload.kind.api_version(), workload.kind.as_str(), found.metadata))
                     .await?;

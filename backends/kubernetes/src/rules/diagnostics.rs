@@ -1,13 +1,19 @@
 //! The evidence of a failure: the pod and container to look at, and lines of state, events and log.
 
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod};
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+};
 use rollhook_core::ports::RolloutFailure;
 
 use super::{failure, object::Stamp, pods};
 use crate::{error::shortened, workload::Rollout};
 
-/// The most events that are kept.
+/// The most events that are shown.
 pub(crate) const EVENTS: usize = 10;
+/// The most events that are kept of a list.
+const KEPT_EVENTS: usize = 200;
 /// The most log lines that are kept.
 pub(crate) const LOG_LINES: usize = 50;
 /// The longest line that is kept, in characters.
@@ -93,15 +99,24 @@ fn terminated(ended: &ContainerStateTerminated) -> String {
     format!("terminated: exit code {}{reason}{message}", ended.exit_code)
 }
 
+/// Adds a page of a list to the events that are kept: the newest, oldest first.
+pub(crate) fn keep_events(all: &mut Vec<Event>, page: impl Iterator<Item = Event>) {
+    all.extend(page);
+    all.sort_by_cached_key(last_seen);
+    all.drain(..all.len().saturating_sub(KEPT_EVENTS));
+}
+
+/// The time at which the event was observed last.
+fn last_seen(event: &Event) -> Option<Timestamp> {
+    let micro = |time: &Option<MicroTime>| time.as_ref().map(|time| time.0);
+    let series = event.series.as_ref().and_then(|series| micro(&series.last_observed_time));
+    let seconds = event.last_timestamp.as_ref().or(event.first_timestamp.as_ref()).map(|time| time.0);
+    series.max(seconds).max(micro(&event.event_time))
+}
+
 /// The last events, oldest first, one line each.
 pub(crate) fn event_lines(mut events: Vec<Event>) -> Vec<String> {
-    events.sort_by_cached_key(|event| {
-        let micro =
-            |time: &Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime>| time.as_ref().map(|t| t.0);
-        let series = event.series.as_ref().and_then(|series| micro(&series.last_observed_time));
-        let seconds = event.last_timestamp.as_ref().or(event.first_timestamp.as_ref()).map(|time| time.0);
-        series.max(seconds).max(micro(&event.event_time))
-    });
+    events.sort_by_cached_key(last_seen);
     let skipped = events.len().saturating_sub(EVENTS);
     events.into_iter().skip(skipped).map(|event| line(&event_line(&event))).collect()
 }

@@ -1,7 +1,7 @@
 //! One observation of a rollout: the controller's counts, the pods of the new revision, and changes made by others.
 
 use jiff::Timestamp;
-use k8s_openapi::api::{apps::v1::DeploymentCondition, core::v1::Pod};
+use k8s_openapi::api::apps::v1::DeploymentCondition;
 use rollhook_core::{
     deploy::Reason,
     ports::{Instances, Observation, Phase, RolloutFailure, RolloutFailureKind},
@@ -10,6 +10,7 @@ use rollhook_core::{
 use super::{
     drift, failure,
     object::{Object, Stamp},
+    pod_list::PodList,
     pods::{self, PodSummary},
     rollout_status::{self, RolloutStatus},
 };
@@ -23,7 +24,7 @@ pub(crate) fn of_missing(rollout: &Rollout) -> Observation {
 }
 
 /// The observation of the rollout.
-pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &[Pod], now: Timestamp) -> Observation {
+pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &PodList, now: Timestamp) -> Observation {
     let status = rollout_status::of(object);
     let pods = pods::summary(rollout, object, pods, now);
     let stamp = object.stamp();
@@ -36,11 +37,15 @@ pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &[Pod], now: Timestam
         None => failure(object, rollout, &status, &pods),
     };
     let down_for = pods.unready_for.filter(|_| is_ours && !is_complete && object.stops_first());
-    let message = if is_ours { message(is_complete, &status, &pods) } else { other_revision(&stamp) };
+    let message = if is_ours { message(object, is_complete, &status, &pods) } else { other_revision(&stamp) };
     let instances = instances(object, &status, &pods).filter(|_| is_ours);
     let progress = progress(&status, &pods);
     let phase = match is_complete {
-        true => Phase::Complete { digest: pods.digest, note: status.note.or_else(|| note(object, rollout)) },
+        true => {
+            let notes = [status.note.or_else(|| note(object, rollout)), unread(object, &pods)];
+            let notes = notes.into_iter().flatten().reduce(|one, other| format!("{one}; {other}"));
+            Phase::Complete { digest: pods.digest, note: notes }
+        }
         false => Phase::Progressing,
     };
     Observation::new(stamp.id(), phase, progress, message).with(|seen| {
@@ -54,12 +59,29 @@ pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &[Pod], now: Timestam
 
 /// Whether the rollout is complete by the counts and by the pods, which are the first to tell that one fell back.
 fn is_complete(object: &Object, status: &RolloutStatus, pods: &PodSummary) -> bool {
-    let is_ready = i32::try_from(pods.ready).unwrap_or(i32::MAX) >= status.wanted;
-    // The counts of the other kinds cover it, and a StatefulSet's partition keeps old pods on purpose.
-    let old_are_gone = !matches!(object, Object::DaemonSet(_)) || pods.old == 0;
+    let is_ready = ready(status, pods) >= status.wanted;
+    // The counts of the other kinds cover it, and a StatefulSet's partition keeps old pods on purpose. An old one may be
+    // among the pods that were not read.
+    let old_are_gone = !matches!(object, Object::DaemonSet(_)) || (pods.old == 0 && !pods.is_part);
     // A partition over all pods would be complete without a single new one.
     let is_possible = status.is_everywhere || object.unsupported().is_none();
     status.is_complete && is_ready && old_are_gone && is_possible
+}
+
+/// The number of new pods that are ready: those that were read, or the controller's count if there are more pods.
+fn ready(status: &RolloutStatus, pods: &PodSummary) -> i32 {
+    let read = i32::try_from(pods.ready).unwrap_or(i32::MAX);
+    let is_counted = pods.is_sample() && status.is_everywhere && status.old <= 0;
+    if is_counted { read.max(status.available) } else { read }
+}
+
+/// That there are pods which were not read. Returns `None` if all were.
+fn unread(object: &Object, pods: &PodSummary) -> Option<String> {
+    let title = object.title();
+    pods.is_part.then(|| match pods.is_sample() {
+        true => format!("of so many pods not all were read: the others are ready by the counts of {title}"),
+        false => format!("not all pods were read: too many, or too large ones, match the selector of {title}"),
+    })
 }
 
 /// What a restore did to the pods of the version that it brought back.
@@ -128,7 +150,7 @@ fn instances(object: &Object, status: &RolloutStatus, pods: &PodSummary) -> Opti
         return None;
     }
     Some(Instances {
-        ready: u32::try_from(pods.ready).unwrap_or(u32::MAX),
+        ready: u32::try_from(ready(status, pods)).unwrap_or_default(),
         wanted: u32::try_from(status.wanted).unwrap_or_default(),
     })
 }
@@ -149,14 +171,19 @@ fn other_revision(stamp: &Stamp) -> String {
     }
 }
 
-fn message(is_complete: bool, status: &RolloutStatus, pods: &PodSummary) -> String {
+fn message(object: &Object, is_complete: bool, status: &RolloutStatus, pods: &PodSummary) -> String {
+    let message = counts(is_complete, status, pods);
+    unread(object, pods).map_or_else(|| message.clone(), |unread| format!("{message}; {unread}"))
+}
+
+fn counts(is_complete: bool, status: &RolloutStatus, pods: &PodSummary) -> String {
     if let (true, Some(note)) = (is_complete, &status.note) {
         return note.clone();
     }
     if !status.is_observed {
         return "waiting for the cluster to begin".to_owned();
     }
-    let (wanted, ready) = (status.wanted, pods.ready);
+    let (wanted, ready) = (status.wanted, ready(status, pods));
     let old = status.old.max(i32::try_from(pods.old).unwrap_or(i32::MAX));
     let left = match old {
         ..=0 => String::new(),
@@ -165,7 +192,7 @@ fn message(is_complete: bool, status: &RolloutStatus, pods: &PodSummary) -> Stri
     };
     match is_complete {
         true => format!("{ready} of {wanted} new pods are available"),
-        false if old <= 0 && i32::try_from(ready).is_ok_and(|ready| ready >= wanted) => {
+        false if old <= 0 && ready >= wanted => {
             format!("{ready} of {wanted} new pods are ready, and must stay so for a while to count as available")
         }
         false => format!("{ready} of {wanted} new pods are ready{left}"),

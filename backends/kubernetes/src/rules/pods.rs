@@ -12,6 +12,7 @@ use rollhook_core::{
 use super::{
     digest, failure, lives,
     object::{Object, Stamp},
+    pod_list::{KEPT, PodList},
 };
 use crate::workload::Rollout;
 
@@ -33,35 +34,49 @@ pub(crate) struct PodSummary {
     pub(crate) restarts: u32,
     /// The past lives of the containers of new pods.
     pub(crate) past_lives: Vec<PastLives>,
-    /// For how long no pod has been ready, as far as the new ones tell; `None` if one is, also an old one.
+    /// For how long no pod has been ready, as far as the new ones tell; `None` if one is, also an old one, or if not all
+    /// pods were read.
     pub(crate) unready_for: Option<Duration>,
-    /// The digest that all ready pods run.
+    /// The digest that all ready pods run; `None` also if not all of them were kept.
     pub(crate) digest: Option<Digest>,
     /// The failure of a new pod that is not ready.
     pub(crate) failure: Option<RolloutFailure>,
     /// The failure of a new pod that is not ready, and of which a container ended and runs again.
     pub(crate) restarted: Option<RolloutFailure>,
+    /// Whether there are pods that were not read.
+    pub(crate) is_part: bool,
+}
+
+impl PodSummary {
+    /// Whether so many new pods are ready that the controller's counts can be believed about those that were not read: all
+    /// that were, and no fewer than are kept.
+    pub(crate) fn is_sample(&self) -> bool {
+        self.is_part && self.ready == self.new && self.ready >= KEPT
+    }
 }
 
 /// The state of the pods of the rollout's revision.
-pub(crate) fn summary(rollout: &Rollout, object: &Object, pods: &[Pod], now: Timestamp) -> PodSummary {
+pub(crate) fn summary(rollout: &Rollout, object: &Object, list: &PodList, now: Timestamp) -> PodSummary {
+    let PodList { kept: pods, counted, is_part } = list;
     let own = object.pods_stamp(rollout.id);
     let new: Vec<&Pod> = pods.iter().filter(|pod| is_active(pod) && is_new(rollout, &own, pod)).collect();
     let ready: Vec<&Pod> = new.iter().copied().filter(|pod| is_ready(pod)).collect();
     let steady = |pod: &&Pod| restarts(pod) == 0;
     let uid = object.metadata().uid.as_deref();
+    let old = pods.iter().filter(|pod| is_active(pod) && !is_new(rollout, &own, pod) && controller(pod) == uid).count();
     PodSummary {
-        new: new.len(),
-        ready: ready.len(),
+        new: new.len() + counted.new,
+        ready: ready.len() + counted.ready,
         steady: ready.iter().copied().filter(steady).count(),
         started: new.iter().copied().filter(steady).map(started).sum(),
-        old: pods.iter().filter(|pod| is_active(pod) && !is_new(rollout, &own, pod) && controller(pod) == uid).count(),
+        old: old + counted.old,
         restarts: new.iter().map(|pod| restarts(pod)).fold(0, u32::saturating_add),
         past_lives: new.iter().flat_map(|pod| lives::past(pod, now)).collect(),
-        unready_for: unready_for(&new, pods, now),
-        digest: digest::common(&rollout.workload.containers, &ready),
+        unready_for: unready_for(&new, pods, now).filter(|_| !counted.is_any_ready && !is_part),
+        digest: digest::common(&rollout.workload.containers, &ready).filter(|_| counted.ready == 0 && !is_part),
         failure: failure::worst(new.iter().copied().filter(|pod| !is_ready(pod))),
         restarted: new.iter().copied().filter(|pod| !is_ready(pod)).find_map(failure::restarted),
+        is_part: *is_part,
     }
 }
 

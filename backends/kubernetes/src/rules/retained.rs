@@ -5,20 +5,18 @@
 //! template has them, and nothing else: configuration that others changed since is not a deploy's to take back, and a
 //! version whose configuration was changed is rolled out anew.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use k8s_openapi::{
-    api::{
-        apps::v1::{ControllerRevision, ReplicaSet},
-        core::v1::{Container, Pod, PodTemplateSpec},
-    },
+    api::core::v1::{Container, Pod, PodTemplateSpec},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use rollhook_core::image::ImageRef;
-use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::{
     digest,
+    listed::ListedRevision,
     object::{Object, STAMP, Stamp},
     pods,
 };
@@ -27,14 +25,20 @@ use crate::workload::Rollout;
 /// The label that a ReplicaSet adds to its template.
 const HASH: &str = "pod-template-hash";
 /// The annotation with the number of a ReplicaSet's revision.
-const NUMBER: &str = "deployment.kubernetes.io/revision";
+pub(crate) const NUMBER: &str = "deployment.kubernetes.io/revision";
+
+/// The most revisions that are kept of a list: the newest.
+const KEPT: usize = 50;
+/// The longest template that is kept, in bytes. A version with a longer one is rolled out anew.
+const TEMPLATE_BYTES: usize = 256 << 10;
 
 /// An earlier revision of a workload.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Retained {
     /// The number that its controller gave it; a revision that is used again gets a higher one.
     number: i64,
-    template: PodTemplateSpec,
+    /// The template as it came: parsed it takes many times as much memory, so that one is parsed at a time.
+    template: Box<RawValue>,
 }
 
 /// The part of a pod template that deploys write, as an earlier revision has it.
@@ -48,33 +52,56 @@ pub(crate) struct KeptTemplate {
 
 impl Retained {
     /// The revision that the ReplicaSet stands for, if it belongs to this workload.
-    pub(crate) fn of_replica_set(object: ReplicaSet, workload: &Object) -> Option<Self> {
-        let annotations = object.metadata.annotations.as_ref();
+    pub(crate) fn of_replica_set(mut object: ListedRevision, workload: &Object) -> Option<Self> {
+        let metadata = object.metadata();
+        let annotations = metadata.annotations.as_ref();
         let number = annotations.and_then(|all| all.get(NUMBER)).and_then(|number| number.parse().ok());
-        let mut template = object.spec.filter(|_| is_owned(&object.metadata, workload))?.template?;
-        if let Some(labels) = template.metadata.as_mut().and_then(|metadata| metadata.labels.as_mut()) {
-            labels.remove(HASH);
-        }
-        Some(Self { number: number.unwrap_or_default(), template })
+        let template = is_owned(&metadata, workload).then(|| object.template())??;
+        Self::of(number.unwrap_or_default(), template)
     }
 
     /// The revision of this ControllerRevision, if it belongs to this workload.
-    pub(crate) fn of_controller_revision(object: ControllerRevision, workload: &Object) -> Option<Self> {
-        let data = object.data.filter(|_| is_owned(&object.metadata, workload))?;
-        let template = PodTemplateSpec::deserialize(data.0.pointer("/spec/template")?).ok()?;
-        Some(Self { number: object.revision, template })
+    pub(crate) fn of_controller_revision(mut object: ListedRevision, workload: &Object) -> Option<Self> {
+        let template = is_owned(&object.metadata(), workload).then(|| object.patched_template())??;
+        Self::of(object.revision(), template)
+    }
+
+    fn of(number: i64, template: Box<RawValue>) -> Option<Self> {
+        (template.get().len() <= TEMPLATE_BYTES).then_some(Self { number, template })
+    }
+
+    /// The number that its controller gave it.
+    #[cfg(test)]
+    pub(crate) fn number(&self) -> i64 {
+        self.number
+    }
+
+    /// Adds a page of a list to those that are kept.
+    pub(crate) fn keep(all: &mut Vec<Self>, page: impl Iterator<Item = Self>) {
+        all.extend(page);
+        all.sort_by_key(|retained| Reverse(retained.number));
+        all.truncate(KEPT);
+    }
+
+    /// The template, without the label that only a ReplicaSet's has.
+    fn template(&self) -> Option<PodTemplateSpec> {
+        let mut template: PodTemplateSpec = serde_json::from_str(self.template.get()).ok()?;
+        if let Some(labels) = template.metadata.as_mut().and_then(|metadata| metadata.labels.as_mut()) {
+            labels.remove(HASH);
+        }
+        Some(template)
     }
 }
 
 impl KeptTemplate {
-    fn of(retained: &Retained, rollout: &Rollout) -> Option<Self> {
-        let spec = retained.template.spec.as_ref()?;
+    fn of(template: &PodTemplateSpec, rollout: &Rollout) -> Option<Self> {
+        let spec = template.spec.as_ref()?;
         let images = rollout.workload.containers.iter().map(|name| {
             let mut all = spec.containers.iter().chain(spec.init_containers.iter().flatten());
             let container = all.find(|container| container.name == *name)?;
             Some((name.clone(), container.image.clone()?))
         });
-        let annotations = retained.template.metadata.as_ref().and_then(|metadata| metadata.annotations.as_ref());
+        let annotations = template.metadata.as_ref().and_then(|metadata| metadata.annotations.as_ref());
         Some(Self { stamp: Stamp::among(annotations), images: images.collect::<Option<_>>()? })
     }
 
@@ -136,15 +163,16 @@ pub(crate) fn find(object: &Object, rollout: &Rollout, retained: &[Retained], po
         image.is_some_and(|image| stands_for(image, &rollout.image))
     };
     let is_another = !rollout.workload.containers.iter().any(is_set);
-    let fits = |kept: &KeptTemplate, retained: &Retained| {
+    let fits = |kept: &KeptTemplate, template: PodTemplateSpec| {
         kept.is_of(rollout)
-            && plain(kept.laid_over(present)) == plain(retained.template.clone())
+            && plain(kept.laid_over(present)) == plain(template)
             && !kept.has_moved(rollout, object, pods)
             && (rollout.purpose.is_restore() || (is_another && running(kept) > 0))
     };
     let fitting = retained.iter().filter_map(|retained| {
-        let kept = KeptTemplate::of(retained, rollout)?;
-        fits(&kept, retained).then_some((running(&kept), retained.number, kept))
+        let template = retained.template()?;
+        let kept = KeptTemplate::of(&template, rollout)?;
+        fits(&kept, template).then_some((running(&kept), retained.number, kept))
     });
     fitting.max_by_key(|(running, number, _)| (*running, *number)).map(|(_, _, kept)| kept)
 }

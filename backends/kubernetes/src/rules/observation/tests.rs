@@ -1,3 +1,4 @@
+use k8s_openapi::api::core::v1::Pod;
 use rollhook_core::{deploy::Revision, ports::Purpose};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -28,7 +29,7 @@ fn pod(name: &str, revision: u64, patch: Value) -> Pod {
 
 /// The observation at the end of the first minute of 2026.
 fn of(rollout: &Rollout, object: &Object, pods: &[Pod]) -> Observation {
-    super::of(rollout, object, pods, "2026-01-01T00:01:00Z".parse().unwrap())
+    super::of(rollout, object, &PodList::from(pods), "2026-01-01T00:01:00Z".parse().unwrap())
 }
 
 fn container(restarts: u32, state: Value) -> Value {

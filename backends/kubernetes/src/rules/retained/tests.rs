@@ -26,6 +26,11 @@ fn deployed(revision: u64, image: &str) -> Object {
     stamped(samples::deployment(json!({})), &Rollout { image, ..samples::rollout(revision) })
 }
 
+/// The object as a list has it.
+fn listed(object: &Value) -> ListedRevision {
+    serde_json::from_str(&object.to_string()).unwrap()
+}
+
 /// The ReplicaSet that a Deployment has made for its present template.
 fn replica_set(object: &Object, number: i64) -> Retained {
     let mut template = serde_json::to_value(object.template().unwrap()).unwrap();
@@ -36,7 +41,7 @@ fn replica_set(object: &Object, number: i64) -> Retained {
         "metadata": {"name": "api-5d6f", "ownerReferences": owner, "annotations": {NUMBER: number.to_string()}},
         "spec": {"selector": {}, "template": template},
     });
-    Retained::of_replica_set(serde_json::from_value(set).unwrap(), object).unwrap()
+    Retained::of_replica_set(listed(&set), object).unwrap()
 }
 
 fn pod(stamp: Option<u64>, digest: &str) -> Pod {
@@ -172,9 +177,8 @@ fn revision_of_another_workload_is_none() {
     let owner = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "api", "controller": true,
                         "uid": samples::UID}]);
     let set = json!({"metadata": {"ownerReferences": owner}, "spec": {"selector": {}, "template": {}}});
-    let set: ReplicaSet = serde_json::from_value(set).unwrap();
-    assert_eq!(Retained::of_replica_set(set.clone(), &other), None);
-    assert!(Retained::of_replica_set(set, &samples::deployment(json!({}))).is_some());
+    assert!(Retained::of_replica_set(listed(&set), &other).is_none());
+    assert!(Retained::of_replica_set(listed(&set), &samples::deployment(json!({}))).is_some());
 }
 
 #[test]
@@ -190,7 +194,7 @@ fn controller_revision_holds_the_template_as_a_patch() {
         "data": {"spec": {"template": template}},
         "revision": 3,
     });
-    let retained = Retained::of_controller_revision(serde_json::from_value(revision).unwrap(), &set).unwrap();
+    let retained = Retained::of_controller_revision(listed(&revision), &set).unwrap();
     assert_eq!(retained.number, 3);
     let failed = stamped(samples::stateful_set(json!({})), &samples::rollout(5));
     let restore =
