@@ -3,6 +3,7 @@
 use std::{net::TcpListener, sync::Arc, thread::available_parallelism, time::Duration};
 
 use rollhook_command::CommandBuilds;
+use rollhook_conformance::samples;
 use rollhook_core::{
     app::AppUid,
     ports::{BuildSpec, BuildState, BuildTrigger, DeployId, Started},
@@ -67,5 +68,31 @@ async fn build_that_waits_for_a_slot_has_read_its_source() {
     bench.host.hang();
     builds.cancel(hanging[0].id).await.unwrap();
     assert_eq!(built(&builds, &order).await, commit);
+    builds.close().await;
+}
+
+#[tokio::test]
+async fn environment_does_not_wait_for_the_queue_of_another() {
+    let mut bench = Bench::new();
+    bench.settings.at_once = 1;
+    let hanging = bench.repository.commit("build.txt", "hang");
+    let commit = bench.repository.commit("build.txt", "good");
+    let builds = bench.open().await;
+    let hanging: Vec<_> = (1..=4).map(|app| of_app(app, &bench.order(1, &hanging))).collect();
+    let other = bench.order(1, &commit).with(|spec| spec.app = samples::app("shop", "prod", "api").id);
+    start(&builds, &hanging[0]).await;
+    told(&builds, hanging[0].id, "child ").await;
+    for order in hanging[1..].iter().chain([&other]) {
+        start(&builds, order).await;
+        let fetched = bench.path("builds").join(order.id.to_string()).join("work/checkout/.git/shallow");
+        until_async("the commit is fetched, and the build waits", async || {
+            fetched.exists() && builds.observe(order.id).await.unwrap() == BuildState::Waiting
+        })
+        .await;
+    }
+    bench.host.hang();
+    builds.cancel(hanging[0].id).await.unwrap();
+    assert_eq!(built(&builds, &other).await, commit);
+    told(&builds, hanging[1].id, "child ").await;
     builds.close().await;
 }
