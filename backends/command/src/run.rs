@@ -1,6 +1,7 @@
 //! Makes one build, from the posted commit to the image by digest.
 
 use std::{
+    convert::Infallible,
     io,
     path::Path,
     sync::{Arc, atomic::AtomicBool},
@@ -21,7 +22,7 @@ use crate::{
     environment,
     git::{Failed, Git},
     log::{Log, Tail},
-    process::{self, Ended, Output, Stop},
+    process::{self, Bounds, Ended, Output, Stop},
     record::{End, Record},
     tool::{Checkout, ImageBuilder, OpenedTool},
 };
@@ -112,17 +113,25 @@ impl Run {
             run: &self.number,
             work: &work,
             limit: self.settings.git_time,
+            limits: self.settings.checkout,
+            memory: self.settings.git_memory,
+            disk: self.settings.disk,
             silence: self.settings.git_silence,
             log,
             stop: &mut self.stop,
             limiter: &self.limits.sources,
             waits: &self.waits,
         };
+        git.check_disk().await?;
+        if let Some(message) = self.tool.refusal().await {
+            return Err(Failed::For(Reason::BUILD_FAILED, message));
+        }
         let sha = git.resolve(&self.spec.commit).await?;
         let checkout = work.join("checkout");
         git.fetch(&sha, &checkout).await?;
         // All that is read from the network is read before, so that a silent source holds no slot.
         let _slot = git.turn(self.limits.slots.clone().acquire_owned()).await?;
+        git.measure(&sha, &checkout).await?;
         git.check_out(&sha, &checkout).await?;
         let not_one = |_| Failed::For(Reason::COMMIT_NOT_FOUND, format!("{sha} is not a commit."));
         let commit: Commit = sha.parse().map_err(not_one)?;
@@ -188,18 +197,25 @@ impl Run {
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .current_dir(checkout);
         let mut output_tail = Tail::default();
-        let ended = process::run(command, &self.number, confinement.owner(), None, &mut self.stop, |output, bytes| {
-            if output == Output::Out {
-                output_tail.write(bytes);
-            }
-            log.write(bytes);
-        });
+        let ended = process::run(
+            command,
+            &self.number,
+            Bounds { owner: confinement.owner(), memory: None },
+            // There is no limit here: the deadline is the app's, and its driver ends the build.
+            std::future::pending::<Infallible>(),
+            &mut self.stop,
+            |output, bytes| {
+                if output == Output::Out {
+                    output_tail.write(bytes);
+                }
+                log.write(bytes);
+            },
+        );
         let fail = |message: String| Err(Failed::For(Reason::BUILD_FAILED, message));
         match ended.await {
             Ok(Ended::Exited(status)) if status.success() => image(source, output_tail.last().as_deref()),
             Ok(Ended::Exited(status)) => fail(format!("The build command failed ({status}); see the build's log.")),
-            // There is no limit here: the deadline is the app's, and its driver ends the build.
-            Ok(Ended::TimedOut) => fail("The build command took too long.".to_owned()),
+            Ok(Ended::Limited(never)) => match never {},
             Ok(Ended::Stopped(why)) => Err(Failed::Stopped(why)),
             Err(error) => {
                 tracing::error!(program = %path.display(), %error, "starting the build command failed");
