@@ -12,6 +12,7 @@ use std::{
 };
 
 use rollhook_core::{
+    app::AppId,
     deploy::{Commit, Reason},
     source::{AllowedSources, GitSource},
 };
@@ -66,6 +67,10 @@ pub(crate) struct Git<'a> {
     pub(crate) silence: Duration,
     pub(crate) log: &'a mut Log,
     pub(crate) stop: &'a mut watch::Receiver<Option<Stop>>,
+    /// The app whose source it is.
+    pub(crate) app: &'a AppId,
+    /// Limits the names that are resolved at once.
+    pub(crate) lookups: &'a Limiter,
     /// Limits the reads of one host.
     pub(crate) limiter: &'a Limiter,
     /// Whether this build waits for others.
@@ -231,9 +236,10 @@ impl Git<'_> {
 
     /// Resolves the name of the source's host.
     async fn locate(&mut self) -> Result<(), Failed> {
-        let url = &self.source.url;
+        let (limiter, app, url) = (self.lookups, self.app, &self.source.url);
+        let turn = self.turn(limiter.acquire(app, url.host().unwrap_or_default(), Priority::Waiting)).await?;
         let addresses = tokio::select! {
-            addresses = Addresses::of(url, self.allowed, self.silence) => addresses,
+            addresses = Addresses::of(url, self.allowed, self.silence, turn) => addresses,
             why = process::stopped(self.stop) => return Err(Failed::Stopped(why)),
         };
         self.addresses = addresses.map_err(|error| {
@@ -279,7 +285,7 @@ impl Git<'_> {
     /// Waits for the permit to read from the source's host; pauses between reads are made without one.
     async fn permit(&mut self) -> Result<Option<Permit>, Failed> {
         let (limiter, host) = (self.limiter, self.source.url.host().unwrap_or_default());
-        self.turn(limiter.acquire(host, Priority::Waiting)).await
+        self.turn(limiter.acquire(self.app, host, Priority::Waiting)).await
     }
 
     /// Runs a command that reads and writes files of this machine only.

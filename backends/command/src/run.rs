@@ -27,6 +27,10 @@ use crate::{
     tool::{Checkout, ImageBuilder, OpenedTool},
 };
 
+/// The names of hosts that are resolved at the same time: each takes a thread of the process until its name service has
+/// answered, and the process has some hundreds.
+const LOOKUPS: usize = 32;
+
 /// Variables of the program's environment, with their values.
 pub(crate) type Variables = Vec<(&'static str, String)>;
 
@@ -54,12 +58,18 @@ pub(crate) struct Limits {
     slots: Arc<Semaphore>,
     /// The sources of one host that may be read at the same time.
     sources: Limiter,
+    /// The names of hosts that may be resolved at the same time.
+    lookups: Limiter,
 }
 
 impl Limits {
     /// The limits of so many builds, and reads of each host, at the same time.
     pub(crate) fn new(at_once: usize) -> Self {
-        Self { slots: Arc::new(Semaphore::new(at_once)), sources: Limiter::by_host(at_once) }
+        Self {
+            slots: Arc::new(Semaphore::new(at_once)),
+            sources: Limiter::by_host(at_once),
+            lookups: Limiter::new(LOOKUPS),
+        }
     }
 }
 
@@ -119,6 +129,8 @@ impl Run {
             silence: self.settings.git_silence,
             log,
             stop: &mut self.stop,
+            app: &self.spec.app,
+            lookups: &self.limits.lookups,
             limiter: &self.limits.sources,
             waits: &self.waits,
         };
