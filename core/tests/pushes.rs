@@ -15,7 +15,7 @@ use std::{
 use async_trait::async_trait;
 use rollhook_conformance::samples::git_source;
 use rollhook_core::{
-    app::Policy,
+    app::{AppId, Policy},
     delivery::{Before, Delivery, Event, GitHost, Head, Push, RefUpdate, Reference},
     deploy::{Commit, Revision, Status, Trigger},
     ports::{BranchReader, Clock},
@@ -381,7 +381,7 @@ struct Slow {
 
 #[async_trait]
 impl BranchReader for Slow {
-    async fn head(&self, _source: &GitSource) -> rollhook_core::Result<Option<Commit>> {
+    async fn head(&self, _app: &AppId, _source: &GitSource) -> rollhook_core::Result<Option<Commit>> {
         let (delay, head) = (self.then)(self.asked.fetch_add(1, Ordering::SeqCst));
         let meanwhile = self.meanwhile.lock().unwrap().take();
         if let Some((deployer, access, commit)) = meanwhile {

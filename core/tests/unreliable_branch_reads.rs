@@ -13,7 +13,7 @@ use std::{
 use async_trait::async_trait;
 use rollhook_core::{
     Error, Result,
-    app::Policy,
+    app::{AppId, Policy},
     deploy::{Commit, Revision, Trigger},
     ports::BranchReader,
     request::DeployRequest,
@@ -34,11 +34,11 @@ struct ScriptedBranches {
 
 #[async_trait]
 impl BranchReader for ScriptedBranches {
-    async fn head(&self, _source: &GitSource) -> Result<Option<Commit>> {
+    async fn head(&self, _app: &AppId, _source: &GitSource) -> Result<Option<Commit>> {
         panic!("nobody waits for a look")
     }
 
-    async fn look(&self, _source: &GitSource) -> Result<Option<Commit>> {
+    async fn look(&self, _app: &AppId, _source: &GitSource) -> Result<Option<Commit>> {
         *self.looks.lock().unwrap() += 1;
         (*self.answer.lock().unwrap())()
     }

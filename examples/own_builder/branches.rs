@@ -6,7 +6,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use rollhook_core::{Error, Result, deploy::Commit, ports::BranchReader, source::GitSource};
+use rollhook_core::{Error, Result, app::AppId, deploy::Commit, ports::BranchReader, source::GitSource};
 
 /// Reads the branches of mirrors below one directory.
 pub(crate) struct MirrorBranches {
@@ -21,7 +21,7 @@ impl MirrorBranches {
 
 #[async_trait]
 impl BranchReader for MirrorBranches {
-    async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
+    async fn head(&self, _app: &AppId, source: &GitSource) -> Result<Option<Commit>> {
         let reference = format!("refs/heads/{}", source.branch);
         let output = Command::new("git")
             .arg("-C")

@@ -24,8 +24,10 @@ use rollhook_core::{
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
+    checkout_limits::CheckoutLimits,
+    disk_limits::DiskLimits,
     log,
-    process::Stop,
+    process::{self, Stop},
     reaper,
     record::{End, Records},
     run::{Limits, Run},
@@ -49,11 +51,18 @@ pub struct Settings {
     pub git_time: Duration,
     /// The longest that a git server may be silent.
     pub git_silence: Duration,
+    /// The most that a commit may check out.
+    pub checkout: CheckoutLimits,
+    /// The most memory that each process of git may have, in bytes.
+    pub git_memory: u64,
+    /// The space that is left on the disk of the directory.
+    pub disk: DiskLimits,
 }
 
 impl Settings {
     /// Returns settings with defaults for the rest: as many builds at once as the machine has processors, no
-    /// credentials, the sources of other machines, ten minutes for each step of git, and half a minute of silence.
+    /// credentials, the sources of other machines, ten minutes for each step of git, half a minute of silence, and for
+    /// git 2 GiB of memory, or half of the machine's.
     pub fn new(tool: Tool, directory: PathBuf) -> Self {
         Self {
             tool,
@@ -63,6 +72,9 @@ impl Settings {
             sources: AllowedSources::default(),
             git_time: Duration::from_secs(600),
             git_silence: Duration::from_secs(30),
+            checkout: CheckoutLimits::default(),
+            git_memory: (2 << 30).min(process::machine_memory() / 2),
+            disk: DiskLimits::default(),
         }
     }
 }

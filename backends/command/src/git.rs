@@ -4,6 +4,7 @@
 //! parsed (`rollhook_core::source`), and stands behind `--` where git would read options.
 
 use std::{
+    future::pending,
     path::Path,
     process::ExitStatus,
     sync::atomic::{AtomicBool, Ordering},
@@ -11,18 +12,21 @@ use std::{
 };
 
 use rollhook_core::{
-    app::Namespace,
+    app::AppId,
     deploy::{Commit, Reason},
     source::{AllowedSources, GitSource},
 };
-use rollhook_git::{Addresses, Credentials, GitError, Invocation, Unresolved};
+use rollhook_git::{Addresses, Credentials, GitError, Invocation, Limiter, Priority, Unresolved};
 use tokio::{process::Command, sync::watch};
 
 use crate::{
+    checkout_limits::{CheckoutLimits, EntryCount},
+    disk_limits::{Bytes, DiskLimits},
     environment,
     log::{Log, Tail},
-    process::{self, Ended, Output, Stop},
+    process::{self, Bounds, Ended, Output, Stop},
     slots::{HostSlots, Slot},
+    space::{self, Space},
 };
 
 /// The number of candidates of a short SHA that a message names.
@@ -54,12 +58,20 @@ pub(crate) struct Git<'a> {
     pub(crate) work: &'a Path,
     /// The longest that each step may take.
     pub(crate) limit: Duration,
+    /// The most that the commit may check out.
+    pub(crate) limits: CheckoutLimits,
+    /// The most memory that a process may have.
+    pub(crate) memory: u64,
+    /// The space that is left on the disk of the directory.
+    pub(crate) disk: DiskLimits,
     /// The longest that a connection may be silent.
     pub(crate) silence: Duration,
     pub(crate) log: &'a mut Log,
     pub(crate) stop: &'a mut watch::Receiver<Option<Stop>>,
-    /// The namespace of the build's environment.
-    pub(crate) environment: &'a Namespace,
+    /// The app whose source it is.
+    pub(crate) app: &'a AppId,
+    /// Limits the names that are resolved at once.
+    pub(crate) lookups: &'a Limiter,
     /// Limits the reads of one host.
     pub(crate) limiter: &'a HostSlots,
     /// Whether this build waits for others.
@@ -133,7 +145,8 @@ impl Git<'_> {
         let mut list = self.git(&repository);
         list.args(["rev-list", "--all"]);
         let mut candidates = Candidates { prefix: given, ..Candidates::default() };
-        let listed = self.run(list, Stdout::Each(&mut |bytes| candidates.take_in(bytes)), Stderr::Log).await?;
+        let mut take = |bytes: &[u8]| candidates.take_in(bytes);
+        let listed = self.run(list, Stdout::Each(&mut take), Stderr::Log, pending()).await?;
         if !listed.status.success() {
             return Err(checkout_failed(&listed));
         }
@@ -169,14 +182,51 @@ impl Git<'_> {
         self.remote(fetch).await
     }
 
+    /// Fails if the disk of the directory is nearly full.
+    pub(crate) async fn check_disk(&self) -> Result<(), Failed> {
+        space::refusal(self.work, self.disk).await.map_or(Ok(()), |message| Err(too_much(message)))
+    }
+
+    /// Fails if the commit that was fetched into this directory would check out more than it may. The first limit that is
+    /// passed ends the reading of its directories, which may never end.
+    pub(crate) async fn measure(&mut self, sha: &str, directory: &Path) -> Result<(), Failed> {
+        let mut list = self.git(directory);
+        list.args(["ls-tree", "-r", "-t", "-l", "-z", sha]);
+        let mut count = EntryCount::new(self.limits);
+        let (passed, mut is_passed) = watch::channel(None);
+        let mut take = |bytes: &[u8]| {
+            if passed.borrow().is_none() {
+                passed.send_replace(count.add(bytes).err());
+            }
+        };
+        let limit = async {
+            match is_passed.wait_for(Option::is_some).await.ok().and_then(|message| message.clone()) {
+                Some(message) => too_much(message),
+                None => pending().await,
+            }
+        };
+        let listed = self.run(list, Stdout::Each(&mut take), Stderr::Log, limit).await;
+        // The last of the output may have been read after git had exited.
+        if let Some(message) = passed.send_replace(None) {
+            return Err(too_much(message));
+        }
+        let listed = listed?;
+        if listed.status.success() { Ok(()) } else { Err(checkout_failed(&listed)) }
+    }
+
     /// Checks out the commit that was fetched into this directory.
     pub(crate) async fn check_out(&mut self, sha: &str, directory: &Path) -> Result<(), Failed> {
         let mut checkout = self.git(directory);
         checkout.args(["checkout", "-q", "--detach", sha, "--"]);
-        self.local(checkout).await?;
+        // Attributes may ask for encodings in which files are larger than they are stored.
+        let space = self.space(self.limits.fetched.saturating_mul(2));
+        let finished = self.run_within(space, checkout, Stderr::Log).await?;
+        if !finished.status.success() {
+            return Err(checkout_failed(&finished));
+        }
         let mut verify = self.git(directory);
         verify.args(["rev-parse", "HEAD"]);
-        let head = self.run(verify, Stdout::Tail, Stderr::Log).await?;
+        let head = self.run(verify, Stdout::Tail, Stderr::Log, pending()).await?;
         if head.status.success() && head.output.last().as_deref() == Some(sha) {
             return Ok(());
         }
@@ -187,9 +237,10 @@ impl Git<'_> {
 
     /// Resolves the name of the source's host.
     async fn locate(&mut self) -> Result<(), Failed> {
-        let url = &self.source.url;
+        let (limiter, app, url) = (self.lookups, self.app, &self.source.url);
+        let turn = self.turn(limiter.acquire(app, url.host().unwrap_or_default(), Priority::Waiting)).await?;
         let addresses = tokio::select! {
-            addresses = Addresses::of(url, self.allowed, self.silence) => addresses,
+            addresses = Addresses::of(url, self.allowed, self.silence, turn) => addresses,
             why = process::stopped(self.stop) => return Err(Failed::Stopped(why)),
         };
         self.addresses = addresses.map_err(|error| {
@@ -208,7 +259,7 @@ impl Git<'_> {
         let branch = format!("refs/heads/{}", self.source.branch);
         list.args(["ls-remote", "-q", "--", self.source.url.as_str(), "HEAD", branch.as_str()]);
         let _permit = self.permit().await?;
-        let listed = self.run(list, Stdout::Tail, Stderr::Tail).await?;
+        let listed = self.run(list, Stdout::Tail, Stderr::Tail, pending()).await?;
         if !listed.status.success() {
             return Err(self.explained(&listed));
         }
@@ -227,28 +278,64 @@ impl Git<'_> {
     /// Runs a command that reads the source.
     async fn remote(&mut self, command: Command) -> Result<(), Failed> {
         let _permit = self.permit().await?;
-        let finished = self.run(command, Stdout::Log, Stderr::Tail).await?;
+        let space = self.space(self.limits.fetched);
+        let finished = self.run_within(space, command, Stderr::Tail).await?;
         if finished.status.success() { Ok(()) } else { Err(self.explained(&finished)) }
     }
 
     /// Waits for the permit to read from the source's host; pauses between reads are made without one.
     async fn permit(&mut self) -> Result<Option<Slot>, Failed> {
         let host = self.source.url.host().unwrap_or_default();
-        self.turn(self.limiter.acquire(host, self.environment)).await
+        self.turn(self.limiter.acquire(host, &self.app.namespace)).await
     }
 
     /// Runs a command that reads and writes files of this machine only.
     async fn local(&mut self, command: Command) -> Result<(), Failed> {
-        let finished = self.run(command, Stdout::Log, Stderr::Log).await?;
+        let finished = self.run(command, Stdout::Log, Stderr::Log, pending()).await?;
         if finished.status.success() { Ok(()) } else { Err(checkout_failed(&finished)) }
     }
 
-    /// Runs a command to its end.
-    async fn run(&mut self, command: Command, mut stdout: Stdout<'_>, stderr: Stderr) -> Result<Finished, Failed> {
+    /// Returns the space of the build's directory, with this limit.
+    fn space(&self, most: u64) -> Space {
+        Space { directory: self.work.to_owned(), most, disk: self.disk }
+    }
+
+    /// Runs a command that writes to the build's directory, and ends it once it has written too much.
+    async fn run_within(&mut self, space: Space, command: Command, stderr: Stderr) -> Result<Finished, Failed> {
+        let exceeded = space.clone().exceeded();
+        let finished = self.run(command, Stdout::Log, stderr, async { too_much(exceeded.await) }).await?;
+        // It may have ended between two looks.
+        space.check().await.map_err(too_much)?;
+        Ok(finished)
+    }
+
+    /// Runs a command to its end, or until `passed` returns why it may not go on.
+    async fn run(
+        &mut self,
+        command: Command,
+        mut stdout: Stdout<'_>,
+        stderr: Stderr,
+        passed: impl Future<Output = Failed>,
+    ) -> Result<Finished, Failed> {
+        let (url, time) = (&self.source.url, self.limit);
+        let limit = async {
+            tokio::select! {
+                failed = passed => failed,
+                () = tokio::time::sleep(time) => {
+                    let message = format!("{url} did not answer within {} s.", time.as_secs_f64());
+                    Failed::For(Reason::SOURCE_UNREACHABLE, message)
+                }
+            }
+        };
         let (mut output, mut error) = (Tail::default(), Tail::default());
         let log = &mut *self.log;
-        let ended = process::run(command, self.run, None, Some(self.limit), self.stop, |pipe, bytes| {
-            match (pipe, &mut stdout) {
+        let ended = process::run(
+            command,
+            self.run,
+            Bounds { owner: None, memory: Some(self.memory) },
+            limit,
+            self.stop,
+            |pipe, bytes| match (pipe, &mut stdout) {
                 (Output::Err, _) => {
                     error.write(bytes);
                     if stderr == Stderr::Log {
@@ -258,14 +345,15 @@ impl Git<'_> {
                 (Output::Out, Stdout::Log) => log.write(bytes),
                 (Output::Out, Stdout::Tail) => output.write(bytes),
                 (Output::Out, Stdout::Each(each)) => each(bytes),
-            }
-        });
+            },
+        );
         match ended.await {
-            Ok(Ended::Exited(status)) => Ok(Finished { status, output, error }),
-            Ok(Ended::TimedOut) => {
-                let message = format!("{} did not answer within {} s.", self.source.url, self.limit.as_secs_f64());
-                Err(Failed::For(Reason::SOURCE_UNREACHABLE, message))
+            Ok(Ended::Exited(status)) if !status.success() && is_out_of_memory(&error.lines()) => {
+                let most = Bytes(self.memory);
+                Err(too_much(format!("git needs more memory than {most} for this commit: build from smaller files.")))
             }
+            Ok(Ended::Exited(status)) => Ok(Finished { status, output, error }),
+            Ok(Ended::Limited(failed)) => Err(failed),
             Ok(Ended::Stopped(why)) => Err(Failed::Stopped(why)),
             Err(error) => {
                 tracing::error!(%error, "starting git failed");
@@ -315,6 +403,16 @@ impl Git<'_> {
             }
         }
     }
+}
+
+/// The failure of a build that has passed a limit, which the sentence names.
+fn too_much(message: String) -> Failed {
+    Failed::For(Reason::BUILD_FAILED, message)
+}
+
+/// Returns whether git itself, rather than the host whose words it repeats, has had no memory.
+fn is_out_of_memory(lines: &[String]) -> bool {
+    lines.iter().any(|line| line.starts_with("fatal: Out of memory"))
 }
 
 fn checkout_failed(finished: &Finished) -> Failed {

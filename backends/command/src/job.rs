@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use crate::{
     builder::{Settings, number},
     confinement::Confinement,
+    disk_limits::DiskLimits,
     log::Log,
     process::Stop,
     record::{End, Record},
@@ -157,6 +158,8 @@ fn prepare(
         credentials: Some(paths.source.clone()),
         // The server that made the Job has decided whether the app may be built from such a source.
         sources: AllowedSources::all(),
+        // The node bounds the pod's disk.
+        disk: DiskLimits::below(0),
         ..Settings::new(Tool::program(paths.program.clone()), paths.state.clone())
     };
     let (limits, waits) = (Arc::new(Limits::new(1)), Arc::default());

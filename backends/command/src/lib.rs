@@ -6,7 +6,7 @@
 //!              │
 //!              ├─ git: the one full SHA at the source, fetched as that SHA
 //!              ├─ a build slot, which no silent source holds
-//!              ├─ git: checked out, verified
+//!              ├─ git: measured, checked out, verified    neither memory nor disk is a repository's to use up
 //!              ├─ PROGRAM, in the checkout               its own process group; all it writes is the log
 //!              │  or the engine, with its files
 //!              ▼
@@ -39,6 +39,7 @@
 
 mod builder;
 mod cgroup;
+mod checkout_limits;
 mod confinement;
 mod disk;
 mod disk_limits;
@@ -51,9 +52,11 @@ mod reaper;
 mod record;
 mod run;
 mod slots;
+mod space;
 mod tool;
 
 pub use builder::{CommandBuilds, Error, Settings};
+pub use checkout_limits::CheckoutLimits;
 pub use disk::disk_space;
 pub use disk_limits::{Bytes, DiskLimits};
 pub use log::Log;

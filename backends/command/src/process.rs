@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, prlimit};
 use tokio::{
     io::AsyncReadExt,
     net::unix::pipe::Receiver,
@@ -33,11 +33,11 @@ pub(crate) enum Stop {
 
 /// The end of a process.
 #[derive(Debug)]
-pub(crate) enum Ended {
+pub(crate) enum Ended<L> {
     /// The process exited.
     Exited(ExitStatus),
-    /// The limit has passed.
-    TimedOut,
+    /// The process passed this limit.
+    Limited(L),
     /// The build was stopped.
     Stopped(Stop),
 }
@@ -58,39 +58,51 @@ pub(crate) struct Owner {
     pub(crate) gid: u32,
 }
 
-/// Runs a process to its end, and ends all that it started. Its output is handed to `took`; the pipes for it belong to
+/// What a process is bounded by from its start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// The user that the process becomes; `None`: this process's own.
+    pub(crate) owner: Option<Owner>,
+    /// The most bytes of memory that it, and each process that it starts, may have.
+    pub(crate) memory: Option<u64>,
+}
+
+/// Returns the memory of this machine, in bytes.
+pub(crate) fn machine_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    // The kernel's types differ between machines.
+    #[allow(clippy::useless_conversion, reason = "the number has another type on machines of 32 bits")]
+    u64::from(info.totalram).saturating_mul(info.mem_unit.into())
+}
+
+/// Runs a process to its end, or until `limit` returns, and ends all that it started. Its output is handed to `took`; the pipes for it belong to
 /// the owner, if there is one, who can open `/dev/stderr` then.
 ///
 /// # Errors
 /// If the process cannot be started.
-pub(crate) async fn run(
+pub(crate) async fn run<L>(
     mut command: Command,
     build: &str,
-    owner: Option<Owner>,
-    limit: Option<Duration>,
+    Bounds { owner, memory }: Bounds,
+    limit: impl Future<Output = L>,
     stop: &mut watch::Receiver<Option<Stop>>,
     mut took: impl FnMut(Output, &[u8]) + Send,
-) -> io::Result<Ended> {
+) -> io::Result<Ended<L>> {
     let ((mut out, stdout), (mut err, stderr)) = (Pipe::open(owner)?, Pipe::open(owner)?);
     command.process_group(0).kill_on_drop(true).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
     let mut child = command.spawn()?;
     // The command has the writing ends, which are to be the child's alone.
     drop(command);
     let group = child.id();
+    limit_memory(group, memory);
     let begun = owner.and_then(|owner| Some((owner.uid, reaper::begun(group?)?)));
-    let limit = async {
-        match limit {
-            Some(limit) => tokio::time::sleep(limit).await,
-            None => std::future::pending().await,
-        }
-    };
     let mut limit = std::pin::pin!(limit);
     let ended = loop {
         tokio::select! {
             bytes = out.read() => took(Output::Out, bytes),
             bytes = err.read() => took(Output::Err, bytes),
             status = child.wait() => break Ended::Exited(status?),
-            () = &mut limit => break Ended::TimedOut,
+            passed = &mut limit => break Ended::Limited(passed),
             why = stopped(stop) => break Ended::Stopped(why),
         }
     };
@@ -144,8 +156,22 @@ async fn terminate(
     }
 }
 
+/// Limits the memory of a process that has just begun.
+fn limit_memory(process: Option<u32>, most: Option<u64>) {
+    let (Some(pid), Some(most)) = (pid(process), most) else { return };
+    let most = getrlimit(Resource::Data).maximum.map_or(most, |own| own.min(most));
+    // A process that has ended already needs no limit.
+    if let Err(error) = prlimit(Some(pid), Resource::Data, Rlimit { current: Some(most), maximum: Some(most) }) {
+        tracing::debug!(%error, "limiting the memory of git failed");
+    }
+}
+
+fn pid(process: Option<u32>) -> Option<Pid> {
+    process.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
+}
+
 fn signal(group: Option<u32>, signal: Signal) {
-    if let Some(group) = group.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
+    if let Some(group) = pid(group) {
         // A group that is gone needs no signal.
         let _ = kill_process_group(group, signal);
     }

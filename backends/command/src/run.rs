@@ -1,6 +1,7 @@
 //! Makes one build, from the posted commit to the image by digest.
 
 use std::{
+    convert::Infallible,
     io,
     path::Path,
     sync::{Arc, atomic::AtomicBool},
@@ -12,7 +13,7 @@ use rollhook_core::{
     ports::BuildSpec,
     source::GitSource,
 };
-use rollhook_git::{Addresses, Credentials};
+use rollhook_git::{Addresses, Credentials, Limiter};
 use tokio::sync::watch;
 
 use crate::{
@@ -21,11 +22,15 @@ use crate::{
     environment,
     git::{Failed, Git},
     log::{Log, Tail},
-    process::{self, Ended, Output, Stop},
+    process::{self, Bounds, Ended, Output, Stop},
     record::{End, Record},
     slots::{HostSlots, Slots},
     tool::{Checkout, ImageBuilder, OpenedTool},
 };
+
+/// The names of hosts that are resolved at the same time: each takes a thread of the process until its name service has
+/// answered, and the process has some hundreds.
+const LOOKUPS: usize = 32;
 
 /// Variables of the program's environment, with their values.
 pub(crate) type Variables = Vec<(&'static str, String)>;
@@ -54,12 +59,14 @@ pub(crate) struct Limits {
     slots: Slots,
     /// The sources of one host that may be read at the same time.
     sources: HostSlots,
+    /// The names of hosts that may be resolved at the same time.
+    lookups: Limiter,
 }
 
 impl Limits {
     /// The limits of so many builds, and reads of each host, at the same time.
     pub(crate) fn new(at_once: usize) -> Self {
-        Self { slots: Slots::new(at_once), sources: HostSlots::new(at_once) }
+        Self { slots: Slots::new(at_once), sources: HostSlots::new(at_once), lookups: Limiter::new(LOOKUPS) }
     }
 }
 
@@ -113,18 +120,27 @@ impl Run {
             run: &self.number,
             work: &work,
             limit: self.settings.git_time,
+            limits: self.settings.checkout,
+            memory: self.settings.git_memory,
+            disk: self.settings.disk,
             silence: self.settings.git_silence,
             log,
             stop: &mut self.stop,
-            environment: &self.spec.app.namespace,
+            app: &self.spec.app,
+            lookups: &self.limits.lookups,
             limiter: &self.limits.sources,
             waits: &self.waits,
         };
+        git.check_disk().await?;
+        if let Some(message) = self.tool.refusal().await {
+            return Err(Failed::For(Reason::BUILD_FAILED, message));
+        }
         let sha = git.resolve(&self.spec.commit).await?;
         let checkout = work.join("checkout");
         git.fetch(&sha, &checkout).await?;
         // All that is read from the network is read before, so that a silent source holds no slot.
         let _slot = git.turn(self.limits.slots.acquire(&self.spec.app.namespace)).await?;
+        git.measure(&sha, &checkout).await?;
         git.check_out(&sha, &checkout).await?;
         let not_one = |_| Failed::For(Reason::COMMIT_NOT_FOUND, format!("{sha} is not a commit."));
         let commit: Commit = sha.parse().map_err(not_one)?;
@@ -190,18 +206,25 @@ impl Run {
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .current_dir(checkout);
         let mut output_tail = Tail::default();
-        let ended = process::run(command, &self.number, confinement.owner(), None, &mut self.stop, |output, bytes| {
-            if output == Output::Out {
-                output_tail.write(bytes);
-            }
-            log.write(bytes);
-        });
+        let ended = process::run(
+            command,
+            &self.number,
+            Bounds { owner: confinement.owner(), memory: None },
+            // There is no limit here: the deadline is the app's, and its driver ends the build.
+            std::future::pending::<Infallible>(),
+            &mut self.stop,
+            |output, bytes| {
+                if output == Output::Out {
+                    output_tail.write(bytes);
+                }
+                log.write(bytes);
+            },
+        );
         let fail = |message: String| Err(Failed::For(Reason::BUILD_FAILED, message));
         match ended.await {
             Ok(Ended::Exited(status)) if status.success() => image(source, output_tail.last().as_deref()),
             Ok(Ended::Exited(status)) => fail(format!("The build command failed ({status}); see the build's log.")),
-            // There is no limit here: the deadline is the app's, and its driver ends the build.
-            Ok(Ended::TimedOut) => fail("The build command took too long.".to_owned()),
+            Ok(Ended::Limited(never)) => match never {},
             Ok(Ended::Stopped(why)) => Err(Failed::Stopped(why)),
             Err(error) => {
                 tracing::error!(program = %path.display(), %error, "starting the build command failed");

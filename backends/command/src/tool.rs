@@ -42,6 +42,11 @@ pub trait ImageBuilder: Debug + Send + Sync {
     /// # Errors
     /// A sentence for people.
     async fn build(&self, checkout: Checkout<'_>, log: &mut Log) -> Result<ImageRef, String>;
+
+    /// Returns a sentence that says why no image can be made now; `None` if one can. The commit is not fetched then.
+    async fn refusal(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A tool that was tried.
@@ -71,6 +76,14 @@ impl Tool {
 }
 
 impl OpenedTool {
+    /// Returns a sentence that says why no image can be made now.
+    pub(crate) async fn refusal(&self) -> Option<String> {
+        match self {
+            Self::Program { .. } => None,
+            Self::Engine(builder) => builder.refusal().await,
+        }
+    }
+
     /// Gives a checkout to the user that the tool runs as, if it is another one.
     pub(crate) fn hand_over(&self, checkout: &Path, directory: &Path) -> io::Result<()> {
         match self {

@@ -1,8 +1,12 @@
 //! The promises of [`rollhook_core::ports::BranchReader`].
 
-use rollhook_core::{Error, source::GitSource};
+use rollhook_core::{Error, app::AppId, source::GitSource};
 
-use crate::{branches::Branches, report::Can};
+use crate::{branches::Branches, report::Can, samples};
+
+fn app() -> AppId {
+    samples::app("shop", "test", "api").id
+}
 
 fn on(source: &GitSource, branch: &str) -> GitSource {
     GitSource { branch: branch.parse().unwrap(), ..source.clone() }
@@ -19,8 +23,13 @@ pub async fn head_is_the_branchs(branches: &dyn Branches) -> Can {
     assert!(main != theirs && theirs != last && last != main);
     assert!(main.is_sha() && matches!(main.as_str().len(), 40 | 64), "{main}");
     for (source, head) in [(&source, &main), (&other, &theirs), (&longer, &last)] {
-        assert_eq!(reader.head(source).await.unwrap().as_ref(), Some(head), "{}", source.branch);
-        assert_eq!(reader.look(source).await.unwrap().as_ref(), Some(head), "{}, where nobody waits", source.branch);
+        assert_eq!(reader.head(&app(), source).await.unwrap().as_ref(), Some(head), "{}", source.branch);
+        assert_eq!(
+            reader.look(&app(), source).await.unwrap().as_ref(),
+            Some(head),
+            "{}, where nobody waits",
+            source.branch
+        );
     }
     Ok(())
 }
@@ -29,12 +38,12 @@ pub async fn head_is_the_branchs(branches: &dyn Branches) -> Can {
 pub async fn head_follows_a_push(branches: &dyn Branches) -> Can {
     let (reader, source) = (branches.reader(), branches.source());
     let first = branches.push(&source).await;
-    assert_eq!(reader.head(&source).await.unwrap(), Some(first.clone()));
+    assert_eq!(reader.head(&app(), &source).await.unwrap(), Some(first.clone()));
     let second = branches.push(&source).await;
     assert_ne!(first, second);
-    assert_eq!(reader.head(&source).await.unwrap(), Some(second));
+    assert_eq!(reader.head(&app(), &source).await.unwrap(), Some(second));
     branches.push_back(&source, &first).await;
-    assert_eq!(reader.head(&source).await.unwrap(), Some(first));
+    assert_eq!(reader.head(&app(), &source).await.unwrap(), Some(first));
     Ok(())
 }
 
@@ -43,7 +52,7 @@ pub async fn head_of_no_branch_is_none(branches: &dyn Branches) -> Can {
     let (reader, source) = (branches.reader(), branches.source());
     branches.push(&source).await;
     for gone in ["gone", "ma", "main2"] {
-        assert_eq!(reader.head(&on(&source, gone)).await.unwrap(), None, "{gone}");
+        assert_eq!(reader.head(&app(), &on(&source, gone)).await.unwrap(), None, "{gone}");
     }
     Ok(())
 }
@@ -51,7 +60,7 @@ pub async fn head_of_no_branch_is_none(branches: &dyn Branches) -> Can {
 /// A source that does not answer is given up on, and may answer later.
 pub async fn head_of_a_silent_source_is_unavailable(branches: &dyn Branches) -> Can {
     let source = branches.silent().await?;
-    let error = branches.reader().head(&source).await.unwrap_err();
+    let error = branches.reader().head(&app(), &source).await.unwrap_err();
     assert!(error.is_unavailable(), "{}", error.chain());
     Ok(())
 }
@@ -59,7 +68,7 @@ pub async fn head_of_a_silent_source_is_unavailable(branches: &dyn Branches) -> 
 /// A source that does not let the reader in says so.
 pub async fn head_of_a_closed_source_is_denied(branches: &dyn Branches) -> Can {
     let source = branches.closed().await?;
-    let error = branches.reader().head(&source).await.unwrap_err();
+    let error = branches.reader().head(&app(), &source).await.unwrap_err();
     assert!(matches!(error, Error::Denied { .. }), "{}", error.chain());
     Ok(())
 }

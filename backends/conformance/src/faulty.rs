@@ -290,11 +290,11 @@ impl<T: BuildTrigger + ?Sized> BuildTrigger for Faulty<T> {
 
 #[async_trait]
 impl<T: BranchReader + ?Sized> BranchReader for Faulty<T> {
-    async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
-        self.call("branches.head", self.inner.head(source)).await
+    async fn head(&self, app: &AppId, source: &GitSource) -> Result<Option<Commit>> {
+        self.call("branches.head", self.inner.head(app, source)).await
     }
 
-    async fn look(&self, source: &GitSource) -> Result<Option<Commit>> {
-        self.call("branches.head", self.inner.look(source)).await
+    async fn look(&self, app: &AppId, source: &GitSource) -> Result<Option<Commit>> {
+        self.call("branches.head", self.inner.look(app, source)).await
     }
 }

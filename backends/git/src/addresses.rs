@@ -1,7 +1,11 @@
 //! The addresses of a source's host: resolved once, checked, and handed to git, so that no other answer of the name
 //! service leads it elsewhere.
 
-use std::{io, net::IpAddr, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, ToSocketAddrs},
+    time::Duration,
+};
 
 use rollhook_core::source::{AllowedSources, GitUrl, is_local_address};
 
@@ -21,16 +25,21 @@ pub enum Unresolved {
 }
 
 impl Addresses {
-    /// Returns the addresses of a URL's host, within this time.
+    /// Returns the addresses of a URL's host, within this time. A name service may take longer to answer, or not to: its
+    /// caller's thread ends only then, and `hold` is kept until it has.
     ///
     /// # Errors
     /// If the name cannot be resolved, or one of its addresses is not allowed.
-    pub async fn of(url: &GitUrl, allowed: &AllowedSources, limit: Duration) -> Result<Self, Unresolved> {
+    pub async fn of(
+        url: &GitUrl,
+        allowed: &AllowedSources,
+        limit: Duration,
+        hold: impl Send + 'static,
+    ) -> Result<Self, Unresolved> {
         let Some(name) = allowed.name_to_resolve(url) else { return Ok(Self::default()) };
-        let found = tokio::time::timeout(limit, tokio::net::lookup_host((name, port(url)))).await;
-        let found = found.map_err(io::Error::from).flatten().map(|found| found.map(|address| address.ip()));
-        match found {
-            Ok(found) => Self::checked(found.collect()),
+        let host = (name.to_owned(), port(url));
+        match resolved(limit, hold, move || Ok(host.to_socket_addrs()?.map(|address| address.ip()).collect())).await {
+            Ok(found) => Self::checked(found),
             // The name is the proxy's to resolve, and its network's to bound.
             Err(_) if is_proxied(url) => Ok(Self::default()),
             Err(error) => Err(Unresolved::Unknown(error)),
@@ -66,6 +75,19 @@ impl Addresses {
         };
         Some(format!(" -o HostName={address} -o 'HostKeyAlias={known}'"))
     }
+}
+
+/// Returns the answer of a name service, within this time. `hold` is dropped once its caller's thread has ended.
+async fn resolved(
+    limit: Duration,
+    hold: impl Send + 'static,
+    resolve: impl FnOnce() -> io::Result<Vec<IpAddr>> + Send + 'static,
+) -> io::Result<Vec<IpAddr>> {
+    let thread = tokio::task::spawn_blocking(move || {
+        let _hold = hold;
+        resolve()
+    });
+    tokio::time::timeout(limit, thread).await?.map_err(io::Error::other).flatten()
 }
 
 fn port(url: &GitUrl) -> u16 {
@@ -130,11 +152,23 @@ mod tests {
     async fn unknown_name_and_literal_address_are_told_apart() {
         let of = async |url: &str| {
             let limit = Duration::from_secs(600);
-            Addresses::of(&url.parse().unwrap(), &AllowedSources::default(), limit).await
+            Addresses::of(&url.parse().unwrap(), &AllowedSources::default(), limit, ()).await
         };
         assert_eq!(of("https://203.0.113.7/api.git").await.unwrap(), Addresses::default(), "git is given the literal");
         let error = of("ssh://git@no-such-host.invalid/api.git").await.unwrap_err();
         assert!(matches!(error, Unresolved::Unknown(_)), "{error}");
+    }
+
+    #[tokio::test]
+    async fn turn_of_a_name_service_that_does_not_answer_is_kept_until_its_thread_has_ended() {
+        let (answer, answered) = std::sync::mpsc::channel::<()>();
+        let turn = std::sync::Arc::new(());
+        let resolve = move || answered.recv().map(|()| Vec::new()).map_err(io::Error::other);
+        let found = resolved(Duration::from_millis(10), turn.clone(), resolve).await;
+        assert_eq!(found.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(std::sync::Arc::strong_count(&turn), 2);
+        answer.send(()).unwrap();
+        rollhook_testing::until_async("the thread ends", async || std::sync::Arc::strong_count(&turn) == 1).await;
     }
 
     /// Runs git on this source's URL with these addresses of its host, and returns its output.

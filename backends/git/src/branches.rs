@@ -11,6 +11,7 @@ use std::{
 use async_trait::async_trait;
 use rollhook_core::{
     Error as PortError, Result,
+    app::AppId,
     deploy::Commit,
     error::Entity,
     ports::BranchReader,
@@ -20,7 +21,7 @@ use tempfile::TempDir;
 
 use crate::{
     Addresses, Credentials, GitError, Invocation, Unresolved, environment,
-    limiter::{Limiter, Priority},
+    limiter::{Limiter, Permit, Priority},
     process,
 };
 
@@ -35,7 +36,7 @@ pub struct Settings {
     pub limit: Duration,
     /// The longest that a git server may be silent.
     pub silence: Duration,
-    /// The number of sources that are read at the same time; of one host two at most.
+    /// The number of sources that are read at the same time; of one host two at most, of one environment a quarter.
     pub at_once: usize,
     /// The directory in which one is made for git to run in.
     pub temporary: PathBuf,
@@ -103,24 +104,29 @@ impl GitBranchReader {
         Ok(Arc::clone(&home))
     }
 
-    async fn ls_remote(
-        &self,
-        source: &GitSource,
-        credentials: &Credentials,
-        addresses: &Addresses,
-        priority: Priority,
-    ) -> Result<process::Finished> {
+    /// Waits for the permit to read a source.
+    async fn permit(&self, app: &AppId, source: &GitSource, priority: Priority) -> Result<Permit> {
         let url = &source.url;
-        let permit = self.limiter.acquire(url.host().unwrap_or_default(), priority);
-        let Ok(Some(_permit)) = tokio::time::timeout(self.settings.limit, permit).await else {
-            return Err(match priority {
+        let permit = self.limiter.acquire(app, url.host().unwrap_or_default(), priority);
+        match tokio::time::timeout(self.settings.limit, permit).await {
+            Ok(Some(permit)) => Ok(permit),
+            Ok(None) | Err(_) => Err(match priority {
                 Priority::Polling => PortError::Conflict(Entity::Capacity),
                 Priority::Waiting => {
                     let what = format!("{url} was not read: this server reads as many sources as it may at once");
                     PortError::Unavailable { what, cause: None }
                 }
-            });
-        };
+            }),
+        }
+    }
+
+    async fn ls_remote(
+        &self,
+        source: &GitSource,
+        credentials: &Credentials,
+        addresses: &Addresses,
+    ) -> Result<process::Finished> {
+        let url = &source.url;
         let home = self.home()?;
         let home = home.path();
         let invocation = Invocation { source, credentials, addresses, home, silence: self.settings.silence };
@@ -143,30 +149,32 @@ impl GitBranchReader {
 
 #[async_trait]
 impl BranchReader for GitBranchReader {
-    async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
-        self.read(source, Priority::Waiting).await
+    async fn head(&self, app: &AppId, source: &GitSource) -> Result<Option<Commit>> {
+        self.read(app, source, Priority::Waiting).await
     }
 
-    async fn look(&self, source: &GitSource) -> Result<Option<Commit>> {
-        self.read(source, Priority::Polling).await
+    async fn look(&self, app: &AppId, source: &GitSource) -> Result<Option<Commit>> {
+        self.read(app, source, Priority::Polling).await
     }
 }
 
 impl GitBranchReader {
-    async fn read(&self, source: &GitSource, priority: Priority) -> Result<Option<Commit>> {
+    async fn read(&self, app: &AppId, source: &GitSource, priority: Priority) -> Result<Option<Commit>> {
         let Settings { sources, silence, .. } = &self.settings;
         let url = &source.url;
         sources.check(url).map_err(|refused| PortError::invalid(format!("{url} is {refused}")))?;
         let credentials = Credentials::find(source, self.settings.credentials.as_deref())
             .map_err(|what| PortError::Denied { what: what.trim_end_matches('.').to_owned(), cause: None })?;
-        let addresses = Addresses::of(url, sources, *silence).await.map_err(|error| {
+        // Held by the resolving of the name too, which may take longer than it is waited for.
+        let permit = Arc::new(self.permit(app, source, priority).await?);
+        let addresses = Addresses::of(url, sources, *silence, Arc::clone(&permit)).await.map_err(|error| {
             let what = format!("{url} {error}");
             match error {
                 Unresolved::Local => PortError::invalid(what),
                 Unresolved::Unknown(cause) => PortError::unavailable(what, cause),
             }
         })?;
-        let finished = self.ls_remote(source, &credentials, &addresses, priority).await?;
+        let finished = self.ls_remote(source, &credentials, &addresses).await?;
         if !finished.status.success() {
             return Err(classified(source, finished.error));
         }

@@ -24,3 +24,4 @@ pub use branches::{Error, GitBranchReader, Settings};
 pub use credentials::{CredentialFiles, Credentials};
 pub use git_error::{GitError, SshError};
 pub use invocation::Invocation;
+pub use limiter::{Limiter, Permit, Priority};

@@ -1,20 +1,23 @@
 //! Limits how many sources are read at the same time, and decides which is next.
 //!
 //! ```text
-//!   polling: its host's polling ─▶ all polling ─┐
-//!                                               ├─▶ its host ─▶ all ─▶ git
-//!   waiting: ───────────────────────────────────┘
+//!   polling: its app's, environment's and host's polling ─▶ all polling ─┐
+//!                                                                        ├─▶ its app ─▶ environment ─▶ host ─▶ all ─▶ git
+//!   waiting: ────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! Reads that poll queue among themselves first. So a push, for which a caller waits, finds at most as many reads
 //! before it as run at the same time anyway; and polling never takes all permits, so that silent hosts do not delay
 //! pushes of others.
+//!
+//! An environment has at most a quarter of all permits, whatever the hosts are that its apps name, and an app one.
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
 };
 
+use rollhook_core::app::{AppId, Namespace};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The number of branches of one host that are read at the same time.
@@ -22,7 +25,7 @@ const OF_ONE_HOST: usize = 2;
 
 /// The urgency of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Priority {
+pub enum Priority {
     /// The branch is polled.
     Polling,
     /// A caller waits for the answer.
@@ -30,53 +33,84 @@ pub(crate) enum Priority {
 }
 
 /// The permits to read sources.
-pub(crate) struct Limiter {
-    all: Arc<Semaphore>,
-    polling: Arc<Semaphore>,
-    hosts: Mutex<BTreeMap<String, Arc<Host>>>,
+pub struct Limiter {
+    all: Semaphores,
+    /// The number of sources of one app, environment and host that are read at the same time.
+    of_one_app: usize,
+    of_one_environment: usize,
+    of_one_host: usize,
+    shares: Mutex<BTreeMap<Share, Semaphores>>,
 }
 
-struct Host {
+/// The reads that have a limit of their own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Share {
+    App(AppId),
+    Environment(Namespace),
+    Host(String),
+}
+
+#[derive(Clone)]
+struct Semaphores {
     all: Arc<Semaphore>,
     polling: Arc<Semaphore>,
 }
 
 /// The permit to read one source, which is given back when it is dropped.
-pub(crate) struct Permit {
+pub struct Permit {
     _permits: Vec<OwnedSemaphorePermit>,
-    /// Keeps the host's semaphores.
-    _host: Arc<Host>,
+}
+
+impl Semaphores {
+    fn new(all: usize, polling: usize) -> Self {
+        let [all, polling] = [all, polling].map(|permits| Arc::new(Semaphore::new(permits)));
+        Self { all, polling }
+    }
+
+    /// Returns whether a read has a permit, or waits for one.
+    fn are_used(&self) -> bool {
+        Arc::strong_count(&self.all) > 1
+    }
 }
 
 impl Limiter {
     /// A limiter of so many reads at the same time.
-    pub(crate) fn new(at_once: usize) -> Self {
-        let polling = (at_once - at_once / 4).max(1);
-        let [all, polling] = [at_once, polling].map(|permits| Arc::new(Semaphore::new(permits)));
-        Self { all, polling, hosts: Mutex::default() }
+    pub fn new(at_once: usize) -> Self {
+        let quarter = at_once / 4;
+        Self {
+            all: Semaphores::new(at_once, (at_once - quarter).max(1)),
+            of_one_app: 1,
+            of_one_environment: quarter.max(1),
+            of_one_host: OF_ONE_HOST,
+            shares: Mutex::default(),
+        }
     }
 
-    /// Waits for a permit to read from this host. Returns `None` if there will never be one.
-    pub(crate) async fn acquire(&self, host: &str, priority: Priority) -> Option<Permit> {
-        let host = self.host(host);
-        let queues: &[&Arc<Semaphore>] = match priority {
-            Priority::Polling => &[&host.polling, &self.polling, &host.all, &self.all],
-            Priority::Waiting => &[&host.all, &self.all],
-        };
-        let mut permits = Vec::with_capacity(queues.len());
-        for semaphore in queues {
+    /// Waits for a permit to read an app's source from this host. Returns `None` if there will never be one.
+    pub async fn acquire(&self, app: &AppId, host: &str, priority: Priority) -> Option<Permit> {
+        let shares = self.shares_of(app, host);
+        let queues = || shares.iter().chain([&self.all]);
+        let polling = queues().map(|queue| &queue.polling).filter(|_| priority == Priority::Polling);
+        let mut permits = Vec::new();
+        for semaphore in polling.chain(queues().map(|queue| &queue.all)) {
             permits.push(Arc::clone(semaphore).acquire_owned().await.ok()?);
         }
-        Some(Permit { _permits: permits, _host: host })
+        Some(Permit { _permits: permits })
     }
 
-    fn host(&self, name: &str) -> Arc<Host> {
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+    fn shares_of(&self, app: &AppId, host: &str) -> [Semaphores; 3] {
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
         // The others have no reads, and none that queue.
-        hosts.retain(|_, host| Arc::strong_count(host) > 1);
-        let of_one = || Arc::new(Semaphore::new(OF_ONE_HOST));
-        let new = || Arc::new(Host { all: of_one(), polling: of_one() });
-        Arc::clone(hosts.entry(name.to_ascii_lowercase()).or_insert_with(new))
+        shares.retain(|_, semaphores| semaphores.are_used());
+        let mut share = |of: Share, most: usize| {
+            let semaphores = shares.entry(of).or_insert_with(|| Semaphores::new(most, most));
+            semaphores.clone()
+        };
+        [
+            share(Share::App(app.clone()), self.of_one_app),
+            share(Share::Environment(app.namespace.clone()), self.of_one_environment),
+            share(Share::Host(host.to_ascii_lowercase()), self.of_one_host),
+        ]
     }
 }
 
@@ -85,6 +119,15 @@ mod tests {
     use std::{future::Future, pin::pin, task::Poll};
 
     use super::*;
+
+    fn app(name: &str) -> AppId {
+        name.parse().unwrap()
+    }
+
+    /// An app of an environment of its own.
+    fn alone(number: usize) -> AppId {
+        app(&format!("shop-{number}/api"))
+    }
 
     /// Returns the permit if it is free at once.
     async fn at_once(permit: impl Future<Output = Option<Permit>>) -> Option<Permit> {
@@ -99,31 +142,63 @@ mod tests {
     #[tokio::test]
     async fn two_sources_of_a_host_are_read_at_once_and_other_hosts_meanwhile() {
         let limiter = Limiter::new(8);
-        let two = [limiter.acquire("a", Priority::Polling).await, limiter.acquire("A", Priority::Polling).await];
-        assert!(at_once(limiter.acquire("a", Priority::Polling)).await.is_none());
-        assert!(at_once(limiter.acquire("a", Priority::Waiting)).await.is_none());
-        assert!(at_once(limiter.acquire("b", Priority::Polling)).await.is_some());
-        assert_eq!(limiter.hosts.lock().unwrap().len(), 2);
+        let acquire = |number: usize, host: &'static str, priority| {
+            let (limiter, app) = (&limiter, alone(number));
+            async move { limiter.acquire(&app, host, priority).await }
+        };
+        let two = [acquire(1, "a", Priority::Polling).await, acquire(2, "A", Priority::Polling).await];
+        assert!(at_once(acquire(3, "a", Priority::Polling)).await.is_none());
+        assert!(at_once(acquire(3, "a", Priority::Waiting)).await.is_none());
+        assert!(at_once(acquire(4, "b", Priority::Polling)).await.is_some());
         drop(two);
-        assert!(at_once(limiter.acquire("a", Priority::Polling)).await.is_some());
-        assert_eq!(limiter.hosts.lock().unwrap().len(), 1, "a host without reads is forgotten");
+        assert!(at_once(acquire(3, "a", Priority::Polling)).await.is_some());
+        let shares = limiter.shares.lock().unwrap();
+        assert_eq!(shares.len(), 3, "apps, environments and hosts without reads are forgotten: {:?}", shares.keys());
+    }
+
+    #[tokio::test]
+    async fn environment_has_a_quarter_of_all_permits_whatever_hosts_it_names() {
+        let limiter = Limiter::new(8);
+        let mut held = Vec::new();
+        for (number, priority) in [Priority::Polling, Priority::Waiting].into_iter().cycle().take(16).enumerate() {
+            let (app, host) = (app(&format!("shop-test/app-{number}")), format!("host-{number}"));
+            held.extend(at_once(limiter.acquire(&app, &host, priority)).await);
+        }
+        assert_eq!(held.len(), 2);
+        for number in 0..6 {
+            held.extend(at_once(limiter.acquire(&alone(number), &format!("own-{number}"), Priority::Waiting)).await);
+        }
+        assert_eq!(held.len(), 8, "other environments have the rest");
+    }
+
+    #[tokio::test]
+    async fn app_has_one_read_at_a_time() {
+        let limiter = Limiter::new(8);
+        let (api, web) = (app("shop-test/api"), app("shop-test/web"));
+        let polling = limiter.acquire(&api, "a", Priority::Polling).await;
+        assert!(at_once(limiter.acquire(&api, "b", Priority::Waiting)).await.is_none());
+        assert!(at_once(limiter.acquire(&web, "b", Priority::Waiting)).await.is_some());
+        drop(polling);
+        assert!(at_once(limiter.acquire(&api, "b", Priority::Waiting)).await.is_some());
     }
 
     #[tokio::test]
     async fn waiting_read_goes_before_polling_that_queues() {
         let limiter = Arc::new(Limiter::new(8));
-        let mut running =
-            vec![limiter.acquire("a", Priority::Polling).await, limiter.acquire("a", Priority::Polling).await];
-        let polling: Vec<_> = (0..20)
-            .map(|_| {
+        let mut running = vec![
+            limiter.acquire(&alone(1), "a", Priority::Polling).await,
+            limiter.acquire(&alone(2), "a", Priority::Polling).await,
+        ];
+        let polling: Vec<_> = (3..23)
+            .map(|number| {
                 let limiter = Arc::clone(&limiter);
-                tokio::spawn(async move { limiter.acquire("a", Priority::Polling).await })
+                tokio::spawn(async move { limiter.acquire(&alone(number), "a", Priority::Polling).await })
             })
             .collect();
         tokio::task::yield_now().await;
         let caller = tokio::spawn({
             let limiter = Arc::clone(&limiter);
-            async move { limiter.acquire("a", Priority::Waiting).await }
+            async move { limiter.acquire(&alone(23), "a", Priority::Waiting).await }
         });
         tokio::task::yield_now().await;
         running.pop();
@@ -136,13 +211,12 @@ mod tests {
     async fn looks_leave_room_for_those_who_wait_for_an_answer() {
         let limiter = Limiter::new(8);
         let mut silent = Vec::new();
-        for host in ["a", "b", "c", "d", "e"] {
-            for _ in 0..2 {
-                silent.extend(at_once(limiter.acquire(host, Priority::Polling)).await);
-            }
+        for number in 0..10 {
+            let host = format!("host-{}", number / 2);
+            silent.extend(at_once(limiter.acquire(&alone(number), &host, Priority::Polling)).await);
         }
         assert_eq!(silent.len(), 6);
-        assert!(at_once(limiter.acquire("f", Priority::Polling)).await.is_none());
-        assert!(at_once(limiter.acquire("f", Priority::Waiting)).await.is_some());
+        assert!(at_once(limiter.acquire(&alone(10), "f", Priority::Polling)).await.is_none());
+        assert!(at_once(limiter.acquire(&alone(10), "f", Priority::Waiting)).await.is_some());
     }
 }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use crate::{deploy::Commit, error::Result, source::GitSource};
+use crate::{app::AppId, deploy::Commit, error::Result, source::GitSource};
 
 /// Reads branches at their source; without effects.
 ///
@@ -13,14 +13,15 @@ use crate::{deploy::Commit, error::Result, source::GitSource};
 /// - `head_of_a_closed_source_is_denied`: the credentials are missing or wrong.
 #[async_trait]
 pub trait BranchReader: Send + Sync {
-    /// Returns the commit that the source's branch points to; `None` if there is no such branch.
-    async fn head(&self, source: &GitSource) -> Result<Option<Commit>>;
+    /// Returns the commit that the branch of this app's source points to; `None` if there is no such branch. The answer is
+    /// the source's alone: the app says who asks, so that a reader can share its capacity between environments.
+    async fn head(&self, app: &AppId, source: &GitSource) -> Result<Option<Commit>>;
 
     /// Returns the same for a poll, which no caller waits for: it may be answered after the calls of [`Self::head`].
     /// `Conflict(Capacity)` means that too many sources are being read, and implies nothing about this one.
     ///
     /// A decorator forwards this call as it is, so that the inner reader can tell the two apart.
-    async fn look(&self, source: &GitSource) -> Result<Option<Commit>> {
-        self.head(source).await
+    async fn look(&self, app: &AppId, source: &GitSource) -> Result<Option<Commit>> {
+        self.head(app, source).await
     }
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rollhook_conformance::Faulty;
-use rollhook_core::{Result, deploy::Commit, ports::BranchReader, source::GitSource};
+use rollhook_core::{Result, app::AppId, deploy::Commit, ports::BranchReader, source::GitSource};
 
 use crate::recording_ports::RecordingPorts;
 
 #[async_trait]
 impl BranchReader for RecordingPorts {
-    async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
-        let head = self.backend.heads.head(source).await;
+    async fn head(&self, app: &AppId, source: &GitSource) -> Result<Option<Commit>> {
+        let head = self.backend.heads.head(app, source).await;
         // Whoever looks may be answered by a server that lags behind.
         let stale = !self.environment.is_caller() && self.faults.stale();
         let head = match head {
@@ -34,7 +34,7 @@ pub(crate) struct RecordedReads {
 
 #[async_trait]
 impl BranchReader for RecordedReads {
-    async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
+    async fn head(&self, app: &AppId, source: &GitSource) -> Result<Option<Commit>> {
         let environment = &self.recording_ports.environment;
         // Whoever was told of a push looks as well.
         if !environment.is_caller() {
@@ -45,6 +45,6 @@ impl BranchReader for RecordedReads {
                 &environment.journal,
             );
         }
-        self.inner.head(source).await
+        self.inner.head(app, source).await
     }
 }

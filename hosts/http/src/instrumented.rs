@@ -16,7 +16,7 @@ use futures_util::{
 };
 use rollhook_core::{
     Error, Result,
-    app::{App, AppUid},
+    app::{App, AppId, AppUid},
     deploy::{Commit as GitCommit, Deploy, Evidence},
     disk::DiskSpace,
     image::ImageRef,
@@ -131,14 +131,14 @@ impl InstrumentedBranchReader {
 
 #[async_trait]
 impl BranchReader for InstrumentedBranchReader {
-    async fn head(&self, source: &GitSource) -> Result<Option<GitCommit>> {
-        let head = self.inner.head(source).await;
+    async fn head(&self, app: &AppId, source: &GitSource) -> Result<Option<GitCommit>> {
+        let head = self.inner.head(app, source).await;
         self.metrics.source_read(&head);
         head
     }
 
-    async fn look(&self, source: &GitSource) -> Result<Option<GitCommit>> {
-        let head = self.inner.look(source).await;
+    async fn look(&self, app: &AppId, source: &GitSource) -> Result<Option<GitCommit>> {
+        let head = self.inner.look(app, source).await;
         // A conflict means that the reader was busy and read nothing.
         if !head.as_ref().is_err_and(rollhook_core::Error::is_conflict) {
             self.metrics.source_read(&head);

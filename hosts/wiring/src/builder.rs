@@ -65,7 +65,11 @@ pub(crate) async fn open(
     };
     settings.refuse_limits()?;
     let tool = Tool::Program { path, user: settings.build_user.clone() };
-    on_this_machine(rollhook_command::Settings::new(tool, directory(settings)?), settings).await
+    on_this_machine(
+        rollhook_command::Settings { disk, ..rollhook_command::Settings::new(tool, directory(settings)?) },
+        settings,
+    )
+    .await
 }
 
 /// Returns an error if there is a user to run a build command as, and no build command.
@@ -149,7 +153,7 @@ mod docker_builder {
         let opened = match directory(settings) {
             Ok(directory) => {
                 let with = rollhook_command::Settings::new(tool, directory);
-                let with = rollhook_command::Settings { at_once: slots.get().into(), ..with };
+                let with = rollhook_command::Settings { at_once: slots.get().into(), disk, ..with };
                 on_this_machine(with, settings).await
             }
             Err(error) => Err(error),

@@ -58,6 +58,12 @@ fn systemd_unit_is_valid_and_confined() {
     }
 }
 
+#[test]
+fn server_goes_on_where_memory_runs_out_in_another_process_of_its_unit() {
+    let unit = fs::read_to_string(file("systemd/rollhook-server.service")).unwrap();
+    assert!(unit.lines().any(|line| line == "OOMPolicy=continue"), "{unit}");
+}
+
 /// A compose file with the values that its variables have by default.
 fn compose(name: &str) -> Value {
     let text = fs::read_to_string(file(name)).unwrap();

@@ -7,5 +7,6 @@ mod builds;
 mod confinement;
 mod conformance;
 mod job;
+mod sizes;
 mod slots;
 mod ssh;

@@ -12,13 +12,14 @@ use std::{
 
 use bytes::Bytes;
 use http_body::Frame;
+use rollhook_command::CheckoutLimits;
 use rollhook_core::source::GitSource;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::{
     dockerfile::Needs,
     ignore::Ignored,
-    listing::{Limits, Listing, unreadable},
+    listing::{Listing, unreadable},
 };
 
 /// The largest Dockerfile that is looked at.
@@ -52,7 +53,7 @@ impl Context {
         }
         let needs = needs(&directory, dockerfile);
         let ignored = ignored(&directory, dockerfile)?;
-        let listing = Listing::of(&directory, &ignored, Limits::default(), stop)?;
+        let listing = Listing::of(&directory, &ignored, CheckoutLimits::default(), stop)?;
         Ok(Self { directory, listing, needs })
     }
 

@@ -1,4 +1,5 @@
-//! The list of a context's files. A repository chooses their number, names and depth, so that each is limited.
+//! The list of a context's files. A repository chooses their number, names and depth, so that each is limited, as in the
+//! whole commit. What is left out counts too, except for the bytes of its files: it is looked at.
 
 use std::{
     fs, io,
@@ -6,26 +7,9 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
+use rollhook_command::CheckoutLimits;
+
 use super::ignore::{Fitting, Ignored};
-
-/// The most that a context may have. What is left out counts too, except for the bytes of its files: it is looked at.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Bytes of files.
-    bytes: u64,
-    /// Files and directories.
-    entries: usize,
-    /// Bytes of the paths of all entries.
-    paths: usize,
-    /// Directories in one another.
-    depth: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { bytes: 4 << 30, entries: 500_000, paths: 64 << 20, depth: 256 }
-    }
-}
 
 /// The files and directories of a context.
 #[derive(Debug, Default)]
@@ -39,7 +23,7 @@ pub(crate) struct Listing {
 struct Walk<'a> {
     directory: &'a Path,
     ignored: &'a Ignored,
-    limits: Limits,
+    limits: CheckoutLimits,
     stop: &'a AtomicBool,
     /// The entries so far, and the bytes of their paths, with those that are left out.
     seen: usize,
@@ -52,7 +36,12 @@ impl Listing {
     ///
     /// # Errors
     /// A sentence that says which limit is passed, or why the directory cannot be read.
-    pub(crate) fn of(directory: &Path, ignored: &Ignored, limits: Limits, stop: &AtomicBool) -> Result<Self, String> {
+    pub(crate) fn of(
+        directory: &Path,
+        ignored: &Ignored,
+        limits: CheckoutLimits,
+        stop: &AtomicBool,
+    ) -> Result<Self, String> {
         let listing = Self::default();
         let mut walk = Walk { directory, ignored, limits, stop, seen: 0, paths: 0, listing };
         walk.list("", &ignored.top(), 0)?;
@@ -101,7 +90,7 @@ impl Walk<'_> {
     }
 
     fn check(&self) -> Result<(), String> {
-        let Limits { entries, paths, .. } = self.limits;
+        let CheckoutLimits { entries, paths, .. } = self.limits;
         if self.seen > entries {
             let rule = "those that .dockerignore leaves out among them: build from a directory with fewer";
             return Err(format!("The context has more than {entries} files, {rule}."));
@@ -136,7 +125,7 @@ pub(crate) fn unreadable(error: &io::Error) -> String {
 mod tests {
     use super::*;
 
-    fn listed(directory: &Path, limits: Limits) -> Result<Vec<String>, String> {
+    fn listed(directory: &Path, limits: CheckoutLimits) -> Result<Vec<String>, String> {
         let ignored = Ignored::parse("docs\n", &[]).unwrap();
         Listing::of(directory, &ignored, limits, &AtomicBool::new(false)).map(|listing| listing.entries)
     }
@@ -148,13 +137,13 @@ mod tests {
         fs::write(directory.path().join("docs/a/b/text"), "text").unwrap();
         fs::write(directory.path().join("app"), "app").unwrap();
         // Paths: app, docs, docs/a, docs/a/b, docs/a/b/text.
-        let fits = Limits { bytes: 3, entries: 5, paths: 34, depth: 3 };
+        let fits = CheckoutLimits { bytes: 3, entries: 5, paths: 34, depth: 3, ..CheckoutLimits::default() };
         assert_eq!(listed(directory.path(), fits).unwrap(), ["app"]);
         for (limits, told) in [
-            (Limits { bytes: 2, ..fits }, "larger than"),
-            (Limits { entries: 4, ..fits }, "more than 4 files"),
-            (Limits { paths: 33, ..fits }, "paths of the context's files"),
-            (Limits { depth: 2, ..fits }, "more than 2 directories in one another"),
+            (CheckoutLimits { bytes: 2, ..fits }, "larger than"),
+            (CheckoutLimits { entries: 4, ..fits }, "more than 4 files"),
+            (CheckoutLimits { paths: 33, ..fits }, "paths of the context's files"),
+            (CheckoutLimits { depth: 2, ..fits }, "more than 2 directories in one another"),
         ] {
             let refused = listed(directory.path(), limits).unwrap_err();
             assert!(refused.contains(told), "{refused}");
@@ -166,7 +155,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("app"), "app").unwrap();
         let stop = AtomicBool::new(true);
-        let ended = Listing::of(directory.path(), &Ignored::default(), Limits::default(), &stop);
+        let ended = Listing::of(directory.path(), &Ignored::default(), CheckoutLimits::default(), &stop);
         assert_eq!(ended.unwrap_err(), "The build was ended.");
     }
 }

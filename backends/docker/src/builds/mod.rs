@@ -86,8 +86,8 @@ impl EngineBuilder {
 
     /// Builds once, and returns the image's id.
     async fn once(&self, checkout: &Checkout<'_>, log: &mut Log) -> Result<String, Ended> {
-        if let Some(message) = disk::refusal(&self.engine, self.disk).await {
-            return Err(Ended::Failed(format!("The image was not built: {message}.")));
+        if let Some(message) = self.refusal().await {
+            return Err(Ended::Failed(message));
         }
         let context = listed(checkout).await?;
         let ended = match context.needs().buildkit.clone() {
@@ -264,6 +264,11 @@ impl ImageBuilder for EngineBuilder {
         };
         let image = format!("{}@{id}", checkout.source.image_repository);
         image.parse().map_err(|_| format!("Docker named the image {id:?}, which is no digest."))
+    }
+
+    async fn refusal(&self) -> Option<String> {
+        let message = disk::refusal(&self.engine, self.disk).await?;
+        Some(format!("The image was not built: {message}."))
     }
 }
 

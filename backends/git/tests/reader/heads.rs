@@ -12,6 +12,7 @@ use std::{
 
 use rollhook_core::{
     Error,
+    app::AppId,
     ports::BranchReader,
     source::{AllowedSources, GitSource},
 };
@@ -19,6 +20,11 @@ use rollhook_git::Settings;
 use rollhook_testing::{skip, test_name, until_async};
 
 use crate::bench::{AUTHORIZATION, Bench};
+
+/// An app of an environment of its own.
+fn app(number: usize) -> AppId {
+    format!("shop-{number}/api").parse().unwrap()
+}
 
 #[tokio::test]
 async fn credentials_open_the_source_and_only_the_right_ones() {
@@ -32,14 +38,14 @@ async fn credentials_open_the_source_and_only_the_right_ones() {
     let (right, wrong, none) = (named("right"), named("wrong"), named("none"));
     bench.settings.credentials = Some(credentials);
     let reader = bench.reader();
-    assert_eq!(reader.head(&right).await.unwrap().unwrap().as_str(), commit);
+    assert_eq!(reader.head(&app(1), &right).await.unwrap().unwrap().as_str(), commit);
     for source in [wrong, none] {
-        let error = reader.head(&source).await.unwrap_err();
+        let error = reader.head(&app(1), &source).await.unwrap_err();
         assert!(matches!(error, Error::Denied { .. }), "{}", error.chain());
         assert!(!error.chain().contains("sesame") && !error.chain().contains("YWRh"), "{}", error.chain());
     }
     bench.settings.credentials = None;
-    let error = bench.reader().head(&right).await.unwrap_err();
+    let error = bench.reader().head(&app(1), &right).await.unwrap_err();
     assert!(matches!(error, Error::Denied { .. }), "{}", error.chain());
 }
 
@@ -67,7 +73,7 @@ async fn redirect_to_another_host_is_not_followed_and_gets_no_credentials() {
     bench.settings.credentials = Some(credentials);
     let url = format!("http://{host}/api.git").parse().unwrap();
     let source = GitSource { url, credentials: Some("shop".parse().unwrap()), ..bench.source() };
-    let error = bench.reader().head(&source).await.unwrap_err();
+    let error = bench.reader().head(&app(1), &source).await.unwrap_err();
     assert!(error.to_string().contains("leads elsewhere"), "{}", error.chain());
     assert!(redirecting.join().unwrap().contains(AUTHORIZATION), "the host itself has got them");
     assert!(elsewhere.accept().is_err(), "nothing was sent to the other host");
@@ -82,7 +88,7 @@ async fn credentials_for_another_host_are_not_sent() {
     fs::write(credentials.join("shop"), "http://ada:hunter2@git.example.com/").unwrap();
     bench.settings.credentials = Some(credentials);
     let source = GitSource { credentials: Some("shop".parse().unwrap()), ..bench.source() };
-    let error = bench.reader().head(&source).await.unwrap_err();
+    let error = bench.reader().head(&app(1), &source).await.unwrap_err();
     let expected = format!("The credentials shop are not for {}", source.url);
     assert!(matches!(&error, Error::Denied { what, .. } if what.starts_with(&expected)), "{}", error.chain());
 }
@@ -91,11 +97,11 @@ async fn credentials_for_another_host_are_not_sent() {
 async fn a_repository_that_is_not_there_or_empty_is_told_apart() {
     let bench = Bench::new();
     let reader = bench.reader();
-    assert_eq!(reader.head(&bench.source()).await.unwrap(), None, "no commit yet");
+    assert_eq!(reader.head(&app(1), &bench.source()).await.unwrap(), None, "no commit yet");
     let gone = GitSource { url: bench.host.url("gone").parse().unwrap(), ..bench.source() };
-    assert!(matches!(reader.head(&gone).await.unwrap_err(), Error::Denied { .. }));
+    assert!(matches!(reader.head(&app(1), &gone).await.unwrap_err(), Error::Denied { .. }));
     let nobody = GitSource { url: "http://127.0.0.1:1/api.git".parse().unwrap(), ..bench.source() };
-    assert!(reader.head(&nobody).await.unwrap_err().is_unavailable());
+    assert!(reader.head(&app(1), &nobody).await.unwrap_err().is_unavailable());
 }
 
 #[tokio::test]
@@ -104,11 +110,11 @@ async fn local_sources_are_refused_where_the_operator_does_not_allow_them() {
     let commit = bench.repository.push("main");
     let url = format!("file://{}/.git", bench.repository.path().display());
     let file = GitSource { url: url.parse().unwrap(), ..bench.source() };
-    assert_eq!(bench.reader().head(&file).await.unwrap().unwrap().as_str(), commit);
+    assert_eq!(bench.reader().head(&app(1), &file).await.unwrap().unwrap().as_str(), commit);
     bench.settings.sources = AllowedSources::default();
     let reader = bench.reader();
     for source in [file, bench.source()] {
-        assert!(matches!(reader.head(&source).await.unwrap_err(), Error::Invalid { .. }));
+        assert!(matches!(reader.head(&app(1), &source).await.unwrap_err(), Error::Invalid { .. }));
     }
 }
 
@@ -125,7 +131,7 @@ async fn name_that_leads_to_this_machine_is_refused_before_a_connection() {
     for protocol in ["https", "ssh"] {
         let url = format!("{protocol}://{name}:{}/api.git", listener.local_addr().unwrap().port());
         let source = GitSource { url: url.parse().unwrap(), ..bench.source() };
-        let error = reader.head(&source).await.unwrap_err();
+        let error = reader.head(&app(1), &source).await.unwrap_err();
         assert!(matches!(&error, Error::Invalid { what, .. } if what.contains("leads to this machine")), "{error}");
         assert!(!error.chain().contains("127.0.0.1"), "{}", error.chain());
     }
@@ -156,7 +162,7 @@ async fn a_repository_above_does_not_configure_the_reader() {
     let elsewhere = "[url \"http://127.0.0.1:1/\"]\n\tinsteadOf = http://\n";
     fs::write(temporary.join(".git/config"), format!("[core]\n\trepositoryformatversion = 0\n{elsewhere}")).unwrap();
     bench.settings.temporary = temporary;
-    assert_eq!(bench.reader().head(&bench.source()).await.unwrap().unwrap().as_str(), commit);
+    assert_eq!(bench.reader().head(&app(1), &bench.source()).await.unwrap().unwrap().as_str(), commit);
 }
 
 #[tokio::test]
@@ -169,7 +175,7 @@ async fn nothing_is_left_of_a_reading_that_nobody_waits_for() {
     let source = bench.source();
     let reading = tokio::spawn({
         let (reader, source) = (reader.clone(), source.clone());
-        async move { reader.head(&source).await.map(drop) }
+        async move { reader.head(&app(1), &source).await.map(drop) }
     });
     let url = source.url.as_str();
     until_async("git and what speaks http for it run", async || processes_with(&[url]) >= 2).await;
@@ -178,7 +184,7 @@ async fn nothing_is_left_of_a_reading_that_nobody_waits_for() {
 
     bench.settings.limit = Duration::from_millis(300);
     let reader = bench.reader();
-    assert!(reader.head(&source).await.unwrap_err().is_unavailable());
+    assert!(reader.head(&app(1), &source).await.unwrap_err().is_unavailable());
     until_async("these as well", async || processes_with(&[url]) == 0).await;
 }
 
@@ -199,7 +205,8 @@ async fn only_so_many_sources_are_read_at_once() {
         }
         most
     };
-    let (one, other, most) = tokio::join!(reader.head(&source), reader.head(&source), most);
+    let apps = [1, 2].map(app);
+    let (one, other, most) = tokio::join!(reader.head(&apps[0], &source), reader.head(&apps[1], &source), most);
     assert!(one.unwrap_err().is_unavailable() && other.unwrap_err().is_unavailable());
     assert_eq!(most, 1);
 }
@@ -220,12 +227,43 @@ async fn of_one_host_two_are_read_at_once() {
         }
         most
     };
-    let looks = async { tokio::join!(reader.look(&source), reader.look(&source), reader.look(&source)) };
-    let ((one, two, three), head, most) = tokio::join!(looks, reader.head(&source), most);
+    let apps = [1, 2, 3, 4].map(app);
+    let looks = async {
+        tokio::join!(reader.look(&apps[0], &source), reader.look(&apps[1], &source), reader.look(&apps[2], &source))
+    };
+    let ((one, two, three), head, most) = tokio::join!(looks, reader.head(&apps[3], &source), most);
     assert!([one, two, three, head].iter().all(Result::is_err));
     assert_eq!(most, 2);
     bench.host.recover();
-    assert!(reader.look(&source).await.unwrap().is_some());
+    assert!(reader.look(&app(1), &source).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn environment_whose_hosts_are_silent_leaves_turns_to_others() {
+    let mut bench = Bench::new();
+    bench.settings = Settings { silence: Duration::from_secs(600), limit: Duration::from_secs(600), ..bench.settings };
+    let commit = bench.repository.push("main");
+    let reader = Arc::new(bench.reader());
+    // The kernel takes the connections, and nothing answers.
+    let hosts = [2, 3, 4, 5, 6].map(|host| TcpListener::bind((format!("127.0.0.{host}"), 0)).unwrap());
+    let reads: Vec<_> = hosts
+        .iter()
+        .flat_map(|host| [host; 2])
+        .enumerate()
+        .map(|(number, host)| {
+            let url = format!("http://{}/api.git", host.local_addr().unwrap()).parse().unwrap();
+            let source = GitSource { url, ..bench.source() };
+            let (reader, app) = (reader.clone(), format!("shop-test/app-{number}").parse().unwrap());
+            tokio::spawn(async move { reader.head(&app, &source).await.map(drop) })
+        })
+        .collect();
+    let urls = hosts.each_ref().map(|host| format!("http://{}/api.git", host.local_addr().unwrap()));
+    let silent = || urls.iter().map(|url| readers(url)).sum::<usize>();
+    until_async("its quarter is taken", async || silent() >= 2).await;
+    let source = bench.source();
+    assert_eq!(reader.head(&app(1), &source).await.unwrap().unwrap().as_str(), commit);
+    assert_eq!(silent(), 2);
+    reads.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 #[tokio::test]
@@ -234,8 +272,11 @@ async fn a_look_for_which_there_is_no_room_says_nothing_of_its_source() {
     bench.repository.push("main");
     bench.settings = Settings { limit: Duration::from_millis(200), at_once: 0, ..bench.settings };
     let reader = bench.reader();
-    assert!(matches!(reader.look(&bench.source()).await, Err(Error::Conflict(rollhook_core::error::Entity::Capacity))));
-    assert!(reader.head(&bench.source()).await.unwrap_err().is_unavailable());
+    assert!(matches!(
+        reader.look(&app(1), &bench.source()).await,
+        Err(Error::Conflict(rollhook_core::error::Entity::Capacity))
+    ));
+    assert!(reader.head(&app(1), &bench.source()).await.unwrap_err().is_unavailable());
 }
 
 #[tokio::test]
@@ -249,11 +290,11 @@ async fn a_directory_that_somebody_has_removed_is_made_anew() {
     for entry in fs::read_dir(&temporary).unwrap() {
         fs::remove_dir_all(entry.unwrap().path()).unwrap();
     }
-    assert_eq!(reader.head(&bench.source()).await.unwrap().unwrap().as_str(), commit);
+    assert_eq!(reader.head(&app(1), &bench.source()).await.unwrap().unwrap().as_str(), commit);
     fs::remove_dir_all(&temporary).unwrap();
-    assert!(reader.head(&bench.source()).await.unwrap_err().is_unavailable());
+    assert!(reader.head(&app(1), &bench.source()).await.unwrap_err().is_unavailable());
     fs::create_dir(&temporary).unwrap();
-    assert_eq!(reader.head(&bench.source()).await.unwrap().unwrap().as_str(), commit);
+    assert_eq!(reader.head(&app(1), &bench.source()).await.unwrap().unwrap().as_str(), commit);
 }
 
 /// How many processes have these among their arguments.

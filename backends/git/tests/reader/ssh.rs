@@ -69,7 +69,8 @@ impl Bench {
     }
 
     async fn read(&self, source: &GitSource) -> Result<Option<String>, Error> {
-        let head = GitBranchReader::open(self.settings.clone()).unwrap().head(source).await?;
+        let app = samples::app("shop", "test", "api").id;
+        let head = GitBranchReader::open(self.settings.clone()).unwrap().head(&app, source).await?;
         Ok(head.map(|commit| commit.to_string()))
     }
 

@@ -13,7 +13,7 @@ use event_listener::Event;
 use futures_util::future::{Either, select};
 use rollhook_core::{
     Error, Result,
-    app::AppUid,
+    app::{AppId, AppUid},
     deploy::{Commit, Reason, Revision},
     ports::{BranchReader, BuildFailure, BuildSpec, BuildState, BuildTrigger, Clock, DeployId, Started},
     source::GitSource,
@@ -269,7 +269,7 @@ fn branch(source: &GitSource) -> (String, String) {
 #[async_trait]
 impl BranchReader for SimulatedBuilds {
     /// A source whose branch was never set does not answer.
-    async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
+    async fn head(&self, _app: &AppId, source: &GitSource) -> Result<Option<Commit>> {
         self.lock().reads += 1;
         let state = self.reach()?;
         match state.heads.get(&branch(source)) {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     action::Action,
-    app::{App, Source},
+    app::{App, AppId, Source},
     delivery::{Delivery, Event},
     deploy::{Actor, Commit, Trigger},
     ledger::{
@@ -95,7 +95,7 @@ impl Deployer {
             return Ok(None);
         }
         let Source::Git(source) = &app.source else { return Ok(None) };
-        let mut branch_head = self.branch_head(source, &pushed, reads.end).await;
+        let mut branch_head = self.branch_head((&app.id, source), &pushed, reads.end).await;
         if reads.has_answered && branch_head == BranchHead::Unread(Unread::TimedOut) {
             branch_head = BranchHead::Unread(Unread::Outdated);
         }
@@ -125,10 +125,10 @@ impl Deployer {
     }
 
     /// Returns the place of the branch: as soon as it is the pushed commit, else the last answer.
-    async fn branch_head(&self, source: &GitSource, pushed: &PushedCommit, end: Duration) -> BranchHead {
+    async fn branch_head(&self, of: (&AppId, &GitSource), pushed: &PushedCommit, end: Duration) -> BranchHead {
         let mut last = None;
         loop {
-            match self.read(source, end).await {
+            match self.read(of, end).await {
                 Ok(head) => last = Some(BranchHead::At(head)),
                 Err(unread) => return last.unwrap_or(BranchHead::Unread(unread)),
             }
@@ -141,11 +141,11 @@ impl Deployer {
     }
 
     /// Returns the branch's head, if the source answers in time.
-    async fn read(&self, source: &GitSource, end: Duration) -> Result<Option<Commit>, Unread> {
+    async fn read(&self, (app, source): (&AppId, &GitSource), end: Duration) -> Result<Option<Commit>, Unread> {
         // A process without a builder reads no sources: a setting of the operator, and no failure of the source.
         let builder = self.ports.builder.as_ref().ok_or(Unread::Failed)?;
         let left = end.saturating_sub(self.ports.clock.elapsed());
-        match self.head_within(builder, source, left).await {
+        match self.head_within(builder, (app, source), left).await {
             Some(Ok(head)) => Ok(head),
             Some(Err(error)) => {
                 tracing::warn!(source = %source.url, error = %error.chain(), "reading a branch failed");

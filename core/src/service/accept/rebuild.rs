@@ -6,7 +6,7 @@ use futures_util::{FutureExt, select_biased};
 
 use crate::{
     action::Action,
-    app::{App, Source},
+    app::{App, AppId, Source},
     deploy::{Commit, Trigger},
     error::{Error, Result},
     ledger::{Admission, admission},
@@ -42,7 +42,7 @@ impl Deployer {
                 let app = self.state(access).await?.app;
                 let source = from_git(&app)?;
                 let builder = self.ports.builder.as_ref().ok_or(Refusal::NoBuilder)?;
-                (self.branch_commit(builder, source).await?, Some(source.clone()))
+                (self.branch_commit(builder, &app.id, source).await?, Some(source.clone()))
             }
         };
         let (admission_id, cause) = (self.admission_id(), access.cause_of(Trigger::Manual));
@@ -60,8 +60,8 @@ impl Deployer {
     }
 
     /// Returns the head of a source's branch.
-    async fn branch_commit(&self, builder: &BuildPorts, source: &GitSource) -> Outcome<Commit> {
-        let unread = match self.head_within(builder, source, READ_TIMEOUT).await {
+    async fn branch_commit(&self, builder: &BuildPorts, app: &AppId, source: &GitSource) -> Outcome<Commit> {
+        let unread = match self.head_within(builder, (app, source), READ_TIMEOUT).await {
             Some(Ok(Some(head))) => return Ok(head),
             Some(Ok(None)) => {
                 let missing =
@@ -87,11 +87,11 @@ impl Deployer {
     pub(crate) async fn head_within(
         &self,
         builder: &BuildPorts,
-        source: &GitSource,
+        (app, source): (&AppId, &GitSource),
         limit: Duration,
     ) -> Option<Result<Option<Commit>>> {
         select_biased! {
-            head = builder.branches.head(source).fuse() => Some(head),
+            head = builder.branches.head(app, source).fuse() => Some(head),
             () = self.ports.clock.sleep(limit).fuse() => None,
         }
     }

@@ -275,7 +275,7 @@ impl Driver<'_> {
                 Next::step(Event::HeadReadPostponed)
             }
             Effect::ReadHead(source) => {
-                self.reading = Some(self.deployer.read_head(*source));
+                self.reading = Some(self.deployer.read_head(state.app_state().app.id.clone(), *source));
                 Next::step(Event::HeadReadStarted)
             }
             Effect::Detect(finding) => self.detect(&finding, &state.app_state().app.source).await,

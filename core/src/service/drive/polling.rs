@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::{FutureExt, future::BoxFuture, select_biased};
 
 use crate::{
-    app::{App, AppUid, Source},
+    app::{App, AppId, AppUid, Source},
     deploy::{Commit, Deploy, Trigger},
     engine::polling::{self, Detected, Finding, HeadDecision},
     error::{Entity, Error, Result},
@@ -60,15 +60,15 @@ impl Deployer {
         )))
     }
 
-    /// Reads the head of a source's branch.
-    pub(crate) fn read_head(&self, source: GitSource) -> PendingHead {
+    /// Reads the head of the branch of an app's source.
+    pub(crate) fn read_head(&self, app: AppId, source: GitSource) -> PendingHead {
         let Some(builder) = &self.ports.builder else {
             return std::future::ready(Err(Error::invalid("this server has no builder, and reads no sources"))).boxed();
         };
         let (branches, clock) = (builder.branches.clone(), self.ports.clock.clone());
         async move {
             select_biased! {
-                head = branches.look(&source).fuse() => head,
+                head = branches.look(&app, &source).fuse() => head,
                 () = clock.sleep(READ_TIMEOUT).fuse() => {
                     Err(Error::Unavailable { what: format!("{} did not answer in time", source.url), cause: None })
                 }
