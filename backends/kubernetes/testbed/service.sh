@@ -14,8 +14,9 @@ case $3 in
   resume) kill -CONT "$(cat "$D/$name.pid")" ;;
   *) echo "service.sh: $3?" >&2; exit 1 ;;
 esac
-# An API server that ends while it starts, as on a port that is not free yet, is started again.
-api_is_up() { runs apiserver || restart apiserver; api_ready; }
+# An API server that ends while it starts, as on a port that is not free yet, is started again. One that has just been
+# started does not work in its directory yet.
+api_is_up() { kill -0 "$(cat "$D/apiserver.pid")" || restart apiserver; api_ready; }
 case $name/$3 in
   apiserver/start | apiserver/resume | etcd/start | etcd/resume)
     until_true 180 api_is_up || { tail -n 20 "$D/apiserver.log" >&2; exit 1; } ;;
