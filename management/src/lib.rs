@@ -41,7 +41,7 @@ use rollhook_core::{
 };
 
 pub use bounds::{AUDIT_MAX, STORED_SESSIONS_MAX};
-pub use rate::RefusalLines;
+pub use rate::{Rate, RefusalLines};
 pub use refusal::{Outcome, Refusal};
 pub use registering::{ENVIRONMENT_APPS_MAX, PROJECT_APPS_MAX};
 pub use webhook_calls::{CallAnswer, Caller, WebhookCall};

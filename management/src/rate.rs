@@ -7,16 +7,29 @@ use std::{
 };
 
 /// A number of events at once, and one more per interval (the generic cell rate algorithm).
-pub(crate) struct Rate {
-    pub(crate) every: Duration,
-    pub(crate) burst: u32,
+#[derive(Clone, Copy, Debug)]
+pub struct Rate {
+    /// The interval.
+    pub every: Duration,
+    /// The number of events at once.
+    pub burst: u32,
 }
 
 impl Rate {
+    /// Returns the time until one more event may happen, where the events before are paid off at `paid`.
+    pub fn wait(self, paid: Duration, now: Duration) -> Duration {
+        let debt = paid.saturating_sub(now);
+        (debt + self.every).saturating_sub(self.every * self.burst)
+    }
+
+    /// Returns the time at which one more event, of now, is paid off.
+    pub fn spend(self, paid: Duration, now: Duration) -> Duration {
+        paid.max(now) + self.every
+    }
+
     /// Returns the time at which one more event is paid off, if it may happen.
-    pub(crate) fn take(&self, paid: Duration, now: Duration) -> Option<Duration> {
-        let next = paid.max(now) + self.every;
-        (next.saturating_sub(now) <= self.every * self.burst).then_some(next)
+    pub fn take(self, paid: Duration, now: Duration) -> Option<Duration> {
+        self.wait(paid, now).is_zero().then(|| self.spend(paid, now))
     }
 }
 
@@ -37,16 +50,21 @@ impl RefusalLines {
     /// Writes a line at `now`, the time since some start, unless there were too many; it has the number of those that were
     /// left out since the line before.
     pub fn write(&self, now: Duration, line: impl FnOnce(Option<u64>)) {
-        let left_out = {
-            let mut written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(paid) = LINES.take(written.paid, now) else {
-                written.left_out += 1;
-                return;
-            };
-            written.paid = paid;
-            mem::take(&mut written.left_out)
+        if let Some(left_out) = self.take(now) {
+            line((left_out > 0).then_some(left_out));
+        }
+    }
+
+    /// Takes a line at `now`. Returns the number of those that were left out since the line before; `None` if this one is
+    /// left out too.
+    pub fn take(&self, now: Duration) -> Option<u64> {
+        let mut written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(paid) = LINES.take(written.paid, now) else {
+            written.left_out += 1;
+            return None;
         };
-        line((left_out > 0).then_some(left_out));
+        written.paid = paid;
+        Some(mem::take(&mut written.left_out))
     }
 }
 

@@ -11,24 +11,27 @@ mod interleave;
 pub mod polling;
 pub mod retry;
 pub mod rollout;
+mod spec;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 pub use events::{CallError, Effect, Event};
+pub use spec::{at_rest, may_drift};
 
 use build_queue::{BuildQueue, BuildStep};
 use polling::{Detected, Polling};
 use rollout::{FailureReport, RolloutOutcome, RolloutProgress, Terms, UNREACHABLE_MAX};
+use spec::spec;
 
 use crate::{
     app::Source,
-    deploy::{Deploy, Evidence, Origin, Outage, Reason, Revision, State as Stored, Status, Trigger},
+    deploy::{Deploy, Evidence, Outage, Reason, Revision, State as Stored, Status, Trigger},
     image::Digest,
     ledger::{
         AppState, Change, Record,
         restore::{self, Owed},
     },
-    ports::{Applied, DeployId, Purpose, RolloutSpec, Started},
+    ports::{Applied, DeployId, Started},
     time::Timestamp,
 };
 
@@ -451,68 +454,4 @@ fn idle(state: &State, now: Timestamp) -> Effect {
     } else {
         Effect::Record { changes: Vec::new(), release_holds: Vec::new(), idle: true }
     }
-}
-
-/// Returns the specification of the deploy that is on the target of an app at rest: the current one, or one that ended
-/// without success and that nothing follows. Returns `None` while a deploy is or is about to be rolled out.
-pub fn at_rest(app_state: &AppState) -> Option<RolloutSpec> {
-    let deploy = app_state.on_cluster().filter(|deploy| deploy.is_terminal())?;
-    let is_waiting = app_state.unfinished.iter().any(|deploy| is_ready(deploy));
-    let is_owed = matches!(restore::owed(app_state), Owed::Restore(_));
-    spec(app_state, deploy).filter(|_| !is_waiting && !is_owed)
-}
-
-/// Returns whether a change by another party since this deploy's end is drift. After a deploy that ended without success
-/// what runs may be the version before; one that ended because of such a change has shown it.
-pub fn may_drift(deploy: &Deploy) -> bool {
-    match &deploy.state {
-        Stored::Succeeded { .. } => true,
-        Stored::Failed { .. } => deploy.was_changed_by_another(),
-        Stored::Queued
-        | Stored::Building { .. }
-        | Stored::RollingOut { .. }
-        | Stored::Superseded { .. }
-        | Stored::Cancelled { .. } => false,
-    }
-}
-
-/// Returns the specification of a deploy's rollout; `None` as long as it has no image.
-fn spec(app_state: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
-    let image = deploy.image.clone()?;
-    let what = match &deploy.from {
-        Some(Origin::Revision(revision)) => format!("rollback to revision {revision}"),
-        Some(Origin::Built(revision)) => format!("{} deploy, built as revision {revision},", deploy.trigger),
-        Some(Origin::Promoted { app, revision }) => format!("promotion of {app} revision {revision}"),
-        None => format!("{} deploy", deploy.trigger),
-    };
-    let commit = deploy.commit.as_ref().map(|commit| format!(", commit {commit}")).unwrap_or_default();
-    Some(RolloutSpec {
-        app: app_state.app.id.clone(),
-        id: DeployId { app: app_state.app.uid, revision: deploy.revision },
-        target: app_state.app.target.clone(),
-        image,
-        adopted: deploy.adopted,
-        // Whoever goes back wants to be rid of what runs now, at once.
-        settle: match deploy.trigger {
-            Trigger::Rollback => Duration::ZERO,
-            Trigger::Webhook | Trigger::Manual | Trigger::Promotion | Trigger::Git => {
-                app_state.app.policy.settle_aside()
-            }
-        },
-        purpose: purpose(app_state, deploy),
-        cause: format!("rollhook revision {}: {what} by {}{commit}", deploy.revision, deploy.actor),
-    })
-}
-
-/// Returns the purpose of a deploy. A person's rollback after a restore that did not succeed is another attempt at that
-/// restore, if it returns to the same version.
-fn purpose(app_state: &AppState, deploy: &Deploy) -> Purpose {
-    let (Trigger::Rollback, Some(Origin::Revision(origin))) = (deploy.trigger, &deploy.from) else {
-        return Purpose::Deploy;
-    };
-    let is_same = |other: &&Arc<Deploy>| other.effective == deploy.effective;
-    // Its instances carry the id that the current deploy ran as, where that was a rollback itself.
-    let to = app_state.current.as_ref().filter(is_same).map_or(*origin, |current| current.revision);
-    let is_repeated = app_state.ended_on_cluster.as_ref().filter(is_same).is_some_and(|before| before.is_restore());
-    if deploy.is_restore() || is_repeated { Purpose::Restore { to } } else { Purpose::Rollback { to } }
 }

@@ -1,28 +1,29 @@
-//! Apps: registering, showing and changing them, and their webhooks.
+//! Apps: registering, showing and changing them.
 
-use std::{fmt, marker::PhantomData, str::FromStr, time::Duration};
+mod policy;
+mod webhook;
 
+use std::{fmt, marker::PhantomData, str::FromStr};
+
+pub use policy::{Policy, PolicyPatch};
 pub use rollhook_core::app::Hold;
 use rollhook_core::{
-    app::{self, AppId, HoldPolicy, KEEP, LABEL_MAX, OnFailure, Settings, Source},
+    app::{self, LABEL_MAX, Settings, Source},
     deploy::Revision,
-    image::Repositories,
     ledger::AppState,
-    ports::{Sealing, WebhookSecret},
-    request::{Field, PolicyChange, Refusal, Registration},
+    request::{Field, Refusal, Registration},
     service::Condition,
     time::Timestamp,
 };
 use schemars::JsonSchema;
 use serde::{
     Deserialize, Deserializer, Serialize,
-    de::{DeserializeOwned, MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{MapAccess, Visitor, value::MapAccessDeserializer},
 };
+pub use webhook::{Rotate, Webhook};
 
 use crate::{
     deploy::{Deploy, Standing},
-    duration,
-    endpoint::open,
     lock::Lock,
     openapi::schemas,
     polling::Polling,
@@ -96,6 +97,10 @@ pub(crate) fn field<T, E: fmt::Display>(name: Field, parsed: Result<T, E>) -> Re
     parsed.map_err(|why| Refusal::InvalidField(name, format!("{why}.")))
 }
 
+fn invalid(name: Field, rule: &str) -> Refusal {
+    Refusal::InvalidField(name, format!("{rule}."))
+}
+
 pub(crate) fn optional<T>(name: Field, given: Option<&str>) -> Result<Option<T>, Refusal>
 where
     T: FromStr<Err: fmt::Display>,
@@ -133,163 +138,6 @@ pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(json: D) ->
 
 fn optional_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(json: D) -> Result<Option<T>, D::Error> {
     Ok(Option::<Object<T>>::deserialize(json)?.map(|Object(read)| read))
-}
-
-/// An app's policy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Policy {
-    /// The reaction to a failed rollout: `restore` or `leave`.
-    #[schemars(schema_with = "schemas::on_failure")]
-    pub on_failure: OnFailure,
-    /// The deploys that a hold refuses: `automatic` ones, or `all`, CI's calls included.
-    #[schemars(schema_with = "schemas::hold_policy")]
-    pub hold: HoldPolicy,
-    /// The time for which new pods must stay ready before a deploy succeeds.
-    pub settle: String,
-    /// The time for which a failure may last that may heal by itself, before a deploy fails.
-    #[serde(default = "patience_by_default")]
-    pub patience: String,
-    /// The time within which a new version must get ready where the old instance has to stop first.
-    #[serde(default = "ready_within_by_default")]
-    pub ready_within: String,
-    /// The longest time that a rollout may take.
-    pub rollout_deadline: String,
-    /// The longest time that a build may take.
-    pub build_deadline: String,
-    /// The image repositories that a webhook may deploy from; empty for any.
-    pub repositories: Vec<String>,
-    /// The number of the newest deploys that stay in the history.
-    #[serde(default = "keep_by_default")]
-    pub keep: u32,
-    /// The interval at which a git app's branch is read, or `off`.
-    #[serde(default = "off")]
-    pub poll: String,
-}
-
-/// The interval of apps that are not polled.
-const OFF: &str = "off";
-
-fn off() -> String {
-    OFF.to_owned()
-}
-
-fn patience_by_default() -> String {
-    duration::format(app::Policy::default().patience)
-}
-
-fn ready_within_by_default() -> String {
-    duration::format(app::Policy::default().ready_within)
-}
-
-fn keep_by_default() -> u32 {
-    app::Policy::default().keep
-}
-
-impl Policy {
-    /// Returns a policy as it is on the wire.
-    pub fn of(policy: &app::Policy) -> Self {
-        Self {
-            on_failure: policy.on_failure,
-            hold: policy.hold,
-            settle: duration::format(policy.settle),
-            patience: duration::format(policy.patience),
-            ready_within: duration::format(policy.ready_within),
-            rollout_deadline: duration::format(policy.rollout_deadline),
-            build_deadline: duration::format(policy.build_deadline),
-            repositories: policy.repositories.as_slice().to_vec(),
-            keep: policy.keep,
-            poll: policy.poll.map_or_else(off, duration::format),
-        }
-    }
-}
-
-/// A change of an app's policy; absent members stay as they are.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct PolicyPatch {
-    /// The reaction to a failed rollout: `restore` or `leave`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schemas::on_failure")]
-    pub on_failure: Option<String>,
-    /// The deploys that a hold refuses: `automatic` ones, or `all`, CI's calls included.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schemas::hold_policy")]
-    pub hold: Option<String>,
-    /// The time for which new pods must stay ready before a deploy succeeds, such as `10s`; below the rollout's
-    /// deadline.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("pattern" = schemas::DURATION))]
-    pub settle: Option<String>,
-    /// The time for which a failure may last that may heal by itself, such as a program that ends and is started again,
-    /// before a deploy fails, such as `1m`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("pattern" = schemas::DURATION))]
-    pub patience: Option<String>,
-    /// The time within which a new version must get ready where the old instance has to stop first, such as `1m`: the app
-    /// is down meanwhile.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("pattern" = schemas::DURATION))]
-    pub ready_within: Option<String>,
-    /// The longest time that a rollout may take, such as `10m`; at most `168h`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("pattern" = schemas::DURATION))]
-    pub rollout_deadline: Option<String>,
-    /// The longest time that a build may take, such as `30m`; at most `168h`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("pattern" = schemas::DURATION))]
-    pub build_deadline: Option<String>,
-    /// The image repositories that a webhook may deploy from; empty for any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("items" = schemas::repositories()))]
-    pub repositories: Option<Vec<String>>,
-    /// The number of the newest deploys that stay in the history, from 10 to 10,000.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("minimum" = *KEEP.start(), "maximum" = *KEEP.end()))]
-    pub keep: Option<u32>,
-    /// The interval at which a git app's branch is read, such as `5m`, or `off`; at least what the server allows (`30s`
-    /// by default), at most `24h`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("pattern" = schemas::INTERVAL))]
-    pub poll: Option<String>,
-}
-
-impl PolicyPatch {
-    /// Returns the change.
-    ///
-    /// # Errors
-    /// [`Refusal::InvalidField`], naming the field.
-    pub fn parse(self) -> Result<PolicyChange, Refusal> {
-        let length = |name, text: Option<String>| {
-            text.map(|text| duration::parse(&text).ok_or(duration::RULE))
-                .transpose()
-                .map_err(|rule| invalid(name, rule))
-        };
-        Ok(PolicyChange {
-            on_failure: word(Field::PolicyOnFailure, self.on_failure, "must be restore or leave")?,
-            hold: word(Field::PolicyHold, self.hold, "must be automatic or all")?,
-            settle: length(Field::PolicySettle, self.settle)?,
-            patience: length(Field::PolicyPatience, self.patience)?,
-            ready_within: length(Field::PolicyReadyWithin, self.ready_within)?,
-            rollout_deadline: length(Field::PolicyRolloutDeadline, self.rollout_deadline)?,
-            build_deadline: length(Field::PolicyBuildDeadline, self.build_deadline)?,
-            repositories: field(Field::PolicyRepositories, self.repositories.map(Repositories::try_from).transpose())?,
-            keep: self.keep,
-            poll: match self.poll {
-                Some(word) if word == OFF => Some(None),
-                text => length(Field::PolicyPoll, text)?.map(Some),
-            },
-        })
-    }
-}
-
-/// Reads a word that stands for a variant of `T`.
-fn word<T: DeserializeOwned>(name: Field, given: Option<String>, rule: &str) -> Result<Option<T>, Refusal> {
-    let read = |word| serde_json::from_value(word).map_err(|_| invalid(name, rule));
-    given.map(serde_json::Value::from).map(read).transpose()
-}
-
-fn invalid(name: Field, rule: &str) -> Refusal {
-    Refusal::InvalidField(name, format!("{rule}."))
 }
 
 /// A change of an app, as a JSON merge patch (RFC 7396) of what `GET` shows: the body of
@@ -523,107 +371,4 @@ pub struct Registered {
     /// What the owner should know of this workload's deploys, in sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-}
-
-/// A request for a new token beside the present one: the body of `POST …/webhook/rotate`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Rotate {
-    /// The time for which the present token is let in too, such as `1h`, which is the default; at most `168h`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("pattern" = schemas::DURATION))]
-    pub overlap: Option<String>,
-}
-
-/// The overlap of a rotation that names none.
-const OVERLAP: Duration = Duration::from_secs(3600);
-
-impl Rotate {
-    /// Returns the overlap.
-    ///
-    /// # Errors
-    /// [`Refusal::InvalidField`].
-    pub fn parse(&self) -> Result<Duration, Refusal> {
-        match &self.overlap {
-            None => Ok(OVERLAP),
-            Some(text) => duration::parse(text).ok_or_else(|| invalid(Field::Overlap, duration::RULE)),
-        }
-    }
-}
-
-/// An app's webhook with its secret; `Debug` does not show it.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Webhook {
-    /// The URL that CI posts to.
-    pub url: String,
-    /// The secret token; empty where it is masked.
-    pub token: String,
-    /// The signing key that follows from the token, `whsec_` and base64, for git hosts that sign as Standard Webhooks
-    /// does. The key is as secret as the token.
-    #[serde(default)]
-    pub signing_key: String,
-    /// The time at which the token was made.
-    #[serde(with = "crate::time")]
-    #[schemars(schema_with = "schemas::time")]
-    pub created_at: Timestamp,
-    /// The time until which the token before is let in too, after a rotation.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::time::maybe")]
-    #[schemars(schema_with = "schemas::time")]
-    pub previous_until: Option<Timestamp>,
-    /// The protection of the stored token: `sealed`, `cluster` or `memory`.
-    #[schemars(schema_with = "schemas::sealing")]
-    pub sealing: String,
-    /// A caution about that protection.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub note: Option<String>,
-}
-
-impl Webhook {
-    /// Returns a webhook as it is on the wire, for a server that is reached at `base_url`.
-    pub fn of(base_url: &str, id: &AppId, secret: &WebhookSecret, sealing: Sealing, now: Timestamp) -> Self {
-        let times = (secret.created_at, secret.previous_at(now).map(|previous| previous.until));
-        Self {
-            token: secret.token.expose().to_owned(),
-            signing_key: secret.token.signing_key().expose().to_string(),
-            ..Self::masked(base_url, id, times, sealing)
-        }
-    }
-
-    /// Returns a webhook without its secrets; the times are that of the token, and the end of the one before.
-    pub fn masked(
-        base_url: &str,
-        id: &AppId,
-        (created_at, previous_until): (Timestamp, Option<Timestamp>),
-        sealing: Sealing,
-    ) -> Self {
-        let (word, note) = match sealing {
-            Sealing::Sealed => ("sealed", None),
-            Sealing::Cluster => (
-                "cluster",
-                Some(
-                    "The token is kept as the cluster keeps Secrets: it is sealed only if the cluster encrypts them at rest.",
-                ),
-            ),
-            Sealing::Memory => ("memory", Some("The token is kept in memory only and is gone when the server stops.")),
-        };
-        Self {
-            url: format!("{}{}", base_url.trim_end_matches('/'), open::WEBHOOK.path_of(id)),
-            token: String::new(),
-            signing_key: String::new(),
-            created_at,
-            previous_until,
-            sealing: word.to_owned(),
-            note: note.map(str::to_owned),
-        }
-    }
-}
-
-impl fmt::Debug for Webhook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Webhook")
-            .field("url", &self.url)
-            .field("created_at", &self.created_at)
-            .field("sealing", &self.sealing)
-            .finish_non_exhaustive()
-    }
 }

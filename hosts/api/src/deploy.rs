@@ -1,82 +1,27 @@
 //! Deploys: requests, answers and the history.
 
+mod post;
+mod promote;
+mod rollback;
+
 use std::time::Duration;
 
+pub use post::{DeployPost, Rebuild};
+pub use promote::{Promote, PromoteFrom};
+pub use rollback::{Rollback, RollbackAnswer, RolledBackTo};
 use rollhook_core::{
-    app::{AppId, Environment, FullName, LABEL_MAX, Project},
+    app::AppId,
     deploy::{self, Evidence, Origin, Revision, State, Status, Trigger},
     engine::deadline,
     ledger::{AppState, Recovery, restore::Restoration},
-    lock::{LockReason, REASON_MAX},
-    request::{self, Field, IdempotencyKey, Refusal},
+    request::Refusal,
     service::{self, Accepted, Authorized, Deployer},
     time::Timestamp,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    app::{field, object, optional},
-    openapi::schemas,
-    operation::Operation,
-    operations::ShowDeploy,
-};
-
-/// A request for a deploy, by a webhook call of CI or by a person.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct DeployPost {
-    /// The full image reference, with a tag or a digest; the path of its repository is at most 255 characters.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("pattern" = schemas::image()))]
-    pub image: Option<String>,
-    /// The commit to build; for an image app, a label.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("minLength" = 1, "maxLength" = deploy::COMMIT_MAX, "pattern" = schemas::COMMIT))]
-    pub commit: Option<String>,
-    /// The reason for deploying in spite of a lock: an admin's, for a deploy by hand. The audit keeps it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("minLength" = 1, "maxLength" = REASON_MAX))]
-    pub break_glass: Option<String>,
-}
-
-impl DeployPost {
-    /// Returns the request.
-    ///
-    /// # Errors
-    /// [`Refusal::InvalidField`], naming the field.
-    pub fn parse(&self, key: Option<IdempotencyKey>) -> Result<request::DeployRequest, Refusal> {
-        request::DeployRequest::parse(self.image.as_deref(), self.commit.as_deref(), key)
-    }
-
-    /// Returns the reason for deploying in spite of a lock.
-    ///
-    /// # Errors
-    /// [`Refusal::InvalidField`].
-    pub fn break_glass(&self) -> Result<Option<LockReason>, Refusal> {
-        optional(Field::BreakGlass, self.break_glass.as_deref())
-    }
-}
-
-/// A request to build a commit of a git app: the body of `POST …/rebuild`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Rebuild {
-    /// The commit; by default the head of the app's branch.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("minLength" = 1, "maxLength" = deploy::COMMIT_MAX, "pattern" = schemas::COMMIT))]
-    pub commit: Option<String>,
-}
-
-impl Rebuild {
-    /// Returns the commit.
-    ///
-    /// # Errors
-    /// [`Refusal::InvalidField`].
-    pub fn parse(&self) -> Result<Option<deploy::Commit>, Refusal> {
-        optional(Field::Commit, self.commit.as_deref())
-    }
-}
+use crate::{openapi::schemas, operation::Operation, operations::ShowDeploy};
 
 /// The answer to an accepted deploy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -522,107 +467,4 @@ pub struct DeployList {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<u64>")]
     pub next: Option<Revision>,
-}
-
-/// A request for a rollback: the body of `POST …/rollback`, which may be empty. A misspelt field is refused: otherwise
-/// the rollback would go to another revision than the one that was asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Rollback {
-    /// The revision to return to; by default, the last good version before the one that is on the cluster.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<u64>", extend("minimum" = 1))]
-    pub revision: Option<Revision>,
-    /// The revision that the caller believes to be current; the call is refused if another one is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<u64>", extend("minimum" = 1))]
-    pub if_current: Option<Revision>,
-}
-
-impl Rollback {
-    /// Returns the request.
-    pub fn parse(&self, key: Option<IdempotencyKey>) -> request::RollbackRequest {
-        request::RollbackRequest::default().with(|request| {
-            request.revision = self.revision;
-            request.if_current = self.if_current;
-            request.key = key;
-        })
-    }
-}
-
-/// The answer to an accepted rollback.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct RollbackAnswer {
-    /// The new deploy; `superseded` lists the unfinished revisions that it ended.
-    #[serde(flatten)]
-    pub deploy: DeployAnswer,
-    /// The version that it returns to.
-    pub to: RolledBackTo,
-    /// A reminder of the rollback's limits.
-    pub note: String,
-}
-
-/// The version that a rollback returns to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct RolledBackTo {
-    /// The version's revision.
-    #[schemars(with = "u64")]
-    pub revision: Revision,
-    /// The version's image, by digest if it is known.
-    pub image: Option<String>,
-    /// The version's commit.
-    pub commit: Option<String>,
-}
-
-impl RollbackAnswer {
-    /// Returns the answer to an accepted rollback.
-    pub fn of(id: &AppId, accepted: &Accepted) -> Self {
-        let deploy = DeployAnswer::accepted(id, accepted);
-        let revision = match &accepted.deploy.from {
-            Some(Origin::Revision(revision) | Origin::Built(revision) | Origin::Promoted { revision, .. }) => *revision,
-            None => accepted.deploy.effective,
-        };
-        Self {
-            to: RolledBackTo { revision, image: deploy.image.clone(), commit: deploy.commit.clone() },
-            deploy,
-            note: "A rollback restores the image, not configuration.".to_owned(),
-        }
-    }
-}
-
-/// A request for a promotion: the body of `POST …/promote`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Promote {
-    /// The environment to promote from.
-    #[serde(deserialize_with = "object")]
-    pub from: PromoteFrom,
-    /// The revision that the caller believes to be current there; the call is refused if another one is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<u64>", extend("minimum" = 1))]
-    pub if_current: Option<Revision>,
-}
-
-/// The environment whose app of the same name is promoted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct PromoteFrom {
-    /// The promoted app's project.
-    #[schemars(extend("pattern" = schemas::LABEL, "maxLength" = LABEL_MAX))]
-    pub project: String,
-    /// The promoted app's environment.
-    #[schemars(extend("pattern" = schemas::LABEL, "maxLength" = LABEL_MAX))]
-    pub environment: String,
-}
-
-impl Promote {
-    /// Returns the app whose current image is to be deployed.
-    ///
-    /// # Errors
-    /// [`Refusal::InvalidField`], naming the field.
-    pub fn parse(&self, to: &AppId) -> Result<FullName, Refusal> {
-        let project: Project = field(Field::FromProject, self.from.project.parse())?;
-        let environment: Environment = field(Field::FromEnvironment, self.from.environment.parse())?;
-        let from = FullName { project, environment, name: to.name.clone() };
-        field(Field::FromEnvironment, from.id())?;
-        Ok(from)
-    }
 }

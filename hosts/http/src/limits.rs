@@ -22,7 +22,7 @@ use std::{
 };
 
 use rollhook_core::app::AppUid;
-use rollhook_management::notifications::ReceiverName;
+use rollhook_management::{Rate, notifications::ReceiverName};
 use tokio::time::Instant;
 
 use crate::{args::RateLimit, callers::Caller, error_reply::ErrorReply, target::Target};
@@ -211,22 +211,6 @@ pub(crate) fn network(client: IpAddr) -> IpAddr {
     }
 }
 
-/// A number of events at once, and one more per interval.
-#[derive(Clone, Copy)]
-pub(crate) struct Rate {
-    pub(crate) every: Duration,
-    pub(crate) burst: u32,
-}
-
-impl Rate {
-    /// Returns the time until one more event is allowed, for a key whose debt is paid off at `paid` (the generic cell
-    /// rate algorithm).
-    fn wait(self, paid: Duration, now: Duration) -> Duration {
-        let debt = paid.saturating_sub(now);
-        (debt + self.every).saturating_sub(self.every * self.burst)
-    }
-}
-
 /// The time at which each key's debt is paid off. Two generations bound the table: the older is dropped as a whole once
 /// the newer is full, so that a flood of new keys costs neither memory nor a search for expired ones.
 pub(crate) struct Table<K> {
@@ -260,13 +244,12 @@ impl<K: Hash + Eq + Copy> Table<K> {
 
     /// Counts one event against the key.
     fn spend(&self, key: K, now: Duration) {
-        self.update(key, |paid| Some(paid.max(now) + self.rate.every));
+        self.update(key, |paid| Some(self.rate.spend(paid, now)));
     }
 
     /// Counts one event against the key unless it has to wait; returns the time to wait.
     pub(crate) fn take(&self, key: K, now: Duration) -> Duration {
-        let paid =
-            self.update(key, |paid| self.rate.wait(paid, now).is_zero().then(|| paid.max(now) + self.rate.every));
+        let paid = self.update(key, |paid| self.rate.take(paid, now));
         self.rate.wait(paid, now)
     }
 }

@@ -1,0 +1,165 @@
+//! An app's policy as it is on the wire, and its changes.
+
+use rollhook_core::{
+    app::{self, HoldPolicy, KEEP, OnFailure},
+    image::Repositories,
+    request::{Field, PolicyChange, Refusal},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::{field, invalid};
+use crate::{duration, openapi::schemas};
+
+/// An app's policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Policy {
+    /// The reaction to a failed rollout: `restore` or `leave`.
+    #[schemars(schema_with = "schemas::on_failure")]
+    pub on_failure: OnFailure,
+    /// The deploys that a hold refuses: `automatic` ones, or `all`, CI's calls included.
+    #[schemars(schema_with = "schemas::hold_policy")]
+    pub hold: HoldPolicy,
+    /// The time for which new pods must stay ready before a deploy succeeds.
+    pub settle: String,
+    /// The time for which a failure may last that may heal by itself, before a deploy fails.
+    #[serde(default = "patience_by_default")]
+    pub patience: String,
+    /// The time within which a new version must get ready where the old instance has to stop first.
+    #[serde(default = "ready_within_by_default")]
+    pub ready_within: String,
+    /// The longest time that a rollout may take.
+    pub rollout_deadline: String,
+    /// The longest time that a build may take.
+    pub build_deadline: String,
+    /// The image repositories that a webhook may deploy from; empty for any.
+    pub repositories: Vec<String>,
+    /// The number of the newest deploys that stay in the history.
+    #[serde(default = "keep_by_default")]
+    pub keep: u32,
+    /// The interval at which a git app's branch is read, or `off`.
+    #[serde(default = "off")]
+    pub poll: String,
+}
+
+/// The interval of apps that are not polled.
+const OFF: &str = "off";
+
+fn off() -> String {
+    OFF.to_owned()
+}
+
+fn patience_by_default() -> String {
+    duration::format(app::Policy::default().patience)
+}
+
+fn ready_within_by_default() -> String {
+    duration::format(app::Policy::default().ready_within)
+}
+
+fn keep_by_default() -> u32 {
+    app::Policy::default().keep
+}
+
+impl Policy {
+    /// Returns a policy as it is on the wire.
+    pub fn of(policy: &app::Policy) -> Self {
+        Self {
+            on_failure: policy.on_failure,
+            hold: policy.hold,
+            settle: duration::format(policy.settle),
+            patience: duration::format(policy.patience),
+            ready_within: duration::format(policy.ready_within),
+            rollout_deadline: duration::format(policy.rollout_deadline),
+            build_deadline: duration::format(policy.build_deadline),
+            repositories: policy.repositories.as_slice().to_vec(),
+            keep: policy.keep,
+            poll: policy.poll.map_or_else(off, duration::format),
+        }
+    }
+}
+
+/// A change of an app's policy; absent members stay as they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PolicyPatch {
+    /// The reaction to a failed rollout: `restore` or `leave`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::on_failure")]
+    pub on_failure: Option<String>,
+    /// The deploys that a hold refuses: `automatic` ones, or `all`, CI's calls included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::hold_policy")]
+    pub hold: Option<String>,
+    /// The time for which new pods must stay ready before a deploy succeeds, such as `10s`; below the rollout's
+    /// deadline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::DURATION))]
+    pub settle: Option<String>,
+    /// The time for which a failure may last that may heal by itself, such as a program that ends and is started again,
+    /// before a deploy fails, such as `1m`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::DURATION))]
+    pub patience: Option<String>,
+    /// The time within which a new version must get ready where the old instance has to stop first, such as `1m`: the app
+    /// is down meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::DURATION))]
+    pub ready_within: Option<String>,
+    /// The longest time that a rollout may take, such as `10m`; at most `168h`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::DURATION))]
+    pub rollout_deadline: Option<String>,
+    /// The longest time that a build may take, such as `30m`; at most `168h`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::DURATION))]
+    pub build_deadline: Option<String>,
+    /// The image repositories that a webhook may deploy from; empty for any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("items" = schemas::repositories()))]
+    pub repositories: Option<Vec<String>>,
+    /// The number of the newest deploys that stay in the history, from 10 to 10,000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minimum" = *KEEP.start(), "maximum" = *KEEP.end()))]
+    pub keep: Option<u32>,
+    /// The interval at which a git app's branch is read, such as `5m`, or `off`; at least what the server allows (`30s`
+    /// by default), at most `24h`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::INTERVAL))]
+    pub poll: Option<String>,
+}
+
+impl PolicyPatch {
+    /// Returns the change.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`], naming the field.
+    pub fn parse(self) -> Result<PolicyChange, Refusal> {
+        let length = |name, text: Option<String>| {
+            text.map(|text| duration::parse(&text).ok_or(duration::RULE))
+                .transpose()
+                .map_err(|rule| invalid(name, rule))
+        };
+        Ok(PolicyChange {
+            on_failure: word(Field::PolicyOnFailure, self.on_failure, "must be restore or leave")?,
+            hold: word(Field::PolicyHold, self.hold, "must be automatic or all")?,
+            settle: length(Field::PolicySettle, self.settle)?,
+            patience: length(Field::PolicyPatience, self.patience)?,
+            ready_within: length(Field::PolicyReadyWithin, self.ready_within)?,
+            rollout_deadline: length(Field::PolicyRolloutDeadline, self.rollout_deadline)?,
+            build_deadline: length(Field::PolicyBuildDeadline, self.build_deadline)?,
+            repositories: field(Field::PolicyRepositories, self.repositories.map(Repositories::try_from).transpose())?,
+            keep: self.keep,
+            poll: match self.poll {
+                Some(word) if word == OFF => Some(None),
+                text => length(Field::PolicyPoll, text)?.map(Some),
+            },
+        })
+    }
+}
+
+/// Reads a word that stands for a variant of `T`.
+fn word<T: DeserializeOwned>(name: Field, given: Option<String>, rule: &str) -> Result<Option<T>, Refusal> {
+    let read = |word| serde_json::from_value(word).map_err(|_| invalid(name, rule));
+    given.map(serde_json::Value::from).map(read).transpose()
+}

@@ -1,0 +1,67 @@
+//! Requests for deploys, of an image or of a commit.
+
+use rollhook_core::{
+    deploy,
+    lock::{LockReason, REASON_MAX},
+    request::{self, Field, IdempotencyKey, Refusal},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{app::optional, openapi::schemas};
+
+/// A request for a deploy, by a webhook call of CI or by a person.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct DeployPost {
+    /// The full image reference, with a tag or a digest; the path of its repository is at most 255 characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::image()))]
+    pub image: Option<String>,
+    /// The commit to build; for an image app, a label.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minLength" = 1, "maxLength" = deploy::COMMIT_MAX, "pattern" = schemas::COMMIT))]
+    pub commit: Option<String>,
+    /// The reason for deploying in spite of a lock: an admin's, for a deploy by hand. The audit keeps it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minLength" = 1, "maxLength" = REASON_MAX))]
+    pub break_glass: Option<String>,
+}
+
+impl DeployPost {
+    /// Returns the request.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`], naming the field.
+    pub fn parse(&self, key: Option<IdempotencyKey>) -> Result<request::DeployRequest, Refusal> {
+        request::DeployRequest::parse(self.image.as_deref(), self.commit.as_deref(), key)
+    }
+
+    /// Returns the reason for deploying in spite of a lock.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`].
+    pub fn break_glass(&self) -> Result<Option<LockReason>, Refusal> {
+        optional(Field::BreakGlass, self.break_glass.as_deref())
+    }
+}
+
+/// A request to build a commit of a git app: the body of `POST …/rebuild`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rebuild {
+    /// The commit; by default the head of the app's branch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minLength" = 1, "maxLength" = deploy::COMMIT_MAX, "pattern" = schemas::COMMIT))]
+    pub commit: Option<String>,
+}
+
+impl Rebuild {
+    /// Returns the commit.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`].
+    pub fn parse(&self) -> Result<Option<deploy::Commit>, Refusal> {
+        optional(Field::Commit, self.commit.as_deref())
+    }
+}

@@ -1,0 +1,78 @@
+//! Rollbacks: request and answer.
+
+use rollhook_core::{
+    app::AppId,
+    deploy::{Origin, Revision},
+    request::{self, IdempotencyKey},
+    service::Accepted,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::DeployAnswer;
+
+/// A request for a rollback: the body of `POST …/rollback`, which may be empty. A misspelt field is refused: otherwise
+/// the rollback would go to another revision than the one that was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rollback {
+    /// The revision to return to; by default, the last good version before the one that is on the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<u64>", extend("minimum" = 1))]
+    pub revision: Option<Revision>,
+    /// The revision that the caller believes to be current; the call is refused if another one is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<u64>", extend("minimum" = 1))]
+    pub if_current: Option<Revision>,
+}
+
+impl Rollback {
+    /// Returns the request.
+    pub fn parse(&self, key: Option<IdempotencyKey>) -> request::RollbackRequest {
+        request::RollbackRequest::default().with(|request| {
+            request.revision = self.revision;
+            request.if_current = self.if_current;
+            request.key = key;
+        })
+    }
+}
+
+/// The answer to an accepted rollback.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RollbackAnswer {
+    /// The new deploy; `superseded` lists the unfinished revisions that it ended.
+    #[serde(flatten)]
+    pub deploy: DeployAnswer,
+    /// The version that it returns to.
+    pub to: RolledBackTo,
+    /// A reminder of the rollback's limits.
+    pub note: String,
+}
+
+/// The version that a rollback returns to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RolledBackTo {
+    /// The version's revision.
+    #[schemars(with = "u64")]
+    pub revision: Revision,
+    /// The version's image, by digest if it is known.
+    pub image: Option<String>,
+    /// The version's commit.
+    pub commit: Option<String>,
+}
+
+impl RollbackAnswer {
+    /// Returns the answer to an accepted rollback.
+    pub fn of(id: &AppId, accepted: &Accepted) -> Self {
+        let deploy = DeployAnswer::accepted(id, accepted);
+        let revision = match &accepted.deploy.from {
+            Some(Origin::Revision(revision) | Origin::Built(revision) | Origin::Promoted { revision, .. }) => *revision,
+            None => accepted.deploy.effective,
+        };
+        Self {
+            to: RolledBackTo { revision, image: deploy.image.clone(), commit: deploy.commit.clone() },
+            deploy,
+            note: "A rollback restores the image, not configuration.".to_owned(),
+        }
+    }
+}
