@@ -484,8 +484,12 @@ fn registration_whose_settings_are_large_is_refused() {
             registration(name, Policy::default()).with(|app| app.target = samples::settings(env))
         };
         let register = async |wanted: Registration| world.deployer.register(&world.operator, wanted, None).await;
-        let refused = register(wanted("api", 20_000)).await.unwrap_err();
-        assert!(matches!(&refused, Refusal::Workload(why) if why.contains("16384")), "{refused:?}");
+        let refused = register(wanted("api", 40_000)).await.unwrap_err();
+        assert!(matches!(&refused, Refusal::Workload(why) if why.contains("32768")), "{refused:?}");
+        let many: serde_json::Map<_, _> = (0..500).map(|number| (format!("A{number}"), json!(""))).collect();
+        let many = registration("api", Policy::default())
+            .with(|app| app.target = samples::settings(json!({ "name": "api", "template": { "env": many } })));
+        assert!(matches!(register(many).await, Err(Refusal::Workload(_))), "empty values take memory too");
         let repositories = vec!["registry.example.com/shop".to_owned(); 200];
         let policy = Policy::default().with(|policy| policy.repositories = repositories.try_into().unwrap());
         let refused = register(registration("api", policy)).await.unwrap_err();

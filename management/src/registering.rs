@@ -108,7 +108,7 @@ impl Management {
         }
         let _under_way = self.registrations.begin(&wanted.project, &wanted.environment);
         if self.deployer.find_app(&id).await?.is_none() {
-            self.has_room(&id.namespace, &wanted.project, &realm).await?;
+            self.check_bounds(&id.namespace, &wanted.project, &realm).await?;
         }
         let registered = self.deployer.register(principal.actor(), wanted, key).await?;
         self.lock_registered(&registered.app.app).await?;
@@ -116,17 +116,17 @@ impl Management {
     }
 
     /// Returns `Ok` if the environment and its project may have one more app.
-    async fn has_room(&self, namespace: &Namespace, project: &Project, environment: &Realm) -> Outcome<()> {
+    async fn check_bounds(&self, namespace: &Namespace, project: &Project, environment: &Realm) -> Outcome<()> {
         let of_environment = AppPage::first(PAGE).of(namespace.clone());
-        self.count_apps(of_environment, environment, ENVIRONMENT_APPS_MAX).await?;
+        self.check_bound(of_environment, environment, ENVIRONMENT_APPS_MAX).await?;
         let Some(after) = before_namespaces_of(project) else { return Ok(()) };
         let mut of_project = AppPage::first(PAGE);
         of_project.after = Some(after);
-        self.count_apps(of_project, &Realm::Project { project: project.clone() }, PROJECT_APPS_MAX).await
+        self.check_bound(of_project, &Realm::Project { project: project.clone() }, PROJECT_APPS_MAX).await
     }
 
     /// Returns `Ok` if the realm, whose apps begin with this page, has fewer than `most` with those under way.
-    async fn count_apps(&self, mut page: AppPage, realm: &Realm, most: usize) -> Outcome<()> {
+    async fn check_bound(&self, mut page: AppPage, realm: &Realm, most: usize) -> Outcome<()> {
         let prefix = match realm {
             Realm::Project { project } => format!("{project}-"),
             Realm::Everything | Realm::Environment { .. } => String::new(),

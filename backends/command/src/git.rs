@@ -284,7 +284,7 @@ impl Git<'_> {
     }
 
     /// Waits for the permit to read from the source's host; pauses between reads are made without one.
-    async fn permit(&mut self) -> Result<Option<Slot>, Failed> {
+    async fn permit(&mut self) -> Result<Slot, Failed> {
         let host = self.source.url.host().unwrap_or_default();
         self.turn(self.limiter.acquire(host, &self.app.namespace)).await
     }

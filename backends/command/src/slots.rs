@@ -6,6 +6,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    future,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -72,13 +73,16 @@ impl Slots {
     }
 
     /// Waits for a slot for work of this environment.
-    pub async fn acquire(&self, environment: &Namespace) -> Option<Slot> {
+    pub async fn acquire(&self, environment: &Namespace) -> Slot {
         let (served, slot) = oneshot::channel();
         let number = self.0.lock().enter(environment, served);
         let _place = Place { of: &self.0, environment, number };
         self.0.serve();
-        // The sender is kept until it serves.
-        slot.await.ok()
+        match slot.await {
+            Ok(slot) => slot,
+            // The sender is kept until it serves.
+            Err(_) => future::pending().await,
+        }
     }
 }
 
@@ -89,7 +93,7 @@ impl HostSlots {
     }
 
     /// Waits for a slot of this host.
-    pub(crate) async fn acquire(&self, host: &str, environment: &Namespace) -> Option<Slot> {
+    pub(crate) async fn acquire(&self, host: &str, environment: &Namespace) -> Slot {
         let slots = self.of(host);
         slots.acquire(environment).await
     }
@@ -190,7 +194,7 @@ mod tests {
 
     use super::*;
 
-    type Work<'a> = Pin<Box<dyn Future<Output = Option<Slot>> + 'a>>;
+    type Work<'a> = Pin<Box<dyn Future<Output = Slot> + 'a>>;
 
     fn environment(name: &str) -> Namespace {
         name.parse().unwrap()
@@ -199,7 +203,7 @@ mod tests {
     /// Returns the slot if it was given by now.
     async fn given(work: &mut Work<'_>) -> Option<Slot> {
         std::future::poll_fn(|context| match work.as_mut().poll(context) {
-            Poll::Ready(slot) => Poll::Ready(slot),
+            Poll::Ready(slot) => Poll::Ready(Some(slot)),
             Poll::Pending => Poll::Ready(None),
         })
         .await

@@ -102,14 +102,16 @@ impl Limiter {
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
         // The others have no reads, and none that queue.
         shares.retain(|_, semaphores| semaphores.are_used());
-        let mut share = |of: Share, most: usize| {
-            let semaphores = shares.entry(of).or_insert_with(|| Semaphores::new(most, most));
+        let mut share = |of: Share, most: usize, polling: usize| {
+            let semaphores = shares.entry(of).or_insert_with(|| Semaphores::new(most, polling));
             semaphores.clone()
         };
+        // Polls leave a permit of their environment to a push.
+        let (environment, polling) = (self.of_one_environment, self.of_one_environment.saturating_sub(1).max(1));
         [
-            share(Share::App(app.clone()), self.of_one_app),
-            share(Share::Environment(app.namespace.clone()), self.of_one_environment),
-            share(Share::Host(host.to_ascii_lowercase()), self.of_one_host),
+            share(Share::App(app.clone()), self.of_one_app, self.of_one_app),
+            share(Share::Environment(app.namespace.clone()), environment, polling),
+            share(Share::Host(host.to_ascii_lowercase()), self.of_one_host, self.of_one_host),
         ]
     }
 }

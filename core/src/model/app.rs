@@ -187,15 +187,19 @@ pub enum Source {
 /// Settings of a target: a JSON object that only the rollout driver reads.
 pub type Settings = serde_json::Map<String, serde_json::Value>;
 
-/// Returns the size of settings: that of their names and values, roughly as JSON.
+/// What a value of settings, or a member, takes in memory beside its text.
+pub(crate) const VALUE_BYTES: usize = 100;
+
+/// Returns roughly what settings take in memory.
 pub(crate) fn settings_bytes(settings: &Settings) -> usize {
     fn bytes(value: &serde_json::Value) -> usize {
-        match value {
-            serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::Number(_) => 8,
-            serde_json::Value::String(text) => text.len() + 8,
-            serde_json::Value::Array(values) => values.iter().map(bytes).sum::<usize>() + 8,
-            serde_json::Value::Object(members) => settings_bytes(members) + 8,
-        }
+        VALUE_BYTES
+            + match value {
+                serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::Number(_) => 0,
+                serde_json::Value::String(text) => text.len(),
+                serde_json::Value::Array(values) => values.iter().map(bytes).sum::<usize>(),
+                serde_json::Value::Object(members) => settings_bytes(members),
+            }
     }
     settings.iter().map(|(name, value)| name.len() + bytes(value)).sum()
 }

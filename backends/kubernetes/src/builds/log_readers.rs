@@ -132,7 +132,11 @@ impl LogReaders {
         let mut readers = lock(&self.0.readers);
         match readers.get(&key(build)) {
             Some(known) if known.pod == pod && known.serves(container) => return Some(known.asked()),
-            Some(known) => known.replaced.notify_one(),
+            Some(known) => {
+                known.replaced.notify_one();
+                // Those who wait for its next piece ask anew.
+                known.end(End::Ended);
+            }
             None if readers.len() >= READERS => return None,
             None => {}
         }

@@ -39,7 +39,12 @@ pub async fn ensure_crds(client: &Client) -> Result<bool> {
     for definition in definitions() {
         let name = definition.name_any();
         match api.get_opt(&name).await.map_err(|error| advised(classify(error)))? {
-            Some(installed) => check_form(&installed)?,
+            Some(installed) => {
+                check_form(&installed)?;
+                if rules(&installed) != rules(&definition) {
+                    renew(&api, &definition).await?;
+                }
+            }
             None => {
                 let made = api.patch(&name, &parameters, &Patch::Apply(&definition)).await;
                 made.map_err(|error| advised(classify(error)))?;
@@ -75,6 +80,32 @@ pub(crate) async fn until_answered<T, F: Future<Output = Result<T>>>(
         }
         tokio::time::sleep(pause).await;
     }
+}
+
+/// Installs a definition in place of one of the same form that lacks a rule of this version, if this process may.
+async fn renew(api: &Api<CustomResourceDefinition>, definition: &CustomResourceDefinition) -> Result<()> {
+    let name = definition.name_any();
+    match api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(definition)).await.map_err(classify) {
+        Ok(_) => Ok(()),
+        Err(Error::Denied { .. }) => {
+            tracing::warn!(
+                resource = name,
+                "the cluster's custom resource lacks a rule of this version, and this server may not install it: apply what \
+                 rollhook-server manifests prints, or the chart's definitions"
+            );
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The rules by which the API server judges changes of an object's spec.
+fn rules(definition: &CustomResourceDefinition) -> Vec<&str> {
+    let schemas =
+        definition.spec.versions.iter().filter_map(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());
+    let specs = schemas.filter_map(|schema| schema.properties.as_ref()?.get("spec"));
+    let rules = specs.flat_map(|spec| spec.x_kubernetes_validations.as_deref().unwrap_or_default());
+    rules.map(|rule| rule.rule.as_str()).collect()
 }
 
 fn check_form(installed: &CustomResourceDefinition) -> Result<()> {
@@ -126,5 +157,17 @@ mod tests {
         assert!(until_answered(none, none, || answers_at(3)).await.unwrap_err().is_unavailable(), "nobody waits");
         let refused = until_answered(hour, none, || async { Err::<(), _>(Error::invalid("no configuration")) }).await;
         assert!(matches!(refused, Err(Error::Invalid { .. })), "waiting does not mend it");
+    }
+
+    #[test]
+    fn definition_without_the_rule_of_this_version_is_another() {
+        let [app, deploy, record] = definitions();
+        assert_eq!(rules(&app).len(), 1, "the uid is fixed");
+        assert!(rules(&deploy).is_empty() && rules(&record).is_empty());
+        let mut before = serde_json::to_value(&app).unwrap();
+        let spec = &mut before["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        spec.as_object_mut().unwrap().remove("x-kubernetes-validations").unwrap();
+        let before: CustomResourceDefinition = serde_json::from_value(before).unwrap();
+        assert!(check_form(&before).is_ok() && rules(&before) != rules(&app));
     }
 }

@@ -5,7 +5,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use futures_util::TryStreamExt;
 
 use crate::{
-    app::{App, AppId, AppUid, Namespace, POLL_MAX, Policy, Settings, Source, settings_bytes},
+    app::{App, AppId, AppUid, Namespace, POLL_MAX, Policy, Settings, Source, VALUE_BYTES, settings_bytes},
     deploy::{Actor, Deploy, Trigger},
     error::{Entity, Error},
     ledger::{
@@ -20,8 +20,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// The longest settings of a workload, in bytes of JSON. Every replica keeps them in memory, of each app.
-const SETTINGS_MAX: usize = 16 * 1024;
+/// The most that the settings of a workload may take: every replica keeps them in memory, of each app.
+const SETTINGS_MAX: usize = 32 * 1024;
 
 /// A registered app.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,8 +143,8 @@ impl Deployer {
         let size = settings_bytes(&request.settings);
         if size > SETTINGS_MAX {
             return Err(Refusal::Workload(format!(
-                "The settings of the workload have {size} bytes, and may have {SETTINGS_MAX}: keep large values elsewhere, \
-                 such as in a Secret or a file."
+                "The settings of the workload take {size} bytes, of which {VALUE_BYTES} for each value, and may take \
+                 {SETTINGS_MAX}: keep some elsewhere, such as in a Secret or a file."
             )));
         }
         self.ports.rollouts.validate(request).await.map_err(|error| {

@@ -107,12 +107,19 @@ impl Deployer {
         let mut first_looks = self.look_at_all().boxed().fuse();
         let mut turns = Turns::default();
         let mut looks = FuturesUnordered::new();
+        let mut places = FuturesUnordered::new();
         loop {
             let arrived = self.conditions.listen();
             for app in self.conditions.take_due(clock.elapsed(), |app| turns.has(app)) {
-                if let Some(environment) = self.environment_of(app).await {
-                    turns.add(app, environment);
+                match self.journal.remembered(app) {
+                    Some(state) => turns.add(app, state.app.id.namespace.clone()),
+                    None => turns.add_unplaced(app),
                 }
+            }
+            if places.is_empty()
+                && let Some(app) = turns.next_unplaced()
+            {
+                places.push(async move { (app, self.environment_of(app).await) });
             }
             while let Some((app, environment)) = turns.next() {
                 looks.push(async move {
@@ -124,6 +131,7 @@ impl Deployer {
             let mut due = self.conditions.next_due(|app| turns.has(app)).map_or_else(Fuse::terminated, wait);
             select_biased! {
                 (app, environment) = looks.select_next_some() => turns.ended(app, &environment),
+                (app, environment) = places.select_next_some() => turns.place(app, environment),
                 app = changes.select_next_some() => self.conditions.put_changed(app),
                 () = arrived.fuse() => {}
                 () = due => {}
@@ -152,10 +160,7 @@ impl Deployer {
 
     /// Returns the namespace that stands for the app's environment; `None` if there is no such app, or it cannot be read.
     async fn environment_of(&self, app: AppUid) -> Option<Namespace> {
-        match self.journal.remembered(app) {
-            Some(state) => Some(state.app.id.namespace.clone()),
-            None => self.read_to_look(app).await.map(|snapshot| snapshot.state.app.id.namespace.clone()),
-        }
+        self.read_to_look(app).await.map(|snapshot| snapshot.state.app.id.namespace.clone())
     }
 
     async fn read_to_look(&self, app: AppUid) -> Option<Snapshot> {
@@ -165,8 +170,8 @@ impl Deployer {
                 self.conditions.forget(app);
                 None
             }
-            // Its deploys, if any, look at it again.
             Err(error) => {
+                self.conditions.put_later(app, self.ports.clock.elapsed());
                 tracing::debug!(app = %self.name_of(app), error = %error.chain(), "reading an app to look at its target failed");
                 None
             }

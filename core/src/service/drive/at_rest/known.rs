@@ -15,6 +15,7 @@ use crate::{
     engine::health::Health,
     ports::{AtRest, RolloutSpec},
     service::read::remove_unused,
+    text,
     time::Timestamp,
 };
 
@@ -56,8 +57,8 @@ struct Looked {
     at: Duration,
     /// Whether a deploy was under way, whose driver looks at the target.
     is_aside: bool,
-    /// The deploy after which the target was looked at, and whether it had failed.
-    after: Option<(RolloutSpec, bool)>,
+    /// The mark of the deploy after which the target was looked at.
+    after: Option<[u8; 32]>,
     health: Option<Health>,
     /// Whether the health is that of the deploy's own instances, rather than of a version before that serves on.
     is_of_deploy: bool,
@@ -133,7 +134,7 @@ impl KnownConditions {
             return Some(looked.map(|looked| looked.condition.clone()).unwrap_or_default());
         }
         let looked = looked.filter(|looked| is_recent(looked.at))?;
-        let is_same = looked.after.as_ref().is_some_and(|(spec, has_failed)| (spec, *has_failed) == after);
+        let is_same = looked.after == Some(mark(after));
         is_same.then(|| looked.condition.clone())
     }
 
@@ -208,7 +209,7 @@ impl KnownConditions {
         let condition = Condition { image, drift, degraded, is_proven: health.is_proven(now) };
         log_news(app, &looked.condition, &condition);
         let (due, health) = (health.due(now), Some(health));
-        let after = Some((spec.clone(), has_failed));
+        let after = Some(mark((spec, has_failed)));
         *looked = Looked { at: now, is_aside: false, after, health, is_of_deploy, condition: condition.clone() };
         if let Some(due) = due.filter(|_| state.watching) {
             let known = state.due.entry(app.uid).or_insert(due);
@@ -256,6 +257,11 @@ impl KnownConditions {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns a mark that is the same for the same deploy, target and outcome: to keep them for each app would take memory.
+fn mark((spec, has_failed): (&RolloutSpec, bool)) -> [u8; 32] {
+    text::hash_of([format!("{spec:?}").as_str(), if has_failed { "failed" } else { "" }])
 }
 
 /// Logs the begin and the end of drift and of trouble, a line each.

@@ -15,6 +15,8 @@ const OF_ONE: usize = 2;
 pub(super) struct Turns {
     waiting: BTreeMap<Namespace, VecDeque<AppUid>>,
     running: BTreeMap<Namespace, usize>,
+    /// The apps whose environment is not known yet.
+    unplaced: VecDeque<AppUid>,
     /// The apps that wait or are looked at.
     known: BTreeSet<AppUid>,
     /// The environment that was served last.
@@ -26,6 +28,26 @@ impl Turns {
     pub(super) fn add(&mut self, app: AppUid, environment: Namespace) {
         if self.known.insert(app) {
             self.waiting.entry(environment).or_default().push_back(app);
+        }
+    }
+
+    /// Has an app wait until its environment is known.
+    pub(super) fn add_unplaced(&mut self, app: AppUid) {
+        if self.known.insert(app) {
+            self.unplaced.push_back(app);
+        }
+    }
+
+    /// Takes the next app whose environment is to be read.
+    pub(super) fn next_unplaced(&mut self) -> Option<AppUid> {
+        self.unplaced.pop_front()
+    }
+
+    /// Has an app that was taken wait for a look, now that its environment is known; `None`: it is looked at no more.
+    pub(super) fn place(&mut self, app: AppUid, environment: Option<Namespace>) {
+        match environment {
+            Some(environment) => self.waiting.entry(environment).or_default().push_back(app),
+            None => drop(self.known.remove(&app)),
         }
     }
 
@@ -90,6 +112,14 @@ mod tests {
         turns.ended(app(0), &one);
         assert!(!turns.has(app(0)) && turns.has(app(99)));
         assert_eq!(taken(&mut turns), [(app(2), one.to_string()), (app(202), two.to_string())], "in turns");
+        turns.add_unplaced(app(300));
+        turns.add_unplaced(app(301));
+        assert!(turns.has(app(300)) && turns.has(app(301)));
+        assert_eq!((turns.next_unplaced(), turns.next_unplaced()), (Some(app(300)), Some(app(301))));
+        turns.place(app(300), None);
+        turns.place(app(301), Some("shop-other".parse().unwrap()));
+        assert!(!turns.has(app(300)));
+        assert_eq!(taken(&mut turns), [(app(301), "shop-other".to_owned())]);
     }
 
     #[test]
