@@ -5,8 +5,10 @@ use std::cmp::Reverse;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use rollhook_core::image::Digest;
 
 use super::{
+    digest,
     listed::ListedPod,
     object::{Object, Stamp},
     pods,
@@ -30,12 +32,14 @@ pub(crate) struct PodList {
 }
 
 /// The pods that were read and not kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
     /// The active pods of the rollout's revision.
     pub(crate) new: usize,
     /// The ready ones among them.
     pub(crate) ready: usize,
+    /// The digests that those run, each once, and two at most: more than one is none.
+    pub(crate) digests: Vec<Option<Digest>>,
     /// The active pods of other revisions that the workload itself controls.
     pub(crate) old: usize,
     /// Whether any pod is ready, also an old one.
@@ -115,7 +119,13 @@ impl<'a> PodCollector<'a> {
         }
         let (is_new, is_ready) = (self.is_new(pod), pods::is_ready(pod));
         self.counted.new += usize::from(is_new);
-        self.counted.ready += usize::from(is_new && is_ready);
+        if is_new && is_ready {
+            self.counted.ready += 1;
+            let digest = digest::common(&self.rollout.workload.containers, &[pod]);
+            if self.counted.digests.len() < 2 && !self.counted.digests.contains(&digest) {
+                self.counted.digests.push(digest);
+            }
+        }
         self.counted.old += usize::from(!is_new && pods::controller(pod) == self.uid);
         self.counted.is_any_ready |= is_ready;
     }

@@ -37,7 +37,7 @@ pub(crate) struct PodSummary {
     /// For how long no pod has been ready, as far as the new ones tell; `None` if one is, also an old one, or if not all
     /// pods were read.
     pub(crate) unready_for: Option<Duration>,
-    /// The digest that all ready pods run; `None` also if not all of them were kept.
+    /// The digest that all ready pods run; `None` also if not all of them were read.
     pub(crate) digest: Option<Digest>,
     /// The failure of a new pod that is not ready.
     pub(crate) failure: Option<RolloutFailure>,
@@ -73,7 +73,8 @@ pub(crate) fn summary(rollout: &Rollout, object: &Object, list: &PodList, now: T
         restarts: new.iter().map(|pod| restarts(pod)).fold(0, u32::saturating_add),
         past_lives: new.iter().flat_map(|pod| lives::past(pod, now)).collect(),
         unready_for: unready_for(&new, pods, now).filter(|_| !counted.is_any_ready && !is_part),
-        digest: digest::common(&rollout.workload.containers, &ready).filter(|_| counted.ready == 0 && !is_part),
+        digest: digest::common(&rollout.workload.containers, &ready)
+            .filter(|digest| counted.digests.iter().all(|other| other.as_ref() == Some(digest)) && !is_part),
         failure: failure::worst(new.iter().copied().filter(|pod| !is_ready(pod))),
         restarted: new.iter().copied().filter(|pod| !is_ready(pod)).find_map(failure::restarted),
         is_part: *is_part,
