@@ -46,7 +46,7 @@ const watch = (page) => {
     if (!['error', 'warning'].includes(message.type())) return;
     const text = `${message.text()} ${message.location().url}`;
     // The browser itself reports answers that are no success, and connections that a restart breaks.
-    if (restarting && /Failed to load resource|net::ERR_|htmx:sse:error/.test(text)) return;
+    if (restarting && /Failed to load resource|net::ERR_|htmx:sse:error|htmx:error: Failed to fetch/.test(text)) return;
     if (expected.some((status) => text.includes(`status of ${status}`))) return;
     faults.push(`${current}: console: ${text}`);
   });
