@@ -88,12 +88,12 @@ fn callers_that_ask_for_the_condition_of_one_app_share_their_looks_at_the_target
         assert_eq!(asked().await, (false, 1), "calls of one moment");
         let target = &state.app.target;
         assert!(world.cluster.meddle(&state.app.id, target, &samples::image("hotfix")));
-        world.sleep(1).await;
-        assert_eq!(asked().await, (false, 0), "calls within 2 s of an answer");
-        world.sleep(1).await;
+        world.clock.sleep(Duration::from_millis(400)).await;
+        assert_eq!(asked().await, (false, 0), "calls within half a second of an answer");
+        world.clock.sleep(Duration::from_millis(100)).await;
         assert_eq!(asked().await, (true, 1), "calls after that");
 
-        world.sleep(2).await;
+        world.sleep(1).await;
         is_away.store(true, Ordering::Relaxed);
         assert_eq!(asked().await, (true, 1), "calls while the cluster is away are answered by what is known");
         world.sleep(1).await;

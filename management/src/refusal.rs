@@ -60,6 +60,9 @@ pub enum Refusal {
     /// A realm has as many receivers as it may.
     #[error("There are {0} receivers of {1}; remove one first.")]
     TooManyReceivers(usize, Realm),
+    /// The receivers of a realm are tested too often.
+    #[error("The receivers of {0} are tested too often; try again in some seconds.")]
+    TooManyTests(Realm),
     /// A realm has as many locks of environments as it may, beside those of environments with apps.
     #[error(
         "There are {0} locks of environments of {1}, and this environment has no app: end some first. An ended one counts for \
@@ -99,6 +102,7 @@ impl Refusal {
             | Self::ReceiverExists(_)
             | Self::TooManyReceivers(..)
             | Self::TooManyLocks(..) => RefusalKind::Conflict,
+            Self::TooManyTests(_) => RefusalKind::TooMany,
             Self::ReviewUnavailable | Self::IssuerUnavailable => RefusalKind::Unavailable,
         }
     }

@@ -23,7 +23,7 @@ use crate::{
 pub const ENVIRONMENT_APPS_MAX: usize = 1_000;
 /// The most apps of a project.
 pub const PROJECT_APPS_MAX: usize = 3_000;
-/// The apps that are read at once to count them.
+/// The apps that are read at once to count them, or to find those that a principal may read.
 const PAGE: usize = 200;
 
 /// The registrations that are under way in this process, by environment: calls at the same time do not pass the bounds.
@@ -207,6 +207,8 @@ impl Management {
             if is_last || listed.len() >= limit {
                 break;
             }
+            // Of many apps that the principal may not read, many are looked through at once.
+            page.limit = limit.max(PAGE);
         }
         listed.truncate(limit);
         Ok(listed)

@@ -5,7 +5,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     pin::Pin,
-    sync::{Arc, OnceLock},
+    sync::{Arc, LazyLock, OnceLock},
     task::{Context, Poll},
     time::Duration,
 };
@@ -24,12 +24,18 @@ use hyper_util::{
 };
 use rollhook_core::source::is_local_address;
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 use tower::Service;
 
 /// The longest document, in bytes.
 const DOCUMENT_MAX: usize = 256 * 1024;
+/// The names that are resolved at once, by all clients of the process. A name server that does not answer keeps a thread for
+/// longer than any caller waits, and the process has few.
+const LOOKUPS: usize = 128;
 /// The longest time of connecting.
 const CONNECT_TIME: Duration = Duration::from_secs(3);
+
+static RESOLVING: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(LOOKUPS)));
 
 type Connector = HttpsConnector<HttpConnector<Resolver>>;
 
@@ -121,8 +127,16 @@ impl Fetch {
     /// # Errors
     /// [`FetchError`].
     pub async fn json<T: DeserializeOwned>(&self, url: &str) -> Result<T, FetchError> {
+        self.json_of(url, DOCUMENT_MAX).await
+    }
+
+    /// Returns the JSON document at a URL, which has at most so many bytes.
+    ///
+    /// # Errors
+    /// [`FetchError`].
+    pub async fn json_of<T: DeserializeOwned>(&self, url: &str, most: usize) -> Result<T, FetchError> {
         let request = Request::get(url).header(header::ACCEPT, "application/json").body(Vec::new());
-        let answer = self.send(request.map_err(|_| FetchError::Invalid)?).await?;
+        let answer = self.sent(request.map_err(|_| FetchError::Invalid)?, most).await?;
         if answer.status() != StatusCode::OK {
             return Err(FetchError::Status(url.to_owned(), answer.status()));
         }
@@ -134,9 +148,13 @@ impl Fetch {
     /// # Errors
     /// [`FetchError`]; an answer of any status is none.
     pub async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, FetchError> {
+        self.sent(request, DOCUMENT_MAX).await
+    }
+
+    async fn sent(&self, request: Request<Vec<u8>>, most: usize) -> Result<Response<Vec<u8>>, FetchError> {
         let uri = self.uri(&request.uri().to_string())?;
         let (parts, body) = self.answer(&uri, request).await?.into_parts();
-        let body = Limited::new(body, DOCUMENT_MAX).collect().await.map_err(|error| failed(&uri, error))?.to_bytes();
+        let body = Limited::new(body, most).collect().await.map_err(|error| failed(&uri, error))?.to_bytes();
         Ok(Response::from_parts(parts, body.into()))
     }
 
@@ -197,7 +215,14 @@ impl Service<Name> for Resolver {
     fn call(&mut self, name: Name) -> Self::Future {
         let LocalAddresses { allowed, flag } = self.local;
         Box::pin(async move {
-            let found: Vec<_> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let turn = RESOLVING.clone().acquire_owned().await.map_err(io::Error::other)?;
+            // The turn ends with the thread, and not with a caller that waits no longer.
+            let resolving = tokio::spawn(async move {
+                let found = tokio::net::lookup_host((name.as_str(), 0)).await.map(Iterator::collect::<Vec<_>>);
+                drop(turn);
+                found
+            });
+            let found = resolving.await.map_err(io::Error::other)??;
             if !allowed && found.iter().any(|address| is_local_address(address.ip())) {
                 return Err(io::Error::other(FetchError::Local(flag)));
             }

@@ -49,6 +49,11 @@ impl IssuerKeys {
         Self { clock, keys: Mutex::default(), turn: tokio::sync::Mutex::default() }
     }
 
+    /// Returns whether keys were read before.
+    pub(crate) fn are_known(&self) -> bool {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner).are_known()
+    }
+
     /// Returns whether a known key made the token's signature; `None` if the issuer is to be called first.
     pub(crate) fn by_known(&self, token: &IdToken) -> Option<Result<SignatureCheck>> {
         let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);

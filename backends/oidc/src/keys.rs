@@ -54,6 +54,11 @@ impl Keys {
         }
     }
 
+    /// Returns whether keys were read before.
+    pub(crate) const fn are_known(&self) -> bool {
+        self.set.is_some()
+    }
+
     /// Takes the outcome of a read.
     pub(crate) fn take(&mut self, read: Option<CoreJsonWebKeySet>, now: Duration) {
         self.read = Some((now, read.is_some()));

@@ -13,20 +13,36 @@ use rollhook_management::{
     ports::{IdentityVerifier, SignatureCheck},
 };
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 
 use crate::{
     Fetch, FetchError,
     issuer_keys::{IssuerKeys, KeySet},
 };
 
-/// The most issuers whose keys are kept; once there are more, all are forgotten.
-const ISSUERS: usize = 1000;
+/// The most issuers whose keys are kept; of more, those that were asked for least lately are forgotten.
+const ISSUERS: usize = 500;
+/// The longest set of keys, in bytes, and the most keys of one.
+const KEYS_BYTES: usize = 64 * 1024;
+const KEYS: usize = 50;
+/// The issuers that are read at once: those whose keys are known have turns of their own, so that issuers which never
+/// answer do not keep them from being read again.
+const READS: usize = 8;
 
 /// Verifies id_tokens by the keys that their issuers publish.
 pub struct OidcVerifier {
     fetch: Fetch,
     clock: Arc<dyn Clock>,
-    issuers: Mutex<HashMap<Issuer, Arc<IssuerKeys>>>,
+    issuers: Mutex<Issuers>,
+    /// The turns to read issuers without known keys, and with them.
+    turns: [Arc<Semaphore>; 2],
+}
+
+/// The issuers whose keys are kept, with the number of the last use of each.
+#[derive(Default)]
+struct Issuers {
+    keys: HashMap<Issuer, (u64, Arc<IssuerKeys>)>,
+    uses: u64,
 }
 
 /// The part of an issuer's description that tokens are verified by.
@@ -39,21 +55,29 @@ struct Description {
 impl OidcVerifier {
     /// Returns a verifier that reads keys with this client.
     pub fn new(fetch: Fetch, clock: Arc<dyn Clock>) -> Self {
-        Self { fetch, clock, issuers: Mutex::default() }
+        let turns = [READS, READS].map(|reads| Arc::new(Semaphore::new(reads)));
+        Self { fetch, clock, issuers: Mutex::default(), turns }
     }
 
     fn keys_of(&self, issuer: &Issuer) -> Arc<IssuerKeys> {
-        let mut issuers = self.issuers.lock().unwrap_or_else(PoisonError::into_inner);
-        if issuers.len() >= ISSUERS && !issuers.contains_key(issuer) {
-            issuers.clear();
+        let Issuers { keys, uses } = &mut *self.issuers.lock().unwrap_or_else(PoisonError::into_inner);
+        *uses += 1;
+        if keys.len() >= ISSUERS
+            && !keys.contains_key(issuer)
+            && let Some(oldest) = keys.iter().min_by_key(|(_, (used, _))| *used).map(|(issuer, _)| issuer.clone())
+        {
+            keys.remove(&oldest);
         }
-        let new = || Arc::new(IssuerKeys::new(self.clock.clone()));
-        issuers.entry(issuer.clone()).or_insert_with(new).clone()
+        let new = || (0, Arc::new(IssuerKeys::new(self.clock.clone())));
+        let (used, known) = keys.entry(issuer.clone()).or_insert_with(new);
+        *used = *uses;
+        known.clone()
     }
 }
 
-/// Reads the keys of an issuer.
-async fn read(fetch: Fetch, issuer: Issuer) -> Result<KeySet> {
+/// Reads the keys of an issuer, once it has a turn.
+async fn read(fetch: Fetch, issuer: Issuer, turns: Arc<Semaphore>) -> Result<KeySet> {
+    let _turn = turns.acquire_owned().await;
     let read = published(&fetch, &issuer).await;
     read.map(KeySet::new).map_err(|error| Error::unavailable(format!("reading the keys of {issuer}"), error))
 }
@@ -61,12 +85,16 @@ async fn read(fetch: Fetch, issuer: Issuer) -> Result<KeySet> {
 /// Returns the keys that an issuer publishes.
 async fn published(fetch: &Fetch, issuer: &Issuer) -> Result<CoreJsonWebKeySet, FetchError> {
     let place = format!("{}/.well-known/openid-configuration", issuer.as_str().trim_end_matches('/'));
-    let description: Description = fetch.json(&place).await?;
+    let description: Description = fetch.json_of(&place, KEYS_BYTES).await?;
     // OpenID Connect Discovery 1.0, section 4.3: a description is of the issuer that it names.
     if description.issuer != issuer.as_str() {
         return Err(FetchError::OtherIssuer);
     }
-    fetch.json(&description.jwks_uri).await
+    let mut published: serde_json::Value = fetch.json_of(&description.jwks_uri, KEYS_BYTES).await?;
+    if let Some(keys) = published.get_mut("keys").and_then(serde_json::Value::as_array_mut) {
+        keys.truncate(KEYS);
+    }
+    serde_json::from_value(published).map_err(|error| FetchError::Document(description.jwks_uri, error))
 }
 
 #[async_trait]
@@ -76,8 +104,10 @@ impl IdentityVerifier for OidcVerifier {
     }
 
     async fn verify(&self, issuer: &Issuer, token: &IdToken) -> Result<bool> {
+        let keys = self.keys_of(issuer);
+        let turns = self.turns[usize::from(keys.are_known())].clone();
         let (fetch, called) = (self.fetch.clone(), issuer.clone());
-        let checked = self.keys_of(issuer).check(token, || read(fetch, called)).await?;
+        let checked = keys.check(token, || read(fetch, called, turns)).await?;
         Ok(checked == SignatureCheck::Valid)
     }
 

@@ -55,7 +55,6 @@ mod places;
 mod probes;
 mod query;
 mod readiness;
-mod receivers;
 mod reply;
 mod route;
 mod router;

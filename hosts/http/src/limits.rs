@@ -22,7 +22,7 @@ use std::{
 };
 
 use rollhook_core::app::AppUid;
-use rollhook_management::{Rate, notifications::ReceiverName};
+use rollhook_management::Rate;
 use tokio::time::Instant;
 
 use crate::{args::RateLimit, callers::Caller, error_reply::ErrorReply, target::Target};
@@ -39,10 +39,11 @@ const SPARE_TOTAL: Rate = Rate { every: Duration::from_millis(50), burst: 20 };
 const SIGN_IN_SPARE: Rate = Rate { every: Duration::from_millis(200), burst: 20 };
 /// Calls of one known caller: 100 per second, 1,000 at once.
 const CALLER: Rate = Rate { every: Duration::from_millis(10), burst: 1_000 };
+/// Calls of the callers of one environment: 500 per second, 5,000 at once; of one project twice as many.
+const ENVIRONMENT: Rate = Rate { every: Duration::from_millis(2), burst: 5_000 };
+const PROJECT: Rate = Rate { every: Duration::from_millis(1), burst: 10_000 };
 /// Webhook calls of one app: 10 per second, 100 at once.
 const CALLS: Rate = Rate { every: Duration::from_millis(100), burst: 100 };
-/// Tests of one receiver: 1 in 6 seconds, 5 at once. Each is a call of a foreign server.
-const TESTS: Rate = Rate { every: Duration::from_secs(6), burst: 5 };
 const HOUR: Duration = Duration::from_secs(3600);
 /// The most keys of each of a table's two generations.
 const GENERATION: usize = 20_000;
@@ -61,9 +62,10 @@ struct Tables {
     sign_in_spares: Table<u64>,
     /// By the party.
     callers: Table<u64>,
+    environments: Table<u64>,
+    projects: Table<u64>,
     calls: Table<AppUid>,
     deploys: Table<AppUid>,
-    tests: Table<u64>,
 }
 
 impl Limits {
@@ -101,8 +103,13 @@ impl Limits {
     /// # Errors
     /// 429.
     pub(crate) fn caller(&self, caller: Caller) -> Result<(), ErrorReply> {
-        let wait = self.now().map(|(tables, now)| tables.callers.take(caller.party, now));
-        refuse("Too many calls came from this caller, or to this app's webhook.", wait)
+        let Some((tables, now)) = self.now() else { return Ok(()) };
+        let wait = tables.callers.take(caller.party, now);
+        refuse("Too many calls came from this caller, or to this app's webhook.", Some(wait))?;
+        let environment = caller.environment.map(|key| tables.environments.take(key, now));
+        refuse("Too many calls came from the callers of this environment.", environment)?;
+        let project = caller.project.map(|key| tables.projects.take(key, now));
+        refuse("Too many calls came from the callers of this project.", project)
     }
 
     /// Counts a call of an app, and refuses it if there were too many.
@@ -130,22 +137,6 @@ impl Limits {
         }
     }
 
-    /// Refuses a test of a receiver if there were too many.
-    ///
-    /// # Errors
-    /// 429.
-    pub(crate) fn test(&self, receiver: &ReceiverName) -> Result<(), ErrorReply> {
-        let wait = self.now().map(|(tables, now)| tables.tests.check(tables.hasher.hash_one(receiver), now));
-        refuse("This receiver is tested too often.", wait)
-    }
-
-    /// Counts a test of a receiver.
-    pub(crate) fn tested(&self, receiver: &ReceiverName) {
-        if let Some((tables, now)) = self.now() {
-            tables.tests.spend(tables.hasher.hash_one(receiver), now);
-        }
-    }
-
     fn now(&self) -> Option<(&Tables, Duration)> {
         self.0.as_ref().map(|(start, tables)| (tables, start.elapsed()))
     }
@@ -162,9 +153,10 @@ impl Tables {
             spare_total: Table::new(SPARE_TOTAL),
             sign_in_spares: Table::new(SIGN_IN_SPARE),
             callers: Table::new(CALLER),
+            environments: Table::new(ENVIRONMENT),
+            projects: Table::new(PROJECT),
             calls: Table::new(CALLS),
             deploys: Table::new(deploys),
-            tests: Table::new(TESTS),
         }
     }
 

@@ -47,7 +47,7 @@ pub struct Condition {
 }
 
 impl Deployer {
-    /// Returns an app's condition, as the rollout driver reports it now, or reported it less than 2 s ago: calls of the same
+    /// Returns an app's condition, as the rollout driver reports it now, or reported it half a second ago: calls of the same
     /// time share one look at the target. An app that is being deployed has none.
     pub async fn condition(&self, state: &AppState) -> Condition {
         match self.look(state).await {

@@ -20,6 +20,7 @@ mod budget;
 mod object;
 mod outage;
 mod seen;
+mod shared_lists;
 
 use std::{cmp::Reverse, sync::Arc, time::Duration};
 
@@ -38,7 +39,7 @@ use super::{
 use crate::bounded;
 
 pub(crate) use self::seen::SeenRecords;
-use self::{budget::Budget, object::StoredRecord, outage::Outage};
+use self::{budget::Budget, object::StoredRecord, outage::Outage, shared_lists::SharedLists};
 
 /// The number of attempts to write a record while others write it at the same time.
 const ATTEMPTS: usize = 5;
@@ -47,7 +48,7 @@ const FIRST_READS: usize = 4;
 /// The time between two looks for expired records, and while there are more of them.
 const SWEEPS: Duration = Duration::from_secs(10);
 const MORE: Duration = Duration::from_secs(1);
-/// The most records of a page that are read at the same time.
+/// The most records of pages that are read at the same time, by all callers together.
 const READS_AT_ONCE: usize = 16;
 /// The most of the oldest records that are deleted at the same time.
 const DELETIONS_AT_ONCE: usize = 4;
@@ -62,6 +63,9 @@ pub(crate) struct Records {
     budget: Budget,
     outage: Outage,
     first_reads: Semaphore,
+    /// The turns to read single records of pages.
+    page_reads: Semaphore,
+    lists: SharedLists,
 }
 
 impl Records {
@@ -72,6 +76,8 @@ impl Records {
             budget: Budget::new(clock.clone()),
             outage: Outage::default(),
             first_reads: Semaphore::new(FIRST_READS),
+            page_reads: Semaphore::new(READS_AT_ONCE),
+            lists: SharedLists::default(),
             clock,
         }
     }
@@ -175,8 +181,10 @@ impl Records {
         let is_large = self.seen.is_listed() && self.seen.has_more_than(kind, LISTED_AT_ONCE, self.clock.now());
         if !is_large {
             let (of_kind, most) = (format!("{RECORD_LABEL}={kind}"), u32::try_from(LISTED_AT_ONCE).unwrap_or(u32::MAX));
-            if let Some(objects) = api::list_at_most(&self.api.own(), &of_kind, most).await? {
-                return Ok(self.page_of(objects, after, limit));
+            let list =
+                async || api::list_at_most(&self.api.own(), &of_kind, most).await.map(|objects| objects.map(Arc::from));
+            if let Some(objects) = self.lists.list(kind, list).await? {
+                return Ok(self.page_of(&objects, after, limit));
             }
         }
         self.seen.listed().await;
@@ -184,9 +192,10 @@ impl Records {
     }
 
     /// A page of all records of a kind.
-    fn page_of(&self, objects: Vec<RecordObject>, after: Option<RecordPlace>, limit: usize) -> Vec<Record> {
+    fn page_of(&self, objects: &[RecordObject], after: Option<RecordPlace>, limit: usize) -> Vec<Record> {
         let now = self.clock.now();
-        let mut records: Vec<Record> = objects.into_iter().filter_map(|object| readable(object)?.record(now)).collect();
+        let objects = objects.iter().cloned();
+        let mut records: Vec<Record> = objects.filter_map(|object| readable(object)?.record(now)).collect();
         records.retain(|record| after.as_ref().is_none_or(|after| record.place() < *after));
         records.sort_by_cached_key(|record| Reverse(record.place()));
         records.truncate(limit);
@@ -201,7 +210,10 @@ impl Records {
             let places = self.seen.page(kind, after.as_ref(), wanted, self.clock.now());
             let is_last = places.len() < wanted;
             after = places.last().map(|(place, _)| place.clone());
-            let reads = places.into_iter().map(|(place, name)| async move { (place, self.object(&name).await) });
+            let reads = places.into_iter().map(|(place, name)| async move {
+                let _turn = self.page_reads.acquire().await;
+                (place, self.object(&name).await)
+            });
             let reads: Vec<BoxFuture<'_, _>> = reads.map(FutureExt::boxed).collect();
             let mut found = stream::iter(reads).buffered(READS_AT_ONCE);
             while let Some((place, object)) = found.next().await {

@@ -19,8 +19,11 @@ use crate::{
     time::Timestamp,
 };
 
-/// The least time between two looks at an app, however often it changes, and however many ask for its condition.
+/// The least time between two looks at an app, however often it changes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// The time for which callers that ask for an app's condition are answered by the last look, unless a change was reported
+/// since.
+const ANSWERED_FOR: Duration = Duration::from_millis(500);
 /// The pause before an app that is being deployed is looked at again, unless its deploy ends here.
 const UNDER_WAY: Duration = Duration::from_secs(60);
 /// The pause before a look that failed is repeated.
@@ -45,6 +48,8 @@ struct State {
     due: BTreeMap<AppUid, Duration>,
     /// The apps that were looked at.
     apps: BTreeMap<AppUid, Looked>,
+    /// The apps of which a change was reported since the last look at them began.
+    changed: BTreeSet<AppUid>,
     /// The times of looks that failed, as long as another one would follow too soon.
     failed: BTreeMap<AppUid, Duration>,
     /// The apps that were looked at since the follower last took them; `None` without a follower.
@@ -86,7 +91,10 @@ impl KnownConditions {
 
     /// Has an app looked at of which the rollout driver reports a change, unless a deploy is under way.
     pub(super) fn put_changed(&self, app: AppUid) {
-        if !self.lock().apps.get(&app).is_some_and(|looked| looked.is_aside) {
+        let mut state = self.lock();
+        if !state.apps.get(&app).is_some_and(|looked| looked.is_aside) {
+            state.changed.insert(app);
+            drop(state);
             self.put(app);
         }
     }
@@ -127,15 +135,19 @@ impl KnownConditions {
     /// Returns what a look has just found after this deploy, which may have failed; what was known if that look failed.
     /// `None`: the app is to be looked at.
     pub(super) fn recent(&self, app: AppUid, after: (&RolloutSpec, bool), now: Duration) -> Option<Condition> {
-        let state = self.lock();
+        let state = &mut *self.lock();
         let looked = state.apps.get(&app);
-        let is_recent = |at: Duration| now < at + LOOK_INTERVAL;
-        if state.failed.get(&app).is_some_and(|at| is_recent(*at)) {
+        if state.failed.get(&app).is_some_and(|at| now < *at + LOOK_INTERVAL) {
             return Some(looked.map(|looked| looked.condition.clone()).unwrap_or_default());
         }
-        let looked = looked.filter(|looked| is_recent(looked.at))?;
-        let is_same = looked.after == Some(mark(after));
-        is_same.then(|| looked.condition.clone())
+        let is_good = |looked: &&Looked| now < looked.at + ANSWERED_FOR && looked.after == Some(mark(after));
+        match looked.filter(is_good) {
+            Some(looked) if !state.changed.contains(&app) => Some(looked.condition.clone()),
+            Some(_) | None => {
+                state.changed.remove(&app);
+                None
+            }
+        }
     }
 
     fn put_at(&self, app: AppUid, at: Duration) {
@@ -238,6 +250,7 @@ impl KnownConditions {
     pub(crate) fn forget(&self, app: AppUid) {
         let mut state = self.lock();
         state.apps.remove(&app);
+        state.changed.remove(&app);
         state.due.remove(&app);
         state.failed.remove(&app);
     }
