@@ -346,6 +346,18 @@ mod tests {
     }
 
     #[test]
+    fn callers_of_an_environment_share_its_calls_and_leave_others_theirs() {
+        let tables = Tables::new(NonZeroU32::MIN);
+        let at = Duration::from_secs(1);
+        let calls = |environment| (0..6_000).filter(|_| tables.environments.take(environment, at).is_zero()).count();
+        assert_eq!((calls(1), calls(1), calls(2)), (5_000, 0, 5_000));
+        let limits = Limits(Some((Instant::now(), tables)));
+        let caller = |party, environment| Caller { party, environment: Some(environment), project: None };
+        assert!(limits.caller(caller(7, 1)).is_err(), "whichever of its callers it is");
+        assert!(limits.caller(caller(7, 3)).is_ok() && limits.caller(caller(8, 3)).is_ok());
+    }
+
+    #[test]
     fn an_app_has_its_deploys_of_an_hour_and_one_more_whenever_its_share_of_time_is_over() {
         let tables = Tables::new(NonZeroU32::new(60).unwrap());
         let minute = Duration::from_secs(60);

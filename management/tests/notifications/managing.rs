@@ -14,6 +14,31 @@ use crate::{
 };
 
 #[test]
+fn tests_of_one_realms_receivers_are_limited_however_many_come_at_once() {
+    let bench = Bench::new();
+    let (world, management) = (&bench.world, &bench.management);
+    world.idle(async {
+        let shop = Realm::Project { project: "shop".parse().unwrap() };
+        let admin = Principal::new("ada", [Grant { role: Role::Admin, realm: shop.clone() }]);
+        let add = async || management.add_receiver(&admin, wanted("ops", GOOD, &[], shop.clone())).await.unwrap();
+        let tested = async || {
+            let tests = (0..30).map(|_| async { management.test_receiver(&admin, &name("ops")).await });
+            let tested = futures_util::future::join_all(tests).await;
+            let refused = Err(Refusal::TooManyTests(shop.clone()));
+            assert!(tested.iter().all(|tested| tested.is_ok() || *tested == refused), "{tested:?}");
+            tested.iter().filter(|tested| tested.is_ok()).count()
+        };
+        add().await;
+        assert_eq!(tested().await, 10);
+        management.remove_receiver(&admin, &name("ops")).await.unwrap();
+        add().await;
+        assert_eq!(tested().await, 0, "a receiver of the same realm, made anew");
+        world.sleep(6).await;
+        assert_eq!(tested().await, 1);
+    });
+}
+
+#[test]
 fn receivers_are_an_admins_and_their_secrets_are_sealed() {
     let bench = Bench::new();
     let (world, management) = (&bench.world, &bench.management);
