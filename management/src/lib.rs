@@ -24,6 +24,7 @@ pub mod locks;
 pub mod notifications;
 pub mod ports;
 mod rate;
+mod recent;
 mod refusal;
 mod registering;
 mod webhook_calls;
@@ -42,6 +43,7 @@ use rollhook_core::{
 
 pub use bounds::{AUDIT_MAX, STORED_SESSIONS_MAX};
 pub use rate::{Rate, RefusalLines};
+pub use recent::Recent;
 pub use refusal::{Outcome, Refusal};
 pub use registering::{ENVIRONMENT_APPS_MAX, PROJECT_APPS_MAX};
 pub use webhook_calls::{CallAnswer, Caller, WebhookCall};

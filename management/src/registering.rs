@@ -100,14 +100,12 @@ impl Management {
                 return Err(invalid(Field::Environment, rule));
             }
         }
-        // A repeated call is answered although the environment was locked meanwhile.
-        if let Some(locked) = self.environment_lock(&wanted.project, &wanted.environment).await?
-            && self.deployer.find_app(&id).await?.is_none()
-        {
-            return Err(CoreRefusal::Locked(Box::new(locked)).into());
-        }
         let _under_way = self.registrations.begin(&wanted.project, &wanted.environment);
+        // A repeated call is answered although the environment was locked, or filled, meanwhile.
         if self.deployer.find_app(&id).await?.is_none() {
+            if let Some(locked) = self.environment_lock(&wanted.project, &wanted.environment).await? {
+                return Err(CoreRefusal::Locked(Box::new(locked)).into());
+            }
             self.check_bounds(&id.namespace, &wanted.project, &realm).await?;
         }
         let registered = self.deployer.register(principal.actor(), wanted, key).await?;
@@ -115,39 +113,36 @@ impl Management {
         Ok(registered)
     }
 
-    /// Returns `Ok` if the environment and its project may have one more app.
+    /// Returns `Ok` if the environment and its project may have the apps that are about to be registered there.
     async fn check_bounds(&self, namespace: &Namespace, project: &Project, environment: &Realm) -> Outcome<()> {
-        let of_environment = AppPage::first(PAGE).of(namespace.clone());
-        self.check_bound(of_environment, environment, ENVIRONMENT_APPS_MAX).await?;
-        let Some(after) = before_namespaces_of(project) else { return Ok(()) };
-        let mut of_project = AppPage::first(PAGE);
-        of_project.after = Some(after);
-        self.check_bound(of_project, &Realm::Project { project: project.clone() }, PROJECT_APPS_MAX).await
-    }
-
-    /// Returns `Ok` if the realm, whose apps begin with this page, has fewer than `most` with those under way.
-    async fn check_bound(&self, mut page: AppPage, realm: &Realm, most: usize) -> Outcome<()> {
-        let prefix = match realm {
-            Realm::Project { project } => format!("{project}-"),
-            Realm::Everything | Realm::Environment { .. } => String::new(),
-        };
-        let mut count = self.registrations.count(realm);
+        let whole = Realm::Project { project: project.clone() };
+        let bounds = [(environment, ENVIRONMENT_APPS_MAX), (&whole, PROJECT_APPS_MAX)];
+        let mut counts = bounds.map(|(realm, _)| self.registrations.count(realm));
+        let prefix = format!("{project}-");
+        let mut page = AppPage::first(PAGE);
+        page.after = before_namespaces_of(project);
         loop {
-            if count > most {
-                return Err(Refusal::TooManyApps(most, realm.clone()));
-            }
             let read = self.deployer.apps(page.clone()).await?;
-            let is_of_realm = |app: &&ListedApp| listed_id(app).namespace.as_str().starts_with(&prefix);
-            // An app that cannot be read counts where its name stands.
-            let counts = |app: &&ListedApp| match app {
-                Ok(state) => realm.contains(&Realm::of_app(&state.app)),
-                Err(_) => true,
+            let is_of_project = |app: &&ListedApp| listed_id(app).namespace.as_str().starts_with(&prefix);
+            for app in read.iter().take_while(is_of_project) {
+                for (count, (realm, _)) in counts.iter_mut().zip(bounds) {
+                    *count += usize::from(match app {
+                        Ok(state) => realm.contains(&Realm::of_app(&state.app)),
+                        // An app that cannot be read counts where its name stands.
+                        Err(_) => *realm == whole || listed_id(app).namespace == *namespace,
+                    });
+                }
+            }
+            for (count, (realm, most)) in counts.into_iter().zip(bounds) {
+                if count > most {
+                    return Err(Refusal::TooManyApps(most, realm.clone()));
+                }
+            }
+            let Some(last) = read.last().filter(|last| read.len() == page.limit && is_of_project(last)) else {
+                return Ok(());
             };
-            count += read.iter().take_while(is_of_realm).filter(counts).count();
-            let Some(last) = read.last().filter(|last| read.len() == page.limit && is_of_realm(last)) else { break };
             page.after = Some(listed_id(last).clone());
         }
-        if count > most { Err(Refusal::TooManyApps(most, realm.clone())) } else { Ok(()) }
     }
 
     /// Deletes an app, and the trust in pipelines, as [`Deployer::delete`](rollhook_core::service::Deployer::delete) does.

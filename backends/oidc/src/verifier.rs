@@ -1,14 +1,12 @@
 //! The verifier: keys of each issuer, read when they are needed.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use openidconnect::core::CoreJsonWebKeySet;
 use rollhook_core::{Error, Result, ports::Clock};
 use rollhook_management::{
+    Recent,
     keyless::{IdToken, Issuer},
     ports::{IdentityVerifier, SignatureCheck},
 };
@@ -33,16 +31,9 @@ const READS: usize = 8;
 pub struct OidcVerifier {
     fetch: Fetch,
     clock: Arc<dyn Clock>,
-    issuers: Mutex<Issuers>,
+    issuers: Mutex<Recent<Issuer, Arc<IssuerKeys>>>,
     /// The turns to read issuers without known keys, and with them.
     turns: [Arc<Semaphore>; 2],
-}
-
-/// The issuers whose keys are kept, with the number of the last use of each.
-#[derive(Default)]
-struct Issuers {
-    keys: HashMap<Issuer, (u64, Arc<IssuerKeys>)>,
-    uses: u64,
 }
 
 /// The part of an issuer's description that tokens are verified by.
@@ -56,22 +47,12 @@ impl OidcVerifier {
     /// Returns a verifier that reads keys with this client.
     pub fn new(fetch: Fetch, clock: Arc<dyn Clock>) -> Self {
         let turns = [READS, READS].map(|reads| Arc::new(Semaphore::new(reads)));
-        Self { fetch, clock, issuers: Mutex::default(), turns }
+        Self { fetch, clock, issuers: Mutex::new(Recent::new(ISSUERS)), turns }
     }
 
     fn keys_of(&self, issuer: &Issuer) -> Arc<IssuerKeys> {
-        let Issuers { keys, uses } = &mut *self.issuers.lock().unwrap_or_else(PoisonError::into_inner);
-        *uses += 1;
-        if keys.len() >= ISSUERS
-            && !keys.contains_key(issuer)
-            && let Some(oldest) = keys.iter().min_by_key(|(_, (used, _))| *used).map(|(issuer, _)| issuer.clone())
-        {
-            keys.remove(&oldest);
-        }
-        let new = || (0, Arc::new(IssuerKeys::new(self.clock.clone())));
-        let (used, known) = keys.entry(issuer.clone()).or_insert_with(new);
-        *used = *uses;
-        known.clone()
+        let mut issuers = self.issuers.lock().unwrap_or_else(PoisonError::into_inner);
+        issuers.used(issuer, || Arc::new(IssuerKeys::new(self.clock.clone())), |keys| Arc::clone(keys))
     }
 }
 

@@ -24,9 +24,10 @@ use rollhook_core::{
 
 use crate::{
     ATTEMPTS, Management, Outcome, Refusal,
-    access::{Action, Grant, Granted, KnownCaller, Place, Principal, Realm, recent::Recent},
+    access::{Action, Grant, Granted, KnownCaller, Place, Principal, Realm},
     documents,
     ports::{Record, RecordKey, RecordKind, RecordPlace, RecordStore},
+    recent::Recent,
     refused,
 };
 

@@ -15,8 +15,9 @@ use rollhook_core::{
 
 use crate::{
     Management,
-    access::{Realm, api_tokens::key_of, recent::Recent},
+    access::{Realm, api_tokens::key_of},
     ports::RecordKey,
+    recent::Recent,
 };
 
 /// The most API tokens and sessions: one more makes the one forgotten that was read least lately.

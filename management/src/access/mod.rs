@@ -7,7 +7,6 @@ mod known_callers;
 mod permission;
 mod permit;
 mod principal;
-mod recent;
 mod reviews;
 mod role;
 mod session_list;

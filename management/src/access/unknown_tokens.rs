@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{access::recent::Recent, ports::RecordKey, rate::Rate};
+use crate::{ports::RecordKey, rate::Rate, recent::Recent};
 
 /// The rate of all tokens of unknown origin together.
 const ALL: Rate = Rate { every: Duration::from_millis(50), burst: 100 };

@@ -22,6 +22,15 @@ async fn start(builds: &Arc<CommandBuilds>, order: &BuildSpec) {
     assert_eq!(builds.start(order).await.unwrap(), Started::Known);
 }
 
+/// Waits until the build has fetched its commit, and waits for a slot.
+async fn waits_with_its_commit(bench: &Bench, builds: &Arc<CommandBuilds>, order: &BuildSpec) {
+    let fetched = bench.path("builds").join(order.id.to_string()).join("work/checkout/.git/shallow");
+    until_async("the commit is fetched, and the build waits", async || {
+        fetched.exists() && builds.observe(order.id).await.unwrap() == BuildState::Waiting
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn sources_that_never_answer_hold_no_build_slot() {
     let mut bench = Bench::new();
@@ -60,11 +69,7 @@ async fn build_that_waits_for_a_slot_has_read_its_source() {
     }
     let order = bench.order(1, &commit);
     start(&builds, &order).await;
-    let fetched = bench.path("builds").join(order.id.to_string()).join("work/checkout/.git/shallow");
-    until_async("the commit is fetched, and the build waits", async || {
-        fetched.exists() && builds.observe(order.id).await.unwrap() == BuildState::Waiting
-    })
-    .await;
+    waits_with_its_commit(&bench, &builds, &order).await;
     bench.host.hang();
     builds.cancel(hanging[0].id).await.unwrap();
     assert_eq!(built(&builds, &order).await, commit);
@@ -84,11 +89,7 @@ async fn environment_does_not_wait_for_the_queue_of_another() {
     told(&builds, hanging[0].id, "child ").await;
     for order in hanging[1..].iter().chain([&other]) {
         start(&builds, order).await;
-        let fetched = bench.path("builds").join(order.id.to_string()).join("work/checkout/.git/shallow");
-        until_async("the commit is fetched, and the build waits", async || {
-            fetched.exists() && builds.observe(order.id).await.unwrap() == BuildState::Waiting
-        })
-        .await;
+        waits_with_its_commit(&bench, &builds, order).await;
     }
     bench.host.hang();
     builds.cancel(hanging[0].id).await.unwrap();

@@ -35,7 +35,6 @@ pub async fn ensure_crds(client: &Client) -> Result<bool> {
         Error::Denied { what: if missing { NO_RESOURCES.to_owned() } else { what }, cause }
     };
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let parameters = PatchParams::apply(MANAGER).force();
     for definition in definitions() {
         let name = definition.name_any();
         match api.get_opt(&name).await.map_err(|error| advised(classify(error)))? {
@@ -46,8 +45,7 @@ pub async fn ensure_crds(client: &Client) -> Result<bool> {
                 }
             }
             None => {
-                let made = api.patch(&name, &parameters, &Patch::Apply(&definition)).await;
-                made.map_err(|error| advised(classify(error)))?;
+                apply(&api, &definition).await.map_err(advised)?;
             }
         }
     }
@@ -84,19 +82,22 @@ pub(crate) async fn until_answered<T, F: Future<Output = Result<T>>>(
 
 /// Installs a definition in place of one of the same form that lacks a rule of this version, if this process may.
 async fn renew(api: &Api<CustomResourceDefinition>, definition: &CustomResourceDefinition) -> Result<()> {
-    let name = definition.name_any();
-    match api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(definition)).await.map_err(classify) {
-        Ok(_) => Ok(()),
+    match apply(api, definition).await {
         Err(Error::Denied { .. }) => {
             tracing::warn!(
-                resource = name,
+                resource = definition.name_any(),
                 "the cluster's custom resource lacks a rule of this version, and this server may not install it: apply what \
                  rollhook-server manifests prints, or the chart's definitions"
             );
             Ok(())
         }
-        Err(error) => Err(error),
+        applied => applied,
     }
+}
+
+async fn apply(api: &Api<CustomResourceDefinition>, definition: &CustomResourceDefinition) -> Result<()> {
+    let parameters = PatchParams::apply(MANAGER).force();
+    api.patch(&definition.name_any(), &parameters, &Patch::Apply(definition)).await.map(drop).map_err(classify)
 }
 
 /// The rules by which the API server judges changes of an object's spec.

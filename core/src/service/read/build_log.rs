@@ -1,10 +1,6 @@
 //! Logs of builds.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
-    time::Duration,
-};
+use std::time::Duration;
 
 use futures_util::{FutureExt, lock, select_biased};
 
@@ -14,7 +10,7 @@ use crate::{
     error::{Error, Result},
     ports::{BuildState, BuildTrigger, Clock, DeployId},
     request::Refusal,
-    service::{Authorized, BuildPorts, Deployer, Outcome, accept::from_git, read::app_events::remove_unused},
+    service::{Authorized, BuildPorts, Deployer, Outcome, accept::from_git, read::SharedValues},
 };
 
 /// The interval of reads of a growing log: the builder's hints do not cover it.
@@ -30,25 +26,10 @@ pub struct LogPart {
 }
 
 /// The last observation of a build, with its time.
-type Observed = lock::Mutex<Option<(Duration, Result<BuildState>)>>;
+pub(crate) type Observed = lock::Mutex<Option<(Duration, Result<BuildState>)>>;
 
 /// The observations of builds that all who follow a build's log share, for as long as one of them does.
-#[derive(Default)]
-pub(crate) struct BuildStates(Mutex<BTreeMap<(AppUid, Revision), Weak<Observed>>>);
-
-impl BuildStates {
-    fn of(&self, build: DeployId) -> Arc<Observed> {
-        let mut states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let build = (build.app, build.revision);
-        if let Some(observed) = states.get(&build).and_then(Weak::upgrade) {
-            return observed;
-        }
-        remove_unused(&mut states, |observed| observed.strong_count() > 0);
-        let observed = Arc::default();
-        states.insert(build, Arc::downgrade(&observed));
-        observed
-    }
-}
+pub(crate) type BuildStates = SharedValues<(AppUid, Revision), Observed>;
 
 /// Returns the state of a build as it is, or was less than [`POLL`] ago.
 async fn recent_state(
@@ -88,7 +69,7 @@ impl Deployer {
             // The state is read before the log: the log of an ended build is complete by then.
             let (_, entry) = self.recent_entry(access, revision, 0).await?;
             let build = DeployId { app, revision: entry.built_as() };
-            let observed = observed.get_or_insert_with(|| self.build_states.of(build));
+            let observed = observed.get_or_insert_with(|| self.build_states.of((build.app, build.revision)));
             let state = recent_state(observed, (&**builds, build), &*self.ports.clock).await;
             let runs = match state.map_err(|error| away(revision, &error))? {
                 BuildState::Waiting | BuildState::Running => true,

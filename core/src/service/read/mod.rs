@@ -6,12 +6,14 @@ mod ends;
 mod progress;
 mod queries;
 mod shared_reads;
+mod shared_values;
 
 pub use build_log::LogPart;
 pub use ends::Waited;
 pub use progress::Progress;
 
-pub(crate) use app_events::{AppEvents, Subscription, remove_unused};
+pub(crate) use app_events::{AppEvents, Subscription};
 pub(crate) use build_log::BuildStates;
 pub(crate) use progress::Observations;
 pub(crate) use shared_reads::{SharedRead, SharedReads};
+pub(crate) use shared_values::SharedValues;

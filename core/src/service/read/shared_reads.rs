@@ -14,7 +14,7 @@ use crate::{
     app::AppUid,
     deploy::{Deploy, Revision},
     ledger::AppState,
-    service::{Outcome, read::app_events::remove_unused},
+    service::{Outcome, read::shared_values::remove_unused},
 };
 
 /// An entry, and its app's state at the same time.

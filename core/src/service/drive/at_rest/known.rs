@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -14,7 +14,7 @@ use crate::{
     app::{App, AppUid},
     engine::health::Health,
     ports::{AtRest, RolloutSpec},
-    service::read::remove_unused,
+    service::read::SharedValues,
     text,
     time::Timestamp,
 };
@@ -34,7 +34,7 @@ const RETRY: Duration = Duration::from_secs(30);
 pub(crate) struct KnownConditions {
     state: Mutex<State>,
     /// The looks that are under way: one at an app at a time.
-    turns: Mutex<BTreeMap<AppUid, Weak<lock::Mutex<()>>>>,
+    turns: SharedValues<AppUid, lock::Mutex<()>>,
     arrived: Event,
     /// Wakes the follower of observations, if there is one.
     observed: Event,
@@ -89,7 +89,7 @@ impl KnownConditions {
         self.put_at(app, Duration::ZERO);
     }
 
-    /// Has an app looked at of which the rollout driver reports a change, unless a deploy is under way.
+    /// Queues a look at an app whose target has changed, as the rollout driver reports, unless a deploy is under way.
     pub(super) fn put_changed(&self, app: AppUid) {
         let mut state = self.lock();
         if !state.apps.get(&app).is_some_and(|looked| looked.is_aside) {
@@ -122,14 +122,7 @@ impl KnownConditions {
 
     /// Returns the lock of looks at an app.
     pub(super) fn turn(&self, app: AppUid) -> Arc<lock::Mutex<()>> {
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(turn) = turns.get(&app).and_then(Weak::upgrade) {
-            return turn;
-        }
-        remove_unused(&mut turns, |turn| turn.strong_count() > 0);
-        let turn = Arc::default();
-        turns.insert(app, Arc::downgrade(&turn));
-        turn
+        self.turns.of(app)
     }
 
     /// Returns what a look has just found after this deploy, which may have failed; what was known if that look failed.

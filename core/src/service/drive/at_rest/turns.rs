@@ -43,7 +43,7 @@ impl Turns {
         self.unplaced.pop_front()
     }
 
-    /// Has an app that was taken wait for a look, now that its environment is known; `None`: it is looked at no more.
+    /// Queues an app whose environment was read for its look. Without an environment there is no such app: it is dropped.
     pub(super) fn place(&mut self, app: AppUid, environment: Option<Namespace>) {
         match environment {
             Some(environment) => self.waiting.entry(environment).or_default().push_back(app),

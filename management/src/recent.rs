@@ -7,7 +7,8 @@ use std::{
 };
 
 /// A table of at most `most` entries.
-pub(crate) struct Recent<K, V> {
+#[derive(Debug)]
+pub struct Recent<K, V> {
     most: usize,
     /// The number of the next use.
     next: u64,
@@ -16,12 +17,13 @@ pub(crate) struct Recent<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V> Recent<K, V> {
-    pub(crate) fn new(most: usize) -> Self {
+    /// Returns an empty table.
+    pub fn new(most: usize) -> Self {
         Self { most, next: 0, entries: HashMap::new(), by_use: BTreeMap::new() }
     }
 
     /// Changes the value of a key, made anew if there is none, and counts this as a use. Returns what the change does.
-    pub(crate) fn used<T>(&mut self, key: &K, new: impl FnOnce() -> V, change: impl FnOnce(&mut V) -> T) -> T {
+    pub fn used<T>(&mut self, key: &K, new: impl FnOnce() -> V, change: impl FnOnce(&mut V) -> T) -> T {
         let number = self.next;
         self.next += 1;
         let (last, value) = self.entries.entry(key.clone()).or_insert_with(|| (number, new()));
@@ -37,18 +39,20 @@ impl<K: Clone + Eq + Hash, V> Recent<K, V> {
         changed
     }
 
-    pub(crate) fn remove(&mut self, key: &K) {
+    /// Forgets a key.
+    pub fn remove(&mut self, key: &K) {
         if let Some((number, _)) = self.entries.remove(key) {
             self.by_use.remove(&number);
         }
     }
 
     /// Returns the value of a key, which is no use of it.
-    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+    pub fn get(&self, key: &K) -> Option<&V> {
         self.entries.get(key).map(|(_, value)| value)
     }
 
-    pub(crate) fn contains(&self, key: &K) -> bool {
+    /// Returns whether a key is known.
+    pub fn contains(&self, key: &K) -> bool {
         self.entries.contains_key(key)
     }
 }
