@@ -16,8 +16,9 @@ use rollhook_core::{
     ports::{
         self, AppChange, AppPage, AppRef, Applied, AtRest, Binding, BranchReader, BuildSpec, BuildState, BuildTrigger,
         Clock, Committed, DeployId, DriverIdentity, Heartbeat, HistoryStore, ListedApp, Loaded, Observation, Page,
-        RolloutDriver, RolloutFailure, RolloutSpec, Sealing, Started, StoreLimits, StoredImages, TargetReader,
-        TargetRequest, TokenMark, TokenMatcher, TokenStore, Validated, Version, WebhookSecret,
+        ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec, Sealing,
+        Started, StoreLimits, StoredImages, TargetReader, TargetRequest, TokenMark, TokenMatcher, TokenStore,
+        Validated, Version, WebhookSecret,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -215,6 +216,10 @@ impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
         self.inner.target_reader().map(|_| self as _)
     }
 
+    fn release_runner(&self) -> Option<&dyn ReleaseRunner> {
+        self.inner.release_runner().map(|_| self as _)
+    }
+
     fn stored_images(&self) -> Option<&dyn StoredImages> {
         self.inner.stored_images().map(|_| self as _)
     }
@@ -239,6 +244,45 @@ impl<T: RolloutDriver + ?Sized> TargetReader for Faulty<T> {
             (Fault::Before | Fault::Lost, _) | (_, None) => stream::pending().boxed(),
         }
     }
+}
+
+#[async_trait]
+impl<T: RolloutDriver + ?Sized> ReleaseRunner for Faulty<T> {
+    async fn prepare(&self, spec: &ReleaseSpec) -> Result<ReleaseState> {
+        let Some(runner) = self.inner.release_runner() else { return Err(no_runner()) };
+        self.call("releases.prepare", runner.prepare(spec)).await
+    }
+
+    async fn start(&self, run: &ReleaseRun) -> Result<()> {
+        let Some(runner) = self.inner.release_runner() else { return Err(no_runner()) };
+        self.call("releases.start", runner.start(run)).await
+    }
+
+    async fn observe(&self, run: &ReleaseRun) -> Result<ReleaseState> {
+        let Some(runner) = self.inner.release_runner() else { return Err(no_runner()) };
+        self.call("releases.observe", runner.observe(run)).await
+    }
+
+    async fn cancel(&self, run: &ReleaseRun) -> Result<()> {
+        let Some(runner) = self.inner.release_runner() else { return Err(no_runner()) };
+        self.call("releases.cancel", runner.cancel(run)).await
+    }
+
+    async fn changed(&self, run: &ReleaseRun) {
+        match self.inner.release_runner() {
+            Some(runner) => runner.changed(run).await,
+            None => future::pending().await,
+        }
+    }
+
+    async fn log(&self, run: &ReleaseRun, from: u64) -> Result<Option<Vec<u8>>> {
+        let Some(runner) = self.inner.release_runner() else { return Err(no_runner()) };
+        self.call("releases.log", runner.log(run, from)).await
+    }
+}
+
+fn no_runner() -> Error {
+    Error::invalid("the driver runs no release commands")
 }
 
 #[async_trait]

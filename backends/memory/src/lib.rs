@@ -20,7 +20,7 @@ mod store;
 mod tokens;
 
 pub use builds::{Begun, BuildScript, SimulatedBuilds};
-pub use cluster::{Effect, Pod, Refused, Script, SimulatedCluster};
+pub use cluster::{Effect, Pod, Refused, ReleaseBegun, Script, SimulatedCluster};
 pub use store::MemoryStore;
 
 use sha2::{Digest as _, Sha256};

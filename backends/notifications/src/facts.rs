@@ -58,7 +58,11 @@ pub(crate) fn deploy(deploy: &Deploy) -> Map<String, Value> {
         }
         State::Superseded { by, .. } => drop(facts.insert("superseded_by".to_owned(), json!(by))),
         State::Succeeded { note: Some(note) } => drop(facts.insert("message".to_owned(), json!(note))),
-        State::Succeeded { note: None } | State::Queued | State::Building { .. } | State::RollingOut { .. } => {}
+        State::Succeeded { note: None }
+        | State::Queued
+        | State::Building { .. }
+        | State::Releasing { .. }
+        | State::RollingOut { .. } => {}
     }
     facts.retain(|_, value| !value.is_null());
     facts

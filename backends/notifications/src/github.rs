@@ -202,7 +202,7 @@ fn deployment_body(told: Told<'_>, sha: &str) -> Value {
 fn deployment_status(told: Told<'_>) -> Value {
     let state = match told.event {
         EventKind::Accepted => "queued",
-        EventKind::Building | EventKind::RollingOut => "in_progress",
+        EventKind::Building | EventKind::Releasing | EventKind::RollingOut => "in_progress",
         EventKind::Succeeded | EventKind::PutRight | EventKind::RolledBack => "success",
         EventKind::Failed => "failure",
         EventKind::Superseded | EventKind::Cancelled | EventKind::Drift | EventKind::Degraded => "inactive",
@@ -215,7 +215,7 @@ fn deployment_status(told: Told<'_>) -> Value {
 
 fn commit_status(told: Told<'_>) -> Value {
     let state = match told.event {
-        EventKind::Accepted | EventKind::Building | EventKind::RollingOut => "pending",
+        EventKind::Accepted | EventKind::Building | EventKind::Releasing | EventKind::RollingOut => "pending",
         EventKind::Succeeded | EventKind::PutRight | EventKind::RolledBack => "success",
         EventKind::Failed => "failure",
         EventKind::Superseded | EventKind::Cancelled | EventKind::Drift | EventKind::Degraded => "error",

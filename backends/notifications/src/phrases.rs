@@ -11,6 +11,7 @@ pub(crate) const fn happened(event: EventKind) -> &'static str {
     match event {
         EventKind::Accepted => "was accepted",
         EventKind::Building => "is being built",
+        EventKind::Releasing => "is running its release command",
         EventKind::RollingOut => "is being rolled out",
         EventKind::Succeeded => "succeeded",
         EventKind::Failed => "failed",
@@ -36,7 +37,11 @@ pub(crate) fn explanation(deploy: &Deploy, event: EventKind) -> Option<String> {
         // "was cancelled: cancelled" explains nothing.
         State::Cancelled { reason, .. } => (reason.as_str() != Reason::CANCELLED).then(|| reason.to_string()),
         State::Superseded { by, .. } => Some(format!("revision {by} took its place")),
-        State::Succeeded { .. } | State::Queued | State::Building { .. } | State::RollingOut { .. } => None,
+        State::Succeeded { .. }
+        | State::Queued
+        | State::Building { .. }
+        | State::Releasing { .. }
+        | State::RollingOut { .. } => None,
     }
 }
 

@@ -39,6 +39,7 @@ pub(crate) fn deploy(number: u64, state: State) -> Deploy {
         adopted: false,
         state,
         touched: true,
+        release: None,
         digest: None,
         step: 2,
         created_at: Timestamp::from_millis(1_767_323_045_678),

@@ -147,6 +147,7 @@ const fn icon(event: EventKind) -> &'static str {
     match event {
         EventKind::Accepted => ":inbox_tray:",
         EventKind::Building => ":hammer_and_wrench:",
+        EventKind::Releasing => ":card_file_box:",
         EventKind::RollingOut => ":hourglass_flowing_sand:",
         EventKind::Succeeded => ":white_check_mark:",
         EventKind::Failed | EventKind::Degraded => ":x:",

@@ -46,6 +46,7 @@ fn ended(state: State) -> Deploy {
         adopted: false,
         state,
         touched: true,
+        release: None,
         digest: None,
         step: 2,
         created_at: Timestamp::from_millis(6),

@@ -16,6 +16,8 @@ pub(crate) enum Phase {
     Build,
     /// The built image waited for its turn.
     Ready,
+    /// The release command ran.
+    Release,
     /// The cluster was brought to the revision.
     Rollout,
 }
@@ -28,6 +30,7 @@ impl Phase {
             Self::Queue => "queue",
             Self::Build => "build",
             Self::Ready => "ready",
+            Self::Release => "release",
             Self::Rollout => "rollout",
         }
     }
@@ -38,6 +41,7 @@ impl Phase {
             State::Queued => Some((Self::Queue, deploy.created_at)),
             State::Building { since, .. } if deploy.image.is_none() => Some((Self::Build, *since)),
             State::Building { .. } => Some((Self::Ready, deploy.updated_at)),
+            State::Releasing { since, .. } => Some((Self::Release, *since)),
             State::RollingOut { since, .. } => Some((Self::Rollout, *since)),
             State::Succeeded { .. } | State::Failed { .. } | State::Superseded { .. } | State::Cancelled { .. } => None,
         }

@@ -131,6 +131,7 @@ fn status(deploy: &Deploy) -> SpanStatus {
         State::Failed { reason, .. } => SpanStatus::error(reason.to_string()),
         State::Queued
         | State::Building { .. }
+        | State::Releasing { .. }
         | State::RollingOut { .. }
         | State::Superseded { .. }
         | State::Cancelled { .. } => SpanStatus::Unset,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     app::Policy,
     deploy::{Deploy, State},
-    ledger::AppState,
+    ledger::{AppState, releases},
     time::Timestamp,
 };
 
@@ -25,6 +25,9 @@ pub fn of_deploy(app_state: &AppState, deploy: &Deploy) -> Option<Timestamp> {
     }
     let rolled_out = |other: &Deploy| match other.state {
         State::RollingOut { since, outage } => Some(of_rollout(policy, since, outage.past)),
+        State::Releasing { since, outage, .. } => {
+            Some(of_rollout(policy, since.after(policy.release_deadline + outage.past), Duration::ZERO))
+        }
         State::Queued
         | State::Building { .. }
         | State::Succeeded { .. }
@@ -36,8 +39,12 @@ pub fn of_deploy(app_state: &AppState, deploy: &Deploy) -> Option<Timestamp> {
         return Some(end);
     }
     let ready_at = if deploy.is_to_be_built() { built_at(app_state, deploy) } else { deploy.updated_at };
-    let free_at = app_state.rolling_out().and_then(|other| rolled_out(other));
-    Some(of_rollout(policy, ready_at.max(free_at.unwrap_or(ready_at)), Duration::ZERO))
+    let free_at = app_state.rolling_out().or_else(|| app_state.releasing()).and_then(|other| rolled_out(other));
+    let released = match releases::command(&app_state.app, deploy) {
+        Some(_) => policy.release_deadline,
+        None => Duration::ZERO,
+    };
+    Some(of_rollout(policy, ready_at.max(free_at.unwrap_or(ready_at)).after(released), Duration::ZERO))
 }
 
 /// Returns the time by which a deploy is built, and those have rolled out that are built before it.

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use super::polling::{Detected, Finding};
 use crate::{
     deploy::{Commit, Deploy, Evidence, Revision},
-    ledger::AppState,
-    ports::{Applied, BuildSpec, BuildState, DeployId, Observation, RolloutFailure, RolloutSpec, Started},
+    ledger::{AppState, Record},
+    ports::{
+        Applied, BuildSpec, BuildState, DeployId, Observation, ReleaseRun, ReleaseSpec, ReleaseState, RolloutFailure,
+        RolloutSpec, Started,
+    },
     source::GitSource,
     time::Timestamp,
 };
@@ -37,6 +40,14 @@ pub enum Event {
     Observed(Result<Observation, CallError>),
     /// Evidence was collected, or could not be.
     Collected(Option<Evidence>),
+    /// The release runner answered an observation, or that a run is made ready.
+    ReleaseObserved(Result<ReleaseState, CallError>),
+    /// The release runner answered a start.
+    ReleaseStarted(Result<(), CallError>),
+    /// The release runner answered a cancel.
+    ReleaseCancelled(Result<(), CallError>),
+    /// The release runner hinted at a change.
+    ReleaseChanged,
     /// The builder reported the app's build that has not ended.
     BuildFound(Result<Option<Revision>, CallError>),
     /// The builder answered the start of this revision's build.
@@ -62,15 +73,8 @@ pub enum Event {
 /// The effect that a driver performs before the next event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Commit these changes.
-    Record {
-        /// The entries in their next states.
-        changes: Vec<Deploy>,
-        /// The rollbacks whose holds are released.
-        release_holds: Vec<Revision>,
-        /// Whether the app has no work left after the commit.
-        idle: bool,
-    },
+    /// Commit these changes; the driver fills in who drives the app.
+    Record(Record),
     /// Commit the image of a deploy whose build ended well.
     RecordBuilt(Box<Deploy>),
     /// Apply a rollout.
@@ -83,6 +87,14 @@ pub enum Effect {
     Wait(Timestamp),
     /// Collect evidence of a failed rollout.
     Collect(RolloutSpec, Option<RolloutFailure>),
+    /// Make the run of a release command ready.
+    PrepareRelease(Box<ReleaseSpec>),
+    /// Start a run that is ready.
+    StartRelease(ReleaseRun),
+    /// Observe a run.
+    ObserveRelease(ReleaseRun),
+    /// End a run.
+    CancelRelease(ReleaseRun),
     /// Accept a restore of this version, unless a newer deploy was accepted.
     Restore(Arc<Deploy>),
     /// Ask the builder for the app's build that has not ended.

@@ -1,7 +1,19 @@
-//! Builds and polling, interleaved with the waits of a rollout.
+//! Abandoned release commands, builds and polling, interleaved with the waits of a rollout.
 
-use super::{Effect, State, build_queue::BuildStep, polling::PollStep, record};
+use super::{Effect, State, build_queue::BuildStep, polling::PollStep, record, release::ReleaseStep, release_effect};
 use crate::time::Timestamp;
+
+/// Returns the effect by which an abandoned release command ends if the rollout only waits.
+pub(super) fn release(state: &State, effect: Effect, now: Timestamp) -> Effect {
+    let abandoned = state.app_state.abandoned_release();
+    let release = state.release.as_ref().filter(|release| Some(release.revision) == abandoned);
+    let waits = matches!(effect, Effect::Wait(_) | Effect::Watch(..));
+    let Some(release) = release.filter(|_| waits) else { return effect };
+    match release.next_step(&state.app_state, now) {
+        ReleaseStep::At(at) => no_longer_than(effect, at),
+        step => release_effect(state, step, now),
+    }
+}
 
 /// Returns the build's effect if the rollout only waits.
 pub(super) fn build(state: &State, effect: Effect, now: Timestamp) -> Effect {

@@ -9,6 +9,7 @@ mod events;
 pub mod health;
 mod interleave;
 pub mod polling;
+pub mod release;
 pub mod retry;
 pub mod rollout;
 mod spec;
@@ -20,6 +21,7 @@ pub use spec::{at_rest, may_drift};
 
 use build_queue::{BuildQueue, BuildStep};
 use polling::{Detected, Polling};
+use release::{ReleaseProgress, ReleaseStep};
 use rollout::{FailureReport, RolloutOutcome, RolloutProgress, Terms, UNREACHABLE_MAX};
 use spec::spec;
 
@@ -28,10 +30,10 @@ use crate::{
     deploy::{Deploy, Evidence, Outage, Reason, Revision, State as Stored, Status, Trigger},
     image::Digest,
     ledger::{
-        AppState, Change, Record,
+        AppState, Change, Record, releases,
         restore::{self, Owed},
     },
-    ports::{Applied, DeployId, Started},
+    ports::{Applied, DeployId, ReleaseRun, Started},
     time::Timestamp,
 };
 
@@ -45,6 +47,7 @@ pub struct State {
     /// The time at which the app was loaded.
     read_at: Timestamp,
     rollout: Option<RolloutProgress>,
+    release: Option<ReleaseProgress>,
     failure: Option<FailureReport>,
     /// The changes that are being committed.
     pending: Vec<Deploy>,
@@ -66,6 +69,7 @@ impl State {
             app_state,
             read_at: now,
             rollout: None,
+            release: None,
             failure: None,
             pending: Vec::new(),
             started_here: None,
@@ -93,6 +97,7 @@ impl State {
     /// long as they were; deadlines, which other replicas know as well, follow the store's clock.
     pub fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
         self.rollout.iter_mut().for_each(|rollout| rollout.clock_set(was, is));
+        self.release.iter_mut().for_each(|release| release.clock_set(was, is));
         self.build_queue.clock_set(was, is);
         self.poll.clock_set(was, is);
     }
@@ -108,6 +113,11 @@ impl State {
         self.rollout.as_ref().map_or(policy.settle, |rollout| rollout.settles_for(policy))
     }
 
+    /// The awaited run of a release command; a hint of the runner is [`Event::ReleaseChanged`].
+    pub fn releasing(&self) -> Option<ReleaseRun> {
+        self.release.as_ref().map(|release| release::run(&self.app_state, release.revision))
+    }
+
     /// The awaited build; a hint of the builder is [`Event::BuildChanged`].
     pub fn building(&self) -> Option<DeployId> {
         self.build_queue.building().map(|revision| DeployId { app: self.app_state.app.uid, revision })
@@ -118,6 +128,7 @@ impl State {
 pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
     let forced = process(&mut state, event, now);
     let effect = forced.unwrap_or_else(|| next(&mut state, now));
+    let effect = interleave::release(&state, effect, now);
     let effect = if state.has_builder {
         let effect = interleave::build(&state, effect, now);
         interleave::poll(&mut state, effect, now)
@@ -127,8 +138,8 @@ pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
     } else {
         effect
     };
-    if let Effect::Record { changes, .. } = &effect {
-        state.pending.clone_from(changes);
+    if let Effect::Record(record) = &effect {
+        state.pending.clone_from(&record.changes);
     }
     if let Effect::Observe(_) = &effect {
         state.observe_began_at = now;
@@ -167,6 +178,19 @@ fn process(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
             let deploy = rolling(&state.app_state)?;
             return Some(fail(state, deploy, failure, evidence, true));
         }
+        Event::ReleaseObserved(seen) => {
+            let step = state.release.as_mut()?.observed(&state.app_state, seen, now)?;
+            return Some(release_effect(state, step, now));
+        }
+        Event::ReleaseStarted(answer) => {
+            let step = state.release.as_mut()?.started(&state.app_state, answer, now)?;
+            return Some(release_effect(state, step, now));
+        }
+        Event::ReleaseCancelled(answer) => {
+            let step = state.release.as_mut()?.cancel_answered(&state.app_state, answer, now)?;
+            return Some(release_effect(state, step, now));
+        }
+        Event::ReleaseChanged => state.release.iter_mut().for_each(|release| release.changed(now)),
         Event::BuildFound(found) => {
             let entry = state.build_queue.found(&state.app_state, found, now)?;
             return Some(record(state, vec![entry], Vec::new()));
@@ -205,6 +229,10 @@ fn loaded(state: &mut State, app_state: AppState, now: Timestamp) {
     state.read_at = now;
     state.pending.clear();
     state.build_queue.loaded(&state.app_state, now);
+    let run = state.app_state.release_run;
+    if state.release.as_ref().map(|release| release.revision) != run {
+        state.release = run.map(|revision| ReleaseProgress::new(revision, now));
+    }
     let revision = rolling(&state.app_state).map(|deploy| deploy.revision);
     if state.rollout.as_ref().is_some_and(|rollout| Some(rollout.revision) != revision) {
         state.rollout = None;
@@ -217,22 +245,23 @@ fn rolling(app_state: &AppState) -> Option<Deploy> {
     app_state.rolling_out().map(|deploy| (**deploy).clone())
 }
 
-fn is_ready(deploy: &Deploy) -> bool {
-    deploy.image.is_some() && !deploy.is_terminal()
-}
-
 /// Returns the effect of committing changes, and whether the app is idle after it.
 fn record(state: &State, changes: Vec<Deploy>, release_holds: Vec<Revision>) -> Effect {
-    let next = preview(state, changes.clone());
+    record_all(state, Record { changes, release_holds, ..Record::default() })
+}
+
+/// Returns the effect of committing this, and whether the app is idle after it.
+fn record_all(state: &State, record: Record) -> Effect {
+    let next = preview(state, record.clone());
     let owes = matches!(restore::owed(&next), Owed::Restore(_));
-    let idle = next.unfinished.is_empty() && !owes && state.build_queue.is_free(&next);
-    Effect::Record { changes, release_holds, idle }
+    let is_over = next.unfinished.is_empty() && next.release_run.is_none();
+    let idle = is_over && !owes && state.build_queue.is_free(&next);
+    Effect::Record(Record { idle, ..record })
 }
 
 /// Returns the app with the changes applied.
-fn preview(state: &State, changes: Vec<Deploy>) -> AppState {
+fn preview(state: &State, record: Record) -> AppState {
     let mut change = Change::on(state.app_state.clone());
-    let record = Record { changes, ..Record::default() };
     // The store refuses what this preview refuses, and the driver decides again then.
     let _ = change.record(record, state.read_at);
     change.state
@@ -295,8 +324,11 @@ fn reachable_again(state: &State, deploy: &Deploy, now: Timestamp) -> Option<Eff
 }
 
 fn next(state: &mut State, now: Timestamp) -> Effect {
-    let highest = state.app_state.unfinished.iter().rfind(|deploy| is_ready(deploy)).map(|deploy| (**deploy).clone());
+    let highest = state.app_state.unfinished.iter().rfind(|deploy| deploy.is_ready()).map(|deploy| (**deploy).clone());
     let rolling = rolling(&state.app_state);
+    if let Some(releasing) = state.app_state.releasing().cloned() {
+        return releasing_next(state, &releasing, now);
+    }
     if let Some(outdated) = outdated(&state.app_state, rolling.as_ref()) {
         return record(state, outdated, Vec::new());
     }
@@ -306,8 +338,47 @@ fn next(state: &mut State, now: Timestamp) -> Effect {
             taken_over(state, &rolling, now).unwrap_or_else(|| drive(state, rolling, now))
         }
         (Some(rolling), Some(_)) => drive(state, rolling, now),
+        (None, Some(highest)) if waits_for_a_release(&state.app_state, &highest) => {
+            Effect::Wait(now.after(retry::backoff(u32::MAX)))
+        }
         (None, Some(highest)) => begin(state, &highest, Vec::new(), now),
     }
+}
+
+/// Returns the next effect of a release command. A newer deploy takes its place only as long as it has not begun.
+fn releasing_next(state: &mut State, deploy: &Deploy, now: Timestamp) -> Effect {
+    if let Some(by) = state.app_state.overtaken_by(deploy.revision)
+        && !deploy.may_be_releasing()
+    {
+        return record(state, vec![superseded(&state.app_state, deploy, by)], Vec::new());
+    }
+    let release = state.release.get_or_insert_with(|| ReleaseProgress::new(deploy.revision, now));
+    let step = release.next_step(&state.app_state, now);
+    release_effect(state, step, now)
+}
+
+fn release_effect(state: &State, step: ReleaseStep, now: Timestamp) -> Effect {
+    let ended = |changes: Vec<Deploy>| {
+        let release_ended = state.release.as_ref().map(|release| release.revision);
+        record_all(state, Record { changes, release_ended, ..Record::default() })
+    };
+    match step {
+        ReleaseStep::Call(call) => *call,
+        ReleaseStep::At(at) => Effect::Wait(at),
+        ReleaseStep::Load => Effect::Load,
+        ReleaseStep::Over => ended(Vec::new()),
+        ReleaseStep::Record(deploy) => record(state, vec![*deploy], Vec::new()),
+        ReleaseStep::Ended(deploy) => ended(vec![*deploy]),
+        ReleaseStep::RollOut(deploy) => match state.app_state.overtaken_by(deploy.revision) {
+            Some(by) => ended(vec![superseded(&state.app_state, &deploy, by)]),
+            None => ended(vec![rolling_out(&deploy, now)]),
+        },
+    }
+}
+
+/// Returns whether a deploy's release command has to wait for the end of another run.
+fn waits_for_a_release(app_state: &AppState, deploy: &Deploy) -> bool {
+    releases::command(&app_state.app, deploy).is_some() && app_state.abandoned_release().is_some()
 }
 
 /// Returns the ready entries that will never run: those below the highest ready one, or below the one on the cluster.
@@ -317,7 +388,7 @@ fn next(state: &mut State, now: Timestamp) -> Effect {
 fn outdated(app_state: &AppState, rolling: Option<&Deploy>) -> Option<Vec<Deploy>> {
     let rolling = rolling.map(|deploy| deploy.revision);
     let mut outdated = Vec::new();
-    for deploy in app_state.unfinished.iter().filter(|deploy| Some(deploy.revision) != rolling && is_ready(deploy)) {
+    for deploy in app_state.unfinished.iter().filter(|deploy| Some(deploy.revision) != rolling && deploy.is_ready()) {
         let by = app_state.overtaken_by(deploy.revision);
         outdated.extend(by.map(|by| superseded(app_state, deploy, by)));
     }
@@ -326,8 +397,8 @@ fn outdated(app_state: &AppState, rolling: Option<&Deploy>) -> Option<Vec<Deploy
 
 /// Starts a newer rollout in place of one that has stalled, or of any if the newer one is a rollback.
 fn taken_over(state: &State, rolling: &Deploy, now: Timestamp) -> Option<Effect> {
-    let highest = state.app_state.unfinished.iter().rfind(|deploy| is_ready(deploy))?;
-    if highest.revision <= rolling.revision {
+    let highest = state.app_state.unfinished.iter().rfind(|deploy| deploy.is_ready())?;
+    if highest.revision <= rolling.revision || waits_for_a_release(&state.app_state, highest) {
         return None;
     }
     let policy = &state.app_state.app.policy;
@@ -340,9 +411,18 @@ fn taken_over(state: &State, rolling: &Deploy, now: Timestamp) -> Option<Effect>
 }
 
 fn begin(state: &State, deploy: &Deploy, mut changes: Vec<Deploy>, now: Timestamp) -> Effect {
-    let started = Stored::RollingOut { since: now, outage: Outage::default() };
-    changes.push(Deploy { touched: true, ..deploy.moved(started) });
+    changes.push(match releases::command(&state.app_state.app, deploy) {
+        Some(command) => {
+            deploy.moved(Stored::Releasing { since: now, command: command.to_vec(), outage: Outage::default() })
+        }
+        None => rolling_out(deploy, now),
+    });
     record(state, changes, Vec::new())
+}
+
+fn rolling_out(deploy: &Deploy, now: Timestamp) -> Deploy {
+    let state = Stored::RollingOut { since: now, outage: Outage::default() };
+    Deploy { touched: true, ..deploy.moved(state) }
 }
 
 fn superseded(app_state: &AppState, deploy: &Deploy, by: Revision) -> Deploy {
@@ -372,7 +452,7 @@ fn drive(state: &mut State, deploy: Deploy, now: Timestamp) -> Effect {
         RolloutOutcome::Wait(at) if at <= now => Effect::Observe(spec),
         RolloutOutcome::Wait(at) => {
             let newer =
-                state.app_state.unfinished.iter().any(|other| is_ready(other) && other.revision > deploy.revision);
+                state.app_state.unfinished.iter().any(|other| other.is_ready() && other.revision > deploy.revision);
             let until = if newer { at.min(rollout.stalled_at(&state.app_state.app.policy)) } else { at };
             Effect::Watch(spec, until.max(now))
         }
@@ -414,26 +494,38 @@ fn fail(state: &State, deploy: Deploy, failure: FailureReport, evidence: Option<
         Deploy { touched, ..deploy.moved(state) }
     };
     let is_followed =
-        state.app_state.unfinished.iter().any(|other| is_ready(other) && other.revision > deploy.revision);
-    let message = match restore::owed(&preview(state, vec![ended(String::new())])) {
+        state.app_state.unfinished.iter().any(|other| other.is_ready() && other.revision > deploy.revision);
+    let record_of = |ended: Deploy| Record { changes: vec![ended], ..Record::default() };
+    let message = match restore::owed(&preview(state, record_of(ended(String::new())))) {
         Owed::NothingToRestore if touched => {
-            let stop = if failure.message.ends_with('.') { "" } else { "." };
             let before = state.app_state.ended_on_cluster.as_ref().map(|before| before.revision);
             let way = before.map(unproven).unwrap_or_default();
-            format!("{}{stop} There is no earlier version that succeeded: nothing to restore.{way}", failure.message)
+            let message = sentence(&failure.message);
+            format!("{message} There is no earlier version that succeeded: nothing to restore.{way}")
         }
         Owed::Nothing if touched && !is_followed && ended(String::new()).was_changed_by_another() => {
-            let stop = if failure.message.ends_with('.') { "" } else { "." };
             let way = if failure.reason.as_str() == Reason::REVERTED {
                 ": the next deploy or rollback replaces it"
             } else {
                 ""
             };
-            format!("{}{stop} That change stays, and nothing is restored{way}.", failure.message)
+            format!("{} That change stays, and nothing is restored{way}.", sentence(&failure.message))
+        }
+        Owed::Restore(_) if deploy.release.is_some() => {
+            let message = sentence(&failure.message);
+            format!(
+                "{message} Its release command had run: what that changed, such as a database, may be newer than the \
+                     version that is restored."
+            )
         }
         Owed::NothingToRestore | Owed::Restore(_) | Owed::Nothing => failure.message.clone(),
     };
     record(state, vec![ended(message)], Vec::new())
+}
+
+/// Returns a message with its full stop.
+fn sentence(message: &str) -> String {
+    if message.ends_with('.') { message.to_owned() } else { format!("{message}.") }
 }
 
 /// Returns the way back where no version has succeeded, such as to a container that was adopted and is not healthy.
@@ -445,13 +537,16 @@ fn idle(state: &State, now: Timestamp) -> Effect {
     let app_state = &state.app_state;
     if let Owed::Restore(current) = restore::owed(app_state) {
         Effect::Restore(current)
-    } else if !app_state.unfinished.is_empty() || !state.build_queue.is_free(app_state) {
+    } else if !app_state.unfinished.is_empty()
+        || app_state.release_run.is_some()
+        || !state.build_queue.is_free(app_state)
+    {
         Effect::Wait(now.after(retry::backoff(u32::MAX)))
     } else if app_state.is_polled() {
         Effect::Wait(now.after(POLL_ONLY_WAIT))
     } else if app_state.queued_at.is_none() {
         Effect::Stop
     } else {
-        Effect::Record { changes: Vec::new(), release_holds: Vec::new(), idle: true }
+        Effect::Record(Record { idle: true, ..Record::default() })
     }
 }

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::is_ready;
 use crate::{
     deploy::{Deploy, Origin, State, Trigger},
     ledger::{
@@ -16,7 +15,7 @@ use crate::{
 /// without success and that nothing follows. Returns `None` while a deploy is or is about to be rolled out.
 pub fn at_rest(app_state: &AppState) -> Option<RolloutSpec> {
     let deploy = app_state.on_cluster().filter(|deploy| deploy.is_terminal())?;
-    let is_waiting = app_state.unfinished.iter().any(|deploy| is_ready(deploy));
+    let is_waiting = app_state.unfinished.iter().any(|deploy| deploy.is_ready());
     let is_owed = matches!(restore::owed(app_state), Owed::Restore(_));
     spec(app_state, deploy).filter(|_| !is_waiting && !is_owed)
 }
@@ -29,6 +28,7 @@ pub fn may_drift(deploy: &Deploy) -> bool {
         State::Failed { .. } => deploy.was_changed_by_another(),
         State::Queued
         | State::Building { .. }
+        | State::Releasing { .. }
         | State::RollingOut { .. }
         | State::Superseded { .. }
         | State::Cancelled { .. } => false,
@@ -37,7 +37,8 @@ pub fn may_drift(deploy: &Deploy) -> bool {
 
 /// Returns the specification of a deploy's rollout; `None` as long as it has no image.
 pub(super) fn spec(app_state: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
-    let image = deploy.image.clone()?;
+    // What is rolled out is what the release command ran with.
+    let image = if deploy.release.is_some() { deploy.pinned_image() } else { deploy.image.clone() }?;
     let what = match &deploy.from {
         Some(Origin::Revision(revision)) => format!("rollback to revision {revision}"),
         Some(Origin::Built(revision)) => format!("{} deploy, built as revision {revision},", deploy.trigger),

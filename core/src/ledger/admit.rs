@@ -241,6 +241,7 @@ impl NewDeploy {
             adopted: self.adopted,
             state: State::Queued,
             touched: false,
+            release: None,
             digest: None,
             step: 0,
             created_at: now,

@@ -171,9 +171,10 @@ impl Change {
 
     /// Puts a deploy in its next state where it belongs: with the unfinished ones, or into the archive.
     pub(super) fn put(&mut self, deploy: Deploy) {
-        let state = &mut self.state;
         let revision = deploy.revision;
         self.changed.insert(revision);
+        self.note_release(&deploy);
+        let state = &mut self.state;
         let is_older = |known: &Arc<Deploy>| known.revision < revision;
         state.ended_off_cluster.take_if(|known| is_older(known));
         let place = state.unfinished.binary_search_by_key(&revision, |known| known.revision);

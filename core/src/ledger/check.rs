@@ -77,6 +77,8 @@ pub fn check(history: &[Deploy], state: &AppState) -> Vec<Violation> {
     expect(!is_idle || state.lease.is_none(), "idle and leased".to_owned());
     let rolling = unfinished.iter().filter(|deploy| deploy.status() == Status::RollingOut).count();
     expect(rolling <= 1, format!("{rolling} entries roll out at once"));
+    let releasing = unfinished.iter().filter(|deploy| deploy.status() == Status::Releasing).count();
+    expect(rolling + releasing <= 1, format!("{releasing} entries run release commands, and {rolling} roll out"));
     let mut to_be_built = unfinished.iter().filter(|deploy| deploy.is_to_be_built());
     let first = to_be_built.next();
     for deploy in to_be_built.filter(|deploy| deploy.status() == Status::Building) {
@@ -84,6 +86,11 @@ pub fn check(history: &[Deploy], state: &AppState) -> Vec<Violation> {
         expect(false, format!("revision {} is being built before revision {first} is", deploy.revision));
     }
     broken
+}
+
+/// Returns whether a deploy returns to a version, or records what ran: neither runs a release command.
+fn taken_back(deploy: &Deploy) -> bool {
+    deploy.trigger == Trigger::Rollback || deploy.adopted
 }
 
 fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
@@ -125,10 +132,12 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
             let by_person = |other: &Deploy| other.trigger == Trigger::Rollback && !other.is_restore();
             expect(deploy.image.is_some() || named.is_none_or(by_person), "was superseded before its build ended");
         }
+        State::Releasing { .. } => expect(!deploy.touched, "touched the cluster before its release command ended"),
         State::Queued | State::Building { .. } | State::Cancelled { .. } => {}
     }
     let taken = matches!(deploy.trigger, Trigger::Rollback | Trigger::Promotion);
     expect(deploy.image.is_some() || !taken, "is of an image that exists, and names none");
+    expect(!(taken_back(deploy) && deploy.release.is_some()), "ran a release command to go back");
     let image_known = deploy.image.is_some() || !matches!(deploy.status(), Status::RollingOut | Status::Succeeded);
     expect(image_known, "runs no image");
     broken

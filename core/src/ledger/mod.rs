@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A state holds the unfinished deploys in full; a deploy that ends leaves it for the archive. [`admission`] decides
-//! what a caller's request is accepted as, [`push`] what a git host's call asks for, [`rollback`] which version a
+//! what a caller's request is accepted as, [`push`] what a git host's call asks for, [`releases`] which deploys run a
+//! release command, [`rollback`] which version a
 //! rollback means, [`restore`] whether a failed rollout is put right and by which entry, [`retention`] which archived
 //! deploys may go, [`history`] joins state and archive, and [`check`] tells whether a history keeps the rules. Nothing
 //! else in the workspace knows these rules.
@@ -19,6 +20,7 @@ pub mod check;
 pub mod history;
 pub mod push;
 pub mod registration;
+pub mod releases;
 pub mod restore;
 pub mod retention;
 pub mod rollback;
@@ -38,6 +40,7 @@ pub use built::Built;
 pub use change::{Change, KeyLookup, KeyUse, KeyWrite};
 pub use record::{Record, Refused};
 pub use recovery::{RECOVERIES_MAX, Recovery};
+pub use releases::Released;
 pub use state::AppState;
 
 /// The most holds kept per app; the oldest goes first.

@@ -203,6 +203,7 @@ const fn outcome(status: Status) -> &'static str {
     match status {
         Status::Queued => "is queued",
         Status::Building => "is being built",
+        Status::Releasing => "runs its release command",
         Status::RollingOut => "is rolling out",
         Status::Succeeded => "was deployed",
         Status::Failed => "failed",

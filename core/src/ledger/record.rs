@@ -21,6 +21,8 @@ pub struct Record {
     pub changes: Vec<Deploy>,
     /// The rollbacks whose holds are released.
     pub release_holds: Vec<Revision>,
+    /// The run of a release command whose end was observed.
+    pub release_ended: Option<Revision>,
     /// The driver has nothing left to do: without unfinished deploys, an owed restore or polling, the app becomes idle.
     pub idle: bool,
 }
@@ -65,8 +67,12 @@ impl Change {
             app.holds.retain(|hold| !record.release_holds.contains(&hold.by));
         }
         let state = &mut self.state;
+        if record.release_ended.is_some() {
+            state.release_run.take_if(|run| record.release_ended == Some(*run));
+        }
         let owes = matches!(restore::owed(state), Owed::Restore(_));
-        if record.idle && state.unfinished.is_empty() && !state.is_polled() && !owes {
+        let is_done = state.unfinished.is_empty() && state.release_run.is_none() && !state.is_polled() && !owes;
+        if record.idle && is_done {
             (state.queued_at, state.lease) = (None, None);
         } else {
             state.queued_at.get_or_insert(now);

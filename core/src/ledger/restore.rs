@@ -131,6 +131,10 @@ fn ended_badly(deploy: &Deploy) -> bool {
         State::Superseded { .. } => true,
         State::Failed { .. } => !deploy.was_changed_by_another(),
         State::Cancelled { reason, .. } => reason.as_str() != Reason::APP_DELETED,
-        State::Queued | State::Building { .. } | State::RollingOut { .. } | State::Succeeded { .. } => false,
+        State::Queued
+        | State::Building { .. }
+        | State::Releasing { .. }
+        | State::RollingOut { .. }
+        | State::Succeeded { .. } => false,
     }
 }

@@ -36,9 +36,12 @@ pub fn default_target(state: &AppState) -> Target {
     match top.status() {
         Status::Succeeded => before(top),
         Status::Failed if rollback => before(top),
-        Status::Queued | Status::Building | Status::RollingOut if rollback => Target::Entry(Arc::clone(top)),
+        Status::Queued | Status::Building | Status::Releasing | Status::RollingOut if rollback => {
+            Target::Entry(Arc::clone(top))
+        }
         Status::Queued
         | Status::Building
+        | Status::Releasing
         | Status::RollingOut
         | Status::Failed
         | Status::Superseded

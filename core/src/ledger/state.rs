@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Recovery,
+    Recovery, Released,
     restore::{self, Owed},
 };
 use crate::{
@@ -38,6 +38,13 @@ pub struct AppState {
     /// The recoveries of deploys that ended without success, oldest first; the last [`RECOVERIES_MAX`](super::RECOVERIES_MAX).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recoveries: Vec<Recovery>,
+    /// The newest revision whose run of a release command has begun, or was made ready, and whose end was not observed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release_run: Option<Revision>,
+    /// The revisions whose release commands may have run, ascending; the last
+    /// [`RELEASED_MAX`](super::releases::RELEASED_MAX).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub released: Vec<Released>,
     /// The replica that drives the app.
     pub lease: Option<ReplicaId>,
     /// The begin of the app's work; `None`: it is idle.
@@ -62,6 +69,8 @@ impl AppState {
             ended_off_cluster: None,
             last_restore: None,
             recoveries: Vec::new(),
+            release_run: None,
+            released: Vec::new(),
             lease: None,
             queued_at,
             kept_from: Revision::FIRST,

@@ -264,6 +264,14 @@ pub struct Policy {
     /// How long a build may take.
     #[serde(with = "millis", rename = "build_deadline_ms")]
     pub build_deadline: Duration,
+    /// The program, with its arguments, that each new image runs once before it is rolled out, such as a migration of a
+    /// database; empty: none.
+    // Written even if it is empty: see `poll`.
+    #[serde(default)]
+    pub release_command: Vec<String>,
+    /// How long the release command may take.
+    #[serde(with = "millis", rename = "release_deadline_ms", default = "release_deadline_by_default")]
+    pub release_deadline: Duration,
     /// The image repositories that a webhook may deploy from; empty: any.
     pub repositories: Repositories,
     /// The number of the newest deploys that stay in the history; those that a rollback may need stay as well.
@@ -288,6 +296,10 @@ const fn ready_within_by_default() -> Duration {
     Duration::from_secs(60)
 }
 
+const fn release_deadline_by_default() -> Duration {
+    Duration::from_secs(10 * 60)
+}
+
 const fn keep_by_default() -> u32 {
     200
 }
@@ -307,6 +319,8 @@ impl Default for Policy {
             ready_within: ready_within_by_default(),
             rollout_deadline: Duration::from_secs(10 * 60),
             build_deadline: Duration::from_secs(30 * 60),
+            release_command: Vec::new(),
+            release_deadline: release_deadline_by_default(),
             repositories: Repositories::default(),
             keep: keep_by_default(),
             poll: None,

@@ -6,7 +6,7 @@ use std::{fmt, num::NonZeroU64, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-pub use state::{Evidence, Outage, Paused, State, Status};
+pub use state::{Evidence, Outage, Paused, ReleaseMark, State, Status};
 
 use crate::{
     app::{AppId, InvalidName},
@@ -266,6 +266,12 @@ impl Reason {
     pub const BUILD_LOST: &'static str = "build-lost";
     /// The builder refused the build.
     pub const BUILD_REFUSED: &'static str = "build-refused";
+    /// The release command failed; its log says why.
+    pub const RELEASE_FAILED: &'static str = "release-failed";
+    /// Whether the release command ran to its end is not known.
+    pub const RELEASE_UNKNOWN: &'static str = "release-unknown";
+    /// The release command took longer than the app's deadline, and was ended.
+    pub const RELEASE_DEADLINE: &'static str = "release-deadline-exceeded";
     /// The source has no such commit.
     pub const COMMIT_NOT_FOUND: &'static str = "commit-not-found";
     /// More than one commit of the source begins with the posted prefix.
@@ -337,6 +343,9 @@ pub struct Deploy {
     pub state: State,
     /// Whether the deploy may have changed the cluster; recorded before the patch.
     pub touched: bool,
+    /// What is known of the release command; `None`: it never began, or there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<ReleaseMark>,
     /// The digest that was observed running.
     pub digest: Option<Digest>,
     /// The number of changes of the entry since it was accepted.
@@ -396,6 +405,16 @@ impl Deploy {
             Some(digest) => image.pinned(digest),
             None => image,
         })
+    }
+
+    /// Returns whether the deploy has an image and has not ended.
+    pub const fn is_ready(&self) -> bool {
+        self.image.is_some() && !self.is_terminal()
+    }
+
+    /// Returns whether the deploy's release command may be running.
+    pub const fn may_be_releasing(&self) -> bool {
+        matches!(self.state, State::Releasing { .. }) && self.release.is_some()
     }
 
     /// Returns whether the deploy waits for a build to begin or to end.

@@ -125,6 +125,8 @@ pub struct RollbackRequest {
     pub revision: Option<Revision>,
     /// The revision that the person believes to be current; the rollback is refused if another one is.
     pub if_current: Option<Revision>,
+    /// Whether the person goes back past revisions whose release commands may have run.
+    pub past_releases: bool,
     /// The idempotency key.
     pub key: Option<IdempotencyKey>,
 }
@@ -242,6 +244,10 @@ pub struct PolicyChange {
     pub rollout_deadline: Option<Duration>,
     /// The new [`Policy::build_deadline`].
     pub build_deadline: Option<Duration>,
+    /// The new [`Policy::release_command`]; an empty one removes it.
+    pub release_command: Option<Vec<String>>,
+    /// The new [`Policy::release_deadline`].
+    pub release_deadline: Option<Duration>,
     /// The new [`Policy::repositories`].
     pub repositories: Option<crate::image::Repositories>,
     /// The new [`Policy::keep`].
@@ -318,6 +324,8 @@ impl PolicyChange {
             ready_within: self.ready_within.unwrap_or(policy.ready_within),
             rollout_deadline: self.rollout_deadline.unwrap_or(policy.rollout_deadline),
             build_deadline: self.build_deadline.unwrap_or(policy.build_deadline),
+            release_command: self.release_command.unwrap_or(policy.release_command),
+            release_deadline: self.release_deadline.unwrap_or(policy.release_deadline),
             repositories: self.repositories.unwrap_or(policy.repositories),
             keep: self.keep.unwrap_or(policy.keep),
             poll: self.poll.unwrap_or(policy.poll),
@@ -380,6 +388,8 @@ fields! {
     PolicyReadyWithin = "policy.ready_within",
     PolicyRolloutDeadline = "policy.rollout_deadline",
     PolicyBuildDeadline = "policy.build_deadline",
+    PolicyReleaseCommand = "policy.release_command",
+    PolicyReleaseDeadline = "policy.release_deadline",
     PolicyRepositories = "policy.repositories",
     PolicyKeep = "policy.keep",
     PolicyPoll = "policy.poll",

@@ -38,6 +38,7 @@ mod builds;
 mod clock;
 mod history;
 mod observer;
+mod releases;
 mod rollout;
 mod tokens;
 
@@ -49,6 +50,7 @@ pub use history::{
     Loaded, Page, StoreLimits, UnreadableApp, Version, listed_id,
 };
 pub use observer::{ConfirmedCommit, DeployObserver};
+pub use releases::{ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState};
 pub use rollout::{
     ANSWER_WITHIN, Applied, AtRest, DeployId, Drift, DriverIdentity, Instances, InvalidTarget, Observation, PastLives,
     Phase, Purpose, RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec, SettingValue, StoredImages,

@@ -15,6 +15,7 @@ use crate::{
     deploy::{Evidence, Reason, Revision},
     error::Result,
     image::ImageRef,
+    ports::ReleaseRunner,
     text::with_fields,
 };
 
@@ -285,7 +286,8 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 ///
 /// # What not every platform can do
 ///
-/// A driver that can read a target after its deploy has ended has a [`TargetReader`], and one that stores images where
+/// A driver that can read a target after its deploy has ended has a [`TargetReader`], one that can run release commands
+/// has a [`ReleaseRunner`], and one that stores images where
 /// rollhook is to care for them has [`StoredImages`]. Their calls are bound by the same rules. A decorator hands out
 /// what its inner driver hands out.
 #[async_trait]
@@ -338,6 +340,11 @@ pub trait RolloutDriver: Send + Sync {
 
     /// Returns the images that this driver has stored; `None`: it stores none, or they are not its own to care for.
     fn stored_images(&self) -> Option<&dyn StoredImages> {
+        None
+    }
+
+    /// Returns the runner of release commands; `None`: the platform cannot run any.
+    fn release_runner(&self) -> Option<&dyn ReleaseRunner> {
         None
     }
 

@@ -244,6 +244,8 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::ClusterUnavailable | Refusal::ClusterDenied(_) => "refused: the cluster is away",
         Refusal::BuilderUnavailable => "refused: the builder is away",
         Refusal::SourceUnavailable { .. } => "refused: the source is away",
+        Refusal::ReleaseBetween { .. } => "refused: past release commands",
+        Refusal::NoReleaseLog(_) => "refused: no log of a release command",
         Refusal::NoBuildLog(_) => "refused: no build log",
         Refusal::StoreRefused(_) => "refused: by the store",
         Refusal::Internal => "refused: internal",

@@ -48,6 +48,7 @@ pub fn reason(deploy: &Deploy) -> (String, String) {
         }
         State::Queued
         | State::Building { .. }
+        | State::Releasing { .. }
         | State::RollingOut { .. }
         | State::Succeeded { .. }
         | State::Superseded { .. } => panic!("{:?} has no reason", deploy.state),

@@ -197,7 +197,9 @@ struct Ending {
 impl Ending {
     fn of(state: &State) -> Self {
         match state {
-            State::Queued | State::Building { .. } | State::RollingOut { .. } => Self::default(),
+            State::Queued | State::Building { .. } | State::Releasing { .. } | State::RollingOut { .. } => {
+                Self::default()
+            }
             State::Succeeded { note } => Self { message: note.clone(), ..Self::default() },
             State::Failed { reason, message, evidence } => Self {
                 reason: Some(reason.to_string()),

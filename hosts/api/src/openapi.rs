@@ -331,7 +331,7 @@ mod tests {
             enforced(place, &|text| text.parse::<Commit>().is_ok(), &["a", "def456a", "release 7"], &["", " a", "a "]);
         }
         let is_duration = |text: &str| crate::duration::parse(text).is_some();
-        for name in ["settle", "patience", "ready_within", "rollout_deadline", "build_deadline"] {
+        for name in ["settle", "patience", "ready_within", "rollout_deadline", "build_deadline", "release_deadline"] {
             let place = format!("PolicyPatch/properties/{name}");
             enforced(&place, &is_duration, &["0s", "500ms", "10m", "168h"], &["", "10", "1.5s", "1d", "1m30s"]);
         }

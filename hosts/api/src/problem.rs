@@ -83,9 +83,17 @@ fn members(refusal: &Refusal) -> Map<String, Value> {
         CoreRefusal::ImageNotAllowed { image, allowed } => json!({ "image": image, "allowed": allowed }),
         CoreRefusal::WorkloadExists { image, unused } => json!({ "image": image, "unused": unused }),
         CoreRefusal::StoreUnavailable { maybe_recorded } => json!({ "maybe_recorded": maybe_recorded }),
+        CoreRefusal::ReleaseBetween { target, released } => {
+            let released: Vec<_> = released
+                .iter()
+                .map(|it| json!({ "revision": it.revision, "at": crate::time::format(it.at) }))
+                .collect();
+            json!({ "target": target, "released": released })
+        }
         CoreRefusal::AlreadyEnded(revision)
         | CoreRefusal::RevisionNotFound(revision)
-        | CoreRefusal::NoBuildLog(revision) => {
+        | CoreRefusal::NoBuildLog(revision)
+        | CoreRefusal::NoReleaseLog(revision) => {
             json!({ "revision": revision })
         }
         CoreRefusal::NamespaceTaken { project, environment, .. } => {
@@ -133,6 +141,8 @@ kinds! {
     RevisionNotFound = "revision-not-found", 404, "No such revision";
     /// There is no log of a build.
     NoBuildLog = "no-build-log", 404, "No build log";
+    /// There is no log of a release command.
+    NoReleaseLog = "no-release-log", 404, "No log of a release command";
     /// No such API token.
     TokenNotFound = "token-not-found", 404, "No such API token";
     /// No such session.
@@ -167,6 +177,8 @@ kinds! {
     ImageHeld = "image-held", 409, "The image is held";
     /// There is no version to return to, or to promote.
     NothingToRollBackTo = "nothing-to-roll-back-to", 409, "Nothing to roll back to";
+    /// The rollback goes back past release commands.
+    ReleaseBetween = "release-between", 409, "Release commands ran since that revision";
     /// The token before is still let in.
     RotatedAlready = "rotated-already", 409, "The token was rotated already";
     /// Another revision is current than the caller believed.
@@ -277,6 +289,8 @@ impl Kind {
             CoreRefusal::KeyReused => Self::KeyReused,
             CoreRefusal::TooManyUnfinished => Self::TooManyUnfinished,
             CoreRefusal::NothingToRollBackTo(_) => Self::NothingToRollBackTo,
+            CoreRefusal::ReleaseBetween { .. } => Self::ReleaseBetween,
+            CoreRefusal::NoReleaseLog(_) => Self::NoReleaseLog,
             CoreRefusal::CurrentChanged { .. } => Self::CurrentChanged,
             CoreRefusal::AlreadyEnded(_) => Self::AlreadyEnded,
             CoreRefusal::Workload(_) => Self::InvalidWorkload,

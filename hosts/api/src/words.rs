@@ -13,6 +13,7 @@ pub fn mark(deploy: &Deploy) -> Option<String> {
         Status::Succeeded => return deploy.current.then(|| "current".to_owned()),
         Status::Queued => return Some("queued".to_owned()),
         Status::Building => return Some("building".to_owned()),
+        Status::Releasing => return Some("releasing".to_owned()),
         Status::RollingOut => return Some("rolling out".to_owned()),
         Status::Failed => "failed",
         Status::Superseded => "superseded",
@@ -52,10 +53,28 @@ pub const fn predicate(status: Status) -> &'static str {
     match status {
         Status::Queued => "is queued",
         Status::Building => "is being built",
+        Status::Releasing => "runs its release command",
         Status::RollingOut => "rolls out",
         Status::Succeeded => "succeeded",
         Status::Failed => "failed",
         Status::Superseded => "was superseded",
         Status::Cancelled => "was cancelled",
     }
+}
+
+/// Returns the program and arguments that a line of a shell would give, with its quotes, and nothing else of a shell: an
+/// empty line gives none.
+///
+/// # Errors
+/// If a quote is not closed.
+pub fn command(line: &str) -> Result<Vec<String>, String> {
+    let open = || "the release command has a quote that is not closed.".to_owned();
+    shlex::split(line).ok_or_else(open)
+}
+
+/// Returns a command as the line that [`command`] reads.
+pub fn command_line(command: &[String]) -> String {
+    let quoted = shlex::try_join(command.iter().map(String::as_str));
+    // A NUL, which no policy has.
+    quoted.unwrap_or_else(|_| command.join(" "))
 }

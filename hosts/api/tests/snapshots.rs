@@ -48,6 +48,7 @@ fn entry(number: u64, state: State) -> rollhook_core::deploy::Deploy {
         adopted: false,
         state,
         touched: true,
+        release: None,
         digest: None,
         step: 2,
         created_at: Timestamp::from_millis(1_767_323_045_678),
@@ -193,7 +194,7 @@ fn requests() {
         "deploy_post",
         DeployPost { image: Some("a:b".to_owned()), commit: None, break_glass: None }
     );
-    insta::assert_json_snapshot!("rollback", Rollback { revision: None, if_current: Some(revision(3)) });
+    insta::assert_json_snapshot!("rollback", Rollback { if_current: Some(revision(3)), ..Rollback::default() });
     let from = PromoteFrom { project: "shop".to_owned(), environment: "test".to_owned() };
     insta::assert_json_snapshot!("promote", Promote { from, if_current: None });
 }
@@ -291,6 +292,7 @@ fn problem_has_the_status_and_the_patience_of_its_refusal_s_class() {
         Refusal::KeyReused,
         Refusal::TooManyUnfinished,
         Refusal::NothingToRollBackTo(String::new()),
+        Refusal::ReleaseBetween { target: revision(1), released: Vec::new() },
         Refusal::CurrentChanged { expected: revision(3), current: None },
         Refusal::AlreadyEnded(revision(1)),
         Refusal::Workload(String::new()),
@@ -302,6 +304,7 @@ fn problem_has_the_status_and_the_patience_of_its_refusal_s_class() {
         Refusal::ClusterDenied(String::new()),
         Refusal::BuilderUnavailable,
         Refusal::NoBuildLog(revision(1)),
+        Refusal::NoReleaseLog(revision(1)),
         Refusal::Internal,
     ];
     let of_management = [

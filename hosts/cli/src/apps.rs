@@ -1,6 +1,6 @@
 //! Apps as text: the list, and one app with its policy.
 
-use rollhook_api::{App, Degraded, Hold, Policy, Polling};
+use rollhook_api::{App, Degraded, Hold, Policy, Polling, words};
 use rollhook_core::{
     app::{HoldPolicy, OnFailure, Source},
     text::escaped,
@@ -235,6 +235,10 @@ fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
         HoldPolicy::Automatic => "automatic",
         HoldPolicy::All => "all",
     };
+    let release_command = match policy.release_command.as_slice() {
+        [] => "none".to_owned(),
+        command => words::command_line(command),
+    };
     let repositories = if policy.repositories.is_empty() { "any".to_owned() } else { policy.repositories.join(", ") };
     vec![
         ("on-failure", on_failure.to_owned()),
@@ -244,6 +248,8 @@ fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
         ("ready-within", policy.ready_within.clone()),
         ("rollout-deadline", policy.rollout_deadline.clone()),
         ("build-deadline", policy.build_deadline.clone()),
+        ("release-command", release_command),
+        ("release-deadline", policy.release_deadline.clone()),
         ("repository", repositories),
         ("keep", policy.keep.to_string()),
         ("poll", policy.poll.clone()),

@@ -114,6 +114,7 @@ impl Mark {
         let (tone, shape, word) = match deploy.status {
             Status::Queued => ("wait", DOTS, "queued"),
             Status::Building => ("busy", RING, "building"),
+            Status::Releasing => ("busy", RING, "releasing"),
             Status::RollingOut => ("busy", RING, "rolling out"),
             Status::Succeeded if deploy.current => ("good", CHECK, "succeeded"),
             Status::Succeeded => ("past", CHECK, "succeeded"),

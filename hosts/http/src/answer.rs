@@ -104,6 +104,7 @@ async fn ended(call: &Call, answer: DeployAnswer, access: Authorized, limit: Dur
         State::Succeeded { .. } => return Ok(reply::json(StatusCode::OK, &now)),
         State::Queued
         | State::Building { .. }
+        | State::Releasing { .. }
         | State::RollingOut { .. }
         | State::Superseded { rollback: false, .. } => {
             // A state that cannot be read leaves the time out.

@@ -11,7 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::{
-    StreamExt,
+    StreamExt, future,
     stream::{self, BoxStream},
 };
 use rollhook_core::{
@@ -22,8 +22,9 @@ use rollhook_core::{
     image::ImageRef,
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Applied, AtRest, Binding, BranchReader, Committed, DriverIdentity,
-        Heartbeat, HistoryStore, ListedApp, Loaded, Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec,
-        StoreLimits, StoredImages, TargetDescription, TargetReader, TargetRequest, Validated,
+        Heartbeat, HistoryStore, ListedApp, Loaded, Observation, Page, ReleaseRun, ReleaseRunner, ReleaseSpec,
+        ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, StoredImages, TargetDescription,
+        TargetReader, TargetRequest, Validated,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -202,6 +203,10 @@ impl RolloutDriver for InstrumentedRolloutDriver {
         self.inner.target_reader().map(|_| self as _)
     }
 
+    fn release_runner(&self) -> Option<&dyn ReleaseRunner> {
+        self.inner.release_runner().map(|_| self as _)
+    }
+
     fn stored_images(&self) -> Option<&dyn StoredImages> {
         self.inner.stored_images().map(|_| self as _)
     }
@@ -223,6 +228,45 @@ impl TargetReader for InstrumentedRolloutDriver {
     fn target_changes(&self) -> BoxStream<'static, AppUid> {
         self.inner.target_reader().map_or_else(|| stream::empty().boxed(), TargetReader::target_changes)
     }
+}
+
+#[async_trait]
+impl ReleaseRunner for InstrumentedRolloutDriver {
+    async fn prepare(&self, spec: &ReleaseSpec) -> Result<ReleaseState> {
+        let Some(runner) = self.inner.release_runner() else { return Err(no_runner()) };
+        self.timed("release_prepare", runner.prepare(spec)).await
+    }
+
+    async fn start(&self, run: &ReleaseRun) -> Result<()> {
+        let Some(runner) = self.inner.release_runner() else { return Err(no_runner()) };
+        self.timed("release_start", runner.start(run)).await
+    }
+
+    async fn observe(&self, run: &ReleaseRun) -> Result<ReleaseState> {
+        let Some(runner) = self.inner.release_runner() else { return Err(no_runner()) };
+        self.timed("release_observe", runner.observe(run)).await
+    }
+
+    async fn cancel(&self, run: &ReleaseRun) -> Result<()> {
+        let Some(runner) = self.inner.release_runner() else { return Err(no_runner()) };
+        self.timed("release_cancel", runner.cancel(run)).await
+    }
+
+    async fn changed(&self, run: &ReleaseRun) {
+        match self.inner.release_runner() {
+            Some(runner) => runner.changed(run).await,
+            None => future::pending().await,
+        }
+    }
+
+    async fn log(&self, run: &ReleaseRun, from: u64) -> Result<Option<Vec<u8>>> {
+        let Some(runner) = self.inner.release_runner() else { return Err(no_runner()) };
+        self.timed("release_log", runner.log(run, from)).await
+    }
+}
+
+fn no_runner() -> Error {
+    Error::invalid("the driver runs no release commands")
 }
 
 #[async_trait]

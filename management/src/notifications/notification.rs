@@ -23,6 +23,8 @@ pub enum EventKind {
     Accepted,
     /// The build of a deploy has begun.
     Building,
+    /// The release command of a deploy is about to run.
+    Releasing,
     /// The rollout of a deploy has begun.
     RollingOut,
     /// A deploy succeeded.
@@ -46,6 +48,7 @@ pub enum EventKind {
 words! { EventKind:
     Accepted = "accepted",
     Building = "building",
+    Releasing = "releasing",
     RollingOut = "rolling_out",
     Succeeded = "succeeded",
     Failed = "failed",
@@ -59,9 +62,10 @@ words! { EventKind:
 
 impl EventKind {
     /// Every event.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Accepted,
         Self::Building,
+        Self::Releasing,
         Self::RollingOut,
         Self::Succeeded,
         Self::Failed,
@@ -78,6 +82,7 @@ impl EventKind {
         match deploy.state {
             State::Queued => Self::Accepted,
             State::Building { .. } => Self::Building,
+            State::Releasing { .. } => Self::Releasing,
             State::RollingOut { .. } => Self::RollingOut,
             State::Succeeded { .. } if deploy.is_restore() => Self::PutRight,
             State::Succeeded { .. } if deploy.trigger == Trigger::Rollback => Self::RolledBack,

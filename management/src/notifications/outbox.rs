@@ -154,9 +154,12 @@ impl Cursor {
 /// Returns whether an event is the end of a deploy.
 const fn is_end(event: EventKind) -> bool {
     match event {
-        EventKind::Accepted | EventKind::Building | EventKind::RollingOut | EventKind::Drift | EventKind::Degraded => {
-            false
-        }
+        EventKind::Accepted
+        | EventKind::Building
+        | EventKind::Releasing
+        | EventKind::RollingOut
+        | EventKind::Drift
+        | EventKind::Degraded => false,
         EventKind::Succeeded
         | EventKind::Failed
         | EventKind::Superseded

@@ -148,7 +148,8 @@ impl Events {
     }
 
     fn usual() -> BTreeSet<EventKind> {
-        let is_usual = |event: &EventKind| !matches!(event, EventKind::Building | EventKind::RollingOut);
+        let is_usual =
+            |event: &EventKind| !matches!(event, EventKind::Building | EventKind::Releasing | EventKind::RollingOut);
         EventKind::ALL.into_iter().filter(is_usual).collect()
     }
 

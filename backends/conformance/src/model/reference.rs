@@ -299,7 +299,11 @@ impl Reference {
         let ended_badly = match &top.state {
             State::Failed { .. } | State::Superseded { .. } => true,
             State::Cancelled { reason, .. } => reason.as_str() != Reason::APP_DELETED,
-            State::Queued | State::Building { .. } | State::RollingOut { .. } | State::Succeeded { .. } => false,
+            State::Queued
+            | State::Building { .. }
+            | State::Releasing { .. }
+            | State::RollingOut { .. }
+            | State::Succeeded { .. } => false,
         };
         // A restore that failed, or never got to the cluster, is not made again.
         let was_tried = top.is_restore() || self.deploys.last().is_some_and(Deploy::is_restore);
@@ -356,6 +360,7 @@ fn entry(admission: &Admission, revision: Revision, time: Timestamp, kept_until:
         adopted: new.adopted,
         state: State::Queued,
         touched: false,
+        release: None,
         digest: None,
         step: 0,
         created_at: time,

@@ -35,7 +35,7 @@ pub(super) fn of(commit: &ConfirmedCommit<'_>) -> Vec<Note> {
 fn note(app: &App, deploy: &Deploy) -> Note {
     let is_restore = deploy.is_restore();
     let (reason, told) = match &deploy.state {
-        State::Queued | State::Building { .. } | State::RollingOut { .. } => {
+        State::Queued | State::Building { .. } | State::Releasing { .. } | State::RollingOut { .. } => {
             ("DeployAccepted", format!("accepted, {} by {}", deploy.trigger, deploy.actor))
         }
         State::Succeeded { .. } if is_restore => ("DeployRestored", "restored what ran before".to_owned()),

@@ -1,11 +1,13 @@
 //! A simulated cluster: workloads follow scripts, so that a test can have a rollout take any course.
 
 mod drift;
+mod releases;
 mod rollouts;
 mod script;
 mod target;
 mod workload;
 
+pub use releases::ReleaseBegun;
 pub use script::Script;
 pub use workload::Pod;
 
@@ -19,6 +21,7 @@ use event_listener::Event;
 use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid, Namespace, Target},
+    deploy::Revision,
     image::{Digest, ImageRef},
     ports::{Applied, Clock, DeployId},
 };
@@ -86,6 +89,8 @@ struct World {
     /// The workloads that were read at rest, with the apps that they were read for.
     watched: BTreeMap<Key, BTreeSet<AppUid>>,
     scripts: Scripts,
+    releases: BTreeMap<(AppUid, Revision), releases::Release>,
+    releases_begun: Vec<ReleaseBegun>,
     effects: VecDeque<Effect>,
     refused: VecDeque<Refused>,
 }

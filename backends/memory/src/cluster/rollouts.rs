@@ -12,8 +12,8 @@ use rollhook_core::{
     app::{AppId, AppUid, Settings},
     deploy::{Evidence, Reason},
     ports::{
-        Applied, AtRest, Drift, DriverIdentity, InvalidTarget, Observation, RolloutDriver, RolloutFailure, RolloutSpec,
-        TargetDescription, TargetReader, TargetRequest, Validated,
+        Applied, AtRest, Drift, DriverIdentity, InvalidTarget, Observation, ReleaseRunner, RolloutDriver,
+        RolloutFailure, RolloutSpec, TargetDescription, TargetReader, TargetRequest, Validated,
     },
 };
 
@@ -82,6 +82,10 @@ impl RolloutDriver for SimulatedCluster {
     }
 
     fn target_reader(&self) -> Option<&dyn TargetReader> {
+        Some(self)
+    }
+
+    fn release_runner(&self) -> Option<&dyn ReleaseRunner> {
         Some(self)
     }
 

@@ -65,6 +65,21 @@ pub struct Paused {
     pub waiting: Outage,
 }
 
+/// What is known of a deploy's release command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReleaseMark {
+    /// The command may have begun; recorded before its start.
+    MayHaveRun,
+    /// The command ran to its end, without an error.
+    Done,
+}
+
+words! { ReleaseMark:
+    MayHaveRun = "may-have-run",
+    Done = "done",
+}
+
 /// The state of a deploy; each variant holds what is valid in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "status")]
@@ -81,6 +96,16 @@ pub enum State {
         /// The time that the build's deadline does not count.
         #[serde(default)]
         paused: Paused,
+    },
+    /// The release command is being run with the new image; nothing was changed yet.
+    Releasing {
+        /// The begin of the step.
+        since: Timestamp,
+        /// The program and its arguments, as the app's policy had them at that time.
+        command: Vec<String>,
+        /// The time in which the platform that runs the command could not be reached.
+        #[serde(default)]
+        outage: Outage,
     },
     /// The cluster is being brought to the revision.
     RollingOut {
@@ -127,6 +152,8 @@ pub enum Status {
     Queued,
     /// The commit is being built.
     Building,
+    /// The release command is being run.
+    Releasing,
     /// The revision is being rolled out.
     RollingOut,
     /// The revision runs, or ran.
@@ -142,6 +169,7 @@ pub enum Status {
 words! { Status:
     Queued = "queued",
     Building = "building",
+    Releasing = "releasing",
     RollingOut = "rolling_out",
     Succeeded = "succeeded",
     Failed = "failed",
@@ -162,6 +190,7 @@ impl State {
         match self {
             Self::Queued => Status::Queued,
             Self::Building { .. } => Status::Building,
+            Self::Releasing { .. } => Status::Releasing,
             Self::RollingOut { .. } => Status::RollingOut,
             Self::Succeeded { .. } => Status::Succeeded,
             Self::Failed { .. } => Status::Failed,

@@ -8,6 +8,7 @@ use crate::{
     app::{AppId, Environment, FullName, Project},
     deploy::Revision,
     image::ImageRef,
+    ledger::Released,
     lock::Locked,
     source::{Branch, SourceRefused},
 };
@@ -104,6 +105,14 @@ pub enum Refusal {
     /// There is no version to return to.
     #[error("{0}")]
     NothingToRollBackTo(String),
+    /// The rollback goes back past revisions whose release commands may have run, and the caller did not say so.
+    #[error(fmt = release_between)]
+    ReleaseBetween {
+        /// The version to return to.
+        target: Revision,
+        /// The revisions above it whose release commands may have run, ascending.
+        released: Vec<Released>,
+    },
     /// Another revision is current than the caller believed.
     #[error(fmt = current_changed)]
     CurrentChanged {
@@ -143,8 +152,8 @@ pub enum Refusal {
     /// The store refuses the operation or cannot do it at present; the text tells the operator what to do.
     #[error("{0}")]
     StoreRefused(String),
-    /// The cluster is unavailable and the answer needs it (registration only).
-    #[error("The cluster cannot be reached, and registering an app needs a look at its workload.")]
+    /// The cluster is unavailable and the answer needs it.
+    #[error("The cluster cannot be reached, and the answer needs a look at it.")]
     ClusterUnavailable,
     /// The cluster does not grant a permission that the answer needs, for now or for long (registration only).
     #[error(
@@ -167,6 +176,9 @@ pub enum Refusal {
     /// The build has no known log.
     #[error("There is no build log of revision {0}: it was not built by this server, or its log is gone by now.")]
     NoBuildLog(Revision),
+    /// The release command has no known log.
+    #[error("There is no log of a release command of revision {0}: it ran none, or the log is gone by now.")]
+    NoReleaseLog(Revision),
     /// A fault of the service that an operator must look at; the log has the details.
     #[error("The service could not read what it stored; its log says more.")]
     Internal,
@@ -190,6 +202,8 @@ pub enum Hint {
     AllowSourceHost,
     /// Adopting the workload as it is, or naming another one.
     AdoptWorkload,
+    /// Confirming that the rollback goes past release commands.
+    PassReleases,
 }
 
 /// The class of a refusal: what its caller can do.
@@ -249,7 +263,8 @@ impl Refusal {
             | Self::AppNotFoundIn(_)
             | Self::RevisionNotFound(_)
             | Self::NoWebhook
-            | Self::NoBuildLog(_) => RefusalKind::NotFound,
+            | Self::NoBuildLog(_)
+            | Self::NoReleaseLog(_) => RefusalKind::NotFound,
             Self::RotatedAlready
             | Self::AppExists(_)
             | Self::NamespaceTaken { .. }
@@ -257,6 +272,7 @@ impl Refusal {
             | Self::NoBuilder
             | Self::ImageHeld { .. }
             | Self::NothingToRollBackTo(_)
+            | Self::ReleaseBetween { .. }
             | Self::CurrentChanged { .. }
             | Self::AlreadyEnded(_)
             | Self::WorkloadExists { .. }
@@ -296,6 +312,7 @@ impl Refusal {
             Self::SourceNotAllowed(SourceRefused::Local) => Some(Hint::AllowLocalSources),
             Self::SourceNotAllowed(SourceRefused::Host) => Some(Hint::AllowSourceHost),
             Self::WorkloadExists { .. } => Some(Hint::AdoptWorkload),
+            Self::ReleaseBetween { .. } => Some(Hint::PassReleases),
             _ => None,
         }
     }
@@ -303,6 +320,24 @@ impl Refusal {
 
 /// The end of [`Refusal::StoreUnavailable`] if the write may have happened.
 const MAYBE_RECORDED: &str = "the call may have been recorded. Repeat it with the same Idempotency-Key.";
+
+/// The most revisions that a sentence names.
+const NAMED_MAX: usize = 5;
+
+fn release_between(target: &Revision, released: &[Released], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let newest: Vec<String> = released.iter().rev().take(NAMED_MAX).map(|it| it.revision.to_string()).collect();
+    let more = released.len().saturating_sub(NAMED_MAX);
+    let (plural, commands) = if released.len() == 1 { ("", "command") } else { ("s", "commands") };
+    write!(f, "The release {commands} of revision{plural} {}", newest.join(", "))?;
+    if more > 0 {
+        write!(f, " and {more} more")?;
+    }
+    write!(
+        f,
+        " ran, or may have run, since revision {target}: what they changed, such as the schema of a database, stays as it is, \
+         and revision {target} has to work with it."
+    )
+}
 
 fn current_changed(expected: &Revision, current: &Option<Revision>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match current {

@@ -1,5 +1,7 @@
 //! An app's policy, source and holds; cancelling its deploys, and deleting it.
 
+use std::time::Duration;
+
 use crate::{
     action::Action,
     app::{KEEP, Policy, Source, Target},
@@ -147,6 +149,7 @@ impl Deployer {
         for _ in 0..ATTEMPTS {
             self.cancel_where(access, Reason::APP_DELETED, message.clone(), |_| true).await?;
             self.end_builds(access.uid).await;
+            self.end_release(access).await;
             match self.journal.remove(access.uid).await {
                 // Another call was faster; a deploy that it made is cancelled as well.
                 Err(Error::Conflict(_)) => {}
@@ -199,6 +202,12 @@ impl Deployer {
 const REPOSITORIES_MAX: usize = 100;
 const REPOSITORIES_BYTES_MAX: usize = 4 * 1024;
 
+/// The most arguments of a release command, its program among them, and the most bytes of all of them.
+const RELEASE_ARGUMENTS_MAX: usize = 64;
+const RELEASE_BYTES_MAX: usize = 4 * 1024;
+/// The bounds of the deadline of a release command.
+const RELEASE_DEADLINE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(4 * 3600);
+
 /// Returns the policy if a rollout can succeed under it, and each replica can keep it in memory.
 pub(crate) fn checked(policy: Policy) -> Outcome<Policy> {
     if !KEEP.contains(&policy.keep) {
@@ -210,6 +219,20 @@ pub(crate) fn checked(policy: Policy) -> Outcome<Policy> {
     if repositories.len() > REPOSITORIES_MAX || bytes > REPOSITORIES_BYTES_MAX {
         let rule = format!("must be at most {REPOSITORIES_MAX}, with {REPOSITORIES_BYTES_MAX} characters in all.");
         return Err(Refusal::InvalidField(Field::PolicyRepositories, rule));
+    }
+    let argument_bytes: usize = policy.release_command.iter().map(String::len).sum();
+    if policy.release_command.len() > RELEASE_ARGUMENTS_MAX || argument_bytes > RELEASE_BYTES_MAX {
+        let rule = format!("must be at most {RELEASE_ARGUMENTS_MAX} arguments, with {RELEASE_BYTES_MAX} bytes in all.");
+        return Err(Refusal::InvalidField(Field::PolicyReleaseCommand, rule));
+    }
+    if policy.release_command.first().is_some_and(|program| program.trim().is_empty())
+        || policy.release_command.iter().any(|argument| argument.contains('\0'))
+    {
+        let rule = "must begin with the name of a program, and have no NUL characters.".to_owned();
+        return Err(Refusal::InvalidField(Field::PolicyReleaseCommand, rule));
+    }
+    if !RELEASE_DEADLINE.contains(&policy.release_deadline) {
+        return Err(Refusal::InvalidField(Field::PolicyReleaseDeadline, "must be from 1s to 4h.".to_owned()));
     }
     if policy.settle < policy.rollout_deadline {
         return Ok(policy);

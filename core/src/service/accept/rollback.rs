@@ -33,12 +33,18 @@ impl Deployer {
             if let Err(away @ Refusal::StoreUnavailable { .. }) = target {
                 return Err(away);
             }
+            let past_releases = request.past_releases;
             let (admission_id, cause) = (self.admission_id(), access.cause_of(Trigger::Rollback));
             let accepted = self.admit(access, admission_id, request.key.clone(), move |state| {
                 if !means_the_same(&read, state) {
                     return Err(Declined::Outdated);
                 }
                 let target = target.clone()?;
+                let released = state.released_since(target.revision);
+                if !released.is_empty() && !past_releases {
+                    let target = target.revision;
+                    return Err(Refusal::ReleaseBetween { target, released }.into());
+                }
                 let admission = Admission {
                     others: OtherDeploys::EndSuperseded,
                     hold: rollback::hold(state, &target),

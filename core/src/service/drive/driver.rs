@@ -13,7 +13,7 @@ use crate::{
     engine::{CallError, Effect, Event, State, rollout::STALL_TIMEOUT, step},
     error::{Error, Result},
     ledger::AppState,
-    ports::{BuildTrigger, RolloutSpec},
+    ports::{BuildTrigger, ReleaseRun, ReleaseRunner, RolloutSpec},
     service::{Deployer, drive::log, drive::polling::PendingHead, read::Subscription},
     time::Timestamp,
 };
@@ -136,7 +136,7 @@ impl Driver<'_> {
         let (deployer, app) = (self.deployer, self.app);
         let rollouts = &deployer.ports.rollouts;
         match effect {
-            Effect::Record { changes, release_holds, idle } => self.record(changes, release_holds, idle).await,
+            Effect::Record(record) => self.record(record).await,
             Effect::RecordBuilt(deploy) => self.record_built(*deploy).await,
             Effect::Apply(spec) => self.apply(&spec, change).await,
             Effect::Observe(spec) => {
@@ -152,6 +152,24 @@ impl Driver<'_> {
             }
             Effect::Watch(spec, until) => self.watch(&spec, until, state, change).await,
             Effect::Wait(until) => self.until(until, change, std::future::pending(), state).await,
+            Effect::PrepareRelease(spec) => {
+                let seen = Self::release(deployer, "preparing", &spec.run, |runner| runner.prepare(&spec)).await;
+                Next::step(Event::ReleaseObserved(seen))
+            }
+            Effect::StartRelease(run) => {
+                tracing::info!(app = %run.app, revision = %run.id.revision, "starting a release command");
+                let answer = Self::release(deployer, "starting", &run, |runner| runner.start(&run)).await;
+                Next::step(Event::ReleaseStarted(answer))
+            }
+            Effect::ObserveRelease(run) => {
+                let seen = Self::release(deployer, "observing", &run, |runner| runner.observe(&run)).await;
+                Next::step(Event::ReleaseObserved(seen))
+            }
+            Effect::CancelRelease(run) => {
+                tracing::info!(app = %run.app, revision = %run.id.revision, "ending a release command");
+                let answer = Self::release(deployer, "ending", &run, |runner| runner.cancel(&run)).await;
+                Next::step(Event::ReleaseCancelled(answer))
+            }
             Effect::FindBuild => {
                 let found = Self::build(deployer, "finding", &self.name, |builds| builds.running(app)).await;
                 Next::step(Event::BuildFound(found))
@@ -187,6 +205,24 @@ impl Driver<'_> {
             Effect::Load => Next::Reload,
             Effect::Stop => Next::Stop,
         }
+    }
+
+    /// Calls the runner of release commands.
+    async fn release<'b, T>(
+        deployer: &'b Deployer,
+        what: &'static str,
+        run: &ReleaseRun,
+        call: impl FnOnce(&'b dyn ReleaseRunner) -> BoxFuture<'b, Result<T>>,
+    ) -> Result<T, CallError> {
+        let Some(runner) = deployer.ports.rollouts.release_runner() else {
+            return Err(CallError::Refused(
+                "The platform that this server deploys to runs no release commands".to_owned(),
+            ));
+        };
+        call(runner).await.map_err(|error| {
+            tracing::warn!(app = %run.app, revision = %run.id.revision, error = %error.chain(), "{what} a release command failed");
+            call_error(error)
+        })
     }
 
     /// Calls the builder.
@@ -282,9 +318,17 @@ impl Driver<'_> {
                 (None, _) | (_, None) => std::future::pending().await,
             }
         };
+        let run = state.releasing();
+        let released = async {
+            match (self.deployer.ports.rollouts.release_runner(), &run) {
+                (Some(runner), Some(run)) => runner.changed(run).await,
+                (None, _) | (_, None) => std::future::pending().await,
+            }
+        };
         let answered = select_biased! {
             () = change.fuse() => Err(Next::Reload),
             () = built.boxed().fuse() => Err(Next::step(Event::BuildChanged)),
+            () = released.boxed().fuse() => Err(Next::step(Event::ReleaseChanged)),
             () = hint.fuse() => Err(Next::step(Event::Woke)),
             answer = answer.boxed().fuse() => Ok(answer),
             () = self.deployer.ports.clock.sleep(wait).fuse() => Err(Next::step(Event::Woke)),

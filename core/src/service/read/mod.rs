@@ -5,6 +5,7 @@ mod build_log;
 mod ends;
 mod progress;
 mod queries;
+mod release_log;
 mod shared_reads;
 mod shared_values;
 

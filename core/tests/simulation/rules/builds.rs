@@ -178,6 +178,7 @@ fn begins_right(known: &Known, entry: &Deploy, order: &BuildSpec, journal: &Jour
     let named = match &entry.state {
         State::Building { source, .. } => *source == order.source.fingerprint(),
         State::Queued
+        | State::Releasing { .. }
         | State::RollingOut { .. }
         | State::Succeeded { .. }
         | State::Failed { .. }

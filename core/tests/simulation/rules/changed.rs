@@ -78,7 +78,7 @@ impl Rules {
                 let waited = before.iter().any(|entry| entry.revision < revision && entry.touched);
                 journal.count_if(old.status() != Status::RollingOut && waited, "rule 9: a higher one followed");
             }
-            State::Queued | State::Building { .. } => {}
+            State::Queued | State::Building { .. } | State::Releasing { .. } => {}
         }
     }
 
@@ -125,6 +125,7 @@ impl Rules {
         let uncounted = match &old.state {
             State::Building { paused, .. } => paused.away.past + paused.waiting.past,
             State::RollingOut { outage, .. } => outage.past,
+            State::Releasing { outage, .. } => outage.past,
             State::Queued
             | State::Succeeded { .. }
             | State::Failed { .. }
@@ -216,13 +217,24 @@ fn follows(old: &Deploy, new: &Deploy) -> bool {
         Status::Building => match was {
             Status::Queued => old.image.is_none(),
             Status::Building => same_phase(&old.state, &new.state) && old.image.is_none(),
-            Status::RollingOut | Status::Succeeded | Status::Failed | Status::Superseded | Status::Cancelled => false,
+            Status::Releasing
+            | Status::RollingOut
+            | Status::Succeeded
+            | Status::Failed
+            | Status::Superseded
+            | Status::Cancelled => false,
         },
+        Status::Releasing => {
+            new.image.is_some() && matches!(was, Status::Queued | Status::Building | Status::Releasing)
+        }
         Status::RollingOut => {
-            new.image.is_some() && matches!(was, Status::Queued | Status::Building | Status::RollingOut)
+            let came_from = [Status::Queued, Status::Building, Status::Releasing, Status::RollingOut];
+            new.image.is_some() && came_from.contains(&was)
         }
         Status::Succeeded => was == Status::RollingOut,
-        Status::Failed => was == Status::RollingOut || (was == Status::Building && old.image.is_none()),
+        Status::Failed => {
+            matches!(was, Status::Releasing | Status::RollingOut) || (was == Status::Building && old.image.is_none())
+        }
         Status::Superseded | Status::Cancelled => !was.is_terminal(),
     }
 }
@@ -238,8 +250,10 @@ fn told(state: &State) -> String {
         State::Superseded { by, .. } => format!("superseded by {by}"),
         State::Cancelled { message, .. } => format!("cancelled: {message}"),
         State::RollingOut { outage, .. } if outage.since.is_some() => "rolling_out, the cluster is away".to_owned(),
-        State::RollingOut { .. } | State::Queued | State::Building { .. } | State::Succeeded { .. } => {
-            state.status().to_string()
-        }
+        State::RollingOut { .. }
+        | State::Queued
+        | State::Building { .. }
+        | State::Releasing { .. }
+        | State::Succeeded { .. } => state.status().to_string(),
     }
 }

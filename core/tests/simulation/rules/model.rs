@@ -27,6 +27,7 @@ pub(crate) fn meant(history: &[Deploy]) -> Option<&Deploy> {
         status if !status.is_terminal() && rollback => Some(top),
         Status::Queued
         | Status::Building
+        | Status::Releasing
         | Status::RollingOut
         | Status::Failed
         | Status::Superseded
@@ -44,9 +45,8 @@ pub(crate) fn situation(history: &[Deploy]) -> &'static str {
         Some((Status::RollingOut, true)) => "rule 10: again, while a rollback is on its way",
         Some((Status::RollingOut, false)) => "rule 10: from what is on its way",
         Some((Status::Failed, false)) => "rule 10: from what failed",
-        Some((Status::Queued | Status::Building | Status::Superseded | Status::Cancelled, _)) | None => {
-            "rule 10: from what was stopped"
-        }
+        Some((Status::Queued | Status::Building | Status::Releasing | Status::Superseded | Status::Cancelled, _))
+        | None => "rule 10: from what was stopped",
     }
 }
 
@@ -61,7 +61,11 @@ pub(crate) fn went_wrong(history: &[Deploy]) -> Option<&Deploy> {
             State::Failed { reason, .. } => !BY_ANOTHER.contains(&reason.as_str()),
             State::Superseded { .. } => true,
             State::Cancelled { reason, .. } => reason.as_str() != Reason::APP_DELETED,
-            State::Queued | State::Building { .. } | State::RollingOut { .. } | State::Succeeded { .. } => false,
+            State::Queued
+            | State::Building { .. }
+            | State::Releasing { .. }
+            | State::RollingOut { .. }
+            | State::Succeeded { .. } => false,
         };
         badly && !top.is_restore()
     })

@@ -32,6 +32,12 @@ pub struct Policy {
     pub rollout_deadline: String,
     /// The longest time that a build may take.
     pub build_deadline: String,
+    /// The program, with its arguments, that each new image runs once before it is rolled out; empty for none.
+    #[serde(default)]
+    pub release_command: Vec<String>,
+    /// The longest time that the release command may take.
+    #[serde(default = "release_deadline_by_default")]
+    pub release_deadline: String,
     /// The image repositories that a webhook may deploy from; empty for any.
     pub repositories: Vec<String>,
     /// The number of the newest deploys that stay in the history.
@@ -57,6 +63,10 @@ fn ready_within_by_default() -> String {
     duration::format(app::Policy::default().ready_within)
 }
 
+fn release_deadline_by_default() -> String {
+    duration::format(app::Policy::default().release_deadline)
+}
+
 fn keep_by_default() -> u32 {
     app::Policy::default().keep
 }
@@ -72,6 +82,8 @@ impl Policy {
             ready_within: duration::format(policy.ready_within),
             rollout_deadline: duration::format(policy.rollout_deadline),
             build_deadline: duration::format(policy.build_deadline),
+            release_command: policy.release_command.clone(),
+            release_deadline: duration::format(policy.release_deadline),
             repositories: policy.repositories.as_slice().to_vec(),
             keep: policy.keep,
             poll: policy.poll.map_or_else(off, duration::format),
@@ -114,6 +126,14 @@ pub struct PolicyPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = schemas::DURATION))]
     pub build_deadline: Option<String>,
+    /// The program, with its arguments, that each new image runs once before it is rolled out, such as
+    /// `["bin/rails", "db:migrate"]`; an empty list for none. No shell reads it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release_command: Option<Vec<String>>,
+    /// The longest time that the release command may take, such as `10m`; from `1s` to `4h`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::DURATION))]
+    pub release_deadline: Option<String>,
     /// The image repositories that a webhook may deploy from; empty for any.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("items" = schemas::repositories()))]
@@ -148,6 +168,8 @@ impl PolicyPatch {
             ready_within: length(Field::PolicyReadyWithin, self.ready_within)?,
             rollout_deadline: length(Field::PolicyRolloutDeadline, self.rollout_deadline)?,
             build_deadline: length(Field::PolicyBuildDeadline, self.build_deadline)?,
+            release_command: self.release_command,
+            release_deadline: length(Field::PolicyReleaseDeadline, self.release_deadline)?,
             repositories: field(Field::PolicyRepositories, self.repositories.map(Repositories::try_from).transpose())?,
             keep: self.keep,
             poll: match self.poll {

@@ -24,6 +24,14 @@ pub struct Rollback {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<u64>", extend("minimum" = 1))]
     pub if_current: Option<Revision>,
+    /// Whether the rollback goes back past revisions whose release commands may have run: what they changed, such as the
+    /// schema of a database, stays as it is.
+    #[serde(skip_serializing_if = "is_false")]
+    pub past_releases: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl Rollback {
@@ -32,6 +40,7 @@ impl Rollback {
         request::RollbackRequest::default().with(|request| {
             request.revision = self.revision;
             request.if_current = self.if_current;
+            request.past_releases = self.past_releases;
             request.key = key;
         })
     }

@@ -13,7 +13,7 @@ use rollhook_core::{
 use super::{
     Lock,
     trust::TrustCommand,
-    value::{KeyValue, WorkloadName, duration, duration_or_off},
+    value::{CommandLine, KeyValue, WorkloadName, command_line, duration, duration_or_off},
 };
 
 #[derive(Debug, Subcommand)]
@@ -345,6 +345,13 @@ pub(crate) struct PolicyFlags {
     /// How long a build may take, such as 30m
     #[arg(long, value_name = "TIME", value_parser = duration)]
     build_deadline: Option<String>,
+    /// A command that each new image runs once before it is rolled out, such as "bin/rails db:migrate"; quotes are read as
+    /// by a shell, and nothing else is; empty for none
+    #[arg(long, value_name = "COMMAND", value_parser = command_line)]
+    release_command: Option<CommandLine>,
+    /// How long the release command may take, such as 10m
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    release_deadline: Option<String>,
     /// A repository that the webhook may deploy from, or PATH/* for all below a path; repeatable, or comma-separated;
     /// empty for any
     #[arg(long = "repository", alias = "repositories", value_name = "REPOSITORY", value_delimiter = ',')]
@@ -369,6 +376,8 @@ impl PolicyFlags {
             ready_within: self.ready_within.clone(),
             rollout_deadline: self.rollout_deadline.clone(),
             build_deadline: self.build_deadline.clone(),
+            release_command: self.release_command.as_ref().map(|command| command.0.clone()),
+            release_deadline: self.release_deadline.clone(),
             // One empty entry is how a command line says "none".
             repositories: self.repositories.as_ref().map(given),
             keep: self.keep,

@@ -88,6 +88,8 @@ mod tests {
             Field::PolicyReadyWithin,
             Field::PolicyRolloutDeadline,
             Field::PolicyBuildDeadline,
+            Field::PolicyReleaseCommand,
+            Field::PolicyReleaseDeadline,
             Field::PolicyRepositories,
             Field::PolicyKeep,
             Field::PolicyPoll,

@@ -58,6 +58,18 @@ pub(super) fn duration(text: &str) -> Result<String, &'static str> {
     rollhook_api::duration::parse(text).map(|_| text.to_owned()).ok_or(rollhook_api::duration::RULE)
 }
 
+/// A program and its arguments, from one value of a flag.
+#[derive(Clone, Debug)]
+pub(crate) struct CommandLine(pub(crate) Vec<String>);
+
+/// Reads a program and its arguments.
+///
+/// # Errors
+/// The rule that the text breaks.
+pub(super) fn command_line(text: &str) -> Result<CommandLine, String> {
+    rollhook_api::words::command(text).map(CommandLine)
+}
+
 /// Checks a duration or `off`, and returns it as it was written.
 ///
 /// # Errors

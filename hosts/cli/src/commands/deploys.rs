@@ -112,9 +112,16 @@ pub(crate) async fn rollback(session: &Session<'_>, args: &args::Rollback) -> Re
             confirm(&format!("{}\nRoll back to it all the same?", history::summary(&target)))?;
         }
     }
-    let asked = Rollback { revision: args.revision, if_current: current.map(|current| current.revision) };
+    let if_current = current.map(|current| current.revision);
+    let asked = Rollback { revision: args.revision, if_current, past_releases: args.yes };
     session.drive()?;
-    let mut answer = session.api.call(RollBack, id, asked).await?;
+    let mut answer = match session.api.call(RollBack, id, asked.clone()).await {
+        Err(refused) if refused.is(Kind::ReleaseBetween) => {
+            confirm(&format!("{refused}\nRoll back all the same?"))?;
+            session.api.call(RollBack, id, Rollback { past_releases: true, ..asked }).await?
+        }
+        answer => answer?,
+    };
     print_rollback(session, id, &answer)?;
     let ended = session.wait_for_end(id, answer.deploy.revision, args.wait).await?;
     finish(&mut answer.deploy, ended.as_ref());

@@ -124,6 +124,9 @@ impl Running {
                 ("The image is built, and waits for its turn to roll out.".to_owned(), None)
             }
             Status::Building => ("The image is being built.".to_owned(), Some(&policy.build_deadline)),
+            Status::Releasing => {
+                ("The release command runs with the new image.".to_owned(), Some(&policy.release_deadline))
+            }
             Status::RollingOut if observed.is_some() => (observed.unwrap_or_default(), Some(&policy.rollout_deadline)),
             Status::RollingOut if policy.settle == "0s" => (
                 format!("The rollout waits until the {instances} of this revision are ready."),
@@ -172,10 +175,11 @@ fn steps(app: &App, deploy: &Deploy) -> Vec<Step> {
     let at = match deploy.status {
         Status::Queued => 0,
         Status::Building => 1,
-        Status::RollingOut => 2,
-        Status::Succeeded | Status::Failed | Status::Superseded | Status::Cancelled => 3,
+        Status::Releasing => 2,
+        Status::RollingOut => 3,
+        Status::Succeeded | Status::Failed | Status::Superseded | Status::Cancelled => 4,
     };
-    let all = [("Accepted", 0), ("Build", 1), ("Roll out", 2), ("Current", 3)];
+    let all = [("Accepted", 0), ("Build", 1), ("Release", 2), ("Roll out", 3), ("Current", 4)];
     let named = all.into_iter().filter(|(name, _)| *name != "Build" || is_built);
     named
         .map(|(name, place)| Step {

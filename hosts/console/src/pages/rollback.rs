@@ -84,9 +84,12 @@ fn caution(target: &Deploy) -> Option<String> {
     let why = match target.status {
         Status::Succeeded => return None,
         Status::Failed => "This revision failed",
-        Status::Queued | Status::Building | Status::RollingOut | Status::Superseded | Status::Cancelled => {
-            "This revision never succeeded"
-        }
+        Status::Queued
+        | Status::Building
+        | Status::Releasing
+        | Status::RollingOut
+        | Status::Superseded
+        | Status::Cancelled => "This revision never succeeded",
     };
     let message = target.message.as_deref().map(|message| format!(": {}", escaped(message))).unwrap_or_default();
     Some(format!("{why}{message}"))
@@ -115,7 +118,8 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> 
 pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let revision = target(call.request.field("to"))?;
     let if_current = call.request.field("if_current").and_then(|text| text.parse().ok());
-    let rollback = Rollback { revision: Some(revision), if_current };
+    let past_releases = call.request.field("past_releases").is_some();
+    let rollback = Rollback { revision: Some(revision), if_current, past_releases };
     match call.keyed("rollback")?.call(RollBack, id, rollback).await {
         Ok(_) => Ok(reply::redirect(&format!("/apps/{}/{}", id.namespace, id.name))),
         Err(failure) if matches!(failure.problem.status, 409 | 422) => {

@@ -37,7 +37,7 @@ impl Phase {
     pub(super) fn ended(before: &Deploy, after: &Deploy) -> Option<Self> {
         match &before.state {
             State::Queued => match &after.state {
-                State::Building { since, .. } | State::RollingOut { since, .. } => {
+                State::Building { since, .. } | State::Releasing { since, .. } | State::RollingOut { since, .. } => {
                     Some(Self::Queued(since.since(before.created_at)))
                 }
                 State::Queued
@@ -59,6 +59,7 @@ impl Phase {
                 Some(Self::RolledOut(after.status(), after.updated_at.since(*since)))
             }
             State::Building { .. }
+            | State::Releasing { .. }
             | State::RollingOut { .. }
             | State::Succeeded { .. }
             | State::Failed { .. }
@@ -116,7 +117,8 @@ fn waits_for_build(deploy: &Deploy) -> bool {
     match &deploy.state {
         State::Queued => deploy.image.is_none(),
         State::Building { paused, .. } => deploy.image.is_none() && paused.waiting.since.is_some(),
-        State::RollingOut { .. }
+        State::Releasing { .. }
+        | State::RollingOut { .. }
         | State::Succeeded { .. }
         | State::Failed { .. }
         | State::Superseded { .. }

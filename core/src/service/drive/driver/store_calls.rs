@@ -3,7 +3,7 @@
 use super::{Driver, Next, RECENT, StoreCall};
 use crate::{
     app::Source,
-    deploy::{Actor, Deploy, Revision, Status, Trigger},
+    deploy::{Actor, Deploy, Status, Trigger},
     engine::{
         Event,
         polling::{Detected, Finding},
@@ -110,12 +110,11 @@ impl Driver<'_> {
         self.failures = self.failures.saturating_add(1);
     }
 
-    pub(super) async fn record(&mut self, changes: Vec<Deploy>, release_holds: Vec<Revision>, idle: bool) -> Next {
-        let recorded = changes.clone();
+    pub(super) async fn record(&mut self, record: Record) -> Next {
+        let recorded = record.changes.clone();
         // A failure is logged also if the answer of this commit is lost.
-        self.unconfirmed = changes.iter().filter(|deploy| deploy.status() == Status::Failed).cloned().collect();
-        let driver = Some(self.deployer.replica.clone());
-        let record = Record { driver, changes, release_holds, idle };
+        self.unconfirmed = recorded.iter().filter(|deploy| deploy.status() == Status::Failed).cloned().collect();
+        let record = Record { driver: Some(self.deployer.replica.clone()), ..record };
         let make = move |change: &mut Change, now| change.record(record.clone(), now);
         let log = |driver: &mut Self, ()| {
             driver.unconfirmed.clear();

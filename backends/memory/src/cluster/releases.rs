@@ -1,0 +1,191 @@
+//! Runs release commands on the simulated cluster: what a run does follows from the words of its command.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::{Either, select};
+use rollhook_core::{
+    Result,
+    deploy::Reason,
+    image::ImageRef,
+    ports::{DeployId, ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState},
+};
+
+use super::{SimulatedCluster, World};
+
+/// A release command that has begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseBegun {
+    /// The deploy's id.
+    pub stamp: DeployId,
+    /// The image that ran it.
+    pub image: ImageRef,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// The time on the clock.
+    pub at: Duration,
+}
+
+/// A run, from the time at which it was made ready.
+pub(super) struct Release {
+    spec: ReleaseSpec,
+    prepared_at: Duration,
+    began: Option<Duration>,
+    cancelled: Option<Duration>,
+}
+
+impl Release {
+    fn has_word(&self, word: &str) -> bool {
+        self.spec.command.iter().any(|argument| argument.contains(word))
+    }
+
+    /// Returns the time of the command's end, by itself or by a cancel; `None`: it was not begun, or never ends.
+    fn end(&self, delay: Duration) -> Option<Duration> {
+        let began = self.began?;
+        let by_itself = (!self.has_word("hang")).then(|| began + delay);
+        by_itself.into_iter().chain(self.cancelled).min()
+    }
+
+    /// Returns the time of the next change by itself.
+    fn next_change(&self, now: Duration, delay: Duration) -> Option<Duration> {
+        let ready = (self.prepared_at > now).then_some(self.prepared_at);
+        ready.or_else(|| self.end(delay).filter(|end| *end > now))
+    }
+
+    fn state(&self, world: &World, now: Duration, delay: Duration) -> ReleaseState {
+        let failed = |began, reason: &str, message: &str, log: Vec<String>| {
+            let (reason, message) = (Reason::new(reason), message.to_owned());
+            ReleaseState::Failed(ReleaseFailure { began, reason, message, log })
+        };
+        let image = &self.spec.image;
+        let is_over = self.end(delay).is_some_and(|end| end <= now);
+        match self.began {
+            None if self.cancelled.is_some() => {
+                failed(false, Reason::CANCELLED, "The release command was ended before it began.", Vec::new())
+            }
+            None if self.prepared_at > now => ReleaseState::Preparing,
+            None if image.clone().unpinned().to_string().contains("missing") => {
+                failed(false, "ErrImagePull", &format!("The image {image} cannot be pulled."), Vec::new())
+            }
+            None => ReleaseState::Prepared,
+            Some(_) if !is_over => ReleaseState::Running,
+            Some(began) => {
+                let log = self.log(now, delay).lines().map(str::to_owned).collect();
+                let by_itself = (!self.has_word("hang")).then(|| began + delay);
+                if self.cancelled.is_some_and(|at| by_itself.is_none_or(|end| at < end)) {
+                    failed(true, Reason::CANCELLED, "The release command was ended.", log)
+                } else if self.has_word("fail") {
+                    failed(true, Reason::RELEASE_FAILED, "The release command ended with exit code 1.", log)
+                } else {
+                    ReleaseState::Succeeded { digest: Some(world.scripts.digest(image)) }
+                }
+            }
+        }
+    }
+
+    fn log(&self, now: Duration, delay: Duration) -> String {
+        if self.began.is_none() {
+            return String::new();
+        }
+        let mut log = format!("running {} with {}\n", self.spec.command.join(" "), self.spec.image);
+        if self.end(delay).is_some_and(|end| end <= now) {
+            log.push_str(if self.has_word("fail") { "it failed\n" } else { "it ended\n" });
+        }
+        log
+    }
+}
+
+impl SimulatedCluster {
+    /// Returns every release command that has begun, in order.
+    pub fn releases(&self) -> Vec<ReleaseBegun> {
+        self.lock().releases_begun.clone()
+    }
+
+    /// Forgets every run of a release command, as a platform does whose machine is lost.
+    pub fn lose_releases(&self) {
+        self.lock().releases.clear();
+        self.changed.notify(usize::MAX);
+    }
+}
+
+#[async_trait]
+impl ReleaseRunner for SimulatedCluster {
+    async fn prepare(&self, spec: &ReleaseSpec) -> Result<ReleaseState> {
+        let now = self.clock.elapsed();
+        let mut world = self.reach()?;
+        let key = (spec.run.id.app, spec.run.id.revision);
+        let prepared_at = now + self.delay / 4;
+        world.releases.entry(key).or_insert_with(|| Release {
+            spec: spec.clone(),
+            prepared_at,
+            began: None,
+            cancelled: None,
+        });
+        Ok(world.release_state(&spec.run, now, self.delay))
+    }
+
+    async fn start(&self, run: &ReleaseRun) -> Result<()> {
+        let now = self.clock.elapsed();
+        let mut world = self.reach()?;
+        if world.release_state(run, now, self.delay) == ReleaseState::Prepared {
+            let World { releases, releases_begun, .. } = &mut *world;
+            if let Some(release) = releases.get_mut(&(run.id.app, run.id.revision)) {
+                release.began = Some(now);
+                let (image, command) = (release.spec.image.clone(), release.spec.command.clone());
+                releases_begun.push(ReleaseBegun { stamp: run.id, image, command, at: now });
+            }
+        }
+        drop(world);
+        self.changed.notify(usize::MAX);
+        Ok(())
+    }
+
+    async fn observe(&self, run: &ReleaseRun) -> Result<ReleaseState> {
+        let now = self.clock.elapsed();
+        Ok(self.reach()?.release_state(run, now, self.delay))
+    }
+
+    async fn cancel(&self, run: &ReleaseRun) -> Result<()> {
+        let now = self.clock.elapsed();
+        let mut world = self.reach()?;
+        if let Some(release) = world.releases.get_mut(&(run.id.app, run.id.revision)) {
+            let is_over = release.end(self.delay).is_some_and(|end| end <= now);
+            if !is_over {
+                release.cancelled.get_or_insert(now);
+            }
+        }
+        drop(world);
+        self.changed.notify(usize::MAX);
+        Ok(())
+    }
+
+    async fn changed(&self, run: &ReleaseRun) {
+        // Listening starts before the state is read, so that no change is missed.
+        let listener = self.changed.listen();
+        let now = self.clock.elapsed();
+        let key = (run.id.app, run.id.revision);
+        let next = self.lock().releases.get(&key).and_then(|release| release.next_change(now, self.delay));
+        match next.and_then(|next| next.checked_sub(now)) {
+            Some(left) => match select(listener, self.clock.sleep(left)).await {
+                Either::Left(_) | Either::Right(_) => {}
+            },
+            None => listener.await,
+        }
+    }
+
+    async fn log(&self, run: &ReleaseRun, from: u64) -> Result<Option<Vec<u8>>> {
+        let now = self.clock.elapsed();
+        let world = self.reach()?;
+        let release = world.releases.get(&(run.id.app, run.id.revision)).filter(|release| release.began.is_some());
+        let log = release.map(|release| release.log(now, self.delay).into_bytes());
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        Ok(log.map(|log| log.get(from..).unwrap_or_default().to_vec()))
+    }
+}
+
+impl World {
+    fn release_state(&self, run: &ReleaseRun, now: Duration, delay: Duration) -> ReleaseState {
+        let release = self.releases.get(&(run.id.app, run.id.revision));
+        release.map_or(ReleaseState::Unknown, |release| release.state(self, now, delay))
+    }
+}

@@ -1,0 +1,296 @@
+//! Release commands: each deploy's is run once, before its rollout, and at most one of the app at a time.
+//!
+//! A run is made ready; then the store records that the command may have begun; then the run is started. A driver that
+//! loads the app later finds by the record which of the calls may have been made. A run whose deploy has ended before it,
+//! as by a rollback or a cancel, is ended, and occupies the app's next release command until its end was observed.
+
+use std::time::Duration;
+
+use super::{CallError, Effect, retry, rollout::UNREACHABLE_MAX, sentence};
+use crate::{
+    deploy::{Deploy, Evidence, Outage, Reason, ReleaseMark, Revision, State as Stored},
+    image::Digest,
+    ledger::AppState,
+    ports::{DeployId, ReleaseFailure, ReleaseRun, ReleaseSpec, ReleaseState},
+    time::Timestamp,
+};
+
+/// The interval of observations of a run without a hint from the runner.
+const OBSERVE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// A driver's knowledge of one run. A restart may lose it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseProgress {
+    /// The revision whose command is run.
+    pub revision: Revision,
+    /// The time of the next call.
+    call_at: Timestamp,
+    /// The number of consecutive failed calls, and the time of the first.
+    failures: u32,
+    away_since: Option<Timestamp>,
+    /// Whether the runner has answered a start.
+    started: bool,
+    /// Whether the runner has answered a cancel.
+    cancelled: bool,
+}
+
+/// The next step of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReleaseStep {
+    /// Call the runner.
+    Call(Box<Effect>),
+    /// Ask again at this time.
+    At(Timestamp),
+    /// Record the deploy's next state.
+    Record(Box<Deploy>),
+    /// Record the deploy's next state; nothing of the run goes on.
+    Ended(Box<Deploy>),
+    /// The command ran to its end: roll out this deploy.
+    RollOut(Box<Deploy>),
+    /// Nothing of a run goes on whose deploy has ended before it.
+    Over,
+    /// Load the app.
+    Load,
+}
+
+impl ReleaseStep {
+    fn call(effect: Effect) -> Self {
+        Self::Call(Box::new(effect))
+    }
+}
+
+impl ReleaseProgress {
+    /// Returns the knowledge of a run at its begin.
+    pub const fn new(revision: Revision, now: Timestamp) -> Self {
+        Self { revision, call_at: now, failures: 0, away_since: None, started: false, cancelled: false }
+    }
+
+    /// Adjusts to a clock that was set from `was` to `is`.
+    pub(super) fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
+        self.call_at = self.call_at.reset(was, is);
+        self.away_since = self.away_since.map(|since| since.reset(was, is));
+    }
+
+    /// Processes a hint of the runner.
+    pub(super) fn changed(&mut self, now: Timestamp) {
+        if self.failures == 0 {
+            self.call_at = now;
+        }
+    }
+
+    /// Returns the next step of a run.
+    pub fn next_step(&self, app_state: &AppState, now: Timestamp) -> ReleaseStep {
+        let run = run(app_state, self.revision);
+        let Some((deploy, since, command, outage)) = entry(app_state, self.revision) else {
+            let is_given_up = self.away_since.is_some_and(|since| now.since(since) >= UNREACHABLE_MAX);
+            return match () {
+                () if is_given_up => ReleaseStep::Over,
+                () if self.call_at > now => ReleaseStep::At(self.call_at),
+                () if self.cancelled => ReleaseStep::call(Effect::ObserveRelease(run)),
+                () => ReleaseStep::call(Effect::CancelRelease(run)),
+            };
+        };
+        let deadline = since.after(app_state.app.policy.release_deadline + outage.total(now));
+        let is_overdue = deadline <= now && outage.since.is_none();
+        let has_begun = deploy.release.is_some();
+        if is_overdue && !has_begun {
+            return ReleaseStep::Record(Box::new(overdue(app_state, deploy)));
+        }
+        if self.call_at > now && !(is_overdue && !self.cancelled && self.failures == 0) {
+            return ReleaseStep::At(self.call_at);
+        }
+        if !has_begun {
+            let Some(image) = deploy.image.clone() else { return ReleaseStep::Load };
+            let target = app_state.app.target.clone();
+            let spec = ReleaseSpec::new(run, target, image, command.to_vec());
+            return ReleaseStep::call(Effect::PrepareRelease(Box::new(spec)));
+        }
+        if is_overdue && !self.cancelled {
+            return ReleaseStep::call(Effect::CancelRelease(run));
+        }
+        ReleaseStep::call(if self.started || self.cancelled {
+            Effect::ObserveRelease(run)
+        } else {
+            Effect::StartRelease(run)
+        })
+    }
+
+    /// Processes the answer to a start.
+    pub(super) fn started(
+        &mut self,
+        app_state: &AppState,
+        answer: Result<(), CallError>,
+        now: Timestamp,
+    ) -> Option<ReleaseStep> {
+        match answer {
+            Ok(()) => {
+                (self.started, self.call_at) = (true, now.after(Duration::from_millis(200)));
+                self.answered(app_state, now)
+            }
+            Err(error) => self.failed(app_state, error, now),
+        }
+    }
+
+    /// Processes the answer to a cancel.
+    pub(super) fn cancel_answered(
+        &mut self,
+        app_state: &AppState,
+        answer: Result<(), CallError>,
+        now: Timestamp,
+    ) -> Option<ReleaseStep> {
+        match answer {
+            Ok(()) => {
+                (self.cancelled, self.call_at) = (true, now);
+                self.answered(app_state, now)
+            }
+            Err(error) => self.failed(app_state, error, now),
+        }
+    }
+
+    /// Processes an observation, or the answer of making ready.
+    pub(super) fn observed(
+        &mut self,
+        app_state: &AppState,
+        seen: Result<ReleaseState, CallError>,
+        now: Timestamp,
+    ) -> Option<ReleaseStep> {
+        let seen = match seen {
+            Ok(seen) => seen,
+            Err(error) => return self.failed(app_state, error, now),
+        };
+        self.call_at = now.after(OBSERVE_INTERVAL);
+        if let Some(back) = self.answered(app_state, now) {
+            self.call_at = now;
+            return Some(back);
+        }
+        let Some((deploy, since, _, outage)) = entry(app_state, self.revision) else {
+            let is_over = seen.is_ended() || seen == ReleaseState::Unknown;
+            return is_over.then_some(ReleaseStep::Over);
+        };
+        let has_begun = deploy.release.is_some();
+        match seen {
+            ReleaseState::Preparing => None,
+            // The start never arrived.
+            ReleaseState::Prepared if has_begun => {
+                self.started = false;
+                None
+            }
+            ReleaseState::Prepared => {
+                self.call_at = now;
+                let begun = Deploy { release: Some(ReleaseMark::MayHaveRun), ..deploy.moved(deploy.state.clone()) };
+                Some(ReleaseStep::Record(Box::new(begun)))
+            }
+            ReleaseState::Running if has_begun => None,
+            // Another replica has recorded that the command may have begun.
+            ReleaseState::Running | ReleaseState::Succeeded { .. } if !has_begun => Some(ReleaseStep::Load),
+            ReleaseState::Running => None,
+            ReleaseState::Succeeded { digest } => Some(ReleaseStep::RollOut(Box::new(done(deploy, digest)))),
+            ReleaseState::Failed(failure) => {
+                let deadline = since.after(app_state.app.policy.release_deadline + outage.total(now));
+                let ended = if self.cancelled && deadline <= now && failure.began {
+                    with_log(overdue(app_state, deploy), failure.log)
+                } else {
+                    failed(deploy, failure)
+                };
+                Some(ReleaseStep::Ended(Box::new(ended)))
+            }
+            ReleaseState::Unknown if has_begun => {
+                let message = "The platform knows nothing of the release command's run any more: whether it ran to its end \
+                               is not known, and it is not run again by itself. Look at what it was to change before you \
+                               deploy again.";
+                Some(ReleaseStep::Ended(Box::new(unknown(deploy, message.to_owned()))))
+            }
+            ReleaseState::Unknown => None,
+        }
+    }
+
+    /// Processes a failed call.
+    fn failed(&mut self, app_state: &AppState, error: CallError, now: Timestamp) -> Option<ReleaseStep> {
+        let entry = entry(app_state, self.revision);
+        let lasted = match error {
+            CallError::Refused(message) => {
+                let Some((deploy, ..)) = entry else { return Some(ReleaseStep::Over) };
+                let ended = if deploy.release.is_some() {
+                    unknown(deploy, format!("{} Whether the release command ran is not known.", sentence(&message)))
+                } else {
+                    let reason = Reason::new(Reason::RELEASE_FAILED);
+                    failed(deploy, ReleaseFailure { began: false, reason, message, log: Vec::new() })
+                };
+                return Some(ReleaseStep::Record(Box::new(ended)));
+            }
+            CallError::Unavailable => "The cluster could not be reached for an hour".to_owned(),
+            CallError::Denied(what) => format!("The cluster denied permission for an hour ({what})"),
+        };
+        self.call_at = now.after(retry::backoff(self.failures));
+        self.failures = self.failures.saturating_add(1);
+        self.away_since.get_or_insert(now);
+        let (deploy, since, command, outage) = entry?;
+        if outage.since.is_some() && outage.total(now) >= UNREACHABLE_MAX {
+            let ended = if deploy.release.is_some() {
+                unknown(deploy, format!("{lasted}; whether the release command ran to its end is not known."))
+            } else {
+                let reason = Reason::new(Reason::UNREACHABLE);
+                let message = format!("{lasted}; the release command has not begun, and nothing was changed.");
+                deploy.moved(Stored::Failed { reason, message, evidence: None })
+            };
+            return Some(ReleaseStep::Record(Box::new(ended)));
+        }
+        let then = outage.set(true, now);
+        (then != outage).then(|| ReleaseStep::Record(Box::new(with_outage(deploy, since, command, then))))
+    }
+
+    /// Processes that the runner has answered. Returns the record of an outage's end.
+    fn answered(&mut self, app_state: &AppState, now: Timestamp) -> Option<ReleaseStep> {
+        (self.failures, self.away_since) = (0, None);
+        let (deploy, since, command, outage) = entry(app_state, self.revision)?;
+        let then = outage.set(false, now);
+        (then != outage).then(|| ReleaseStep::Record(Box::new(with_outage(deploy, since, command, then))))
+    }
+}
+
+/// Returns the run of this revision's command.
+pub(super) fn run(app_state: &AppState, revision: Revision) -> ReleaseRun {
+    ReleaseRun { app: app_state.app.id.clone(), id: DeployId { app: app_state.app.uid, revision } }
+}
+
+fn entry(app_state: &AppState, revision: Revision) -> Option<(&Deploy, Timestamp, &[String], Outage)> {
+    let deploy = app_state.unfinished(revision)?;
+    let Stored::Releasing { since, command, outage } = &deploy.state else { return None };
+    Some((deploy, *since, command, *outage))
+}
+
+fn with_outage(deploy: &Deploy, since: Timestamp, command: &[String], outage: Outage) -> Deploy {
+    deploy.moved(Stored::Releasing { since, command: command.to_vec(), outage })
+}
+
+fn done(deploy: &Deploy, digest: Option<Digest>) -> Deploy {
+    Deploy { release: Some(ReleaseMark::Done), digest: digest.or_else(|| deploy.digest.clone()), ..deploy.clone() }
+}
+
+fn failed(deploy: &Deploy, failure: ReleaseFailure) -> Deploy {
+    let ReleaseFailure { began, reason, message, log } = failure;
+    let message = format!("{} Nothing was rolled out.", sentence(&message));
+    let ended = deploy.moved(Stored::Failed { reason, message, evidence: None });
+    with_log(Deploy { release: began.then(|| deploy.release.unwrap_or(ReleaseMark::MayHaveRun)), ..ended }, log)
+}
+
+fn overdue(app_state: &AppState, deploy: &Deploy) -> Deploy {
+    let seconds = app_state.app.policy.release_deadline.as_secs_f64();
+    let what = if deploy.release.is_some() { "end" } else { "begin" };
+    let message =
+        format!("The release command did not {what} within {seconds} s, and was ended. Nothing was rolled out.");
+    deploy.moved(Stored::Failed { reason: Reason::new(Reason::RELEASE_DEADLINE), message, evidence: None })
+}
+
+fn unknown(deploy: &Deploy, message: String) -> Deploy {
+    deploy.moved(Stored::Failed { reason: Reason::new(Reason::RELEASE_UNKNOWN), message, evidence: None })
+}
+
+fn with_log(mut deploy: Deploy, log: Vec<String>) -> Deploy {
+    if let Stored::Failed { evidence, .. } = &mut deploy.state
+        && !log.is_empty()
+    {
+        *evidence = Some(Evidence { log, ..Evidence::default() });
+    }
+    deploy
+}

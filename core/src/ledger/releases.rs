@@ -1,0 +1,73 @@
+//! Release commands, as far as later decisions need them: which revisions' commands may have run, and whether a run may
+//! still be under way.
+
+use serde::{Deserialize, Serialize};
+
+use super::{AppState, Change};
+use crate::{
+    app::App,
+    deploy::{Deploy, Revision, Status, Trigger},
+    time::Timestamp,
+};
+
+/// The most revisions that a state remembers because their release commands may have run; the oldest goes first.
+pub const RELEASED_MAX: usize = 50;
+
+/// A revision whose release command may have run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Released {
+    /// The revision.
+    pub revision: Revision,
+    /// The time at which the command may have begun.
+    pub at: Timestamp,
+}
+
+/// Returns the command that this deploy runs before its rollout; `None`: it runs none, or has run it.
+///
+/// A rollback and a restore return to a version whose command ran before, and an adopted version runs already.
+pub fn command<'a>(app: &'a App, deploy: &Deploy) -> Option<&'a [String]> {
+    let command = app.policy.release_command.as_slice();
+    let runs = deploy.trigger != Trigger::Rollback && !deploy.adopted && deploy.release.is_none();
+    Some(command).filter(|command| runs && !command.is_empty())
+}
+
+impl AppState {
+    /// The deploy whose release command is being run, or made ready.
+    pub fn releasing(&self) -> Option<&std::sync::Arc<Deploy>> {
+        self.unfinished.iter().rev().find(|deploy| deploy.status() == Status::Releasing)
+    }
+
+    /// The revision whose run of a release command may be under way although its deploy has ended, as by a rollback or a
+    /// cancel.
+    pub fn abandoned_release(&self) -> Option<Revision> {
+        let releasing = self.releasing().map(|deploy| deploy.revision);
+        self.release_run.filter(|run| Some(*run) != releasing)
+    }
+
+    /// Returns the revisions above this one whose release commands may have run, ascending: a return to it leaves what
+    /// they changed, such as the schema of a database, as it is.
+    pub fn released_since(&self, target: Revision) -> Vec<Released> {
+        self.released.iter().filter(|released| released.revision > target).copied().collect()
+    }
+}
+
+impl Change {
+    /// Notes what a deploy's next state says of its release command.
+    pub(super) fn note_release(&mut self, deploy: &Deploy) {
+        let (revision, state) = (deploy.revision, &mut self.state);
+        if deploy.status() == Status::Releasing {
+            state.release_run = Some(revision);
+        }
+        let known = state.released.iter().position(|released| released.revision == revision);
+        match (known, deploy.release) {
+            (None, Some(_)) => {
+                let at = state.released.partition_point(|released| released.revision < revision);
+                state.released.insert(at, Released { revision, at: deploy.updated_at });
+                let surplus = state.released.len().saturating_sub(RELEASED_MAX);
+                state.released.drain(..surplus);
+            }
+            (Some(known), None) => drop(state.released.remove(known)),
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The port that runs release commands.
+
+use async_trait::async_trait;
+
+use crate::{
+    app::{AppId, Target},
+    deploy::Reason,
+    error::Result,
+    image::{Digest, ImageRef},
+    ports::DeployId,
+    text::with_fields,
+};
+
+/// The run of a deploy's release command. There is at most one for each deploy id, ever.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseRun {
+    /// The app's name.
+    pub app: AppId,
+    /// The deploy id, which names the run.
+    pub id: DeployId,
+}
+
+/// The specification of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReleaseSpec {
+    /// The run.
+    pub run: ReleaseRun,
+    /// The target whose environment, secrets, networks and volumes the command gets.
+    pub target: Target,
+    /// The new image.
+    pub image: ImageRef,
+    /// The program and its arguments; not empty.
+    pub command: Vec<String>,
+}
+
+with_fields!(ReleaseSpec);
+
+impl ReleaseSpec {
+    /// Returns the specification of a run of this command.
+    pub const fn new(run: ReleaseRun, target: Target, image: ImageRef, command: Vec<String>) -> Self {
+        Self { run, target, image, command }
+    }
+}
+
+/// The failure of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseFailure {
+    /// Whether the command may have begun. `false` only if it is certain that it did not, and never will.
+    pub began: bool,
+    /// The code of the failure: [`Reason::RELEASE_FAILED`], or the platform's word.
+    pub reason: Reason,
+    /// A sentence that a person can act on, such as "The release command ended with exit code 1."
+    pub message: String,
+    /// The last lines of the log, oldest first; at most 50 of at most 500 characters.
+    pub log: Vec<String>,
+}
+
+/// The state of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReleaseState {
+    /// The run is being made ready, such as by pulling the image; the command has not begun.
+    Preparing,
+    /// The run is ready to be started; the command has not begun.
+    Prepared,
+    /// The run was started, and has not ended.
+    Running,
+    /// The command ended with exit code 0.
+    Succeeded {
+        /// The digest of the image that ran, if the platform reports it.
+        digest: Option<Digest>,
+    },
+    /// The command ended otherwise, was cancelled, or could not begin.
+    Failed(ReleaseFailure),
+    /// The run is unknown: never made ready, or lost with the machine that it ran on.
+    Unknown,
+}
+
+impl ReleaseState {
+    /// Returns whether the run has ended, and nothing of it goes on.
+    pub const fn is_ended(&self) -> bool {
+        matches!(self, Self::Succeeded { .. } | Self::Failed(_))
+    }
+}
+
+/// Runs a command once with a deploy's new image, before anything is changed: a migration of a database must not run twice.
+///
+/// A run is made ready first, and then started. The caller stores between the two that the command may have begun: so a
+/// run that is only ready has certainly not begun, and one that was started is never started again. Runs of several
+/// processes are told apart by their deploy ids alone; the memory of a runner ends with its process.
+///
+/// The [`Error`](crate::Error) of a call says what its caller does next, as for a
+/// [`RolloutDriver`](crate::ports::RolloutDriver).
+///
+/// - `prepare_begins_nothing`: a run that was made ready, however often, has not begun, and is `Prepared` within a bounded
+///   number of calls.
+/// - `start_runs_to_the_end`: a command that succeeds ends `Succeeded`, with the new image, the arguments as they are, and
+///   the environment of the target.
+/// - `start_is_once`: repeated, also after the end and by another process, the command runs once.
+/// - `start_of_unknown_runs_nothing`: it makes no run.
+/// - `prepare_of_known_changes_nothing`: of a run that goes on or has ended, it returns the state.
+/// - `failed_command_keeps_its_log`: [`Reason::RELEASE_FAILED`], with the exit code and the last lines of the log.
+/// - `missing_image_never_begins`: an image that cannot be had is `Failed` with `began: false` within a bounded time.
+/// - `cancel_ends_for_good`: a run is observed ended within a bounded time, and one that was only ready never begins, also
+///   if it is started later. Cancelling an ended or unknown run changes nothing and is no error.
+/// - `observe_unknown_is_unknown`: a run that was never made ready.
+/// - `end_outlives_a_restart`: another handle on the same platform, opened once the first is gone, reports it.
+/// - `target_stays_as_it_is`: no instance of the target is changed, restarted, or counts the run among its own.
+/// - `release_log_is_read_in_parts`: from any offset, complete in the end; `None` if there is no log.
+#[async_trait]
+pub trait ReleaseRunner: Send + Sync {
+    /// Makes the run ready, unless it is known. Returns its state.
+    async fn prepare(&self, spec: &ReleaseSpec) -> Result<ReleaseState>;
+
+    /// Starts a run that is ready; without effect on every other one.
+    async fn start(&self, run: &ReleaseRun) -> Result<()>;
+
+    /// Returns the state of a run; its end is reported for a day at least, or until a later run of the app has ended.
+    async fn observe(&self, run: &ReleaseRun) -> Result<ReleaseState>;
+
+    /// Ends a run; [`ReleaseRunner::observe`] reports its end.
+    async fn cancel(&self, run: &ReleaseRun) -> Result<()>;
+
+    /// Returns when an observation may have changed. It may return early, or never: callers poll as well.
+    async fn changed(&self, run: &ReleaseRun);
+
+    /// Returns a part of the run's log from byte `from` on; empty if there is no more yet, `None` if there is no log.
+    async fn log(&self, run: &ReleaseRun, from: u64) -> Result<Option<Vec<u8>>>;
+}
