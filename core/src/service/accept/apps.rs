@@ -181,9 +181,8 @@ impl Deployer {
         wanted: impl Fn(&Deploy) -> bool + Send + 'static,
     ) -> Outcome<()> {
         let cancelled = self.journal.update(access.uid, None, move |change, _, now| {
-            let state = || State::Cancelled { reason: Reason::new(reason), message: message.clone() };
             let unfinished = change.state.unfinished.iter().filter(|deploy| wanted(deploy));
-            let changes: Vec<Deploy> = unfinished.map(|deploy| deploy.moved(state())).collect();
+            let changes: Vec<Deploy> = unfinished.map(|deploy| cancelled(deploy, reason, &message)).collect();
             if changes.is_empty() {
                 return Decision::Answer(());
             }
@@ -196,6 +195,16 @@ impl Deployer {
         self.changed_here(access.uid);
         Ok(())
     }
+}
+
+/// Returns a deploy as it is cancelled.
+fn cancelled(deploy: &Deploy, reason: &str, message: &str) -> Deploy {
+    let left = if deploy.may_be_releasing() {
+        " Its release command is ended; what that has changed so far stays as it is."
+    } else {
+        ""
+    };
+    deploy.moved(State::Cancelled { reason: Reason::new(reason), message: format!("{message}{left}") })
 }
 
 /// The most repositories that a webhook may deploy from, and the most characters of all of them.
