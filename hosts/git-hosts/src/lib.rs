@@ -32,6 +32,7 @@
 mod bitbucket;
 mod call;
 mod credentials;
+mod field;
 mod key;
 mod push;
 #[cfg(test)]
@@ -41,6 +42,7 @@ use std::borrow::Cow;
 
 pub use call::{Call, PostedDeploy, Request, is_json, posted_deploy};
 pub use credentials::{credentials, once};
+pub use field::{NotText, PostedText};
 pub use key::key;
 
 use http::{HeaderMap, header::CONTENT_TYPE};
