@@ -332,7 +332,7 @@ impl Git<'_> {
         let ended = process::run(
             command,
             self.run,
-            Bounds { owner: None, memory: Some(self.memory) },
+            Bounds { owner: None, memory: Some(self.memory), leads_session: false },
             limit,
             self.stop,
             |pipe, bytes| match (pipe, &mut stdout) {

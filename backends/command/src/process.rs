@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, kill_process_group, prlimit};
 use tokio::{
     io::AsyncReadExt,
     net::unix::pipe::Receiver,
@@ -65,6 +65,8 @@ pub(crate) struct Bounds {
     pub(crate) owner: Option<Owner>,
     /// The most bytes of memory that it, and each process that it starts, may have.
     pub(crate) memory: Option<u64>,
+    /// Whether the command makes itself the leader of a session, and so of a process group.
+    pub(crate) leads_session: bool,
 }
 
 /// Returns the memory of this machine, in bytes.
@@ -83,13 +85,16 @@ pub(crate) fn machine_memory() -> u64 {
 pub(crate) async fn run<L>(
     mut command: Command,
     build: &str,
-    Bounds { owner, memory }: Bounds,
+    Bounds { owner, memory, leads_session }: Bounds,
     limit: impl Future<Output = L>,
     stop: &mut watch::Receiver<Option<Stop>>,
     mut took: impl FnMut(Output, &[u8]) + Send,
 ) -> io::Result<Ended<L>> {
     let ((mut out, stdout), (mut err, stderr)) = (Pipe::open(owner)?, Pipe::open(owner)?);
-    command.process_group(0).kill_on_drop(true).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+    command.kill_on_drop(true).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+    if !leads_session {
+        command.process_group(0);
+    }
     let mut child = command.spawn()?;
     // The command has the writing ends, which are to be the child's alone.
     drop(command);
@@ -172,8 +177,10 @@ fn pid(process: Option<u32>) -> Option<Pid> {
 
 fn signal(group: Option<u32>, signal: Signal) {
     if let Some(group) = pid(group) {
-        // A group that is gone needs no signal.
-        let _ = kill_process_group(group, signal);
+        // A leader that has just begun may not have made its session yet. One that is gone needs no signal.
+        if kill_process_group(group, signal).is_err() {
+            let _ = kill_process(group, signal);
+        }
     }
 }
 

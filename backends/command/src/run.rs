@@ -209,7 +209,7 @@ impl Run {
         let ended = process::run(
             command,
             &self.number,
-            Bounds { owner: confinement.owner(), memory: None },
+            Bounds { owner: confinement.owner(), memory: None, leads_session: confinement.leads_session() },
             // There is no limit here: the deadline is the app's, and its driver ends the build.
             std::future::pending::<Infallible>(),
             &mut self.stop,
