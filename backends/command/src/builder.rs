@@ -154,7 +154,7 @@ impl CommandBuilds {
         let directory = settings.directory.canonicalize().map_err(fail)?;
         let tool = settings.tool.open(&directory).await?;
         let shared = Arc::new(Shared {
-            records: Records(directory.clone()),
+            records: Records::open(directory.clone()).map_err(fail)?,
             limits: Arc::new(Limits::new(settings.at_once)),
             settings: Arc::new(Settings { directory, ..settings }),
             tool: Arc::new(tool),
@@ -294,7 +294,7 @@ impl Shared {
                     tracing::warn!(uid = %app, "ending a build that an earlier process has left; it begins anew");
                     reaper::end(&run, reaper::First::default()).await;
                 }
-                record.forget()?;
+                self.records.forget(&record)?;
             }
         }
         Ok(())
@@ -328,8 +328,8 @@ impl Shared {
         let task = tokio::spawn(async move {
             let end = Box::pin(run.run()).await;
             let stored = match &end {
-                Some(end) => record.end(end),
-                None => record.forget(),
+                Some(end) => shared.records.end(&record, end),
+                None => shared.records.forget(&record),
             };
             if let Err(error) = stored {
                 tracing::error!(app = %name, revision = %build.revision, %error, "storing a build's end failed; it is kept in memory");
@@ -339,7 +339,8 @@ impl Shared {
             shared.lock().apps.remove(&build.app);
             shared.changed.notify(usize::MAX);
         });
-        let active = Active { revision: build.revision, waits, stop, task: Some(task), _lock: lock };
+        let active =
+            Active { revision: build.revision, waits, stop, task: Some(task), _lock: lock };
         running.apps.insert(build.app, active);
         Ok(())
     }

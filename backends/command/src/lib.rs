@@ -54,6 +54,7 @@ mod run;
 mod slots;
 mod space;
 mod tool;
+mod trash;
 
 pub use builder::{CommandBuilds, Error, Settings};
 pub use checkout_limits::CheckoutLimits;
