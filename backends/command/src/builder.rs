@@ -139,6 +139,8 @@ struct Active {
     waits: Arc<AtomicBool>,
     stop: watch::Sender<Option<Stop>>,
     task: Option<JoinHandle<()>>,
+    /// Whether the app was deleted, so that its records go when the build ends.
+    is_forgotten: bool,
     _lock: File,
 }
 
@@ -249,6 +251,16 @@ impl BuildTrigger for CommandBuilds {
     async fn log(&self, build: DeployId, from: u64) -> Result<Option<Vec<u8>>> {
         log::read(&self.shared.records.of(build).log(), from).map_err(|error| directory_error(&error))
     }
+
+    async fn forget(&self, app: AppUid) -> Result<()> {
+        let _starting = self.shared.starting.lock().await;
+        if let Some(active) = self.shared.lock().apps.get_mut(&app) {
+            active.is_forgotten = true;
+            return Ok(());
+        }
+        let _lock = self.shared.take(app, false).await?;
+        self.shared.forget(app).map_err(|error| directory_error(&error))
+    }
 }
 
 impl Shared {
@@ -283,6 +295,12 @@ impl Shared {
         let lock = lock.ok_or_else(locked)?;
         self.reap(app).await.map_err(|error| directory_error(&error))?;
         Ok(Some(lock))
+    }
+
+    /// Removes all records of an app. The caller has the lock.
+    fn forget(&self, app: AppUid) -> io::Result<()> {
+        self.lock().unstored.retain(|(of, _), _| *of != app);
+        self.records.forget_app(app)
     }
 
     /// Ends the builds of the app that an earlier process has left running, and removes their records, so that they
@@ -336,11 +354,17 @@ impl Shared {
                 let unstored = end.map(|end| ((build.app, build.revision), end));
                 shared.lock().unstored.extend(unstored);
             }
-            shared.lock().apps.remove(&build.app);
+            // The lock of the app is held until its records are gone.
+            let active = shared.lock().apps.remove(&build.app);
+            if active.is_some_and(|active| active.is_forgotten)
+                && let Err(error) = shared.forget(build.app)
+            {
+                tracing::warn!(app = %name, %error, "removing the logs of a deleted app failed");
+            }
             shared.changed.notify(usize::MAX);
         });
         let active =
-            Active { revision: build.revision, waits, stop, task: Some(task), _lock: lock };
+            Active { revision: build.revision, waits, stop, task: Some(task), is_forgotten: false, _lock: lock };
         running.apps.insert(build.app, active);
         Ok(())
     }

@@ -121,6 +121,11 @@ impl Records {
         Ok(())
     }
 
+    /// Removes the records of an app.
+    pub(crate) fn forget_app(&self, app: AppUid) -> io::Result<()> {
+        self.trash.take(&self.app(app))
+    }
+
     /// Removes the record of a build.
     pub(crate) fn forget(&self, record: &Record) -> io::Result<()> {
         self.trash.take(&record.0)

@@ -135,6 +135,7 @@ impl Deployer {
         self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(&access.id, error))?;
         let message = format!("{} deleted the app.", access.actor());
         self.end_and_remove(access, message).await?;
+        self.forget_builds(access.uid).await;
         self.changed_here(access.uid);
         tracing::info!(app = %access.id, uid = %access.uid, actor = %access.actor(), "deleted");
         if let Err(error) = self.ports.rollouts.forget(&app).await {
