@@ -2,7 +2,7 @@
 
 use crate::{
     action::Action,
-    app::{KEEP, Policy, Source, Target},
+    app::{BUILD_DEADLINE_MAX, KEEP, Policy, Source, Target},
     deploy::{Deploy, Reason, Revision, State, Status},
     error::Error,
     ledger::{AppState, Change, Record, Refused, registration},
@@ -205,6 +205,11 @@ pub(crate) fn checked(policy: Policy) -> Outcome<Policy> {
     if !KEEP.contains(&policy.keep) {
         let rule = format!("must be a number from {} to {}.", KEEP.start(), KEEP.end());
         return Err(Refusal::InvalidField(Field::PolicyKeep, rule));
+    }
+    if policy.build_deadline > BUILD_DEADLINE_MAX {
+        let most = BUILD_DEADLINE_MAX.as_secs() / 3600;
+        let rule = format!("must be at most {most}h: other apps wait for the build slot as long.");
+        return Err(Refusal::InvalidField(Field::PolicyBuildDeadline, rule));
     }
     let repositories = policy.repositories.as_slice();
     let bytes: usize = repositories.iter().map(String::len).sum();
