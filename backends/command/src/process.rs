@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, kill_process_group, prlimit};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::{
     io::AsyncReadExt,
     net::unix::pipe::Receiver,
@@ -99,7 +99,9 @@ pub(crate) async fn run<L>(
     // The command has the writing ends, which are to be the child's alone.
     drop(command);
     let group = child.id();
-    limit_memory(group, memory);
+    if let Some(most) = memory {
+        rollhook_git::limit_memory(group, most);
+    }
     let begun = owner.and_then(|owner| Some((owner.uid, reaper::begun(group?)?)));
     let mut limit = std::pin::pin!(limit);
     let ended = loop {
@@ -158,16 +160,6 @@ async fn terminate(
         // The leader was not waited for yet, so that the group's number is still its own.
         signal(group, Signal::KILL);
         let _ = child.wait().await;
-    }
-}
-
-/// Limits the memory of a process that has just begun.
-fn limit_memory(process: Option<u32>, most: Option<u64>) {
-    let (Some(pid), Some(most)) = (pid(process), most) else { return };
-    let most = getrlimit(Resource::Data).maximum.map_or(most, |own| own.min(most));
-    // A process that has ended already needs no limit.
-    if let Err(error) = prlimit(Some(pid), Resource::Data, Rlimit { current: Some(most), maximum: Some(most) }) {
-        tracing::debug!(%error, "limiting the memory of git failed");
     }
 }
 

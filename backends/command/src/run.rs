@@ -57,7 +57,7 @@ pub(crate) struct Run {
 pub(crate) struct Limits {
     /// The builds that may run at the same time.
     slots: Slots,
-    /// The sources of one host that may be read at the same time.
+    /// The sources of one host, and of all hosts, that may be read at the same time.
     sources: HostSlots,
     /// The names of hosts that may be resolved at the same time.
     lookups: Limiter,

@@ -233,7 +233,8 @@ mod tests {
     #[test]
     fn removal_follows_no_link_and_needs_no_permission_in_a_directory() {
         let place = Place::new();
-        let (work, outside) = (place.path("work"), place.path("outside"));
+        let work = place.path("work");
+        let outside = place.path("outside");
         fs::create_dir_all(work.join("a/b")).unwrap();
         fs::create_dir(&outside).unwrap();
         fs::write(outside.join("file"), "").unwrap();
