@@ -2,7 +2,8 @@
 //!
 //! A free slot goes to the waiting environment that holds the fewest, of those to the one that was served least lately, and
 //! there to the work that came first. So an environment with many apps fills all slots that no other one wants, and another
-//! one waits for the end of one piece of work, and not for a queue.
+//! one waits for the end of one piece of work, and not for a queue. Reads of git hosts may last long, so that an environment
+//! leaves some of their slots free for others.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -23,14 +24,22 @@ pub struct Slot {
     environment: Namespace,
 }
 
-/// The slots of each host.
+/// The slots of each host, and of all together.
 pub(crate) struct HostSlots {
     of_one_host: usize,
     hosts: Mutex<BTreeMap<String, Slots>>,
+    all: Slots,
+}
+
+/// A slot of a host that is held, until this is dropped.
+pub(crate) struct HostSlot {
+    _of_host: Slot,
+    _of_all: Slot,
 }
 
 struct Shared {
     all: usize,
+    of_one_environment: usize,
     state: Mutex<State>,
 }
 
@@ -69,7 +78,12 @@ struct Place<'a> {
 impl Slots {
     /// Returns so many slots.
     pub fn new(all: usize) -> Self {
-        Self(Arc::new(Shared { all, state: Mutex::default() }))
+        Self::shared(all, all)
+    }
+
+    /// Returns so many slots, and the number of those that one environment may hold.
+    fn shared(all: usize, of_one_environment: usize) -> Self {
+        Self(Arc::new(Shared { all, of_one_environment, state: Mutex::default() }))
     }
 
     /// Waits for a slot for work of this environment.
@@ -87,22 +101,28 @@ impl Slots {
 }
 
 impl HostSlots {
-    /// Returns so many slots for each host.
+    /// Returns so many slots for each host, but two at least, and four times as many for all hosts. An environment leaves
+    /// one of each host to others, and three quarters of all.
     pub(crate) fn new(of_one_host: usize) -> Self {
-        Self { of_one_host, hosts: Mutex::default() }
+        let of_one_host = of_one_host.max(2);
+        Self { of_one_host, hosts: Mutex::default(), all: Slots::shared(4 * of_one_host, of_one_host) }
     }
 
     /// Waits for a slot of this host.
-    pub(crate) async fn acquire(&self, host: &str, environment: &Namespace) -> Slot {
+    pub(crate) async fn acquire(&self, host: &str, environment: &Namespace) -> HostSlot {
         let slots = self.of(host);
-        slots.acquire(environment).await
+        let of_host = slots.acquire(environment).await;
+        HostSlot { _of_host: of_host, _of_all: self.all.acquire(environment).await }
     }
 
     fn of(&self, host: &str) -> Slots {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         // The slots of the others are held by none, and none waits for them.
         hosts.retain(|_, slots| Arc::strong_count(&slots.0) > 1);
-        hosts.entry(host.to_ascii_lowercase()).or_insert_with(|| Slots::new(self.of_one_host)).clone()
+        hosts
+            .entry(host.to_ascii_lowercase())
+            .or_insert_with(|| Slots::shared(self.of_one_host, self.of_one_host - 1))
+            .clone()
     }
 }
 
@@ -110,7 +130,7 @@ impl Shared {
     /// Gives the free slots to the work whose turn it is.
     fn serve(self: &Arc<Self>) {
         loop {
-            let next = self.lock().next(self.all);
+            let next = self.lock().next(self.all, self.of_one_environment);
             let Some((environment, served)) = next else { return };
             // Work that is gone by now returns the slot.
             let _ = served.send(Slot { of: self.clone(), environment });
@@ -143,11 +163,14 @@ impl State {
     }
 
     /// Takes a slot for the work whose turn it is, which waits no longer; returns `None` if none waits, or no slot is free.
-    fn next(&mut self, all: usize) -> Option<(Namespace, oneshot::Sender<Slot>)> {
+    fn next(&mut self, all: usize, of_one_environment: usize) -> Option<(Namespace, oneshot::Sender<Slot>)> {
         if self.held >= all {
             return None;
         }
-        let waiting = self.environments.iter_mut().filter(|(_, environment)| !environment.waiting.is_empty());
+        let waiting = self
+            .environments
+            .iter_mut()
+            .filter(|(_, environment)| !environment.waiting.is_empty() && environment.held < of_one_environment);
         let (name, environment) = waiting.min_by_key(|(_, environment)| {
             let number = environment.waiting.front().map(|waiter| waiter.number);
             (environment.held, environment.turn, number)
@@ -194,14 +217,14 @@ mod tests {
 
     use super::*;
 
-    type Work<'a> = Pin<Box<dyn Future<Output = Slot> + 'a>>;
+    type Work<'a, T = Slot> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
     fn environment(name: &str) -> Namespace {
         name.parse().unwrap()
     }
 
     /// Returns the slot if it was given by now.
-    async fn given(work: &mut Work<'_>) -> Option<Slot> {
+    async fn given<T>(work: &mut Work<'_, T>) -> Option<T> {
         std::future::poll_fn(|context| match work.as_mut().poll(context) {
             Poll::Ready(slot) => Poll::Ready(Some(slot)),
             Poll::Pending => Poll::Ready(None),
@@ -291,13 +314,43 @@ mod tests {
     async fn hosts_have_slots_of_their_own_and_are_forgotten() {
         let (hosts, name) = (HostSlots::new(1), environment("a"));
         let held = hosts.acquire("git.example.com", &name).await;
-        let mut same: Work<'_> = Box::pin(hosts.acquire("Git.example.com", &name));
+        let mut same: Work<'_, HostSlot> = Box::pin(hosts.acquire("Git.example.com", &name));
         assert!(given(&mut same).await.is_none());
         let other = hosts.acquire("other.example.com", &name).await;
         assert_eq!(hosts.hosts.lock().unwrap().len(), 2);
         drop((held, other));
         assert!(given(&mut same).await.is_some());
+        drop(same);
         drop(hosts.acquire("third.example.com", &name).await);
         assert_eq!(hosts.hosts.lock().unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn environment_leaves_slots_of_each_host_and_of_all_to_others() {
+        let hosts = HostSlots::new(2);
+        let names = ["a", "b", "c", "d", "e"].map(environment);
+        let mut held = Vec::new();
+        for name in &names {
+            for host in ["one", "one", "two", "three"] {
+                let mut work: Work<'_, HostSlot> = Box::pin(hosts.acquire(host, name));
+                held.extend(given(&mut work).await.map(|slot| (name.to_string(), host, slot)));
+            }
+        }
+        let held: Vec<_> = held.iter().map(|(name, host, _)| (name.as_str(), *host)).collect();
+        let of_host = [("a", "one"), ("b", "one"), ("a", "two"), ("b", "two"), ("c", "three"), ("d", "three")];
+        assert_eq!(held.len(), of_host.len(), "{held:?}");
+        assert!(of_host.iter().all(|wanted| held.contains(wanted)), "{held:?}");
+    }
+
+    #[tokio::test]
+    async fn all_hosts_together_have_a_bounded_number_of_slots() {
+        let hosts = HostSlots::new(1);
+        let mut held = Vec::new();
+        for number in 0..20 {
+            let (host, name) = (format!("host-{number}"), environment(&format!("shop-{number}")));
+            let mut work: Work<'_, HostSlot> = Box::pin(hosts.acquire(&host, &name));
+            held.extend(given(&mut work).await);
+        }
+        assert_eq!(held.len(), 8);
     }
 }

@@ -183,6 +183,7 @@ macro_rules! builds {
             running_is_what_has_not_ended,
             end_outlives_a_restart,
             log_is_read_in_parts,
+            forgets_a_deleted_app,
         }
     };
 }
