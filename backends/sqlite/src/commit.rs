@@ -7,7 +7,7 @@ use rollhook_core::{
     error::Entity,
     ports::{AppChange, Committed, Version},
 };
-use rollhook_sql::{CommitRows, KeyRow, PutRows, StateRow};
+use rollhook_sql::{CommitRows, DeployRow, KeyRow, PutRows, StateRow};
 use rusqlite::{CachedStatement, OptionalExtension, Row};
 
 use crate::call::Session;
@@ -19,7 +19,8 @@ const PUT_STATE: &str = "UPDATE apps SET version = version + 1, document = ?2 WH
 const PUT_WORK: &str = "UPDATE apps SET version = version + 1, document = ?2, queued_at = ?3, lease = ?4 WHERE id = ?1";
 const PUT_KEY: &str = "INSERT OR REPLACE INTO keys (app, header, key, request, revision, expires_at) \
                        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-const PUT_DEPLOY: &str = "INSERT OR REPLACE INTO deploys (app, revision, succeeded, document) VALUES (?1, ?2, ?3, ?4)";
+const PUT_DEPLOY: &str = "INSERT OR REPLACE INTO deploys (app, revision, succeeded, document, evidence) \
+                          VALUES (?1, ?2, ?3, ?4, ?5)";
 const FREE: &str = "DELETE FROM keys WHERE app = ?1 AND revision = ?2";
 const FORGET: &str = "DELETE FROM deploys WHERE app = ?1 AND revision = ?2";
 const IS_TAKEN: &str = "
@@ -153,7 +154,8 @@ fn put_rest(session: &Session<'_>, statements: &mut Statements<'_>, id: i64, row
         statements.put_key.execute((id, header, key, request, revision, expires_at))?;
     }
     for deploy in &rows.ended {
-        statements.put_deploy.execute((id, deploy.revision, deploy.succeeded, &deploy.document))?;
+        let DeployRow { revision, succeeded, document, evidence } = deploy;
+        statements.put_deploy.execute((id, revision, succeeded, document, evidence))?;
     }
     for revision in &rows.forgotten {
         session.statement(FREE)?.execute((id, revision))?;

@@ -152,7 +152,7 @@ pub(crate) enum Step {
 }
 
 /// Every call to a port; none of them is safe.
-pub(crate) const CALLS: [&str; 21] = [
+pub(crate) const CALLS: [&str; 22] = [
     "",
     "history.commit",
     "history.load",
@@ -174,6 +174,7 @@ pub(crate) const CALLS: [&str; 21] = [
     "tokens.find_fitting",
     "tokens.put",
     "tokens.remove",
+    "history.archived",
 ];
 
 pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {

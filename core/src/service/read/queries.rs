@@ -9,7 +9,7 @@ use crate::{
     deploy::{Deploy, Revision},
     error::Result,
     ledger::{AppState, history},
-    ports::{AppPage, AppRef, HistoryStore, HistoryStoreExt, ListedApp, Page, UnreadableApp, Version, listed_id},
+    ports::{AppPage, AppRef, HistoryStore, ListedApp, Page, UnreadableApp, Version, listed_id},
     request::Refusal,
     service::{Authorized, Deployer, Outcome, Progress, journal::Snapshot, read::SharedRead},
 };
