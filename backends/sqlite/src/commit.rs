@@ -21,7 +21,8 @@ const PUT_KEY: &str = "INSERT OR REPLACE INTO keys (app, header, key, request, r
                        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 const PUT_DEPLOY: &str = "INSERT OR REPLACE INTO deploys (app, revision, succeeded, document, evidence) \
                           VALUES (?1, ?2, ?3, ?4, ?5)";
-const FREE: &str = "DELETE FROM keys WHERE app = ?1 AND revision = ?2";
+/// By the index that is named: the planner takes the primary key, and would read all keys of the app.
+pub(crate) const FREE: &str = "DELETE FROM keys INDEXED BY keys_by_revision WHERE app = ?1 AND revision = ?2";
 const FORGET: &str = "DELETE FROM deploys WHERE app = ?1 AND revision = ?2";
 const IS_TAKEN: &str = "
 SELECT EXISTS (SELECT 1 FROM apps WHERE namespace = ?2 AND name = ?5 OR uid = ?1),

@@ -192,7 +192,9 @@ async fn file_of_the_first_version_is_brought_to_this_one() {
     let stored = store.archived(app, first.revision).await.unwrap().unwrap();
     drop(store);
     let connection = Connection::open(file(&place)).unwrap();
-    connection.execute_batch("ALTER TABLE deploys DROP COLUMN evidence; PRAGMA user_version = 1").unwrap();
+    connection
+        .execute_batch("DROP INDEX keys_by_revision; ALTER TABLE deploys DROP COLUMN evidence; PRAGMA user_version = 1")
+        .unwrap();
     let document = serde_json::to_string(&stored).unwrap();
     connection.execute("UPDATE deploys SET document = ?1", [document]).unwrap();
     drop(connection);
