@@ -97,7 +97,8 @@ impl Deployer {
         })
     }
 
-    /// Returns a part of the app's history, newest first, and the app's state at the same point in time.
+    /// Returns a part of the app's history, newest first and without evidence, and the app's state at the same point in time.
+    /// Callers who list for others first wait for their [turn](Deployer::history_turn).
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`] if it was deleted; [`Refusal::StoreUnavailable`] while the store is away.
