@@ -19,6 +19,8 @@ use crate::{
     view::Frame,
 };
 
+/// The words of a search that count: each is looked for in every app.
+const WORDS: usize = 16;
 /// The most apps that the page shows.
 const SHOWN: usize = 600;
 
@@ -91,7 +93,7 @@ pub(crate) async fn all(operations: &CallerOperations) -> Result<AppList, Failur
 }
 
 fn listed(all: &AppList, query: &str, frame: &Frame, may_promote_to: &dyn Fn(&App) -> bool) -> Listed {
-    let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
+    let words: Vec<String> = query.split_whitespace().take(WORDS).map(str::to_lowercase).collect();
     let found: Vec<&App> = all.apps.iter().filter(|app| matches(app, &words)).collect();
     let mut by_project: BTreeMap<&str, Vec<&App>> = BTreeMap::new();
     for app in found.iter().take(SHOWN) {
@@ -146,5 +148,13 @@ mod tests {
         }
         assert!(page(&all, "API shop").contains("1 app found for API shop"));
         assert!(page(&all, "web").contains("Nothing found"));
+    }
+
+    #[test]
+    fn words_of_a_search_beyond_the_first_few_do_not_count() {
+        let all = AppList { apps: vec![app(serde_json::json!({}))], ..AppList::default() };
+        let words = |count: usize| "api ".repeat(count);
+        assert!(page(&all, &format!("{}web", words(WORDS - 1))).contains("Nothing found"));
+        assert!(page(&all, &format!("{}web", words(WORDS))).contains("1 app found"));
     }
 }
