@@ -13,7 +13,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use rollhook_api::operations::ShowApp;
+use rollhook_api::{
+    Local,
+    operations::{DeploysQuery, ListDeploys, ShowApp},
+};
 use rollhook_core::{
     Error, Result,
     deploy::{Actor, Evidence},
@@ -559,4 +562,19 @@ fn form_of_a_new_app_is_shown_again_with_the_setting_that_is_wrong() {
     ] {
         assert!(form.contains(told), "{told}: {form}");
     }
+}
+
+#[test]
+fn large_list_of_a_history_waits_for_its_turn() {
+    let bench = Bench::new();
+    let caller =
+        Local::new(bench.management.clone(), Principal::trusted("alice"), "https://deploys.example.com".into());
+    let (test, prod) = ("shop-test/api".parse().unwrap(), "shop-prod/api".parse().unwrap());
+    let list = |app, limit| caller.call(ListDeploys, app, DeploysQuery::page(None, limit)).now_or_never();
+    let access = done(caller.open(&test)).unwrap();
+    let turn = done(bench.management.deployer().history_turn(&access, 200));
+    assert!(list(&test, 200).is_none(), "one of an environment at a time");
+    assert!(list(&test, 20).is_some() && list(&prod, 200).is_some());
+    drop(turn);
+    assert!(list(&test, 200).is_some_and(|listed| listed.is_ok()));
 }

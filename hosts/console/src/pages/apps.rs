@@ -19,6 +19,8 @@ use crate::{
     view::Frame,
 };
 
+/// The words of a search that count: each is looked for in every app.
+const WORDS: usize = 16;
 /// The most apps that the page shows.
 const SHOWN: usize = 600;
 /// The most cells of the page's tables: of 600 apps, each in an environment of its own, there would be 360,000.
@@ -94,7 +96,7 @@ pub(crate) async fn all(operations: &CallerOperations) -> Result<AppList, Failur
 }
 
 fn listed(all: &AppList, query: &str, frame: &Frame, may_promote_to: &dyn Fn(&App) -> bool) -> Listed {
-    let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
+    let words: Vec<String> = query.split_whitespace().take(WORDS).map(str::to_lowercase).collect();
     let found: Vec<&App> = all.apps.iter().filter(|app| matches(app, &words)).collect();
     let mut by_project: BTreeMap<&str, Vec<&App>> = BTreeMap::new();
     for app in found.iter().take(SHOWN) {
@@ -179,5 +181,13 @@ mod tests {
         let in_one: Vec<App> = (0..SHOWN).map(|number| named(number, "test")).collect();
         let shown = page(&AppList { apps: in_one, unreadable: Vec::new(), next: None }, "");
         assert!(shown.contains("app-599") && !shown.contains(more));
+    }
+
+    #[test]
+    fn words_of_a_search_beyond_the_first_few_do_not_count() {
+        let all = AppList { apps: vec![app(serde_json::json!({}))], ..AppList::default() };
+        let words = |count: usize| "api ".repeat(count);
+        assert!(page(&all, &format!("{}web", words(WORDS - 1))).contains("Nothing found"));
+        assert!(page(&all, &format!("{}web", words(WORDS))).contains("1 app found"));
     }
 }

@@ -15,7 +15,7 @@ use crate::{
         restore::{self, Owed},
         rollback,
     },
-    ports::{AppRef, HistoryStoreExt},
+    ports::AppRef,
     request::Cause,
     service::{
         drive::{log, run::UNREADABLE_PAUSE},
