@@ -1,7 +1,7 @@
 //! Deploys, rollbacks and the history.
 
 use rollhook_api::{
-    Deploy, DeployAnswer, DeployList, DeployPost, Rollback, RollbackAnswer, duration,
+    Deploy, DeployAnswer, DeployList, DeployPost, Kind, Rollback, RollbackAnswer, duration,
     operations::{CancelDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, RollBack, ShowDeploy},
 };
 use rollhook_core::{
@@ -117,7 +117,8 @@ pub(crate) async fn rollback(session: &Session<'_>, args: &args::Rollback) -> Re
     session.drive()?;
     let mut answer = match session.api.call(RollBack, id, asked.clone()).await {
         Err(refused) if refused.is(Kind::ReleaseBetween) => {
-            confirm(&format!("{refused}\nRoll back all the same?"))?;
+            let why = refused.lines().into_iter().next().unwrap_or_default();
+            confirm(&format!("{why}\nRoll back all the same?"))?;
             session.api.call(RollBack, id, Rollback { past_releases: true, ..asked }).await?
         }
         answer => answer?,
