@@ -185,6 +185,13 @@ mod tests {
     }
 
     #[test]
+    fn failure_is_of_the_kind_of_its_problem() {
+        let refused = CliError::Problem(Box::new(Problem::new(Kind::ReleaseBetween, "")));
+        assert!(refused.is(Kind::ReleaseBetween) && !refused.is(Kind::CurrentChanged));
+        assert!(!CliError::Other("release-between".to_owned()).is(Kind::ReleaseBetween));
+    }
+
+    #[test]
     fn refusal_of_a_field_names_its_flag() {
         let refusal =
             CoreRefusal::InvalidField(rollhook_core::request::Field::GitImageRepository, "must be one.".to_owned());

@@ -44,13 +44,15 @@ async fn one(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<()
         let optional = |name: &str, text: Option<&str>| {
             text.map(|text| format!("{name:10}{}\n", escaped(text))).unwrap_or_default()
         };
+        let release = entry.release.map(|mark| format!("its release command {}", history::release_predicate(mark)));
         let (made, who) = (when::absolute(entry.created_at), escaped(&entry.actor));
         let ending: String = history::ending(&entry).iter().map(|line| format!("{line}\n")).collect();
         format!(
-            "{ending}\n{}{}{}{:10}{} by {who}, {made}\n",
+            "{ending}\n{}{}{}{}{:10}{} by {who}, {made}\n",
             optional("Image", entry.image.as_deref()),
             optional("Digest", entry.digest.as_deref()),
             optional("Commit", entry.commit.as_deref()),
+            optional("Release", release.as_deref()),
             "Made",
             entry.trigger,
         )
