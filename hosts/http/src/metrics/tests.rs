@@ -55,8 +55,9 @@ fn recorded(change: Change, state: State, now: Timestamp) -> Change {
 /// The counts and sums of the histograms of phases.
 fn phases(metrics: &Metrics) -> Vec<String> {
     let text = text(metrics);
-    let is_phase =
-        |line: &&str| ["queue", "build", "rollout"].iter().any(|it| line.contains(&format!("_{it}_duration")));
+    let is_phase = |line: &&str| {
+        ["queue", "build", "release", "rollout"].iter().any(|it| line.contains(&format!("_{it}_duration")))
+    };
     let lines = text.lines().filter(|line| line.contains("_sum") || line.contains("_count")).filter(is_phase);
     lines.map(str::to_owned).collect()
 }
@@ -128,7 +129,9 @@ fn of_everything() -> Metrics {
     metrics.source_read(&Ok(()));
     metrics.gauges().key_written(SystemTime::UNIX_EPOCH + took);
     metrics.gauges().disk(Disk::Images, Some((DiskSpace { free: 1, size: 2, device: 3 }, true)));
-    for phase in [Phase::Queued(took), Phase::Built(Status::Succeeded, took), Phase::RolledOut(Status::Succeeded, took)]
+    let done = Status::Succeeded;
+    for phase in
+        [Phase::Queued(took), Phase::Built(done, took), Phase::Released(done, took), Phase::RolledOut(done, took)]
     {
         metrics.phase_ended(phase);
     }
