@@ -20,10 +20,9 @@ fn changed(run: Run, pointer: &str, value: Value) -> Run {
 }
 
 fn failure(run: &Run) -> ReleaseFailure {
-    match run.state(None, vec!["no database".to_owned()]) {
-        ReleaseState::Failed(failure) => failure,
-        other => panic!("{other:?}"),
-    }
+    let state = run.state(None, vec!["no database".to_owned()]);
+    let ReleaseState::Failed(failure) = state else { panic!("{state:?}") };
+    failure
 }
 
 #[test]
