@@ -18,7 +18,7 @@
 //! is called: it starts the container beside the old one, watches it, gives it the old one's name, stops and removes
 //! the old one; or, where both cannot run at the same time, stops the old one first.
 //!
-//! A release command runs in a container of its own, which is of no target: [`releases`].
+//! A release command runs in a container of its own, which is of no target and is started once: `releases`.
 //!
 //! Access to the engine's socket is the access of root to the machine.
 

@@ -2,119 +2,51 @@
 //!
 //! ```text
 //! prepare: pull, create NAME.making, join networks ─► NAME
-//! start:   NAME ─► NAME.start1, read again, start by that name
+//! start:   NAME ─► NAME.start-A, read again, start by that name
 //! cancel:  any ─► NAME.cancelled, read again, stop if it runs
 //! ```
 //!
 //! The engine's containers are the only record of runs; [`rules::release`](crate::rules::release) says how their names keep
-//! a command from running twice. What is left is a start whose name was looked up by the engine, and that has not begun
-//! there when the container is renamed: a moment in the engine itself, which no delay of a caller makes longer.
+//! a command from running twice. The engine looks a name up before it waits for the container, so that a call may still act
+//! on one that was renamed meanwhile: each rename is followed by a moment in which such calls end, and by another reading.
+//! What is left is an engine that is killed after it has begun a command, and before it has written that down.
 //!
 //! Until there is a container, a run is known to this process alone: its image is pulled, or could not be had.
 
 mod log;
+mod preparation;
 
-use std::{collections::HashMap, sync::Mutex, time::Duration};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use http::{Method, StatusCode};
 use rollhook_core::{
     Error, Result,
-    app::{App, AppUid},
-    deploy::Reason,
+    app::App,
     error::Entity,
-    image::is_refused_for_good,
-    ports::{Applied, DeployId, ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutSpec},
+    image::Digest,
+    ports::{ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState},
 };
-use serde_json::{Value, json};
-use tokio::time::Instant;
+use serde_json::Value;
 
+pub(crate) use self::preparation::Releases;
 use crate::{
     DockerMachine, LOOK,
     advance::Machine,
     bounded,
-    document::{self, Document},
     engine::{Called, Engine, filters, in_path, in_query},
-    error::Failure,
-    lock,
-    pulls::{self, Pull},
+    lock, pulls,
     rules::{
-        container::{Container, Process, Seen},
-        fence, origin, plan, recreation,
+        container::Process,
+        origin,
         release::{self, Mark, RELEASE, Run},
     },
-    settings::Rollout,
-    target,
 };
 
-/// How long making a run ready is repeated where it fails for a cause that may pass.
-const HEALS: Duration = Duration::from_secs(60);
+/// The time after which the engine has done what it was asked to do with a container by the name that it had before.
+const SETTLES: Duration = Duration::from_millis(200);
 /// The time to read the last lines of a log, which are left out if that takes longer.
 const COLLECT: Duration = Duration::from_secs(5);
-
-/// A run that this process makes ready.
-#[derive(Clone)]
-struct Preparation {
-    rollout: Rollout,
-    command: Vec<String>,
-    /// The time of the first failure.
-    failing_since: Option<Instant>,
-    failure: Option<ReleaseFailure>,
-    is_cancelled: bool,
-}
-
-/// A failed attempt to make a run ready.
-struct Trouble {
-    reason: String,
-    message: String,
-    is_final: bool,
-}
-
-impl Trouble {
-    fn passing(reason: &str, message: String) -> Self {
-        Self { reason: reason.to_owned(), message, is_final: false }
-    }
-
-    fn lasting(reason: &str, message: String) -> Self {
-        Self { is_final: true, ..Self::passing(reason, message) }
-    }
-
-    /// Returns the engine's refusal of a call; the failure itself if the engine gave no answer.
-    fn of(failure: Failure, reason: &str, what: &str) -> Called<Self> {
-        let Some(words) = failure.refusal() else { return Err(failure) };
-        let message = format!("{what}: {words}");
-        Ok(Self { is_final: failure.is(StatusCode::BAD_REQUEST), ..Self::passing(reason, message) })
-    }
-}
-
-/// The next state of a run that is made ready.
-enum Made {
-    Ready,
-    Waits,
-    Trouble(Trouble),
-}
-
-/// The runs that this process makes ready, the newest of each app.
-#[derive(Default)]
-pub(crate) struct Releases {
-    preparations: Mutex<HashMap<AppUid, Preparation>>,
-}
-
-impl Releases {
-    fn preparation(&self, id: DeployId) -> Option<Preparation> {
-        lock(&self.preparations).get(&id.app).filter(|known| known.rollout.id == id).cloned()
-    }
-
-    fn change(&self, id: DeployId, change: impl FnOnce(&mut Preparation)) {
-        if let Some(known) = lock(&self.preparations).get_mut(&id.app).filter(|known| known.rollout.id == id) {
-            change(known);
-        }
-    }
-
-    fn is_cancelled(&self, id: DeployId) -> bool {
-        self.preparation(id).is_some_and(|known| known.is_cancelled)
-    }
-}
 
 /// The engine, with this process's work on it.
 struct Runner<'a> {
@@ -124,193 +56,10 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    async fn prepare(&self, spec: &ReleaseSpec) -> Result<ReleaseState> {
-        let (run, id) = (&spec.run, spec.run.id);
-        let rollout = RolloutSpec::new(run.app.clone(), id, spec.target.clone(), spec.image.clone());
-        let rollout = Rollout::of(&rollout)?;
-        if spec.command.is_empty() {
-            return Err(Error::invalid("the release command names no program"));
-        }
-        if let Some(found) = find(self.engine, run).await?.filter(|found| found.mark != Mark::Making) {
-            return Ok(self.report(run, found).await?);
-        }
-        {
-            let mut preparations = lock(&self.releases.preparations);
-            let is_known = preparations.get(&id.app).is_some_and(|known| known.rollout.id == id);
-            if !is_known {
-                let command = spec.command.clone();
-                let known = Preparation { rollout, command, failing_since: None, failure: None, is_cancelled: false };
-                preparations.insert(id.app, known);
-            }
-        }
-        self.advance(run).await
-    }
-
     async fn observe(&self, run: &ReleaseRun) -> Result<ReleaseState> {
         match find(self.engine, run).await? {
             Some(found) if found.mark != Mark::Making => Ok(self.report(run, found).await?),
             Some(_) | None => self.advance(run).await,
-        }
-    }
-
-    /// Takes the next step of making a run ready, and returns its state.
-    async fn advance(&self, run: &ReleaseRun) -> Result<ReleaseState> {
-        let Some(known) = self.releases.preparation(run.id) else {
-            // Another process makes it ready, or nothing does.
-            let found = find(self.engine, run).await?;
-            return Ok(found.map_or(ReleaseState::Unknown, |found| found.state(None, Vec::new())));
-        };
-        if known.is_cancelled {
-            return Ok(release::cancelled_before());
-        }
-        if let Some(failure) = known.failure {
-            return Ok(ReleaseState::Failed(failure));
-        }
-        match self.make(run, &known.rollout, &known.command).await? {
-            Made::Waits => Ok(ReleaseState::Preparing),
-            Made::Trouble(trouble) => self.failing(run, trouble).await,
-            Made::Ready => {
-                if self.releases.is_cancelled(run.id) {
-                    self.cancel(run).await?;
-                } else {
-                    lock(&self.releases.preparations).remove(&run.id.app);
-                }
-                self.remove_outdated(run).await;
-                let found = find(self.engine, run).await?.ok_or(Error::Conflict(Entity::Object))?;
-                Ok(self.report(run, found).await?)
-            }
-        }
-    }
-
-    /// Notes that a run could not be made ready. Returns its failure once that is final.
-    async fn failing(&self, run: &ReleaseRun, trouble: Trouble) -> Result<ReleaseState> {
-        let Trouble { reason, message, is_final } = trouble;
-        let mut since = Instant::now();
-        self.releases.change(run.id, |known| since = *known.failing_since.get_or_insert(since));
-        if !is_final && since.elapsed() < HEALS {
-            tracing::debug!(app = %run.app, revision = %run.id.revision, error = message, "preparing a release command failed");
-            return Ok(ReleaseState::Preparing);
-        }
-        // A container that is not ready could yet be made so by another process.
-        if let Some(found) = find(self.engine, run).await? {
-            if found.mark != Mark::Making {
-                return Ok(self.report(run, found).await?);
-            }
-            remove(self.engine, found.container.id()).await?;
-        }
-        let failure = ReleaseFailure { began: false, reason: Reason::new(&reason), message, log: Vec::new() };
-        self.releases.change(run.id, |known| known.failure = Some(failure.clone()));
-        Ok(ReleaseState::Failed(failure))
-    }
-
-    /// Makes the container of a run as far as it can be made now.
-    async fn make(&self, run: &ReleaseRun, rollout: &Rollout, command: &[String]) -> Called<Made> {
-        let seen = target::read(self.engine, &rollout.workload).await?;
-        let model = plan::model(&seen, rollout);
-        let found = match find(self.engine, run).await? {
-            Some(found) => found,
-            None => {
-                let image = match self.image(&seen, rollout).await? {
-                    Ok(Some(image)) => image,
-                    Ok(None) => return Ok(Made::Waits),
-                    Err(trouble) => return Ok(Made::Trouble(trouble)),
-                };
-                if let Some(trouble) = self.create(run, rollout, model, &image, command).await? {
-                    return Ok(Made::Trouble(trouble));
-                }
-                match find(self.engine, run).await? {
-                    Some(found) => found,
-                    None => return Ok(Made::Waits),
-                }
-            }
-        };
-        if found.mark != Mark::Making {
-            return Ok(Made::Ready);
-        }
-        let missing = model.map(|model| recreation::missing_networks(model, &found.container)).unwrap_or_default();
-        for (network, endpoint) in missing {
-            let path = format!("/networks/{}/connect", in_path(&network));
-            let body = json!({ "Container": found.container.id(), "EndpointConfig": release::endpoint(&endpoint) });
-            if let Err(failure) = self.engine.post(&path, Some(&body)).await {
-                let what = format!("Docker does not connect the release command's container to the network {network}");
-                return Trouble::of(failure, "container-not-connected", &what).map(Made::Trouble);
-            }
-        }
-        if self.releases.is_cancelled(run.id) {
-            remove(self.engine, found.container.id()).await?;
-            return Ok(Made::Waits);
-        }
-        // Another process may have done so.
-        rename(self.engine, &release::name(run, Mark::Making), &release::name(run, Mark::Ready)).await?;
-        Ok(Made::Ready)
-    }
-
-    /// Returns the image of a run on this machine; `None` while it is pulled.
-    async fn image(&self, seen: &Seen, rollout: &Rollout) -> Called<Result<Option<String>, Trouble>> {
-        let refusal = match fence::decide(seen, rollout).answer() {
-            Some(Applied::Refused { reason, message }) => Some((reason, message)),
-            Some(Applied::Done | Applied::Newer(_)) | None => None,
-        };
-        // Nothing that cannot be rolled out is prepared for.
-        if let Some((reason, message)) = refusal {
-            return Ok(Err(Trouble::lasting(reason.as_str(), message)));
-        }
-        if let Some(message) = target::without_image(self.engine, seen, rollout).await? {
-            return Ok(Err(Trouble::lasting(Reason::UNSUPPORTED, message)));
-        }
-        match self.machine.pulls.look(self.engine, rollout).await? {
-            Pull::There(image) => return Ok(Ok(Some(image))),
-            Pull::Absent => {
-                if let Some(Applied::Refused { reason, message }) = self.machine.full(self.engine, rollout).await {
-                    return Ok(Err(Trouble::lasting(reason.as_str(), message)));
-                }
-            }
-            Pull::Running(_) => {}
-            Pull::Failed(error, _) => {
-                let message = format!("the image {} cannot be pulled: {error}", rollout.image);
-                if is_refused_for_good(&error) {
-                    return Ok(Err(Trouble::lasting("image-pull-failed", message)));
-                }
-                self.machine.pulls.begin(self.engine, rollout);
-                return Ok(Err(Trouble::passing("image-pull-failed", message)));
-            }
-        }
-        self.machine.pulls.begin(self.engine, rollout);
-        Ok(Ok(None))
-    }
-
-    async fn create(
-        &self,
-        run: &ReleaseRun,
-        rollout: &Rollout,
-        model: Option<&Container>,
-        image: &str,
-        command: &[String],
-    ) -> Called<Option<Trouble>> {
-        const NOT_CREATED: &str = "container-not-created";
-        let gone = || {
-            self.machine.pulls.forget(rollout.id.app);
-            let message = format!("the image {} was removed after it was pulled", rollout.image);
-            Ok(Some(Trouble::passing(NOT_CREATED, message)))
-        };
-        let body = match document::document(self.engine, rollout, model, image).await? {
-            Document::Body(body) => body,
-            Document::Unknown(message) => return Ok(Some(Trouble::lasting(NOT_CREATED, message))),
-            Document::WithoutImage => return gone(),
-        };
-        let Some(found) = pulls::find(self.engine, image).await? else { return gone() };
-        let body = release::body(body, run.id, &rollout.image, command, &found["Config"]);
-        let path = format!("/containers/create?name={}", in_query(&release::name(run, Mark::Making)));
-        match self.engine.post(&path, Some(&body)).await {
-            Ok(_) => Ok(None),
-            // Another process has made it.
-            Err(failure) if failure.is_conflict() => Ok(None),
-            Err(failure) => {
-                if failure.is_not_found() {
-                    self.machine.pulls.forget(rollout.id.app);
-                }
-                Trouble::of(failure, NOT_CREATED, "Docker refuses the release command's container").map(Some)
-            }
         }
     }
 
@@ -341,7 +90,7 @@ impl Runner<'_> {
         Ok(found.state(None, log.unwrap_or_default()))
     }
 
-    async fn digest(&self, run: &Run) -> Called<Option<rollhook_core::image::Digest>> {
+    async fn digest(&self, run: &Run) -> Called<Option<Digest>> {
         let Some(image) = run.image() else { return Ok(None) };
         let found = pulls::find(self.engine, run.container.image_id()).await?;
         Ok(found.and_then(|found| origin::digest(&found, &image)))
@@ -349,12 +98,13 @@ impl Runner<'_> {
 
     async fn start(&self, run: &ReleaseRun) -> Result<()> {
         let Some(found) = find(self.engine, run).await?.filter(Run::may_start) else { return Ok(()) };
-        let Some(mark) = found.mark.next_start() else { return Ok(()) };
+        let mark = Mark::new_start();
         let name = release::name(run, mark);
         if !rename(self.engine, found.container.name(), &name).await? {
             return Ok(());
         }
         // No other attempt that is late starts it from here on; one may have before.
+        tokio::time::sleep(SETTLES).await;
         let again = find(self.engine, run).await?;
         let is_same = |again: &Run| again.container.id() == found.container.id() && again.mark == mark;
         if !again.is_some_and(|again| is_same(&again) && again.may_start()) {
@@ -386,19 +136,25 @@ impl Runner<'_> {
         }
         let Some(found) = find(self.engine, run).await? else { return Ok(()) };
         let container = found.container.id();
-        if found.container.process() == Process::Ended || found.mark == Mark::Failed {
+        if found.container.process() == Process::Ended || (found.mark == Mark::Failed && !found.has_begun()) {
             return Ok(());
         }
-        if found.mark != Mark::Cancelled
-            && !rename(self.engine, container, &release::name(run, Mark::Cancelled)).await?
-        {
-            return Err(Error::Conflict(Entity::Object));
+        if found.mark != Mark::Cancelled {
+            // Another process may have done so.
+            rename(self.engine, container, &release::name(run, Mark::Cancelled)).await?;
+            tokio::time::sleep(SETTLES).await;
         }
-        // A start that came before the new name has made it run.
-        if find(self.engine, run).await?.is_some_and(|found| found.container.is_up()) {
-            self.machine.stop(self.engine, container);
+        match find(self.engine, run).await? {
+            // A start that came before the new name has made it run.
+            Some(found) if found.mark == Mark::Cancelled && found.container.is_up() => {
+                self.machine.stop(self.engine, found.container.id());
+                Ok(())
+            }
+            Some(found) if found.mark == Mark::Cancelled || found.container.process() == Process::Ended => Ok(()),
+            // A start that came before has renamed it after.
+            Some(_) => Err(Error::Conflict(Entity::Object)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     async fn log(&self, run: &ReleaseRun, from: u64) -> Called<Option<Vec<u8>>> {
@@ -467,12 +223,13 @@ async fn list(engine: &Engine) -> Called<Vec<Value>> {
     Ok(listed.as_array().cloned().unwrap_or_default())
 }
 
-/// Renames a container, by its id or name. Returns `false` if there is none, or the new name is taken.
+/// Renames a container, by its id or name. Returns `false` if there is none, the new name is taken, or it has that name.
 async fn rename(engine: &Engine, container: &str, name: &str) -> Called<bool> {
     let path = format!("/containers/{}/rename?name={}", in_path(container), in_query(name));
     match engine.post(&path, None).await {
         Ok(_) => Ok(true),
         Err(failure) if failure.is_not_found() || failure.is_conflict() => Ok(false),
+        Err(failure) if failure.is(StatusCode::BAD_REQUEST) => Ok(false),
         Err(failure) => Err(failure),
     }
 }

@@ -4,16 +4,19 @@
 //! processes run a command twice. The name decides, as renaming is atomic in the engine:
 //!
 //! ```text
-//! NAME.making ─► NAME ─► NAME.start1 ─► NAME.start2 …      made, ready, and one name for each attempt to start
-//!                  └────────┴──────────────┴─► NAME.failed      the engine could not start it
-//!                  └────────┴──────────────┴─► NAME.cancelled   it was cancelled, before it began or later
+//! NAME.making ─► NAME ─► NAME.start-A ─► NAME.start-B …     made, ready, and a name for each attempt to start
+//!                  └─────────┴──────────────┴─► NAME.failed      the engine could not start it
+//!                  └─────────┴──────────────┴─► NAME.cancelled   it was cancelled, before it began or later
 //! ```
 //!
 //! A process that starts a run renames it first, reads it again, and then starts it by the new name, which no other attempt
 //! has. A start that arrives after another attempt or a cancel finds no container of its name. A run that was cancelled
 //! stays as a container that never began, so that every process reads how it ended.
 
-use std::cmp::Reverse;
+use std::{
+    cmp::Reverse,
+    hash::{BuildHasher, Hasher, RandomState},
+};
 
 use rollhook_core::{
     app::{AppId, AppUid},
@@ -44,8 +47,8 @@ pub(crate) enum Mark {
     Making,
     /// The run is ready.
     Ready,
-    /// This attempt to start it was made.
-    Start(u32),
+    /// This attempt to start it was made; the number is random, so that no other attempt has the name.
+    Start(u64),
     /// The engine could not start it.
     Failed,
     /// It was cancelled.
@@ -53,13 +56,13 @@ pub(crate) enum Mark {
 }
 
 impl Mark {
-    /// Returns the mark of the next attempt to start the run; `None` if it must not be started.
-    pub(crate) fn next_start(self) -> Option<Self> {
-        match self {
-            Self::Ready => Some(Self::Start(1)),
-            Self::Start(attempt) => attempt.checked_add(1).map(Self::Start),
-            Self::Making | Self::Failed | Self::Cancelled => None,
-        }
+    /// Returns the mark of a new attempt to start a run.
+    pub(crate) fn new_start() -> Self {
+        Self::Start(RandomState::new().build_hasher().finish())
+    }
+
+    fn may_start(self) -> bool {
+        matches!(self, Self::Ready | Self::Start(_))
     }
 }
 
@@ -70,7 +73,7 @@ pub(crate) fn name(run: &ReleaseRun, mark: Mark) -> String {
     match mark {
         Mark::Making => format!("{base}.making"),
         Mark::Ready => base,
-        Mark::Start(attempt) => format!("{base}.start{attempt}"),
+        Mark::Start(attempt) => format!("{base}.start-{attempt:016x}"),
         Mark::Failed => format!("{base}.failed"),
         Mark::Cancelled => format!("{base}.cancelled"),
     }
@@ -83,7 +86,7 @@ fn mark(run: &ReleaseRun, found: &str) -> Option<Mark> {
         ".making" => Some(Mark::Making),
         ".failed" => Some(Mark::Failed),
         ".cancelled" => Some(Mark::Cancelled),
-        rest => rest.strip_prefix(".start")?.parse().ok().map(Mark::Start),
+        rest => u64::from_str_radix(rest.strip_prefix(".start-")?, 16).ok().map(Mark::Start),
     }
 }
 
@@ -104,7 +107,7 @@ impl Run {
 
     /// Returns whether the run can be started.
     pub(crate) fn may_start(&self) -> bool {
-        self.mark.next_start().is_some() && !self.has_begun() && self.container.start_error().is_none()
+        self.mark.may_start() && !self.has_begun() && self.container.start_error().is_none()
     }
 
     /// Returns whether the command has begun.
@@ -114,7 +117,7 @@ impl Run {
 
     /// Returns whether the engine could not start the run, and an attempt that is late could do so yet.
     pub(crate) fn is_unsealed_failure(&self) -> bool {
-        self.mark.next_start().is_some() && !self.has_begun() && self.container.start_error().is_some()
+        self.mark.may_start() && !self.has_begun() && self.container.start_error().is_some()
     }
 
     /// Returns the image that the run was made for.
@@ -128,13 +131,14 @@ impl Run {
         match (self.container.process(), self.mark) {
             (Process::Running | Process::Restarting, _) => ReleaseState::Running,
             (Process::Created, Mark::Cancelled) => cancelled_before(),
-            (Process::Created, mark) => match self.container.start_error() {
-                Some(error) => {
-                    let message = format!("Docker cannot start the release command: {error}");
+            (Process::Created, mark) => match (self.container.start_error(), mark) {
+                (None, Mark::Making) => ReleaseState::Preparing,
+                (None, Mark::Ready | Mark::Start(_) | Mark::Cancelled) => ReleaseState::Prepared,
+                (error, _) => {
+                    let why = error.map(|error| format!(": {error}")).unwrap_or_default();
+                    let message = format!("Docker cannot start the release command{why}");
                     failed(false, "container-not-started", message, Vec::new())
                 }
-                None if mark == Mark::Making => ReleaseState::Preparing,
-                None => ReleaseState::Prepared,
             },
             (Process::Ended, _) if is_cancelled => {
                 failed(true, Reason::CANCELLED, "The release command was ended.".to_owned(), log)
