@@ -260,6 +260,41 @@ fn missing_image_ends_a_run_that_never_begins() {
 }
 
 #[test]
+fn run_that_is_cancelled_before_it_is_ready_never_gets_ready() {
+    let case = concat!(env!("CARGO_PKG_NAME"), "/releases::run_that_is_cancelled_before_it_is_ready");
+    run(async {
+        let Some(bed) = lent(case) else { return };
+        let driver = DockerMachine::at(bed.socket());
+        let deploys = Deploys::of(bed, &driver).await;
+        // No registry listens there, which may pass.
+        let spec = release(deploys.spec(2, "127.0.0.1:1/app:v2"), "echo began");
+        assert_eq!(patiently(async || driver.prepare(&spec).await).await, ReleaseState::Preparing);
+        patiently(async || driver.cancel(&spec.run).await).await;
+        let failure = failed(&driver, &spec).await;
+        assert_eq!((failure.began, failure.reason.as_str()), (false, Reason::CANCELLED));
+        assert_eq!(patiently(async || driver.prepare(&spec).await).await, ReleaseState::Failed(failure));
+        assert_eq!(runs(&deploys.bed.docker, &spec), Vec::<Value>::new());
+    });
+}
+
+#[test]
+fn processes_that_prepare_and_start_at_once_run_the_command_once() {
+    let case = concat!(env!("CARGO_PKG_NAME"), "/releases::processes_that_prepare_and_start_at_once");
+    run(async {
+        let Some(bed) = lent(case) else { return };
+        let (one, other) = (DockerMachine::at(bed.socket()), DockerMachine::at(bed.socket()));
+        let deploys = Deploys::of(bed, &one).await;
+        let spec = release(deploys.spec(2, "app:v2"), "echo began");
+        tokio::join!(prepared(&one, &spec), prepared(&other, &spec));
+        let start = async |driver: &DockerMachine| patiently(async || driver.start(&spec.run).await).await;
+        tokio::join!(start(&one), start(&other), start(&one), start(&other));
+        assert_eq!(ended(&one, &spec).await, ended(&other, &spec).await);
+        assert_eq!(log(&one, &spec).await, "began\n");
+        only(&deploys.bed.docker, &spec);
+    });
+}
+
+#[test]
 fn cancelled_run_never_begins() {
     let case = concat!(env!("CARGO_PKG_NAME"), "/releases::cancelled_run_never_begins");
     run(async {
