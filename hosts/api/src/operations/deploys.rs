@@ -89,6 +89,7 @@ impl Operation for ListDeploys {
         let limit = query.limit.map_or(PAGE, PageSize::get);
         let access = caller.open(id).await?;
         let page = Page::newest(limit).below(query.before);
+        let _turn = caller.deployer().history_turn(&access, limit).await;
         let (state, entries) = caller.deployer().history(&access, page).await?;
         let oldest = entries.last().map(|entry| entry.revision);
         let next = oldest.filter(|oldest| entries.len() == limit && *oldest > Revision::FIRST);

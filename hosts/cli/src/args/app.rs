@@ -342,7 +342,7 @@ pub(crate) struct PolicyFlags {
     /// How long a rollout may take, such as 10m
     #[arg(long, value_name = "TIME", value_parser = duration)]
     rollout_deadline: Option<String>,
-    /// How long a build may take, such as 30m
+    /// How long a build may take, such as 30m, at most 4h
     #[arg(long, value_name = "TIME", value_parser = duration)]
     build_deadline: Option<String>,
     /// A command that each new image runs once before it is rolled out, such as "bin/rails db:migrate"; quotes are read as
