@@ -53,6 +53,7 @@ pub mod manifests;
 mod object_version;
 mod observe;
 mod pages;
+mod pod_log;
 mod retries;
 #[cfg(feature = "management")]
 mod reviews;
@@ -172,7 +173,10 @@ impl RolloutDriver for KubernetesCluster {
 
     async fn changed(&self, spec: &RolloutSpec) {
         match Rollout::of(spec) {
-            Ok(rollout) => self.watches.changed(&self.cluster, &rollout).await,
+            Ok(rollout) => {
+                let cluster = self.cluster.clone();
+                self.watches.changed(spec.id, || watch::changes(cluster, rollout)).await;
+            }
             Err(_) => std::future::pending().await,
         }
     }
