@@ -82,7 +82,8 @@
 //! `history::commit_keeps_keys`, on a store of its own; two more race the writes of several threads ([`threads`]). A
 //! store without records hands out `None`.
 //!
-//! Drivers of clusters run [`rollouts!`] in the same way, with a [`Clusters`], and builders [`builds!`] with a
+//! Drivers of clusters run [`rollouts!`] in the same way, with a [`Clusters`], and [`releases!`] if they run release
+//! commands, with [`Releases`]; builders run [`builds!`] with a
 //! [`Builders`]; readers of branches run [`branches!`] with a [`Branches`].
 //!
 //! Time passes by the harness's `pause`: a quarter of a second of the cluster's time, real or simulated. A driver whose
@@ -104,6 +105,7 @@ pub mod client;
 pub mod history;
 pub mod model;
 pub mod records;
+pub mod releases;
 pub mod rollouts;
 pub mod samples;
 pub mod threads;
@@ -125,5 +127,6 @@ pub use clock::ManualClock;
 pub use clusters::{Clusters, Instance, Sample};
 pub use executor::block_on;
 pub use faulty::{Fault, Faulty, Plan};
+pub use releases::{Does, Releases};
 pub use report::{Can, Lack, report};
 pub use stores::{Handles, Stores};

@@ -139,6 +139,30 @@ macro_rules! rollouts {
     };
 }
 
+/// Stamps the cases of `ReleaseRunner`, each on a target of its own.
+///
+/// The arguments are those of [`stores!`], but that the expression is of type [`Can`](crate::Can) of a
+/// [`Releases`](crate::Releases).
+#[macro_export]
+macro_rules! releases {
+    ($block_on:expr, $fresh:expr $(,)?) => {
+        $crate::cases! { $block_on, $fresh, releases:
+            prepare_begins_nothing,
+            start_runs_to_the_end,
+            start_is_once,
+            start_of_unknown_runs_nothing,
+            prepare_of_known_changes_nothing,
+            failed_command_keeps_its_log,
+            missing_image_never_begins,
+            cancel_ends_for_good,
+            observe_unknown_is_unknown,
+            end_outlives_a_restart,
+            target_stays_as_it_is,
+            release_log_is_read_in_parts,
+        }
+    };
+}
+
 /// Stamps the cases of `BuildTrigger`, each on a builder of its own.
 ///
 /// The arguments are those of [`stores!`], but that the expression is of type [`Can`](crate::Can) of a
@@ -180,7 +204,8 @@ macro_rules! branches {
     };
 }
 
-/// Stamps the named cases of one suite; [`stores!`], [`rollouts!`], [`builds!`] and [`branches!`] name them all.
+/// Stamps the named cases of one suite; [`stores!`], [`rollouts!`], [`releases!`], [`builds!`] and
+/// [`branches!`] name them all.
 #[macro_export]
 macro_rules! cases {
     ($block_on:expr, $fresh:expr, $suite:ident: $($case:ident),+ $(,)?) => {

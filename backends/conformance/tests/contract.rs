@@ -65,6 +65,7 @@ fn every_promise_has_its_case() {
         ("core", "history", "history"),
         ("core", "rollout", "rollouts"),
         ("core", "builds", "builds"),
+        ("core", "releases", "releases"),
         ("management", "records", "records"),
     ] {
         let promised = promises(package, port);

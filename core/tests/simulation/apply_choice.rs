@@ -253,6 +253,8 @@ impl Run {
         let request = RollbackRequest::default().with(|request| {
             request.revision = revision;
             request.if_current = if_current;
+            // One in some does not know of release commands.
+            request.past_releases = self.callers.name().len() % 3 != 0 || revision.is_some();
             request.key = key;
         });
         Request::Rollback(id(app), request)

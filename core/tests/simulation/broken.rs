@@ -1,6 +1,7 @@
 //! Backends that break one promise each, to show that the simulation would notice.
 
 mod builds;
+mod releases;
 mod store;
 
 use std::{
@@ -16,8 +17,8 @@ use rollhook_core::{
     deploy::Evidence,
     ports::{
         Applied, AtRest, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, Observation, Phase, Purpose,
-        RolloutDriver, RolloutFailure, RolloutSpec, Sealing, TargetReader, TargetRequest, TokenStore, Validated,
-        WebhookSecret,
+        ReleaseRunner, RolloutDriver, RolloutFailure, RolloutSpec, Sealing, TargetReader, TargetRequest, TokenStore,
+        Validated, WebhookSecret,
     },
     time::Timestamp,
     token::Token,
@@ -86,6 +87,12 @@ pub(crate) enum Promise {
     Recovery,
     /// What recovers after a failure is not seen.
     RecoverySeen,
+    /// A release command begins as soon as it is made ready.
+    ReleaseReady,
+    /// A release command that runs is said to have ended well.
+    ReleaseEnd,
+    /// A release command that is told to end goes on.
+    ReleaseCancel,
 }
 
 /// The backends of one replica.
@@ -163,7 +170,7 @@ impl RolloutDriver for BrokenBackend {
     }
 
     async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {
-        let seen = self.environment.cluster.observe(spec).await?;
+        let seen = RolloutDriver::observe(&*self.environment.cluster, spec).await?;
         if self.breaks(Promise::OwnPods) {
             let phase = Phase::Complete { digest: None, note: None };
             return Ok(seen.with(|seen| {
@@ -178,10 +185,14 @@ impl RolloutDriver for BrokenBackend {
     }
 
     async fn changed(&self, spec: &RolloutSpec) {
-        self.environment.cluster.changed(spec).await;
+        RolloutDriver::changed(&*self.environment.cluster, spec).await;
     }
 
     fn target_reader(&self) -> Option<&dyn TargetReader> {
+        Some(self)
+    }
+
+    fn release_runner(&self) -> Option<&dyn ReleaseRunner> {
         Some(self)
     }
 

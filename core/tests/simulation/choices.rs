@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use proptest::{prelude::*, sample::select};
 
-use crate::{faults::InjectedFault, images::TAGS};
+use crate::{
+    faults::InjectedFault,
+    images::TAGS,
+    requests::{FAILS, HANGS, MIGRATES},
+};
 
 /// How a run goes.
 #[derive(Clone, Debug)]
@@ -152,7 +156,7 @@ pub(crate) enum Step {
 }
 
 /// Every call to a port; none of them is safe.
-pub(crate) const CALLS: [&str; 21] = [
+pub(crate) const CALLS: [&str; 25] = [
     "",
     "history.commit",
     "history.load",
@@ -174,6 +178,10 @@ pub(crate) const CALLS: [&str; 21] = [
     "tokens.find_fitting",
     "tokens.put",
     "tokens.remove",
+    "releases.prepare",
+    "releases.start",
+    "releases.observe",
+    "releases.cancel",
 ];
 
 pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
@@ -216,7 +224,7 @@ fn choice() -> impl Strategy<Value = Choice> {
 
 fn ask() -> impl Strategy<Value = Ask> {
     let app = || prop_oneof![8 => Just(0usize), 2 => Just(1), 2 => Just(2)];
-    let policy = (app(), any::<bool>(), any::<bool>(), select(&[3u8, 0, 10]));
+    let policy = (app(), any::<bool>(), any::<bool>(), select(&[3u8, 0, 10, MIGRATES, FAILS, HANGS]));
     prop_oneof![
         10 => (tag(), key(), proptest::bool::weighted(0.1))
             .prop_map(|(tag, key, old_token)| Ask::Post { tag, key, old_token }),

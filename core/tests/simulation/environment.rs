@@ -15,8 +15,8 @@ use rollhook_core::{
     deploy::{Commit, Deploy, Revision},
     ledger::AppState,
     ports::{
-        AppPage, Applied, BuildSpec, BuildTrigger, Clock, HistoryStore, HistoryStoreExt, Page, RolloutDriver,
-        RolloutSpec,
+        AppPage, Applied, BuildSpec, BuildTrigger, Clock, HistoryStore, HistoryStoreExt, Page, ReleaseRun,
+        RolloutDriver, RolloutSpec,
     },
     time::Timestamp,
 };
@@ -188,6 +188,12 @@ impl Environment {
     /// Judges what has become of the cluster; called after every order.
     pub(crate) fn look_at_cluster(&self, order: &RolloutSpec) {
         let effects = self.cluster.effects();
+        let runs = self.cluster.running_releases(order.id.app);
+        let own =
+            effects.last().is_some_and(|effect| effect.stamp == order.id && !order.purpose.returns_to().is_some());
+        self.journal.expect(runs == 0 || !own, || {
+            format!("revision {} changed the cluster while a release command runs", order.id.revision)
+        });
         self.rules.lock().unwrap().effects(&effects, order, &self.journal);
     }
 
@@ -277,6 +283,13 @@ impl Environment {
             self.journal.count_if(matches!(applied, Ok(Applied::Newer(_))), "rule 9: a late order was refused");
             self.look_at_cluster(&order);
         }
+    }
+
+    /// Whether the deploy of a release command waits for its end.
+    pub(crate) fn is_awaited(&self, run: &ReleaseRun) -> bool {
+        let rules = self.rules.lock().unwrap();
+        let known = rules.known.get(&run.id.app);
+        known.is_some_and(|known| known.view.unfinished.iter().any(|entry| entry.revision == run.id.revision))
     }
 
     /// Whether nothing is under way.

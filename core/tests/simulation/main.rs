@@ -119,6 +119,9 @@ noticed! {
     recovery_of_what_does_not_run: Recovery,
     recovery_that_is_not_recorded: RecoverySeen,
     commit_that_another_trigger_has_deployed: Brought,
+    release_command_that_begins_before_it_is_recorded: ReleaseReady,
+    release_command_that_has_not_ended: ReleaseEnd,
+    release_command_that_goes_on_beside_the_next: ReleaseCancel,
 }
 
 fn number(variable: &str) -> Option<u64> {

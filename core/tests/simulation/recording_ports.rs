@@ -18,8 +18,8 @@ use rollhook_core::{
     error::Entity,
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Applied, AtRest, Binding, Committed, DriverIdentity, Heartbeat,
-        HistoryStore, ListedApp, Loaded, Observation, Page, Phase, RolloutDriver, RolloutFailure, RolloutSpec,
-        StoreLimits, TargetReader, TargetRequest, Validated,
+        HistoryStore, ListedApp, Loaded, Observation, Page, Phase, ReleaseRun, ReleaseRunner, ReleaseSpec,
+        ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, TargetReader, TargetRequest, Validated,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -218,7 +218,7 @@ impl RolloutDriver for RecordingPorts {
         let answer = self.backend.rollouts.observe(spec).await;
         self.log_answer(&format!("observe revision {}", spec.id.revision), &answer);
         let truth = match self.environment.promise {
-            Some(_) => self.environment.cluster.observe(spec).await.ok(),
+            Some(_) => RolloutDriver::observe(&*self.environment.cluster, spec).await.ok(),
             None => answer.as_ref().ok().cloned(),
         };
         if let Some(seen) = truth {
@@ -241,6 +241,10 @@ impl RolloutDriver for RecordingPorts {
         Some(self)
     }
 
+    fn release_runner(&self) -> Option<&dyn ReleaseRunner> {
+        Some(self)
+    }
+
     async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
         self.backend.rollouts.evidence(spec, failure).await
     }
@@ -256,7 +260,7 @@ impl TargetReader for RecordingPorts {
         let Some(reader) = self.backend.rollouts.target_reader() else { return Err(Error::invalid("no reader")) };
         let answer = reader.at_rest(spec).await;
         self.log_answer(&format!("look at revision {} at rest", spec.id.revision), &answer);
-        if let (Ok(_), Ok(truth)) = (&answer, self.environment.cluster.observe(spec).await) {
+        if let (Ok(_), Ok(truth)) = (&answer, RolloutDriver::observe(&*self.environment.cluster, spec).await) {
             self.environment.rules.lock().unwrap().rested(spec.id, self.seen(&truth));
         }
         answer
@@ -264,5 +268,62 @@ impl TargetReader for RecordingPorts {
 
     fn target_changes(&self) -> BoxStream<'static, AppUid> {
         self.backend.rollouts.target_reader().map_or_else(|| stream::pending().boxed(), TargetReader::target_changes)
+    }
+}
+
+impl RecordingPorts {
+    fn runner(&self) -> Result<&dyn ReleaseRunner> {
+        self.backend.rollouts.release_runner().ok_or_else(|| Error::invalid("no runner"))
+    }
+
+    /// Judges a release command that a call has begun.
+    fn look_at_releases(&self, run: &ReleaseRun, before: usize) {
+        let begun = self.environment.cluster.releases();
+        if begun.len() > before {
+            let running = self.environment.cluster.running_releases(run.id.app);
+            self.environment.rules.lock().unwrap().release_begins(&begun, running, &self.environment.journal);
+        }
+    }
+}
+
+#[async_trait]
+impl ReleaseRunner for RecordingPorts {
+    async fn prepare(&self, spec: &ReleaseSpec) -> Result<ReleaseState> {
+        let before = self.environment.cluster.releases().len();
+        let answer = self.runner()?.prepare(spec).await;
+        self.log_answer(&format!("prepare the release command of revision {}", spec.run.id.revision), &answer);
+        self.look_at_releases(&spec.run, before);
+        answer
+    }
+
+    async fn start(&self, run: &ReleaseRun) -> Result<()> {
+        let before = self.environment.cluster.releases().len();
+        let answer = self.runner()?.start(run).await;
+        self.log_answer(&format!("start the release command of revision {}", run.id.revision), &answer);
+        self.look_at_releases(run, before);
+        answer
+    }
+
+    async fn observe(&self, run: &ReleaseRun) -> Result<ReleaseState> {
+        let answer = self.runner()?.observe(run).await;
+        self.log_answer(&format!("observe the release command of revision {}: {answer:?}", run.id.revision), &answer);
+        answer
+    }
+
+    async fn cancel(&self, run: &ReleaseRun) -> Result<()> {
+        let answer = self.runner()?.cancel(run).await;
+        self.log_answer(&format!("end the release command of revision {}", run.id.revision), &answer);
+        answer
+    }
+
+    async fn changed(&self, run: &ReleaseRun) {
+        match self.runner() {
+            Ok(runner) => runner.changed(run).await,
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    async fn log(&self, run: &ReleaseRun, from: u64) -> Result<Option<Vec<u8>>> {
+        self.runner()?.log(run, from).await
     }
 }

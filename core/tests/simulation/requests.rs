@@ -180,11 +180,24 @@ pub(crate) fn key(name: &str) -> IdempotencyKey {
     IdempotencyKey::new(KeyHeader::IdempotencyKey, name, request).unwrap()
 }
 
+/// Settling times with which deploys run a release command that ends well, fails, or never ends by itself.
+pub(crate) const MIGRATES: u8 = 5;
+pub(crate) const FAILS: u8 = 6;
+pub(crate) const HANGS: u8 = 7;
+
 pub(crate) fn policy(leave: bool, hold_all: bool, settle: u8) -> PolicyChange {
+    let word = match settle {
+        MIGRATES => Some("migrate"),
+        FAILS => Some("fail"),
+        HANGS => Some("hang"),
+        _ => None,
+    };
     PolicyChange {
         on_failure: Some(if leave { OnFailure::Leave } else { OnFailure::Restore }),
         hold: Some(if hold_all { HoldPolicy::All } else { HoldPolicy::Automatic }),
         settle: Some(Duration::from_secs(settle.into())),
+        release_command: Some(word.map(str::to_owned).into_iter().collect()),
+        release_deadline: Some(Duration::from_secs(20)),
         ..PolicyChange::default()
     }
 }

@@ -63,20 +63,20 @@ const LOOKS: usize = 240;
 /// How often is looked for what must not come: three seconds.
 const FEW_LOOKS: usize = 12;
 
-const OURS: AppUid = AppUid::from_bits(0xa11);
+pub(crate) const OURS: AppUid = AppUid::from_bits(0xa11);
 const THEIRS: AppUid = AppUid::from_bits(0xb0b);
 
 /// A target under test, and the deploys of it.
-struct Bench<'a> {
+pub(crate) struct Bench<'a> {
     cluster: &'a dyn Clusters,
     rollouts: Arc<dyn RolloutDriver>,
-    app: AppId,
-    target: Target,
+    pub(crate) app: AppId,
+    pub(crate) target: Target,
 }
 
 impl<'a> Bench<'a> {
     /// A registered target that exists, if the cluster can have one that no driver made, or else is to be created.
-    async fn new(cluster: &'a dyn Clusters, name: &str) -> Self {
+    pub(crate) async fn new(cluster: &'a dyn Clusters, name: &str) -> Self {
         let app = cluster.app(name);
         // Most cases are about deploys, and begin anywhere.
         let _ = cluster.prepare(&app).await;
@@ -130,7 +130,7 @@ impl<'a> Bench<'a> {
         self.patiently(async || self.rollouts.validate(request).await).await
     }
 
-    fn order(&self, uid: AppUid, revision: u64, sample: Sample) -> Can<RolloutSpec> {
+    pub(crate) fn order(&self, uid: AppUid, revision: u64, sample: Sample) -> Can<RolloutSpec> {
         let id = DeployId { app: uid, revision: samples::revision(revision) };
         let spec = RolloutSpec::new(self.app.clone(), id, self.target.clone(), self.cluster.image(sample)?);
         Ok(spec.with(|spec| spec.cause = format!("a case of the suite, revision {revision}")))
@@ -149,7 +149,7 @@ impl<'a> Bench<'a> {
     }
 
     /// The answer to the order; what may pass, such as a conflict with the cluster's own writing, is tried again.
-    async fn apply(&self, order: &RolloutSpec) -> Applied {
+    pub(crate) async fn apply(&self, order: &RolloutSpec) -> Applied {
         self.patiently(async || self.rollouts.apply(order).await).await
     }
 
@@ -157,7 +157,7 @@ impl<'a> Bench<'a> {
         self.patiently(async || self.rollouts.observe(order).await).await
     }
 
-    async fn patiently<T>(&self, call: impl AsyncFn() -> Result<T>) -> T {
+    pub(crate) async fn patiently<T>(&self, call: impl AsyncFn() -> Result<T>) -> T {
         for _ in 0..FEW_LOOKS {
             match call().await {
                 Ok(answer) => return answer,
@@ -181,12 +181,12 @@ impl<'a> Bench<'a> {
         panic!("not {what} within a minute: {last:?}");
     }
 
-    async fn until_complete(&self, order: &RolloutSpec) -> Observation {
+    pub(crate) async fn until_complete(&self, order: &RolloutSpec) -> Observation {
         self.until(order, "complete", is_complete).await
     }
 
     /// Applies, and waits until it runs.
-    async fn roll_out(&self, order: &RolloutSpec) -> Observation {
+    pub(crate) async fn roll_out(&self, order: &RolloutSpec) -> Observation {
         assert_eq!(self.apply(order).await, Applied::Done);
         self.until_complete(order).await
     }
@@ -200,13 +200,13 @@ impl<'a> Bench<'a> {
     }
 
     /// The instances that run; there must be some.
-    async fn instances(&self) -> Can<Vec<Instance>> {
+    pub(crate) async fn instances(&self) -> Can<Vec<Instance>> {
         let running = self.cluster.instances(&self.app, &self.target).await?;
         assert!(!running.is_empty(), "it is called complete, and nothing runs");
         Ok(running)
     }
 
-    async fn fingerprint(&self) -> String {
+    pub(crate) async fn fingerprint(&self) -> String {
         self.cluster.fingerprint(&self.app, &self.target).await
     }
 

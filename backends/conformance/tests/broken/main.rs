@@ -5,6 +5,7 @@
 
 mod driver;
 mod records;
+mod releases;
 #[path = "../simulated/mod.rs"]
 mod simulated;
 mod store;

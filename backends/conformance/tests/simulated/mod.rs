@@ -3,11 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use rollhook_conformance::{Can, Clusters, Instance, ManualClock, Sample, samples};
+use rollhook_conformance::{Can, Clusters, Does, Instance, ManualClock, Releases, Sample, samples};
 use rollhook_core::{
     app::{AppId, Settings, Target},
     image::{Digest, ImageRef},
-    ports::RolloutDriver,
+    ports::{ReleaseRun, RolloutDriver},
 };
 use rollhook_memory::{Script, SimulatedCluster};
 use serde_json::json;
@@ -128,5 +128,21 @@ impl Clusters for Simulated {
 
     async fn pause(&self) {
         self.clock.advance(Duration::from_millis(250));
+    }
+}
+
+#[async_trait]
+impl Releases for Simulated {
+    fn command(&self, does: Does) -> Vec<String> {
+        let word = match does {
+            Does::Succeed => "migrate",
+            Does::Fail => "fail",
+            Does::Hang => "hang",
+        };
+        vec!["bin/release".to_owned(), word.to_owned()]
+    }
+
+    async fn times_begun(&self, run: &ReleaseRun) -> Can<usize> {
+        Ok(self.cluster.releases().iter().filter(|begun| begun.stamp == run.id).count())
     }
 }

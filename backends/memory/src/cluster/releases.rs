@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use futures_util::future::{Either, select};
 use rollhook_core::{
     Result,
+    app::AppUid,
     deploy::Reason,
     image::ImageRef,
     ports::{DeployId, ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState},
@@ -99,6 +100,14 @@ impl SimulatedCluster {
     /// Returns every release command that has begun, in order.
     pub fn releases(&self) -> Vec<ReleaseBegun> {
         self.lock().releases_begun.clone()
+    }
+
+    /// Returns the number of the app's release commands that run.
+    pub fn running_releases(&self, app: AppUid) -> usize {
+        let now = self.clock.elapsed();
+        let world = self.lock();
+        let of = world.releases.iter().filter(|((of, _), _)| *of == app);
+        of.filter(|(_, release)| release.state(&world, now, self.delay) == ReleaseState::Running).count()
     }
 
     /// Forgets every run of a release command, as a platform does whose machine is lost.

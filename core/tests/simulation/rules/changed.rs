@@ -34,6 +34,7 @@ impl Rules {
             state: new.state.clone(),
             step: new.step,
             touched: new.touched,
+            release: new.release,
             digest: new.digest.clone(),
             updated_at: new.updated_at,
             ..old.clone()

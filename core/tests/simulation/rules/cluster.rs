@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rollhook_core::{
     app::{AppUid, Namespace},
+    deploy::ReleaseMark,
     ports::{DeployId, RolloutSpec},
 };
 use rollhook_memory::{Effect, Pod};
@@ -105,8 +106,12 @@ impl Rules {
         journal.expect(entry.is_some_and(|entry| entry.touched), || {
             format!("revision {} changed the cluster, and its entry says that it did not", effect.stamp.revision)
         });
-        let image = entry.and_then(|entry| entry.image.as_ref());
-        journal.expect(image == Some(&effect.image), || {
+        journal.expect(entry.is_none_or(|entry| entry.release != Some(ReleaseMark::MayHaveRun)), || {
+            format!("revision {} changed the cluster before its release command had ended", effect.stamp.revision)
+        });
+        let is_released = entry.is_some_and(|entry| entry.release.is_some());
+        let image = entry.and_then(|entry| if is_released { entry.pinned_image() } else { entry.image.clone() });
+        journal.expect(image.as_ref() == Some(&effect.image), || {
             format!("revision {} runs {}, and its entry says {image:?}", effect.stamp.revision, effect.image)
         });
     }

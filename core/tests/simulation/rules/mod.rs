@@ -8,6 +8,7 @@ mod cluster;
 mod detected;
 pub(crate) mod model;
 mod owners;
+mod releases;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -131,7 +132,10 @@ impl Rules {
         }
         for (uid, (history, view)) in stored {
             let same = self.known.get(&uid).is_some_and(|known| {
-                known.history == history && known.view.app == view.app && known.view.recoveries == view.recoveries
+                known.history == history
+                    && known.view.app == view.app
+                    && known.view.recoveries == view.recoveries
+                    && known.view.release_run == view.release_run
             });
             if !same {
                 self.app(uid, history, view, building(uid), moment, journal);
@@ -224,7 +228,7 @@ impl Known {
 
     /// Whether a replica is to drive the app.
     fn has_work(&self) -> bool {
-        !self.view.unfinished.is_empty() || self.view.is_polled()
+        !self.view.unfinished.is_empty() || self.view.release_run.is_some() || self.view.is_polled()
     }
 
     fn update(&mut self, history: Vec<Deploy>, view: AppState, moment: Moment, before: &[Deploy]) {
