@@ -182,11 +182,9 @@ impl<'a> Run<'a> {
                 "the Job {name} in the namespace {namespace} has not the labels of a release command: delete it, then deploy again"
             )));
         }
-        match self.state().await? {
-            // It was deleted meanwhile.
-            ReleaseState::Unknown => Err(contended()),
-            state => Ok(state),
-        }
+        let state = self.state().await?;
+        // It was deleted meanwhile.
+        if state == ReleaseState::Unknown { Err(contended()) } else { Ok(state) }
     }
 
     /// The workload that the run is for, or as it would be created. Returns the failure if the new version could not be

@@ -126,10 +126,9 @@ async fn ended(runner: &dyn ReleaseRunner, run: &ReleaseRun) -> ReleaseState {
 }
 
 async fn failed(runner: &dyn ReleaseRunner, run: &ReleaseRun) -> ReleaseFailure {
-    match ended(runner, run).await {
-        ReleaseState::Failed(failure) => failure,
-        other => panic!("no failure: {other:?}"),
-    }
+    let end = ended(runner, run).await;
+    let ReleaseState::Failed(failure) = end else { panic!("no failure: {end:?}") };
+    failure
 }
 
 async fn begins(bed: &Bed, spec: &ReleaseSpec) {
@@ -312,7 +311,8 @@ fn start_and_cancel_at_the_same_moment_agree() {
             assert_eq!(runner(bed).prepare(&spec).await.unwrap(), ReleaseState::Prepared);
             let (started, cancelled) =
                 futures_util::join!(runner(bed).start(&spec.run), ReleaseRunner::cancel(&another, &spec.run));
-            (started.unwrap(), cancelled.unwrap());
+            started.unwrap();
+            cancelled.unwrap();
             let failure = failed(runner(bed), &spec.run).await;
             assert_eq!(failure.reason.as_str(), Reason::CANCELLED, "{failure:?}");
             let job = job(bed, &spec.run).await;

@@ -78,18 +78,18 @@ fn observed(job: &Job, pods: &[Pod], seconds: i64) -> Observed {
 }
 
 fn failure(job: &Job, pods: &[Pod]) -> ReleaseFailure {
-    match observed(job, pods, 100) {
-        Observed::Failed(failure) => failure,
-        other => panic!("not failed: {other:?}"),
-    }
+    let seen = observed(job, pods, 100);
+    let Observed::Failed(failure) = seen else { panic!("not failed: {seen:?}") };
+    failure
 }
 
 fn stuck(pods: &[Pod], seconds: i64) -> Option<Stopped> {
-    match observed(&running_job(), pods, seconds) {
-        Observed::Stuck(stopped) => Some(stopped),
-        Observed::Running => None,
-        other => panic!("neither stuck nor running: {other:?}"),
+    let seen = observed(&running_job(), pods, seconds);
+    if seen == Observed::Running {
+        return None;
     }
+    let Observed::Stuck(stopped) = seen else { panic!("neither stuck nor running: {seen:?}") };
+    Some(stopped)
 }
 
 fn event(reason: &str, message: &str) -> Event {
