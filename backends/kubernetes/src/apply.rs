@@ -105,10 +105,7 @@ async fn create(cluster: &Cluster, rollout: &Rollout) -> Result<Option<Applied>>
     let Rollout { workload, app, .. } = rollout;
     let missing = |message: String| Some(Applied::Refused { reason: Reason::new(Reason::TARGET_MISSING), message });
     let title = format!("{} {} in the namespace {}", workload.kind, workload.name, app.namespace);
-    let template = match &workload.template {
-        Some(template) if workload.kind == WorkloadKind::Deployment && !rollout.adopted => template,
-        Some(_) | None => return Ok(missing(format!("there is no {title}: create it, then deploy again"))),
-    };
+    let Some(template) = template_of(rollout) else { return Ok(missing(no_target(rollout))) };
     // The Service comes first: once the Deployment is there, it carries our stamp, and no Service would be made.
     let service = match ensure_service(cluster, rollout, template).await {
         Ok(service) => service,
@@ -131,6 +128,19 @@ async fn create(cluster: &Cluster, rollout: &Rollout) -> Result<Option<Applied>>
     refusal.map_or_else(|| read_again(failure), |refusal| Ok(Some(refusal)))
 }
 
+/// How the rollout's workload is created. Returns `None` if a person has to create it.
+pub(crate) fn template_of(rollout: &Rollout) -> Option<&Template> {
+    let may_create = rollout.workload.kind == WorkloadKind::Deployment && !rollout.adopted;
+    rollout.workload.template.as_ref().filter(|_| may_create)
+}
+
+/// The sentence about a workload that is missing.
+pub(crate) fn no_target(rollout: &Rollout) -> String {
+    let Rollout { workload, app, .. } = rollout;
+    let (kind, name, namespace) = (workload.kind, &workload.name, &app.namespace);
+    format!("there is no {kind} {name} in the namespace {namespace}: create it, then deploy again")
+}
+
 /// Creates the Service, and returns it. Returns `None` if one exists, which stays as it is.
 async fn ensure_service(cluster: &Cluster, rollout: &Rollout, template: &Template) -> kube::Result<Option<Service>> {
     let Some(service) = template::service(rollout, template) else { return Ok(None) };
@@ -141,7 +151,8 @@ async fn ensure_service(cluster: &Cluster, rollout: &Rollout, template: &Templat
     }
 }
 
-fn no_namespace(rollout: &Rollout) -> String {
+/// The sentence about a namespace that is missing.
+pub(crate) fn no_namespace(rollout: &Rollout) -> String {
     let namespace = &rollout.app.namespace;
     format!("there is no namespace {namespace} in the cluster: kubectl create namespace {namespace}, then deploy again")
 }

@@ -7,7 +7,7 @@ use http::header::{HeaderValue, USER_AGENT};
 use k8s_openapi::{
     api::{
         apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet},
-        batch::v1::CronJob,
+        batch::v1::{CronJob, Job},
         core::v1::{Event, Namespace, Pod},
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
@@ -249,14 +249,19 @@ impl Cluster {
 
     /// The events of the object with this uid, the newest of them if there are many; none if they cannot be read.
     pub(crate) async fn events(&self, namespace: &str, uid: &str) -> Vec<Event> {
+        self.events_of(namespace, uid).await.unwrap_or_else(|error| {
+            tracing::debug!(namespace, uid, error = %error.chain(), "reading the events of an object failed");
+            Vec::new()
+        })
+    }
+
+    /// The events of the object with this uid, the newest of them if there are many.
+    pub(crate) async fn events_of(&self, namespace: &str, uid: &str) -> Result<Vec<Event>> {
         let of_object = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
         let mut kept = Vec::new();
         let keep = |page: Vec<ListedEvent>| keep_events(&mut kept, page.into_iter().map(Event::from));
-        if let Err(error) = self.list::<Event, _>(namespace, of_object, keep).await {
-            tracing::debug!(namespace, uid, error = %error.chain(), "reading the events of an object failed");
-            return Vec::new();
-        }
-        kept
+        self.list::<Event, _>(namespace, of_object, keep).await?;
+        Ok(kept)
     }
 
     /// The end of a container's log, of its present or its previous run.
@@ -288,7 +293,17 @@ impl Cluster {
         }
     }
 
-    async fn find<K: Namespaced>(&self, namespace: &str, name: &str) -> Result<Option<Box<K>>> {
+    /// Patches the Job as it was read.
+    pub(crate) async fn patch_job(&self, namespace: &str, job: &Job, mut patch: Value) -> kube::Result<()> {
+        let metadata = &job.metadata;
+        patch["metadata"]["resourceVersion"] = metadata.resource_version.clone().into();
+        patch["metadata"]["uid"] = metadata.uid.clone().into();
+        let name = metadata.name.as_deref().unwrap_or_default();
+        self.api::<Job>(namespace).patch(name, &patch_parameters(), &Patch::Merge(patch)).await.map(drop)
+    }
+
+    /// The object of this name, which others may have written.
+    pub(crate) async fn find<K: Namespaced>(&self, namespace: &str, name: &str) -> Result<Option<Box<K>>> {
         let found = Api::<K>::namespaced(self.objects.clone(), namespace).get_opt(name).await;
         let found = found.map_err(|error| match too_long(&error) {
             Some(long) => Error::invalid(format!(

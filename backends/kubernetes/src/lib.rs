@@ -36,6 +36,8 @@
 //! | `events` | list |
 //! | `events` (`events.k8s.io`) | create, to tell of deploys ([`KubernetesEvents`]) |
 //! | the namespace `kube-system` | get: its uid is the identity of the cluster |
+//! | `jobs` (`batch`) | get, list, watch, create, patch, for release commands |
+//! | `persistentvolumeclaims` | get, to leave out those that only one pod may use |
 //! | `deployments`, `services` | create, and delete of `services`, to make workloads for apps that have none |
 
 mod apply;
@@ -53,6 +55,8 @@ pub mod manifests;
 mod object_version;
 mod observe;
 mod pages;
+mod pod_log;
+mod releases;
 mod retries;
 #[cfg(feature = "management")]
 mod reviews;
@@ -79,8 +83,8 @@ use rollhook_core::{
     app::{App, AppUid},
     deploy::Evidence,
     ports::{
-        Applied, AtRest, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetDescription,
-        TargetReader, TargetRequest, Validated,
+        Applied, AtRest, DriverIdentity, Observation, ReleaseRunner, RolloutDriver, RolloutFailure, RolloutSpec,
+        TargetDescription, TargetReader, TargetRequest, Validated,
     },
 };
 
@@ -91,7 +95,10 @@ pub use reviews::KubernetesReviewer;
 pub use store::{KubernetesStore, StoreClock, crd, ensure_crds};
 pub use workload::{PodSecurity, Template, Workload, WorkloadKind};
 
-use crate::{at_rest::TargetsAtRest, client::Cluster, description::DESCRIPTION, watch::Watches, workload::Rollout};
+use crate::{
+    at_rest::TargetsAtRest, client::Cluster, description::DESCRIPTION, releases::Releases, watch::Watches,
+    workload::Rollout,
+};
 
 /// The deadline of a call to a port, with all its requests.
 const CALL: Duration = Duration::from_secs(9);
@@ -101,6 +108,7 @@ pub struct KubernetesCluster {
     cluster: Cluster,
     watches: Watches,
     at_rest: TargetsAtRest,
+    releases: Releases,
 }
 
 impl KubernetesCluster {
@@ -111,7 +119,7 @@ impl KubernetesCluster {
     /// `Invalid` if there is no configuration, or one that cannot be used.
     pub async fn connect() -> Result<Self> {
         let at_rest = TargetsAtRest::new(Cluster::connect_with_limit(at_rest::SILENCE).await?);
-        Ok(Self { cluster: Cluster::connect().await?, watches: Watches::default(), at_rest })
+        Ok(Self::on(Cluster::connect().await?, at_rest))
     }
 
     /// Connects by a given configuration, whose own retries are switched off.
@@ -122,7 +130,11 @@ impl KubernetesCluster {
         let mut watching = config.clone();
         watching.read_timeout = Some(at_rest::SILENCE);
         let at_rest = TargetsAtRest::new(Cluster::with(watching)?);
-        Ok(Self { cluster: Cluster::with(config)?, watches: Watches::default(), at_rest })
+        Ok(Self::on(Cluster::with(config)?, at_rest))
+    }
+
+    fn on(cluster: Cluster, at_rest: TargetsAtRest) -> Self {
+        Self { cluster, watches: Watches::default(), at_rest, releases: Releases::default() }
     }
 }
 
@@ -172,12 +184,19 @@ impl RolloutDriver for KubernetesCluster {
 
     async fn changed(&self, spec: &RolloutSpec) {
         match Rollout::of(spec) {
-            Ok(rollout) => self.watches.changed(&self.cluster, &rollout).await,
+            Ok(rollout) => {
+                let cluster = self.cluster.clone();
+                self.watches.changed(spec.id, || watch::changes(cluster, rollout)).await;
+            }
             Err(_) => std::future::pending().await,
         }
     }
 
     fn target_reader(&self) -> Option<&dyn TargetReader> {
+        Some(self)
+    }
+
+    fn release_runner(&self) -> Option<&dyn ReleaseRunner> {
         Some(self)
     }
 

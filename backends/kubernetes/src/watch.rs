@@ -1,6 +1,6 @@
 //! Wakes the driver when a workload has changed, so that a rollout's end is noticed at once and not at the next poll.
 //!
-//! One task per app watches the metadata of the workload and of its pods. It outlives the single call, so that a call
+//! One task per app watches the metadata of the workload and of its pods, and another one those of a release command's Job. It outlives the single call, so that a call
 //! begins without a list, and a change between two calls is kept. Nothing depends on it: a watch that fails is begun
 //! again, and callers poll as well.
 
@@ -40,7 +40,7 @@ const RETRY: Duration = Duration::from_secs(5);
 #[derive(Clone, Default)]
 pub(crate) struct Watches(Arc<Mutex<HashMap<AppUid, Watch>>>);
 
-/// The watch of one rollout, which ends when this is dropped.
+/// The watch of one deploy, which ends when this is dropped.
 struct Watch {
     deploy: DeployId,
     signals: Arc<Signals>,
@@ -61,33 +61,36 @@ struct Signals {
 }
 
 impl Watches {
-    /// Returns when the rollout's workload or pods may have changed since the last call returned.
-    pub(crate) async fn changed(&self, cluster: &Cluster, rollout: &Rollout) {
-        let signals = self.signals(cluster, rollout);
+    /// Returns at the next of these changes of a deploy since the last call returned. They are watched only if none are yet.
+    pub(crate) async fn changed(&self, deploy: DeployId, changes: impl FnOnce() -> BoxStream<'static, ()>) {
+        let signals = self.signals(deploy, changes);
         signals.awaited.notify_one();
         // An early return is always allowed.
         let _ = timeout(WAIT, signals.changed.notified()).await;
     }
 
-    /// The signals of the rollout's watch. Begins the watch if there is none, and ends that of another revision.
-    fn signals(&self, cluster: &Cluster, rollout: &Rollout) -> Arc<Signals> {
+    /// The signals of the deploy's watch. Begins the watch if there is none, and ends that of another revision.
+    fn signals(&self, deploy: DeployId, changes: impl FnOnce() -> BoxStream<'static, ()>) -> Arc<Signals> {
         let mut open = lock(&self.0);
-        if let Some(watch) = open.get(&rollout.id.app).filter(|watch| watch.deploy == rollout.id) {
+        if let Some(watch) = open.get(&deploy.app).filter(|watch| watch.deploy == deploy) {
             return watch.signals.clone();
         }
         let signals = Arc::<Signals>::default();
-        let run = run(cluster.clone(), rollout.clone(), signals.clone(), Arc::downgrade(&self.0));
+        let run = run(deploy.app, changes(), signals.clone(), Arc::downgrade(&self.0));
         let task = tokio::spawn(run).abort_handle();
-        open.insert(rollout.id.app, Watch { deploy: rollout.id, signals: signals.clone(), task });
+        open.insert(deploy.app, Watch { deploy, signals: signals.clone(), task });
         signals
     }
 }
 
 /// Signals each change until no call has waited for a while; then removes the watch.
-async fn run(cluster: Cluster, rollout: Rollout, signals: Arc<Signals>, open: Weak<Mutex<HashMap<AppUid, Watch>>>) {
-    let app = rollout.id.app;
+async fn run(
+    app: AppUid,
+    mut changes: BoxStream<'static, ()>,
+    signals: Arc<Signals>,
+    open: Weak<Mutex<HashMap<AppUid, Watch>>>,
+) {
     let mut idle = pin!(sleep(IDLE));
-    let mut changes = pin!(changes(cluster, rollout));
     loop {
         tokio::select! {
             () = &mut idle => break,
@@ -104,8 +107,8 @@ async fn run(cluster: Cluster, rollout: Rollout, signals: Arc<Signals>, open: We
     }
 }
 
-/// An endless stream with an item for each change of the workload or its pods.
-fn changes(cluster: Cluster, rollout: Rollout) -> impl Stream<Item = ()> + Send {
+/// An endless stream with an item for each change of the rollout's workload or its pods.
+pub(crate) fn changes(cluster: Cluster, rollout: Rollout) -> BoxStream<'static, ()> {
     futures_util::stream::once(async move {
         loop {
             match streams(&cluster, &rollout).await {
@@ -118,6 +121,7 @@ fn changes(cluster: Cluster, rollout: Rollout) -> impl Stream<Item = ()> + Send 
         }
     })
     .flatten()
+    .boxed()
 }
 
 async fn streams(cluster: &Cluster, rollout: &Rollout) -> Result<BoxStream<'static, ()>> {

@@ -9,10 +9,8 @@ pub(super) fn release(state: &State, effect: Effect, now: Timestamp) -> Effect {
     let release = state.release.as_ref().filter(|release| Some(release.revision) == abandoned);
     let waits = matches!(effect, Effect::Wait(_) | Effect::Watch(..));
     let Some(release) = release.filter(|_| waits) else { return effect };
-    match release.next_step(&state.app_state, now) {
-        ReleaseStep::At(at) => no_longer_than(effect, at),
-        step => release_effect(state, step, now),
-    }
+    let step = release.next_step(&state.app_state, now);
+    if let ReleaseStep::At(at) = step { no_longer_than(effect, at) } else { release_effect(state, step, now) }
 }
 
 /// Returns the build's effect if the rollout only waits.
@@ -47,7 +45,7 @@ pub(super) fn poll(state: &mut State, effect: Effect, now: Timestamp) -> Effect 
 }
 
 /// Returns the wait, but until this time at the latest.
-fn no_longer_than(mut wait: Effect, at: Timestamp) -> Effect {
+pub(super) fn no_longer_than(mut wait: Effect, at: Timestamp) -> Effect {
     if let Effect::Wait(until) | Effect::Watch(_, until) = &mut wait {
         *until = at.min(*until);
     }

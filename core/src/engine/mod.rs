@@ -355,10 +355,9 @@ fn releasing_next(state: &mut State, deploy: &Deploy, now: Timestamp) -> Effect 
         return record(state, vec![superseded(&state.app_state, deploy, by)], Vec::new());
     }
     let release = state.release.get_or_insert_with(|| ReleaseProgress::new(deploy.revision, now));
-    match release.next_step(&state.app_state, now) {
-        ReleaseStep::At(at) if newer.is_some() => Effect::Wait(at.min(gives_way_at)),
-        step => release_effect(state, step, now),
-    }
+    let step = release.next_step(&state.app_state, now);
+    let effect = release_effect(state, step, now);
+    if newer.is_some() { interleave::no_longer_than(effect, gives_way_at) } else { effect }
 }
 
 fn release_effect(state: &State, step: ReleaseStep, now: Timestamp) -> Effect {

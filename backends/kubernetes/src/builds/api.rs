@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api,
-    api::{DeleteParams, ListParams, Patch, Preconditions},
+    api::{DeleteParams, ListParams, Preconditions},
 };
 use rollhook_core::{Error, Result, ports::DeployId};
 use serde::Serialize;
@@ -21,7 +21,7 @@ use super::{
     slots::Slots,
 };
 use crate::{
-    client::{Cluster, Namespaced, patch_parameters, post_parameters},
+    client::{Cluster, Namespaced, post_parameters},
     error::{classify, is_already_exists, is_conflict, is_not_found, refusal, shortened},
     rules::object::{MANAGED_BY, MANAGER},
 };
@@ -116,12 +116,8 @@ impl Namespace {
     }
 
     /// Patches the Job as it was read.
-    pub(super) async fn patch(&self, job: &Job, mut patch: Value) -> Result<Changed> {
-        let metadata = &job.metadata;
-        patch["metadata"]["resourceVersion"] = json!(metadata.resource_version);
-        patch["metadata"]["uid"] = json!(metadata.uid);
-        let name = metadata.name.as_deref().unwrap_or_default();
-        changed(self.api::<Job>().patch(name, &patch_parameters(), &Patch::Merge(patch)).await)
+    pub(super) async fn patch(&self, job: &Job, patch: Value) -> Result<Changed> {
+        changed(self.cluster.patch_job(&self.name, job, patch).await)
     }
 
     /// Deletes the Job, and its pods with it; with `as_read`, only in the version that was read.

@@ -25,8 +25,6 @@ mod api;
 mod assignments;
 mod credentials;
 mod job;
-mod log;
-mod log_readers;
 mod names;
 mod observe;
 mod outcome;
@@ -57,14 +55,15 @@ use crate::{
     builds::{
         api::{Changed, Namespace},
         assignments::Assignments,
-        log::Logs,
         names::StoredSpec,
-        observe::{Observed, is_over, newest, observe, without_pod},
+        observe::{CONTAINER, Observed, observe, without_pod},
         outcome::{Outcome, StoredFailure},
         watch::BuildWatch,
     },
     client::Cluster,
     error::contended,
+    pod_log::{self, Logs},
+    rules::jobs::{is_over, newest},
 };
 
 /// The number of attempts on objects that others change at the same time.
@@ -164,7 +163,8 @@ impl BuildTrigger for KubernetesBuilds {
             if pods.is_empty() {
                 before.push_str(&kept_log(&job));
             }
-            self.logs.part(&self.namespace, (build, newest(&pods)), &before, from).await.map(Some)
+            let Namespace { cluster, name } = &self.namespace;
+            self.logs.part((cluster, name), (build, newest(&pods), CONTAINER), &before, from).await.map(Some)
         })
         .await
     }
@@ -291,7 +291,7 @@ impl KubernetesBuilds {
     async fn record(&self, job: &Job, pods: &[Pod], outcome: Outcome) -> Result<Option<Outcome>> {
         let outcome = match outcome {
             Outcome::Failed(failure) if failure.log.is_empty() => {
-                let log = log::tail(&self.namespace, newest(pods)).await;
+                let log = self.log_tail(pods).await;
                 Outcome::Failed(StoredFailure { log, ..failure })
             }
             outcome @ (Outcome::Failed(_) | Outcome::Built { .. }) => outcome,
@@ -318,9 +318,14 @@ impl KubernetesBuilds {
         Ok(Some(outcome))
     }
 
+    /// The last lines of the build's log.
+    async fn log_tail(&self, pods: &[Pod]) -> Vec<String> {
+        pod_log::tail((&self.namespace.cluster, &self.namespace.name), newest(pods), CONTAINER).await
+    }
+
     /// Stops the build with this failure. The end of its log is kept, as its pods go.
     async fn stop_with_log(&self, job: &Job, pods: &[Pod], failure: StoredFailure) -> Result<Changed> {
-        let log = log::tail(&self.namespace, newest(pods)).await;
+        let log = self.log_tail(pods).await;
         match self.namespace.stop(job, &StoredFailure { log, ..failure.clone() }).await {
             Err(Error::Invalid { .. }) => self.namespace.stop(job, &failure).await,
             stopped => stopped,

@@ -27,7 +27,10 @@ use super::{
 };
 use crate::{
     error::shortened,
-    rules::{diagnostics, pods},
+    rules::{
+        jobs::{self, FAILED_CREATE, finished, is_evicted, is_over, is_suspended, newest},
+        pods,
+    },
 };
 
 /// The name of a build's one container.
@@ -48,18 +51,6 @@ pub(super) enum Observed {
     Ended(Outcome),
     /// The build has ended, and its outcome was recorded.
     Recorded(Outcome),
-}
-
-/// Whether nothing of the Job runs, or will run.
-pub(super) fn is_over(job: &Job) -> bool {
-    let Some(status) = &job.status else { return false };
-    let finished = finished(job).is_some();
-    finished && status.active.unwrap_or(0) == 0 && status.terminating.unwrap_or(0) == 0
-}
-
-/// Whether the Job is suspended.
-pub(super) fn is_suspended(job: &Job) -> bool {
-    job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or(false)
 }
 
 /// The state of the build. An annotation that cannot be read, as another version or a person wrote it, blocks nothing:
@@ -97,38 +88,16 @@ fn unreadable(error: &Error) -> Outcome {
     Outcome::Failed(StoredFailure::new(Reason::BUILD_LOST, message))
 }
 
-/// The condition that finished the Job: its type, reason and message.
-fn finished(job: &Job) -> Option<(&str, &str, &str)> {
-    let conditions = job.status.as_ref()?.conditions.as_ref()?;
-    let found =
-        conditions.iter().find(|found| found.status == "True" && matches!(&*found.type_, "Complete" | "Failed"))?;
-    Some((&found.type_, found.reason.as_deref().unwrap_or_default(), found.message.as_deref().unwrap_or_default()))
-}
-
 /// The failure of a Job whose pod cannot be made. Returns `None` if one was made: it was lost, and its successor is
 /// about to be made.
 pub(super) fn without_pod(events: Vec<Event>) -> Option<StoredFailure> {
-    let has = |reason: &str| events.iter().any(|event| event.reason.as_deref() == Some(reason));
-    if has("SuccessfulCreate") || !has(FAILED_CREATE) {
-        return None;
-    }
-    let refused = events.into_iter().filter(|event| event.reason.as_deref() == Some(FAILED_CREATE)).collect();
-    let why = diagnostics::event_lines(refused).pop().unwrap_or_default();
+    let why = jobs::refused_pod(events)?;
     Some(StoredFailure::new(FAILED_CREATE, format!("The cluster makes no pod for the build: {why}")))
 }
 
-/// The reason by which the Job's controller reports a pod that it could not make.
-const FAILED_CREATE: &str = "FailedCreate";
-
-/// The newest of a build's pods.
-pub(super) fn newest(pods: &[Pod]) -> Option<&Pod> {
-    pods.iter().max_by_key(|pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0))
-}
-
 /// The status of the pod's container.
-pub(super) fn container(pod: &Pod) -> Option<&ContainerStatus> {
-    let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
-    statuses.iter().find(|status| status.name == CONTAINER)
+fn container(pod: &Pod) -> Option<&ContainerStatus> {
+    jobs::container(pod, CONTAINER)
 }
 
 fn outcome(spec: &StoredSpec, job: &Job, pods: &[Pod]) -> Outcome {
@@ -225,11 +194,6 @@ fn running(job: &Job, pods: &[Pod], now: Timestamp, patience: Duration) -> Obser
         return Observed::Stuck(StoredFailure::new(found.reason.as_deref().unwrap_or("Unschedulable"), message));
     }
     Observed::Running
-}
-
-/// Whether the node ended the pod for lack of a resource, and not for a reason outside of the build.
-fn is_evicted(pod: &Pod) -> bool {
-    pod.status.as_ref().and_then(|status| status.reason.as_deref()) == Some("Evicted")
 }
 
 pub(super) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {

@@ -23,9 +23,10 @@ use rollhook_core::{Error, app::AppUid, deploy::Reason};
 
 use super::{
     names::{STOPPED, StoredSpec, deploy_id},
-    observe::{elapsed, is_over, is_suspended},
+    observe::elapsed,
     outcome::StoredFailure,
 };
+use crate::rules::jobs::{is_over, is_suspended};
 
 /// The prefix of the keys of the ConfigMap that hold turns; the other keys are names of Jobs.
 const TURN: &str = "turn.";

@@ -2,7 +2,7 @@
 //!
 //! | bound | permissions for |
 //! |---|---|
-//! | in each namespace of apps | workloads, their pods, events and logs; Events of deploys; the apps' Secrets; writes of our custom resources |
+//! | in each namespace of apps | workloads, their pods, events and logs; Jobs of release commands; Events of deploys; the apps' Secrets; writes of our custom resources |
 //! | in the server's own namespace | Leases of replicas; the server's records |
 //! | everywhere | reads of our custom resources, which hold no secret, and their definitions; Leases by name |
 //! | everywhere | the namespace `kube-system`, whose uid is the identity of the cluster |
@@ -82,6 +82,9 @@ pub(super) fn in_app_namespaces() -> Rules {
         rule("apps", &["deployments"], &["create"]),
         rule("batch", &["cronjobs"], &["get", "list", "watch", "patch"]),
         rule("", &["services"], &["create", "delete"]),
+        // Release commands: each runs as a Job, with the volumes that other pods may use as well.
+        rule("batch", &["jobs"], &["get", "list", "watch", "create", "patch"]),
+        rule("", &["persistentvolumeclaims"], &["get"]),
         // The pods of a rollout, and a failing one's evidence. A pod of a StatefulSet that blocks it is deleted.
         rule("", &["pods"], &["list", "watch", "delete"]),
         rule("", &["pods/log"], &["get"]),

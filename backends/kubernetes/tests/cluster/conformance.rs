@@ -4,13 +4,20 @@ use rollhook_conformance::{Can, Lack, Sample};
 use rollhook_core::image::{Digest, ImageRef};
 use rollhook_testing::beds::shared_cluster;
 
-use crate::bed::{
-    self, Bed,
-    clusters::{Instances, Namespaced},
+use crate::{
+    bed::{
+        self, Bed,
+        clusters::{Instances, Namespaced},
+    },
+    releases::Writer,
 };
 
 /// Pods that do what their image's name says.
-struct Simulated;
+#[derive(Default)]
+pub(crate) struct Simulated {
+    /// Writes the logs of release commands.
+    pub(crate) _writer: Option<Writer>,
+}
 
 impl Instances for Simulated {
     fn image(&self, _bed: &Bed, sample: Sample) -> Can<ImageRef> {
@@ -40,7 +47,7 @@ impl Instances for Simulated {
 }
 
 async fn fresh() -> Can<Namespaced<Simulated>> {
-    Ok(Namespaced { bed: Bed::at(shared_cluster().map_err(Lack::Skip)?).await, instances: Simulated })
+    Ok(Namespaced { bed: Bed::at(shared_cluster().map_err(Lack::Skip)?).await, instances: Simulated::default() })
 }
 
 rollhook_conformance::rollouts!(bed::run, fresh().await);

@@ -14,6 +14,7 @@ mod kinds;
 mod neighbours;
 mod outage;
 mod permissions;
+mod releases;
 mod restores;
 mod stuck_pods;
 mod watch;

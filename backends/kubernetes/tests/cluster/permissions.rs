@@ -7,15 +7,19 @@ use kube::{
 use rollhook_core::{
     Error,
     deploy::Revision,
-    ports::{Phase, Purpose, RolloutDriver},
+    ports::{Phase, Purpose, ReleaseState, RolloutDriver},
 };
 use rollhook_kubernetes::{
     KubernetesCluster,
     WorkloadKind::{CronJob, DaemonSet, Deployment, StatefulSet},
 };
+use rollhook_testing::until_async;
 use serde_json::{Value, json};
 
-use crate::bed::{self, Bed};
+use crate::{
+    bed::{self, Bed},
+    releases::{runner, spec},
+};
 
 const USER: &str = "rollhook-driver";
 
@@ -46,6 +50,8 @@ fn documented() -> Value {
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch", "delete"]},
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
+        {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "watch", "create", "patch"]},
+        {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get"]},
         {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["create"]},
         {"apiGroups": [""], "resources": ["services"], "verbs": ["create", "delete"]},
     ])
@@ -69,6 +75,17 @@ fn the_documented_permissions_are_enough() {
         let evidence = bed.driver.evidence(&broken, failure.as_ref()).await.unwrap();
         assert!(!evidence.events.is_empty());
         bed.roll_out(&bed.order(StatefulSet, 2, "api:v2")).await;
+
+        let release = spec(&bed, StatefulSet, 3, "succeeds");
+        let runner = runner(&bed);
+        assert_eq!(runner.prepare(&release).await.unwrap(), ReleaseState::Prepared);
+        runner.start(&release.run).await.unwrap();
+        until_async("it succeeds, as changes show", async || {
+            runner.changed(&release.run).await;
+            matches!(runner.observe(&release.run).await.unwrap(), ReleaseState::Succeeded { .. })
+        })
+        .await;
+        assert!(runner.log(&release.run, 0).await.unwrap().is_some());
 
         let mut order = bed.order(Deployment, 1, "api:v1");
         order.target.settings.insert("template".to_owned(), json!({"replicas": 1, "port": 80}));
@@ -97,6 +114,8 @@ fn missing_permission_is_denied() {
         denied(driver.apply(&order).await.unwrap_err(), "patch");
         denied(driver.observe(&order).await.unwrap_err(), "list");
         denied(driver.validate(&bed.request(StatefulSet)).await.unwrap_err(), "get");
+        let release = spec(bed, Deployment, 1, "succeeds");
+        denied(driver.release_runner().unwrap().prepare(&release).await.unwrap_err(), "get");
     });
 }
 

@@ -1,4 +1,6 @@
-//! A build's log: the output of the builder as the node keeps it, and its kept end once the pod is gone.
+//! The logs of Jobs' pods as their nodes keep them, read in parts by all who follow them.
+
+pub(crate) mod readers;
 
 use futures_util::{AsyncRead, AsyncReadExt, StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
@@ -6,14 +8,11 @@ use kube::{Error as KubeError, api::LogParams};
 use rollhook_core::{Error, Result, ports::DeployId, text::escaped};
 use tokio::sync::Semaphore;
 
-use super::{
-    api::Namespace,
-    log_readers::{Container, LogReaders, Pieces},
-    observe::{CONTAINER, container},
-};
+use self::readers::{Container, LogReaders, Pieces};
 use crate::{
+    client::Cluster,
     error::classify,
-    rules::{diagnostics, pods},
+    rules::{diagnostics, jobs, pods},
 };
 
 /// The largest part of a log that is read from its beginning.
@@ -23,8 +22,8 @@ const LARGEST: usize = 9 << 20;
 /// The number of logs that are read from their beginning at once.
 const FROM_THE_BEGINNING: usize = 2;
 
-/// The logs of builds that this process reads.
-pub(super) struct Logs {
+/// The logs that this process reads.
+pub(crate) struct Logs {
     readers: LogReaders,
     /// The reads of logs for which no reader is left: each part is read from the log's beginning.
     others: Semaphore,
@@ -37,48 +36,48 @@ impl Default for Logs {
 }
 
 impl Logs {
-    /// Notes that a build was seen to have ended.
-    pub(super) fn over(&self, build: DeployId) {
-        self.readers.over(build);
+    /// Notes that the Job of a deploy was seen to have ended.
+    pub(crate) fn over(&self, deploy: DeployId) {
+        self.readers.over(deploy);
     }
 
-    /// Returns a part of the log of a build that is being read here, without a call of the cluster; `None` if it is not.
-    pub(super) async fn part_of_running(&self, build: DeployId, from: u64) -> Result<Option<Vec<u8>>> {
-        let Some(reader) = self.readers.reading(build) else { return Ok(None) };
+    /// Returns a part of the log of a Job that is being read here, without a call of the cluster; `None` if it is not.
+    pub(crate) async fn part_of_running(&self, deploy: DeployId, from: u64) -> Result<Option<Vec<u8>>> {
+        let Some(reader) = self.readers.reading(deploy) else { return Ok(None) };
         let (mut part, skip) = split(&reader.preamble, from);
         let Some(read) = reader.part(skip).await? else { return Ok(None) };
         part.extend(read);
         Ok(Some(part))
     }
 
-    /// Returns a part of the log from this byte on; the preamble comes first, then the builder's own log.
-    pub(super) async fn part(
+    /// Returns a part of the log from this byte on; the preamble comes first, then the container's own log.
+    pub(crate) async fn part(
         &self,
-        namespace: &Namespace,
-        (build, pod): (DeployId, Option<&Pod>),
+        namespace: (&Cluster, &str),
+        (deploy, pod, name): (DeployId, Option<&Pod>, &str),
         preamble: &str,
         from: u64,
     ) -> Result<Vec<u8>> {
         let (mut part, skip) = split(preamble, from);
-        let begun = pod.and_then(|pod| Some((pod, state(pod)?)));
+        let begun = pod.and_then(|pod| Some((pod, state(pod, name)?)));
         let Some((pod, container)) = begun.filter(|_| skip < LARGEST) else { return Ok(part) };
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let open = || pieces(namespace.clone(), pods::name(pod).to_owned(), container, LARGEST);
-        let read = match self.readers.join(build, (uid, container), preamble, open) {
+        let open = || pieces(namespace, (pod, name), container, LARGEST);
+        let read = match self.readers.join(deploy, (uid, container), preamble, open) {
             Some(reader) => reader.part(skip).await?,
             None => None,
         };
         part.extend(match read {
             Some(read) => read,
-            None => self.read(namespace, pod, skip).await?,
+            None => self.read(namespace, (pod, name), skip).await?,
         });
         Ok(part)
     }
 
     /// Reads a part of the log from its beginning: the bytes before are read and dropped.
-    async fn read(&self, namespace: &Namespace, pod: &Pod, skip: usize) -> Result<Vec<u8>> {
+    async fn read(&self, namespace: (&Cluster, &str), container: (&Pod, &str), skip: usize) -> Result<Vec<u8>> {
         let _permit = self.others.acquire().await;
-        let mut pieces = pieces(namespace.clone(), pods::name(pod).to_owned(), Container::Ended, skip + PART);
+        let mut pieces = pieces(namespace, container, Container::Ended, skip + PART);
         let (mut left, mut part) = (skip, Vec::new());
         while let Some(piece) = pieces.try_next().await? {
             let dropped = left.min(piece.len());
@@ -89,7 +88,7 @@ impl Logs {
     }
 }
 
-/// Returns what a part from this byte on has of the preamble, and the byte of the builder's log at which it goes on.
+/// Returns what a part from this byte on has of the preamble, and the byte of the container's log at which it goes on.
 fn split(preamble: &str, from: u64) -> (Vec<u8>, usize) {
     let from = usize::try_from(from).unwrap_or(usize::MAX);
     let before = preamble.as_bytes().get(from..).unwrap_or_default();
@@ -97,12 +96,12 @@ fn split(preamble: &str, from: u64) -> (Vec<u8>, usize) {
 }
 
 /// The last lines of the log, oldest first; none if they cannot be read.
-pub(super) async fn tail(namespace: &Namespace, pod: Option<&Pod>) -> Vec<String> {
-    let Some(pod) = pod.filter(|pod| state(pod).is_some()) else { return Vec::new() };
-    match namespace.cluster.log(&namespace.name, pod, CONTAINER, false).await {
+pub(crate) async fn tail((cluster, namespace): (&Cluster, &str), pod: Option<&Pod>, container: &str) -> Vec<String> {
+    let Some(pod) = pod.filter(|pod| state(pod, container).is_some()) else { return Vec::new() };
+    match cluster.log(namespace, pod, container, false).await {
         Ok(text) => bounded(diagnostics::log_lines(&text)),
         Err(error) => {
-            tracing::debug!(pod = pods::name(pod), error = %error, "reading the last lines of a build's log failed");
+            tracing::debug!(pod = pods::name(pod), error = %error, "reading the last lines of a log failed");
             Vec::new()
         }
     }
@@ -134,24 +133,30 @@ fn bounded(lines: Vec<String>) -> Vec<String> {
     kept
 }
 
-/// Returns the state of the container of a pod; `None` if it has not run.
-fn state(pod: &Pod) -> Option<Container> {
-    let state = container(pod)?.state.as_ref()?;
+/// Returns the state of a container of a pod; `None` if it has not run.
+fn state(pod: &Pod, container: &str) -> Option<Container> {
+    let state = jobs::container(pod, container)?.state.as_ref()?;
     let running = state.running.as_ref().map(|_| Container::Running);
     running.or(state.terminated.as_ref().map(|_| Container::Ended))
 }
 
 /// Returns the log of the pod's container from its beginning, up to this length; of one that runs, also what it writes from
 /// now on.
-fn pieces(namespace: Namespace, pod: String, container: Container, most: usize) -> Pieces {
+fn pieces(
+    (cluster, namespace): (&Cluster, &str),
+    (pod, name): (&Pod, &str),
+    container: Container,
+    most: usize,
+) -> Pieces {
+    let (pods, pod, name) = (cluster.api::<Pod>(namespace), pods::name(pod).to_owned(), name.to_owned());
     let opened = async move {
         let parameters = LogParams {
-            container: Some(CONTAINER.to_owned()),
+            container: Some(name),
             follow: container == Container::Running,
             limit_bytes: i64::try_from(most).ok(),
             ..LogParams::default()
         };
-        match namespace.cluster.api::<Pod>(&namespace.name).log_stream(&pod, &parameters).await {
+        match pods.log_stream(&pod, &parameters).await {
             Ok(log) => Ok(Some(Box::pin(log))),
             // The pod or its container is gone, or has not begun.
             Err(KubeError::Api(status)) if matches!(status.code, 400 | 404) => Ok(None),
@@ -164,7 +169,7 @@ fn pieces(namespace: Namespace, pod: String, container: Container, most: usize) 
 async fn next_piece<L: AsyncRead + Unpin>(log: Option<L>) -> Result<Option<(Vec<u8>, Option<L>)>> {
     let Some(mut log) = log else { return Ok(None) };
     let mut piece = vec![0; 16 << 10];
-    let broken = |error| Error::unavailable("a build's log cannot be read to its end", error);
+    let broken = |error| Error::unavailable("a log cannot be read to its end", error);
     let length = log.read(&mut piece).await.map_err(broken)?;
     piece.truncate(length);
     Ok((length > 0).then_some((piece, Some(log))))

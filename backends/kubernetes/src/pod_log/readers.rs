@@ -1,7 +1,7 @@
-//! Readers of builds' logs: one for each build whose log is read here, however many follow it.
+//! Readers of logs: one for each deploy's Job whose log is read here, however many follow it.
 //!
 //! The API gives a log from its beginning, or onward as it grows. So a reader keeps what it has read, and all who follow the
-//! build take their parts of that. It ends a while after the last of them, and what it has read with it.
+//! log take their parts of that. It ends a while after the last of them, and what it has read with it.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ use tokio::{
 
 use crate::lock;
 
-/// The most builds whose logs are read at once.
+/// The most logs that are read at once.
 const READERS: usize = 64;
 /// The most bytes of logs that are kept.
 const KEPT: usize = 64 << 20;
@@ -35,18 +35,18 @@ const UNASKED: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_millis(200);
 /// The same for a log that has not begun: the API server answers with its first line.
 const BEGIN: Duration = Duration::from_secs(2);
-/// The least time between two readers of a log whose reading ended before the build.
+/// The least time between two readers of a log whose reading ended before its Job.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// The log of a container, in pieces of any size.
-pub(super) type Pieces = BoxStream<'static, Result<Vec<u8>>>;
+pub(crate) type Pieces = BoxStream<'static, Result<Vec<u8>>>;
 
-/// A build as a key.
+/// A deploy as a key.
 type Key = (AppUid, Revision);
 
 /// The state of a container whose log is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Container {
+pub(crate) enum Container {
     /// The container runs: its log is read onward.
     Running,
     /// The container has ended: its log is read to its end.
@@ -55,7 +55,7 @@ pub(super) enum Container {
 
 /// The readers of this process.
 #[derive(Default)]
-pub(super) struct LogReaders(Arc<All>);
+pub(crate) struct LogReaders(Arc<All>);
 
 #[derive(Default)]
 struct All {
@@ -65,13 +65,13 @@ struct All {
 }
 
 /// A reader of the log of one pod.
-pub(super) struct Reader {
-    build: Key,
+pub(crate) struct Reader {
+    deploy: Key,
     /// The pod's uid.
     pod: String,
     container: Container,
     /// The text before the log.
-    pub(super) preamble: String,
+    pub(crate) preamble: String,
     begun: Instant,
     text: Mutex<Text>,
     /// Wakes those who wait for a part.
@@ -105,32 +105,32 @@ enum End {
 }
 
 impl LogReaders {
-    /// Returns the reader of a build whose container ran when it was last asked for, as long as it reads.
-    pub(super) fn reading(&self, build: DeployId) -> Option<Arc<Reader>> {
+    /// Returns the reader of a Job whose container ran when it was last asked for, as long as it reads.
+    pub(crate) fn reading(&self, deploy: DeployId) -> Option<Arc<Reader>> {
         let readers = lock(&self.0.readers);
-        let reader = readers.get(&key(build))?;
+        let reader = readers.get(&key(deploy))?;
         let reads = reader.container == Container::Running && reader.text().end.is_none();
         reads.then(|| reader.asked())
     }
 
-    /// Notes that a build was seen to have ended: what its container wrote last may not have been read onward by now.
-    pub(super) fn over(&self, build: DeployId) {
+    /// Notes that a Job was seen to have ended: what its container wrote last may not have been read onward by now.
+    pub(crate) fn over(&self, deploy: DeployId) {
         let readers = lock(&self.0.readers);
-        if let Some(reader) = readers.get(&key(build)).filter(|reader| reader.container == Container::Running) {
+        if let Some(reader) = readers.get(&key(deploy)).filter(|reader| reader.container == Container::Running) {
             reader.end(End::Ended);
         }
     }
 
     /// Returns the reader of this pod's log, which may begin now; `None` if there are too many.
-    pub(super) fn join(
+    pub(crate) fn join(
         &self,
-        build: DeployId,
+        deploy: DeployId,
         (pod, container): (&str, Container),
         preamble: &str,
         open: impl FnOnce() -> Pieces,
     ) -> Option<Arc<Reader>> {
         let mut readers = lock(&self.0.readers);
-        match readers.get(&key(build)) {
+        match readers.get(&key(deploy)) {
             Some(known) if known.pod == pod && known.serves(container) => return Some(known.asked()),
             Some(known) => {
                 known.replaced.notify_one();
@@ -143,7 +143,7 @@ impl LogReaders {
         let now = Instant::now();
         let text = Text { blocks: Vec::new(), length: 0, end: None, grown_at: None, asked_at: now };
         let reader = Arc::new(Reader {
-            build: key(build),
+            deploy: key(deploy),
             pod: pod.to_owned(),
             container,
             preamble: preamble.to_owned(),
@@ -153,14 +153,14 @@ impl LogReaders {
             replaced: Notify::new(),
             kept: self.0.kept.clone(),
         });
-        readers.insert(key(build), reader.clone());
+        readers.insert(key(deploy), reader.clone());
         tokio::spawn(run(self.0.clone(), reader.clone(), open()));
         Some(reader)
     }
 }
 
-const fn key(build: DeployId) -> Key {
-    (build.app, build.revision)
+const fn key(deploy: DeployId) -> Key {
+    (deploy.app, deploy.revision)
 }
 
 /// Reads until nobody asks any more, or another one reads in its place.
@@ -186,8 +186,8 @@ impl All {
             if reader.text().asked_at != asked_at {
                 continue;
             }
-            if readers.get(&reader.build).is_some_and(|known| Arc::ptr_eq(known, reader)) {
-                readers.remove(&reader.build);
+            if readers.get(&reader.deploy).is_some_and(|known| Arc::ptr_eq(known, reader)) {
+                readers.remove(&reader.deploy);
             }
             drop(readers);
             reader.end(End::Ended);
@@ -199,7 +199,7 @@ impl All {
 impl Reader {
     /// Returns a part of the log from this byte on, once there is one; empty if there is no more for now. `None`: the log
     /// goes on, and is not kept.
-    pub(super) async fn part(&self, from: usize) -> Result<Option<Vec<u8>>> {
+    pub(crate) async fn part(&self, from: usize) -> Result<Option<Vec<u8>>> {
         loop {
             let mut grown = pin!(self.grown.notified());
             grown.as_mut().enable();

@@ -1,0 +1,321 @@
+//! The Job of a release command's run: one container like the app's own, with the new image and the command.
+//!
+//! A pod of the run shares with the workload's pods what its command may need, and nothing by which others would take it for
+//! one of them: no labels and annotations of theirs, no ports, no name in the network.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::{
+    api::{
+        batch::v1::{Job, JobSpec},
+        core::v1::{Affinity, Container, PodSpec, PodTemplateSpec, Volume},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::core::SelectorExt;
+use rollhook_core::{
+    Error, Result,
+    image::ImageRef,
+    ports::{DeployId, ReleaseRun},
+};
+
+use crate::{
+    client::parsed,
+    rules::object::{MANAGED_BY, MANAGER, Object},
+};
+
+/// The label with the app's uid: on the Job, and on its pod.
+const APP: &str = "rollhook.dev/release-app";
+/// The label with the revision.
+const REVISION: &str = "rollhook.dev/release-revision";
+/// The labels that are common to all runs and their pods.
+const COMMON: [(&str, &str); 2] = [(MANAGED_BY, MANAGER), ("app.kubernetes.io/component", "release-command")];
+/// The annotation of a Job with the deploy id.
+const RUN: &str = "rollhook.dev/release";
+/// The time that a command may run if no driver ends it: a backstop beyond any app's own deadline, which is 4 hours at most.
+const LIMIT_SECONDS: i64 = 5 * 3600;
+/// The time that an ended run is kept, with its pod and so with its log.
+const KEPT_SECONDS: i32 = 24 * 3600;
+
+/// The name of a run's Job.
+pub(super) fn name(run: DeployId) -> String {
+    format!("release-{}-{}", run.app, run.revision)
+}
+
+/// The selector of a run's objects.
+pub(super) fn selector(run: DeployId) -> String {
+    format!("{APP}={},{REVISION}={}", run.app, run.revision)
+}
+
+/// Whether the object is one of this run.
+pub(super) fn is_of(metadata: &ObjectMeta, run: DeployId) -> bool {
+    let own = labels(run);
+    metadata.labels.as_ref().is_some_and(|labels| own.iter().all(|(name, value)| labels.get(name) == Some(value)))
+}
+
+fn labels(run: DeployId) -> BTreeMap<String, String> {
+    let common = COMMON.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let own = [(APP, run.app.to_string()), (REVISION, run.revision.to_string())];
+    common.into_iter().chain(own.map(|(name, value)| (name.to_owned(), value))).collect()
+}
+
+/// The claims of storage that the target's container mounts.
+pub(super) fn claims(target: &Object, container: &str) -> Vec<String> {
+    let claim = |volume: Volume| Some(volume.persistent_volume_claim?.claim_name);
+    mounted(target, container).into_iter().filter_map(claim).collect()
+}
+
+/// The Job of a run in the target's own surroundings, suspended until it is started. It has the volumes that the target's
+/// container mounts, without those that belong to one pod: the ones that a StatefulSet makes for each of its pods, and
+/// those of `exclusive` claims.
+///
+/// # Errors
+/// `Invalid` if the target has no such container, or if its selector would select the run's pod.
+pub(super) fn of(
+    run: &ReleaseRun,
+    target: &Object,
+    container: &str,
+    (image, command): (&ImageRef, &[String]),
+    exclusive: &BTreeSet<String>,
+) -> Result<Job> {
+    let title = target.title();
+    let (Some(own), Some(pod)) = (target.container(container), target.template().and_then(|found| found.spec.as_ref()))
+    else {
+        return Err(Error::invalid(format!("{title} has no container {container}")));
+    };
+    let labels = labels(run.id);
+    if let Some(selector) = target.selector()
+        && parsed(selector)?.matches(&labels)
+    {
+        return Err(Error::invalid(format!(
+            "the selector of {title} selects the pod of a release command too, which would count as one of its own: name a \
+             label in it that only its own pods have"
+        )));
+    }
+    let is_exclusive = |volume: &Volume| {
+        volume.persistent_volume_claim.as_ref().is_some_and(|claim| exclusive.contains(&claim.claim_name))
+    };
+    let volumes: Vec<Volume> = mounted(target, container).into_iter().filter(|volume| !is_exclusive(volume)).collect();
+    let metadata = |annotations| ObjectMeta { labels: Some(labels.clone()), annotations, ..ObjectMeta::default() };
+    let deploy = BTreeMap::from([(RUN.to_owned(), run.id.to_string())]);
+    Ok(Job {
+        metadata: ObjectMeta { name: Some(name(run.id)), ..metadata(Some(deploy)) },
+        spec: Some(JobSpec {
+            suspend: Some(true),
+            completions: Some(1),
+            parallelism: Some(1),
+            // Any end of the pod ends the run: a command that was interrupted may have done part of its work.
+            backoff_limit: Some(0),
+            // A pod that is being deleted has no successor, which would run the command once more.
+            pod_replacement_policy: Some("Failed".to_owned()),
+            active_deadline_seconds: Some(LIMIT_SECONDS),
+            ttl_seconds_after_finished: Some(KEPT_SECONDS),
+            template: PodTemplateSpec {
+                metadata: Some(metadata(None)),
+                spec: Some(pod_spec(pod, container_like(own, image, command, &volumes), volumes)),
+            },
+            ..JobSpec::default()
+        }),
+        status: None,
+    })
+}
+
+/// The volumes of the target's template that its container mounts.
+fn mounted(target: &Object, container: &str) -> Vec<Volume> {
+    let Some(own) = target.container(container) else { return Vec::new() };
+    let mounts = own.volume_mounts.iter().flatten().map(|mount| &mount.name);
+    let names: BTreeSet<&String> =
+        mounts.chain(own.volume_devices.iter().flatten().map(|device| &device.name)).collect();
+    let made_per_pod: BTreeSet<&String> = match target {
+        Object::StatefulSet(set) => {
+            let claims = set.spec.iter().flat_map(|spec| spec.volume_claim_templates.iter().flatten());
+            claims.filter_map(|claim| claim.metadata.name.as_ref()).collect()
+        }
+        Object::Deployment(_) | Object::DaemonSet(_) | Object::CronJob(_) => BTreeSet::new(),
+    };
+    let volumes = target.template().and_then(|template| template.spec.as_ref()?.volumes.as_ref());
+    let is_mounted = |volume: &&Volume| names.contains(&volume.name) && !made_per_pod.contains(&volume.name);
+    volumes.into_iter().flatten().filter(is_mounted).cloned().collect()
+}
+
+fn container_like(own: &Container, image: &ImageRef, command: &[String], volumes: &[Volume]) -> Container {
+    let own = own.clone();
+    let has = |name: &str| volumes.iter().any(|volume| volume.name == name);
+    // Kubernetes replaces `$(NAME)`; a doubled `$` is one that it leaves alone.
+    let mut words = command.iter().map(|word| word.replace('$', "$$"));
+    Container {
+        name: own.name,
+        image: Some(image.to_string()),
+        image_pull_policy: own.image_pull_policy,
+        command: words.next().map(|program| vec![program]),
+        args: Some(words.collect()),
+        env: own.env,
+        env_from: own.env_from,
+        working_dir: own.working_dir,
+        resources: own.resources,
+        security_context: own.security_context,
+        volume_mounts: own.volume_mounts.map(|mounts| mounts.into_iter().filter(|mount| has(&mount.name)).collect()),
+        volume_devices: own
+            .volume_devices
+            .map(|devices| devices.into_iter().filter(|device| has(&device.name)).collect()),
+        ..Container::default()
+    }
+}
+
+/// The pod of a run. Of the workload's affinities only those to nodes are kept: the ones to and from pods speak of the
+/// workload's own pods, beside which the command may run.
+fn pod_spec(of_workload: &PodSpec, container: Container, volumes: Vec<Volume>) -> PodSpec {
+    let own = of_workload.clone();
+    let affinity = own.affinity.and_then(|affinity| affinity.node_affinity);
+    PodSpec {
+        containers: vec![container],
+        restart_policy: Some("Never".to_owned()),
+        volumes: (!volumes.is_empty()).then_some(volumes),
+        affinity: affinity.map(|node| Affinity { node_affinity: Some(node), ..Affinity::default() }),
+        automount_service_account_token: own.automount_service_account_token,
+        dns_config: own.dns_config,
+        dns_policy: own.dns_policy,
+        enable_service_links: own.enable_service_links,
+        host_aliases: own.host_aliases,
+        host_ipc: own.host_ipc,
+        host_network: own.host_network,
+        host_pid: own.host_pid,
+        host_users: own.host_users,
+        image_pull_secrets: own.image_pull_secrets,
+        node_name: own.node_name,
+        node_selector: own.node_selector,
+        os: own.os,
+        priority_class_name: own.priority_class_name,
+        resource_claims: own.resource_claims,
+        runtime_class_name: own.runtime_class_name,
+        scheduler_name: own.scheduler_name,
+        security_context: own.security_context,
+        service_account_name: own.service_account_name.or(own.service_account),
+        termination_grace_period_seconds: own.termination_grace_period_seconds,
+        tolerations: own.tolerations,
+        ..PodSpec::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollhook_core::{app::AppUid, deploy::Revision};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::rules::samples;
+
+    fn run() -> ReleaseRun {
+        let id = DeployId { app: AppUid::from_bits(u128::MAX), revision: Revision::new(7).unwrap() };
+        ReleaseRun { app: "shop-test/api".parse().unwrap(), id }
+    }
+
+    fn made(target: &Object, exclusive: &[&str]) -> Result<Job> {
+        let command = ["bin/migrate", "--to=$(VERSION)", "$HOME"].map(str::to_owned);
+        let exclusive = exclusive.iter().map(|&name| name.to_owned()).collect();
+        let image = "registry.example.com/api:v7".parse().unwrap();
+        of(&run(), target, "app", (&image, &command), &exclusive)
+    }
+
+    /// A template with all that a run has, and much that it has not.
+    fn template() -> Value {
+        json!({
+            "metadata": {"labels": {"app": "api"}, "annotations": {"sidecar.example.com/inject": "true"}},
+            "spec": {
+                "serviceAccountName": "api",
+                "imagePullSecrets": [{"name": "registry"}],
+                "nodeSelector": {"disk": "ssd"},
+                "tolerations": [{"key": "apps", "operator": "Exists"}],
+                "securityContext": {"runAsUser": 1000},
+                "hostname": "api", "subdomain": "api",
+                "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+                "affinity": {
+                    "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []},
+                    "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "host"}]},
+                },
+                "initContainers": [{"name": "wait", "image": "wait:1", "volumeMounts": [{"name": "waiting", "mountPath": "/w"}]}],
+                "containers": [
+                    {
+                        "name": "app", "image": "registry.example.com/api:v6", "imagePullPolicy": "Always",
+                        "command": ["serve"], "args": ["--port=80"], "workingDir": "/srv",
+                        "env": [{"name": "MODE", "value": "test"}],
+                        "envFrom": [{"secretRef": {"name": "database"}}],
+                        "ports": [{"containerPort": 80, "hostPort": 80}],
+                        "livenessProbe": {"httpGet": {"port": 80}}, "readinessProbe": {"httpGet": {"port": 80}},
+                        "startupProbe": {"httpGet": {"port": 80}},
+                        "lifecycle": {"preStop": {"exec": {"command": ["sleep", "5"]}}},
+                        "resources": {"limits": {"memory": "128Mi"}},
+                        "securityContext": {"readOnlyRootFilesystem": true},
+                        "volumeMounts": [
+                            {"name": "settings", "mountPath": "/etc/api"}, {"name": "keys", "mountPath": "/keys"},
+                            {"name": "tmp", "mountPath": "/tmp"}, {"name": "tokens", "mountPath": "/tokens"},
+                            {"name": "shared", "mountPath": "/shared"}, {"name": "one", "mountPath": "/one"},
+                            {"name": "data", "mountPath": "/data"},
+                        ],
+                    },
+                    {"name": "proxy", "image": "proxy:1"},
+                ],
+                "volumes": [
+                    {"name": "settings", "configMap": {"name": "api"}}, {"name": "keys", "secret": {"secretName": "keys"}},
+                    {"name": "tmp", "emptyDir": {}}, {"name": "tokens", "projected": {"sources": []}},
+                    {"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}},
+                    {"name": "one", "persistentVolumeClaim": {"claimName": "only-one-pod"}},
+                    {"name": "waiting", "secret": {"secretName": "of-another-container"}},
+                ],
+            },
+        })
+    }
+
+    #[test]
+    fn run_has_the_surroundings_of_the_target_and_nothing_that_selects_it() {
+        let target = samples::deployment(json!({"spec": {"template": template()}}));
+        assert_eq!(claims(&target, "app"), ["shared", "only-one-pod"]);
+        let job = made(&target, &["only-one-pod"]).unwrap();
+        assert!(is_of(&job.metadata, run().id));
+        insta::assert_json_snapshot!(job);
+    }
+
+    #[test]
+    fn all_kinds_of_workload_make_the_same_pod() {
+        let of = |target: Object| serde_json::to_value(made(&target, &[]).unwrap()).unwrap();
+        let template = json!({"template": template()});
+        let deployment = of(samples::deployment(json!({"spec": template})));
+        assert_eq!(of(samples::daemon_set(json!({"spec": template}))), deployment);
+        assert_eq!(of(samples::cron_job(json!({"spec": {"jobTemplate": {"spec": template}}}))), deployment);
+        assert_eq!(of(samples::stateful_set(json!({"spec": template}))), deployment);
+    }
+
+    #[test]
+    fn volumes_that_a_stateful_set_makes_for_each_pod_are_left_out() {
+        let claims = json!([{"metadata": {"name": "data"}}, {"metadata": {"name": "tmp"}}]);
+        let target = json!({"spec": {"template": template(), "volumeClaimTemplates": claims}});
+        let job = serde_json::to_value(made(&samples::stateful_set(target), &[]).unwrap()).unwrap();
+        let pod = &job["spec"]["template"]["spec"];
+        let names = |list: &Value| -> Vec<String> {
+            list.as_array().unwrap().iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(names(&pod["volumes"]), ["settings", "keys", "tokens", "shared", "one"]);
+        assert_eq!(names(&pod["containers"][0]["volumeMounts"]), names(&pod["volumes"]));
+    }
+
+    #[test]
+    fn name_of_a_run_fits() {
+        let last = DeployId { app: AppUid::from_bits(u128::MAX), revision: Revision::new(i64::MAX as u64).unwrap() };
+        assert!(name(last).len() <= 63, "{}", name(last));
+    }
+
+    #[test]
+    fn selector_that_selects_every_pod_is_refused() {
+        let all = json!({"matchLabels": null, "matchExpressions": [{"key": "debug", "operator": "DoesNotExist"}]});
+        let target = samples::deployment(json!({"spec": {"selector": all}}));
+        let refused = made(&target, &[]).unwrap_err();
+        assert!(refused.to_string().contains("selector of Deployment api"), "{refused}");
+    }
+
+    #[test]
+    fn missing_container_is_refused() {
+        let target = samples::deployment(json!({}));
+        let image = "api:v1".parse().unwrap();
+        assert!(of(&run(), &target, "web", (&image, &["true".to_owned()]), &BTreeSet::new()).is_err());
+    }
+}

@@ -1,0 +1,273 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+const DIGEST: &str = "sha256:1111111111111111111111111111111111111111111111111111111111111111";
+
+fn job(metadata: Value, suspended: bool, status: Value) -> Job {
+    let container = json!({"name": "app", "image": "registry.example.com/api:v7"});
+    serde_json::from_value(json!({
+        "metadata": {"name": "release-1", "uid": "job", "annotations": metadata},
+        "spec": {
+            "suspend": suspended, "activeDeadlineSeconds": 18000,
+            "template": {"spec": {"containers": [container]}},
+        },
+        "status": status,
+    }))
+    .unwrap()
+}
+
+fn started() -> Value {
+    json!({STARTED: "true"})
+}
+
+fn stopped_as(stopped: &Stopped) -> Value {
+    json!({STARTED: "true", STOPPED: serde_json::to_string(stopped).unwrap()})
+}
+
+fn running_job() -> Job {
+    job(started(), false, json!({"active": 1, "startTime": "2026-11-21T10:00:00Z"}))
+}
+
+fn failure_status(reason: &str) -> Value {
+    json!({"failed": 1, "terminating": 0, "conditions": [
+        {"type": "FailureTarget", "status": "True", "reason": reason},
+        {"type": "Failed", "status": "True", "reason": reason, "message": "Job has reached the specified backoff limit"},
+    ]})
+}
+
+fn failed_job() -> Job {
+    job(started(), false, failure_status("BackoffLimitExceeded"))
+}
+
+fn pod(status: Value) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {"name": "release-1-x", "uid": "pod", "creationTimestamp": "2026-11-21T10:00:01Z"},
+        "spec": {"containers": [{
+            "name": "app", "image": "registry.example.com/api:v7", "resources": {"limits": {"memory": "128Mi"}},
+        }]},
+        "status": status,
+    }))
+    .unwrap()
+}
+
+fn with_state(phase: &str, state: Value) -> Pod {
+    pod(json!({
+        "phase": phase, "startTime": "2026-11-21T10:00:10Z",
+        "containerStatuses": [{
+            "name": "app", "image": "", "imageID": format!("registry.example.com/api@{DIGEST}"), "ready": false,
+            "restartCount": 0, "state": state,
+        }],
+    }))
+}
+
+fn ended_pod(phase: &str, mut terminated: Value) -> Pod {
+    if terminated.get("startedAt").is_none() {
+        terminated["startedAt"] = json!("2026-11-21T10:00:20Z");
+    }
+    with_state(phase, json!({"terminated": terminated}))
+}
+
+fn waits(reason: &str, message: &str) -> Pod {
+    with_state("Pending", json!({"waiting": {"reason": reason, "message": message}}))
+}
+
+fn observed(job: &Job, pods: &[Pod], seconds: i64) -> Observed {
+    let start: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
+    observe(job, pods, start.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap())
+}
+
+fn failure(job: &Job, pods: &[Pod]) -> ReleaseFailure {
+    let seen = observed(job, pods, 100);
+    let Observed::Failed(failure) = seen else { panic!("not failed: {seen:?}") };
+    failure
+}
+
+fn stuck(pods: &[Pod], seconds: i64) -> Option<Stopped> {
+    let seen = observed(&running_job(), pods, seconds);
+    if seen == Observed::Running {
+        return None;
+    }
+    let Observed::Stuck(stopped) = seen else { panic!("neither stuck nor running: {seen:?}") };
+    Some(stopped)
+}
+
+fn event(reason: &str, message: &str) -> Event {
+    serde_json::from_value(json!({"metadata": {}, "involvedObject": {}, "reason": reason, "message": message})).unwrap()
+}
+
+#[test]
+fn suspended_job_is_ready_until_it_was_started() {
+    let ready = job(json!({}), true, json!({}));
+    assert!(is_ready(&ready) && observed(&ready, &[], 0) == Observed::Prepared);
+    let suspended_by_a_person = job(started(), true, json!({}));
+    assert!(!is_ready(&suspended_by_a_person));
+    assert_eq!(observed(&suspended_by_a_person, &[], 1000), Observed::Running);
+}
+
+#[test]
+fn job_that_goes_on_is_running() {
+    let resumed = job(started(), false, json!({}));
+    assert_eq!(observed(&resumed, &[], 0), Observed::Running);
+    let pods = [with_state("Running", json!({"running": {}})), pod(json!({"phase": "Pending"}))];
+    for pod in pods {
+        assert_eq!(observed(&running_job(), &[pod], 10_000), Observed::Running);
+    }
+    // Its pod has ended, and the Job's controller has not seen it yet.
+    assert_eq!(observed(&running_job(), &[ended_pod("Succeeded", json!({"exitCode": 0}))], 9), Observed::Running);
+}
+
+#[test]
+fn complete_job_succeeds_with_the_digest_that_ran() {
+    let status = json!({"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]});
+    let complete = job(started(), false, status);
+    let pod = ended_pod("Succeeded", json!({"exitCode": 0}));
+    assert_eq!(observed(&complete, &[pod], 9), Observed::Succeeded(Some(DIGEST.parse().unwrap())));
+    assert_eq!(observed(&complete, &[], 9), Observed::Succeeded(None), "the pod is gone");
+    let mut pinned = complete;
+    let pod = pinned.spec.as_mut().unwrap().template.spec.as_mut().unwrap();
+    pod.containers[0].image = Some(format!("registry.example.com/api@{DIGEST}"));
+    assert_eq!(observed(&pinned, &[], 9), Observed::Succeeded(Some(DIGEST.parse().unwrap())));
+}
+
+#[test]
+fn end_of_the_container_is_named() {
+    let unknown = Reason::RELEASE_UNKNOWN;
+    for (terminated, reason, words, began) in [
+        (
+            json!({"exitCode": 1, "reason": "Error"}),
+            Reason::RELEASE_FAILED,
+            "The release command ended with exit code 1.",
+            true,
+        ),
+        (json!({"exitCode": 137, "reason": "OOMKilled"}), "OOMKilled", "memory limit of 128Mi", true),
+        (
+            json!({"exitCode": 137, "reason": "Error"}),
+            Reason::RELEASE_FAILED,
+            "ended by signal 9 (exit code 137)",
+            true,
+        ),
+        (json!({"exitCode": 2, "signal": 15}), Reason::RELEASE_FAILED, "ended by signal 15.", true),
+        (json!({"exitCode": 255}), Reason::RELEASE_FAILED, "exit code 255", true),
+        (json!({"exitCode": 0}), Reason::RELEASE_FAILED, "its pod failed", true),
+        (json!({"exitCode": 137, "reason": "ContainerStatusUnknown"}), unknown, "is not known", true),
+        (
+            json!({"exitCode": 128, "reason": "StartError", "startedAt": "1970-01-01T00:00:00Z",
+                   "message": "exec: \"bin/migrate\": executable file not found in $PATH"}),
+            "StartError",
+            "cannot be started: exec",
+            false,
+        ),
+        (
+            json!({"exitCode": 128, "reason": "StartError", "message": "context deadline exceeded"}),
+            "StartError",
+            "cannot be",
+            true,
+        ),
+    ] {
+        let failure = failure(&failed_job(), &[ended_pod("Failed", terminated)]);
+        assert_eq!((failure.reason.as_str(), failure.began), (reason, began), "{failure:?}");
+        assert!(failure.message.contains(words), "{failure:?}");
+    }
+}
+
+#[test]
+fn end_from_outside_is_named() {
+    let mut evicted = ended_pod("Failed", json!({"exitCode": 137}));
+    let status = evicted.status.as_mut().unwrap();
+    status.reason = Some("Evicted".to_owned());
+    status.message = Some("The node was low on resource: memory.".to_owned());
+    let found = failure(&failed_job(), &[evicted]);
+    assert!(found.began && found.reason.as_str() == "Evicted" && found.message.contains("memory"), "{found:?}");
+    let conditions = json!([{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "for web-1"}]);
+    let found = failure(&failed_job(), &[pod(json!({"phase": "Failed", "conditions": conditions}))]);
+    assert!(found.began && found.reason.as_str() == "PreemptionByScheduler", "{found:?}");
+    let rejected =
+        pod(json!({"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: Node didn't have enough"}));
+    let found = failure(&failed_job(), &[rejected]);
+    assert!(!found.began && found.reason.as_str() == "OutOfcpu", "{found:?}");
+    let found = failure(&failed_job(), &[]);
+    assert!(found.began && found.reason.as_str() == Reason::RELEASE_UNKNOWN, "{found:?}");
+    let found = failure(&job(started(), false, failure_status("DeadlineExceeded")), &[]);
+    assert!(found.began && found.reason.as_str() == Reason::RELEASE_DEADLINE, "{found:?}");
+    assert!(found.message.contains("18000 s"), "{found:?}");
+}
+
+#[test]
+fn image_that_cannot_heal_stops_the_run_at_once_and_others_after_a_minute() {
+    let gone = "failed to resolve reference \"registry.example.com/api:v7\": not found";
+    let stopped = stuck(&[waits("ErrImagePull", gone)], 11).unwrap();
+    assert_eq!(stopped.reason.as_str(), "ImagePullBackOff");
+    assert_eq!(stopped.began, Began::Unseen { pod: Some("pod".to_owned()) });
+    assert!(stopped.message.starts_with("The release command cannot begin: container app of pod release-1-x"));
+    assert!(stuck(&[waits("InvalidImageName", "no")], 11).is_some());
+    for reason in ["ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError"] {
+        let pods = [waits(reason, "connection reset")];
+        // From when the node has had it, which was 10 s later.
+        assert_eq!((stuck(&pods, 69).is_some(), stuck(&pods, 70).is_some()), (false, true), "{reason}");
+    }
+    for reason in ["ContainerCreating", "PodInitializing"] {
+        assert_eq!(stuck(&[waits(reason, "")], 10_000), None, "{reason}");
+    }
+}
+
+#[test]
+fn job_without_a_pod_is_stuck_if_none_can_be_made() {
+    assert_eq!(observed(&running_job(), &[], 59), Observed::Running);
+    assert_eq!(observed(&running_job(), &[], 60), Observed::WithoutPod);
+    let refused = event("FailedCreate", "pods is forbidden: exceeded quota: small");
+    let stopped = without_pod(vec![refused.clone()]).unwrap();
+    assert_eq!((stopped.reason.as_str(), &stopped.began), ("FailedCreate", &Began::Unseen { pod: None }));
+    assert!(stopped.message.contains("exceeded quota"), "{}", stopped.message);
+    assert_eq!(without_pod(vec![refused, event("SuccessfulCreate", "")]), None);
+    assert_eq!(without_pod(Vec::new()), None);
+}
+
+#[test]
+fn run_that_was_cancelled_before_its_start_has_ended() {
+    let ready = job(json!({}), true, json!({}));
+    let cancelled = Stopped::cancelled(&ready);
+    assert_eq!(cancelled.began, Began::No);
+    let text = serde_json::to_string(&cancelled).unwrap();
+    // Its Job is resumed without pods, so that it can finish.
+    let stopped = job(json!({STOPPED: text}), false, json!({}));
+    let failure = failure(&stopped, &[]);
+    assert!(!failure.began && failure.reason.as_str() == Reason::CANCELLED && !is_ready(&stopped), "{failure:?}");
+}
+
+#[test]
+fn run_that_was_cancelled_ends_once_nothing_of_it_runs() {
+    let cancelled = Stopped { log: vec!["step 1".to_owned()], ..Stopped::cancelled(&running_job()) };
+    assert_eq!(cancelled.began, Began::Yes);
+    let stopped = |status: Value| job(stopped_as(&cancelled), false, status);
+    let ended = failure_status("DeadlineExceeded");
+    let pod = with_state("Running", json!({"running": {}}));
+    assert_eq!(observed(&stopped(json!({"active": 1})), &[pod.clone()], 9), Observed::Running);
+    assert_eq!(observed(&stopped(ended.clone()), &[pod], 9), Observed::Running);
+    let found = failure(&stopped(ended), &[]);
+    assert!(found.began && found.reason.as_str() == Reason::CANCELLED && found.log == ["step 1"], "{found:?}");
+    let by_itself = stopped(json!({"succeeded": 1, "conditions": [{"type": "Failed", "status": "True"}]}));
+    assert_eq!(observed(&by_itself, &[], 9), Observed::Succeeded(None), "it had ended in that moment");
+}
+
+#[test]
+fn run_whose_pod_could_not_begin_is_verified() {
+    let stopped = stuck(&[waits("InvalidImageName", "no")], 11).unwrap();
+    let over = job(stopped_as(&stopped), false, failure_status("DeadlineExceeded"));
+    assert_eq!(observed(&over, &[], 9), Observed::Unverified(stopped.clone()));
+    let never = ended_pod("Failed", json!({"exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": null}));
+    assert_eq!(observed(&over, &[never], 9), Observed::Unverified(stopped.clone()));
+    assert!(failure(&over, &[ended_pod("Failed", json!({"exitCode": 137}))]).began, "it began after all");
+    assert!(says_begun(&[event("Pulled", ""), event("Started", "")]));
+    assert!(!says_begun(&[event("Pulling", ""), event("Failed", ""), event("BackOff", "")]));
+    let verified = Stopped { began: Began::No, ..stopped };
+    assert!(!failure(&job(stopped_as(&verified), false, json!({})), &[]).began);
+}
+
+#[test]
+fn end_that_cannot_be_read_is_unknown() {
+    let annotations = json!({STARTED: "true", STOPPED: "{}"});
+    assert_eq!(observed(&job(annotations.clone(), false, json!({})), &[], 9), Observed::Running);
+    let found = failure(&job(annotations, false, failure_status("DeadlineExceeded")), &[]);
+    assert!(found.began && found.reason.as_str() == Reason::RELEASE_UNKNOWN, "{found:?}");
+}
