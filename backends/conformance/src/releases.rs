@@ -1,5 +1,7 @@
 //! The promises of [`rollhook_core::ports::ReleaseRunner`].
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "a state that a case does not expect fails it")]
+
 use std::sync::Arc;
 
 use async_trait::async_trait;

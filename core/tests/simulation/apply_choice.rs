@@ -254,7 +254,7 @@ impl Run {
             request.revision = revision;
             request.if_current = if_current;
             // One in some does not know of release commands.
-            request.past_releases = self.callers.name().len() % 3 != 0 || revision.is_some();
+            request.past_releases = !self.callers.name().len().is_multiple_of(3) || revision.is_some();
             request.key = key;
         });
         Request::Rollback(id(app), request)

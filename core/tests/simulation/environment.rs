@@ -193,8 +193,7 @@ impl Environment {
     pub(crate) fn look_at_cluster(&self, order: &RolloutSpec) {
         let effects = self.cluster.effects();
         let runs = self.cluster.running_releases(order.id.app);
-        let own =
-            effects.last().is_some_and(|effect| effect.stamp == order.id && !order.purpose.returns_to().is_some());
+        let own = effects.last().is_some_and(|effect| effect.stamp == order.id && order.purpose.returns_to().is_none());
         self.journal.expect(runs == 0 || !own, || {
             format!("revision {} changed the cluster while a release command runs", order.id.revision)
         });

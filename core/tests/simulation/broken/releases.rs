@@ -25,13 +25,16 @@ impl ReleaseRunner for BrokenBackend {
 
     async fn observe(&self, run: &ReleaseRun) -> Result<ReleaseState> {
         let state = ReleaseRunner::observe(&*self.environment.cluster, run).await?;
-        Ok(match state {
-            ReleaseState::Running if self.breaks(Promise::ReleaseEnd) => ReleaseState::Succeeded { digest: None },
-            ReleaseState::Running if self.breaks(Promise::ReleaseCancel) && !self.environment.is_awaited(run) => {
+        if state != ReleaseState::Running {
+            return Ok(state);
+        }
+        Ok(match () {
+            () if self.breaks(Promise::ReleaseEnd) => ReleaseState::Succeeded { digest: None },
+            () if self.breaks(Promise::ReleaseCancel) && !self.environment.is_awaited(run) => {
                 let (reason, message) = (Reason::new(Reason::CANCELLED), "It was ended.".to_owned());
                 ReleaseState::Failed(ReleaseFailure { began: true, reason, message, log: Vec::new() })
             }
-            state => state,
+            () => state,
         })
     }
 
