@@ -28,6 +28,7 @@ pub mod ledger;
 mod model;
 pub mod ports;
 pub mod service;
+pub mod slots;
 #[cfg(test)]
 mod tests;
 

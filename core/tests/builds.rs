@@ -308,9 +308,12 @@ fn deleting_an_app_ends_its_build() {
         world.deploy_commit(&access, "8882").await.unwrap();
         world.sleep(5).await;
         assert_eq!(world.builds.running_now(access.uid()), 1);
+        let build = world.stamp(&access, 1);
+        assert!(world.builds.log(build, 0).await.unwrap().is_some());
         world.deployer.delete(&access).await.unwrap();
         world.sleep(1).await;
         assert_eq!(world.builds.running_now(access.uid()), 0);
+        assert_eq!(world.builds.log(build, 0).await.unwrap(), None, "its logs are forgotten");
     });
 }
 

@@ -4,15 +4,23 @@
 
 mod world;
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
+use futures_util::FutureExt;
+use rollhook_conformance::{Fault, Faulty, Plan};
 use rollhook_core::{
     app::{OnFailure, Policy},
     deploy::{Deploy, Revision, Status},
     ledger::restore::Restoration,
-    ports::{Clock, Page},
+    ports::{Clock, HistoryStore, Page},
     request::PolicyChange,
-    service::Waited,
+    service::{Authorized, Deployer, Waited},
 };
 use rollhook_memory::{BuildScript, Script};
 use world::{World, api, leave};
@@ -72,6 +80,65 @@ fn each_entry_of_a_page_has_its_restore_also_where_that_is_on_another_page() {
         assert_eq!(restores(None).await, [None, Some(5), None, Some(3), None]);
         assert_eq!(restores(Some(5)).await, [Some(5), None, Some(3), None]);
         assert_eq!(restores(Some(3)).await, [Some(3), None]);
+    });
+}
+
+#[test]
+fn restores_of_a_page_take_a_few_reads_however_many_entries_it_has() {
+    let world = World::new(SECOND);
+    world.cluster.script("hang", Script::hangs());
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&reads);
+    let plan: Plan = Arc::new(move |call| {
+        counted.fetch_add(usize::from(call.starts_with("history.")), Ordering::Relaxed);
+        Fault::None
+    });
+    let store: Arc<dyn HistoryStore> = world.store.clone();
+    let history = Arc::new(Faulty::new(store, Arc::clone(&world.clock) as Arc<dyn Clock>, plan));
+    let counting = Deployer::new(world.ports(9).with(|ports| ports.history = history), "two");
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        world.deploy(&access, &api("hang")).await.unwrap();
+        world.sleep(2).await;
+        for number in 0..30 {
+            world.deploy(&access, &api(&format!("late{number}"))).await.unwrap();
+        }
+        // The newest is cancelled before it touched the cluster, as the others were superseded.
+        let last = world.rollback(&access).await.unwrap().deploy.revision;
+        world.deployer.cancel(&access, last).await.unwrap();
+        world.quiet(&access).await;
+        for (before, limit) in [(None, 100), (Some(34), 20), (Some(30), 20), (Some(14), 12)] {
+            let page = Page::newest(limit).below(before.and_then(Revision::new));
+            let (state, entries) = world.deployer.history(&access, page).await.unwrap();
+            reads.store(0, Ordering::Relaxed);
+            let together = counting.restorations(&state, &entries).await.unwrap();
+            assert!(reads.load(Ordering::Relaxed) <= 4, "{} reads for {before:?}", reads.load(Ordering::Relaxed));
+            for (entry, restoration) in entries.iter().zip(together) {
+                let alone = world.deployer.restoration(&state, entry).await.unwrap();
+                assert_eq!(restoration, alone, "revision {}", entry.revision);
+            }
+        }
+    });
+}
+
+#[test]
+fn large_lists_of_one_environment_take_turns_and_two_are_under_way() {
+    let world = World::new(SECOND);
+    world.idle(async {
+        let mut apps = Vec::new();
+        for name in ["api", "web"] {
+            apps.push(world.register(name, Policy::default()).await);
+        }
+        let turn = |app: &Authorized, entries| {
+            let (deployer, app) = (Arc::clone(&world.deployer), app.clone());
+            Box::pin(async move { deployer.history_turn(&app, entries).await })
+        };
+        let first = turn(&apps[0], 200).await;
+        let mut second = turn(&apps[1], 200);
+        assert!((&mut second).now_or_never().is_none(), "another app of the environment waits");
+        assert!(turn(&apps[1], 20).now_or_never().is_some(), "a small list waits for no large one");
+        drop(first);
+        assert!((&mut second).now_or_never().is_some());
     });
 }
 

@@ -39,7 +39,7 @@ fn take(store: &MemoryStore, app: AppUid, step: Step) {
 fn racing(world: &World, app: AppUid, steps: Vec<Step>) -> Deployer {
     let (store, steps) = (world.store.clone(), Mutex::new(steps.into_iter()));
     let plan: Plan = Arc::new(move |call| {
-        let is_read = matches!(call, "history.load" | "history.page");
+        let is_read = matches!(call, "history.load" | "history.page" | "history.archived");
         let step = if is_read { steps.lock().unwrap().next() } else { None };
         step.into_iter().for_each(|step| take(&store, app, step));
         Fault::None

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rollhook_conformance::samples;
 use rollhook_core::{
-    app::{FullName, Policy, Target},
+    app::{BUILD_DEADLINE_MAX, FullName, Policy, Target},
     deploy::{Revision, Status, Trigger},
     request::{
         Field, Hint, IdempotencyKey, KeyHeader, PolicyChange, PromoteRequest, Refusal, Registration, SourceChange,
@@ -250,6 +250,10 @@ fn invalid_registrations_are_refused() {
             let refused = world.deployer.register(&world.operator, wanted, None).await.unwrap_err();
             assert_eq!(field(refused).as_str(), "policy.rollout_deadline");
         }
+        let second_more = BUILD_DEADLINE_MAX + SECOND;
+        let wanted = registration("api", Policy::default().with(|policy| policy.build_deadline = second_more));
+        let refused = world.deployer.register(&world.operator, wanted, None).await.unwrap_err();
+        assert_eq!(field(refused).as_str(), "policy.build_deadline");
         let settings = samples::settings(json!({ "kind": "Pod" }));
         let wanted = registration("api", Policy::default()).with(|app| app.target = settings);
         let refused = world.deployer.register(&world.operator, wanted, None).await.unwrap_err();
@@ -259,6 +263,10 @@ fn invalid_registrations_are_refused() {
         let change = PolicyChange { settle: Some(Duration::from_secs(3600)), ..PolicyChange::default() };
         let refused = world.deployer.change_policy(&access, change).await.unwrap_err();
         assert_eq!(field(refused).as_str(), "policy.rollout_deadline");
+        let change = |deadline| PolicyChange { build_deadline: Some(deadline), ..PolicyChange::default() };
+        let refused = world.deployer.change_policy(&access, change(second_more)).await.unwrap_err();
+        assert_eq!(field(refused).as_str(), "policy.build_deadline");
+        world.deployer.change_policy(&access, change(BUILD_DEADLINE_MAX)).await.unwrap();
     });
 }
 

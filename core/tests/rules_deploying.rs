@@ -10,7 +10,7 @@ use std::time::Duration;
 use rollhook_core::{
     app::{AppUid, Policy},
     deploy::{Revision, State, Status},
-    ports::{HistoryStore, HistoryStoreExt, RolloutFailureKind},
+    ports::{HistoryStore, RolloutFailureKind},
 };
 use rollhook_memory::Script;
 use world::{World, api, image, leave, reason, request, statuses};

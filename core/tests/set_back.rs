@@ -18,7 +18,7 @@ use rollhook_core::{
     Result,
     action::Action,
     app::{AppUid, Policy},
-    deploy::{Deploy, Status},
+    deploy::{Deploy, Revision, Status},
     ledger::Change,
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore,
@@ -58,6 +58,10 @@ impl HistoryStore for Restored {
         self.now().page(app, page).await
     }
 
+    async fn archived(&self, app: AppUid, revision: Revision) -> Result<Option<Deploy>> {
+        self.now().archived(app, revision).await
+    }
+
     async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
         self.now().list(page).await
     }
@@ -85,7 +89,7 @@ async fn restored(world: &World, store: &Restored, deployer: &Deployer) -> Autho
     let access = deployer.allow(world.operator.clone(), access.app(), Action::ALL).await.unwrap();
     let ended = async |revision: u64| {
         world.sleep(60).await;
-        let entry = deployer.entry(&access, rollhook_core::deploy::Revision::new(revision).unwrap()).await.unwrap();
+        let entry = deployer.entry(&access, Revision::new(revision).unwrap()).await.unwrap();
         assert_eq!(entry.status(), Status::Succeeded);
     };
     ended(1).await;

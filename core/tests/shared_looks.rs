@@ -46,7 +46,7 @@ fn callers_that_wait_for_one_deploy_share_their_looks_at_the_store() {
     let reads = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&reads);
     let plan: Plan = Arc::new(move |call| match call {
-        "history.load" | "history.page" => {
+        "history.load" | "history.page" | "history.archived" => {
             counted.fetch_add(1, Ordering::Relaxed);
             Fault::Late(Duration::from_millis(10))
         }
@@ -116,7 +116,7 @@ fn callers_that_follow_the_log_of_one_build_share_their_looks_at_it() {
     let (reads, looks) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (of_store, of_builds) = (Arc::clone(&reads), Arc::clone(&looks));
     let plan: Plan = Arc::new(move |call| match call {
-        "history.load" | "history.page" => {
+        "history.load" | "history.page" | "history.archived" => {
             of_store.fetch_add(1, Ordering::Relaxed);
             Fault::Late(Duration::from_millis(10))
         }

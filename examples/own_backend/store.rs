@@ -7,7 +7,7 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use rollhook::{
     Error, Result,
     app::{AppId, AppUid},
-    deploy::{Deploy, Status},
+    deploy::{Deploy, Revision, Status},
     error::Entity,
     ledger::AppState,
     ports::{
@@ -48,10 +48,16 @@ impl HistoryStore for JsonStore {
         let contents = self.read()?;
         let archive = contents.apps.get(&app).into_iter().flat_map(|record| record.archive.iter().rev());
         let below = archive.filter(|(revision, _)| page.before.is_none_or(|before| **revision < before));
-        let deploys = below.map(|(_, deploy)| json(Deploy::deserialize(deploy)));
+        let deploys = below.map(|(_, deploy)| Ok(json(Deploy::deserialize(deploy))?.without_evidence()));
         let is_wanted = |deploy: &Deploy| !page.succeeded || deploy.status() == Status::Succeeded;
         // A deploy that cannot be read is not left out: it ends the page as an error.
         deploys.filter(|deploy| deploy.as_ref().map_or(true, is_wanted)).take(page.limit).collect()
+    }
+
+    async fn archived(&self, app: AppUid, revision: Revision) -> Result<Option<Deploy>> {
+        let contents = self.read()?;
+        let stored = contents.apps.get(&app).and_then(|record| record.archive.get(&revision));
+        stored.map(|deploy| json(Deploy::deserialize(deploy))).transpose()
     }
 
     async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {

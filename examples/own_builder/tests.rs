@@ -62,6 +62,10 @@ impl Builders for Place {
         known.map(|(_, commit)| commit.parse().unwrap()).ok_or(Lack::NotApplicable("no such commit"))
     }
 
+    fn forgets(&self) -> Can {
+        Err(Lack::NotApplicable("this builder keeps all builds"))
+    }
+
     #[allow(clippy::disallowed_methods, reason = "processes are waited for, in real time")]
     async fn pause(&self) {
         std::thread::sleep(Duration::from_millis(100));

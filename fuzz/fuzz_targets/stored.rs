@@ -14,7 +14,7 @@ use rollhook_core::{
     engine::{CallError, Event, State, polling::Detected, step},
     image::Digest,
     ledger::{AppState, check::check, restore, retention, rollback},
-    ports::{Applied, BuildState, Observation, Phase},
+    ports::{Applied, BuildState, Observation, Phase, ReleaseState},
     time::Timestamp,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -74,6 +74,7 @@ fn uses(app: App, history: &[Deploy]) {
             .filter(|deploy| deploy.is_terminal() && !deploy.touched && deploy.status() != Status::Succeeded)
             .map(|deploy| Arc::new(deploy.without_evidence())),
         last_restore: newest(&Deploy::is_restore).map(|deploy| deploy.revision),
+        release_run: newest(&|deploy| deploy.status() == Status::Releasing).map(|deploy| deploy.revision),
         updated_at: history.iter().map(|deploy| deploy.updated_at).max().unwrap_or_default(),
         ..AppState::new(app)
     };
@@ -116,6 +117,13 @@ fn drives(view: AppState) {
         Event::BuildObserved(Ok(BuildState::Unknown)),
         Event::BuildCancelled(Ok(())),
         Event::BuildFound(Ok(None)),
+        Event::ReleaseObserved(Ok(ReleaseState::Prepared)),
+        Event::ReleaseStarted(Ok(())),
+        Event::ReleaseObserved(Err(CallError::Unavailable)),
+        Event::ReleaseCancelled(Ok(())),
+        Event::ReleaseChanged,
+        Event::ReleaseObserved(Ok(ReleaseState::Succeeded { digest: None })),
+        Event::ReleaseObserved(Ok(ReleaseState::Unknown)),
         Event::HeadReadStarted,
         Event::HeadRead("0123456".parse().ok(), u64::MAX),
         Event::Detected(Detected::Postponed, u64::MAX),

@@ -40,6 +40,9 @@ pub enum Refusal {
     /// A realm has as many apps as it may.
     #[error("There are {0} apps of {1}, or about to be; delete some first.")]
     TooManyApps(usize, Realm),
+    /// As many registrations of a realm wait for their turn as may.
+    #[error("{0} registrations of {1} wait for their turn already; try again in some seconds.")]
+    TooManyRegistrations(usize, Realm),
     /// No valid API token of the caller's realms has this name.
     #[error("There is no API token {0}.")]
     TokenNotFound(TokenName),
@@ -102,7 +105,7 @@ impl Refusal {
             | Self::ReceiverExists(_)
             | Self::TooManyReceivers(..)
             | Self::TooManyLocks(..) => RefusalKind::Conflict,
-            Self::TooManyTests(_) => RefusalKind::TooMany,
+            Self::TooManyTests(_) | Self::TooManyRegistrations(..) => RefusalKind::TooMany,
             Self::ReviewUnavailable | Self::IssuerUnavailable => RefusalKind::Unavailable,
         }
     }

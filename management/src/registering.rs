@@ -2,16 +2,17 @@
 //! of apps.
 
 use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use event_listener::Event;
 use rollhook_core::{
     action::Action as AppAction,
-    app::{AppId, AppName, Environment, LABEL_MAX, Namespace, Project},
+    app::{AppId, AppName, LABEL_MAX, Namespace, Project},
     ports::{AppPage, ListedApp, listed_id},
     request::{Field, IdempotencyKey, PromoteRequest, Refusal as CoreRefusal, Registration},
-    service::{Accepted, Registered},
+    service::{Accepted, Registered, check_settings},
 };
 
 use crate::{
@@ -26,52 +27,79 @@ pub const PROJECT_APPS_MAX: usize = 3_000;
 /// The apps that are read at once to count them, or to find those that a principal may read.
 const PAGE: usize = 200;
 
-/// The registrations that are under way in this process, by environment: calls at the same time do not pass the bounds.
-#[derive(Default)]
-pub(crate) struct Registrations(Mutex<BTreeMap<(Project, Environment), usize>>);
+/// The most registrations of a project that wait for their turn, in this process.
+const WAITING_MAX: usize = 50;
 
-/// One registration under way.
-struct UnderWay<'a> {
+/// The registrations that are under way in this process: those of a project go one at a time, in the order of their calls,
+/// so that calls at the same time neither pass the bounds nor hold the settings of all its apps more than once.
+#[derive(Default)]
+pub(crate) struct Registrations(Mutex<BTreeMap<Project, VecDeque<Arc<Event>>>>);
+
+/// The place of a registration in the queue of its project, which it leaves when it is dropped.
+struct Turn<'a> {
     registrations: &'a Registrations,
-    place: (Project, Environment),
+    project: Project,
+    /// Notified when the turn has come.
+    come: Arc<Event>,
 }
 
 impl Registrations {
-    fn begin(&self, project: &Project, environment: &Environment) -> UnderWay<'_> {
-        let place = (project.clone(), environment.clone());
-        *self.lock().entry(place.clone()).or_default() += 1;
-        UnderWay { registrations: self, place }
+    /// Waits for the turn of a registration.
+    ///
+    /// # Errors
+    /// [`Refusal::TooManyRegistrations`] if as many wait as may.
+    async fn turn(&self, project: &Project) -> Outcome<Turn<'_>> {
+        let turn = self.enter(project)?;
+        loop {
+            let come = turn.come.listen();
+            if turn.has_come() {
+                return Ok(turn);
+            }
+            come.await;
+        }
     }
 
-    fn count(&self, realm: &Realm) -> usize {
-        let of = |(project, environment): &(Project, Environment)| match realm {
-            Realm::Everything => true,
-            Realm::Project { project: one } => one == project,
-            Realm::Environment { project: one, environment: other } => one == project && other == environment,
-        };
-        self.lock().iter().filter(|(place, _)| of(place)).map(|(_, count)| count).sum()
+    fn enter(&self, project: &Project) -> Outcome<Turn<'_>> {
+        let mut queues = self.lock();
+        let queue = queues.entry(project.clone()).or_default();
+        // The first one waits no longer.
+        if queue.len() > WAITING_MAX {
+            return Err(Refusal::TooManyRegistrations(WAITING_MAX, Realm::Project { project: project.clone() }));
+        }
+        let come = Arc::new(Event::new());
+        queue.push_back(Arc::clone(&come));
+        Ok(Turn { registrations: self, project: project.clone(), come })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<(Project, Environment), usize>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Project, VecDeque<Arc<Event>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Turn<'_> {
+    fn has_come(&self) -> bool {
+        let queues = self.registrations.lock();
+        queues.get(&self.project).and_then(VecDeque::front).is_some_and(|first| Arc::ptr_eq(first, &self.come))
+    }
+}
+
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut registrations = self.registrations.lock();
-        if let Some(count) = registrations.get_mut(&self.place) {
-            *count -= 1;
-            if *count == 0 {
-                registrations.remove(&self.place);
-            }
+        let mut queues = self.registrations.lock();
+        let Some(queue) = queues.get_mut(&self.project) else { return };
+        queue.retain(|come| !Arc::ptr_eq(come, &self.come));
+        if let Some(first) = queue.front() {
+            first.notify(1);
+        } else {
+            queues.remove(&self.project);
         }
     }
 }
 
 impl Management {
     /// Registers an app, as [`Deployer::register`](rollhook_core::service::Deployer::register) does. While its environment
-    /// is locked, that is refused; so it is where the environment or the project has as many apps as it may.
+    /// is locked, that is refused; so it is where the environment or the project has as many apps as it may. Registrations of
+    /// one project go one at a time.
     ///
     /// # Errors
     /// The refusal; nothing is registered then.
@@ -100,7 +128,8 @@ impl Management {
                 return Err(invalid(Field::Environment, rule));
             }
         }
-        let _under_way = self.registrations.begin(&wanted.project, &wanted.environment);
+        check_settings(&wanted.target)?;
+        let _turn = self.registrations.turn(&wanted.project).await?;
         // A repeated call is answered although the environment was locked, or filled, meanwhile.
         if self.deployer.find_app(&id).await?.is_none() {
             if let Some(locked) = self.environment_lock(&wanted.project, &wanted.environment).await? {
@@ -117,7 +146,8 @@ impl Management {
     async fn check_bounds(&self, namespace: &Namespace, project: &Project, environment: &Realm) -> Outcome<()> {
         let whole = Realm::Project { project: project.clone() };
         let bounds = [(environment, ENVIRONMENT_APPS_MAX), (&whole, PROJECT_APPS_MAX)];
-        let mut counts = bounds.map(|(realm, _)| self.registrations.count(realm));
+        // The app that is to be registered.
+        let mut counts = [1; 2];
         let prefix = format!("{project}-");
         let mut page = AppPage::first(PAGE);
         page.after = before_namespaces_of(project);
@@ -220,4 +250,70 @@ fn may_read(readable: &Readable<'_>, listed: &ListedApp) -> bool {
 fn before_namespaces_of(project: &Project) -> Option<AppId> {
     let name: AppName = "z".repeat(LABEL_MAX).parse().ok()?;
     Some(AppId { namespace: project.as_str().parse().ok()?, name })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::pin,
+        task::{Context, Poll, Waker},
+    };
+
+    use super::*;
+
+    fn is_ready<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        match future.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn turns_of_a_project_come_one_at_a_time_in_the_order_of_the_calls() {
+        let registrations = Registrations::default();
+        let (shop, blog) = ("shop".parse().unwrap(), "blog".parse().unwrap());
+        let mut first = pin!(registrations.turn(&shop));
+        let first = is_ready(first.as_mut()).unwrap().unwrap();
+        let mut second = pin!(registrations.turn(&shop));
+        let mut gone = Box::pin(registrations.turn(&shop));
+        let mut third = pin!(registrations.turn(&shop));
+        for _ in 0..2 {
+            assert!(is_ready(second.as_mut()).is_none() && is_ready(gone.as_mut()).is_none());
+            assert!(is_ready(third.as_mut()).is_none());
+        }
+        assert!(is_ready(pin!(registrations.turn(&blog)).as_mut()).is_some(), "another project has its own");
+        drop(first);
+        assert!(is_ready(third.as_mut()).is_none() && is_ready(gone.as_mut()).is_none());
+        let second = is_ready(second.as_mut()).unwrap().unwrap();
+        drop(gone);
+        assert!(is_ready(third.as_mut()).is_none());
+        drop(second);
+        drop(is_ready(third.as_mut()).unwrap().unwrap());
+        assert!(registrations.lock().is_empty());
+    }
+
+    #[test]
+    fn turn_of_a_call_that_went_away_goes_to_the_next() {
+        let registrations = Registrations::default();
+        let shop = "shop".parse().unwrap();
+        let first = registrations.enter(&shop).unwrap();
+        let mut gone = Box::pin(registrations.turn(&shop));
+        let mut next = pin!(registrations.turn(&shop));
+        assert!(is_ready(gone.as_mut()).is_none() && is_ready(next.as_mut()).is_none());
+        drop(first);
+        // It was notified, and never looks.
+        drop(gone);
+        assert!(is_ready(next.as_mut()).is_some());
+    }
+
+    #[test]
+    fn calls_beyond_the_bound_of_waiting_ones_are_refused() {
+        let registrations = Registrations::default();
+        let shop = "shop".parse().unwrap();
+        let mut turns: Vec<_> = (0..=WAITING_MAX).map(|_| registrations.enter(&shop).unwrap()).collect();
+        assert!(matches!(registrations.enter(&shop), Err(Refusal::TooManyRegistrations(WAITING_MAX, _))));
+        assert!(registrations.enter(&"blog".parse().unwrap()).is_ok());
+        turns.pop();
+        assert!(registrations.enter(&shop).is_ok());
+    }
 }

@@ -340,6 +340,37 @@ fn registrations_at_the_same_time_do_not_pass_the_bound_of_an_environment() {
 }
 
 #[test]
+fn registrations_of_a_project_wait_for_their_turn_and_a_bounded_number_of_them() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    // A registration that has its turn looks for a lock of the environment.
+    let plan: Plan =
+        Arc::new(|call| if call == "records.read" { Fault::Late(Duration::from_secs(1)) } else { Fault::None });
+    let records = Faulty::new(world.records(), Arc::clone(&world.clock) as Arc<dyn Clock>, plan);
+    let management = world.managed(world.replica("two", 7), Ports::new(Arc::new(records)));
+    world.run_managed(&management, async {
+        let wanted = |number: usize, project: &str| {
+            let app = registration(&format!("app-{number}"), Policy::default());
+            app.with(|app| app.project = project.parse().unwrap())
+        };
+        let register = |number: usize| {
+            let mut wanted = wanted(number, if number == 98 { "blog" } else { "shop" });
+            if number == 99 {
+                wanted.target.insert("note".to_owned(), "x".repeat(40_000).into());
+            }
+            management.register(&world.operator, wanted, None)
+        };
+        let registered = join_all((0..100).map(register)).await;
+        assert!(registered[..51].iter().all(Result::is_ok), "one has its turn, and fifty wait");
+        let shop = Realm::Project { project: "shop".parse().unwrap() };
+        let refused = Refusal::TooManyRegistrations(50, shop);
+        assert!(registered[51..98].iter().all(|app| app.as_ref().is_err_and(|refusal| *refusal == refused)));
+        assert!(registered[98].is_ok(), "another project waits for none of them");
+        assert!(registered[99].as_ref().is_err_and(|refusal| refusal.to_string().contains("may take 32768")));
+        management.register(&world.operator, wanted(60, "shop"), None).await.unwrap();
+    });
+}
+
+#[test]
 fn admin_of_a_project_uses_up_its_own_apps_and_no_others() {
     let world = ManagedWorld::new(Duration::ZERO);
     world.idle(async {

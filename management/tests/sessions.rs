@@ -181,6 +181,41 @@ fn every_session_of_a_person_ends_and_nobody_elses() {
 }
 
 #[test]
+fn every_session_of_a_person_ends_whatever_name_the_provider_stated() {
+    let world = world();
+    world.idle(async {
+        let management = &world.management;
+        let (before, after) = ("ada@example.com via login.example.com", "Ada@Example.com via login.example.com");
+        let named = |name: &str| Person { name: name.to_owned(), ..person("ada") };
+        for way in ["admin, by the old name", "admin, by the new name", "herself", "everywhere"] {
+            let old = management.begin_person_session(named("ada@example.com")).await.unwrap();
+            let new = management.begin_person_session(named("Ada@Example.com")).await.unwrap();
+            let of_old = login(management, &old).await.unwrap();
+            let eve = management.begin_person_session(person("eve")).await.unwrap();
+            let challenge = RecordKey::of_hash(Sha256::digest(VERIFIER).into());
+            let code = management.lend_session(&old, &challenge).await.unwrap();
+            match way {
+                "everywhere" => management.end_sessions_like(&new).await.unwrap(),
+                "herself" => {
+                    let who = management.session(&new).await.unwrap();
+                    assert_eq!(management.end_sessions_of(&who, before).await.unwrap(), 3);
+                }
+                way => {
+                    let name = if way.ends_with("old name") { before } else { after };
+                    assert_eq!(management.end_sessions_of(&world.operator, name).await.unwrap(), 3, "{way}");
+                }
+            }
+            for ended in [&*old, &new, &of_old] {
+                assert!(is_unauthorized(management.session(ended).await), "{way}");
+            }
+            assert!(is_unauthorized(management.authenticate(of_old.as_bytes(), None).await), "{way}");
+            assert!(is_unauthorized(management.redeem_code(&code, VERIFIER).await), "{way}");
+            assert!(management.session(&eve).await.is_ok(), "{way}");
+        }
+    });
+}
+
+#[test]
 fn caller_without_the_right_ends_its_own_sessions_and_finds_no_others() {
     let world = world();
     world.idle(async {

@@ -139,6 +139,8 @@ struct Active {
     waits: Arc<AtomicBool>,
     stop: watch::Sender<Option<Stop>>,
     task: Option<JoinHandle<()>>,
+    /// Whether the app was deleted, so that its records go when the build ends.
+    is_forgotten: bool,
     _lock: File,
 }
 
@@ -154,7 +156,7 @@ impl CommandBuilds {
         let directory = settings.directory.canonicalize().map_err(fail)?;
         let tool = settings.tool.open(&directory).await?;
         let shared = Arc::new(Shared {
-            records: Records(directory.clone()),
+            records: Records::open(directory.clone()).map_err(fail)?,
             limits: Arc::new(Limits::new(settings.at_once)),
             settings: Arc::new(Settings { directory, ..settings }),
             tool: Arc::new(tool),
@@ -249,6 +251,16 @@ impl BuildTrigger for CommandBuilds {
     async fn log(&self, build: DeployId, from: u64) -> Result<Option<Vec<u8>>> {
         log::read(&self.shared.records.of(build).log(), from).map_err(|error| directory_error(&error))
     }
+
+    async fn forget(&self, app: AppUid) -> Result<()> {
+        let _starting = self.shared.starting.lock().await;
+        if let Some(active) = self.shared.lock().apps.get_mut(&app) {
+            active.is_forgotten = true;
+            return Ok(());
+        }
+        let _lock = self.shared.take(app, false).await?;
+        self.shared.forget(app).map_err(|error| directory_error(&error))
+    }
 }
 
 impl Shared {
@@ -285,6 +297,12 @@ impl Shared {
         Ok(Some(lock))
     }
 
+    /// Removes all records of an app. The caller has the lock.
+    fn forget(&self, app: AppUid) -> io::Result<()> {
+        self.lock().unstored.retain(|(of, _), _| *of != app);
+        self.records.forget_app(app)
+    }
+
     /// Ends the builds of the app that an earlier process has left running, and removes their records, so that they
     /// begin anew. The caller has the lock.
     async fn reap(&self, app: AppUid) -> io::Result<()> {
@@ -294,7 +312,7 @@ impl Shared {
                     tracing::warn!(uid = %app, "ending a build that an earlier process has left; it begins anew");
                     reaper::end(&run, reaper::First::default()).await;
                 }
-                record.forget()?;
+                self.records.forget(&record)?;
             }
         }
         Ok(())
@@ -328,18 +346,25 @@ impl Shared {
         let task = tokio::spawn(async move {
             let end = Box::pin(run.run()).await;
             let stored = match &end {
-                Some(end) => record.end(end),
-                None => record.forget(),
+                Some(end) => shared.records.end(&record, end),
+                None => shared.records.forget(&record),
             };
             if let Err(error) = stored {
                 tracing::error!(app = %name, revision = %build.revision, %error, "storing a build's end failed; it is kept in memory");
                 let unstored = end.map(|end| ((build.app, build.revision), end));
                 shared.lock().unstored.extend(unstored);
             }
-            shared.lock().apps.remove(&build.app);
+            // The lock of the app is held until its records are gone.
+            let active = shared.lock().apps.remove(&build.app);
+            if active.is_some_and(|active| active.is_forgotten)
+                && let Err(error) = shared.forget(build.app)
+            {
+                tracing::warn!(app = %name, %error, "removing the logs of a deleted app failed");
+            }
             shared.changed.notify(usize::MAX);
         });
-        let active = Active { revision: build.revision, waits, stop, task: Some(task), _lock: lock };
+        let active =
+            Active { revision: build.revision, waits, stop, task: Some(task), is_forgotten: false, _lock: lock };
         running.apps.insert(build.app, active);
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! Confines the build command: code of a repository runs in it, with whatever it may read and use up.
 //!
-//! `prlimit` and `setpriv` (util-linux) become the program, so that limits and user are set before its first
-//! instruction.
+//! `setsid`, `prlimit` and `setpriv` (util-linux) become the program, so that session, limits and user are set before its
+//! first instruction. In the server's own session, the program could open the terminal from which the server was started
+//! (`/dev/tty`), whoever owns it.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -93,22 +94,18 @@ impl Confinement {
     /// Returns a command that becomes the program; of the server's environment it has what finds programs. That of a build
     /// is in the control group of its number, if there are control groups.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>, run: Option<&str>) -> Command {
-        let first = if matches!(self.kind, Kind::Container) { program.as_ref() } else { OsStr::new("prlimit") };
-        let group = self.groups.as_ref().zip(run).map(|(groups, run)| groups.of(run));
+        let mut command = Command::new(if self.leads_session() { OsStr::new("setsid") } else { program.as_ref() });
         // A group that cannot be made now ends the build, which cannot enter it.
-        let mut command = match group.inspect(|group| drop(group.make())) {
-            Some(group) => {
-                let mut command = Command::new("sh");
-                command.args(["-c", ENTER]).arg(group.path().join(PROCESSES)).arg(first);
-                command
-            }
-            None => Command::new(first),
-        };
+        let group = self.groups.as_ref().zip(run).map(|(groups, run)| groups.of(run));
+        if let Some(group) = group.inspect(|group| drop(group.make())) {
+            command.args(["sh", "-c", ENTER]).arg(group.path().join(PROCESSES));
+        }
         command.env_clear().envs(["PATH", "HOME", "LANG"].into_iter().filter_map(passed));
         match &self.kind {
             Kind::Container => &mut command,
-            Kind::Limits => command.arg(limit("fsize", Resource::Fsize, FILE_MAX)).arg(program),
+            Kind::Limits => command.arg("prlimit").arg(limit("fsize", Resource::Fsize, FILE_MAX)).arg(program),
             Kind::User(User { name, uid, gid, home }) => command
+                .arg("prlimit")
                 .arg(limit("fsize", Resource::Fsize, FILE_MAX))
                 .arg(limit("nproc", Resource::Nproc, PROCESSES_MAX))
                 .args(["setpriv", &format!("--reuid={uid}"), &format!("--regid={gid}"), "--init-groups"])
@@ -117,6 +114,12 @@ impl Confinement {
                 .envs([("USER", OsStr::new(name)), ("LOGNAME", OsStr::new(name)), ("HOME", home.as_os_str())]),
         };
         command
+    }
+
+    /// Returns whether the command becomes the leader of a session. It must not lead a process group before: `setsid` would
+    /// leave the program to a second process.
+    pub(crate) const fn leads_session(&self) -> bool {
+        !matches!(self.kind, Kind::Container)
     }
 
     /// The user that the program becomes; `None`: the server's own.
@@ -145,7 +148,7 @@ impl Confinement {
         match command.stdin(Stdio::null()).output().await {
             Ok(output) if output.status.success() => Ok(()),
             Ok(output) => Err(Error::Confinement(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
-            Err(error) => Err(Error::Confinement(format!("prlimit (of util-linux) is needed: {error}"))),
+            Err(error) => Err(Error::Confinement(format!("setsid and prlimit (of util-linux) are needed: {error}"))),
         }
     }
 }
@@ -220,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_and_user_are_set_before_the_program_starts() {
+    fn session_limits_and_user_are_set_before_the_program_starts() {
         let words = |kind: Kind| {
             let command = Confinement { kind, groups: None }.command("/srv/build", Some("1")).into_std();
             let words = [command.get_program()].into_iter().chain(command.get_args());
@@ -228,11 +231,14 @@ mod tests {
         };
         assert_eq!(words(Kind::Container), ["/srv/build"]);
         let own = words(Kind::Limits);
-        assert!(own[0] == "prlimit" && own[1].starts_with("--fsize=") && own[2..] == ["/srv/build"], "{own:?}");
+        assert!(
+            own[..2] == ["setsid", "prlimit"] && own[2].starts_with("--fsize=") && own[3..] == ["/srv/build"],
+            "{own:?}"
+        );
         let other = words(Kind::User(User::parse("build:x:1001:1002::/home/build:/bin/sh").unwrap()));
-        assert!(other[1].starts_with("--fsize=") && other[2].starts_with("--nproc="), "{other:?}");
+        assert!(other[2].starts_with("--fsize=") && other[3].starts_with("--nproc="), "{other:?}");
         let user = ["setpriv", "--reuid=1001", "--regid=1002", "--init-groups"];
         let none = ["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--", "/srv/build"];
-        assert_eq!(other[3..], [&user[..], &none[..]].concat());
+        assert_eq!(other[4..], [&user[..], &none[..]].concat());
     }
 }

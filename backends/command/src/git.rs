@@ -25,7 +25,7 @@ use crate::{
     environment,
     log::{Log, Tail},
     process::{self, Bounds, Ended, Output, Stop},
-    slots::{HostSlots, Slot},
+    slots::{HostSlot, HostSlots},
     space::{self, Space},
 };
 
@@ -284,7 +284,7 @@ impl Git<'_> {
     }
 
     /// Waits for the permit to read from the source's host; pauses between reads are made without one.
-    async fn permit(&mut self) -> Result<Slot, Failed> {
+    async fn permit(&mut self) -> Result<HostSlot, Failed> {
         let host = self.source.url.host().unwrap_or_default();
         self.turn(self.limiter.acquire(host, &self.app.namespace)).await
     }
@@ -332,7 +332,7 @@ impl Git<'_> {
         let ended = process::run(
             command,
             self.run,
-            Bounds { owner: None, memory: Some(self.memory) },
+            Bounds { owner: None, memory: Some(self.memory), leads_session: false },
             limit,
             self.stop,
             |pipe, bytes| match (pipe, &mut stdout) {
@@ -348,7 +348,7 @@ impl Git<'_> {
             },
         );
         match ended.await {
-            Ok(Ended::Exited(status)) if !status.success() && is_out_of_memory(&error.lines()) => {
+            Ok(Ended::Exited(status)) if !status.success() && GitError::is_out_of_memory(&error.lines().join("\n")) => {
                 let most = Bytes(self.memory);
                 Err(too_much(format!("git needs more memory than {most} for this commit: build from smaller files.")))
             }
@@ -408,11 +408,6 @@ impl Git<'_> {
 /// The failure of a build that has passed a limit, which the sentence names.
 fn too_much(message: String) -> Failed {
     Failed::For(Reason::BUILD_FAILED, message)
-}
-
-/// Returns whether git itself, rather than the host whose words it repeats, has had no memory.
-fn is_out_of_memory(lines: &[String]) -> bool {
-    lines.iter().any(|line| line.starts_with("fatal: Out of memory"))
 }
 
 fn checkout_failed(finished: &Finished) -> Failed {

@@ -7,7 +7,7 @@
 //!              ├─ git: the one full SHA at the source, fetched as that SHA
 //!              ├─ a build slot, which no silent source holds
 //!              ├─ git: measured, checked out, verified    neither memory nor disk is a repository's to use up
-//!              ├─ PROGRAM, in the checkout               its own process group; all it writes is the log
+//!              ├─ PROGRAM, in the checkout               its own session; all it writes is the log
 //!              │  or the engine, with its files
 //!              ▼
 //!            end.json                                    the image by digest, or why there is none
@@ -54,6 +54,7 @@ mod run;
 mod slots;
 mod space;
 mod tool;
+mod trash;
 
 pub use builder::{CommandBuilds, Error, Settings};
 pub use checkout_limits::CheckoutLimits;

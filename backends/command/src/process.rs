@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, prlimit};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::{
     io::AsyncReadExt,
     net::unix::pipe::Receiver,
@@ -65,6 +65,8 @@ pub(crate) struct Bounds {
     pub(crate) owner: Option<Owner>,
     /// The most bytes of memory that it, and each process that it starts, may have.
     pub(crate) memory: Option<u64>,
+    /// Whether the command makes itself the leader of a session, and so of a process group.
+    pub(crate) leads_session: bool,
 }
 
 /// Returns the memory of this machine, in bytes.
@@ -83,18 +85,23 @@ pub(crate) fn machine_memory() -> u64 {
 pub(crate) async fn run<L>(
     mut command: Command,
     build: &str,
-    Bounds { owner, memory }: Bounds,
+    Bounds { owner, memory, leads_session }: Bounds,
     limit: impl Future<Output = L>,
     stop: &mut watch::Receiver<Option<Stop>>,
     mut took: impl FnMut(Output, &[u8]) + Send,
 ) -> io::Result<Ended<L>> {
     let ((mut out, stdout), (mut err, stderr)) = (Pipe::open(owner)?, Pipe::open(owner)?);
-    command.process_group(0).kill_on_drop(true).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+    command.kill_on_drop(true).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+    if !leads_session {
+        command.process_group(0);
+    }
     let mut child = command.spawn()?;
     // The command has the writing ends, which are to be the child's alone.
     drop(command);
     let group = child.id();
-    limit_memory(group, memory);
+    if let Some(most) = memory {
+        rollhook_git::limit_memory(group, most);
+    }
     let begun = owner.and_then(|owner| Some((owner.uid, reaper::begun(group?)?)));
     let mut limit = std::pin::pin!(limit);
     let ended = loop {
@@ -156,24 +163,16 @@ async fn terminate(
     }
 }
 
-/// Limits the memory of a process that has just begun.
-fn limit_memory(process: Option<u32>, most: Option<u64>) {
-    let (Some(pid), Some(most)) = (pid(process), most) else { return };
-    let most = getrlimit(Resource::Data).maximum.map_or(most, |own| own.min(most));
-    // A process that has ended already needs no limit.
-    if let Err(error) = prlimit(Some(pid), Resource::Data, Rlimit { current: Some(most), maximum: Some(most) }) {
-        tracing::debug!(%error, "limiting the memory of git failed");
-    }
-}
-
 fn pid(process: Option<u32>) -> Option<Pid> {
     process.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
 }
 
 fn signal(group: Option<u32>, signal: Signal) {
     if let Some(group) = pid(group) {
-        // A group that is gone needs no signal.
-        let _ = kill_process_group(group, signal);
+        // A leader that has just begun may not have made its session yet. One that is gone needs no signal.
+        if kill_process_group(group, signal).is_err() {
+            let _ = kill_process(group, signal);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Records of builds, in files: `DIR/{app uid}/lock`, and for each build `DIR/{app uid}/{revision}/` with
-//! `run` (the build's own number), `log`, `work/` while it runs, and `end.json` once it has ended.
+//! `run` (the build's own number), `log`, `work/` while it runs, and `end.json` once it has ended. `DIR/trash/` has what is
+//! being removed.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -15,6 +16,8 @@ use rollhook_core::{
     ports::{BuildFailure, BuildState, DeployId},
 };
 use serde::{Deserialize, Serialize};
+
+use crate::{builder::number, trash::Trash};
 
 /// The number of ended builds that are kept of each app, with their logs; more than an app can have unfinished.
 const KEPT: usize = 200;
@@ -45,16 +48,25 @@ impl From<End> for BuildState {
 
 /// The builder's directory.
 #[derive(Clone, Debug)]
-pub(crate) struct Records(pub(crate) PathBuf);
+pub(crate) struct Records {
+    directory: PathBuf,
+    trash: Trash,
+}
 
 /// One build's directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Record(PathBuf);
 
 impl Records {
+    /// Opens the records of a directory, and its trash.
+    pub(crate) fn open(directory: PathBuf) -> io::Result<Self> {
+        let trash = Trash::open(directory.join("trash"), number().map_err(io::Error::other)?)?;
+        Ok(Self { directory, trash })
+    }
+
     /// Returns the apps that have records.
     pub(crate) fn apps(&self) -> io::Result<Vec<AppUid>> {
-        names(&self.0).map(|names| names.iter().filter_map(|name| name.parse().ok()).collect())
+        names(&self.directory).map(|names| names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
     /// Returns the record of a build, which may be missing.
@@ -63,7 +75,7 @@ impl Records {
     }
 
     fn app(&self, app: AppUid) -> PathBuf {
-        self.0.join(app.to_string())
+        self.directory.join(app.to_string())
     }
 
     /// Locks the app until the file is dropped. Returns `None` if another process has the lock. The app's directory is
@@ -97,7 +109,26 @@ impl Records {
     pub(crate) fn prune(&self, app: AppUid) -> io::Result<()> {
         let builds = self.builds(app)?;
         let surplus = builds.len().saturating_sub(KEPT);
-        builds.iter().take(surplus).try_for_each(Record::forget)
+        builds.iter().take(surplus).try_for_each(|record| self.forget(record))
+    }
+
+    /// Stores the end of a build, and removes its checkout.
+    pub(crate) fn end(&self, record: &Record, end: &End) -> io::Result<()> {
+        record.write("end.json", &serde_json::to_vec(end)?)?;
+        if let Err(error) = self.trash.take(&record.work()) {
+            tracing::warn!(directory = %record.work().display(), %error, "removing a checkout failed");
+        }
+        Ok(())
+    }
+
+    /// Removes the records of an app.
+    pub(crate) fn forget_app(&self, app: AppUid) -> io::Result<()> {
+        self.trash.take(&self.app(app))
+    }
+
+    /// Removes the record of a build.
+    pub(crate) fn forget(&self, record: &Record) -> io::Result<()> {
+        self.trash.take(&record.0)
     }
 }
 
@@ -133,29 +164,12 @@ impl Record {
         }
     }
 
-    /// Stores the end, and removes the checkout.
-    pub(crate) fn end(&self, end: &End) -> io::Result<()> {
-        self.write("end.json", &serde_json::to_vec(end)?)?;
-        if let Err(error) = fs::remove_dir_all(self.work()) {
-            tracing::warn!(directory = %self.work().display(), %error, "removing a checkout failed");
-        }
-        Ok(())
-    }
-
     /// Returns the end; `None` if the build has not ended.
     pub(crate) fn ended(&self) -> io::Result<Option<End>> {
         match fs::read(self.0.join("end.json")) {
             Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
-        }
-    }
-
-    /// Removes the record.
-    pub(crate) fn forget(&self) -> io::Result<()> {
-        match fs::remove_dir_all(&self.0) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            Ok(()) | Err(_) => Ok(()),
         }
     }
 

@@ -57,7 +57,7 @@ pub(crate) struct Run {
 pub(crate) struct Limits {
     /// The builds that may run at the same time.
     slots: Slots,
-    /// The sources of one host that may be read at the same time.
+    /// The sources of one host, and of all hosts, that may be read at the same time.
     sources: HostSlots,
     /// The names of hosts that may be resolved at the same time.
     lookups: Limiter,
@@ -209,7 +209,7 @@ impl Run {
         let ended = process::run(
             command,
             &self.number,
-            Bounds { owner: confinement.owner(), memory: None },
+            Bounds { owner: confinement.owner(), memory: None, leads_session: confinement.leads_session() },
             // There is no limit here: the deadline is the app's, and its driver ends the build.
             std::future::pending::<Infallible>(),
             &mut self.stop,

@@ -41,6 +41,11 @@ pub trait Builders: Send + Sync {
     /// A commit of the source.
     fn commit(&self, made: Made) -> Can<Commit>;
 
+    /// Returns whether the builder forgets the builds of a deleted app when it is called.
+    fn forgets(&self) -> Can {
+        Ok(())
+    }
+
     /// Lets a tenth of a second pass for the builder.
     async fn pause(&self);
 }

@@ -215,3 +215,31 @@ pub async fn log_is_read_in_parts(builder: &dyn Builders) -> Can {
     assert_eq!(builds.log(failing.id, u64::MAX / 2).await.unwrap(), Some(Vec::new()));
     Ok(())
 }
+
+/// Builds of a deleted app are forgotten with their logs, the last one once it has ended; those of another app stay.
+pub async fn forgets_a_deleted_app(builder: &dyn Builders) -> Can {
+    builder.forgets()?;
+    let builds = builder.builds();
+    let failing = order(builder, 1, Made::Failing)?;
+    failed(builder, &failing).await;
+    let other = failing.clone().with(|spec| spec.id = DeployId { app: THEIRS, ..failing.id });
+    let kept = failed(builder, &other).await;
+    let hanging = order(builder, 2, Made::Hanging)?;
+    assert_eq!(builds.start(&hanging).await.unwrap(), Started::Known);
+    builds.cancel(hanging.id).await.unwrap();
+    builds.forget(OURS).await.unwrap();
+    builds.forget(OURS).await.unwrap();
+    for build in [hanging.id, failing.id] {
+        let mut looks = 0;
+        while builds.observe(build).await.unwrap() != BuildState::Unknown {
+            looks += 1;
+            assert!(looks < LOOKS, "revision {} is not forgotten within a minute", build.revision);
+            builder.pause().await;
+        }
+        assert_eq!(builds.log(build, 0).await.unwrap(), None, "revision {}", build.revision);
+    }
+    assert_eq!(builds.running(OURS).await.unwrap(), None);
+    assert_eq!(builds.observe(other.id).await.unwrap(), BuildState::Failed(kept));
+    assert!(builds.log(other.id, 0).await.unwrap().is_some());
+    Ok(())
+}

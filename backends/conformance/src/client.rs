@@ -2,7 +2,7 @@
 
 use rollhook_core::{
     app::{App, AppUid},
-    deploy::Deploy,
+    deploy::{Deploy, Status},
     ledger::{Admission, Change, Record},
     ports::{AppCommit, AppRef, Committed, HistoryStore, HistoryStoreExt, Loaded, Page, Version},
     time::Timestamp,
@@ -67,7 +67,11 @@ pub async fn remove(history: &dyn HistoryStore, app: AppUid) {
     assert_eq!(history.commit_one(removal(&loaded)).await.unwrap().version, Version::REMOVED);
 }
 
-/// Reads an app's whole archive, newest first.
+/// Reads an app's whole archive with its evidence, newest first.
 pub async fn archive(history: &dyn HistoryStore, app: AppUid) -> Vec<Deploy> {
-    history.page(app, Page::newest(10_000)).await.unwrap()
+    let mut archive = history.page(app, Page::newest(10_000)).await.unwrap();
+    for deploy in archive.iter_mut().filter(|deploy| deploy.status() == Status::Failed) {
+        *deploy = history.archived(app, deploy.revision).await.unwrap().expect("it is on the page");
+    }
+    archive
 }

@@ -155,6 +155,10 @@ impl<T: HistoryStore + ?Sized> HistoryStore for Faulty<T> {
         self.call("history.page", self.inner.page(app, page)).await
     }
 
+    async fn archived(&self, app: AppUid, revision: Revision) -> Result<Option<Deploy>> {
+        self.call("history.archived", self.inner.archived(app, revision)).await
+    }
+
     async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
         self.call("history.list", self.inner.list(page)).await
     }

@@ -34,6 +34,7 @@ macro_rules! stores {
             commit_outlives_an_abrupt_end,
             remove_takes_everything,
             page_is_newest_first,
+            page_has_no_evidence,
             list_is_sorted_and_paged,
             work_is_what_no_living_replica_drives,
             heartbeat_names_the_living,
@@ -183,6 +184,7 @@ macro_rules! builds {
             running_is_what_has_not_ended,
             end_outlives_a_restart,
             log_is_read_in_parts,
+            forgets_a_deleted_app,
         }
     };
 }

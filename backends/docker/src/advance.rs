@@ -101,7 +101,7 @@ impl Machine {
 
     /// Returns the refusal of a deploy whose image would have to be pulled onto a disk that is nearly full. Who goes back
     /// is never refused, and a disk whose space is unknown counts as one that has room.
-    async fn full(&self, engine: &Engine, rollout: &Rollout) -> Option<Applied> {
+    pub(crate) async fn full(&self, engine: &Engine, rollout: &Rollout) -> Option<Applied> {
         if rollout.purpose != Purpose::Deploy || !matches!(pulls::local(engine, rollout).await, Ok(None)) {
             return None;
         }
@@ -317,7 +317,7 @@ impl Machine {
     }
 
     /// Tells a container to end, with the time that it asks for, which may be longer than a call.
-    fn stop(&self, engine: &Engine, container: &str) {
+    pub(crate) fn stop(&self, engine: &Engine, container: &str) {
         if !lock(&self.stopping).insert(container.to_owned()) {
             return;
         }

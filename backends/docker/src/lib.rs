@@ -18,6 +18,8 @@
 //! is called: it starts the container beside the old one, watches it, gives it the old one's name, stops and removes
 //! the old one; or, where both cannot run at the same time, stops the old one first.
 //!
+//! A release command runs in a container of its own, which is of no target and is started once: `releases`.
+//!
 //! Access to the engine's socket is the access of root to the machine.
 
 mod advance;
@@ -35,6 +37,7 @@ mod logins;
 mod pulls;
 mod readiness;
 mod refusals;
+mod releases;
 mod rules;
 mod settings;
 mod target;
@@ -60,8 +63,8 @@ use rollhook_core::{
     disk::DiskSpace,
     image::ImageRef,
     ports::{
-        Applied, AtRest, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec, StoredImages,
-        TargetDescription, TargetReader, TargetRequest, Validated,
+        Applied, AtRest, DriverIdentity, Observation, ReleaseRunner, RolloutDriver, RolloutFailure, RolloutSpec,
+        StoredImages, TargetDescription, TargetReader, TargetRequest, Validated,
     },
 };
 
@@ -69,8 +72,8 @@ pub use builds::{BuildLimits, EngineBuilder};
 pub use settings::{Kind, Replace, Template, Workload};
 
 use crate::{
-    advance::Machine, description::DESCRIPTION, engine::Engine, host::Environment, rules::at_rest, settings::Rollout,
-    watch::Watch,
+    advance::Machine, description::DESCRIPTION, engine::Engine, host::Environment, releases::Releases, rules::at_rest,
+    settings::Rollout, watch::Watch,
 };
 
 /// The deadline of a call to a port, with all its requests.
@@ -82,6 +85,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub struct DockerMachine {
     engine: Engine,
     machine: Machine,
+    releases: Releases,
     watch: Watch,
     /// The versions of each app whose images stay; `None`: all.
     versions: Option<usize>,
@@ -98,7 +102,13 @@ impl DockerMachine {
 
     /// A driver for the engine with this socket.
     pub fn at(socket: PathBuf) -> Self {
-        Self { engine: Engine::new(socket), machine: Machine::default(), watch: Watch::default(), versions: None }
+        Self {
+            engine: Engine::new(socket),
+            machine: Machine::default(),
+            releases: Releases::default(),
+            watch: Watch::default(),
+            versions: None,
+        }
     }
 
     /// Lets images of older versions than these be removed, of each app; `None`: none is removed.
@@ -190,10 +200,14 @@ impl RolloutDriver for DockerMachine {
         Some(self)
     }
 
+    fn release_runner(&self) -> Option<&dyn ReleaseRunner> {
+        Some(self)
+    }
+
     async fn forget(&self, app: &App) -> Result<()> {
         self.watch.forget(app.uid);
         self.machine.forget(app.uid);
-        Ok(())
+        bounded(async { Ok(releases::forget(&self.engine, &self.releases, app).await?) }).await
     }
 
     async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
@@ -231,8 +245,8 @@ impl StoredImages for DockerMachine {
         self.versions
     }
 
-    async fn discard(&self, _app: &App, images: &[ImageRef]) -> Result<()> {
-        bounded(async { Ok(images::discard(&self.engine, images).await?) }).await
+    async fn discard(&self, app: &App, images: &[ImageRef]) -> Result<()> {
+        bounded(async { Ok(images::discard(&self.engine, app, images).await?) }).await
     }
 
     async fn disk_space(&self) -> Result<Option<DiskSpace>> {

@@ -36,7 +36,8 @@ pub struct Settings {
     pub limit: Duration,
     /// The longest that a git server may be silent.
     pub silence: Duration,
-    /// The number of sources that are read at the same time; of one host two at most, of one environment a quarter.
+    /// The number of sources that are read at the same time; of one host three at most, of one environment a quarter, and two
+    /// of those at one host. Each takes at most 64 MiB of memory.
     pub at_once: usize,
     /// The directory in which one is made for git to run in.
     pub temporary: PathBuf,
@@ -227,6 +228,9 @@ fn head_of(source: &GitSource, answer: &str) -> Result<Option<Commit>> {
 /// Returns the error that git's standard error tells of.
 fn classified(source: &GitSource, stderr: String) -> PortError {
     let url = &source.url;
+    if GitError::is_out_of_memory(&stderr) {
+        return PortError::unavailable(format!("{url} answered with more than a branch"), io::Error::other(stderr));
+    }
     let kind = GitError::of(&stderr);
     let cause = Some(stderr.into());
     match kind {

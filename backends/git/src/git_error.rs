@@ -71,6 +71,11 @@ const CAUSES: [(&str, &str); 11] = [
 const MOVED: [&str; 1] = ["error: 30"];
 
 impl GitError {
+    /// Returns whether git itself, rather than the host whose words it repeats, has had no memory.
+    pub fn is_out_of_memory(stderr: &str) -> bool {
+        stderr.lines().any(|line| line.starts_with("fatal: Out of memory"))
+    }
+
     /// Returns the cause that this text, from git's standard error, tells of.
     pub fn of(text: &str) -> Self {
         let says = |words: &[&str]| words.iter().any(|word| text.contains(word));

@@ -17,6 +17,7 @@ mod environment;
 mod git_error;
 mod invocation;
 mod limiter;
+mod memory;
 mod process;
 
 pub use addresses::{Addresses, Unresolved};
@@ -25,3 +26,4 @@ pub use credentials::{CredentialFiles, Credentials};
 pub use git_error::{GitError, SshError};
 pub use invocation::Invocation;
 pub use limiter::{Limiter, Permit, Priority};
+pub use memory::limit_memory;

@@ -10,7 +10,8 @@
 //! before it as run at the same time anyway; and polling never takes all permits, so that silent hosts do not delay
 //! pushes of others.
 //!
-//! An environment has at most a quarter of all permits, whatever the hosts are that its apps name, and an app one.
+//! An environment has at most a quarter of all permits, whatever the hosts are that its apps name, and an app one. Of each
+//! host it leaves a permit to others, so that its slow repositories do not keep them from a host that all share.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +22,9 @@ use rollhook_core::app::{AppId, Namespace};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The number of branches of one host that are read at the same time.
-const OF_ONE_HOST: usize = 2;
+const OF_ONE_HOST: usize = 3;
+/// The number of those that are of one environment.
+const OF_ONE_HOST_AND_ENVIRONMENT: usize = 2;
 
 /// The urgency of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +50,7 @@ pub struct Limiter {
 enum Share {
     App(AppId),
     Environment(Namespace),
+    EnvironmentAtHost(Namespace, String),
     Host(String),
 }
 
@@ -98,7 +102,9 @@ impl Limiter {
         Some(Permit { _permits: permits })
     }
 
-    fn shares_of(&self, app: &AppId, host: &str) -> [Semaphores; 3] {
+    fn shares_of(&self, app: &AppId, host: &str) -> [Semaphores; 4] {
+        let namespace = &app.namespace;
+        let host = host.to_ascii_lowercase();
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
         // The others have no reads, and none that queue.
         shares.retain(|_, semaphores| semaphores.are_used());
@@ -107,11 +113,14 @@ impl Limiter {
             semaphores.clone()
         };
         // Polls leave a permit of their environment to a push.
-        let (environment, polling) = (self.of_one_environment, self.of_one_environment.saturating_sub(1).max(1));
+        let polling = |most: usize| most.saturating_sub(1).max(1);
+        let environment = self.of_one_environment;
+        let at_host = OF_ONE_HOST_AND_ENVIRONMENT;
         [
             share(Share::App(app.clone()), self.of_one_app, self.of_one_app),
-            share(Share::Environment(app.namespace.clone()), environment, polling),
-            share(Share::Host(host.to_ascii_lowercase()), self.of_one_host, self.of_one_host),
+            share(Share::Environment(namespace.clone()), environment, polling(environment)),
+            share(Share::EnvironmentAtHost(namespace.clone(), host.clone()), at_host, polling(at_host)),
+            share(Share::Host(host), self.of_one_host, self.of_one_host),
         ]
     }
 }
@@ -142,20 +151,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn two_sources_of_a_host_are_read_at_once_and_other_hosts_meanwhile() {
+    async fn three_sources_of_a_host_are_read_at_once_and_other_hosts_meanwhile() {
         let limiter = Limiter::new(8);
         let acquire = |number: usize, host: &'static str, priority| {
             let (limiter, app) = (&limiter, alone(number));
             async move { limiter.acquire(&app, host, priority).await }
         };
-        let two = [acquire(1, "a", Priority::Polling).await, acquire(2, "A", Priority::Polling).await];
-        assert!(at_once(acquire(3, "a", Priority::Polling)).await.is_none());
-        assert!(at_once(acquire(3, "a", Priority::Waiting)).await.is_none());
-        assert!(at_once(acquire(4, "b", Priority::Polling)).await.is_some());
-        drop(two);
-        assert!(at_once(acquire(3, "a", Priority::Polling)).await.is_some());
+        let mut three = Vec::new();
+        for (number, host) in [(1, "a"), (2, "A"), (3, "a")] {
+            three.push(acquire(number, host, Priority::Polling).await);
+        }
+        assert!(at_once(acquire(4, "a", Priority::Polling)).await.is_none());
+        assert!(at_once(acquire(4, "a", Priority::Waiting)).await.is_none());
+        assert!(at_once(acquire(5, "b", Priority::Polling)).await.is_some());
+        drop(three);
+        assert!(at_once(acquire(4, "a", Priority::Polling)).await.is_some());
         let shares = limiter.shares.lock().unwrap();
-        assert_eq!(shares.len(), 3, "apps, environments and hosts without reads are forgotten: {:?}", shares.keys());
+        assert_eq!(shares.len(), 4, "apps, environments and hosts without reads are forgotten: {:?}", shares.keys());
     }
 
     #[tokio::test]
@@ -171,6 +183,18 @@ mod tests {
             held.extend(at_once(limiter.acquire(&alone(number), &format!("own-{number}"), Priority::Waiting)).await);
         }
         assert_eq!(held.len(), 8, "other environments have the rest");
+    }
+
+    #[tokio::test]
+    async fn environment_leaves_a_permit_of_each_host_to_others() {
+        let limiter = Limiter::new(32);
+        let mut held = Vec::new();
+        for number in 0..8 {
+            let app = app(&format!("shop-test/app-{number}"));
+            held.extend(at_once(limiter.acquire(&app, "a", Priority::Waiting)).await);
+        }
+        assert_eq!(held.len(), 2);
+        assert!(at_once(limiter.acquire(&alone(1), "a", Priority::Waiting)).await.is_some());
     }
 
     #[tokio::test]
@@ -190,6 +214,7 @@ mod tests {
         let mut running = vec![
             limiter.acquire(&alone(1), "a", Priority::Polling).await,
             limiter.acquire(&alone(2), "a", Priority::Polling).await,
+            limiter.acquire(&alone(0), "a", Priority::Polling).await,
         ];
         let polling: Vec<_> = (3..23)
             .map(|number| {

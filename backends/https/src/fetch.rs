@@ -22,13 +22,15 @@ use hyper_util::{
     },
     rt::TokioExecutor,
 };
-use rollhook_core::source::is_local_address;
+use rollhook_core::{source::is_local_address, text::json_values};
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use tower::Service;
 
 /// The longest document, in bytes.
 const DOCUMENT_MAX: usize = 256 * 1024;
+/// The most JSON values of a document: in memory they take many times the document's bytes.
+const VALUES_MAX: usize = 4_000;
 /// The names that are resolved at once, by all clients of the process. A name server that does not answer keeps a thread for
 /// longer than any caller waits, and the process has few.
 const LOOKUPS: usize = 128;
@@ -81,6 +83,9 @@ pub enum FetchError {
     /// The document is not the one that was expected.
     #[error("the answer of {0} cannot be read")]
     Document(String, #[source] serde_json::Error),
+    /// The document has more values than any that is expected.
+    #[error("the answer of {0} has more than {VALUES_MAX} values")]
+    TooManyValues(String),
     /// The description is another issuer's.
     #[error("its description is of another issuer")]
     OtherIssuer,
@@ -140,7 +145,7 @@ impl Fetch {
         if answer.status() != StatusCode::OK {
             return Err(FetchError::Status(url.to_owned(), answer.status()));
         }
-        serde_json::from_slice(answer.body()).map_err(|error| FetchError::Document(url.to_owned(), error))
+        document(url, answer.body())
     }
 
     /// Makes one call. It may last as long as the server likes: the caller bounds its time.
@@ -188,6 +193,14 @@ impl Fetch {
         let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
         Ok(self.client.get_or_init(|| client))
     }
+}
+
+/// Reads a JSON document, unless it has very many values.
+fn document<T: DeserializeOwned>(url: &str, body: &[u8]) -> Result<T, FetchError> {
+    if json_values(body) > VALUES_MAX {
+        return Err(FetchError::TooManyValues(url.to_owned()));
+    }
+    serde_json::from_slice(body).map_err(|error| FetchError::Document(url.to_owned(), error))
 }
 
 /// Returns the failure of a call. A query may hold a secret; the place alone is told.
@@ -258,6 +271,14 @@ mod tests {
         for url in ["", "gitlab.com", "ftp://gitlab.com", "https://", "https://a@gitlab.com", "file:///etc/passwd"] {
             assert!(strict.check(url).is_err() && open.check(url).is_err(), "{url}");
         }
+    }
+
+    #[test]
+    fn document_of_very_many_values_is_not_read() {
+        let read =
+            |values: usize| document::<Vec<u8>>("https://a.example", format!("[1{}]", ",1".repeat(values)).as_bytes());
+        assert_eq!(read(VALUES_MAX - 2).unwrap().len(), VALUES_MAX - 1);
+        assert!(matches!(read(VALUES_MAX - 1), Err(FetchError::TooManyValues(_))));
     }
 
     #[tokio::test]

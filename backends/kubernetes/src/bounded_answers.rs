@@ -1,12 +1,12 @@
 //! Answers of the API server that are read whole, up to a number of bytes: whoever writes in a namespace of apps decides
 //! how large its objects are.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, time::Duration};
 
 use http::{Request, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::client::Body;
-use tokio::sync::Semaphore;
+use rollhook_core::slots::Slots;
 use tower::BoxError;
 
 /// The deadline of one answer. A server that stops in the middle of one must not keep the turn of others.
@@ -33,9 +33,9 @@ pub(crate) fn too_long(error: &kube::Error) -> Option<TooLong> {
     error.downcast_ref().copied()
 }
 
-/// The client, with answers of at most so many bytes. With `turns`, only so many are read at once. Watches are not bounded:
+/// The client, with answers of at most so many bytes. With `turns`, only so many are read at once, in turns of the namespaces. Watches are not bounded:
 /// they are read line by line, and a line has one object.
-pub(crate) fn bounded(client: &kube::Client, most: usize, turns: Option<Arc<Semaphore>>) -> kube::Client {
+pub(crate) fn bounded(client: &kube::Client, most: usize, turns: Option<Slots<String>>) -> kube::Client {
     let inner = client.clone();
     let service = tower::service_fn(move |request: Request<Body>| answer(inner.clone(), request, most, turns.clone()));
     kube::Client::new(service, client.default_namespace())
@@ -45,16 +45,21 @@ async fn answer(
     client: kube::Client,
     request: Request<Body>,
     most: usize,
-    turns: Option<Arc<Semaphore>>,
+    turns: Option<Slots<String>>,
 ) -> Result<Response<Body>, BoxError> {
     if request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "watch=true")) {
         return Ok(client.send(request).await?);
     }
     let _turn = match turns {
-        Some(turns) => Some(turns.acquire_owned().await?),
+        Some(turns) => Some(turns.acquire(&namespace(request.uri().path())).await),
         None => None,
     };
     tokio::time::timeout(DEADLINE, read(client, request, most)).await?
+}
+
+/// Returns the namespace of a path of the API; empty without one.
+fn namespace(path: &str) -> String {
+    path.split_once("/namespaces/").and_then(|(_, rest)| rest.split('/').next()).unwrap_or_default().to_owned()
 }
 
 async fn read(client: kube::Client, request: Request<Body>, most: usize) -> Result<Response<Body>, BoxError> {
@@ -69,11 +74,12 @@ async fn read(client: kube::Client, request: Request<Body>, most: usize) -> Resu
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
+    use std::{convert::Infallible, sync::Arc};
 
     use kube::core::Request as List;
     use rollhook_core::Error;
     use serde_json::json;
+    use tokio::sync::{Semaphore, mpsc};
 
     use super::*;
     use crate::{client::Cluster, workload::WorkloadKind};
@@ -98,6 +104,38 @@ mod tests {
         assert!(client.request_text(list().watch(&Default::default(), "7").unwrap()).await.is_ok());
         let client = bounded(&server(100), 1000, None);
         assert!(client.request_text(list().list(&Default::default()).unwrap()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn pages_are_read_in_turns_of_the_namespaces() {
+        let (read, mut reads) = mpsc::unbounded_channel();
+        let gate = Arc::new(Semaphore::new(0));
+        let (opened, begun) = (gate.clone(), read);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (gate, read) = (opened.clone(), begun.clone());
+            async move {
+                read.send(namespace(request.uri().path())).unwrap();
+                gate.acquire().await.unwrap().forget();
+                Ok::<_, Infallible>(Response::new(Body::from(b"{}".to_vec())))
+            }
+        });
+        let client = bounded(&kube::Client::new(service, "default"), 1000, Some(Slots::new(1)));
+        let list = |namespace: &str| {
+            let list = List::new(format!("/api/v1/namespaces/{namespace}/pods")).list(&Default::default()).unwrap();
+            let client = client.clone();
+            async move { client.request_text(list).await.unwrap() }
+        };
+        let lists = futures_util::future::join_all(["a", "a", "a", "a", "b", "b"].map(list));
+        let served = async {
+            let mut order = Vec::new();
+            for _ in 0..6 {
+                order.push(reads.recv().await.unwrap());
+                gate.add_permits(1);
+            }
+            order
+        };
+        let (_, order) = tokio::join!(lists, served);
+        assert_eq!(order, ["a", "b", "a", "b", "a", "a"], "one with many pods holds up no other");
     }
 
     #[tokio::test]

@@ -17,10 +17,9 @@ use kube::{
     api::{DeleteParams, ListParams, LogParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions},
     core::{NamespaceResourceScope, Resource, Selector},
 };
-use rollhook_core::{Error, Result};
+use rollhook_core::{Error, Result, slots::Slots};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use tokio::sync::Semaphore;
 
 use crate::{
     bounded_answers::{bounded, too_long},
@@ -47,8 +46,10 @@ const READ_AGAIN: Duration = Duration::from_secs(5);
 const LOG_BYTES: i64 = 256 << 10;
 /// The most bytes of an object. Its parts take up to thirty times as much memory as their JSON.
 const OBJECT_BYTES: usize = 1 << 20;
-/// The most pages that are read at once.
+/// The most pages that are read at once, in turns of the namespaces: one with many pods holds up no other.
 const PAGES_AT_ONCE: usize = 4;
+/// The most pages of one namespace that are read at once.
+const PAGES_OF_ONE: usize = PAGES_AT_ONCE - 1;
 
 /// A type of objects that live in namespaces.
 pub(crate) trait Namespaced:
@@ -116,7 +117,7 @@ impl Cluster {
     }
 
     fn through(client: kube::Client) -> Self {
-        let lists = bounded(&client, PAGE_BYTES, Some(Arc::new(Semaphore::new(PAGES_AT_ONCE))));
+        let lists = bounded(&client, PAGE_BYTES, Some(Slots::with_share(PAGES_AT_ONCE, PAGES_OF_ONE)));
         Self { objects: bounded(&client, OBJECT_BYTES, None), client, lists }
     }
 

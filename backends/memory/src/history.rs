@@ -7,7 +7,7 @@ use futures_util::stream::BoxStream;
 use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid},
-    deploy::{Deploy, Status},
+    deploy::{Deploy, Revision, Status},
     error::Entity,
     ledger::{AppState, Change, KeyWrite},
     ports::{
@@ -56,7 +56,12 @@ impl HistoryStore for MemoryStore {
             page.before.is_none_or(|before| deploy.revision < before)
                 && (!page.succeeded || deploy.status() == Status::Succeeded)
         };
-        Ok(archive.filter(is_wanted).take(page.limit).map(|deploy| (**deploy).clone()).collect())
+        Ok(archive.filter(is_wanted).take(page.limit).map(|deploy| deploy.without_evidence()).collect())
+    }
+
+    async fn archived(&self, app: AppUid, revision: Revision) -> Result<Option<Deploy>> {
+        let tables = self.lock();
+        Ok(tables.apps.get(&app).and_then(|stored| stored.archive.get(&revision)).map(|deploy| Deploy::clone(deploy)))
     }
 
     async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {

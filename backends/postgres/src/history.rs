@@ -10,7 +10,7 @@ use futures_util::stream::BoxStream;
 use rollhook_core::{
     Error, Result,
     app::AppUid,
-    deploy::Deploy,
+    deploy::{Deploy, Revision},
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, ListedApp,
         Loaded, Page, StoreLimits, Version,
@@ -19,7 +19,7 @@ use rollhook_core::{
     request::IdempotencyKey,
     time::Timestamp,
 };
-use rollhook_sql::{deploy, header_number, key_use, listed, state};
+use rollhook_sql::{deploy, deploy_with_evidence, header_number, key_use, listed, state};
 use sqlx::postgres::PgRow;
 
 use crate::{
@@ -70,6 +70,18 @@ impl HistoryStore for PostgresStore {
             number(limit),
         ));
         rows.await?.iter().map(|row| deploy(column::<&str>(row, 0)?.as_bytes())).collect()
+    }
+
+    async fn archived(&self, app: AppUid, revision: Revision) -> Result<Option<Deploy>> {
+        let rows = self.reads.read(format!(
+            "SELECT d.document, d.evidence FROM rollhook.deploys d WHERE d.app = '{app}' AND d.revision = {}",
+            i64::try_from(revision.get()).unwrap_or(i64::MAX),
+        ));
+        let deploy = |row| {
+            let evidence = column::<Option<&str>>(row, 1)?.map(str::as_bytes);
+            deploy_with_evidence(column::<&str>(row, 0)?.as_bytes(), evidence)
+        };
+        rows.await?.first().map(deploy).transpose()
     }
 
     async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {

@@ -153,9 +153,9 @@ const KEY_USES: &str = ", noted AS (
 )";
 
 const ARCHIVED: &str = ", archived AS (
-    INSERT INTO rollhook.deploys (app, revision, succeeded, document)
-    SELECT w.app, d.revision, d.succeeded, d.document FROM item i JOIN written w USING (app)
-    CROSS JOIN json_to_recordset(i.ended) d (revision bigint, succeeded boolean, document text)
+    INSERT INTO rollhook.deploys (app, revision, succeeded, document, evidence)
+    SELECT w.app, d.revision, d.succeeded, d.document, d.evidence FROM item i JOIN written w USING (app)
+    CROSS JOIN json_to_recordset(i.ended) d (revision bigint, succeeded boolean, document text, evidence text)
 )";
 
 const FORGOTTEN: &str = ", forgotten AS (

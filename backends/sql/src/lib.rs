@@ -18,7 +18,10 @@ mod tests;
 pub use hints::Hints;
 #[cfg(feature = "management")]
 pub use records::{RecordRow, place_columns, record_version};
-pub use rows::{CommitRows, DeployRow, KeyRow, PutRows, StateRow, deploy, header_number, key_use, listed, state};
+pub use rows::{
+    CommitRows, DeployRow, KeyRow, PutRows, StateRow, deploy, deploy_with_evidence, header_number, key_use, listed,
+    state,
+};
 
 use rollhook_core::Error;
 

@@ -3,7 +3,7 @@
 use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid},
-    deploy::{Deploy, Revision, Status},
+    deploy::{Deploy, Revision, State, Status},
     ledger::{AppState, Change, KeyUse, KeyWrite},
     ports::{AppCommit, ListedApp, UnreadableApp},
     request::KeyHeader,
@@ -65,8 +65,10 @@ pub struct DeployRow {
     pub revision: i64,
     /// Whether the deploy succeeded.
     pub succeeded: bool,
-    /// The JSON document.
+    /// The JSON document, without the evidence.
     pub document: String,
+    /// The evidence as JSON, apart from the document, so that pages do not read it.
+    pub evidence: Option<String>,
 }
 
 /// An idempotency key and its use.
@@ -131,10 +133,16 @@ impl StateRow {
 
 impl DeployRow {
     fn encode(deploy: &Deploy) -> Result<Self> {
+        let State::Failed { evidence: Some(evidence), .. } = &deploy.state else { return Self::bare(deploy, None) };
+        Self::bare(deploy, Some(document(evidence)?))
+    }
+
+    fn bare(deploy: &Deploy, evidence: Option<String>) -> Result<Self> {
         Ok(Self {
             revision: number(deploy.revision.get())?,
             succeeded: deploy.status() == Status::Succeeded,
-            document: document(deploy)?,
+            document: document(&deploy.without_evidence())?,
+            evidence,
         })
     }
 }
@@ -180,12 +188,26 @@ pub fn listed(namespace: &str, name: &str, document: &[u8]) -> Result<ListedApp>
     Ok(state(document).map_err(|error| UnreadableApp { error: located(&id.to_string(), error), id }))
 }
 
-/// Decodes an archived deploy.
+/// Decodes an archived deploy of a page, without its evidence.
 ///
 /// # Errors
 /// `Corrupt` if the document is no deploy.
 pub fn deploy(document: &[u8]) -> Result<Deploy> {
-    decode(document, "an archived deploy cannot be read")
+    let deploy: Deploy = decode(document, "an archived deploy cannot be read")?;
+    // Earlier versions kept the evidence in the document.
+    Ok(deploy.without_evidence())
+}
+
+/// Decodes an archived deploy with its evidence.
+///
+/// # Errors
+/// `Corrupt` if the document is no deploy, or the evidence is none.
+pub fn deploy_with_evidence(document: &[u8], stored: Option<&[u8]>) -> Result<Deploy> {
+    let mut deploy: Deploy = decode(document, "an archived deploy cannot be read")?;
+    if let (State::Failed { evidence, .. }, Some(stored)) = (&mut deploy.state, stored) {
+        *evidence = Some(decode(stored, "the evidence of an archived deploy cannot be read")?);
+    }
+    Ok(deploy)
 }
 
 /// Decodes the use of an idempotency key from its columns.

@@ -6,7 +6,7 @@ use futures_util::{FutureExt, StreamExt};
 use rollhook_core::{
     Error,
     app::{App, AppUid, Policy, Source, Target},
-    deploy::{Actor, AdmissionId, Deploy, Reason, Revision, State, Trigger},
+    deploy::{Actor, AdmissionId, Deploy, Evidence, Reason, Revision, State, Trigger},
     ledger::{AppState, Change, KeyUse, KeyWrite},
     ports::{AppChange, AppCommit, Version},
     replica::ReplicaId,
@@ -14,7 +14,7 @@ use rollhook_core::{
     time::Timestamp,
 };
 
-use crate::{CommitRows, DeployRow, Hints, KeyRow, deploy, key_use, state};
+use crate::{CommitRows, DeployRow, Hints, KeyRow, deploy, deploy_with_evidence, key_use, state};
 
 const APP: AppUid = AppUid::from_bits(7);
 
@@ -61,7 +61,8 @@ fn commit_is_decoded_as_it_was_encoded() {
     let mut stored = AppState::new(registration());
     stored.queued_at = Some(Timestamp::from_millis(6));
     stored.lease = Some(ReplicaId { name: "one".to_owned(), boot: 255 });
-    let failed = State::Failed { reason: Reason::new("Error"), message: "it failed".to_owned(), evidence: None };
+    let evidence = Some(Evidence { log: vec!["out of memory".to_owned()], ..Evidence::default() });
+    let failed = State::Failed { reason: Reason::new("Error"), message: "it failed".to_owned(), evidence };
     let deploys = [ended(State::Succeeded { note: None }), ended(failed)];
     let key = IdempotencyKey::new(KeyHeader::WebhookId, "run-1", [3; 32]).unwrap();
     let made = KeyUse { request: [3; 32], revision: Revision::FIRST, expires_at: Timestamp::from_millis(99) };
@@ -78,12 +79,26 @@ fn commit_is_decoded_as_it_was_encoded() {
     assert_eq!((rows.state.queued_at, rows.state.lease.as_deref()), (Some(6), Some("one#ff")));
     assert_eq!(state(rows.state.document.as_bytes()).unwrap(), stored);
     assert_eq!(rows.ended.iter().map(|row| row.succeeded).collect::<Vec<_>>(), [true, false]);
-    let decoded = |row: &DeployRow| deploy(row.document.as_bytes()).unwrap();
+    let decoded = |row: &DeployRow| {
+        deploy_with_evidence(row.document.as_bytes(), row.evidence.as_deref().map(str::as_bytes)).unwrap()
+    };
     assert_eq!(rows.ended.iter().map(decoded).collect::<Vec<_>>(), deploys);
+    let row = &rows.ended[1];
+    assert!(row.evidence.is_some() && !row.document.contains("out of memory"), "pages do not read the evidence");
+    assert_eq!(deploy(row.document.as_bytes()).unwrap(), deploys[1].without_evidence());
     let KeyRow { header, key, request, revision, expires_at, replaces } = &rows.keys[0];
     assert_eq!((*header, key.as_str(), *replaces), (1, "run-1", true));
     assert_eq!(key_use(request, *revision, *expires_at).unwrap(), made);
     assert_eq!(rows.forgotten, [1]);
+}
+
+#[test]
+fn evidence_in_the_document_of_an_earlier_version_is_read_with_one_deploy_only() {
+    let evidence = Some(Evidence { log: vec!["out of memory".to_owned()], ..Evidence::default() });
+    let stored = ended(State::Failed { reason: Reason::new("Error"), message: "it failed".to_owned(), evidence });
+    let document = serde_json::to_vec(&stored).unwrap();
+    assert_eq!(deploy_with_evidence(&document, None).unwrap(), stored);
+    assert_eq!(deploy(&document).unwrap(), stored.without_evidence());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use rollhook_core::{
     error::Entity,
     ports::{AppChange, Committed, Version},
 };
-use rollhook_sql::{CommitRows, KeyRow, PutRows, StateRow};
+use rollhook_sql::{CommitRows, DeployRow, KeyRow, PutRows, StateRow};
 use rusqlite::{CachedStatement, OptionalExtension, Row};
 
 use crate::call::Session;
@@ -19,8 +19,10 @@ const PUT_STATE: &str = "UPDATE apps SET version = version + 1, document = ?2 WH
 const PUT_WORK: &str = "UPDATE apps SET version = version + 1, document = ?2, queued_at = ?3, lease = ?4 WHERE id = ?1";
 const PUT_KEY: &str = "INSERT OR REPLACE INTO keys (app, header, key, request, revision, expires_at) \
                        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-const PUT_DEPLOY: &str = "INSERT OR REPLACE INTO deploys (app, revision, succeeded, document) VALUES (?1, ?2, ?3, ?4)";
-const FREE: &str = "DELETE FROM keys WHERE app = ?1 AND revision = ?2";
+const PUT_DEPLOY: &str = "INSERT OR REPLACE INTO deploys (app, revision, succeeded, document, evidence) \
+                          VALUES (?1, ?2, ?3, ?4, ?5)";
+/// By the index that is named: the planner takes the primary key, and would read all keys of the app.
+pub(crate) const FREE: &str = "DELETE FROM keys INDEXED BY keys_by_revision WHERE app = ?1 AND revision = ?2";
 const FORGET: &str = "DELETE FROM deploys WHERE app = ?1 AND revision = ?2";
 const IS_TAKEN: &str = "
 SELECT EXISTS (SELECT 1 FROM apps WHERE namespace = ?2 AND name = ?5 OR uid = ?1),
@@ -153,7 +155,8 @@ fn put_rest(session: &Session<'_>, statements: &mut Statements<'_>, id: i64, row
         statements.put_key.execute((id, header, key, request, revision, expires_at))?;
     }
     for deploy in &rows.ended {
-        statements.put_deploy.execute((id, deploy.revision, deploy.succeeded, &deploy.document))?;
+        let DeployRow { revision, succeeded, document, evidence } = deploy;
+        statements.put_deploy.execute((id, revision, succeeded, document, evidence))?;
     }
     for revision in &rows.forgotten {
         session.statement(FREE)?.execute((id, revision))?;

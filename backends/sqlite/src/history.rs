@@ -7,7 +7,7 @@ use futures_util::stream::BoxStream;
 use rollhook_core::{
     Result,
     app::{AppId, AppUid},
-    deploy::Deploy,
+    deploy::{Deploy, Revision},
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, ListedApp,
         Loaded, Page, StoreLimits, Version,
@@ -16,7 +16,7 @@ use rollhook_core::{
     request::IdempotencyKey,
     time::Timestamp,
 };
-use rollhook_sql::{CommitRows, deploy, header_number, key_use, listed, located};
+use rollhook_sql::{CommitRows, deploy, deploy_with_evidence, header_number, key_use, listed, located};
 use rusqlite::{OptionalExtension, Row, params_from_iter, types::Value};
 
 use crate::{call::Session, commit::commit, heartbeat, store::SqliteStore};
@@ -34,6 +34,9 @@ const PAGE: &str = "
 SELECT revision, document FROM deploys
 WHERE app = (SELECT id FROM apps WHERE uid = ?1) AND revision < ?2 AND (succeeded OR NOT ?3)
 ORDER BY revision DESC LIMIT ?4";
+const ARCHIVED: &str = "
+SELECT revision, document, evidence FROM deploys
+WHERE app = (SELECT id FROM apps WHERE uid = ?1) AND revision = ?2";
 const LIST: &str = "
 SELECT namespace, name, document FROM apps WHERE (namespace, name) > (?1, ?2) AND namespace <= ?3
 ORDER BY namespace, name LIMIT ?4";
@@ -49,7 +52,7 @@ const DRIVER: &str = "SELECT value FROM settings WHERE name = 'driver'";
 
 /// For a check of their plans.
 #[cfg(test)]
-pub(crate) const STATEMENTS: [&str; 5] = [LOAD, LOAD_NAMED, PAGE, LIST, WORK];
+pub(crate) const STATEMENTS: [&str; 6] = [LOAD, LOAD_NAMED, PAGE, ARCHIVED, LIST, WORK];
 
 #[async_trait]
 impl HistoryStore for SqliteStore {
@@ -90,9 +93,19 @@ impl HistoryStore for SqliteStore {
         self.long_reader
             .run(move |session| {
                 let mut statement = session.statement(PAGE)?;
-                statement.query_map(parameters, archived)?.collect()
+                statement.query_map(parameters, paged)?.collect()
             })
             .await
+    }
+
+    async fn archived(&self, app: AppUid, revision: Revision) -> Result<Option<Deploy>> {
+        let Ok(revision) = i64::try_from(revision.get()) else { return Ok(None) };
+        let parameters = (app.as_bits().to_be_bytes(), revision);
+        let read = self.reader.run(move |session| {
+            let found = session.statement(ARCHIVED)?.query_row(parameters, archived);
+            Ok(found.optional()?.transpose())
+        });
+        read.await
     }
 
     async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
@@ -168,9 +181,18 @@ fn stored(row: &Row<'_>) -> rusqlite::Result<Result<ListedApp>> {
 }
 
 /// Returns the deploy of a row of [`PAGE`].
+fn paged(row: &Row<'_>) -> rusqlite::Result<Result<Deploy>> {
+    named(row, deploy(row.get_ref(1)?.as_bytes()?))
+}
+
+/// Returns the deploy of a row of [`ARCHIVED`].
 fn archived(row: &Row<'_>) -> rusqlite::Result<Result<Deploy>> {
+    named(row, deploy_with_evidence(row.get_ref(1)?.as_bytes()?, row.get_ref(2)?.as_bytes_or_null()?))
+}
+
+/// Names the revision of a row whose deploy cannot be read.
+fn named(row: &Row<'_>, deploy: Result<Deploy>) -> rusqlite::Result<Result<Deploy>> {
     let revision: i64 = row.get(0)?;
-    let deploy = deploy(row.get_ref(1)?.as_bytes()?);
     Ok(deploy.map_err(|error| located(&format!("revision {revision}"), error)))
 }
 

@@ -163,3 +163,13 @@ async fn every_statement_searches() {
         }
     }
 }
+
+#[tokio::test]
+async fn keys_of_a_forgotten_deploy_are_found_by_its_revision() {
+    let place = tempfile::tempdir().unwrap();
+    let _store = with_app(&place).await;
+    let connection = Connection::open(file(&place)).unwrap();
+    let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {}", commit::FREE)).unwrap();
+    let plan: String = statement.query_row([1, 1], |row| row.get(3)).unwrap();
+    assert!(plan.contains("keys_by_revision (app=? AND revision=?)"), "{plan}");
+}

@@ -345,16 +345,20 @@ fn next(state: &mut State, now: Timestamp) -> Effect {
     }
 }
 
-/// Returns the next effect of a release command. A newer deploy takes its place only as long as it has not begun.
+/// Returns the next effect of a release command. A newer deploy takes its place if it does not get ready to begin; one
+/// that has begun is not interrupted.
 fn releasing_next(state: &mut State, deploy: &Deploy, now: Timestamp) -> Effect {
-    if let Some(by) = state.app_state.overtaken_by(deploy.revision)
-        && !deploy.may_be_releasing()
-    {
+    let Stored::Releasing { since, .. } = deploy.state else { return Effect::Load };
+    let gives_way_at = since.after(rollout::STALL_TIMEOUT);
+    let newer = state.app_state.overtaken_by(deploy.revision).filter(|_| !deploy.may_be_releasing());
+    if let Some(by) = newer.filter(|_| gives_way_at <= now) {
         return record(state, vec![superseded(&state.app_state, deploy, by)], Vec::new());
     }
     let release = state.release.get_or_insert_with(|| ReleaseProgress::new(deploy.revision, now));
-    let step = release.next_step(&state.app_state, now);
-    release_effect(state, step, now)
+    match release.next_step(&state.app_state, now) {
+        ReleaseStep::At(at) if newer.is_some() => Effect::Wait(at.min(gives_way_at)),
+        step => release_effect(state, step, now),
+    }
 }
 
 fn release_effect(state: &State, step: ReleaseStep, now: Timestamp) -> Effect {

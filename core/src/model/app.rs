@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
     deploy::{Commit, Revision},
@@ -261,8 +261,8 @@ pub struct Policy {
     /// How long a rollout may take.
     #[serde(with = "millis", rename = "rollout_deadline_ms")]
     pub rollout_deadline: Duration,
-    /// How long a build may take.
-    #[serde(with = "millis", rename = "build_deadline_ms")]
+    /// How long a build may take, at most [`BUILD_DEADLINE_MAX`].
+    #[serde(serialize_with = "millis::serialize", deserialize_with = "build_deadline", rename = "build_deadline_ms")]
     pub build_deadline: Duration,
     /// The program, with its arguments, that each new image runs once before it is rolled out, such as a migration of a
     /// database; empty: none.
@@ -285,6 +285,14 @@ pub struct Policy {
 
 /// The bounds of [`Policy::keep`].
 pub const KEEP: std::ops::RangeInclusive<u32> = 10..=10_000;
+
+/// The longest [`Policy::build_deadline`]: a build keeps others waiting for its build slot as long.
+pub const BUILD_DEADLINE_MAX: Duration = Duration::from_secs(4 * 3600);
+
+/// Reads the deadline of builds; a longer one, which was allowed before, counts as the longest.
+fn build_deadline<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    millis::deserialize(deserializer).map(|deadline| deadline.min(BUILD_DEADLINE_MAX))
+}
 
 /// Long enough for the fourth start of a container on Kubernetes, which waits 10, 20 and 40 s between them.
 const fn patience_by_default() -> Duration {
@@ -405,5 +413,13 @@ mod tests {
         let aside = |settle| Policy { settle, rollout_deadline: minutes(10), ..Policy::default() }.settle_aside();
         assert_eq!((aside(minutes(0)), aside(minutes(3)), aside(minutes(6))), (minutes(0), minutes(3), minutes(2)));
         assert!(aside(minutes(9)) + minutes(9) < minutes(10));
+    }
+
+    #[test]
+    fn stored_build_deadline_beyond_the_longest_is_read_as_the_longest() {
+        let week = Policy { build_deadline: Duration::from_secs(168 * 3600), ..Policy::default() };
+        let read = |policy: &Policy| serde_json::from_value::<Policy>(serde_json::to_value(policy).unwrap()).unwrap();
+        assert_eq!(read(&week).build_deadline, BUILD_DEADLINE_MAX);
+        assert_eq!(read(&Policy::default()), Policy::default());
     }
 }

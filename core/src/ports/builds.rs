@@ -101,6 +101,8 @@ impl BuildState {
 /// - `running_is_what_has_not_ended`: the one build of the app that has not ended, until its end can be observed.
 /// - `end_outlives_a_restart`: another handle on the same builder, opened once the first is gone, reports it.
 /// - `log_is_read_in_parts`: from any offset, complete in the end; `None` if there is no log.
+/// - `forgets_a_deleted_app`: its builds are unknown and have no logs, once the last one has ended; those of other apps
+///   stay.
 #[async_trait]
 pub trait BuildTrigger: Send + Sync {
     /// Starts the build, unless it is known or another one of the app has not ended.
@@ -121,4 +123,10 @@ pub trait BuildTrigger: Send + Sync {
     /// Returns a part of the build's log from byte `from` on; empty if there is no more yet, `None` if the build is
     /// unknown.
     async fn log(&self, build: DeployId, from: u64) -> Result<Option<Vec<u8>>>;
+
+    /// Forgets the builds of an app that was deleted, with their logs; one that has not ended yet, once it has. A builder
+    /// whose builds go by themselves need not write this.
+    async fn forget(&self, _app: AppUid) -> Result<()> {
+        Ok(())
+    }
 }

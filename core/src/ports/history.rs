@@ -255,6 +255,8 @@ impl Default for StoreLimits {
 /// - `remove_takes_everything`: state, archive, keys and token; name and uid are free, and an app that is registered
 ///   under either starts empty.
 /// - `page_is_newest_first`: `before`, `succeeded` and `limit` narrow it; an unknown app has no archive.
+/// - `page_has_no_evidence`: the deploys of a page lack their evidence, which is long; [`HistoryStore::archived`] returns
+///   one deploy with it. A store reads the evidence of as few deploys as it can at a time.
 /// - `list_is_sorted_and_paged`: by namespace, then name; `namespace` and `after` narrow it.
 /// - `work_is_what_no_living_replica_drives`: apps with `queued_at` whose lease none of the given replicas has, longest
 ///   waiting first, at most `limit`.
@@ -283,8 +285,11 @@ pub trait HistoryStore: Send + Sync {
     /// store that outlives its process, a commit is answered once it survives a loss of power.
     async fn commit(&self, commits: Vec<AppCommit>) -> Vec<Result<Committed>>;
 
-    /// Returns a part of an app's archive.
+    /// Returns a part of an app's archive, without evidence.
     async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>>;
+
+    /// Returns one archived deploy with its evidence; `None` if the archive has none of this revision.
+    async fn archived(&self, app: AppUid, revision: Revision) -> Result<Option<Deploy>>;
 
     /// Returns a part of the list of apps; those that cannot be read count as well.
     async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>>;
@@ -319,12 +324,6 @@ pub trait HistoryStoreExt: HistoryStore {
     /// Returns the states of a part of the list of apps; `Corrupt` if one of them cannot be read.
     async fn states(&self, page: AppPage) -> Result<Vec<AppState>> {
         self.list(page).await?.into_iter().map(|listed| listed.map_err(|unreadable| unreadable.error)).collect()
-    }
-
-    /// Returns one archived deploy.
-    async fn archived(&self, app: AppUid, revision: Revision) -> Result<Option<Deploy>> {
-        let page = Page { before: Some(revision.next()), succeeded: false, limit: 1 };
-        Ok(self.page(app, page).await?.into_iter().find(|deploy| deploy.revision == revision))
     }
 }
 

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-pub use accept::{Accepted, Authorized, NewLock, Pushed, Registered};
+pub use accept::{Accepted, Authorized, NewLock, Pushed, Registered, check_settings};
 pub use drive::{Condition, PollOutcome, Polled, StartError};
 pub use read::{LogPart, Progress, Waited};
 
@@ -121,6 +121,7 @@ pub struct Deployer {
     shared_reads: read::SharedReads,
     build_states: read::BuildStates,
     observations: read::Observations,
+    history_lists: read::HistoryLists,
     /// Wakes the driver of an app.
     drivers: read::AppEvents,
     work_queue: drive::WorkQueue,
@@ -153,6 +154,7 @@ impl Deployer {
             shared_reads: read::SharedReads::default(),
             build_states: read::BuildStates::default(),
             observations: read::Observations::default(),
+            history_lists: read::HistoryLists::default(),
             drivers: read::AppEvents::default(),
             poll_results: drive::PollResults::default(),
             conditions: drive::KnownConditions::default(),

@@ -156,7 +156,7 @@ pub(crate) enum Step {
 }
 
 /// Every call to a port; none of them is safe.
-pub(crate) const CALLS: [&str; 25] = [
+pub(crate) const CALLS: [&str; 26] = [
     "",
     "history.commit",
     "history.load",
@@ -182,6 +182,7 @@ pub(crate) const CALLS: [&str; 25] = [
     "releases.start",
     "releases.observe",
     "releases.cancel",
+    "history.archived",
 ];
 
 pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {

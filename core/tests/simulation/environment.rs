@@ -12,7 +12,7 @@ use std::{
 use futures_util::FutureExt;
 use rollhook_core::{
     app::AppUid,
-    deploy::{Commit, Deploy, Revision},
+    deploy::{Commit, Deploy, Revision, Status},
     ledger::AppState,
     ports::{
         AppPage, Applied, BuildSpec, BuildTrigger, Clock, HistoryStore, HistoryStoreExt, Page, ReleaseRun,
@@ -154,7 +154,11 @@ impl Environment {
     /// An app's history as it is stored, oldest first, and its state.
     fn truth(&self, mut app: AppState) -> (Vec<Deploy>, AppState) {
         let page = Page::newest(usize::MAX);
-        let archived = self.store.page(app.app.uid, page).now_or_never().unwrap().unwrap();
+        let mut archived = self.store.page(app.app.uid, page).now_or_never().unwrap().unwrap();
+        for deploy in archived.iter_mut().filter(|deploy| deploy.status() == Status::Failed) {
+            let read = self.store.archived(app.app.uid, deploy.revision).now_or_never().unwrap().unwrap();
+            *deploy = read.unwrap();
+        }
         let mut archived: Vec<_> = archived.into_iter().map(Arc::new).collect();
         if self.promise == Some(Promise::Times) {
             let kept = [&mut app.current, &mut app.ended_on_cluster, &mut app.ended_off_cluster];

@@ -14,7 +14,7 @@ use futures_util::{
 use rollhook_core::{
     Error, Result,
     app::{App, AppUid},
-    deploy::{Deploy, Evidence},
+    deploy::{Deploy, Evidence, Revision},
     error::Entity,
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Applied, AtRest, Binding, Committed, DriverIdentity, Heartbeat,
@@ -112,6 +112,10 @@ impl HistoryStore for RecordingPorts {
 
     async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
         self.backend.history.page(app, page).await
+    }
+
+    async fn archived(&self, app: AppUid, revision: Revision) -> Result<Option<Deploy>> {
+        self.backend.history.archived(app, revision).await
     }
 
     async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {

@@ -110,13 +110,15 @@ impl World {
 
     fn perform(&mut self, state: &State, effect: Effect) -> Option<Event> {
         match effect {
-            Effect::Record { changes, release_holds, idle } => {
-                return Some(self.record(changes, release_holds, idle));
-            }
+            Effect::Record(record) => return Some(self.record(record)),
             Effect::Apply(order) => return Some(Event::Applied(self.apply(&order))),
             Effect::Observe(order) => return Some(Event::Observed(self.look(&order))),
             Effect::Collect(..) => return Some(Event::Collected(self.weather.complete.then(Evidence::default))),
             Effect::Restore(current) => self.restore(state, &current),
+            Effect::PrepareRelease(_)
+            | Effect::StartRelease(_)
+            | Effect::ObserveRelease(_)
+            | Effect::CancelRelease(_) => panic!("an app without a release command runs one: {effect:?}"),
             Effect::FindBuild
             | Effect::StartBuild(_)
             | Effect::RecordBuilt(_)
@@ -150,16 +152,15 @@ impl World {
         Event::Loaded(Box::new(self.view()))
     }
 
-    fn record(&mut self, changes: Vec<Deploy>, release_holds: Vec<Revision>, idle: bool) -> Event {
+    fn record(&mut self, record: Record) -> Event {
         let history = self.history();
         let policy = self.view().app.policy.clone();
         if self.fresh {
-            for change in &changes {
+            for change in &record.changes {
                 let stored = history.iter().find(|deploy| deploy.revision == change.revision).expect("it is stored");
                 self.witness.vouches(stored, change, &policy, self.now());
             }
         }
-        let record = Record { driver: None, changes, release_holds, idle };
         match self.commit(|change, now| change.record(record, now)) {
             Ok(()) if std::mem::take(&mut self.lose_answer) => self.reload(),
             Ok(()) => {

@@ -87,7 +87,9 @@ impl Witness {
                 assert!(!message.is_empty());
                 failed(stored, reason, seen, policy, now);
             }
-            State::Queued | State::Building { .. } | State::Releasing { .. } | State::RollingOut { .. } => assert!(!stored.is_terminal()),
+            State::Queued | State::Building { .. } | State::Releasing { .. } | State::RollingOut { .. } => {
+                assert!(!stored.is_terminal())
+            }
             State::Superseded { by, rollback: false } if stored.status() == Status::RollingOut => {
                 let newer = seen.is_some_and(|seen| seen.last.deploy.is_some_and(|stamp| stamp.revision == *by));
                 let moved = self.moved.get(&change.revision);

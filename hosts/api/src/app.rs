@@ -10,7 +10,7 @@ pub use rollhook_core::app::Hold;
 use rollhook_core::{
     app::{self, LABEL_MAX, Settings, Source},
     deploy::Revision,
-    ledger::AppState,
+    ledger::{self, AppState},
     request::{Field, Refusal, Registration},
     service::Condition,
     time::Timestamp,
@@ -202,6 +202,10 @@ pub struct App {
     /// The revisions that have not ended, ascending.
     #[schemars(with = "Vec<u64>")]
     pub unfinished: Vec<Revision>,
+    /// The newest 50 revisions whose release commands may have run, ascending; only where one app is asked for. A rollback
+    /// to an earlier revision leaves what they changed, such as the schema of a database, as it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub released: Vec<Released>,
     /// The image that the workload is set to, as it stands there; absent as far as it is not known. It may be another name of the
     /// same bits than the deploy's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -251,6 +255,7 @@ impl App {
             on_cluster: state.on_cluster().map(entry),
             newest: state.newest().map(entry),
             unfinished: state.unfinished.iter().map(|deploy| deploy.revision).collect(),
+            released: state.released.iter().map(Released::of).collect(),
             workload_image: None,
             drift: None,
             degraded: None,
@@ -258,6 +263,17 @@ impl App {
             warning: None,
             created_at: app.created_at,
         }
+    }
+
+    /// Returns the app as lists show it.
+    #[must_use]
+    pub fn listed(self) -> Self {
+        Self { released: Vec::new(), ..self }
+    }
+
+    /// Returns the revisions above this one whose release commands may have run, ascending.
+    pub fn released_since(&self, target: Revision) -> impl DoubleEndedIterator<Item = &Released> {
+        self.released.iter().filter(move |released| released.revision > target)
     }
 
     /// Returns the app with what is known of its target at rest.
@@ -296,6 +312,25 @@ impl App {
     /// Returns the app's path below the server's base URL.
     pub fn path(&self) -> String {
         format!("/api/v1/apps/{}/{}", self.namespace, self.app)
+    }
+}
+
+/// A revision whose release command may have run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Released {
+    /// The revision.
+    #[schemars(with = "u64")]
+    pub revision: Revision,
+    /// The time at which the command may have begun.
+    #[serde(with = "crate::time")]
+    #[schemars(schema_with = "schemas::time")]
+    pub at: Timestamp,
+}
+
+impl Released {
+    /// Returns the revision as it is on the wire.
+    pub fn of(released: &ledger::Released) -> Self {
+        Self { revision: released.revision, at: released.at }
     }
 }
 

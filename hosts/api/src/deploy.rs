@@ -11,7 +11,7 @@ pub use promote::{Promote, PromoteFrom};
 pub use rollback::{Rollback, RollbackAnswer, RolledBackTo};
 use rollhook_core::{
     app::AppId,
-    deploy::{self, Evidence, Origin, Revision, State, Status, Trigger},
+    deploy::{self, Evidence, Origin, Reason, ReleaseMark, Revision, State, Status, Trigger},
     engine::deadline,
     ledger::{AppState, Recovery, restore::Restoration},
     request::Refusal,
@@ -21,7 +21,7 @@ use rollhook_core::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{openapi::schemas, operation::Operation, operations::ShowDeploy};
+use crate::{App, openapi::schemas, operation::Operation, operations::ShowDeploy};
 
 /// The answer to an accepted deploy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -308,6 +308,11 @@ pub struct Deploy {
     /// The progress of the rollout; only while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
+    /// The knowledge of the entry's release command: `may-have-run`, recorded before its start, or `done` once it ended
+    /// without an error. Absent if it has certainly not begun, or there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::release_mark")]
+    pub release: Option<ReleaseMark>,
     /// The restore that puts the rollout right; only where the history or one entry is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<Restore>,
@@ -364,6 +369,20 @@ impl Deploy {
         self.is_restore() && self.recovered_at.is_some()
     }
 
+    /// Returns whether the deploy comes to a release command by its app's policy, is at it, or came to one.
+    pub fn has_release_step(&self, app: &App) -> bool {
+        let may_come = !self.status.is_terminal() && !app.policy.release_command.is_empty();
+        let is_returning = self.trigger == Trigger::Rollback;
+        self.release.is_some() || self.status == Status::Releasing || may_come && !is_returning
+    }
+
+    /// Returns whether the deploy failed at its release command, so that its evidence is the command's.
+    pub fn failed_at_release(&self) -> bool {
+        let reasons = [Reason::RELEASE_FAILED, Reason::RELEASE_UNKNOWN, Reason::RELEASE_DEADLINE];
+        let is_named = self.reason.as_deref().is_some_and(|reason| reasons.contains(&reason));
+        self.status == Status::Failed && (is_named || self.release == Some(ReleaseMark::MayHaveRun))
+    }
+
     /// Returns an entry as it is on the wire.
     pub fn of(id: &AppId, entry: &deploy::Deploy, standing: &Standing) -> Self {
         let recovery = standing.recoveries.iter().find(|recovery| recovery.revision == entry.revision);
@@ -388,6 +407,7 @@ impl Deploy {
             superseded_by: ending.superseded_by,
             recovered_at: recovery.map(|recovery| recovery.at),
             progress: None,
+            release: entry.release,
             restore: None,
             evidence: ending.evidence,
             step: entry.step,

@@ -48,7 +48,8 @@ pub use access::{
     Whoami,
 };
 pub use app::{
-    App, AppList, AppPatch, CreateApp, Degraded, Drift, Hold, Policy, PolicyPatch, Registered, Rotate, Webhook,
+    App, AppList, AppPatch, CreateApp, Degraded, Drift, Hold, Policy, PolicyPatch, Registered, Released, Rotate,
+    Webhook,
 };
 pub use calls::{WebhookCall, WebhookCallList};
 pub use deploy::{

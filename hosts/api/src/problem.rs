@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::{Lock, hints};
+use crate::{Lock, Released, hints};
 
 /// The detail for callers who are not authenticated yet, in place of a store's message to its operator.
 pub const STORE_REFUSES: &str = "The store refuses this call for now; the server's log says why.";
@@ -84,10 +84,7 @@ fn members(refusal: &Refusal) -> Map<String, Value> {
         CoreRefusal::WorkloadExists { image, unused } => json!({ "image": image, "unused": unused }),
         CoreRefusal::StoreUnavailable { maybe_recorded } => json!({ "maybe_recorded": maybe_recorded }),
         CoreRefusal::ReleaseBetween { target, released } => {
-            let released: Vec<_> = released
-                .iter()
-                .map(|it| json!({ "revision": it.revision, "at": crate::time::format(it.at) }))
-                .collect();
+            let released: Vec<_> = released.iter().map(Released::of).collect();
             json!({ "target": target, "released": released })
         }
         CoreRefusal::AlreadyEnded(revision)
@@ -260,7 +257,7 @@ impl Kind {
             Refusal::ReceiverNotFound(_) => Self::ReceiverNotFound,
             Refusal::TooManyApps(..) => Self::TooManyApps,
             Refusal::TooManyTrusts => Self::TooManyTrusts,
-            Refusal::TooManyTests(_) => Self::RateLimited,
+            Refusal::TooManyTests(_) | Refusal::TooManyRegistrations(..) => Self::RateLimited,
             Refusal::TooManyLocks(..) => Self::TooManyLocks,
             Refusal::TrustNotFound(_) => Self::TrustNotFound,
             Refusal::IssuerUnavailable => Self::IssuerUnavailable,

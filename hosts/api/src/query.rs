@@ -47,3 +47,16 @@ pub(crate) mod page_size {
         size.map(|size| Some(PageSize(size))).ok_or_else(refused)
     }
 }
+
+/// The steps of deploys whose logs are read.
+pub(crate) mod log_step {
+    use serde::de::Error as _;
+
+    pub(crate) use super::serialize;
+    use super::{Deserialize, Deserializer};
+    use crate::operations::LogStep;
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<LogStep>, D::Error> {
+        String::deserialize(deserializer)?.parse().map(Some).map_err(D::Error::custom)
+    }
+}

@@ -1,7 +1,7 @@
 //! The words in which the command line and the console say the same things.
 
 use rollhook_core::{
-    deploy::Status,
+    deploy::{ReleaseMark, Status},
     image::{Digest, ImageRef},
 };
 
@@ -59,6 +59,14 @@ pub const fn predicate(status: Status) -> &'static str {
         Status::Failed => "failed",
         Status::Superseded => "was superseded",
         Status::Cancelled => "was cancelled",
+    }
+}
+
+/// Returns the knowledge of an entry's release command as the predicate of a sentence.
+pub const fn release_predicate(mark: ReleaseMark) -> &'static str {
+    match mark {
+        ReleaseMark::MayHaveRun => "may have run",
+        ReleaseMark::Done => "ran",
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{
     commands::lock::described,
-    history::{mark, mark_with_reason, short_commit, short_image, tint, what},
+    history::{mark, mark_with_reason, release_predicate, short_commit, short_image, tint, what},
     table::{self, Cell, Column, Fit, Style, Tint},
     when,
 };
@@ -201,7 +201,9 @@ fn entry(deploy: Option<&rollhook_api::Deploy>, now: Timestamp) -> String {
         Some(mark) if !deploy.current => format!(" ({mark})"),
         Some(_) | None => String::new(),
     };
-    format!("revision {}, {}, {}{mark}", deploy.revision, what(deploy), when::ago(deploy.created_at, now))
+    let release = deploy.release.map(|mark| format!("; its release command {}", release_predicate(mark)));
+    let release = release.unwrap_or_default();
+    format!("revision {}, {}, {}{mark}{release}", deploy.revision, what(deploy), when::ago(deploy.created_at, now))
 }
 
 fn held(hold: &Hold) -> String {

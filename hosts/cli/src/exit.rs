@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use rollhook_api::Problem;
+use rollhook_api::{Kind, Problem};
 use rollhook_core::{app::InvalidName, request::Refusal as CoreRefusal, text::escaped};
 use rollhook_management::Refusal;
 use serde_json::Value;
@@ -89,6 +89,11 @@ impl CliError {
         }
     }
 
+    /// Returns whether the service refused with this kind of problem.
+    pub(crate) fn is(&self, kind: Kind) -> bool {
+        matches!(self, Self::Problem(problem) if Kind::of_slug(problem.slug()) == Some(kind))
+    }
+
     /// Returns the message, escaped for a terminal; empty if it was printed already.
     pub(crate) fn lines(&self) -> Vec<String> {
         match self {
@@ -154,8 +159,6 @@ impl From<InvalidName> for CliError {
 
 #[cfg(test)]
 mod tests {
-    use rollhook_api::Kind;
-
     use super::*;
 
     #[test]
@@ -179,6 +182,13 @@ mod tests {
         assert_eq!(exit(Kind::DeployFailed), Exit::Unsuccessful);
         assert_eq!(exit(Kind::CurrentChanged), Exit::Failed);
         assert_eq!(exit(Kind::AppNotFound), Exit::Failed);
+    }
+
+    #[test]
+    fn failure_is_of_the_kind_of_its_problem() {
+        let refused = CliError::Problem(Box::new(Problem::new(Kind::ReleaseBetween, "")));
+        assert!(refused.is(Kind::ReleaseBetween) && !refused.is(Kind::CurrentChanged));
+        assert!(!CliError::Other("release-between".to_owned()).is(Kind::ReleaseBetween));
     }
 
     #[test]

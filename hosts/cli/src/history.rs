@@ -1,9 +1,9 @@
 //! The history and its entries as text.
 
-pub(crate) use rollhook_api::words::{mark, mark_with_reason, predicate, short_commit, short_image};
+pub(crate) use rollhook_api::words::{mark, mark_with_reason, predicate, release_predicate, short_commit, short_image};
 use rollhook_api::{Deploy, TakenFrom, terminal::plain, time::absolute};
 use rollhook_core::{
-    deploy::{Status, Trigger},
+    deploy::{ReleaseMark, Status, Trigger},
     text::escaped,
     time::Timestamp,
 };
@@ -32,7 +32,10 @@ pub(crate) fn table(deploys: &[Deploy], now: Timestamp, style: Style) -> String 
 
 /// The history with all columns, and times and commits in full.
 pub(crate) fn wide(deploys: &[Deploy], style: Style) -> String {
-    let columns: Vec<Column> = COLUMNS.into_iter().chain(MORE.map(|heading| Column(heading, 0, Fit::Keep))).collect();
+    // Only apps with a release command have the column.
+    let releases = deploys.iter().any(|deploy| deploy.release.is_some());
+    let more = MORE.into_iter().chain(releases.then_some("RELEASE")).map(|heading| Column(heading, 0, Fit::Keep));
+    let columns: Vec<Column> = COLUMNS.into_iter().chain(more).collect();
     let rows: Vec<_> = deploys
         .iter()
         .map(|deploy| {
@@ -44,6 +47,7 @@ pub(crate) fn wide(deploys: &[Deploy], style: Style) -> String {
                 Cell::optional(deploy.digest.as_deref()),
                 Cell::optional(deploy.from.as_ref().map(|from| origin(from, deploy.trigger))),
             ]);
+            row.extend(releases.then(|| Cell::optional(deploy.release.map(ReleaseMark::as_str))));
             row
         })
         .collect();
@@ -105,7 +109,11 @@ pub(crate) fn ending(deploy: &Deploy) -> Vec<String> {
     let mut lines = vec![summary(deploy)];
     lines.extend(deploy.recovered_at.map(|at| format!("  recovered: its instances run well since {}", absolute(at))));
     let Some(evidence) = &deploy.evidence else { return lines };
-    let log = if deploy.image.is_some() { "log" } else { "log of the build" };
+    let log = match &deploy.image {
+        Some(_) if deploy.failed_at_release() => "log of the release command",
+        Some(_) => "log",
+        None => "log of the build",
+    };
     let named = [("pod", &evidence.pod), ("container", &evidence.container), ("state", &evidence.state)];
     lines.extend(
         named.iter().filter_map(|(name, value)| value.as_ref().map(|value| format!("  {name}: {}", escaped(value)))),

@@ -129,6 +129,9 @@ impl Console {
         if !route.methods().contains(&request.method.as_str()) {
             return (errors::Shown::method(&route).reply(&frame(), request.is_partial()), Caller::Unknown);
         }
+        if let Err(failure) = request.check_form() {
+            return (errors::failure(&frame(), request.is_partial(), &failure), Caller::Unknown);
+        }
         match route {
             Route::ProviderStart => return (provider::start(self, request).await, Caller::Unknown),
             Route::ProviderCallback => return provider::finish(self, request).await,

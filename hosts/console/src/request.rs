@@ -7,8 +7,16 @@ use http::{
     HeaderMap, Method,
     header::{COOKIE, HOST, ORIGIN},
 };
-use rollhook_management::access::SessionSecret;
+use rollhook_api::Kind;
+use rollhook_management::{ENVIRONMENT_APPS_MAX, access::SessionSecret};
 use zeroize::Zeroizing;
+
+use crate::host::Failure;
+
+/// The largest form, in bytes.
+const FORM_MAX: usize = 256 * 1024;
+/// The most fields of a form: a promotion has one for each app of an environment, and a few more.
+const FIELDS_MAX: usize = ENVIRONMENT_APPS_MAX + 20;
 
 /// The cookie of a session. The prefix makes browsers insist on `Secure`, on the path `/`, and on this very host.
 pub(crate) const COOKIE_NAME: &str = "__Host-rollhook";
@@ -49,6 +57,21 @@ impl Request {
     /// Returns a field of the form, trimmed; `None` if it is absent or empty.
     pub(crate) fn field(&self, name: &str) -> Option<String> {
         value(&self.body, name)
+    }
+
+    /// Returns `Ok` for a form that pages read: each of them looks several times at each field.
+    ///
+    /// # Errors
+    /// [`Kind::BodyTooLarge`] beyond 256 KiB, or beyond as many fields as the largest promotion has.
+    pub(crate) fn check_form(&self) -> Result<(), Failure> {
+        let bound = if self.body.len() > FORM_MAX {
+            "256 KiB".to_owned()
+        } else if self.body.iter().filter(|byte| **byte == b'&').count() >= FIELDS_MAX {
+            format!("{FIELDS_MAX} fields")
+        } else {
+            return Ok(());
+        };
+        Err(Failure::new(Kind::BodyTooLarge, format!("A form may have at most {bound}. Nothing was done.")))
     }
 
     /// Returns the secret of the session that the call's cookie brings.
@@ -163,6 +186,24 @@ mod tests {
             headers: headers.collect(),
             body: Bytes::new(),
         }
+    }
+
+    #[test]
+    fn form_has_a_bounded_size_and_a_bounded_number_of_fields() {
+        let refused = |body: String| {
+            let checked = Request { body: body.into(), ..request(&[]) }.check_form();
+            checked.err().map(|failure| (failure.kind, failure.problem.detail))
+        };
+        let name = "app=".len();
+        assert_eq!(refused(format!("app={}", "x".repeat(FORM_MAX - name))), None);
+        let (kind, detail) = refused(format!("app={}", "x".repeat(FORM_MAX - name + 1))).unwrap();
+        assert_eq!((kind, detail.as_str()), (Kind::BodyTooLarge, "A form may have at most 256 KiB. Nothing was done."));
+        let apps = |count: usize| format!("from=test{}", "&app=api@1".repeat(count));
+        assert_eq!(refused(apps(ENVIRONMENT_APPS_MAX)), None, "all apps of an environment are promoted");
+        assert_eq!(refused(apps(FIELDS_MAX - 1)), None);
+        let (kind, detail) = refused(apps(FIELDS_MAX)).unwrap();
+        assert_eq!((kind, detail.contains("1020 fields")), (Kind::BodyTooLarge, true));
+        assert_eq!(refused(String::new()), None);
     }
 
     #[test]

@@ -13,6 +13,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use rollhook_api::{
+    Local,
+    operations::{DeploysQuery, ListDeploys, ShowApp},
+};
 use rollhook_core::{
     Error, Result,
     deploy::{Actor, Evidence},
@@ -292,6 +296,59 @@ fn a_replaced_token_ends_its_sessions_at_once() {
 }
 
 #[test]
+fn form_of_very_many_fields_is_refused_before_it_is_read() {
+    let bench = Bench::new();
+    let cookie = bench.sign_in();
+    let form = format!("app=web{}", "&app=web".repeat(5_000));
+    for (path, cookie) in
+        [("/sign-in", None), ("/apps/new", Some(&*cookie)), ("/projects/shop/promote", Some(&*cookie))]
+    {
+        let answer = bench.call(Method::POST, path, cookie, &form);
+        assert_eq!((answer.response.status().as_u16(), answer.caller), (413, Caller::Unknown), "{path}");
+        assert!(text(&answer).contains("A form may have at most 1020 fields. Nothing was done."), "{path}");
+    }
+}
+
+#[test]
+fn tables_of_all_apps_hold_no_settings() {
+    let bench = Bench::new();
+    let names = ("shop".parse().unwrap(), "test".parse().unwrap(), "web".parse().unwrap());
+    let mut app = Registration::new(names.0, names.1, names.2).image("registry.example.com/web:1".parse().unwrap());
+    app.target.insert("note".to_owned(), "large".into());
+    done(bench.management.deployer().register(&Actor::person("alice"), app, None)).unwrap();
+    let operations = bench.console.host.operations(&Principal::trusted("alice"), None);
+    let shown = done(operations.call(ShowApp, &"shop-test/web".parse().unwrap(), ())).unwrap();
+    assert!(!shown.workload.is_empty());
+    let all = done(crate::pages::apps::all(&operations)).unwrap();
+    assert!(all.apps.len() == 3 && all.apps.iter().all(|app| app.workload.is_empty()));
+}
+
+#[test]
+fn app_that_a_form_names_many_times_is_promoted_once() {
+    let bench = Bench::new();
+    let cookie = bench.sign_in();
+    let form = format!("from=test&to=prod&key=k{}", "&app=api@1".repeat(500));
+    let answer = bench.call(Method::POST, "/projects/shop/promote", Some(&cookie), &form);
+    // Nothing has been deployed yet that could be promoted.
+    assert_eq!(answer.response.status(), 409);
+    assert_eq!(text(&answer).matches("not promoted").count(), 1);
+}
+
+#[test]
+fn claims_beyond_those_of_a_trust_are_refused_before_they_are_read() {
+    let bench = Bench::new();
+    let cookie = bench.sign_in();
+    let trust = |lines: usize| {
+        let form =
+            format!("system=other&issuer=https%3A%2F%2Fci.example.com&audience=x&claims={}", "a%3Db%0A".repeat(lines));
+        let answer = bench.call(Method::POST, "/apps/shop-test/api/webhook/trust", Some(&cookie), &form);
+        (answer.response.status().as_u16(), text(&answer).contains("A trust has at most 10 claims."))
+    };
+    assert_eq!(trust(10), (422, false), "the claim is given twice");
+    assert_eq!(trust(11), (422, true));
+}
+
+#[test]
 fn a_store_that_is_away_ends_no_session() {
     let bench = Bench::new();
     let cookie = bench.sign_in();
@@ -505,4 +562,19 @@ fn form_of_a_new_app_is_shown_again_with_the_setting_that_is_wrong() {
     ] {
         assert!(form.contains(told), "{told}: {form}");
     }
+}
+
+#[test]
+fn large_list_of_a_history_waits_for_its_turn() {
+    let bench = Bench::new();
+    let caller =
+        Local::new(bench.management.clone(), Principal::trusted("alice"), "https://deploys.example.com".into());
+    let (test, prod) = ("shop-test/api".parse().unwrap(), "shop-prod/api".parse().unwrap());
+    let list = |app, limit| caller.call(ListDeploys, app, DeploysQuery::page(None, limit)).now_or_never();
+    let access = done(caller.open(&test)).unwrap();
+    let turn = done(bench.management.deployer().history_turn(&access, 200));
+    assert!(list(&test, 200).is_none(), "one of an environment at a time");
+    assert!(list(&test, 20).is_some() && list(&prod, 200).is_some());
+    drop(turn);
+    assert!(list(&test, 200).is_some_and(|listed| listed.is_ok()));
 }

@@ -1,10 +1,16 @@
 //! Bitbucket's pushes, as "Event payloads" in its documentation describes them: `repo:push` of Bitbucket Cloud and
 //! `repo:refs_changed` of Bitbucket Data Center. Each names several branches and tags at once.
 
+use std::collections::HashMap;
+
 use rollhook_core::delivery::{Before, Push, RefUpdate, Reference};
 use serde::Deserialize;
 
-use crate::{Error, before, object, update};
+use crate::{
+    Error, all, before,
+    bounded::{Bounded, CHANGES_MAX, COMMITS_MAX},
+    object, update,
+};
 
 /// A push to Bitbucket Cloud.
 #[derive(Deserialize)]
@@ -21,7 +27,7 @@ struct Person {
 
 #[derive(Deserialize)]
 struct Moves {
-    changes: Vec<Move>,
+    changes: Bounded<Move, CHANGES_MAX>,
 }
 
 /// One branch or tag before and after the push; `None` where it does not exist.
@@ -83,7 +89,7 @@ fn old_hash(old: Option<&Named>) -> Option<&str> {
 /// Returns a push to Bitbucket Cloud.
 pub(crate) fn push(payload: &[u8]) -> Result<Push, Error> {
     let sent: Cloud = object(payload)?;
-    let updates = sent.push.changes.into_iter().filter_map(Move::update).collect::<Result<_, _>>()?;
+    let updates = all(sent.push.changes)?.into_iter().filter_map(Move::update).collect::<Result<_, _>>()?;
     let pusher = sent.actor.and_then(|actor| actor.nickname.filter(|name| !name.is_empty()).or(actor.display_name));
     Ok(Push { pusher, updates })
 }
@@ -92,9 +98,9 @@ pub(crate) fn push(payload: &[u8]) -> Result<Push, Error> {
 #[derive(Deserialize)]
 struct DataCenter {
     actor: Option<User>,
-    changes: Vec<Moved>,
+    changes: Bounded<Moved, CHANGES_MAX>,
     /// The newest commits; older versions leave them out.
-    commits: Option<Vec<Message>>,
+    commits: Option<Bounded<Message, COMMITS_MAX>>,
     #[serde(rename = "toCommit")]
     to_commit: Option<Message>,
 }
@@ -132,10 +138,14 @@ struct Message {
 /// Returns a push to Bitbucket Data Center.
 pub(crate) fn refs_changed(payload: &[u8]) -> Result<Push, Error> {
     let sent: DataCenter = object(payload)?;
-    let commits: Vec<Message> = sent.to_commit.into_iter().chain(sent.commits.into_iter().flatten()).collect();
-    let message = |id: &str| commits.iter().find(|commit| commit.id == id).map_or("", |commit| commit.message.as_str());
-    let updates = sent
-        .changes
+    let listed = sent.commits.iter().flat_map(|commits| &commits.elements);
+    let mut messages = HashMap::new();
+    for commit in sent.to_commit.iter().chain(listed) {
+        messages.entry(commit.id.as_str()).or_insert(commit.message.as_str());
+    }
+    let message = |id: &str| messages.get(id).copied().unwrap_or_default();
+    let changes = all(sent.changes)?;
+    let updates = changes
         .iter()
         .map(|moved| update(Reference::of(&moved.reference.id), moved.from.as_deref(), &moved.to, message(&moved.to)));
     Ok(Push { updates: updates.collect::<Result<_, _>>()?, pusher: sent.actor.and_then(|actor| actor.name) })

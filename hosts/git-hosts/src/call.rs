@@ -8,9 +8,12 @@ use rollhook_core::{
     token::Credentials,
 };
 use serde::Deserialize;
-use serde_json::Value;
 
-use crate::{Error, credentials, delivery, key, object};
+use crate::{
+    Error, credentials, delivery,
+    field::{NotText, PostedText},
+    key, object,
+};
 
 /// A call of an app's webhook, as its headers and raw body say it.
 ///
@@ -107,15 +110,11 @@ pub fn posted_deploy(headers: &HeaderMap, body: &[u8]) -> Result<PostedDeploy, E
     #[derive(Deserialize)]
     struct Posted {
         #[serde(default)]
-        image: Value,
+        image: PostedText,
         #[serde(default)]
-        commit: Value,
+        commit: PostedText,
     }
-    let text = |field, value: Value| match value {
-        Value::Null => Ok(None),
-        Value::String(text) => Ok(Some(text)),
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Err(Error::Field(field)),
-    };
+    let text = |field, posted: PostedText| posted.text().map_err(|NotText| Error::Field(field));
     if !is_json(headers) {
         return Err(Error::ContentType);
     }

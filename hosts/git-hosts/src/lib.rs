@@ -30,8 +30,10 @@
 //! ```
 
 mod bitbucket;
+mod bounded;
 mod call;
 mod credentials;
+mod field;
 mod key;
 mod push;
 #[cfg(test)]
@@ -39,8 +41,10 @@ mod tests;
 
 use std::borrow::Cow;
 
+use bounded::{Bounded, CHANGES_MAX};
 pub use call::{Call, PostedDeploy, Request, is_json, posted_deploy};
 pub use credentials::{credentials, once};
+pub use field::{NotText, PostedText};
 pub use key::key;
 
 use http::{HeaderMap, header::CONTENT_TYPE};
@@ -72,6 +76,9 @@ pub enum Error {
     /// The commit of a push is not an object name.
     #[error("a push must name the commit that it brought in full, by 40 or 64 hexadecimal digits.")]
     Commit,
+    /// A push changes very many branches and tags.
+    #[error("a push must change at most {CHANGES_MAX} branches and tags; push fewer of them at once.")]
+    TooManyChanges,
     /// A field of a deploy is not a text.
     #[error("{0}: must be a string.")]
     Field(Field),
@@ -179,6 +186,14 @@ fn object<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Error> {
         return Err(Error::NotAnObject);
     }
     serde_json::from_slice(payload).map_err(Error::Json)
+}
+
+/// Returns all changes of a push.
+///
+/// # Errors
+/// [`Error::TooManyChanges`]: the branch of an app may be among those that were passed over.
+fn all<T>(changes: Bounded<T, CHANGES_MAX>) -> Result<Vec<T>, Error> {
+    if changes.has_more { Err(Error::TooManyChanges) } else { Ok(changes.elements) }
 }
 
 /// Returns the update of a branch or tag that is now at `commit`, whose message is `message`. A commit of zeros

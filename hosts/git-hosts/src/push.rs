@@ -6,7 +6,11 @@
 use rollhook_core::delivery::{Push, Reference};
 use serde::Deserialize;
 
-use crate::{Error, Host, object, update};
+use crate::{
+    Error, Host,
+    bounded::{Bounded, COMMITS_MAX},
+    object, update,
+};
 
 #[derive(Deserialize)]
 struct Sent {
@@ -20,7 +24,7 @@ struct Sent {
     /// Missing if the reference was deleted, in GitLab's pushes, and in those of old versions of Gitea.
     head_commit: Option<Commit>,
     /// GitLab lists the newest 20, oldest first; Gitea lists the newest first.
-    commits: Option<Vec<Commit>>,
+    commits: Option<Bounded<Commit, COMMITS_MAX>>,
     /// The pusher at GitHub, Gitea and Forgejo.
     pusher: Option<Pusher>,
     /// The pusher's login at GitLab.
@@ -52,7 +56,8 @@ pub(crate) fn push(host: Host, payload: &[u8]) -> Result<Push, Error> {
     let sent: Sent = object(payload)?;
     // The head commit of an annotated tag's push has another id than the tag: GitHub names it all the same.
     let is_head = |commit: &Commit| host == Host::Github || commit.id == sent.after;
-    let mut commits = sent.head_commit.into_iter().chain(sent.commits.into_iter().flatten());
+    let listed = sent.commits.into_iter().flat_map(|commits| commits.elements);
+    let mut commits = sent.head_commit.into_iter().chain(listed);
     let message = commits.find(is_head).map(|commit| commit.message).unwrap_or_default();
     let Pusher { login, username, name } = sent.pusher.unwrap_or_default();
     let names = [login, username, name, sent.user_username, sent.user_name];

@@ -140,6 +140,41 @@ fn bitbucket_pushes_of_several_branches() {
 }
 
 #[test]
+fn push_of_very_many_changes_is_refused_and_of_very_many_commits_is_read_in_part() {
+    let cloud = [("x-event-key", "repo:push")];
+    let of_cloud = |count: usize| {
+        let change = json!({ "old": null, "new": { "type": "branch", "name": "main", "target": { "hash": COMMIT } } });
+        json!({ "push": { "changes": vec![change; count] } })
+    };
+    let data_center = [("x-event-key", "repo:refs_changed")];
+    let of_data_center = |count: usize| {
+        let change = json!({ "ref": { "id": "refs/heads/main" }, "fromHash": ZEROS, "toHash": COMMIT });
+        json!({ "changes": vec![change; count] })
+    };
+    for (event, body) in [(&cloud, of_cloud as fn(usize) -> Value), (&data_center, of_data_center)] {
+        assert_eq!(pushed(event, &body(CHANGES_MAX)).1.updates.len(), CHANGES_MAX);
+        let refused = error(event, &body(CHANGES_MAX + 1).to_string());
+        assert!(matches!(refused, Error::TooManyChanges), "{refused}");
+        assert!(refused.to_string().starts_with("a push must change at most 1000 branches and tags"), "{refused}");
+    }
+
+    let other = json!({ "id": "b6568db1bc1dcd7f8b4d5a946b0b91f9dacd7327", "message": "Other [skip deploy]" });
+    let skips = |event: &[(&str, &str)], body: &Value| pushed(event, body).1.updates[0].head.as_ref().unwrap().skip;
+    let head = json!({ "id": COMMIT, "message": "[skip deploy]" });
+    for (before, is_kept) in [(bounded::COMMITS_MAX - 1, true), (bounded::COMMITS_MAX, false)] {
+        let mut commits = vec![other.clone(); before];
+        commits.push(head.clone());
+        let body = json!({ "ref": "refs/heads/main", "after": COMMIT, "commits": commits });
+        assert_eq!(skips(&[("x-gitlab-event", "Push Hook")], &body), is_kept);
+        let mut body = of_data_center(1);
+        body["commits"] = commits.into();
+        assert_eq!(skips(&data_center, &body), is_kept);
+        body["toCommit"] = head.clone();
+        assert!(skips(&data_center, &body), "the head stands beside the list");
+    }
+}
+
+#[test]
 fn where_a_branch_was_is_told_and_nothing_is_made_up() {
     let github = [("x-github-event", "push")];
     let before = |before: Value| {

@@ -17,11 +17,10 @@ use hyper::body::Incoming;
 use rollhook_api::{DeployPost, Kind, openapi};
 use rollhook_core::{
     request::{Field, Refusal},
-    text::quoted,
+    text::{json_values, quoted},
 };
-use rollhook_git_hosts::{self as git_hosts, PostedDeploy};
+use rollhook_git_hosts::{self as git_hosts, NotText, PostedDeploy, PostedText};
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
@@ -33,6 +32,8 @@ use crate::{
 pub(crate) const BODY_MAX: usize = openapi::BODY_MAX;
 /// The largest body of a git host's push, which is GitHub's own limit.
 pub(crate) const PUSH_MAX: usize = 25 * 1024 * 1024;
+/// The most JSON values of a body of the API: in memory, each takes many times its two or three bytes.
+const VALUES_MAX: usize = 1_500;
 /// The longest time of reading a body.
 const BODY_TIME: Duration = Duration::from_secs(10);
 /// The time in which a body that takes of the budget must bring one [`PARTS`]th of its length: in time, it would bring
@@ -268,8 +269,13 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ErrorReply> {
 /// Reads a JSON object. A failure names the member that is at fault and its place, and repeats no value.
 ///
 /// # Errors
-/// 400.
+/// 413 if it has more than 1,500 values, 400 if it is not such an object.
 pub(crate) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorReply> {
+    if json_values(body) > VALUES_MAX {
+        let detail =
+            format!("The body must have at most {VALUES_MAX} values: members of objects and elements of lists.");
+        return Err(ErrorReply::new(Kind::BodyTooLarge, detail));
+    }
     let body = git_hosts::without_bom(body);
     if body.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
         return Err(ErrorReply::new(Kind::Malformed, "The body must be a JSON object."));
@@ -313,15 +319,10 @@ pub(crate) fn break_glass(body: &[u8]) -> Result<Option<String>, ErrorReply> {
     #[derive(Deserialize)]
     struct Posted {
         #[serde(default)]
-        break_glass: Value,
+        break_glass: PostedText,
     }
-    match object::<Posted>(body)?.break_glass {
-        Value::Null => Ok(None),
-        Value::String(reason) => Ok(Some(reason)),
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            Err(Refusal::InvalidField(Field::BreakGlass, "must be a string.".to_owned()).into())
-        }
-    }
+    let reason = object::<Posted>(body)?.break_glass.text();
+    reason.map_err(|NotText| Refusal::InvalidField(Field::BreakGlass, "must be a string.".to_owned()).into())
 }
 
 /// Returns the refusal of a body that is not the expected JSON.
@@ -392,6 +393,24 @@ mod tests {
             assert!(!told(body).contains("hunter2"), "{}", told(body));
         }
     }
+
+    #[test]
+    fn body_of_very_many_values_is_refused_before_it_is_read() {
+        let of = |members: usize| format!("{{\"take_over\":false{}", ",\"a\":1".repeat(members));
+        let kind = |body: String| object::<CreateApp>(body.as_bytes()).unwrap_err().kind();
+        assert_eq!(kind(of(VALUES_MAX - 2)), Kind::Malformed, "it is read, and has no end");
+        for body in [of(VALUES_MAX - 1), "[".repeat(BODY_MAX), format!("{{\"target\":{}", "{\"a\":".repeat(VALUES_MAX))]
+        {
+            assert_eq!(kind(body), Kind::BodyTooLarge);
+        }
+        assert_eq!(kind(format!("{{\"template\": \"{}\"}}", ",[{".repeat(VALUES_MAX))), Kind::Malformed, "one text");
+        let glass = format!("{{\"break_glass\": [{}]}}", "[],".repeat(VALUES_MAX));
+        assert_eq!(break_glass(glass.as_bytes()).unwrap_err().kind(), Kind::BodyTooLarge);
+        assert_eq!(break_glass(br#"{"break_glass": 7}"#).unwrap_err().kind(), Kind::InvalidField);
+        assert_eq!(break_glass(br#"{"break_glass": null, "image": "a"}"#).unwrap(), None);
+        assert_eq!(break_glass(br#"{"break_glass": "a"}"#).unwrap(), Some("a".to_owned()));
+    }
+
     #[test]
     fn unknown_fields_are_ignored_and_others_must_be_text() {
         let mut headers = HeaderMap::new();
@@ -399,6 +418,10 @@ mod tests {
         let parse = |body: &[u8]| deploy_post(&headers, body);
         let post = parse(br#"{"image":"r.example.com/a:1","commit":null,"pusher":{"name":[1]}}"#).unwrap();
         assert_eq!(post, DeployPost { image: Some("r.example.com/a:1".to_owned()), commit: None, break_glass: None });
+        let ignored = format!(r#"{{"more":{{{}"a":[[]]}},"image":"a"}}"#, r#""a":[{"b":1}],"#.repeat(10_000));
+        assert_eq!(parse(ignored.as_bytes()).unwrap().image.as_deref(), Some("a"), "however many there are");
+        let many = format!(r#"{{"image":[{}0]}}"#, "[],".repeat(10_000));
+        assert_eq!(parse(many.as_bytes()).unwrap_err().kind(), Kind::InvalidImage);
         for (body, kind) in [
             (r#"{"image":7}"#, Kind::InvalidImage),
             (r#"{"image":["a"]}"#, Kind::InvalidImage),

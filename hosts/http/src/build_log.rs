@@ -1,11 +1,14 @@
-//! A build's log as plain text: the present part, or all parts until the build has ended.
+//! The log of a build or a release command as plain text: the present part, or all parts until the step has ended.
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderValue, header::X_CONTENT_TYPE_OPTIONS};
-use rollhook_api::{Local, operations::LogQuery};
+use rollhook_api::{
+    Local,
+    operations::{LogQuery, LogStep},
+};
 use rollhook_core::{
     deploy::Revision,
     request::Refusal,
@@ -28,15 +31,17 @@ const CONFIRM: Duration = Duration::from_secs(15);
 /// Answers `GET …/deploys/{revision}/log`.
 pub(crate) async fn read(call: &Call, caller: Local) -> Result<Reply, ErrorReply> {
     let query: LogQuery = call.input()?;
-    let (from, follow) = (query.from.unwrap_or(0), query.follow.unwrap_or(false));
+    let from = query.from.unwrap_or(0);
+    let (step, follow) = (query.step.unwrap_or_default(), query.follow.unwrap_or(false));
     let (id, revision) = call.subject()?;
     let access = caller.open(&id).await?;
     // The first part is read before the answer begins, so that a failure still gets a status.
-    let first = call.state.deployer.build_log(&access, revision, from, false).await?;
+    let first = step.read(&call.state.deployer, &access, (revision, from), false).await?;
     let reading = Reading {
         state: call.state.clone(),
         caller,
         access,
+        step,
         revision,
         from,
         follow,
@@ -45,7 +50,7 @@ pub(crate) async fn read(call: &Call, caller: Local) -> Result<Reply, ErrorReply
     };
     let parts = stream::unfold(reading, async |mut reading| Some((Bytes::from(reading.next().await?), reading)));
     let mut reply = reply::stream("text/plain; charset=utf-8", parts);
-    // A build writes text of strangers.
+    // A build and a release command write text of strangers.
     reply.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     Ok(reply)
 }
@@ -55,6 +60,7 @@ struct Reading {
     state: Arc<State>,
     caller: Local,
     access: Authorized,
+    step: LogStep,
     revision: Revision,
     from: u64,
     follow: bool,
@@ -71,7 +77,8 @@ impl Reading {
                 Some(first) => LogPart { last: !self.follow, ..first },
                 None => {
                     let drain = self.state.drain.clone();
-                    let next = self.state.deployer.build_log(&self.access, self.revision, self.from, self.follow);
+                    let position = (self.revision, self.from);
+                    let next = self.step.read(&self.state.deployer, &self.access, position, self.follow);
                     tokio::select! {
                         part = next => part.ok()?,
                         () = sleep(CONFIRM) => LogPart { bytes: Vec::new(), last: false },

@@ -140,6 +140,7 @@ impl From<git_hosts::Error> for ErrorReply {
             git_hosts::Error::Json(error) => body::unreadable(error),
             git_hosts::Error::Commit => CoreRefusal::InvalidField(Field::Commit, error.to_string()).into(),
             git_hosts::Error::Field(field) => CoreRefusal::InvalidField(*field, "must be a string.".to_owned()).into(),
+            git_hosts::Error::TooManyChanges => Self::new(Kind::BodyTooLarge, error.to_string()),
             git_hosts::Error::Key(..) => Self::new(Kind::InvalidKey, error.to_string()),
             git_hosts::Error::ContentType => Self::new(Kind::UnsupportedMediaType, error.to_string()),
             git_hosts::Error::Event(_) | git_hosts::Error::Form | git_hosts::Error::NotAnObject => {

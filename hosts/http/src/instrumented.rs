@@ -17,7 +17,7 @@ use futures_util::{
 use rollhook_core::{
     Error, Result,
     app::{App, AppId, AppUid},
-    deploy::{Commit as GitCommit, Deploy, Evidence},
+    deploy::{Commit as GitCommit, Deploy, Evidence, Revision},
     disk::DiskSpace,
     image::ImageRef,
     ports::{
@@ -87,6 +87,10 @@ impl HistoryStore for InstrumentedHistoryStore {
 
     async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
         self.timed("page", self.inner.page(app, page)).await
+    }
+
+    async fn archived(&self, app: AppUid, revision: Revision) -> Result<Option<Deploy>> {
+        self.timed("archived", self.inner.archived(app, revision)).await
     }
 
     async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {

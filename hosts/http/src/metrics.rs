@@ -56,6 +56,7 @@ pub(crate) struct Metrics {
     restores: Counter,
     queued: Histograms<0>,
     built: Histograms<1>,
+    released: Histograms<1>,
     rolled_out: Histograms<1>,
     store: Histograms<2>,
     driver: Histograms<2>,
@@ -95,13 +96,19 @@ impl Metrics {
             queued: timed(
                 r,
                 "deploy_queue_duration",
-                "Time from a deploy's accept until its build or rollout begins",
+                "Time from a deploy's accept until its build, release command or rollout begins",
                 buckets_of_deploys,
             ),
             built: timed(
                 r,
                 "deploy_build_duration",
                 "Time of builds, without waiting for a build slot",
+                buckets_of_deploys,
+            ),
+            released: timed(
+                r,
+                "deploy_release_duration",
+                "Time of release commands until their end was recorded, with the pull of the image",
                 buckets_of_deploys,
             ),
             rolled_out: timed(
@@ -191,6 +198,9 @@ impl Metrics {
             Phase::Queued(took) => self.queued.get_or_create(&[]).observe(took.as_secs_f64()),
             Phase::Built(status, took) => {
                 self.built.get_or_create(&[("status", status.as_str())]).observe(took.as_secs_f64());
+            }
+            Phase::Released(status, took) => {
+                self.released.get_or_create(&[("status", status.as_str())]).observe(took.as_secs_f64());
             }
             Phase::RolledOut(status, took) => {
                 self.rolled_out.get_or_create(&[("status", status.as_str())]).observe(took.as_secs_f64());

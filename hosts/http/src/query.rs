@@ -47,7 +47,7 @@ fn malformed(detail: String) -> ErrorReply {
 
 #[cfg(test)]
 mod tests {
-    use rollhook_api::operations::{AppsQuery, DeploysQuery};
+    use rollhook_api::operations::{AppsQuery, DeploysQuery, LogQuery};
 
     use super::*;
 
@@ -71,5 +71,7 @@ mod tests {
         assert!(refused("limit=0").contains("The query's limit must be from 1 to 200."), "{}", refused("limit=0"));
         assert!(refused("before=x").contains("The query's before cannot be read."));
         assert!(refused("x=1").contains("The query takes `limit` or `before`."));
+        let refused = format!("{:?}", read::<LogQuery>(Some("step=deploy")).unwrap_err());
+        assert!(refused.contains("The query's step must be build or release."), "{refused}");
     }
 }

@@ -157,7 +157,7 @@ impl Holder {
     }
 
     /// The hash of the name that a holder of the shared token gave itself.
-    fn claimed(&self) -> Option<RecordKey> {
+    pub(crate) fn claimed(&self) -> Option<RecordKey> {
         match self {
             Self::Token { claimed, .. } => claimed.as_deref().map(|name| RecordKey::of_hash(hash_of([name]))),
             Self::Person { .. } => None,

@@ -3,7 +3,11 @@
 //! A session is named by an id that is made of its record's key, which is itself a hash of the secret: whoever reads the
 //! id can neither use the session nor find its record.
 
-use std::{collections::HashMap, fmt, str::FromStr};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    str::FromStr,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -78,6 +82,11 @@ struct Found {
 impl Found {
     fn id(&self) -> SessionId {
         SessionId::of(&self.record.key)
+    }
+
+    /// Returns what is the same for all sessions of one person, or of one token with one claimed name.
+    fn holder(&self) -> (RecordKey, Option<RecordKey>) {
+        (self.stored.holder.list(), self.stored.holder.claimed())
     }
 
     fn shown(&self, current: Option<&RecordKey>) -> SignedIn {
@@ -166,22 +175,29 @@ impl Management {
     }
 
     /// Ends every session of the token or person whom the history names so, on every replica, and returns how many there
-    /// were: the caller's own, or anybody's for an admin of everything. The audit has it. Codes that wait for a command
-    /// line end with the session that lends.
+    /// were: the caller's own, or anybody's for an admin of everything. The audit has it. A person's sessions end whatever
+    /// name each of them has: the provider may state another one at each sign-in. Codes that wait for a command line end
+    /// with the session that lends.
     ///
     /// # Errors
     /// [`Refusal::Forbidden`] or [`Refusal::NotGranted`]; as [`Management::end_session`].
     pub async fn end_sessions_of(&self, principal: &Principal, actor: &str) -> Outcome<usize> {
+        let is_named = |found: &Found| found.actor.to_string() == actor;
         let found = if self.manages_sessions(principal).await? {
-            self.all(|found| found.actor.to_string() == actor).await?
+            let mut all = self.all(|_| true).await?;
+            let named: HashSet<_> = all.iter().filter(|found| is_named(found)).map(Found::holder).collect();
+            all.retain(|found| named.contains(&found.holder()));
+            all
         } else {
-            match self.owner_of(principal).await? {
-                Some(owner) if principal.actor().to_string() == actor => self.listed(&owner).await?,
-                _ => {
-                    self.forbid_sessions(principal, "ended").await?;
-                    Vec::new()
-                }
+            let own = match self.owner_of(principal).await? {
+                Some(owner) => self.listed(&owner).await?,
+                None => Vec::new(),
+            };
+            let is_own_name = |found: &Found| matches!(found.stored.holder, Holder::Person { .. }) && is_named(found);
+            if own.is_empty() || !(principal.actor().to_string() == actor || own.iter().any(is_own_name)) {
+                self.forbid_sessions(principal, "ended").await?;
             }
+            own
         };
         self.audit_end(principal, &format!("sessions of {}, ended", Actor::person(actor))).await?;
         // The caller's own session is the last: a call that failed can be repeated.

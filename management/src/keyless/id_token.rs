@@ -7,10 +7,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
-use rollhook_core::{time::Timestamp, token::NotAToken};
+use rollhook_core::{text::json_values, time::Timestamp, token::NotAToken};
 
 /// The longest id_token, in bytes.
 pub const TOKEN_MAX: usize = 12 * 1024;
+/// The most JSON values of an id_token's header, and of its claims: anyone can present one, and each is kept in memory while
+/// its call lasts.
+pub const VALUES_MAX: usize = 300;
 
 /// The signature algorithms that are accepted (RFC 7518, RFC 8037): those with a public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +95,9 @@ impl FromStr for IdToken {
 
 fn object<T: for<'de> Deserialize<'de>>(part: &str) -> Result<T, NotAToken> {
     let bytes = URL_SAFE_NO_PAD.decode(part).map_err(|_| NotAToken)?;
+    if json_values(&bytes) > VALUES_MAX {
+        return Err(NotAToken);
+    }
     serde_json::from_slice(&bytes).map_err(|_| NotAToken)
 }
 
@@ -222,6 +228,30 @@ mod tests {
         assert!(token(&header, &json!({ "sub": long }), "AAAA").is_err());
         for text in ["", ".", "..", "a.b", "a.b.c", "rh_x", "e30.e30.AAAA"] {
             assert!(text.parse::<IdToken>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_token_of_very_many_values_is_not_read() {
+        let header = json!({ "alg": "RS256", "kid": "1" });
+        // Two values beside the groups: the object and their list.
+        let claims = |groups: usize| json!({ "groups": vec![1; groups] });
+        assert!(token(&header, &claims(VALUES_MAX - 2), "AAAA").is_ok());
+        assert!(token(&header, &claims(VALUES_MAX - 1), "AAAA").is_err());
+        assert!(token(&header, &json!({ "groups": ",[{".repeat(VALUES_MAX) }), "AAAA").is_ok(), "a text is one value");
+        for (many, fits) in [
+            (json!({ "a": [] }), true),
+            (json!({ "a": vec![json!({}); 1_000] }), false),
+            (json!({ "a": vec![json!([[], []]); 300] }), false),
+        ] {
+            assert_eq!(token(&header, &many, "AAAA").is_ok(), fits);
+            assert_eq!(token(&json!({ "alg": "RS256", "kid": "1", "more": many }), &json!({}), "AAAA").is_ok(), fits);
+            let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+            let unverified = |header: &Value, claims: &Value| {
+                Claims::unverified(&format!("{}.{}.AAAA", part(header), part(claims))).is_some()
+            };
+            assert_eq!(unverified(&json!({}), &many), fits);
+            assert_eq!(unverified(&many, &json!({})), fits);
         }
     }
 

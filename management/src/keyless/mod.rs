@@ -8,7 +8,7 @@ mod trust;
 mod trusts;
 
 pub use decision::{LEEWAY, LIFE_MAX, Mismatch, fitting};
-pub use id_token::{Algorithm, Claims, IdToken, TOKEN_MAX};
+pub use id_token::{Algorithm, Claims, IdToken, TOKEN_MAX, VALUES_MAX};
 pub use presented::{IdentityFault, Presented, WebhookProof};
 pub use reach::{TooWide, binding_claims};
 pub use trust::{CLAIMS_BYTES_MAX, CLAIMS_MAX, IDENTIFYING, Issuer, TEXT_MAX, TRUSTS_MAX, Trust, TrustId, is_audience};

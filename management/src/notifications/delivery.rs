@@ -17,7 +17,7 @@ use rollhook_core::{
     engine::health::Degraded,
     error::{Error, Result},
     ledger::AppState,
-    ports::{Drift, HistoryStoreExt, Version},
+    ports::{Drift, Version},
 };
 
 use crate::{
@@ -259,7 +259,8 @@ impl<'a> Delivery<'a> {
                 Next::Nothing => break Ok(is_told),
                 Next::Read(revision) => {
                     let entry = self.management.deployer.ports().history.archived(state.app.uid, revision).await?;
-                    archived.insert(revision, entry.map(Arc::new));
+                    // A notification shows no evidence, and many entries may be read before the receiver takes one.
+                    archived.insert(revision, entry.map(|entry| Arc::new(entry.without_evidence())));
                 }
                 Next::Lost(_) => lost += 1,
                 Next::Notify(deploy, event) => match self.notify(state, stored, deploy, event).await {

@@ -242,6 +242,20 @@ pub(crate) const PAGES: &[Page] = &[
             on(Docker).then("docker inspect shop | grep '\"8081-8082\"'"),
         ],
     ),
+    page(
+        "docs/releases.md",
+        &[on(Server)
+            .given(
+                "rollhook login $URL --token-file admin-token --project shop --environment test
+                rollhook app create api --image registry.example.com/shop/api:1.0.0 --settle 0s --wait",
+            )
+            .then(
+                "rollhook app build-logs api --release | grep 'bin/rails db:migrate'
+                rollhook app history api -o wide | grep done
+                fails rollhook app rollback api
+                rollhook app rollback api --yes --wait",
+            )],
+    ),
     page("docs/runbook/builds-waiting.md", &[on(Cluster).given(RUNBOOK)]),
     page(
         "docs/runbook/deploy-failed.md",

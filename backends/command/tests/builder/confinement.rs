@@ -20,6 +20,9 @@ touch written && git rev-parse HEAD
 env | cut -d= -f1 | sort | sed 's/^/variable /'
 cat /proc/self/limits
 grep -E '^(Cap|NoNewPrivs)' /proc/self/status
+read -r own _ _ _ group session terminal _ < /proc/$$/stat
+[ "$own $own 0" = "$group $session $terminal" ] && echo "leads a session without a terminal"
+( : < /dev/tty ) 2> /dev/null && echo "reads the terminal"
 echo "$ROLLHOOK_IMAGE_REPOSITORY@sha256:$(echo | sha256sum | cut -c1-64)"
 "#;
 
@@ -72,6 +75,13 @@ async fn build_command_has_few_variables_of_the_server_and_a_limit_on_files() {
     assert_eq!(log.lines().find(foreign), None, "{log}");
     let limit = log.lines().find(|line| line.starts_with("Max file size")).unwrap();
     assert!(!limit.contains("unlimited"), "{limit}");
+}
+
+#[tokio::test]
+async fn build_command_leads_a_session_without_the_terminal_of_the_server() {
+    let (bench, commit) = bench();
+    let log = told(&bench, &commit).await;
+    assert!(log.contains("leads a session without a terminal\n") && !log.contains("reads the terminal"), "{log}");
 }
 
 #[tokio::test]

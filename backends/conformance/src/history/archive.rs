@@ -5,7 +5,7 @@ use rollhook_core::{
     app::AppUid,
     deploy::{Deploy, Reason, State},
     ledger::{Admission, Change, OtherDeploys, Record, UNFINISHED_MAX},
-    ports::{AppPage, AppRef, HistoryStore, HistoryStoreExt, Loaded, Page, UnreadableApp},
+    ports::{AppPage, AppRef, HistoryStore, Loaded, Page, UnreadableApp},
 };
 
 use super::{commit_all, registered, revisions};
@@ -75,7 +75,8 @@ pub async fn page_is_newest_first(store: &dyn Stores) -> Can {
     let ([one, two], uid) = registered(store).await;
     assert_eq!(page(&*one, uid, None, false, 10).await, [0; 0]);
     let expected = fill(&*one, uid).await;
-    assert_eq!(client::archive(&*two, uid).await, expected);
+    let whole = two.page(uid, Page::newest(10_000)).await.unwrap();
+    assert_eq!(whole, expected.iter().map(Deploy::without_evidence).collect::<Vec<_>>());
 
     let newest = |from: u64, count: u64| (0..count).map(|number| from - number).collect::<Vec<_>>();
     assert_eq!(page(&*two, uid, None, false, 3).await, newest(520, 3));
@@ -104,6 +105,33 @@ pub async fn page_is_newest_first(store: &dyn Stores) -> Can {
     assert_eq!(by_pages(&*two, uid).await, left);
     assert_eq!(page(&*two, uid, Some(202), false, 3).await, [201, 100, 99]);
     assert_eq!(page(&*two, uid, Some(203), true, 2).await, [98, 91]);
+    Ok(())
+}
+
+/// The deploys of a page lack their evidence, however many they are and on whichever handle; one deploy is read with it.
+pub async fn page_has_no_evidence(store: &dyn Stores) -> Can {
+    let ([one, two], uid) = registered(store).await;
+    let mut archived = fill(&*one, uid).await;
+    let failed = client::admit(&*one, uid, samples::admission(samples::deploy("failed"))).await;
+    let message = "it crashes".to_owned();
+    let end = State::Failed { reason: Reason::new("Error"), message, evidence: Some(samples::evidence()) };
+    client::record(&*one, uid, vec![failed.moved(end)]).await;
+    // Also just after its end.
+    let newest = one.archived(uid, failed.revision).await.unwrap().expect("it has ended");
+    archived.insert(0, newest);
+    for history in [&*one, &*two, &*store.open().await.history] {
+        for limit in [1, 30, 1000] {
+            let page = history.page(uid, Page::newest(limit)).await.unwrap();
+            let bare: Vec<Deploy> = archived.iter().take(limit).map(Deploy::without_evidence).collect();
+            assert!(page == bare, "a page of {limit} has the deploys without their evidence");
+        }
+        for deploy in [&archived[0], &archived[521 - 500], &archived[521 - 499]] {
+            let read = history.archived(uid, deploy.revision).await.unwrap();
+            assert_eq!(read.as_ref(), Some(deploy), "one deploy has its evidence");
+        }
+    }
+    let has_evidence = |deploy: &Deploy| *deploy != deploy.without_evidence();
+    assert!(has_evidence(&archived[0]) && has_evidence(&archived[521 - 500]), "the archive keeps the evidence");
     Ok(())
 }
 

@@ -185,6 +185,12 @@ fn lost_ended_deploys_of_a_registration_are_noticed() {
 }
 
 #[test]
+fn page_with_evidence_is_noticed() {
+    let case = history::page_has_no_evidence;
+    store_notices(StorePromise::PagesLackEvidence, case, "has the deploys without their evidence");
+}
+
+#[test]
 fn lost_time_of_a_registration_is_noticed() {
     store_notices(StorePromise::RegistrationTime, history::commit_then_load, "loaded as it was committed");
 }

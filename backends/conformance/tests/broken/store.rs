@@ -56,6 +56,8 @@ pub(crate) enum StorePromise {
     CommitsAreDurable,
     /// A token that was put is on the disk: here it never gets there.
     TokensAreDurable,
+    /// A page has no evidence: here it has.
+    PagesLackEvidence,
 }
 
 /// A store in memory with a clock that is moved by hand; handles share it.
@@ -191,7 +193,17 @@ impl HistoryStore for BrokenStore {
     }
 
     async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
-        self.memory.page(app, page).await
+        let mut deploys = self.memory.page(app, page).await?;
+        if self.promise == StorePromise::PagesLackEvidence {
+            for deploy in &mut deploys {
+                *deploy = self.memory.archived(app, deploy.revision).await?.unwrap();
+            }
+        }
+        Ok(deploys)
+    }
+
+    async fn archived(&self, app: AppUid, revision: Revision) -> Result<Option<Deploy>> {
+        self.memory.archived(app, revision).await
     }
 
     async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {

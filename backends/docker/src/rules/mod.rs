@@ -15,6 +15,7 @@ pub(crate) mod origin;
 pub(crate) mod plan;
 pub(crate) mod recreation;
 pub(crate) mod registration;
+pub(crate) mod release;
 #[cfg(test)]
 pub(crate) mod samples;
 pub(crate) mod volumes;

@@ -94,6 +94,13 @@ fn silence(labels: &mut Value, model: &Container, brought: &Value) {
     }
 }
 
+/// Returns the names of an image's labels that a container which is no instance of a target must not get from it: those
+/// that tools act on, and ours.
+pub(crate) fn silenced(brought: &Value) -> impl Iterator<Item = &str> {
+    let names = brought.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+    names.filter(|name| name.starts_with(OURS) || ACTED_ON.iter().any(|start| name.starts_with(start)))
+}
+
 /// The networks of the model that a container made of it has yet to join, with how it joins.
 pub(crate) fn missing_networks(model: &Container, made: &Container) -> Vec<(String, Value)> {
     let joined: Vec<&String> = made.networks().map(|(network, _)| network).collect();

@@ -48,12 +48,17 @@ impl Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        let named = format!("name=^/{}", self.prefix);
+        // Release commands run in containers that are named after their app.
+        let named = format!("name=^/(rollhook.release.[a-z0-9-]*.)?{}-", self.prefix);
         let left = self.docker.run(&["ps", "-aq", "--filter", &named]);
         let mut remove: Vec<&str> = vec!["rm", "-f"];
         remove.extend(left.lines());
         if remove.len() > 2 {
             drop(self.docker.try_run(&remove));
+        }
+        let networks = self.docker.run(&["network", "ls", "-q", "--filter", &format!("name={}-", self.prefix)]);
+        for network in networks.lines() {
+            drop(self.docker.try_run(&["network", "rm", network]));
         }
         let tags = self.docker.run(&["image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "app"]);
         for tag in tags.lines().filter(|tag| tag.starts_with(&format!("app:{}-", self.prefix))) {

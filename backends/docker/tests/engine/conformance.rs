@@ -3,11 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use rollhook_conformance::{Can, Clusters, Instance, Lack, Sample, samples};
+use rollhook_conformance::{Can, Clusters, Does, Instance, Lack, Releases, Sample, samples};
 use rollhook_core::{
     app::{AppId, Settings, Target},
     image::{Digest, ImageRef},
-    ports::RolloutDriver,
+    ports::{ReleaseRun, RolloutDriver},
 };
 use rollhook_docker::DockerMachine;
 use serde_json::{Value, json};
@@ -179,6 +179,23 @@ impl Clusters for OneMachine {
     }
 }
 
+#[async_trait]
+impl Releases for OneMachine {
+    fn command(&self, does: Does) -> Vec<String> {
+        let script = match does {
+            Does::Succeed => "echo begun; sleep 1",
+            Does::Fail => "echo begun; echo no database >&2; exit 1",
+            Does::Hang => "echo begun; trap 'exit 0' TERM; sleep 100000 & wait",
+        };
+        ["/bin/sh", "-c", script].map(str::to_owned).to_vec()
+    }
+
+    async fn times_begun(&self, run: &ReleaseRun) -> Can<usize> {
+        let log = self.driver.release_runner().unwrap().log(run, 0).await.unwrap().unwrap_or_default();
+        Ok(String::from_utf8(log).unwrap().lines().filter(|line| *line == "begun").count())
+    }
+}
+
 impl OneMachine {
     /// Starts a container as a person does, and waits until it is healthy.
     async fn start(&self, name: &str, image: &str) {
@@ -204,6 +221,12 @@ mod start_first {
     use super::{Order, fresh, run};
 
     rollhook_conformance::rollouts!(run, fresh(Order::StartFirst));
+}
+
+mod releases {
+    use super::{Order, fresh, run};
+
+    rollhook_conformance::releases!(run, fresh(Order::StartFirst));
 }
 
 mod stop_first {

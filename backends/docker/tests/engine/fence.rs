@@ -25,16 +25,16 @@ const STEPS: [&str; 6] = ["/volumes/create", "/containers/create", "/start", "/r
 const REPLACES: &str = ".replaces";
 
 /// A way to the engine on which one kind of request waits until it is let through.
-struct Held {
-    socket: PathBuf,
+pub(crate) struct Held {
+    pub(crate) socket: PathBuf,
     /// Whether a request waits.
     waits: watch::Receiver<bool>,
-    release: watch::Sender<bool>,
+    pub(crate) release: watch::Sender<bool>,
     _directory: TempDir,
 }
 
 impl Held {
-    fn new(engine: PathBuf, step: &'static str) -> Self {
+    pub(crate) fn new(engine: PathBuf, step: &'static str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("docker.sock");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -46,6 +46,15 @@ impl Held {
             }
         });
         Self { socket, waits, release, _directory: directory }
+    }
+
+    /// Waits until a request is held.
+    pub(crate) async fn waits(&self) {
+        let mut waits = self.waits.clone();
+        tokio::time::timeout(Duration::from_secs(60), waits.wait_for(|waits| *waits))
+            .await
+            .expect("no step is held")
+            .unwrap();
     }
 }
 
@@ -162,11 +171,7 @@ async fn until_held(driver: Arc<DockerMachine>, spec: RolloutSpec, held: &Held) 
             pause().await;
         }
     });
-    let mut waits = held.waits.clone();
-    tokio::time::timeout(Duration::from_secs(60), waits.wait_for(|waits| *waits))
-        .await
-        .expect("no step is held")
-        .unwrap();
+    held.waits().await;
     driving.abort();
 }
 

@@ -8,3 +8,4 @@ mod conformance;
 mod fence;
 mod images;
 mod inheritance;
+mod releases;

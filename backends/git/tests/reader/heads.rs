@@ -212,7 +212,7 @@ async fn only_so_many_sources_are_read_at_once() {
 }
 
 #[tokio::test]
-async fn of_one_host_two_are_read_at_once() {
+async fn of_one_host_three_are_read_at_once() {
     let mut bench = Bench::new();
     bench.settings = Settings { silence: Duration::from_secs(600), limit: Duration::from_secs(3), ..bench.settings };
     bench.repository.push("main");
@@ -233,7 +233,7 @@ async fn of_one_host_two_are_read_at_once() {
     };
     let ((one, two, three), head, most) = tokio::join!(looks, reader.head(&apps[3], &source), most);
     assert!([one, two, three, head].iter().all(Result::is_err));
-    assert_eq!(most, 2);
+    assert_eq!(most, 3);
     bench.host.recover();
     assert!(reader.look(&app(1), &source).await.unwrap().is_some());
 }
@@ -264,6 +264,25 @@ async fn environment_whose_hosts_are_silent_leaves_turns_to_others() {
     assert_eq!(reader.head(&app(1), &source).await.unwrap().unwrap().as_str(), commit);
     assert_eq!(silent(), 2);
     reads.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn host_that_answers_with_refs_without_end_takes_no_memory() {
+    let bench = Bench::new();
+    let host = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("http://{}/api.git", host.local_addr().unwrap()).parse().unwrap();
+    let answering = thread::spawn(move || {
+        let (mut stream, _) = host.accept().unwrap();
+        let _ = stream.read(&mut [0; 4096]).unwrap();
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/x-git-upload-pack-advertisement\r\n\r\n";
+        stream.write_all(format!("{head}001e# service=git-upload-pack\n0000").as_bytes()).unwrap();
+        // 64 MiB, unless git ends before.
+        let refs = format!("003d{} refs/heads/main\n", "a".repeat(40)).repeat(1024);
+        (0..1074).all(|_| stream.write_all(refs.as_bytes()).is_ok())
+    });
+    let error = bench.reader().head(&app(1), &GitSource { url, ..bench.source() }).await.unwrap_err();
+    assert!(error.is_unavailable() && error.to_string().contains("more than a branch"), "{}", error.chain());
+    assert!(!answering.join().unwrap(), "git ends before the answer does");
 }
 
 #[tokio::test]

@@ -21,8 +21,9 @@ use super::{
     settings::{Profile, Settings},
 };
 
-/// The time that a build may run if no driver ends it: a backstop beyond any app's own deadline, which may be a week.
-const LIMIT_SECONDS: i64 = 8 * 24 * 3600;
+/// The time that a build may run if no driver ends it: a backstop beyond any app's own deadline, which is at most 4 h, and
+/// an hour in which the cluster cannot be reached.
+const LIMIT_SECONDS: i64 = 6 * 3600;
 /// The time that an ended build is kept, with its pod and so with its log.
 const KEPT_SECONDS: i32 = 3 * 24 * 3600;
 /// The time that a builder has to end after it was told to.

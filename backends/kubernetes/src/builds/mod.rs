@@ -22,6 +22,7 @@
 //! never resumed; the build has ended once no pod is left.
 
 mod api;
+mod assignments;
 mod credentials;
 mod job;
 mod names;
@@ -53,6 +54,7 @@ use crate::{
     bounded,
     builds::{
         api::{Changed, Namespace},
+        assignments::Assignments,
         names::StoredSpec,
         observe::{CONTAINER, Observed, observe, without_pod},
         outcome::{Outcome, StoredFailure},
@@ -75,6 +77,7 @@ pub struct KubernetesBuilds {
     namespace: Namespace,
     watch: BuildWatch,
     logs: Logs,
+    assignments: Assignments,
 }
 
 impl KubernetesBuilds {
@@ -97,7 +100,8 @@ impl KubernetesBuilds {
 
     fn on(cluster: Cluster, settings: Settings) -> Self {
         let namespace = Namespace { cluster, name: settings.namespace.as_str().to_owned() };
-        Self { settings, namespace, watch: BuildWatch::new(), logs: Logs::default() }
+        let watch = BuildWatch::new();
+        Self { settings, namespace, watch, logs: Logs::default(), assignments: Assignments::default() }
     }
 }
 
@@ -330,6 +334,10 @@ impl KubernetesBuilds {
 
     /// Assigns free slots to the builds whose turn it is, and resumes those that have one.
     async fn assign_slots(&self) -> Result<()> {
+        self.assignments.join(Box::pin(self.assign_slots_now())).await
+    }
+
+    async fn assign_slots_now(&self) -> Result<()> {
         let limit = usize::from(self.settings.slots.get());
         for _ in 0..ATTEMPTS {
             let (held, object) = self.namespace.slots().await?;

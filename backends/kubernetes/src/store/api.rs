@@ -70,15 +70,30 @@ pub(crate) async fn get<K: Namespaced>(api: &Api<K>, name: &str) -> Result<Optio
 
 /// Reads all objects that a selector selects.
 pub(crate) async fn list<K: Namespaced>(api: &Api<K>, selector: Option<&str>) -> Result<Vec<K>> {
-    let mut parameters = ListParams::default().limit(500);
-    parameters.label_selector = selector.map(str::to_owned);
     let mut items = Vec::new();
+    let keep = |page| {
+        items.extend::<Vec<K>>(page);
+        Ok(())
+    };
+    list_in_pages(api, selector, 500, keep).await?;
+    Ok(items)
+}
+
+/// Hands over the objects that a selector selects, so many at a time, until the first failure.
+pub(crate) async fn list_in_pages<K: Namespaced>(
+    api: &Api<K>,
+    selector: Option<&str>,
+    limit: u32,
+    mut keep: impl FnMut(Vec<K>) -> Result<()> + Send,
+) -> Result<()> {
+    let mut parameters = ListParams::default().limit(limit);
+    parameters.label_selector = selector.map(str::to_owned);
     loop {
         let page = bounded_by(CALL, async { api.list(&parameters).await.map_err(classify) }).await?;
-        items.extend(page.items);
+        keep(page.items)?;
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => parameters.continue_token = Some(token),
-            None => return Ok(items),
+            None => return Ok(()),
         }
     }
 }

@@ -47,7 +47,7 @@ use futures_util::{
 use rollhook_core::{
     Result,
     app::AppUid,
-    deploy::Deploy,
+    deploy::{Deploy, Revision},
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, ListedApp,
         Loaded, Page, StoreLimits,
@@ -168,6 +168,14 @@ impl HistoryStore for KubernetesStore {
         match self.read_uid(app).boxed().await? {
             Some(record) => self.archive.page(&record, page).boxed().await,
             None => Ok(Vec::new()),
+        }
+    }
+
+    async fn archived(&self, app: AppUid, revision: Revision) -> Result<Option<Deploy>> {
+        self.ready().await?;
+        match self.read_uid(app).boxed().await? {
+            Some(record) => self.archive.one(&record, revision).boxed().await,
+            None => Ok(None),
         }
     }
 

@@ -57,6 +57,10 @@ impl Builders for Cluster {
         Ok(commit.parse().unwrap())
     }
 
+    fn forgets(&self) -> Can {
+        Err(Lack::NotApplicable("Jobs that have ended go by themselves"))
+    }
+
     async fn pause(&self) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

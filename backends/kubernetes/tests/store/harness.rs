@@ -441,6 +441,10 @@ impl HistoryStore for Synced {
         self.0.page(app, page).await
     }
 
+    async fn archived(&self, app: AppUid, revision: Revision) -> Result<Option<Deploy>> {
+        self.0.archived(app, revision).await
+    }
+
     async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
         self.0.sync().await?;
         self.0.list(page).await

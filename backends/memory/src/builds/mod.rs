@@ -3,7 +3,7 @@
 mod script;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -54,6 +54,8 @@ struct State {
     /// The number of reads of branches.
     reads: usize,
     begun: Vec<Begun>,
+    /// The apps that were deleted.
+    forgotten: BTreeSet<AppUid>,
 }
 
 /// The answer to a read of a branch.
@@ -128,12 +130,15 @@ impl SimulatedBuilds {
         self.lock().of(app).filter(|build| build.runs(now)).count()
     }
 
-    /// Returns the state; fails while the builder is unreachable.
+    /// Returns the state, without the ended builds of apps that were deleted; fails while the builder is unreachable.
     fn reach(&self) -> Result<MutexGuard<'_, State>> {
-        let state = self.lock();
+        let now = self.clock.elapsed();
+        let mut state = self.lock();
         if state.is_away {
             return Err(Error::unavailable("the builder", "the simulated builder is switched to unreachable"));
         }
+        let State { builds, forgotten, .. } = &mut *state;
+        builds.retain(|(app, _), build| build.runs(now) || !forgotten.contains(app));
         Ok(state)
     }
 
@@ -209,6 +214,11 @@ impl BuildTrigger for SimulatedBuilds {
         let log = state.builds.get(&(build.app, build.revision)).map(|build| build.log(now).into_bytes());
         let from = usize::try_from(from).unwrap_or(usize::MAX);
         Ok(log.map(|log| log.get(from..).unwrap_or_default().to_vec()))
+    }
+
+    async fn forget(&self, app: AppUid) -> Result<()> {
+        self.reach()?.forgotten.insert(app);
+        Ok(())
     }
 }
 

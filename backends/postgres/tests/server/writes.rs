@@ -202,6 +202,21 @@ async fn costs_do_not_grow_with_the_number_of_apps() {
 }
 
 #[tokio::test]
+async fn keys_of_a_forgotten_deploy_are_found_by_its_revision() {
+    let Some(database) = Database::lent("keys_of_a_forgotten_deploy_are_found_by_its_revision").await else { return };
+    let _store = database.store().await;
+    // One app with so many keys that the planner has a choice to make.
+    let app = "00000000-0000-0000-0000-000000000007";
+    let fill = format!(
+        "INSERT INTO rollhook.keys SELECT '{app}', 0, n::text, '', n, 0 FROM generate_series(1, 2000) n; ANALYZE rollhook.keys"
+    );
+    database.run(&fill).await;
+    let explain = format!("EXPLAIN DELETE FROM rollhook.keys u WHERE u.app = '{app}' AND u.revision = ANY ('{{7}}')");
+    let plan: Vec<String> = database.rows(&explain).await.iter().map(|row| row.get(0)).collect();
+    assert!(plan.iter().any(|line| line.contains("keys_by_revision")), "{plan:?}");
+}
+
+#[tokio::test]
 async fn hints_are_told_once_for_each_commit() {
     let Some(database) = Database::lent("hints_are_told_once_for_each_commit").await else { return };
     let (store, app) = with_app(&database).await;

@@ -17,9 +17,10 @@ use rollhook_conformance::{client, samples};
 use rollhook_core::{
     Error, Result,
     app::AppUid,
+    deploy::{Reason, State},
     error::Entity,
     ledger::Change,
-    ports::{AppCommit, AppRef, HistoryStore, HistoryStoreExt, Loaded, TokenStore, Version},
+    ports::{AppCommit, AppRef, HistoryStore, HistoryStoreExt, Loaded, Page, TokenStore, Version},
 };
 use rollhook_sealing::KeyRing;
 use rollhook_sqlite::SqliteStore;
@@ -175,6 +176,37 @@ async fn file_of_another_program_or_version_is_refused() {
 
     let missing = SqliteStore::open("/proc/no/store.db", ring(1)).await.unwrap_err();
     assert!(missing.is_unavailable() && missing.to_string().contains("/proc/no/store.db"), "{missing:?}");
+}
+
+#[tokio::test]
+async fn file_of_the_first_version_is_brought_to_this_one() {
+    let place = tempfile::tempdir().unwrap();
+    let (store, loaded) = with_app(&place).await;
+    let app = loaded.state.app.uid;
+    let failed = |tag: &str| {
+        let message = tag.to_owned();
+        State::Failed { reason: Reason::new("Error"), message, evidence: Some(samples::evidence()) }
+    };
+    let first = client::admit(&store, app, samples::admission(samples::deploy("v1"))).await;
+    client::record(&store, app, vec![first.moved(failed("v1"))]).await;
+    let stored = store.archived(app, first.revision).await.unwrap().unwrap();
+    drop(store);
+    let connection = Connection::open(file(&place)).unwrap();
+    connection
+        .execute_batch("DROP INDEX keys_by_revision; ALTER TABLE deploys DROP COLUMN evidence; PRAGMA user_version = 1")
+        .unwrap();
+    let document = serde_json::to_string(&stored).unwrap();
+    connection.execute("UPDATE deploys SET document = ?1", [document]).unwrap();
+    drop(connection);
+
+    let store = open(&place).await;
+    let second = client::admit(&store, app, samples::admission(samples::deploy("v2"))).await;
+    client::record(&store, app, vec![second.moved(failed("v2"))]).await;
+    assert_eq!(store.archived(app, first.revision).await.unwrap(), Some(stored), "as the first version stored it");
+    let page = store.page(app, Page::newest(9)).await.unwrap();
+    assert_eq!(page.len(), 2);
+    assert!(page.iter().all(|deploy| *deploy == deploy.without_evidence()));
+    drop(open(&place).await);
 }
 
 #[tokio::test]

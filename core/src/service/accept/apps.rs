@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     action::Action,
-    app::{KEEP, Policy, Source, Target},
+    app::{BUILD_DEADLINE_MAX, KEEP, Policy, Source, Target},
     deploy::{Deploy, Reason, Revision, State, Status},
     error::Error,
     ledger::{AppState, Change, Record, Refused, registration},
@@ -137,6 +137,7 @@ impl Deployer {
         self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(&access.id, error))?;
         let message = format!("{} deleted the app.", access.actor());
         self.end_and_remove(access, message).await?;
+        self.forget_builds(access.uid).await;
         self.changed_here(access.uid);
         tracing::info!(app = %access.id, uid = %access.uid, actor = %access.actor(), "deleted");
         if let Err(error) = self.ports.rollouts.forget(&app).await {
@@ -181,9 +182,8 @@ impl Deployer {
         wanted: impl Fn(&Deploy) -> bool + Send + 'static,
     ) -> Outcome<()> {
         let cancelled = self.journal.update(access.uid, None, move |change, _, now| {
-            let state = || State::Cancelled { reason: Reason::new(reason), message: message.clone() };
             let unfinished = change.state.unfinished.iter().filter(|deploy| wanted(deploy));
-            let changes: Vec<Deploy> = unfinished.map(|deploy| deploy.moved(state())).collect();
+            let changes: Vec<Deploy> = unfinished.map(|deploy| cancelled(deploy, reason, &message)).collect();
             if changes.is_empty() {
                 return Decision::Answer(());
             }
@@ -196,6 +196,16 @@ impl Deployer {
         self.changed_here(access.uid);
         Ok(())
     }
+}
+
+/// Returns a deploy as it is cancelled.
+fn cancelled(deploy: &Deploy, reason: &str, message: &str) -> Deploy {
+    let left = if deploy.may_be_releasing() {
+        " Its release command is ended; what that has changed so far stays as it is."
+    } else {
+        ""
+    };
+    deploy.moved(State::Cancelled { reason: Reason::new(reason), message: format!("{message}{left}") })
 }
 
 /// The most repositories that a webhook may deploy from, and the most characters of all of them.
@@ -213,6 +223,11 @@ pub(crate) fn checked(policy: Policy) -> Outcome<Policy> {
     if !KEEP.contains(&policy.keep) {
         let rule = format!("must be a number from {} to {}.", KEEP.start(), KEEP.end());
         return Err(Refusal::InvalidField(Field::PolicyKeep, rule));
+    }
+    if policy.build_deadline > BUILD_DEADLINE_MAX {
+        let most = BUILD_DEADLINE_MAX.as_secs() / 3600;
+        let rule = format!("must be at most {most}h: other apps wait for the build slot as long.");
+        return Err(Refusal::InvalidField(Field::PolicyBuildDeadline, rule));
     }
     let repositories = policy.repositories.as_slice();
     let bytes: usize = repositories.iter().map(String::len).sum();

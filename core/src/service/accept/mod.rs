@@ -16,7 +16,7 @@ mod webhook;
 pub use authorize::Authorized;
 pub use locks::NewLock;
 pub use push::Pushed;
-pub use register::Registered;
+pub use register::{Registered, check_settings};
 pub use submit::Accepted;
 
 pub(crate) use rebuild::from_git;

@@ -83,6 +83,21 @@ impl SourceRules {
     }
 }
 
+/// Returns `Ok` if the settings of a workload take no more than an app may have of every replica's memory.
+///
+/// # Errors
+/// [`Refusal::Workload`], with their size and the bound.
+pub fn check_settings(settings: &Settings) -> Result<(), Refusal> {
+    let size = settings_bytes(settings);
+    if size > SETTINGS_MAX {
+        return Err(Refusal::Workload(format!(
+            "The settings of the workload take {size} bytes, of which {VALUE_BYTES} for each value, and may take \
+             {SETTINGS_MAX}: keep some elsewhere, such as in a Secret or a file."
+        )));
+    }
+    Ok(())
+}
+
 impl Deployer {
     pub(crate) fn source_rules(&self) -> SourceRules {
         let allowed = self.ports.builder.as_ref().map(|builder| builder.sources.clone());
@@ -113,6 +128,8 @@ impl Deployer {
         }
         let wanted = Registration { policy: checked(wanted.policy)?, ..wanted };
         rules.pollable(&wanted.policy, &wanted.source)?;
+        // Before the settings of all other apps of the namespace are read.
+        check_settings(&wanted.target)?;
         let request = TargetRequest {
             app: id.clone(),
             settings: wanted.target.clone(),
@@ -140,13 +157,7 @@ impl Deployer {
 
     /// Returns the rollout driver's answer about a target.
     pub(super) async fn validated(&self, request: &TargetRequest) -> Outcome<Validated> {
-        let size = settings_bytes(&request.settings);
-        if size > SETTINGS_MAX {
-            return Err(Refusal::Workload(format!(
-                "The settings of the workload take {size} bytes, of which {VALUE_BYTES} for each value, and may take \
-                 {SETTINGS_MAX}: keep some elsewhere, such as in a Secret or a file."
-            )));
-        }
+        check_settings(&request.settings)?;
         self.ports.rollouts.validate(request).await.map_err(|error| {
             tracing::warn!(app = %request.app, error = %error.chain(), "validating the target failed");
             match error {

@@ -11,7 +11,7 @@ use crate::{
     deploy::Deploy,
     error::{Error, Result},
     ledger::{AppState, Change},
-    ports::{Clock, Committed, ConfirmedCommit, DeployObserver, HistoryStore, HistoryStoreExt, Version},
+    ports::{Clock, Committed, ConfirmedCommit, DeployObserver, HistoryStore, Version},
 };
 
 /// The most commits whose outcome is unknown at the same time; the oldest are forgotten.

@@ -103,6 +103,14 @@ impl Deployer {
             tracing::warn!(app = %self.name_of(app), error = %error.chain(), "cancelling a build of a deleted app failed");
         }
     }
+
+    /// Makes the builder forget the builds of a registration that was deleted, with their logs.
+    pub(crate) async fn forget_builds(&self, app: AppUid) {
+        let Some(builder) = &self.ports.builder else { return };
+        if let Err(error) = builder.builds.forget(app).await {
+            tracing::warn!(app = %self.name_of(app), error = %error.chain(), "forgetting the builds of a deleted app failed");
+        }
+    }
 }
 
 /// Returns the refusal for a builder's error.

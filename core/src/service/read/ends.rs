@@ -100,44 +100,56 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn restoration(&self, state: &AppState, entry: &Deploy) -> Outcome<Restoration> {
-        self.restoration_beside(state, entry, Vec::new()).await
+        let restorations = self.restorations(state, std::slice::from_ref(entry)).await?;
+        Ok(restorations.into_iter().next().unwrap_or(Restoration::NotOwed))
     }
 
-    /// Returns the restore of each entry of a page that [`Deployer::history`] returned with this state.
+    /// Returns the restore of each entry of a page that [`Deployer::history`] returned with this state. The archive is read
+    /// below and above the page, each once for all entries of the page.
     ///
     /// # Errors
     /// As [`Deployer::restoration`].
     pub async fn restorations(&self, state: &AppState, page: &[Deploy]) -> Outcome<Vec<Restoration>> {
+        let (mut below, mut above) = (None, None);
         let mut restorations = Vec::with_capacity(page.len());
-        for (newer, entry) in page.iter().enumerate() {
-            // The first one on the cluster decides, so that entries above the page are read for one entry at most.
-            let is_enough = page[..newer].iter().rposition(|later| later.touched).unwrap_or(0);
-            let later = match restore::may_follow(entry) {
-                true => page[is_enough..newer].iter().rev().cloned().collect(),
-                false => Vec::new(),
+        for (index, entry) in page.iter().enumerate() {
+            if !restore::may_follow(entry) {
+                restorations.push(Restoration::NotOwed);
+                continue;
+            }
+            let (newer, older) = (&page[..index], &page[index + 1..]);
+            // The entries that have ended are those of the archive.
+            let older: Vec<&Deploy> = older.iter().filter(|older| older.is_terminal()).take(RESTORE_PAGE).collect();
+            let is_below = !entry.touched && older.len() < RESTORE_PAGE && !older.iter().any(|older| older.touched);
+            if is_below && below.is_none() {
+                below = Some(self.entries_below(state, page).await?);
+            }
+            let earlier = older.into_iter().chain(below.iter().flatten()).take(RESTORE_PAGE);
+            let Some(ended) = restore::left_on_cluster(entry, earlier) else {
+                restorations.push(Restoration::NotOwed);
+                continue;
             };
-            restorations.push(self.restoration_beside(state, entry, later).await?);
+            // The first one on the cluster decides.
+            if above.is_none() && !newer.iter().any(|later| later.touched) {
+                above = Some(self.entries_above(state, page).await?);
+            }
+            let later = newer.iter().rev().chain(above.iter().flatten());
+            restorations.push(restore::restoration(state, ended, later));
         }
         Ok(restorations)
     }
 
-    /// Returns the restore of an entry; `later` are the entries that follow it, ascending, as far as they are known.
-    async fn restoration_beside(
-        &self,
-        state: &AppState,
-        entry: &Deploy,
-        mut later: Vec<Deploy>,
-    ) -> Outcome<Restoration> {
-        if !restore::may_follow(entry) {
-            return Ok(Restoration::NotOwed);
-        }
-        let mut earlier = Vec::new();
-        if !entry.touched {
-            let page = Page { before: Some(entry.revision), succeeded: false, limit: RESTORE_PAGE };
-            earlier = self.ports.history.page(state.app.uid, page).await.map_err(Refusal::of_store)?;
-        }
-        let Some(ended) = restore::left_on_cluster(entry, &earlier) else { return Ok(Restoration::NotOwed) };
-        let mut known = later.last().map_or(entry.revision, |newest| newest.revision);
+    /// Returns archived entries below a page, newest first.
+    async fn entries_below(&self, state: &AppState, page: &[Deploy]) -> Outcome<Vec<Deploy>> {
+        let oldest = page.last().map(|oldest| oldest.revision);
+        let below = Page { before: oldest, succeeded: false, limit: RESTORE_PAGE };
+        self.ports.history.page(state.app.uid, below).await.map_err(Refusal::of_store)
+    }
+
+    /// Returns the entries above a page, ascending: up to the first that touched the cluster, or else the last restore.
+    async fn entries_above(&self, state: &AppState, page: &[Deploy]) -> Outcome<Vec<Deploy>> {
+        let mut later: Vec<Deploy> = Vec::new();
+        let Some(mut known) = page.first().map(|newest| newest.revision) else { return Ok(later) };
         while state.last_restore > Some(known) && !later.iter().any(|entry| entry.touched) {
             let last = (0..RESTORE_PAGE).fold(known, |revision, _| revision.next());
             let page = Page { before: Some(last.next()), succeeded: false, limit: RESTORE_PAGE };
@@ -148,7 +160,7 @@ impl Deployer {
             later.extend(read.into_values().filter(|entry| known < entry.revision && entry.revision <= last));
             known = last;
         }
-        Ok(restore::restoration(state, ended, &later))
+        Ok(later)
     }
 
     async fn ended(&self, access: &Authorized, revision: Revision, end: Duration) -> Outcome<Deploy> {

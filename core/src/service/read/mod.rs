@@ -3,6 +3,7 @@
 mod app_events;
 mod build_log;
 mod ends;
+mod history_lists;
 mod progress;
 mod queries;
 mod release_log;
@@ -15,6 +16,7 @@ pub use progress::Progress;
 
 pub(crate) use app_events::{AppEvents, Subscription};
 pub(crate) use build_log::BuildStates;
+pub(crate) use history_lists::HistoryLists;
 pub(crate) use progress::Observations;
 pub(crate) use shared_reads::{SharedRead, SharedReads};
 pub(crate) use shared_values::SharedValues;

@@ -9,7 +9,7 @@ use crate::{
     deploy::{Deploy, Revision},
     error::Result,
     ledger::{AppState, history},
-    ports::{AppPage, AppRef, HistoryStore, HistoryStoreExt, ListedApp, Page, UnreadableApp, Version, listed_id},
+    ports::{AppPage, AppRef, HistoryStore, ListedApp, Page, UnreadableApp, Version, listed_id},
     request::Refusal,
     service::{Authorized, Deployer, Outcome, Progress, journal::Snapshot, read::SharedRead},
 };
@@ -97,7 +97,8 @@ impl Deployer {
         })
     }
 
-    /// Returns a part of the app's history, newest first, and the app's state at the same point in time.
+    /// Returns a part of the app's history, newest first and without evidence, and the app's state at the same point in time.
+    /// Callers who list for others first wait for their [turn](Deployer::history_turn).
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`] if it was deleted; [`Refusal::StoreUnavailable`] while the store is away.

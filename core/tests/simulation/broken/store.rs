@@ -218,6 +218,10 @@ impl HistoryStore for BrokenBackend {
         Ok(entries)
     }
 
+    async fn archived(&self, app: AppUid, revision: Revision) -> Result<Option<Deploy>> {
+        self.environment.store.archived(app, revision).await
+    }
+
     async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
         self.environment.store.list(page).await
     }

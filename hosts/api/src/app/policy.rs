@@ -122,7 +122,7 @@ pub struct PolicyPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = schemas::DURATION))]
     pub rollout_deadline: Option<String>,
-    /// The longest time that a build may take, such as `30m`; at most `168h`.
+    /// The longest time that a build may take, such as `30m`; at most `4h`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = schemas::DURATION))]
     pub build_deadline: Option<String>,

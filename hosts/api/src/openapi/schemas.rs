@@ -1,9 +1,11 @@
 //! The types of the API as JSON Schema, derived from the types themselves. The functions describe the core's types and
 //! the rollout drivers' settings, for which nothing is derived.
 
-use rollhook_core::image::TAG_MAX;
+use rollhook_core::{deploy::ReleaseMark, image::TAG_MAX};
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
+
+use crate::operations::LogStep;
 
 /// The pattern of a DNS-1123 label.
 pub(crate) const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
@@ -50,7 +52,15 @@ pub(crate) fn trigger(_: &mut SchemaGenerator) -> Schema {
 }
 
 pub(crate) fn status(_: &mut SchemaGenerator) -> Schema {
-    one_of(&["queued", "building", "rolling_out", "succeeded", "failed", "superseded", "cancelled"])
+    one_of(&["queued", "building", "releasing", "rolling_out", "succeeded", "failed", "superseded", "cancelled"])
+}
+
+pub(crate) fn release_mark(_: &mut SchemaGenerator) -> Schema {
+    one_of(&[ReleaseMark::MayHaveRun, ReleaseMark::Done].map(ReleaseMark::as_str))
+}
+
+pub(crate) fn log_step(_: &mut SchemaGenerator) -> Schema {
+    one_of(&[LogStep::Build, LogStep::Release].map(LogStep::as_str))
 }
 
 pub(crate) fn role(_: &mut SchemaGenerator) -> Schema {

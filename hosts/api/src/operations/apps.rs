@@ -86,7 +86,8 @@ impl Operation for ListApps {
         let id = |listed: &ListedApp| listed_id(listed).to_string();
         let next = apps.last().filter(|_| apps.len() == limit).map(id);
         let unreadable = apps.iter().filter(|listed| listed.is_err()).map(id).collect();
-        let app = |state: &AppState| caller.shown(state).in_condition(&caller.deployer().known_condition(state));
+        let app =
+            |state: &AppState| caller.shown(state).listed().in_condition(&caller.deployer().known_condition(state));
         Ok(AppList { apps: apps.iter().flatten().map(app).collect(), unreadable, next })
     }
 }

@@ -1,8 +1,16 @@
 //! Deploys: the history, and every operation that adds an entry to it or ends one.
 
-use std::time::Duration;
+use std::{fmt, str::FromStr, time::Duration};
 
-use rollhook_core::{action::Action, app::AppId, deploy::Revision, ports::Page, request::PromoteRequest};
+use rollhook_core::{
+    action::Action,
+    app::AppId,
+    deploy::Revision,
+    ports::Page,
+    request::{self, PromoteRequest},
+    service::{Authorized, Deployer, LogPart},
+    text::words,
+};
 use rollhook_management::Refusal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Deploy, DeployAnswer, DeployList, DeployPost, Local, Operation, Promote, Rebuild, Rollback, RollbackAnswer, Until,
     endpoint::{Credentials, Endpoint},
-    openapi::PAGE_MAX,
+    openapi::{PAGE_MAX, schemas},
     query::{self, PageSize},
 };
 
@@ -56,21 +64,68 @@ impl DeployQuery {
     }
 }
 
+/// A step of a deploy that writes a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogStep {
+    /// The build of a git app's commit.
+    #[default]
+    Build,
+    /// The release command.
+    Release,
+}
+
+words! { LogStep:
+    Build = "build",
+    Release = "release",
+}
+
+impl FromStr for LogStep {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let step = [Self::Build, Self::Release].into_iter().find(|step| step.as_str() == text);
+        step.ok_or("must be build or release")
+    }
+}
+
+impl LogStep {
+    /// Returns a part of the step's log, as [`Deployer::build_log`] and [`Deployer::release_log`].
+    ///
+    /// # Errors
+    /// As these.
+    pub async fn read(
+        self,
+        deployer: &Deployer,
+        access: &Authorized,
+        (revision, from): (Revision, u64),
+        follow: bool,
+    ) -> Result<LogPart, request::Refusal> {
+        match self {
+            Self::Build => deployer.build_log(access, revision, from, follow).await,
+            Self::Release => deployer.release_log(access, revision, from, follow).await,
+        }
+    }
+}
+
 /// The query of a log.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogQuery {
+    /// The step whose log it is: `build`, or `release` for the release command.
+    #[serde(with = "query::log_step", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::log_step")]
+    pub step: Option<LogStep>,
     /// Only what follows this many bytes.
     #[serde(with = "query", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u64", extend("maximum" = u64::MAX))]
     pub from: Option<u64>,
-    /// Answer with what is written until the build has ended.
+    /// Answer with what is written until the step has ended.
     #[serde(with = "query", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "bool")]
     pub follow: Option<bool>,
 }
 
-/// The log of a build: plain text on the wire.
+/// The log of a build or a release command: plain text on the wire.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct LogText(pub Vec<u8>);
@@ -89,6 +144,7 @@ impl Operation for ListDeploys {
         let limit = query.limit.map_or(PAGE, PageSize::get);
         let access = caller.open(id).await?;
         let page = Page::newest(limit).below(query.before);
+        let _turn = caller.deployer().history_turn(&access, limit).await;
         let (state, entries) = caller.deployer().history(&access, page).await?;
         let oldest = entries.last().map(|entry| entry.revision);
         let next = oldest.filter(|oldest| entries.len() == limit && *oldest > Revision::FIRST);
@@ -167,7 +223,7 @@ impl Operation for RebuildApp {
     }
 }
 
-/// Reads the log of a build as it is now.
+/// Reads the log of a build or a release command as it is now.
 pub struct ReadBuildLog;
 
 impl Operation for ReadBuildLog {
@@ -175,8 +231,10 @@ impl Operation for ReadBuildLog {
     type Input = LogQuery;
     type Answer = LogText;
 
-    const ENDPOINT: Endpoint =
-        Endpoint::get("/api/v1/apps/{namespace}/{app}/deploys/{revision}/log", "The log of a git app's build");
+    const ENDPOINT: Endpoint = Endpoint::get(
+        "/api/v1/apps/{namespace}/{app}/deploys/{revision}/log",
+        "The log of a git app's build, or of the release command",
+    );
 
     fn read(answer: &[u8]) -> serde_json::Result<LogText> {
         Ok(LogText(answer.to_vec()))
@@ -184,7 +242,8 @@ impl Operation for ReadBuildLog {
 
     async fn perform(caller: &Local, (id, revision): &(AppId, Revision), query: LogQuery) -> Result<LogText, Refusal> {
         let access = caller.open(id).await?;
-        let part = caller.deployer().build_log(&access, *revision, query.from.unwrap_or(0), false).await?;
+        let position = (*revision, query.from.unwrap_or(0));
+        let part = query.step.unwrap_or_default().read(caller.deployer(), &access, position, false).await?;
         Ok(LogText(part.bytes))
     }
 }

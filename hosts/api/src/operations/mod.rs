@@ -11,8 +11,8 @@ mod webhooks;
 pub use access::{AuditQuery, CreateApiToken, ListApiTokens, ReadAudit, RevokeApiToken, ShowCaller};
 pub use apps::{AppsQuery, ChangeApp, DeleteApp, ListApps, RegisterApp, ReleaseHold, ShowApp};
 pub use deploys::{
-    CancelDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, LogQuery, LogText, PromoteApp, ReadBuildLog,
-    RebuildApp, RollBack, ShowDeploy,
+    CancelDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, LogQuery, LogStep, LogText, PromoteApp,
+    ReadBuildLog, RebuildApp, RollBack, ShowDeploy,
 };
 pub use locks::{ListLocks, LockApp, LockEnvironment, UnlockApp, UnlockEnvironment};
 pub use receivers::{ListReceivers, RegisterReceiver, RemoveReceiver, ReplaceSecret, TestReceiver};

@@ -1,6 +1,6 @@
 use rollhook_core::{
     app::Settings,
-    deploy::{Revision, Status, Trigger},
+    deploy::{ReleaseMark, Revision, Status, Trigger},
 };
 use serde_json::json;
 
@@ -35,6 +35,7 @@ pub(crate) fn app() -> App {
         unfinished: vec![Revision::new(5).unwrap(), Revision::new(6).unwrap()],
         drift: None,
         degraded: None,
+        released: Vec::new(),
         workload_image: None,
         polling: None,
         warning: None,
@@ -165,4 +166,17 @@ fn restore_that_recovered_is_no_mark_and_what_was_left_and_recovered_is_one() {
     assert!(!list(app(restore.clone())).contains("failed"), "what runs is current");
     assert!(!details(&app(restore.clone()), NOW).contains("On cluster"));
     assert_eq!(mark(&restore).as_deref(), Some("failed, recovered"));
+}
+
+#[test]
+fn details_have_the_release_command_and_what_is_known_of_it() {
+    let mut app = App { on_cluster: None, newest: None, unfinished: Vec::new(), ..app() };
+    assert!(
+        details(&app, NOW).contains("Current           revision 3, registry.example.com/api:abc123f, 2 hours ago\n")
+    );
+    app.policy.release_command = ["bin/rails", "db:migrate", "a b"].map(str::to_owned).to_vec();
+    app.current.as_mut().unwrap().release = Some(ReleaseMark::Done);
+    let shown = details(&app, NOW);
+    assert!(shown.contains(", 2 hours ago; its release command ran\n"), "{shown}");
+    assert!(shown.contains("release-command   bin/rails db:migrate 'a b'\n"), "{shown}");
 }

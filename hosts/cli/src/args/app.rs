@@ -44,7 +44,7 @@ pub(crate) enum AppCommand {
     Deploy(Deploy),
     /// Build and deploy a commit of a git app
     Rebuild(Rebuild),
-    /// Show a build's log
+    /// Show the log of a build, or of a release command
     BuildLogs(BuildLogs),
     /// End an unfinished deploy
     Cancel(Cancel),
@@ -157,7 +157,7 @@ pub(crate) struct Rollback {
     /// Return to this revision; default: the last good version before what is on the cluster
     #[arg(long, value_name = "N")]
     pub(crate) revision: Option<Revision>,
-    /// Do not ask before returning to a revision that never succeeded
+    /// Do not ask before returning to a revision that never succeeded, or past release commands that ran since
     #[arg(long)]
     pub(crate) yes: bool,
     #[command(flatten)]
@@ -342,7 +342,7 @@ pub(crate) struct PolicyFlags {
     /// How long a rollout may take, such as 10m
     #[arg(long, value_name = "TIME", value_parser = duration)]
     rollout_deadline: Option<String>,
-    /// How long a build may take, such as 30m
+    /// How long a build may take, such as 30m, at most 4h
     #[arg(long, value_name = "TIME", value_parser = duration)]
     build_deadline: Option<String>,
     /// A command that each new image runs once before it is rolled out, such as "bin/rails db:migrate"; quotes are read as
@@ -438,10 +438,13 @@ pub(crate) struct Rebuild {
 pub(crate) struct BuildLogs {
     #[command(flatten)]
     pub(crate) target: Target,
-    /// The revision; default: the newest that was built
+    /// The revision; default: the newest that was built, or with --release the newest that came to its release command
     #[arg(long, value_name = "N")]
     pub(crate) revision: Option<Revision>,
-    /// Go on until the build has ended
+    /// The log of the release command in place of the build's
+    #[arg(long)]
+    pub(crate) release: bool,
+    /// Go on until the build or the release command has ended
     #[arg(short, long)]
     pub(crate) follow: bool,
 }

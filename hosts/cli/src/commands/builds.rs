@@ -1,10 +1,12 @@
-//! Builds of git apps, and their logs.
+//! Builds of git apps, and the logs of builds and release commands.
 
 use std::time::Duration;
 
 use rollhook_api::{
-    Deploy, Rebuild,
-    operations::{DeployQuery, DeploysQuery, ListDeploys, LogQuery, LogText, ReadBuildLog, RebuildApp, ShowDeploy},
+    Deploy, Kind, Rebuild,
+    operations::{
+        DeployQuery, DeploysQuery, ListDeploys, LogQuery, LogStep, LogText, ReadBuildLog, RebuildApp, ShowDeploy,
+    },
     terminal::plain,
 };
 use rollhook_core::{
@@ -34,19 +36,24 @@ pub(crate) async fn rebuild(session: &Session<'_>, args: &args::Rebuild) -> Resu
 
 pub(crate) async fn logs(session: &Session<'_>, args: &args::BuildLogs) -> Result<(), CliError> {
     let id = &session.find(&args.target).await?;
+    let step = if args.release { LogStep::Release } else { LogStep::Build };
     let revision = match args.revision {
         Some(revision) => revision,
-        None => newest(session, id).await?,
+        None => newest(session, id, step).await?,
     };
     let mut read = 0;
     let mut lines = Lines::default();
     loop {
-        // Read before the log: once the build has ended, its log is complete.
+        // Read before the log: once the step has ended, its log is complete.
         let runs = args.follow
-            && is_being_built(&session.api.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await?);
+            && goes_on(step, &session.api.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await?);
         loop {
-            let query = LogQuery { from: Some(read), follow: None };
-            let LogText(part) = session.api.call(ReadBuildLog, &(id.clone(), revision), query).await?;
+            let query = LogQuery { step: args.release.then_some(step), from: Some(read), follow: None };
+            let LogText(part) = match session.api.call(ReadBuildLog, &(id.clone(), revision), query).await {
+                // The command may begin yet.
+                Err(refused) if runs && refused.is(Kind::NoReleaseLog) => LogText::default(),
+                part => part?,
+            };
             if part.is_empty() {
                 break;
             }
@@ -60,18 +67,29 @@ pub(crate) async fn logs(session: &Session<'_>, args: &args::BuildLogs) -> Resul
     }
 }
 
-fn is_being_built(entry: &Deploy) -> bool {
-    matches!(entry.status, Status::Queued | Status::Building) && entry.image.is_none()
+/// Returns whether the step is under way, or may begin yet.
+fn goes_on(step: LogStep, entry: &Deploy) -> bool {
+    match step {
+        LogStep::Build => matches!(entry.status, Status::Queued | Status::Building) && entry.image.is_none(),
+        LogStep::Release => matches!(entry.status, Status::Queued | Status::Building | Status::Releasing),
+    }
 }
 
-/// Returns the newest revision that was built, or is to be.
-async fn newest(session: &Session<'_>, id: &AppId) -> Result<Revision, CliError> {
+/// Returns the newest revision that came to the step, or is to.
+async fn newest(session: &Session<'_>, id: &AppId, step: LogStep) -> Result<Revision, CliError> {
     let recent = session.api.call(ListDeploys, id, DeploysQuery::page(None, RECENT)).await?.deploys;
-    let built = |entry: &&Deploy| entry.commit.is_some() && entry.from.is_none() && !entry.adopted;
-    match recent.iter().find(built) {
+    let came_to_it = |entry: &&Deploy| match step {
+        LogStep::Build => entry.commit.is_some() && entry.from.is_none() && !entry.adopted,
+        LogStep::Release => entry.release.is_some() || entry.status == Status::Releasing,
+    };
+    let what = match step {
+        LogStep::Build => "was built",
+        LogStep::Release => "ran a release command",
+    };
+    match recent.iter().find(came_to_it) {
         Some(entry) => Ok(entry.revision),
         None => Err(CliError::Other(format!(
-            "None of the newest {RECENT} deploys of {id} was built; name one with --revision."
+            "None of the newest {RECENT} deploys of {id} {what}; name one with --revision."
         ))),
     }
 }

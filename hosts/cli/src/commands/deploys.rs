@@ -1,7 +1,7 @@
 //! Deploys, rollbacks and the history.
 
 use rollhook_api::{
-    Deploy, DeployAnswer, DeployList, DeployPost, Rollback, RollbackAnswer, duration,
+    Deploy, DeployAnswer, DeployList, DeployPost, Kind, Rollback, RollbackAnswer, duration,
     operations::{CancelDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, RollBack, ShowDeploy},
 };
 use rollhook_core::{
@@ -44,13 +44,15 @@ async fn one(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<()
         let optional = |name: &str, text: Option<&str>| {
             text.map(|text| format!("{name:10}{}\n", escaped(text))).unwrap_or_default()
         };
+        let release = entry.release.map(|mark| format!("its release command {}", history::release_predicate(mark)));
         let (made, who) = (when::absolute(entry.created_at), escaped(&entry.actor));
         let ending: String = history::ending(&entry).iter().map(|line| format!("{line}\n")).collect();
         format!(
-            "{ending}\n{}{}{}{:10}{} by {who}, {made}\n",
+            "{ending}\n{}{}{}{}{:10}{} by {who}, {made}\n",
             optional("Image", entry.image.as_deref()),
             optional("Digest", entry.digest.as_deref()),
             optional("Commit", entry.commit.as_deref()),
+            optional("Release", release.as_deref()),
             "Made",
             entry.trigger,
         )
@@ -117,7 +119,8 @@ pub(crate) async fn rollback(session: &Session<'_>, args: &args::Rollback) -> Re
     session.drive()?;
     let mut answer = match session.api.call(RollBack, id, asked.clone()).await {
         Err(refused) if refused.is(Kind::ReleaseBetween) => {
-            confirm(&format!("{refused}\nRoll back all the same?"))?;
+            let why = refused.lines().into_iter().next().unwrap_or_default();
+            confirm(&format!("{why}\nRoll back all the same?"))?;
             session.api.call(RollBack, id, Rollback { past_releases: true, ..asked }).await?
         }
         answer => answer?,

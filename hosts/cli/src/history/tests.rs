@@ -35,6 +35,7 @@ pub(crate) fn entry(revision: u64, image: &str, status: Status, ago: u64) -> Dep
         superseded_by: None,
         recovered_at: None,
         progress: None,
+        release: None,
         restore: None,
         evidence: None,
         step: 2,
@@ -174,4 +175,28 @@ fn from_tells_a_rollback_from_an_image_that_was_entered_anew() {
     assert_eq!(origin(&own, Trigger::Rollback), "4");
     assert_eq!(origin(&own, Trigger::Webhook), "built as 4");
     assert_eq!(origin(&own, Trigger::Git), "built as 4");
+}
+
+#[test]
+fn release_commands_are_shown_where_there_are_some() {
+    let deploys = vec![
+        Deploy { release: Some(ReleaseMark::Done), ..entry(3, "def456a", Status::Succeeded, 2 * MINUTE) },
+        Deploy { release: Some(ReleaseMark::MayHaveRun), ..entry(2, "badbad1", Status::Failed, 9 * MINUTE) },
+        entry(1, "abc123f", Status::Succeeded, 3 * DAY),
+    ];
+    let column: Vec<_> =
+        wide(&deploys, PLAIN).lines().map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect();
+    assert_eq!(column, ["RELEASE", "done", "may-have-run", "-"]);
+    assert!(!wide(&contract(), PLAIN).contains("RELEASE"));
+    assert_eq!(table(&deploys[2..], NOW, PLAIN), table(&contract()[2..], NOW, PLAIN).replace("manual ", "webhook"));
+}
+
+#[test]
+fn log_of_a_failed_release_command_is_named() {
+    let evidence = Some(Evidence { log: vec!["no such table".to_owned()], ..Evidence::default() });
+    let failed = Deploy { evidence, ..entry(2, "badbad1", Status::Failed, 9 * MINUTE) };
+    let release = Deploy { release: Some(ReleaseMark::MayHaveRun), ..failed.clone() };
+    assert_eq!(ending(&release)[1..], ["  log of the release command:", "    no such table"]);
+    let rollout = Deploy { release: Some(ReleaseMark::Done), ..failed };
+    assert_eq!(ending(&rollout)[1], "  log:");
 }

@@ -90,6 +90,28 @@ fn a_revision_that_never_succeeded_needs_a_yes() {
 }
 
 #[test]
+fn rollback_past_a_release_command_needs_a_yes() {
+    let home = cli!().fast().with_history();
+    home.run("app set api --release-command migrate").ok();
+    home.run("app deploy api --image r.example.com/api:three").ok();
+    let wide = home.run("app history api -o wide").ok().out;
+    assert!(wide.lines().next().unwrap().ends_with("RELEASE") && wide.contains(" done\n"), "{wide}");
+    let refused = home.run("app rollback api").exits(6);
+    assert!(refused.err.contains("The release command of revision 4 ran, or may have run"), "{refused:?}");
+    assert!(refused.err.contains("confirm with --yes"), "{refused:?}");
+    let back = home.run("app rollback api --yes").ok();
+    assert!(back.out.contains("new revision 5"), "{back:?}");
+    let gone = home.run("app build-logs api --release").exits(1);
+    assert!(gone.err.contains("no log of a release command of revision 4"), "{gone:?}");
+    home.run("app set api --release-command fail").ok();
+    let failed = home.run("app deploy api --image r.example.com/api:four").exits(3);
+    assert!(
+        failed.err.contains("(release-failed)") && failed.err.contains("log of the release command:"),
+        "{failed:?}"
+    );
+}
+
+#[test]
 fn rollback_names_what_it_superseded_and_refuses_where_there_is_nothing() {
     let home = cli!().fast();
     home.run("app create api --image r.example.com/api:one --settle 0s").ok();

@@ -9,9 +9,9 @@ use rollhook_api::{
     operations::{AppsQuery, ListApps},
     query::PageSize,
 };
-use rollhook_core::text::escaped;
+use rollhook_core::{app::Settings, text::escaped};
 
-use super::matrix::{Matrix, Project};
+use super::matrix::{Matrix, Project, within};
 use crate::{
     console::Call,
     host::{CallerOperations, Failure},
@@ -19,8 +19,12 @@ use crate::{
     view::Frame,
 };
 
+/// The words of a search that count: each is looked for in every app.
+const WORDS: usize = 16;
 /// The most apps that the page shows.
 const SHOWN: usize = 600;
+/// The most cells of the page's tables: of 600 apps, each in an environment of its own, there would be 360,000.
+const CELLS_MAX: usize = 20_000;
 
 #[derive(Template)]
 #[template(path = "apps.html")]
@@ -73,7 +77,8 @@ pub(crate) async fn page(call: &Call<'_>) -> Result<Reply, Failure> {
     })
 }
 
-/// Returns all apps that the caller may read.
+/// Returns all apps that the caller may read, without the settings of their workloads: no table shows them, and of
+/// thousands of apps they are most of what the list takes in memory.
 pub(crate) async fn all(operations: &CallerOperations) -> Result<AppList, Failure> {
     let mut all = AppList::default();
     loop {
@@ -81,7 +86,7 @@ pub(crate) async fn all(operations: &CallerOperations) -> Result<AppList, Failur
         let page = operations
             .call(ListApps, &(), AppsQuery { namespace: None, after, limit: Some(PageSize::new(openapi::PAGE_MAX)) })
             .await?;
-        all.apps.extend(page.apps);
+        all.apps.extend(page.apps.into_iter().map(|app| App { workload: Settings::new(), ..app }));
         all.unreadable.extend(page.unreadable);
         all.next = page.next;
         if all.next.is_none() {
@@ -91,20 +96,29 @@ pub(crate) async fn all(operations: &CallerOperations) -> Result<AppList, Failur
 }
 
 fn listed(all: &AppList, query: &str, frame: &Frame, may_promote_to: &dyn Fn(&App) -> bool) -> Listed {
-    let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
+    let words: Vec<String> = query.split_whitespace().take(WORDS).map(str::to_lowercase).collect();
     let found: Vec<&App> = all.apps.iter().filter(|app| matches(app, &words)).collect();
     let mut by_project: BTreeMap<&str, Vec<&App>> = BTreeMap::new();
     for app in found.iter().take(SHOWN) {
         by_project.entry(&app.project).or_default().push(app);
     }
     let matrix = Matrix::new(&all.apps, frame, may_promote_to);
+    let (mut projects, mut cells, mut shown) = (Vec::new(), 0, 0);
+    for (name, apps) in by_project {
+        let (apps, more) = within(&apps, CELLS_MAX - cells);
+        cells += more;
+        shown += apps.len();
+        if !apps.is_empty() {
+            projects.push(matrix.project(name, &apps));
+        }
+    }
     Listed {
         query: escaped(query),
-        projects: by_project.iter().map(|(name, apps)| matrix.project(name, apps)).collect(),
+        projects,
         unreadable: all.unreadable.iter().map(|name| escaped(name)).collect(),
         found: found.len(),
         total: all.apps.len() + all.unreadable.len(),
-        has_more: found.len() > SHOWN,
+        has_more: found.len() > shown,
     }
 }
 
@@ -146,5 +160,34 @@ mod tests {
         }
         assert!(page(&all, "API shop").contains("1 app found for API shop"));
         assert!(page(&all, "web").contains("Nothing found"));
+    }
+
+    #[test]
+    fn page_of_very_many_environments_shows_a_part_and_says_so() {
+        let named = |number: usize, environment: &str| {
+            let (name, namespace) = (format!("app-{number:03}"), format!("shop-{environment}"));
+            app(serde_json::json!({ "app": name, "environment": environment, "namespace": namespace }))
+        };
+        let apps: Vec<App> = (0..SHOWN).map(|number| named(number, &format!("e-{number:03}"))).collect();
+        let all = AppList { apps, unreadable: Vec::new(), next: None };
+        let more = "There are more; search for a name, project or environment to narrow them down.";
+        let shown = page(&all, "");
+        let cells = shown.matches("<td ").count();
+        // 141 apps in as many environments.
+        assert_eq!((cells, shown.contains(more)), (141 * 141, true));
+        assert!(cells <= CELLS_MAX && !shown.contains("app-141"));
+        let searched = page(&all, "app-599");
+        assert!(searched.contains("app-599") && !searched.contains(more));
+        let in_one: Vec<App> = (0..SHOWN).map(|number| named(number, "test")).collect();
+        let shown = page(&AppList { apps: in_one, unreadable: Vec::new(), next: None }, "");
+        assert!(shown.contains("app-599") && !shown.contains(more));
+    }
+
+    #[test]
+    fn words_of_a_search_beyond_the_first_few_do_not_count() {
+        let all = AppList { apps: vec![app(serde_json::json!({}))], ..AppList::default() };
+        let words = |count: usize| "api ".repeat(count);
+        assert!(page(&all, &format!("{}web", words(WORDS - 1))).contains("Nothing found"));
+        assert!(page(&all, &format!("{}web", words(WORDS))).contains("1 app found"));
     }
 }

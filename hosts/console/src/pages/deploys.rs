@@ -124,6 +124,9 @@ impl Running {
                 ("The image is built, and waits for its turn to roll out.".to_owned(), None)
             }
             Status::Building => ("The image is being built.".to_owned(), Some(&policy.build_deadline)),
+            Status::Releasing if deploy.release.is_none() => {
+                ("The new image is made ready to run the release command.".to_owned(), Some(&policy.release_deadline))
+            }
             Status::Releasing => {
                 ("The release command runs with the new image.".to_owned(), Some(&policy.release_deadline))
             }
@@ -180,7 +183,13 @@ fn steps(app: &App, deploy: &Deploy) -> Vec<Step> {
         Status::Succeeded | Status::Failed | Status::Superseded | Status::Cancelled => 4,
     };
     let all = [("Accepted", 0), ("Build", 1), ("Release", 2), ("Roll out", 3), ("Current", 4)];
-    let named = all.into_iter().filter(|(name, _)| *name != "Build" || is_built);
+    let is_released = deploy.has_release_step(app);
+    let is_shown = |name| match name {
+        "Build" => is_built,
+        "Release" => is_released,
+        _ => true,
+    };
+    let named = all.into_iter().filter(|(name, _)| is_shown(*name));
     named
         .map(|(name, place)| Step {
             name,

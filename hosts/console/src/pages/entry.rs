@@ -1,11 +1,11 @@
-//! One entry of the history: its facts, its evidence, its build's log.
+//! One entry of the history: its facts, its evidence, the logs of its build and its release command.
 
 use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
     App, Deploy, Kind, Restore,
-    operations::{CancelDeploy, DeployQuery, LogQuery, LogText, ReadBuildLog, ShowApp, ShowDeploy},
-    words::{predicate, short_image},
+    operations::{CancelDeploy, DeployQuery, LogQuery, LogStep, LogText, ReadBuildLog, ShowApp, ShowDeploy},
+    words::{predicate, release_predicate, short_image},
 };
 use rollhook_core::{
     app::{AppId, OnFailure, Source},
@@ -34,22 +34,27 @@ struct EntryPage<'a> {
     evidence: Option<Evidence>,
     outcome: Option<String>,
     superseded_by: Option<Revision>,
+    /// The knowledge of the release command.
+    release: Option<&'static str>,
     log: Option<Log>,
+    release_log: Option<Log>,
 }
 
 /// The evidence of a failed rollout.
 struct Evidence {
     facts: Vec<(&'static str, String)>,
     events: Vec<String>,
+    /// The part of the deploy that wrote the log.
+    source: &'static str,
     log: Vec<String>,
 }
 
-/// A build's log.
+/// The log of a build or a release command.
 #[derive(Template)]
 #[template(path = "_log.html")]
 struct Log {
     html: String,
-    /// The path of the log's continuation, while the build goes on.
+    /// The path of the log's continuation, while the step goes on.
     next: Option<String>,
 }
 
@@ -60,8 +65,12 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId, revision: Revision) -> Res
     let deploy = operations.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await?;
     let frame = call.frame();
     let log = match app.source {
-        Source::Git(_) => build_log(&operations, id, &deploy, 0).await?,
+        Source::Git(_) => step_log(&operations, id, &deploy, (LogStep::Build, 0)).await?,
         Source::Image => None,
+    };
+    let release_log = match deploy.has_release_step(&app) {
+        true => step_log(&operations, id, &deploy, (LogStep::Release, 0)).await?,
+        false => None,
     };
     let is_unfinished = !deploy.status.is_terminal();
     let page = EntryPage {
@@ -73,7 +82,9 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId, revision: Revision) -> Res
         evidence: evidence(&deploy),
         outcome: outcome(&app, &deploy, frame.targets.platform),
         superseded_by: deploy.superseded_by,
+        release: deploy.release.map(release_predicate),
         log,
+        release_log,
         frame: &frame,
     };
     Ok(reply::html(StatusCode::OK, &page))
@@ -84,7 +95,12 @@ fn evidence(deploy: &Deploy) -> Option<Evidence> {
     let named = [("Pod", &evidence.pod), ("Container", &evidence.container), ("State", &evidence.state)];
     let facts = named.iter().filter_map(|(name, value)| Some((*name, escaped(value.as_deref()?)))).collect();
     let lines = |lines: &[String]| lines.iter().map(|line| ansi::html(line)).collect();
-    Some(Evidence { facts, events: lines(&evidence.events), log: lines(&evidence.log) })
+    let source = match &deploy.image {
+        Some(_) if deploy.failed_at_release() => "release command",
+        Some(_) => "container",
+        None => "build",
+    };
+    Some(Evidence { facts, events: lines(&evidence.events), source, log: lines(&evidence.log) })
 }
 
 /// Returns what came of a rollout that did not succeed.
@@ -112,22 +128,26 @@ fn outcome(app: &App, deploy: &Deploy, platform: &str) -> Option<String> {
     }
 }
 
-async fn build_log(
+/// Returns the log of a deploy's step from a byte on.
+async fn step_log(
     operations: &CallerOperations,
     id: &AppId,
     deploy: &Deploy,
-    from: u64,
+    (step, from): (LogStep, u64),
 ) -> Result<Option<Log>, Failure> {
-    let goes_on = matches!(deploy.status, Status::Queued | Status::Building) && deploy.image.is_none();
-    let query = LogQuery { from: Some(from), follow: None };
+    let goes_on = match step {
+        LogStep::Build => matches!(deploy.status, Status::Queued | Status::Building) && deploy.image.is_none(),
+        LogStep::Release => matches!(deploy.status, Status::Queued | Status::Building | Status::Releasing),
+    };
+    let query = LogQuery { step: Some(step), from: Some(from), follow: None };
     let bytes = match operations.call(ReadBuildLog, &(id.clone(), deploy.revision), query).await {
         Ok(LogText(bytes)) => bytes,
-        // The build may begin yet, and its builder come back.
-        Err(failure) if matches!(failure.kind, Kind::NoBuildLog | Kind::BuilderUnavailable) && goes_on => Vec::new(),
-        Err(failure) if matches!(failure.kind, Kind::NoBuildLog | Kind::BuilderUnavailable) => return Ok(None),
+        // The step may begin yet, and its platform come back.
+        Err(failure) if is_away(failure.kind) && goes_on => Vec::new(),
+        Err(failure) if is_away(failure.kind) => return Ok(None),
         Err(failure) => return Err(failure),
     };
-    // While the build goes on, its last line may not be whole yet.
+    // While the step goes on, its last line may not be whole yet.
     let whole = match goes_on {
         true => bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1),
         false => bytes.len(),
@@ -135,8 +155,12 @@ async fn build_log(
     let path = format!("/apps/{}/{}/deploys/{}/log", id.namespace, id.name, deploy.revision);
     Ok(Some(Log {
         html: ansi::html(&String::from_utf8_lossy(&bytes[..whole])),
-        next: goes_on.then(|| format!("{path}?from={}", from + whole as u64)),
+        next: goes_on.then(|| format!("{path}?step={step}&from={}", from + whole as u64)),
     }))
+}
+
+const fn is_away(kind: Kind) -> bool {
+    matches!(kind, Kind::NoBuildLog | Kind::NoReleaseLog | Kind::BuilderUnavailable | Kind::ClusterUnavailable)
 }
 
 /// Answers `GET …/deploys/{revision}/status`: the part of a page that follows a deploy to its end.
@@ -151,7 +175,8 @@ pub(crate) async fn log(call: &Call<'_>, id: &AppId, revision: Revision) -> Resu
     let operations = call.operations();
     let deploy = operations.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await?;
     let from = call.request.query("from").and_then(|from| from.parse().ok()).unwrap_or(0);
-    let log = build_log(&operations, id, &deploy, from).await?;
+    let step = call.request.query("step").and_then(|step| step.parse().ok()).unwrap_or_default();
+    let log = step_log(&operations, id, &deploy, (step, from)).await?;
     Ok(reply::html(StatusCode::OK, &log.unwrap_or(Log { html: String::new(), next: None })))
 }
 

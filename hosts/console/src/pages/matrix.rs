@@ -86,13 +86,14 @@ impl<'a> Matrix<'a> {
 
     /// Returns the matrix of these apps of a project.
     pub(crate) fn project(&self, name: &str, apps: &[&App]) -> Project {
-        let all = self.stages.iter().filter(|((project, _), _)| *project == name).flat_map(|(_, apps)| apps);
+        let all = self.stages.range((name, "")..).take_while(|((project, _), _)| *project == name);
+        let all = all.flat_map(|(_, apps)| apps);
         let are_several = environments(all.copied()).len() > 1;
         let environments = environments(apps.iter().copied());
         let names: BTreeSet<&str> = apps.iter().map(|app| app.app.as_str()).collect();
-        let found = |app: &str, environment: &str| {
-            apps.iter().copied().find(|known| known.app == app && known.environment == environment)
-        };
+        let places: BTreeMap<_, &App> =
+            apps.iter().map(|app| ((app.app.as_str(), app.environment.as_str()), *app)).collect();
+        let found = |app: &str, environment: &str| places.get(&(app, environment)).copied();
         let row = |app: &&str| Row {
             name: escaped(app),
             cells: environments.iter().map(|environment| found(app, environment).map(|app| self.cell(app))).collect(),
@@ -148,6 +149,26 @@ impl<'a> Matrix<'a> {
             label: escaped(&format!("{} from {from} to {to}", app.app)),
         })
     }
+}
+
+/// Returns the first apps of a project, by name, whose table has at most so many cells, and how many it has. An app is
+/// shown in all of its environments, or left out.
+pub(crate) fn within<'a>(apps: &[&'a App], most: usize) -> (Vec<&'a App>, usize) {
+    let mut by_name: BTreeMap<&str, Vec<&App>> = BTreeMap::new();
+    for app in apps {
+        by_name.entry(app.app.as_str()).or_default().push(app);
+    }
+    let (mut shown, mut columns, mut rows) = (Vec::new(), BTreeSet::new(), 0);
+    for (_, apps) in by_name {
+        let more = apps.iter().filter(|app| !columns.contains(app.environment.as_str())).count();
+        if (rows + 1) * (columns.len() + more) > most {
+            break;
+        }
+        rows += 1;
+        columns.extend(apps.iter().map(|app| app.environment.as_str()));
+        shown.extend(apps);
+    }
+    (shown, rows * columns.len())
 }
 
 /// Returns the names of the environments of these apps, in the order of promotion.
@@ -254,6 +275,31 @@ mod tests {
         let present: Vec<Vec<bool>> =
             project.rows.iter().map(|row| row.cells.iter().map(Option::is_some).collect()).collect();
         assert_eq!(present, [vec![true; 5], vec![false, false, false, false, true]]);
+    }
+
+    #[test]
+    fn table_has_a_bounded_number_of_cells() {
+        let at = |name: &str, environment: &str| in_environment(name, environment, json!({}));
+        let apps = [at("a", "dev"), at("b", "dev"), at("b", "test"), at("c", "prod"), at("d", "dev")];
+        let all: Vec<&App> = apps.iter().collect();
+        let shown = |most| {
+            let (shown, cells) = within(&all, most);
+            let project = Matrix::new(&apps, &Frame::signed_out(NOW), &|_| true).project("shop", &shown);
+            let made: usize = project.rows.iter().map(|row| row.cells.len()).sum();
+            assert_eq!(made, cells, "{most}");
+            (project.rows.into_iter().map(|row| row.name).collect::<String>(), cells)
+        };
+        for (most, expected) in [
+            (0, ("", 0)),
+            (1, ("a", 1)),
+            (3, ("a", 1)),
+            (4, ("ab", 4)),
+            (8, ("ab", 4)),
+            (9, ("abc", 9)),
+            (12, ("abcd", 12)),
+        ] {
+            assert_eq!(shown(most), (expected.0.to_owned(), expected.1), "{most}");
+        }
     }
 
     #[test]

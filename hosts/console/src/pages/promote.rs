@@ -192,8 +192,10 @@ impl Asked {
 
 /// Returns the environments that the caller may promote to.
 fn targets(call: &Call<'_>, apps: &[App]) -> Vec<String> {
-    let permitted = apps.iter().filter(|app| call.may_promote_to(app));
-    environments(permitted).into_iter().map(escaped).collect()
+    // All apps of an environment have one answer.
+    let environments: BTreeMap<&str, &App> = apps.iter().map(|app| (app.environment.as_str(), app)).collect();
+    let permitted = environments.into_values().filter(|app| call.may_promote_to(app));
+    self::environments(permitted).into_iter().map(escaped).collect()
 }
 
 fn row(name: &str, source: &App, target: Option<&App>) -> Row {
@@ -257,10 +259,13 @@ pub(crate) async fn submit(call: &Call<'_>, project: &Project) -> Result<Reply, 
         let plan = Plan { error, ..asked.plan(call, None) };
         return Ok(plan.reply(call, StatusCode::UNPROCESSABLE_ENTITY, false));
     }
+    let targets = asked.named(&asked.to);
+    // A repeated field is no second choice.
+    let choices: BTreeMap<&str, &str> =
+        chosen.iter().map(|choice| choice.split_once('@').unwrap_or((choice, ""))).collect();
     let mut results = Vec::new();
-    for choice in &chosen {
-        let (name, revision) = choice.split_once('@').unwrap_or((choice, ""));
-        results.push((name, promote(call, &asked, name, revision).await));
+    for (name, revision) in choices {
+        results.push((name, promote(call, &asked, targets.get(name).copied(), revision).await));
     }
     if let [(_, Ok(done))] = results.as_slice() {
         return Ok(reply::redirect(&format!("/apps/{}/{}", done.namespace, done.app)));
@@ -271,14 +276,14 @@ pub(crate) async fn submit(call: &Call<'_>, project: &Project) -> Result<Reply, 
         (_, _) => StatusCode::OK,
     };
     let plan = asked.plan(call, None);
-    let results = results.into_iter().map(|(name, result)| outcome(&asked, name, result)).collect();
+    let shown = |(name, result)| outcome(name, targets.get(name).map(|app| app_path(app)), result);
+    let results = results.into_iter().map(shown).collect();
     Ok(reply::html(code, &PromotedPage { frame: &call.frame(), plan: &plan, results }))
 }
 
 /// Promotes one app, unless what it is promoted from is no longer what the plan has shown.
-async fn promote(call: &Call<'_>, asked: &Asked, name: &str, revision: &str) -> Result<Deploy, Failure> {
-    let targets = asked.named(&asked.to);
-    let Some(target) = targets.get(name) else {
+async fn promote(call: &Call<'_>, asked: &Asked, target: Option<&App>, revision: &str) -> Result<Deploy, Failure> {
+    let Some(target) = target else {
         return Err(Failure::new(Kind::AppNotFound, "The app is not in both environments."));
     };
     let id: AppId = format!("{}/{}", target.namespace, target.app)
@@ -293,9 +298,7 @@ async fn promote(call: &Call<'_>, asked: &Asked, name: &str, revision: &str) -> 
     operations.call(ShowDeploy, &(id.clone(), answer.revision), DeployQuery::default()).await
 }
 
-fn outcome(asked: &Asked, name: &str, result: Result<Deploy, Failure>) -> Outcome {
-    let targets = asked.named(&asked.to);
-    let path = targets.get(name).map(|app| app_path(app));
+fn outcome(name: &str, path: Option<String>, result: Result<Deploy, Failure>) -> Outcome {
     let (status, refused) = match (result, &path) {
         (Ok(deploy), Some(path)) => (Some(Status::of(path, &deploy)), None),
         (Ok(_), None) => (None, None),

@@ -20,6 +20,9 @@ use crate::{
     view::{Entry, Frame, Head, and},
 };
 
+/// The most revisions that the page names because their release commands ran.
+const NAMED_MAX: usize = 5;
+
 #[derive(Template)]
 #[template(path = "rollback.html")]
 struct RollbackPage<'a> {
@@ -40,6 +43,8 @@ struct Plan {
     to: Entry,
     /// A reason to think twice.
     caution: Option<String>,
+    /// The release commands that ran since the version to return to.
+    released: Option<String>,
     held: Option<String>,
     held_from: &'static str,
     superseded: Option<String>,
@@ -59,6 +64,7 @@ impl Plan {
             from: from.map(|deploy| Entry::new(app, deploy, &frame)),
             to: Entry::new(app, target, &frame),
             caution: caution(target),
+            released: released(app, target.revision),
             held: from.and_then(held),
             held_from: match app.policy.hold {
                 HoldPolicy::Automatic => "polling and git hosts do not bring it back; a call of CI does",
@@ -93,6 +99,16 @@ fn caution(target: &Deploy) -> Option<String> {
     };
     let message = target.message.as_deref().map(|message| format!(": {}", escaped(message))).unwrap_or_default();
     Some(format!("{why}{message}"))
+}
+
+/// Returns a sentence about the release commands that ran since a revision; `None` if there are none.
+pub(super) fn released(app: &App, target: Revision) -> Option<String> {
+    let since = rollhook_api::time::absolute(app.released_since(target).next()?.at);
+    let newest: Vec<String> = app.released_since(target).rev().map(|it| format!("#{}", it.revision)).collect();
+    let (named, others) = newest.split_at(newest.len().min(NAMED_MAX));
+    let names = if others.is_empty() { and(named) } else { format!("{} and {} more", named.join(", "), others.len()) };
+    let commands = if newest.len() == 1 { "command" } else { "commands" };
+    Some(format!("The release {commands} of {names} ran, or may have run, since {since}."))
 }
 
 fn held(from: &Deploy) -> Option<String> {

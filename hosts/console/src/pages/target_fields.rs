@@ -124,8 +124,15 @@ pub(super) fn fill_in(
     Ok(CreateApp { workload, template, ..wanted })
 }
 
+/// The most lines of a setting: each is a value of the request, of which a call of the API has as many.
+const LINES_MAX: usize = 1_500;
+
 fn value(takes: SettingValue, text: &str) -> Result<Value, &'static str> {
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let has_lines = matches!(takes, SettingValue::Texts | SettingValue::Pairs);
+    if has_lines && lines().nth(LINES_MAX).is_some() {
+        return Err("must have at most 1,500 lines");
+    }
     Ok(match takes {
         SettingValue::Text | SettingValue::Word(_) => text.into(),
         SettingValue::Number => text.parse::<u64>().map_err(|_| "must be a whole number")?.into(),
@@ -185,7 +192,11 @@ mod tests {
 
     #[test]
     fn value_that_cannot_be_sent_is_named_by_its_label() {
+        let lines = |count: usize| "A=1\n".repeat(count);
+        assert!(filled(&MACHINE, &[("template.env", &lines(LINES_MAX))]).is_ok());
         for (name, value, sentence) in [
+            ("template.env", &*lines(LINES_MAX + 1), "Environment must have at most 1,500 lines."),
+            ("template.volumes", &lines(LINES_MAX + 1), "Volumes must have at most 1,500 lines."),
             ("template.port", "-1", "Port must be a whole number."),
             ("template.env", "MODE", "Environment must be NAME=VALUE, a line each."),
             ("template.env", "=x", "Environment must be NAME=VALUE, a line each."),

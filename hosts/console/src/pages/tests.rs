@@ -1,7 +1,7 @@
 //! Pages with what is hostile, absent or not permitted in them.
 
 use rollhook_api::{App, Deploy, DeployList};
-use rollhook_core::time::Timestamp;
+use rollhook_core::{deploy::Revision, time::Timestamp};
 use serde_json::{Value, json};
 
 use super::deploys::{Read, part};
@@ -130,4 +130,46 @@ fn a_rollout_says_what_it_waits_for_and_how_long_it_may_take() {
     assert!(page.contains("The cluster does not answer.") && page.contains(">15 min</time>"), "{page}");
     assert!(under_way(json!({ "status": "queued" })).contains("The deploy waits for its turn."));
     assert!(under_way(json!({ "status": "building", "image": null })).contains("The image is being built."));
+}
+
+#[test]
+fn release_step_is_shown_for_apps_with_a_release_command() {
+    let under_way = |policy, more| {
+        let mut app = app(json!({}));
+        app.policy.release_command = policy;
+        rendered(app, vec![deploy(2, more)], Permissions::of(|_| true))
+    };
+    let step = |state: &str| format!("<li class=\"{state}\"");
+    let command = || vec!["migrate".to_owned()];
+    let without = under_way(Vec::new(), json!({ "status": "rolling_out" }));
+    assert!(!without.contains(">Release<"), "{without}");
+    let queued = under_way(command(), json!({ "status": "queued" }));
+    assert!(queued.contains(&format!("{}>Release<", step("later"))), "{queued}");
+    let preparing = under_way(Vec::new(), json!({ "status": "releasing" }));
+    assert!(preparing.contains("The new image is made ready to run the release command."), "{preparing}");
+    let releasing = under_way(Vec::new(), json!({ "status": "releasing", "release": "may-have-run" }));
+    assert!(releasing.contains(&format!("{} aria-current=\"step\">Release<", step("now"))), "{releasing}");
+    assert!(releasing.contains("The release command runs with the new image."), "{releasing}");
+    let rolling = under_way(Vec::new(), json!({ "status": "rolling_out", "release": "done" }));
+    assert!(rolling.contains(&format!("{}>Release<", step("done"))), "{rolling}");
+    let back = under_way(command(), json!({ "status": "rolling_out", "trigger": "rollback" }));
+    assert!(!back.contains(">Release<"), "{back}");
+}
+
+#[test]
+fn rollback_page_names_the_release_commands_since_its_target() {
+    let at = |minute| format!("2026-01-02T03:{minute:02}:00.000Z");
+    let released: Vec<_> = (3..10).map(|revision| json!({ "revision": revision, "at": at(revision) })).collect();
+    let app = app(json!({ "released": released }));
+    let since = |revision| super::rollback::released(&app, Revision::new(revision).unwrap());
+    assert_eq!(since(9), None);
+    assert_eq!(since(8).unwrap(), "The release command of #9 ran, or may have run, since 2026-01-02T03:09:00Z.");
+    assert_eq!(
+        since(6).unwrap(),
+        "The release commands of #9, #8 and #7 ran, or may have run, since 2026-01-02T03:07:00Z."
+    );
+    assert_eq!(
+        since(1).unwrap(),
+        "The release commands of #9, #8, #7, #6, #5 and 2 more ran, or may have run, since 2026-01-02T03:03:00Z."
+    );
 }

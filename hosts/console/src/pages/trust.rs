@@ -7,6 +7,7 @@ use rollhook_api::{
     operations::{ShowApp, TrustPipeline},
 };
 use rollhook_core::{app::AppId, text::escaped};
+use rollhook_management::keyless::CLAIMS_MAX;
 use serde_json::Value;
 
 use crate::{
@@ -69,6 +70,9 @@ impl Form {
             Some((name.trim().to_owned(), text.trim().to_owned()))
         };
         let lines = self.claims.lines().map(str::trim).filter(|line| !line.is_empty());
+        if lines.clone().nth(CLAIMS_MAX).is_some() {
+            return Err(("claims", format!("A trust has at most {CLAIMS_MAX} claims.")));
+        }
         let claims = lines
             .map(|line| claim(line).ok_or(("claims", "Each claim is a line such as ref=refs/heads/main.".to_owned())));
         let claims: Vec<_> = claims.collect::<Result<_, _>>()?;

@@ -9,7 +9,7 @@ use std::{
 
 use rollhook_core::{
     app::AppUid,
-    deploy::{Deploy, State, Status},
+    deploy::{Deploy, ReleaseMark, State, Status},
     ledger::AppState,
     time::Timestamp,
 };
@@ -28,6 +28,8 @@ pub(super) enum Phase {
     Queued(Duration),
     /// The commit was built, or failed to be.
     Built(Status, Duration),
+    /// The release command ended: with `succeeded`, or the status of a deploy that ended with it.
+    Released(Status, Duration),
     /// The rollout ended.
     RolledOut(Status, Duration),
 }
@@ -55,11 +57,19 @@ impl Phase {
                 let took = after.updated_at.since(*since);
                 Some(Self::Built(status, took.saturating_sub(paused.waiting.total(after.updated_at))))
             }
+            State::Releasing { since, .. } => {
+                // One that ran to its end may have been superseded meanwhile.
+                let status = match after.release {
+                    Some(ReleaseMark::Done) => Status::Succeeded,
+                    Some(ReleaseMark::MayHaveRun) | None if after.is_terminal() => after.status(),
+                    Some(ReleaseMark::MayHaveRun) | None => return None,
+                };
+                Some(Self::Released(status, after.updated_at.since(*since)))
+            }
             State::RollingOut { since, .. } if after.is_terminal() => {
                 Some(Self::RolledOut(after.status(), after.updated_at.since(*since)))
             }
             State::Building { .. }
-            | State::Releasing { .. }
             | State::RollingOut { .. }
             | State::Succeeded { .. }
             | State::Failed { .. }

@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, fs, path::Path, time::SystemTime};
 
 use rollhook_conformance::samples;
 use rollhook_core::{
-    deploy::{Revision, State},
+    deploy::{ReleaseMark, Revision, State},
     disk::DiskSpace,
     ledger::{AppState, Change, Record},
     time::Timestamp,
@@ -55,8 +55,9 @@ fn recorded(change: Change, state: State, now: Timestamp) -> Change {
 /// The counts and sums of the histograms of phases.
 fn phases(metrics: &Metrics) -> Vec<String> {
     let text = text(metrics);
-    let is_phase =
-        |line: &&str| ["queue", "build", "rollout"].iter().any(|it| line.contains(&format!("_{it}_duration")));
+    let is_phase = |line: &&str| {
+        ["queue", "build", "release", "rollout"].iter().any(|it| line.contains(&format!("_{it}_duration")))
+    };
     let lines = text.lines().filter(|line| line.contains("_sum") || line.contains("_count")).filter(is_phase);
     lines.map(str::to_owned).collect()
 }
@@ -88,6 +89,27 @@ fn the_phases_of_a_deploy_are_timed_as_they_are_committed() {
     assert_eq!(phases(&metrics), expected);
     let counted = "rollhook_deploys_ended_total{trigger=\"webhook\",status=\"succeeded\"} 1\n";
     assert!(text(&metrics).contains(counted), "{}", text(&metrics));
+}
+
+#[test]
+fn time_of_a_release_command_is_measured_by_its_end() {
+    let at = |seconds: u64| samples::app("shop", "test", "api").created_at.after(Duration::from_secs(seconds));
+    let (_, deploy) = accepted("one");
+    let outage = Default::default();
+    let releasing = deploy.moved(State::Releasing { since: at(5), command: vec!["migrate".to_owned()], outage });
+    let ended = |release, state| {
+        let after = Deploy { release, updated_at: at(25), ..releasing.moved(state) };
+        Phase::ended(&releasing, &after)
+    };
+    let took = Duration::from_secs(20);
+    let done = |status| Some(Phase::Released(status, took));
+    let rolling_out = State::RollingOut { since: at(25), outage };
+    let superseded = State::Superseded { by: Revision::FIRST.next(), rollback: false };
+    assert_eq!(ended(Some(ReleaseMark::Done), rolling_out), done(Status::Succeeded));
+    assert_eq!(ended(Some(ReleaseMark::Done), superseded.clone()), done(Status::Succeeded));
+    assert_eq!(ended(None, superseded), done(Status::Superseded));
+    assert_eq!(ended(Some(ReleaseMark::MayHaveRun), samples::failed()), done(Status::Failed));
+    assert_eq!(ended(Some(ReleaseMark::MayHaveRun), releasing.state.clone()), None);
 }
 
 #[test]
@@ -128,7 +150,9 @@ fn of_everything() -> Metrics {
     metrics.source_read(&Ok(()));
     metrics.gauges().key_written(SystemTime::UNIX_EPOCH + took);
     metrics.gauges().disk(Disk::Images, Some((DiskSpace { free: 1, size: 2, device: 3 }, true)));
-    for phase in [Phase::Queued(took), Phase::Built(Status::Succeeded, took), Phase::RolledOut(Status::Succeeded, took)]
+    let done = Status::Succeeded;
+    for phase in
+        [Phase::Queued(took), Phase::Built(done, took), Phase::Released(done, took), Phase::RolledOut(done, took)]
     {
         metrics.phase_ended(phase);
     }

@@ -13,7 +13,7 @@ import json, sqlite3, sys
 store = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)
 one = lambda query: list(store.execute(query).fetchone())
 records = lambda kind: one(f"SELECT count(*), coalesce(sum(length(document)), 0) FROM records WHERE kind = '{kind}'")
-deploys = one("SELECT count(*), coalesce(sum(length(document)), 0) FROM deploys")
+deploys = one("SELECT count(*), coalesce(sum(length(document) + coalesce(length(evidence), 0)), 0) FROM deploys")
 keys = one("SELECT count(*), coalesce(sum(length(key) + length(request)), 0) FROM keys")
 print(json.dumps([records("session"), records("audit"), [max(deploys[0], keys[0]), deploys[1] + keys[1]]]))
 "#;

@@ -16,6 +16,7 @@ mod logs;
 mod manage;
 mod notifications;
 mod protocol;
+mod releases;
 mod replay;
 mod secrecy;
 mod secrets;

@@ -134,7 +134,7 @@ fn server_without_git_starts_and_warns() {
     // The programs that confine builds, alone.
     let programs = tempfile::tempdir().unwrap();
     build_user(programs.path());
-    for program in ["getent", "prlimit", "setpriv", "sh"] {
+    for program in ["getent", "prlimit", "setpriv", "setsid", "sh"] {
         symlink(Path::new("/usr/bin").join(program), programs.path().join(program)).unwrap();
     }
     let without = start(programs.path().to_str().unwrap());

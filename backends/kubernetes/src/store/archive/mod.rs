@@ -29,7 +29,7 @@ use tokio::{
 pub(crate) use self::object::of as object_of;
 pub(crate) use self::task::OTHERS;
 use super::{
-    api::{ApiServer, Written, create, delete, delete_all, get, list, replace},
+    api::{ApiServer, Written, create, delete, delete_all, get, list_in_pages, replace},
     app_record::AppRecord,
     cache::Cache,
     crd::{DeployObject, UID_LABEL, deploy_name},
@@ -40,6 +40,8 @@ use crate::error::contended;
 const AT_ONCE: usize = 8;
 /// The most `AppDeploy`s that are read one by one; more are read by one list.
 const ONE_BY_ONE: usize = 40;
+/// The most `AppDeploy`s that are held at once where a list is read: each may have some 100 KiB of evidence.
+const LISTED: u32 = 50;
 /// The number of locks that all apps share.
 const TURNS: usize = 64;
 /// The number of attempts to write an `AppDeploy` that others write at the same time.
@@ -137,7 +139,7 @@ impl Archive {
         self.turns[app.as_bits() as usize % TURNS].lock().await
     }
 
-    /// A part of the archive of an app as it was read.
+    /// Returns a part of the archive of an app as it was read, without evidence.
     pub(crate) async fn page(&self, record: &AppRecord, page: Page) -> Result<Vec<Deploy>> {
         self.complete(record).await?;
         let archiving = &record.kept.archiving;
@@ -153,49 +155,70 @@ impl Archive {
         while found.len() < page.limit && !left.is_empty() {
             let newest = left.split_off(left.len().saturating_sub(page.limit - found.len()));
             let held = archiving.iter().filter(|deploy| newest.contains(&deploy.revision));
-            found.extend(held.map(|deploy| (deploy.revision, Deploy::clone(deploy))));
+            found.extend(held.map(|deploy| (deploy.revision, deploy.without_evidence())));
             let stored: Vec<Revision> = newest.into_iter().filter(|revision| !found.contains_key(revision)).collect();
-            for object in self.objects(record, &stored, ONE_BY_ONE).await? {
-                let deploy = object::read(record, object)?;
-                found.insert(deploy.revision, deploy);
-            }
+            let read = |object| Ok(object::read(record, object)?.without_evidence());
+            let read = self.each_of(record, &stored, ONE_BY_ONE, read).await?;
+            found.extend(read.into_iter().map(|deploy| (deploy.revision, deploy)));
         }
         Ok(found.into_values().rev().collect())
+    }
+
+    /// Returns one archived deploy of an app as it was read, with its evidence.
+    pub(crate) async fn one(&self, record: &AppRecord, revision: Revision) -> Result<Option<Deploy>> {
+        if let Some(held) = record.kept.archiving.iter().find(|deploy| deploy.revision == revision) {
+            return Ok(Some(Deploy::clone(held)));
+        }
+        if record.is_open(revision) || Some(revision) > record.state.latest {
+            return Ok(None);
+        }
+        let api = self.api.within::<DeployObject>(record.namespace());
+        let object = get(&api, &deploy_name(record.id().name.as_str(), revision.get())).await?;
+        object
+            .filter(|object| object::is_of(record, &object.metadata))
+            .map(|object| object::read(record, object))
+            .transpose()
     }
 
     /// Sees each deploy that the app had archived when it was read: the watch may be behind.
     pub(crate) async fn complete(&self, record: &AppRecord) -> Result<()> {
         let missing = self.cache.missing(record);
-        for object in self.objects(record, &missing, AT_ONCE).await? {
-            self.cache.note_deploy(object.metadata, false);
+        for metadata in self.each_of(record, &missing, AT_ONCE, |object| Ok(object.metadata)).await? {
+            self.cache.note_deploy(metadata, false);
         }
         self.cache.note_complete(record);
         Ok(())
     }
 
-    /// The app's `AppDeploy`s of these revisions; those that were removed are left out.
-    async fn objects(
+    /// Returns what is kept of each of the app's `AppDeploy`s of these revisions; those that were removed are left out. Each is
+    /// reduced as soon as it is read, since its evidence is long.
+    async fn each_of<T: Send>(
         &self,
         record: &AppRecord,
         revisions: &[Revision],
         one_by_one: usize,
-    ) -> Result<Vec<DeployObject>> {
+        keep: impl Fn(DeployObject) -> Result<T> + Send + Sync,
+    ) -> Result<Vec<T>> {
         let api = &self.api.within::<DeployObject>(record.namespace());
         let name = |revision: &Revision| deploy_name(record.id().name.as_str(), revision.get());
         let names: BTreeSet<String> = revisions.iter().map(name).collect();
-        let mut objects: Vec<DeployObject> = if names.len() > one_by_one {
-            list(api, Some(&format!("{UID_LABEL}={}", record.state.app.uid))).await?
-        } else {
-            let reads = names.iter().map(|name| get(api, name).boxed());
-            let reads: Vec<BoxFuture<'_, Result<Option<DeployObject>>>> = reads.collect();
-            let found: Vec<Option<DeployObject>> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
-            found.into_iter().flatten().collect()
-        };
-        objects.retain(|object| {
+        let is_wanted = |object: &DeployObject| {
             let is_named = object.metadata.name.as_ref().is_some_and(|name| names.contains(name));
             is_named && object::is_of(record, &object.metadata)
-        });
-        Ok(objects)
+        };
+        if names.len() > one_by_one {
+            let mut kept = Vec::new();
+            let selector = format!("{UID_LABEL}={}", record.state.app.uid);
+            let keep_page = |page: Vec<DeployObject>| {
+                page.into_iter().filter(is_wanted).try_for_each(|object| keep(object).map(|one| kept.push(one)))
+            };
+            list_in_pages(api, Some(&selector), LISTED, keep_page).await?;
+            return Ok(kept);
+        }
+        let read = async |name: &String| get(api, name).await?.filter(is_wanted).map(&keep).transpose();
+        let reads: Vec<BoxFuture<'_, Result<Option<T>>>> = names.iter().map(|name| read(name).boxed()).collect();
+        let found: Vec<Option<T>> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
+        Ok(found.into_iter().flatten().collect())
     }
 }
 

@@ -1,7 +1,8 @@
 //! The records as the watch has shown them: their names, versions and ends.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
     sync::{Mutex, MutexGuard},
     time::Duration,
 };
@@ -35,7 +36,7 @@ pub(crate) struct SeenRecords {
 #[derive(Default)]
 struct State {
     records: Table<String, SeenRecord>,
-    places: BTreeSet<(RecordKind, RecordPlace)>,
+    places: BTreeMap<RecordKind, BTreeSet<RecordPlace>>,
 }
 
 /// A record as it was seen last.
@@ -80,15 +81,22 @@ impl State {
         if !self.records.note(name, version, seen, listed) {
             return;
         }
-        if let Some(before) = before {
-            self.places.remove(&before);
+        self.remove_place(before);
+        if let Some((kind, place)) = place {
+            self.places.entry(kind).or_default().insert(place);
         }
-        self.places.extend(place);
     }
 
     fn remove(&mut self, name: &String) {
-        if let Some(place) = self.records.remove(name).and_then(|seen| seen.place(name)) {
-            self.places.remove(&place);
+        let place = self.records.remove(name).and_then(|seen| seen.place(name));
+        self.remove_place(place);
+    }
+
+    fn remove_place(&mut self, place: Option<(RecordKind, RecordPlace)>) {
+        if let Some((kind, place)) = place
+            && let Some(of_kind) = self.places.get_mut(&kind)
+        {
+            of_kind.remove(&place);
         }
     }
 
@@ -99,11 +107,10 @@ impl State {
         after: Option<&RecordPlace>,
         now: Timestamp,
     ) -> impl Iterator<Item = (&RecordPlace, String, Version)> {
-        let places: Box<dyn Iterator<Item = &(RecordKind, RecordPlace)>> = match after {
-            Some(after) => Box::new(self.places.range(..(kind, after.clone())).rev()),
-            None => Box::new(self.places.iter().rev().skip_while(move |(other, _)| *other > kind)),
-        };
-        places.take_while(move |(other, _)| *other == kind).filter_map(move |(_, place)| {
+        let before = after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.clone()));
+        let of_kind = self.places.get(&kind).into_iter();
+        let places = of_kind.flat_map(move |places| places.range((Bound::Unbounded, before.clone())).rev());
+        places.filter_map(move |place| {
             let name = object::name(kind, &place.key);
             let row = self.records.rows().get(&name).filter(|row| row.value.is_kept(now))?;
             Some((place, name, row.version))

@@ -15,7 +15,7 @@ use crate::{
         restore::{self, Owed},
         rollback,
     },
-    ports::{AppRef, HistoryStoreExt},
+    ports::AppRef,
     request::Cause,
     service::{
         drive::{log, run::UNREADABLE_PAUSE},
@@ -70,6 +70,7 @@ impl Driver<'_> {
                 Ok(None) => {
                     // The deletion has cancelled the app's builds, except one that was about to begin here.
                     self.deployer.end_builds(self.app).await;
+                    self.deployer.forget_builds(self.app).await;
                     return None;
                 }
                 Err(error) if error.is_transient() => self.pause(StoreCall::Load, &error).await,

@@ -1,0 +1,276 @@
+//! Runs release commands, each in a container of its own.
+//!
+//! ```text
+//! prepare: pull, create NAME.making, join networks ─► NAME
+//! start:   NAME ─► NAME.start-A, read again, start by that name
+//! cancel:  any ─► NAME.cancelled, read again, stop if it runs
+//! ```
+//!
+//! The engine's containers are the only record of runs; [`rules::release`](crate::rules::release) says how their names keep
+//! a command from running twice. The engine looks a name up before it waits for the container, so that a call may still act
+//! on one that was renamed meanwhile: each rename is followed by a moment in which such calls end, and by another reading.
+//! What is left is an engine that is killed after it has begun a command, and before it has written that down.
+//!
+//! Until there is a container, a run is known to this process alone: its image is pulled, or could not be had.
+
+mod log;
+mod preparation;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use http::{Method, StatusCode};
+use rollhook_core::{
+    Error, Result,
+    app::App,
+    error::Entity,
+    image::Digest,
+    ports::{ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState},
+};
+use serde_json::Value;
+
+pub(crate) use self::preparation::Releases;
+use crate::{
+    DockerMachine, LOOK,
+    advance::Machine,
+    bounded,
+    engine::{Called, Engine, filters, in_path, in_query},
+    lock, pulls,
+    rules::{
+        container::Process,
+        origin,
+        release::{self, Mark, RELEASE, Run},
+    },
+};
+
+/// The time after which the engine has done what it was asked to do with a container by the name that it had before.
+const SETTLES: Duration = Duration::from_millis(200);
+/// The time to read the last lines of a log, which are left out if that takes longer.
+const COLLECT: Duration = Duration::from_secs(5);
+
+/// The engine, with this process's work on it.
+struct Runner<'a> {
+    engine: &'a Engine,
+    machine: &'a Machine,
+    releases: &'a Releases,
+}
+
+impl Runner<'_> {
+    async fn observe(&self, run: &ReleaseRun) -> Result<ReleaseState> {
+        match find(self.engine, run).await? {
+            Some(found) if found.mark != Mark::Making => Ok(self.report(run, found).await?),
+            Some(_) | None => self.advance(run).await,
+        }
+    }
+
+    /// Returns the state of a run that has a container, and goes on with a cancel that another process began.
+    async fn report(&self, run: &ReleaseRun, found: Run) -> Called<ReleaseState> {
+        let found = if found.is_unsealed_failure() {
+            rename(self.engine, found.container.id(), &release::name(run, Mark::Failed)).await?;
+            match find(self.engine, run).await? {
+                Some(found) => found,
+                None => return Ok(ReleaseState::Unknown),
+            }
+        } else {
+            found
+        };
+        let container = &found.container;
+        if container.is_up() && found.mark == Mark::Cancelled {
+            self.machine.stop(self.engine, container.id());
+        }
+        if container.process() != Process::Ended {
+            return Ok(found.state(None, Vec::new()));
+        }
+        let digest = self.digest(&found).await?;
+        let succeeded = found.state(digest, Vec::new());
+        if matches!(succeeded, ReleaseState::Succeeded { .. }) {
+            return Ok(succeeded);
+        }
+        let log = tokio::time::timeout(COLLECT, log::last_lines(self.engine, container.id())).await;
+        Ok(found.state(None, log.unwrap_or_default()))
+    }
+
+    async fn digest(&self, run: &Run) -> Called<Option<Digest>> {
+        let Some(image) = run.image() else { return Ok(None) };
+        let found = pulls::find(self.engine, run.container.image_id()).await?;
+        Ok(found.and_then(|found| origin::digest(&found, &image)))
+    }
+
+    async fn start(&self, run: &ReleaseRun) -> Result<()> {
+        let Some(found) = find(self.engine, run).await?.filter(Run::may_start) else { return Ok(()) };
+        let mark = Mark::new_start();
+        let name = release::name(run, mark);
+        if !rename(self.engine, found.container.name(), &name).await? {
+            return Ok(());
+        }
+        // No other attempt that is late starts it from here on; one may have before.
+        tokio::time::sleep(SETTLES).await;
+        let again = find(self.engine, run).await?;
+        let is_same = |again: &Run| again.container.id() == found.container.id() && again.mark == mark;
+        if !again.is_some_and(|again| is_same(&again) && again.may_start()) {
+            return Ok(());
+        }
+        // The deadline of this call does not end the engine's: a start that is answered late is not taken for one that
+        // never arrived.
+        let engine = self.engine.clone();
+        let started = tokio::spawn(async move {
+            engine.bytes(Method::POST, &format!("/containers/{}/start", in_path(&name)), None).await
+        });
+        match started.await {
+            Ok(Err(failure)) if failure.refusal().is_none() => Err(failure.into()),
+            Ok(Err(failure)) => {
+                // The engine keeps the error with the container.
+                let error = failure.words();
+                tracing::debug!(app = %run.app, revision = %run.id.revision, error, "starting a release command failed");
+                Ok(())
+            }
+            Ok(Ok(_)) => Ok(()),
+            Err(error) => Err(Error::unavailable("starting a release command broke off", error)),
+        }
+    }
+
+    async fn cancel(&self, run: &ReleaseRun) -> Result<()> {
+        self.releases.change(run.id, |known| known.is_cancelled = true);
+        if self.releases.is_cancelled(run.id) && self.machine.pulls.known(run.id).is_some() {
+            self.machine.pulls.forget(run.id.app);
+        }
+        let Some(found) = find(self.engine, run).await? else { return Ok(()) };
+        let container = found.container.id();
+        if found.container.process() == Process::Ended || (found.mark == Mark::Failed && !found.has_begun()) {
+            return Ok(());
+        }
+        if found.mark != Mark::Cancelled {
+            // Another process may have done so.
+            rename(self.engine, container, &release::name(run, Mark::Cancelled)).await?;
+            tokio::time::sleep(SETTLES).await;
+        }
+        match find(self.engine, run).await? {
+            // A start that came before the new name has made it run.
+            Some(found) if found.mark == Mark::Cancelled && found.container.is_up() => {
+                self.machine.stop(self.engine, found.container.id());
+                Ok(())
+            }
+            Some(found) if found.mark == Mark::Cancelled || found.container.process() == Process::Ended => Ok(()),
+            // A start that came before has renamed it after.
+            Some(_) => Err(Error::Conflict(Entity::Object)),
+            None => Ok(()),
+        }
+    }
+
+    async fn log(&self, run: &ReleaseRun, from: u64) -> Called<Option<Vec<u8>>> {
+        match find(self.engine, run).await?.filter(Run::has_begun) {
+            Some(found) => log::part(self.engine, found.container.id(), from).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn remove_outdated(&self, ready: &ReleaseRun) {
+        let removed = async {
+            for container in release::outdated(&list(self.engine).await?, ready) {
+                remove(self.engine, &container).await?;
+            }
+            Called::Ok(())
+        };
+        if let Err(failure) = removed.await {
+            let error = rollhook_core::error::chain(&failure);
+            tracing::debug!(app = %ready.app, error, "removing containers of old release commands failed");
+        }
+    }
+}
+
+/// Removes the ended runs of an app, and ends those that go on.
+pub(crate) async fn forget(engine: &Engine, releases: &Releases, app: &App) -> Called<()> {
+    lock(&releases.preparations).remove(&app.uid);
+    let (running, others) = release::of_app(&list(engine).await?, &app.id, app.uid);
+    for container in others {
+        remove(engine, &container).await?;
+    }
+    for container in running {
+        let engine = engine.clone();
+        tokio::spawn(async move {
+            let path = format!("/containers/{}/stop", in_path(&container));
+            let stopped = engine.bytes(Method::POST, &path, None).await.map(drop);
+            let removed = match stopped {
+                Ok(()) => remove(&engine, &container).await,
+                Err(failure) if failure.is_not_found() => Ok(()),
+                Err(failure) => Err(failure),
+            };
+            if let Err(failure) = removed {
+                let error = rollhook_core::error::chain(&failure);
+                tracing::warn!(container, error, "ending the release command of a deleted app failed");
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Returns the run's container; `None` if it has none.
+async fn find(engine: &Engine, run: &ReleaseRun) -> Called<Option<Run>> {
+    let label = [format!("{RELEASE}={}", run.id)];
+    let listed = engine.get(&format!("/containers/json?all=true&{}", filters(&[("label", &label)]))).await?;
+    let mut runs = Vec::new();
+    for listed in listed.as_array().into_iter().flatten().filter_map(|listed| listed["Id"].as_str()) {
+        let found = engine.find(&format!("/containers/{}/json", in_path(listed))).await?;
+        runs.extend(found.and_then(|object| Run::of(run, object)));
+    }
+    Ok(release::deciding(runs))
+}
+
+/// Returns the containers of all runs, as the engine lists them.
+async fn list(engine: &Engine) -> Called<Vec<Value>> {
+    let label = [RELEASE.to_owned()];
+    let listed = engine.get(&format!("/containers/json?all=true&{}", filters(&[("label", &label)]))).await?;
+    Ok(listed.as_array().cloned().unwrap_or_default())
+}
+
+/// Renames a container, by its id or name. Returns `false` if there is none, the new name is taken, or it has that name.
+async fn rename(engine: &Engine, container: &str, name: &str) -> Called<bool> {
+    let path = format!("/containers/{}/rename?name={}", in_path(container), in_query(name));
+    match engine.post(&path, None).await {
+        Ok(_) => Ok(true),
+        Err(failure) if failure.is_not_found() || failure.is_conflict() => Ok(false),
+        Err(failure) if failure.is(StatusCode::BAD_REQUEST) => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Removes a container that does not run, with the volumes that only it has; one that runs by now stays.
+pub(crate) async fn remove(engine: &Engine, container: &str) -> Called<()> {
+    match engine.delete(&format!("/containers/{}?v=true", in_path(container))).await {
+        Err(failure) if failure.is_conflict() => Ok(()),
+        removed => removed,
+    }
+}
+
+impl DockerMachine {
+    fn runner(&self) -> Runner<'_> {
+        Runner { engine: &self.engine, machine: &self.machine, releases: &self.releases }
+    }
+}
+
+#[async_trait]
+impl ReleaseRunner for DockerMachine {
+    async fn prepare(&self, spec: &ReleaseSpec) -> Result<ReleaseState> {
+        bounded(self.runner().prepare(spec)).await
+    }
+
+    async fn start(&self, run: &ReleaseRun) -> Result<()> {
+        bounded(self.runner().start(run)).await
+    }
+
+    async fn observe(&self, run: &ReleaseRun) -> Result<ReleaseState> {
+        bounded(self.runner().observe(run)).await
+    }
+
+    async fn cancel(&self, run: &ReleaseRun) -> Result<()> {
+        bounded(self.runner().cancel(run)).await
+    }
+
+    async fn changed(&self, _run: &ReleaseRun) {
+        drop(tokio::time::timeout(LOOK, self.watch.changed(&self.engine)).await);
+    }
+
+    async fn log(&self, run: &ReleaseRun, from: u64) -> Result<Option<Vec<u8>>> {
+        bounded(async { Ok(self.runner().log(run, from).await?) }).await
+    }
+}

@@ -1,0 +1,313 @@
+//! The containers that run release commands: their names and labels, how one is made, and what its state says.
+//!
+//! The engine starts an ended container again if it is asked to, so that reading the state before starting would let two
+//! processes run a command twice. The name decides, as renaming is atomic in the engine:
+//!
+//! ```text
+//! NAME.making ─► NAME ─► NAME.start-A ─► NAME.start-B …     made, ready, and a name for each attempt to start
+//!                  └─────────┴──────────────┴─► NAME.failed      the engine could not start it
+//!                  └─────────┴──────────────┴─► NAME.cancelled   it was cancelled, before it began or later
+//! ```
+//!
+//! A process that starts a run renames it first, reads it again, and then starts it by the new name, which no other attempt
+//! has. A start that arrives after another attempt or a cancel finds no container of its name. A run that was cancelled
+//! stays as a container that never began, so that every process reads how it ended.
+
+use std::{
+    cmp::Reverse,
+    hash::{BuildHasher, Hasher, RandomState},
+};
+
+use rollhook_core::{
+    app::{AppId, AppUid},
+    deploy::Reason,
+    image::{Digest, ImageRef},
+    ports::{DeployId, ReleaseFailure, ReleaseRun, ReleaseState},
+};
+use serde_json::{Map, Value, json};
+
+use super::{
+    container::{Container, IMAGE, Process},
+    recreation,
+};
+
+/// The label of the deploy id whose release command the container runs.
+pub(crate) const RELEASE: &str = "dev.rollhook.release";
+/// The seconds that a cancelled command has to end.
+const GRACE_SECONDS: u32 = 10;
+/// The number of ended runs of an app that are kept beside the newest one.
+const KEPT: usize = 3;
+/// The age of a container at which its run has ended for a day, as no command may take as long.
+const OLD_SECONDS: i64 = 2 * 24 * 60 * 60;
+
+/// The part of a run's life that its container's name says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Mark {
+    /// The container has yet to join networks.
+    Making,
+    /// The run is ready.
+    Ready,
+    /// This attempt to start it was made; the number is random, so that no other attempt has the name.
+    Start(u64),
+    /// The engine could not start it.
+    Failed,
+    /// It was cancelled.
+    Cancelled,
+}
+
+impl Mark {
+    /// Returns the mark of a new attempt to start a run.
+    pub(crate) fn new_start() -> Self {
+        Self::Start(RandomState::new().build_hasher().finish())
+    }
+
+    fn may_start(self) -> bool {
+        matches!(self, Self::Ready | Self::Start(_))
+    }
+}
+
+/// Returns the name of a run's container.
+pub(crate) fn name(run: &ReleaseRun, mark: Mark) -> String {
+    let ReleaseRun { app, id } = run;
+    let base = format!("rollhook.release.{}.{}.{}-{}", app.namespace, app.name, id.revision, id.app);
+    match mark {
+        Mark::Making => format!("{base}.making"),
+        Mark::Ready => base,
+        Mark::Start(attempt) => format!("{base}.start-{attempt:016x}"),
+        Mark::Failed => format!("{base}.failed"),
+        Mark::Cancelled => format!("{base}.cancelled"),
+    }
+}
+
+fn mark(run: &ReleaseRun, found: &str) -> Option<Mark> {
+    let rest = found.strip_prefix(&name(run, Mark::Ready))?;
+    match rest {
+        "" => Some(Mark::Ready),
+        ".making" => Some(Mark::Making),
+        ".failed" => Some(Mark::Failed),
+        ".cancelled" => Some(Mark::Cancelled),
+        rest => u64::from_str_radix(rest.strip_prefix(".start-")?, 16).ok().map(Mark::Start),
+    }
+}
+
+/// A run's container, as inspecting it returns it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Run {
+    pub(crate) container: Container,
+    pub(crate) mark: Mark,
+}
+
+impl Run {
+    /// Reads a container. Returns `None` if it is not this run's: an image may bring the label along, but no name.
+    pub(crate) fn of(run: &ReleaseRun, object: Value) -> Option<Self> {
+        let container = Container { object, is_doubtful: false };
+        let mark = mark(run, container.name())?;
+        (container.label(RELEASE) == Some(run.id.to_string().as_str())).then_some(Self { container, mark })
+    }
+
+    /// Returns whether the run can be started.
+    pub(crate) fn may_start(&self) -> bool {
+        self.mark.may_start() && !self.has_begun() && self.container.start_error().is_none()
+    }
+
+    /// Returns whether the command has begun.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.container.process() != Process::Created
+    }
+
+    /// Returns whether the engine could not start the run, and an attempt that is late could do so yet.
+    pub(crate) fn is_unsealed_failure(&self) -> bool {
+        self.mark.may_start() && !self.has_begun() && self.container.start_error().is_some()
+    }
+
+    /// Returns the image that the run was made for.
+    pub(crate) fn image(&self) -> Option<ImageRef> {
+        self.container.label(IMAGE)?.parse().ok()
+    }
+
+    /// Returns the state of the run. `digest` is that of its image, and `log` the last lines of its log.
+    pub(crate) fn state(&self, digest: Option<Digest>, log: Vec<String>) -> ReleaseState {
+        let is_cancelled = self.mark == Mark::Cancelled;
+        match (self.container.process(), self.mark) {
+            (Process::Running | Process::Restarting, _) => ReleaseState::Running,
+            (Process::Created, Mark::Cancelled) => cancelled_before(),
+            (Process::Created, mark) => match (self.container.start_error(), mark) {
+                (None, Mark::Making) => ReleaseState::Preparing,
+                (None, Mark::Ready | Mark::Start(_) | Mark::Cancelled) => ReleaseState::Prepared,
+                (error, _) => {
+                    let why = error.map(|error| format!(": {error}")).unwrap_or_default();
+                    let message = format!("Docker cannot start the release command{why}");
+                    failed(false, "container-not-started", message, Vec::new())
+                }
+            },
+            (Process::Ended, _) if is_cancelled => {
+                failed(true, Reason::CANCELLED, "The release command was ended.".to_owned(), log)
+            }
+            (Process::Ended, _) if self.container.exit_code() == 0 && self.container.start_error().is_none() => {
+                ReleaseState::Succeeded { digest }
+            }
+            (Process::Ended, _) => failed(true, Reason::RELEASE_FAILED, ended(&self.container), log),
+        }
+    }
+}
+
+/// Returns the container that decides on a run. A process that is late may have made another one, which never begins.
+pub(crate) fn deciding(runs: Vec<Run>) -> Option<Run> {
+    runs.into_iter().max_by_key(|run| (run.has_begun(), run.mark, run.container.id().to_owned()))
+}
+
+/// Returns the state of a run that never begins.
+pub(crate) fn cancelled_before() -> ReleaseState {
+    failed(false, Reason::CANCELLED, "The release command was ended before it began.".to_owned(), Vec::new())
+}
+
+fn failed(began: bool, reason: &str, message: String, log: Vec<String>) -> ReleaseState {
+    ReleaseState::Failed(ReleaseFailure { began, reason: Reason::new(reason), message, log })
+}
+
+/// Returns how a command ended without success, in a sentence.
+fn ended(container: &Container) -> String {
+    let code = container.exit_code();
+    if container.is_out_of_memory() {
+        return format!("The release command ran out of memory and was killed (exit code {code}).");
+    }
+    if let Some(error) = container.start_error() {
+        return format!("The release command ended with exit code {code}: {error}");
+    }
+    match code {
+        255 => {
+            "The release command ended with exit code 255, which is also Docker's where the machine went down under it."
+                .to_owned()
+        }
+        code => match signal(code - 128) {
+            Some(signal) => format!("The release command was ended by {signal} (exit code {code})."),
+            None => format!("The release command ended with exit code {code}."),
+        },
+    }
+}
+
+fn signal(number: i64) -> Option<&'static str> {
+    Some(match number {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        15 => "SIGTERM",
+        _ => return None,
+    })
+}
+
+/// Returns the document that makes a run's container, of that which would make the deploy's.
+///
+/// The target's labels are left out, as are its names, addresses and ports: no proxy, Compose project or other container
+/// takes the run for an instance. `brought` is the image's configuration, whose labels the engine adds.
+pub(crate) fn body(mut deploy: Value, id: DeployId, image: &ImageRef, command: &[String], brought: &Value) -> Value {
+    let Some(config) = deploy.as_object_mut() else { return deploy };
+    for name in ["Hostname", "ExposedPorts", "MacAddress", "Tty", "OpenStdin", "StdinOnce", "AttachStdin"] {
+        config.remove(name);
+    }
+    let (program, arguments) = command.split_at(command.len().min(1));
+    let mut labels: Map<String, Value> =
+        recreation::silenced(&brought["Labels"]).map(|name| (name.to_owned(), "".into())).collect();
+    labels.insert(RELEASE.to_owned(), id.to_string().into());
+    labels.insert(IMAGE.to_owned(), image.to_string().into());
+    let set = json!({
+        "Entrypoint": program, "Cmd": arguments, "Labels": labels, "Healthcheck": { "Test": ["NONE"] },
+        "StopSignal": "SIGTERM", "StopTimeout": GRACE_SECONDS,
+    });
+    config.extend(set.as_object().cloned().unwrap_or_default());
+    let host = config.entry("HostConfig").or_insert_with(|| json!({}));
+    host["PortBindings"] = json!({});
+    host["PublishAllPorts"] = false.into();
+    host["RestartPolicy"] = json!({ "Name": "no" });
+    host["AutoRemove"] = false.into();
+    // The log is read from any byte on: no driver that cannot be read, and no part that is dropped early.
+    host["LogConfig"] = json!({ "Type": "json-file", "Config": { "max-size": "1g", "max-file": "1" } });
+    let networks = config.get_mut("NetworkingConfig").and_then(|networks| networks["EndpointsConfig"].as_object_mut());
+    for (_, settings) in networks.into_iter().flatten() {
+        *settings = endpoint(settings);
+    }
+    deploy
+}
+
+/// Returns the settings of a network without the names and addresses of the target.
+pub(crate) fn endpoint(settings: &Value) -> Value {
+    let kept = settings.as_object().into_iter().flatten();
+    let kept = kept.filter(|(name, _)| !matches!(name.as_str(), "Aliases" | "IPAMConfig" | "MacAddress"));
+    Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
+}
+
+/// A container of a run of an app, as the engine's list has it.
+struct Listed<'a> {
+    container: &'a Value,
+    id: DeployId,
+    mark: Mark,
+}
+
+impl<'a> Listed<'a> {
+    fn of(container: &'a Value, app: &AppId, uid: AppUid) -> Option<Self> {
+        let id: DeployId = container["Labels"][RELEASE].as_str()?.parse().ok()?;
+        let run = ReleaseRun { app: app.clone(), id };
+        let mut names = container["Names"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let mark = names.find_map(|name| mark(&run, name.trim_start_matches('/')))?;
+        (id.app == uid).then_some(Self { container, id, mark })
+    }
+
+    fn runs(&self) -> bool {
+        !matches!(self.container["State"].as_str(), Some("created" | "exited" | "dead"))
+    }
+
+    /// Returns whether the run has ended, or never begins.
+    fn is_over(&self) -> bool {
+        let may_begin = self.container["State"] == "created" && !matches!(self.mark, Mark::Failed | Mark::Cancelled);
+        !self.runs() && !may_begin
+    }
+
+    fn container_id(&self) -> Option<String> {
+        self.container["Id"].as_str().map(str::to_owned)
+    }
+}
+
+/// Returns the containers of an app's runs in a list: those that run, and the others.
+pub(crate) fn of_app(containers: &[Value], app: &AppId, uid: AppUid) -> (Vec<String>, Vec<String>) {
+    let listed = containers.iter().filter_map(|container| Listed::of(container, app, uid));
+    let (running, others): (Vec<_>, Vec<_>) = listed.partition(Listed::runs);
+    let ids = |runs: Vec<Listed<'_>>| runs.iter().filter_map(Listed::container_id).collect();
+    (ids(running), ids(others))
+}
+
+/// Returns the containers of an app's runs that are removed once this one is ready: none that runs, and none of the last
+/// three before it.
+pub(crate) fn outdated(containers: &[Value], ready: &ReleaseRun) -> Vec<String> {
+    let listed = containers.iter().filter_map(|container| Listed::of(container, &ready.app, ready.id.app));
+    let earlier: Vec<Listed<'_>> = listed.filter(|run| run.id.revision < ready.id.revision && !run.runs()).collect();
+    let mut revisions: Vec<_> = earlier.iter().map(|run| Reverse(run.id.revision)).collect();
+    revisions.sort_unstable();
+    revisions.dedup();
+    let is_outdated = |run: &&Listed<'_>| revisions.iter().skip(KEPT).any(|Reverse(old)| *old == run.id.revision);
+    earlier.iter().filter(is_outdated).filter_map(Listed::container_id).collect()
+}
+
+/// Returns whether a container of a list is of an ended run of the app that need not be reported any more, so that it
+/// does not keep its image: a later one has ended, or it is older than two days.
+pub(crate) fn is_spent(
+    container: &Value,
+    containers: &[Value],
+    (app, uid): (&AppId, AppUid),
+    now: jiff::Timestamp,
+) -> bool {
+    let Some(run) = Listed::of(container, app, uid).filter(Listed::is_over) else { return false };
+    let made_at = container["Created"].as_i64();
+    let mut all = containers.iter().filter_map(|other| Listed::of(other, app, uid));
+    made_at.is_some_and(|made_at| now.as_second() - made_at >= OLD_SECONDS)
+        || all.any(|other| other.id.revision > run.id.revision && other.is_over())
+}
+
+#[cfg(test)]
+mod tests;
