@@ -242,7 +242,7 @@ fn run_that_was_cancelled_ends_once_nothing_of_it_runs() {
     let stopped = |status: Value| job(stopped_as(&cancelled), false, status);
     let ended = failure_status("DeadlineExceeded");
     let pod = with_state("Running", json!({"running": {}}));
-    assert_eq!(observed(&stopped(json!({"active": 1})), &[pod.clone()], 9), Observed::Running);
+    assert_eq!(observed(&stopped(json!({"active": 1})), std::slice::from_ref(&pod), 9), Observed::Running);
     assert_eq!(observed(&stopped(ended.clone()), &[pod], 9), Observed::Running);
     let found = failure(&stopped(ended), &[]);
     assert!(found.began && found.reason.as_str() == Reason::CANCELLED && found.log == ["step 1"], "{found:?}");
