@@ -32,6 +32,7 @@ use crate::{
     ledger::{
         AppState, Change, Record, releases,
         restore::{self, Owed},
+        transitions,
     },
     ports::{Applied, DeployId, ReleaseRun, Started},
     time::Timestamp,
@@ -252,11 +253,18 @@ fn record(state: &State, changes: Vec<Deploy>, release_holds: Vec<Revision>) -> 
 
 /// Returns the effect of committing this, and whether the app is idle after it.
 fn record_all(state: &State, record: Record) -> Effect {
+    debug_assert!(record.changes.iter().all(|change| is_allowed(state, change)), "{record:?}");
     let next = preview(state, record.clone());
     let owes = matches!(restore::owed(&next), Owed::Restore(_));
     let is_over = next.unfinished.is_empty() && next.release_run.is_none();
     let idle = is_over && !owes && state.build_queue.is_free(&next);
     Effect::Record(Record { idle, ..record })
+}
+
+/// Returns whether a deploy may come to its next state. One that has ended meanwhile is for the store to refuse.
+fn is_allowed(state: &State, change: &Deploy) -> bool {
+    let before = state.app_state.unfinished(change.revision);
+    before.is_none_or(|before| transitions::is_allowed(before.status(), change.status()))
 }
 
 /// Returns the app with the changes applied.

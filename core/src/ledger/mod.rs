@@ -12,7 +12,7 @@
 //! what a caller's request is accepted as, [`push`] what a git host's call asks for, [`releases`] which deploys run a
 //! release command, [`rollback`] which version a
 //! rollback means, [`restore`] whether a failed rollout is put right and by which entry, [`retention`] which archived
-//! deploys may go, [`history`] joins state and archive, and [`check`] tells whether a history keeps the rules. Nothing
+//! deploys may go, [`transitions`] what a status may become, [`history`] joins state and archive, and [`check`] tells whether a history keeps the rules. Nothing
 //! else in the workspace knows these rules.
 
 pub mod admission;
@@ -24,6 +24,7 @@ pub mod releases;
 pub mod restore;
 pub mod retention;
 pub mod rollback;
+pub mod transitions;
 
 mod admit;
 mod built;

@@ -2,8 +2,17 @@
 
 use std::{collections::BTreeMap, sync::Mutex};
 
-use rollhook_conformance::{Can, Lack, Sample};
-use rollhook_core::image::{Digest, ImageRef};
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api,
+    api::{ListParams, LogParams},
+};
+use rollhook_conformance::{Can, Does, Lack, Releases, Sample};
+use rollhook_core::{
+    image::{Digest, ImageRef},
+    ports::ReleaseRun,
+};
 use rollhook_testing::beds::Kind;
 
 use crate::{
@@ -87,4 +96,41 @@ rollhook_conformance::cases! { bed::run, fresh().await, rollouts:
     observe_reports_crash,
     evidence_has_the_log,
     evidence_is_of_its_own_deploy,
+}
+
+#[async_trait]
+impl Releases for Namespaced<Real> {
+    fn command(&self, does: Does) -> Vec<String> {
+        let how = match does {
+            Does::Succeed => "succeeds",
+            Does::Fail => "fails",
+            Does::Hang => "hangs",
+        };
+        // The cases run the second image.
+        ["/app-v2", "migrate", how].map(str::to_owned).to_vec()
+    }
+
+    async fn times_begun(&self, run: &ReleaseRun) -> Can<usize> {
+        let pods = Api::<Pod>::namespaced(self.bed.client.clone(), &self.bed.namespace);
+        let (app, revision) = (run.id.app, run.id.revision);
+        let labels = format!("rollhook.dev/release-app={app},rollhook.dev/release-revision={revision}");
+        let mut times = 0;
+        for pod in pods.list(&ListParams::default().labels(&labels)).await.unwrap() {
+            let log = pods.logs(&pod.metadata.name.unwrap(), &LogParams::default()).await.unwrap_or_default();
+            times += log.matches("has begun").count();
+        }
+        Ok(times)
+    }
+}
+
+rollhook_conformance::cases! { bed::run, fresh().await, releases:
+    prepare_begins_nothing,
+    start_runs_to_the_end,
+    start_is_once,
+    failed_command_keeps_its_log,
+    missing_image_never_begins,
+    cancel_ends_for_good,
+    end_outlives_a_restart,
+    target_stays_as_it_is,
+    release_log_is_read_in_parts,
 }

@@ -3,4 +3,5 @@
 
 mod builds;
 mod containers;
+mod releases;
 mod twins;

@@ -1,6 +1,7 @@
 // app reports its version over HTTP on :8080, and its commit from COMMIT, and stops on SIGTERM. An image that is built on
 // top of it may set another version in the file /version. /healthz answers 200, but 503 while GATE_FILE is set
 // and names a file that does not exist: a test that mounts a host directory opens and shuts the gate from outside.
+// `app migrate succeeds|fails|hangs` is a release command: it says that it has begun, and ends so after three seconds, or never.
 package main
 
 import (
@@ -10,11 +11,15 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 )
 
 var version = "dev"
 
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == "migrate" {
+		migrate(os.Args[2])
+	}
 	go func() {
 		stop := make(chan os.Signal, 1)
 		signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
@@ -32,6 +37,20 @@ func main() {
 	http.HandleFunc("/healthz", healthz)
 	fmt.Println("app", version, "listening on 8080")
 	fmt.Println(http.ListenAndServe(":8080", nil))
+	os.Exit(1)
+}
+
+func migrate(how string) {
+	fmt.Println("migrate", version, "has begun")
+	time.Sleep(3 * time.Second)
+	switch how {
+	case "succeeds":
+		fmt.Println("migrate", version, "is done")
+		os.Exit(0)
+	case "hangs":
+		time.Sleep(time.Hour)
+	}
+	fmt.Println("migrate", version, "failed")
 	os.Exit(1)
 }
 
