@@ -85,7 +85,7 @@ fn command_runs_once_with_the_new_image_before_anything_is_touched() {
         let digest = world.cluster.digest(&image("registry.example.com/api:v2"));
         assert_eq!(effects[1].image, image("registry.example.com/api:v2").pinned(digest), "what ran is rolled out");
         world.quiet(&access).await;
-        assert_eq!(world.view(&access).await.release_run, None);
+        assert_eq!(world.view(&access).await.release_runs, []);
     });
 }
 
@@ -243,7 +243,7 @@ fn persons_rollback_ends_a_command_and_does_not_wait_for_it() {
         let interrupted = world.entry(&access, 3).await;
         assert_eq!(interrupted.release, Some(ReleaseMark::MayHaveRun));
         world.quiet(&access).await;
-        assert_eq!(world.view(&access).await.release_run, None, "its end was observed");
+        assert_eq!(world.view(&access).await.release_runs, [], "its end was observed");
     });
 }
 
@@ -478,5 +478,120 @@ fn commands_that_could_not_run_are_refused() {
             let refused = world.deployer.change_policy(&access, change).await.unwrap_err();
             assert!(matches!(refused, Refusal::InvalidField(..)), "{refused}");
         }
+    });
+}
+
+#[test]
+fn deadline_that_is_extended_while_the_command_runs_counts() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.app("api", migrates().with(|policy| policy.release_deadline = 60 * SECOND)).await;
+        world.set_command(&access, "hang").await;
+        world.deploy(&access, "registry.example.com/api:v2").await.unwrap();
+        world.begins(&access, 2).await;
+        let change = PolicyChange { release_deadline: Some(300 * SECOND), ..PolicyChange::default() };
+        world.deployer.change_policy(&access, change).await.unwrap();
+        world.sleep(200).await;
+        assert_eq!(world.entry(&access, 2).await.status(), Status::Releasing);
+        let failed = world.ended(&access, 2).await;
+        assert!(reason(&failed).1.contains("300 s"), "{failed:?}");
+    });
+}
+
+#[test]
+fn command_that_ended_while_nobody_looked_has_not_missed_its_deadline() {
+    for (word, wanted) in [("migrate", Status::Succeeded), ("fail", Status::Failed)] {
+        let world = World::new(DELAY);
+        let access = world.run(async {
+            let access = world.app("api", migrates().with(|policy| policy.release_deadline = 60 * SECOND)).await;
+            world.set_command(&access, word).await;
+            world.deploy(&access, "registry.example.com/api:v2").await.unwrap();
+            world.begins(&access, 2).await;
+            access
+        });
+        world.idle(world.sleep(300));
+        let next = world.replica("two", 2);
+        world.run_beside(&next, async {
+            let ended = world.ended(&access, 2).await;
+            assert_eq!(ended.status(), wanted, "{ended:?}");
+            assert!(wanted == Status::Succeeded || reason(&ended).0 == Reason::RELEASE_FAILED, "{ended:?}");
+        });
+    }
+}
+
+#[test]
+fn deploy_that_waits_for_a_command_without_end_fails_and_says_so() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.app("api", migrates()).await;
+        world.set_command(&access, "hang").await;
+        world.deploy(&access, "registry.example.com/api:v2").await.unwrap();
+        world.begins(&access, 2).await;
+        world.cluster.keep_releases(true);
+        world.deployer.cancel(&access, Revision::new(2).unwrap()).await.unwrap();
+        world.set_command(&access, "migrate").await;
+        let failed = world.deployed(&access, "registry.example.com/api:v3").await;
+        let (why, message) = reason(&failed);
+        assert_eq!((why.as_str(), failed.release), (Reason::RELEASE_DEADLINE, None));
+        assert!(message.contains("that of revision 2 was told to end"), "{message}");
+        assert_eq!(world.released(), [1, 2]);
+        world.cluster.keep_releases(false);
+        assert_eq!(world.deployed(&access, "registry.example.com/api:v4").await.status(), Status::Succeeded);
+        assert_eq!(world.view(&access).await.release_runs, []);
+    });
+}
+
+#[test]
+fn command_that_its_platform_cannot_end_fails_its_deploy_all_the_same() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.app("api", migrates().with(|policy| policy.release_deadline = 60 * SECOND)).await;
+        world.set_command(&access, "hang").await;
+        world.cluster.keep_releases(true);
+        let failed = world.deployed(&access, "registry.example.com/api:v2").await;
+        assert_eq!(
+            (reason(&failed).0.as_str(), failed.release),
+            (Reason::RELEASE_UNKNOWN, Some(ReleaseMark::MayHaveRun))
+        );
+        world.cluster.keep_releases(false);
+        world.quiet(&access).await;
+        world.sleep(60).await;
+        assert_eq!(world.view(&access).await.release_runs, []);
+    });
+}
+
+#[test]
+fn command_that_runs_while_the_platform_is_away_is_not_forgotten() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.app("api", migrates()).await;
+        world.set_command(&access, "hang").await;
+        world.deploy(&access, "registry.example.com/api:v2").await.unwrap();
+        world.begins(&access, 2).await;
+        world.cluster.set_reachable(false);
+        assert_eq!(reason(&world.ended(&access, 2).await).0, Reason::RELEASE_UNKNOWN);
+        world.set_command(&access, "migrate").await;
+        world.deploy(&access, "registry.example.com/api:v3").await.unwrap();
+        world.sleep(1800).await;
+        assert_eq!(world.released(), [1, 2], "no other begins beside it");
+        world.cluster.set_reachable(true);
+        assert_eq!(world.ended(&access, 3).await.status(), Status::Succeeded);
+        assert_eq!(world.cluster.running_releases(access.uid()), 0);
+    });
+}
+
+#[test]
+fn app_is_not_deleted_while_its_command_cannot_be_ended() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.app("api", migrates()).await;
+        world.set_command(&access, "hang").await;
+        world.deploy(&access, "registry.example.com/api:v2").await.unwrap();
+        world.begins(&access, 2).await;
+        world.cluster.set_reachable(false);
+        assert_eq!(world.deployer.delete(&access).await, Err(Refusal::ClusterUnavailable));
+        world.cluster.set_reachable(true);
+        world.deployer.delete(&access).await.unwrap();
+        assert_eq!(world.cluster.running_releases(access.uid()), 0);
     });
 }

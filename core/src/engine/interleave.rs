@@ -9,7 +9,7 @@ pub(super) fn release(state: &State, effect: Effect, now: Timestamp) -> Effect {
     let release = state.release.as_ref().filter(|release| Some(release.revision) == abandoned);
     let waits = matches!(effect, Effect::Wait(_) | Effect::Watch(..));
     let Some(release) = release.filter(|_| waits) else { return effect };
-    let step = release.next_step(&state.app_state, now);
+    let step = release.next_step(&state.app_state, state.read_at, now);
     if let ReleaseStep::At(at) = step { no_longer_than(effect, at) } else { release_effect(state, step, now) }
 }
 

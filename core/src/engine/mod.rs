@@ -230,7 +230,9 @@ fn loaded(state: &mut State, app_state: AppState, now: Timestamp) {
     state.read_at = now;
     state.pending.clear();
     state.build_queue.loaded(&state.app_state, now);
-    let run = state.app_state.release_run;
+    // One that was abandoned ends before another begins.
+    let releasing = state.app_state.releasing().map(|deploy| deploy.revision);
+    let run = state.app_state.abandoned_release().or(releasing);
     if state.release.as_ref().map(|release| release.revision) != run {
         state.release = run.map(|revision| ReleaseProgress::new(revision, now));
     }
@@ -256,7 +258,7 @@ fn record_all(state: &State, record: Record) -> Effect {
     debug_assert!(record.changes.iter().all(|change| is_allowed(state, change)), "{record:?}");
     let next = preview(state, record.clone());
     let owes = matches!(restore::owed(&next), Owed::Restore(_));
-    let is_over = next.unfinished.is_empty() && next.release_run.is_none();
+    let is_over = next.unfinished.is_empty() && next.release_runs.is_empty();
     let idle = is_over && !owes && state.build_queue.is_free(&next);
     Effect::Record(Record { idle, ..record })
 }
@@ -346,9 +348,6 @@ fn next(state: &mut State, now: Timestamp) -> Effect {
             taken_over(state, &rolling, now).unwrap_or_else(|| drive(state, rolling, now))
         }
         (Some(rolling), Some(_)) => drive(state, rolling, now),
-        (None, Some(highest)) if waits_for_a_release(&state.app_state, &highest) => {
-            Effect::Wait(now.after(retry::backoff(u32::MAX)))
-        }
         (None, Some(highest)) => begin(state, &highest, Vec::new(), now),
     }
 }
@@ -359,11 +358,22 @@ fn releasing_next(state: &mut State, deploy: &Deploy, now: Timestamp) -> Effect 
     let Stored::Releasing { since, .. } = deploy.state else { return Effect::Load };
     let gives_way_at = since.after(rollout::STALL_TIMEOUT);
     let newer = state.app_state.overtaken_by(deploy.revision).filter(|_| !deploy.may_be_releasing());
+    // Nothing of its own run was made ready while an abandoned one goes on.
+    let abandoned = state.app_state.abandoned_release();
+    let release_ended = abandoned.map(|_| deploy.revision);
+    let ended = |deploy| record_all(state, Record { changes: vec![deploy], release_ended, ..Record::default() });
     if let Some(by) = newer.filter(|_| gives_way_at <= now) {
-        return record(state, vec![superseded(&state.app_state, deploy, by)], Vec::new());
+        return ended(superseded(&state.app_state, deploy, by));
+    }
+    if let Some(run) = abandoned {
+        return match release::waited(&state.app_state, deploy, run, now) {
+            Ok(failed) => ended(failed),
+            Err(until) if newer.is_some() => Effect::Wait(until.min(gives_way_at)),
+            Err(until) => Effect::Wait(until),
+        };
     }
     let release = state.release.get_or_insert_with(|| ReleaseProgress::new(deploy.revision, now));
-    let step = release.next_step(&state.app_state, now);
+    let step = release.next_step(&state.app_state, state.read_at, now);
     let effect = release_effect(state, step, now);
     if newer.is_some() { interleave::no_longer_than(effect, gives_way_at) } else { effect }
 }
@@ -387,11 +397,6 @@ fn release_effect(state: &State, step: ReleaseStep, now: Timestamp) -> Effect {
     }
 }
 
-/// Returns whether a deploy's release command has to wait for the end of another run.
-fn waits_for_a_release(app_state: &AppState, deploy: &Deploy) -> bool {
-    releases::command(&app_state.app, deploy).is_some() && app_state.abandoned_release().is_some()
-}
-
 /// Returns the ready entries that will never run: those below the highest ready one, or below the one on the cluster.
 ///
 /// One that is still being built is none of them: the higher one is a restore, or was built before, and the build may
@@ -409,7 +414,7 @@ fn outdated(app_state: &AppState, rolling: Option<&Deploy>) -> Option<Vec<Deploy
 /// Starts a newer rollout in place of one that has stalled, or of any if the newer one is a rollback.
 fn taken_over(state: &State, rolling: &Deploy, now: Timestamp) -> Option<Effect> {
     let highest = state.app_state.unfinished.iter().rfind(|deploy| deploy.is_ready())?;
-    if highest.revision <= rolling.revision || waits_for_a_release(&state.app_state, highest) {
+    if highest.revision <= rolling.revision {
         return None;
     }
     let policy = &state.app_state.app.policy;
@@ -478,6 +483,8 @@ fn drive(state: &mut State, deploy: Deploy, now: Timestamp) -> Effect {
 }
 
 fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<String>) -> Effect {
+    // What the release command ran with is what was rolled out, also where the driver observes no digest.
+    let digest = digest.or_else(|| deploy.digest.clone().filter(|_| deploy.release.is_some()));
     let done = Deploy { digest, ..deploy.moved(Stored::Succeeded { note }) };
     let lifts = match deploy.trigger {
         // A restore as well: after a failed rollback it brings back the version before, which then runs and must not be
@@ -549,7 +556,7 @@ fn idle(state: &State, now: Timestamp) -> Effect {
     if let Owed::Restore(current) = restore::owed(app_state) {
         Effect::Restore(current)
     } else if !app_state.unfinished.is_empty()
-        || app_state.release_run.is_some()
+        || !app_state.release_runs.is_empty()
         || !state.build_queue.is_free(app_state)
     {
         Effect::Wait(now.after(retry::backoff(u32::MAX)))

@@ -17,6 +17,14 @@ use crate::{
 
 /// The interval of observations of a run without a hint from the runner.
 const OBSERVE_INTERVAL: Duration = Duration::from_secs(2);
+/// The interval of loads of the app during a run without a hint from the store: hints may be lost, and the policy changed.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(15);
+/// The time within which a run that was told to end is seen to have ended.
+const END_WITHIN: Duration = Duration::from_secs(600);
+/// The interval of cancels of a run that does not end.
+const CANCEL_INTERVAL: Duration = Duration::from_secs(60);
+/// The number of observations of a run that has begun without its record; the record may only be read late.
+const UNRECORDED_MAX: u32 = 3;
 
 /// A driver's knowledge of one run. A restart may lose it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,13 +33,16 @@ pub struct ReleaseProgress {
     pub revision: Revision,
     /// The time of the next call.
     call_at: Timestamp,
-    /// The number of consecutive failed calls, and the time of the first.
+    /// The number of consecutive failed calls.
     failures: u32,
-    away_since: Option<Timestamp>,
+    /// The time of the last answer that it has not ended.
+    seen_at: Option<Timestamp>,
+    /// The number of answers that it has begun, though that is not recorded.
+    unrecorded: u32,
     /// Whether the runner has answered a start.
     started: bool,
-    /// Whether the runner has answered a cancel.
-    cancelled: bool,
+    /// The time at which the runner has answered a cancel.
+    cancelled: Option<Timestamp>,
 }
 
 /// The next step of a run.
@@ -62,13 +73,15 @@ impl ReleaseStep {
 impl ReleaseProgress {
     /// Returns the knowledge of a run at its begin.
     pub const fn new(revision: Revision, now: Timestamp) -> Self {
-        Self { revision, call_at: now, failures: 0, away_since: None, started: false, cancelled: false }
+        let (seen_at, unrecorded) = (None, 0);
+        Self { revision, call_at: now, failures: 0, seen_at, unrecorded, started: false, cancelled: None }
     }
 
     /// Adjusts to a clock that was set from `was` to `is`.
     pub(super) fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
         self.call_at = self.call_at.reset(was, is);
-        self.away_since = self.away_since.map(|since| since.reset(was, is));
+        self.seen_at = self.seen_at.map(|at| at.reset(was, is));
+        self.cancelled = self.cancelled.map(|at| at.reset(was, is));
     }
 
     /// Processes a hint of the runner.
@@ -78,25 +91,34 @@ impl ReleaseProgress {
         }
     }
 
-    /// Returns the next step of a run.
-    pub fn next_step(&self, app_state: &AppState, now: Timestamp) -> ReleaseStep {
+    /// Returns the next step of a run; the app was loaded at `read_at`.
+    pub fn next_step(&self, app_state: &AppState, read_at: Timestamp, now: Timestamp) -> ReleaseStep {
         let run = run(app_state, self.revision);
         let Some((deploy, since, command, outage)) = entry(app_state, self.revision) else {
-            let is_given_up = self.away_since.is_some_and(|since| now.since(since) >= UNREACHABLE_MAX);
             return match () {
-                () if is_given_up => ReleaseStep::Over,
                 () if self.call_at > now => ReleaseStep::At(self.call_at),
-                () if self.cancelled => ReleaseStep::call(Effect::ObserveRelease(run)),
+                () if self.cancelled.is_some() => ReleaseStep::call(Effect::ObserveRelease(run)),
                 () => ReleaseStep::call(Effect::CancelRelease(run)),
             };
         };
-        let deadline = since.after(app_state.app.policy.release_deadline + outage.total(now));
+        let deadline = deadline(app_state, since, outage, now);
         let is_overdue = deadline <= now && outage.since.is_none();
         let has_begun = deploy.release.is_some();
-        if is_overdue && !has_begun {
-            return ReleaseStep::Record(Box::new(overdue(app_state, deploy)));
+        let is_to_be_ended = is_overdue && self.cancelled.is_none();
+        // It is ended by the policy as it is now.
+        if now.since(read_at) >= RELOAD_INTERVAL || is_to_be_ended && read_at < now {
+            return ReleaseStep::Load;
         }
-        if self.call_at > now && !(is_overdue && !self.cancelled && self.failures == 0) {
+        if is_overdue && !has_begun {
+            return ReleaseStep::Record(Box::new(overdue(app_state, deploy, false)));
+        }
+        if self.cancelled.is_some() && is_overdue && deadline.after(END_WITHIN) <= now {
+            let message = "The release command did not end within its deadline, was told to end, and is not seen to have ended, \
+                           as where its machine is lost. Look at its run on the platform: the next release command begins \
+                           once it is gone.";
+            return ReleaseStep::Record(Box::new(unknown(deploy, message.to_owned())));
+        }
+        if self.call_at > now && (!is_to_be_ended || self.failures > 0) {
             return ReleaseStep::At(self.call_at);
         }
         if !has_begun {
@@ -105,13 +127,12 @@ impl ReleaseProgress {
             let spec = ReleaseSpec::new(run, target, image, command.to_vec());
             return ReleaseStep::call(Effect::PrepareRelease(Box::new(spec)));
         }
-        if is_overdue && !self.cancelled {
-            return ReleaseStep::call(Effect::CancelRelease(run));
-        }
-        ReleaseStep::call(if self.started || self.cancelled {
-            Effect::ObserveRelease(run)
-        } else {
-            Effect::StartRelease(run)
+        // One that has ended while nobody looked has not missed its deadline.
+        let is_seen = self.seen_at.is_some_and(|at| now.since(at) <= 2 * OBSERVE_INTERVAL);
+        ReleaseStep::call(match (is_to_be_ended, self.started || self.cancelled.is_some()) {
+            (true, _) if is_seen => Effect::CancelRelease(run),
+            (true, _) | (false, true) => Effect::ObserveRelease(run),
+            (false, false) => Effect::StartRelease(run),
         })
     }
 
@@ -140,7 +161,7 @@ impl ReleaseProgress {
     ) -> Option<ReleaseStep> {
         match answer {
             Ok(()) => {
-                (self.cancelled, self.call_at) = (true, now);
+                (self.cancelled, self.call_at) = (Some(now), now);
                 self.answered(app_state, now)
             }
             Err(error) => self.failed(app_state, error, now),
@@ -159,6 +180,8 @@ impl ReleaseProgress {
             Err(error) => return self.failed(app_state, error, now),
         };
         self.call_at = now.after(OBSERVE_INTERVAL);
+        // It goes on although it was told to end: a machine that comes back may listen now.
+        self.cancelled.take_if(|at| seen == ReleaseState::Running && now.since(*at) >= CANCEL_INTERVAL);
         if let Some(back) = self.answered(app_state, now) {
             self.call_at = now;
             return Some(back);
@@ -172,7 +195,7 @@ impl ReleaseProgress {
             ReleaseState::Preparing => None,
             // The start never arrived.
             ReleaseState::Prepared if has_begun => {
-                self.started = false;
+                (self.started, self.seen_at) = (false, Some(now));
                 None
             }
             ReleaseState::Prepared => {
@@ -180,15 +203,27 @@ impl ReleaseProgress {
                 let begun = Deploy { release: Some(ReleaseMark::MayHaveRun), ..deploy.moved(deploy.state.clone()) };
                 Some(ReleaseStep::Record(Box::new(begun)))
             }
-            ReleaseState::Running if has_begun => None,
-            // Another replica has recorded that the command may have begun.
-            ReleaseState::Running | ReleaseState::Succeeded { .. } if !has_begun => Some(ReleaseStep::Load),
-            ReleaseState::Running => None,
+            // Another replica has recorded that the command may have begun, or somebody else has started it.
+            ReleaseState::Running | ReleaseState::Succeeded { .. } if !has_begun => {
+                self.unrecorded += 1;
+                if self.unrecorded < UNRECORDED_MAX {
+                    return Some(ReleaseStep::Load);
+                }
+                let message = "The release command has begun, and this service did not start it: whether it ran to its end, and \
+                               with this version, is not known.";
+                let ended = Deploy { release: Some(ReleaseMark::MayHaveRun), ..unknown(deploy, message.to_owned()) };
+                Some(ReleaseStep::Record(Box::new(ended)))
+            }
+            ReleaseState::Running => {
+                self.seen_at = Some(now);
+                None
+            }
             ReleaseState::Succeeded { digest } => Some(ReleaseStep::RollOut(Box::new(done(deploy, digest)))),
             ReleaseState::Failed(failure) => {
-                let deadline = since.after(app_state.app.policy.release_deadline + outage.total(now));
-                let ended = if self.cancelled && deadline <= now && failure.began {
-                    with_log(overdue(app_state, deploy), failure.log)
+                // This driver ends its own deploy's run for nothing else, and one before it may have.
+                let was_overdue = self.cancelled.is_some() || deadline(app_state, since, outage, now) <= now;
+                let ended = if was_overdue && failure.reason.as_str() == Reason::CANCELLED {
+                    with_log(overdue(app_state, deploy, failure.began), failure.log)
                 } else {
                     failed(deploy, failure)
                 };
@@ -207,6 +242,8 @@ impl ReleaseProgress {
     /// Processes a failed call.
     fn failed(&mut self, app_state: &AppState, error: CallError, now: Timestamp) -> Option<ReleaseStep> {
         let entry = entry(app_state, self.revision);
+        // A deploy that waits for the end of an abandoned run waits for the platform as well.
+        let waiting = app_state.releasing().and_then(|deploy| self::entry(app_state, deploy.revision));
         let lasted = match error {
             CallError::Refused(message) => {
                 let Some((deploy, ..)) = entry else { return Some(ReleaseStep::Over) };
@@ -223,8 +260,7 @@ impl ReleaseProgress {
         };
         self.call_at = now.after(retry::backoff(self.failures));
         self.failures = self.failures.saturating_add(1);
-        self.away_since.get_or_insert(now);
-        let (deploy, since, command, outage) = entry?;
+        let (deploy, since, command, outage) = entry.or(waiting)?;
         if outage.since.is_some() && outage.total(now) >= UNREACHABLE_MAX {
             let ended = if deploy.release.is_some() {
                 unknown(deploy, format!("{lasted}; whether the release command ran to its end is not known."))
@@ -241,8 +277,8 @@ impl ReleaseProgress {
 
     /// Processes that the runner has answered. Returns the record of an outage's end.
     fn answered(&mut self, app_state: &AppState, now: Timestamp) -> Option<ReleaseStep> {
-        (self.failures, self.away_since) = (0, None);
-        let (deploy, since, command, outage) = entry(app_state, self.revision)?;
+        self.failures = 0;
+        let (deploy, since, command, outage) = entry(app_state, app_state.releasing()?.revision)?;
         let then = outage.set(false, now);
         (then != outage).then(|| ReleaseStep::Record(Box::new(with_outage(deploy, since, command, then))))
     }
@@ -274,12 +310,37 @@ fn failed(deploy: &Deploy, failure: ReleaseFailure) -> Deploy {
     with_log(Deploy { release: began.then(|| deploy.release.unwrap_or(ReleaseMark::MayHaveRun)), ..ended }, log)
 }
 
-fn overdue(app_state: &AppState, deploy: &Deploy) -> Deploy {
+/// Returns the time at which a release command fails unless it is over.
+fn deadline(app_state: &AppState, since: Timestamp, outage: Outage, now: Timestamp) -> Timestamp {
+    since.after(app_state.app.policy.release_deadline + outage.total(now))
+}
+
+/// Returns the end of a deploy that waits for the end of an abandoned run, if it has waited for too long.
+pub(super) fn waited(
+    app_state: &AppState,
+    deploy: &Deploy,
+    run: Revision,
+    now: Timestamp,
+) -> Result<Deploy, Timestamp> {
+    let Stored::Releasing { since, outage, .. } = deploy.state else { return Err(now) };
+    let deadline = deadline(app_state, since, outage, now);
+    if deadline > now || outage.since.is_some() {
+        return Err(deadline.max(now.after(OBSERVE_INTERVAL)));
+    }
+    let message = format!(
+        "The release command has not begun: that of revision {run} was told to end, and is not seen to have ended, as where \
+         its machine is lost. Look at its run on the platform, then deploy again. Nothing was rolled out."
+    );
+    Ok(deploy.moved(Stored::Failed { reason: Reason::new(Reason::RELEASE_DEADLINE), message, evidence: None }))
+}
+
+fn overdue(app_state: &AppState, deploy: &Deploy, began: bool) -> Deploy {
     let seconds = app_state.app.policy.release_deadline.as_secs_f64();
-    let what = if deploy.release.is_some() { "end" } else { "begin" };
+    let what = if began { "end" } else { "begin" };
     let message =
         format!("The release command did not {what} within {seconds} s, and was ended. Nothing was rolled out.");
-    deploy.moved(Stored::Failed { reason: Reason::new(Reason::RELEASE_DEADLINE), message, evidence: None })
+    let ended = deploy.moved(Stored::Failed { reason: Reason::new(Reason::RELEASE_DEADLINE), message, evidence: None });
+    Deploy { release: began.then_some(ReleaseMark::MayHaveRun), ..ended }
 }
 
 fn unknown(deploy: &Deploy, message: String) -> Deploy {

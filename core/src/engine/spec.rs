@@ -15,7 +15,8 @@ use crate::{
 /// without success and that nothing follows. Returns `None` while a deploy is or is about to be rolled out.
 pub fn at_rest(app_state: &AppState) -> Option<RolloutSpec> {
     let deploy = app_state.on_cluster().filter(|deploy| deploy.is_terminal())?;
-    let is_waiting = app_state.unfinished.iter().any(|deploy| deploy.is_ready());
+    // While a release command runs, the version before it runs on.
+    let is_waiting = app_state.releasing().is_none() && app_state.unfinished.iter().any(|deploy| deploy.is_ready());
     let is_owed = matches!(restore::owed(app_state), Owed::Restore(_));
     spec(app_state, deploy).filter(|_| !is_waiting && !is_owed)
 }

@@ -75,6 +75,7 @@ pub fn check(history: &[Deploy], state: &AppState) -> Vec<Violation> {
     let is_idle = state.queued_at.is_none();
     expect(!is_idle || unfinished.is_empty(), "idle with unfinished deploys".to_owned());
     expect(!is_idle || state.lease.is_none(), "idle and leased".to_owned());
+    expect(!is_idle || state.release_runs.is_empty(), "idle, and a release command may run".to_owned());
     let rolling = unfinished.iter().filter(|deploy| deploy.status() == Status::RollingOut).count();
     expect(rolling <= 1, format!("{rolling} entries roll out at once"));
     let releasing = unfinished.iter().filter(|deploy| deploy.status() == Status::Releasing).count();

@@ -60,18 +60,16 @@ impl Change {
         }
         let now = self.touch(now);
         for change in record.changes {
-            self.put(Deploy { updated_at: now, ..change });
+            self.put(Deploy { updated_at: now, ..change.bounded() });
         }
         if !record.release_holds.is_empty() {
             let app = Arc::make_mut(&mut self.state.app);
             app.holds.retain(|hold| !record.release_holds.contains(&hold.by));
         }
         let state = &mut self.state;
-        if record.release_ended.is_some() {
-            state.release_run.take_if(|run| record.release_ended == Some(*run));
-        }
+        state.release_runs.retain(|run| record.release_ended != Some(*run));
         let owes = matches!(restore::owed(state), Owed::Restore(_));
-        let is_done = state.unfinished.is_empty() && state.release_run.is_none() && !state.is_polled() && !owes;
+        let is_done = state.unfinished.is_empty() && state.release_runs.is_empty() && !state.is_polled() && !owes;
         if record.idle && is_done {
             (state.queued_at, state.lease) = (None, None);
         } else {

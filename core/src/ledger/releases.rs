@@ -37,11 +37,11 @@ impl AppState {
         self.unfinished.iter().rev().find(|deploy| deploy.status() == Status::Releasing)
     }
 
-    /// The revision whose run of a release command may be under way although its deploy has ended, as by a rollback or a
-    /// cancel.
+    /// The oldest revision whose run of a release command may be under way although its deploy has ended, as by a rollback
+    /// or a cancel.
     pub fn abandoned_release(&self) -> Option<Revision> {
         let releasing = self.releasing().map(|deploy| deploy.revision);
-        self.release_run.filter(|run| Some(*run) != releasing)
+        self.release_runs.iter().copied().find(|run| Some(*run) != releasing)
     }
 
     /// Returns the revisions above this one whose release commands may have run, ascending: a return to it leaves what
@@ -56,7 +56,9 @@ impl Change {
     pub(super) fn note_release(&mut self, deploy: &Deploy) {
         let (revision, state) = (deploy.revision, &mut self.state);
         if deploy.status() == Status::Releasing {
-            state.release_run = Some(revision);
+            state.release_runs.push(revision);
+            state.release_runs.sort_unstable();
+            state.release_runs.dedup();
         }
         let known = state.released.iter().position(|released| released.revision == revision);
         match (known, deploy.release) {

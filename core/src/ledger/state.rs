@@ -38,9 +38,10 @@ pub struct AppState {
     /// The recoveries of deploys that ended without success, oldest first; the last [`RECOVERIES_MAX`](super::RECOVERIES_MAX).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recoveries: Vec<Recovery>,
-    /// The newest revision whose run of a release command has begun, or was made ready, and whose end was not observed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub release_run: Option<Revision>,
+    /// The revisions, ascending, whose runs of release commands may have begun or been made ready, and whose ends were not
+    /// observed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub release_runs: Vec<Revision>,
     /// The revisions whose release commands may have run, ascending; the last
     /// [`RELEASED_MAX`](super::releases::RELEASED_MAX).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -69,7 +70,7 @@ impl AppState {
             ended_off_cluster: None,
             last_restore: None,
             recoveries: Vec::new(),
-            release_run: None,
+            release_runs: Vec::new(),
             released: Vec::new(),
             lease: None,
             queued_at,
@@ -113,11 +114,11 @@ impl AppState {
     }
 
     /// Returns whether only a process with a builder can do the app's work: commits wait for their builds or are built,
-    /// or the source is polled; and nothing is left to roll out or to restore.
+    /// or the source is polled; and nothing is left to roll out or to restore, and no release command to end.
     pub fn needs_builder(&self) -> bool {
         let rolls_out = self.unfinished.iter().any(|deploy| deploy.image.is_some());
         let builds = self.is_polled() || self.unfinished.iter().any(|deploy| deploy.is_to_be_built());
-        builds && !rolls_out && !matches!(restore::owed(self), Owed::Restore(_))
+        builds && !rolls_out && self.release_runs.is_empty() && !matches!(restore::owed(self), Owed::Restore(_))
     }
 
     /// Returns the revision that took the place of this one, so that it must not roll out any more: the one on the

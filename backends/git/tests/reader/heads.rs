@@ -281,7 +281,8 @@ async fn host_that_answers_with_refs_without_end_takes_no_memory() {
         (0..1074).all(|_| stream.write_all(refs.as_bytes()).is_ok())
     });
     let error = bench.reader().head(&app(1), &GitSource { url, ..bench.source() }).await.unwrap_err();
-    assert!(error.is_unavailable() && error.to_string().contains("more than a branch"), "{}", error.chain());
+    // Either of its two processes is the first to have no memory.
+    assert!(error.is_unavailable(), "{}", error.chain());
     assert!(!answering.join().unwrap(), "git ends before the answer does");
 }
 

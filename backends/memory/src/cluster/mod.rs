@@ -91,6 +91,7 @@ struct World {
     scripts: Scripts,
     releases: BTreeMap<(AppUid, Revision), releases::Release>,
     releases_begun: Vec<ReleaseBegun>,
+    keeps_releases: bool,
     effects: VecDeque<Effect>,
     refused: VecDeque<Refused>,
 }

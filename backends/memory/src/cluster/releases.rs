@@ -110,6 +110,12 @@ impl SimulatedCluster {
         of.filter(|(_, release)| release.state(&world, now, self.delay) == ReleaseState::Running).count()
     }
 
+    /// Has release commands go on whatever ends them, as on a machine that is lost; or no longer.
+    pub fn keep_releases(&self, keeps: bool) {
+        self.lock().keeps_releases = keeps;
+        self.changed.notify(usize::MAX);
+    }
+
     /// Forgets every run of a release command, as a platform does whose machine is lost.
     pub fn lose_releases(&self) {
         self.lock().releases.clear();
@@ -157,9 +163,10 @@ impl ReleaseRunner for SimulatedCluster {
     async fn cancel(&self, run: &ReleaseRun) -> Result<()> {
         let now = self.clock.elapsed();
         let mut world = self.reach()?;
+        let keeps_releases = world.keeps_releases;
         if let Some(release) = world.releases.get_mut(&(run.id.app, run.id.revision)) {
             let is_over = release.end(self.delay).is_some_and(|end| end <= now);
-            if !is_over {
+            if !is_over && !keeps_releases {
                 release.cancelled.get_or_insert(now);
             }
         }

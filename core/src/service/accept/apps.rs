@@ -71,9 +71,7 @@ impl Deployer {
             Ok(())
         });
         let state = changed.await?;
-        if state.app.source != Source::Image {
-            self.changed_here(state.app.uid);
-        }
+        self.changed_here(state.app.uid);
         Ok(state)
     }
 
@@ -130,10 +128,13 @@ impl Deployer {
     /// touched.
     ///
     /// # Errors
-    /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
+    /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away, [`Refusal::ClusterUnavailable`] while
+    /// the platform is and a release command has to be ended.
     pub async fn delete(&self, access: &Authorized) -> Outcome<()> {
         access.check(Action::Delete)?;
         let app = self.state(access).await?.app;
+        // Before anything is changed: a refusal leaves the app as it is.
+        self.end_releases(access).await?;
         self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(&access.id, error))?;
         let message = format!("{} deleted the app.", access.actor());
         self.end_and_remove(access, message).await?;
@@ -150,7 +151,7 @@ impl Deployer {
         for _ in 0..ATTEMPTS {
             self.cancel_where(access, Reason::APP_DELETED, message.clone(), |_| true).await?;
             self.end_builds(access.uid).await;
-            self.end_release(access).await;
+            self.end_releases(access).await?;
             match self.journal.remove(access.uid).await {
                 // Another call was faster; a deploy that it made is cancelled as well.
                 Err(Error::Conflict(_)) => {}
@@ -200,10 +201,12 @@ impl Deployer {
 
 /// Returns a deploy as it is cancelled.
 fn cancelled(deploy: &Deploy, reason: &str, message: &str) -> Deploy {
-    let left = if deploy.may_be_releasing() {
-        " Its release command is ended; what that has changed so far stays as it is."
-    } else {
-        ""
+    let left = match deploy.release {
+        Some(_) if deploy.may_be_releasing() => {
+            " Its release command is ended; what that has changed so far stays as it is."
+        }
+        Some(_) => " Its release command had run: what that changed, such as a database, stays as it is.",
+        None => "",
     };
     deploy.moved(State::Cancelled { reason: Reason::new(reason), message: format!("{message}{left}") })
 }

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The number of entries per page of the search for the last good version.
-const SEARCH_PAGE: usize = 50;
+const SEARCH_PAGE: usize = 40;
 
 impl Deployer {
     /// Rolls back: to the revision that the request names, or to the last good version before what is on the cluster.

@@ -13,7 +13,7 @@ use crate::{
     engine::{CallError, Effect, Event, State, rollout::STALL_TIMEOUT, step},
     error::{Error, Result},
     ledger::AppState,
-    ports::{BuildTrigger, ReleaseRun, ReleaseRunner, RolloutSpec},
+    ports::{BuildTrigger, ReleaseRunner, RolloutSpec},
     service::{Deployer, drive::log, drive::polling::PendingHead, read::Subscription},
     time::Timestamp,
 };
@@ -49,6 +49,7 @@ struct Driver<'a> {
     /// The time of the last observation.
     observed_at: Option<Duration>,
     calls: log::CallLog,
+    release_calls: log::CallLog,
     /// Ended deploys whose record's answer was lost: they are logged once they are found in the archive.
     unconfirmed: Vec<Deploy>,
     /// The store's call that failed last, and its failure, which was logged.
@@ -80,6 +81,7 @@ impl Deployer {
             reading: None,
             observed_at: None,
             calls: log::CallLog::default(),
+            release_calls: log::CallLog::default(),
             unconfirmed: Vec::new(),
             store_failure: None,
             discarded_at: None,
@@ -153,22 +155,28 @@ impl Driver<'_> {
             Effect::Watch(spec, until) => self.watch(&spec, until, state, change).await,
             Effect::Wait(until) => self.until(until, change, std::future::pending(), state).await,
             Effect::PrepareRelease(spec) => {
-                let seen = Self::release(deployer, "preparing", &spec.run, |runner| runner.prepare(&spec)).await;
-                Next::step(Event::ReleaseObserved(seen))
+                let seen = Self::release(deployer, |runner| runner.prepare(&spec)).await;
+                self.release_calls.released(&spec.run, "preparing", &seen);
+                Next::step(Event::ReleaseObserved(seen.map_err(call_error)))
             }
             Effect::StartRelease(run) => {
                 tracing::info!(app = %run.app, revision = %run.id.revision, "starting a release command");
-                let answer = Self::release(deployer, "starting", &run, |runner| runner.start(&run)).await;
-                Next::step(Event::ReleaseStarted(answer))
+                let answer = Self::release(deployer, |runner| runner.start(&run)).await;
+                self.release_calls.released(&run, "starting", &answer);
+                Next::step(Event::ReleaseStarted(answer.map_err(call_error)))
             }
             Effect::ObserveRelease(run) => {
-                let seen = Self::release(deployer, "observing", &run, |runner| runner.observe(&run)).await;
-                Next::step(Event::ReleaseObserved(seen))
+                let seen = Self::release(deployer, |runner| runner.observe(&run)).await;
+                self.release_calls.released(&run, "observing", &seen);
+                Next::step(Event::ReleaseObserved(seen.map_err(call_error)))
             }
             Effect::CancelRelease(run) => {
-                tracing::info!(app = %run.app, revision = %run.id.revision, "ending a release command");
-                let answer = Self::release(deployer, "ending", &run, |runner| runner.cancel(&run)).await;
-                Next::step(Event::ReleaseCancelled(answer))
+                let answer = Self::release(deployer, |runner| runner.cancel(&run)).await;
+                self.release_calls.released(&run, "ending", &answer);
+                if answer.is_ok() {
+                    tracing::info!(app = %run.app, revision = %run.id.revision, "ended a release command");
+                }
+                Next::step(Event::ReleaseCancelled(answer.map_err(call_error)))
             }
             Effect::FindBuild => {
                 let found = Self::build(deployer, "finding", &self.name, |builds| builds.running(app)).await;
@@ -210,19 +218,12 @@ impl Driver<'_> {
     /// Calls the runner of release commands.
     async fn release<'b, T>(
         deployer: &'b Deployer,
-        what: &'static str,
-        run: &ReleaseRun,
         call: impl FnOnce(&'b dyn ReleaseRunner) -> BoxFuture<'b, Result<T>>,
-    ) -> Result<T, CallError> {
-        let Some(runner) = deployer.ports.rollouts.release_runner() else {
-            return Err(CallError::Refused(
-                "The platform that this server deploys to runs no release commands".to_owned(),
-            ));
-        };
-        call(runner).await.map_err(|error| {
-            tracing::warn!(app = %run.app, revision = %run.id.revision, error = %error.chain(), "{what} a release command failed");
-            call_error(error)
-        })
+    ) -> Result<T> {
+        match deployer.ports.rollouts.release_runner() {
+            Some(runner) => call(runner).await,
+            None => Err(Error::invalid("the platform that this server deploys to runs no release commands")),
+        }
     }
 
     /// Calls the builder.

@@ -1,9 +1,10 @@
 //! Log lines of an app's driver: a failure that lasts is one line, and so is a deploy that failed.
 
 use crate::{
+    app::AppId,
     deploy::{Deploy, Revision, State},
     error::{Error, Result},
-    ports::RolloutSpec,
+    ports::{ReleaseRun, RolloutSpec},
 };
 
 /// The failure of the last call to the cluster, which was logged.
@@ -23,7 +24,15 @@ enum Failure {
 impl CallLog {
     /// Logs a failed call to the cluster, once until a call succeeds or fails otherwise.
     pub(crate) fn called<T>(&mut self, spec: &RolloutSpec, what: &'static str, result: &Result<T>) {
-        let (app, revision) = (&spec.app, spec.id.revision);
+        self.note((&spec.app, spec.id.revision, "a rollout"), what, result);
+    }
+
+    /// Logs a failed call about a release command, in the same way.
+    pub(crate) fn released<T>(&mut self, run: &ReleaseRun, what: &'static str, result: &Result<T>) {
+        self.note((&run.app, run.id.revision, "a release command"), what, result);
+    }
+
+    fn note<T>(&mut self, (app, revision, of): (&AppId, Revision, &str), what: &'static str, result: &Result<T>) {
         let failure = match result {
             Ok(_) => None,
             Err(Error::Denied { what, .. }) => Some(Failure::Denied(what.clone())),
@@ -34,13 +43,13 @@ impl CallLog {
         }
         match (&failure, &self.failure) {
             (Some(Failure::Denied(denied)), _) => {
-                tracing::warn!(%app, %revision, denied, "{what} a rollout waits for a permission");
+                tracing::warn!(%app, %revision, denied, "{what} {of} waits for a permission");
             }
-            (Some(Failure::Failed(_, error)), _) => tracing::warn!(%app, %revision, error, "{what} a rollout failed"),
+            (Some(Failure::Failed(_, error)), _) => tracing::warn!(%app, %revision, error, "{what} {of} failed"),
             (None, Some(Failure::Denied(denied))) => {
                 tracing::info!(%app, %revision, denied, "the permission is granted again");
             }
-            (None, Some(Failure::Failed(..))) => tracing::info!(%app, %revision, "{what} a rollout works again"),
+            (None, Some(Failure::Failed(..))) => tracing::info!(%app, %revision, "{what} {of} works again"),
             (None, None) => {}
         }
         self.failure = failure;

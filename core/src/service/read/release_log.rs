@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use futures_util::{FutureExt, select_biased};
-
 use crate::{
     app::{AppId, AppUid},
-    deploy::{Deploy, Revision, Status},
-    error::Error,
+    deploy::{Revision, Status},
+    ledger::releases,
     ports::{AppRef, DeployId, ReleaseRun},
     request::Refusal,
     service::{Authorized, Deployer, LogPart, Outcome},
 };
 
 /// The interval of reads of a growing log.
-const POLL: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_secs(1);
+/// The longest wait for a command's begin without a look at its deploy.
+const BEGIN_POLL: Duration = Duration::from_secs(10);
 
 impl Deployer {
     /// Returns a part of the log of a deploy's release command from this byte on. With `follow` it waits for one as long as
@@ -34,55 +34,52 @@ impl Deployer {
         let run = run(&access.id, access.uid, revision);
         loop {
             // The entry is read before the log: the log of an ended run is complete by then.
-            let (_, entry) = self.recent_entry(access, revision, 0).await?;
-            let runs = entry.status() == Status::Releasing;
-            let log = match runner.log(&run, from).await {
-                Ok(log) => log,
-                Err(error) if error.is_transient() => {
-                    tracing::warn!(app = %access.id, error = %error.chain(), "reading a release command's log failed");
-                    return Err(Refusal::ClusterUnavailable);
-                }
-                Err(error) => {
-                    tracing::warn!(app = %access.id, error = %error.chain(), "reading a release command's log failed");
+            let (state, entry) = self.recent_entry(access, revision, 0).await?;
+            if entry.release.is_none() {
+                let may_begin = !entry.is_terminal() && entry.status() != Status::RollingOut;
+                if !may_begin || releases::command(&state.app, &entry).is_none() {
                     return Err(Refusal::NoReleaseLog(revision));
                 }
-            };
-            match log {
-                Some(bytes) if !bytes.is_empty() => return Ok(LogPart { bytes, last: false }),
-                None if !runs && !may_begin(&entry) => return Err(Refusal::NoReleaseLog(revision)),
-                Some(_) | None if !follow || !(runs || may_begin(&entry)) => {
+                if !follow {
                     return Ok(LogPart { bytes: Vec::new(), last: true });
                 }
+                self.changed(access, revision, entry.step, BEGIN_POLL).await?;
+                continue;
+            }
+            let runs = entry.status() == Status::Releasing;
+            let log = runner.log(&run, from).await.map_err(|error| {
+                tracing::debug!(app = %access.id, error = %error.chain(), "reading a release command's log failed");
+                if error.is_transient() { Refusal::ClusterUnavailable } else { Refusal::NoReleaseLog(revision) }
+            })?;
+            match log {
+                Some(bytes) if !bytes.is_empty() => return Ok(LogPart { bytes, last: false }),
+                None if !runs => return Err(Refusal::NoReleaseLog(revision)),
+                Some(_) | None if !follow || !runs => return Ok(LogPart { bytes: Vec::new(), last: true }),
                 Some(_) | None => {}
             }
-            select_biased! {
-                () = runner.changed(&run).fuse() => {}
-                () = self.ports.clock.sleep(POLL).fuse() => {}
-            }
+            self.ports.clock.sleep(POLL).await;
         }
     }
 
-    /// Ends the release command of an app that is being deleted, if one may be running.
-    pub(crate) async fn end_release(&self, access: &Authorized) {
-        let Some(runner) = self.ports.rollouts.release_runner() else { return };
-        let ended = async {
-            let state = self.journal.load(AppRef::Uid(access.uid)).await?;
-            if let Some(revision) = state.and_then(|app| app.state.release_run) {
-                runner.cancel(&run(&access.id, access.uid, revision)).await?;
+    /// Ends the release commands of an app that is being deleted, as far as some may be running.
+    ///
+    /// # Errors
+    /// [`Refusal::ClusterUnavailable`] while the platform is away: a command that nobody knows of any more would run on.
+    pub(crate) async fn end_releases(&self, access: &Authorized) -> Outcome<()> {
+        let Some(runner) = self.ports.rollouts.release_runner() else { return Ok(()) };
+        let loaded = self.journal.load(AppRef::Uid(access.uid)).await.map_err(Refusal::of_store)?;
+        for revision in loaded.map(|app| app.into_state().release_runs).unwrap_or_default() {
+            if let Err(error) = runner.cancel(&run(&access.id, access.uid, revision)).await {
+                tracing::warn!(app = %access.id, %revision, error = %error.chain(), "ending a release command failed");
+                if error.is_transient() {
+                    return Err(Refusal::ClusterUnavailable);
+                }
             }
-            Ok::<_, Error>(())
-        };
-        if let Err(error) = ended.await {
-            tracing::warn!(app = %access.id, error = %error.chain(), "ending the release command of a deleted app failed");
         }
+        Ok(())
     }
 }
 
 fn run(app: &AppId, uid: AppUid, revision: Revision) -> ReleaseRun {
     ReleaseRun { app: app.clone(), id: DeployId { app: uid, revision } }
-}
-
-/// Returns whether the deploy may still come to its release command.
-fn may_begin(entry: &Deploy) -> bool {
-    !entry.is_terminal() && entry.release.is_none() && entry.status() != Status::RollingOut
 }

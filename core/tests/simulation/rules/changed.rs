@@ -190,7 +190,9 @@ fn lives(seen: &Seen, began: Duration) -> impl Iterator<Item = Duration> + '_ {
 /// For how long a watcher has last seen it ready without a break.
 fn stayed(seen: &[Seen], watcher: u64, new: &Deploy) -> Option<Duration> {
     let last = seen.iter().rev().find(|seen| seen.by == watcher)?;
-    ran(seen, watcher).filter(|_| last.digest == new.digest)
+    // Where nothing was seen running, what the release command ran with was rolled out.
+    let is_released = last.digest.is_none() && new.release.is_some();
+    ran(seen, watcher).filter(|_| last.digest == new.digest || is_released)
 }
 
 /// How long a watcher has seen a deploy complete, by its last look.

@@ -135,7 +135,7 @@ impl Rules {
                 known.history == history
                     && known.view.app == view.app
                     && known.view.recoveries == view.recoveries
-                    && known.view.release_run == view.release_run
+                    && known.view.release_runs == view.release_runs
             });
             if !same {
                 self.app(uid, history, view, building(uid), moment, journal);
@@ -228,7 +228,7 @@ impl Known {
 
     /// Whether a replica is to drive the app.
     fn has_work(&self) -> bool {
-        !self.view.unfinished.is_empty() || self.view.release_run.is_some() || self.view.is_polled()
+        !self.view.unfinished.is_empty() || !self.view.release_runs.is_empty() || self.view.is_polled()
     }
 
     fn update(&mut self, history: Vec<Deploy>, view: AppState, moment: Moment, before: &[Deploy]) {
