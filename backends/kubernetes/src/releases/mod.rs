@@ -31,7 +31,8 @@ use k8s_openapi::api::{
 use kube::api::ListParams;
 use rollhook_core::{
     Error, Result,
-    deploy::Reason,
+    app::AppUid,
+    deploy::{Reason, Revision},
     ports::{ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutSpec},
 };
 use serde_json::{Value, json};
@@ -59,7 +60,8 @@ const ATTEMPTS: usize = 8;
 /// What this process keeps of runs.
 #[derive(Default)]
 pub(crate) struct Releases {
-    watches: Watches,
+    /// One for each run: callers may follow several runs of an app.
+    watches: Watches<(AppUid, Revision)>,
     logs: Logs,
 }
 
@@ -86,7 +88,7 @@ impl ReleaseRunner for KubernetesCluster {
     }
 
     async fn changed(&self, run: &ReleaseRun) {
-        self.releases.watches.changed(run.id, || changes(&self.cluster, run)).await;
+        self.releases.watches.changed((run.id.app, run.id.revision), run.id, || changes(&self.cluster, run)).await;
     }
 
     async fn log(&self, run: &ReleaseRun, from: u64) -> Result<Option<Vec<u8>>> {
