@@ -36,6 +36,8 @@ const RUN: &str = "rollhook.dev/release";
 const LIMIT_SECONDS: i64 = 5 * 3600;
 /// The time that an ended run is kept, with its pod and so with its log.
 const KEPT_SECONDS: i32 = 24 * 3600;
+/// The most claims of storage that a run may have: each is read.
+const CLAIMS: usize = 50;
 
 /// The name of a run's Job.
 pub(super) fn name(run: DeployId) -> String {
@@ -60,9 +62,21 @@ fn labels(run: DeployId) -> BTreeMap<String, String> {
 }
 
 /// The claims of storage that the target's container mounts.
-pub(super) fn claims(target: &Object, container: &str) -> Vec<String> {
+///
+/// # Errors
+/// `Invalid` if there are too many.
+pub(super) fn claims(target: &Object, container: &str) -> Result<BTreeSet<String>> {
     let claim = |volume: Volume| Some(volume.persistent_volume_claim?.claim_name);
-    mounted(target, container).into_iter().filter_map(claim).collect()
+    let claims: BTreeSet<String> = mounted(target, container).into_iter().filter_map(claim).collect();
+    if claims.len() > CLAIMS {
+        return Err(Error::invalid(format!(
+            "the container {container} of {} mounts {} PersistentVolumeClaims, and an app with a release command may have \
+             {CLAIMS}: mount fewer",
+            target.title(),
+            claims.len()
+        )));
+    }
+    Ok(claims)
 }
 
 /// The Job of a run in the target's own surroundings, suspended until it is started. It has the volumes that the target's
@@ -269,7 +283,8 @@ mod tests {
     #[test]
     fn run_has_the_surroundings_of_the_target_and_nothing_that_selects_it() {
         let target = samples::deployment(json!({"spec": {"template": template()}}));
-        assert_eq!(claims(&target, "app"), ["shared", "only-one-pod"]);
+        let claims: Vec<String> = claims(&target, "app").unwrap().into_iter().collect();
+        assert_eq!(claims, ["only-one-pod", "shared"]);
         let job = made(&target, &["only-one-pod"]).unwrap();
         assert!(is_of(&job.metadata, run().id));
         insta::assert_json_snapshot!(job);
@@ -283,6 +298,22 @@ mod tests {
         assert_eq!(of(samples::daemon_set(json!({"spec": template}))), deployment);
         assert_eq!(of(samples::cron_job(json!({"spec": {"jobTemplate": {"spec": template}}}))), deployment);
         assert_eq!(of(samples::stateful_set(json!({"spec": template}))), deployment);
+    }
+
+    #[test]
+    fn more_claims_than_are_read_are_refused() {
+        let target = |count: usize| {
+            let names = (0..count).map(|at| format!("claim-{at}"));
+            let volume = |name: String| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+            let mount = |name: String| json!({"name": name, "mountPath": format!("/{name}")});
+            let mounts: Vec<Value> = names.clone().map(mount).collect();
+            let containers = json!([{"name": "app", "image": "api:v1", "volumeMounts": mounts}]);
+            let volumes: Vec<Value> = names.map(volume).collect();
+            samples::deployment(json!({"spec": {"template": {"spec": {"containers": containers, "volumes": volumes}}}}))
+        };
+        assert_eq!(claims(&target(CLAIMS), "app").unwrap().len(), CLAIMS);
+        let refused = claims(&target(CLAIMS + 1), "app").unwrap_err();
+        assert!(refused.to_string().contains("mounts 51 PersistentVolumeClaims"), "{refused}");
     }
 
     #[test]

@@ -153,7 +153,7 @@ impl<'a> Run<'a> {
             Err(failure) => return Ok(ReleaseState::Failed(failure)),
         };
         let container = rollout.workload.containers.first().map_or("", String::as_str);
-        let exclusive = self.exclusive(job::claims(&target, container)).await?;
+        let exclusive = self.exclusive(job::claims(&target, container)?).await?;
         let made = job::of(self.run, &target, container, (&spec.image, &spec.command), &exclusive)?;
         let Err(failure) = self.cluster.create(self.namespace, &made).await else { return Ok(ReleaseState::Prepared) };
         if is_already_exists(&failure) {
@@ -209,7 +209,7 @@ impl<'a> Run<'a> {
     }
 
     /// Those of the claims that only one pod may use.
-    async fn exclusive(&self, claims: Vec<String>) -> Result<BTreeSet<String>> {
+    async fn exclusive(&self, claims: BTreeSet<String>) -> Result<BTreeSet<String>> {
         let mut exclusive = BTreeSet::new();
         for name in claims {
             let claim = self.cluster.find::<PersistentVolumeClaim>(self.namespace, &name).await?;
