@@ -8,9 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::{
     api::{
         batch::v1::{Job, JobSpec},
-        core::v1::{Affinity, Container, PodSpec, PodTemplateSpec, Volume},
+        core::v1::{
+            Affinity, Container, PodAffinity, PodAffinityTerm, PodSpec, PodTemplateSpec, Volume,
+            WeightedPodAffinityTerm,
+        },
     },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
 use kube::core::SelectorExt;
 use rollhook_core::{
@@ -110,6 +113,8 @@ pub(super) fn of(
         volume.persistent_volume_claim.as_ref().is_some_and(|claim| exclusive.contains(&claim.claim_name))
     };
     let volumes: Vec<Volume> = mounted(target, container).into_iter().filter(|volume| !is_exclusive(volume)).collect();
+    let has_claims = volumes.iter().any(|volume| volume.persistent_volume_claim.is_some());
+    let neighbours = target.selector().filter(|_| has_claims);
     let metadata = |annotations| ObjectMeta { labels: Some(labels.clone()), annotations, ..ObjectMeta::default() };
     let deploy = BTreeMap::from([(RUN.to_owned(), run.id.to_string())]);
     Ok(Job {
@@ -126,7 +131,7 @@ pub(super) fn of(
             ttl_seconds_after_finished: Some(KEPT_SECONDS),
             template: PodTemplateSpec {
                 metadata: Some(metadata(None)),
-                spec: Some(pod_spec(pod, container_like(own, image, command, &volumes), volumes)),
+                spec: Some(pod_spec(pod, container_like(own, image, command, &volumes), volumes, neighbours)),
             },
             ..JobSpec::default()
         }),
@@ -176,16 +181,24 @@ fn container_like(own: &Container, image: &ImageRef, command: &[String], volumes
     }
 }
 
-/// The pod of a run. Of the workload's affinities only those to nodes are kept: the ones to and from pods speak of the
+/// The pod of a run, beside its `neighbours` if it fits there: a volume that only one node may use would keep it from starting
+/// on another one. Of the workload's affinities only those to nodes are kept: the ones to and from pods speak of the
 /// workload's own pods, beside which the command may run.
-fn pod_spec(of_workload: &PodSpec, container: Container, volumes: Vec<Volume>) -> PodSpec {
+fn pod_spec(
+    of_workload: &PodSpec,
+    container: Container,
+    volumes: Vec<Volume>,
+    neighbours: Option<&LabelSelector>,
+) -> PodSpec {
     let own = of_workload.clone();
-    let affinity = own.affinity.and_then(|affinity| affinity.node_affinity);
+    let node_affinity = own.affinity.and_then(|affinity| affinity.node_affinity);
+    let pod_affinity = neighbours.map(beside);
+    let has_affinity = node_affinity.is_some() || pod_affinity.is_some();
     PodSpec {
         containers: vec![container],
         restart_policy: Some("Never".to_owned()),
         volumes: (!volumes.is_empty()).then_some(volumes),
-        affinity: affinity.map(|node| Affinity { node_affinity: Some(node), ..Affinity::default() }),
+        affinity: has_affinity.then_some(Affinity { node_affinity, pod_affinity, pod_anti_affinity: None }),
         automount_service_account_token: own.automount_service_account_token,
         dns_config: own.dns_config,
         dns_policy: own.dns_policy,
@@ -208,6 +221,22 @@ fn pod_spec(of_workload: &PodSpec, container: Container, volumes: Vec<Volume>) -
         termination_grace_period_seconds: own.termination_grace_period_seconds,
         tolerations: own.tolerations,
         ..PodSpec::default()
+    }
+}
+
+/// The preference for the nodes of the selected pods.
+fn beside(pods: &LabelSelector) -> PodAffinity {
+    let term = PodAffinityTerm {
+        label_selector: Some(pods.clone()),
+        topology_key: "kubernetes.io/hostname".to_owned(),
+        ..PodAffinityTerm::default()
+    };
+    PodAffinity {
+        preferred_during_scheduling_ignored_during_execution: Some(vec![WeightedPodAffinityTerm {
+            pod_affinity_term: term,
+            weight: 100,
+        }]),
+        required_during_scheduling_ignored_during_execution: None,
     }
 }
 
@@ -296,8 +325,23 @@ mod tests {
         let template = json!({"template": template()});
         let deployment = of(samples::deployment(json!({"spec": template})));
         assert_eq!(of(samples::daemon_set(json!({"spec": template}))), deployment);
-        assert_eq!(of(samples::cron_job(json!({"spec": {"jobTemplate": {"spec": template}}}))), deployment);
         assert_eq!(of(samples::stateful_set(json!({"spec": template}))), deployment);
+        let mut alone = deployment;
+        alone["spec"]["template"]["spec"]["affinity"].as_object_mut().unwrap().remove("podAffinity").unwrap();
+        let cron_job = of(samples::cron_job(json!({"spec": {"jobTemplate": {"spec": template}}})));
+        assert_eq!(cron_job, alone, "it has no selector");
+    }
+
+    #[test]
+    fn run_without_claims_has_no_neighbours() {
+        let affinity = |target: &Object, exclusive: &[&str]| {
+            made(target, exclusive).unwrap().spec.unwrap().template.spec.unwrap().affinity
+        };
+        let target = samples::deployment(json!({"spec": {"template": template()}}));
+        assert!(affinity(&target, &["only-one-pod"]).unwrap().pod_affinity.is_some());
+        let exclusive = affinity(&target, &["only-one-pod", "shared"]).unwrap();
+        assert!(exclusive.pod_affinity.is_none() && exclusive.node_affinity.is_some());
+        assert_eq!(affinity(&samples::deployment(json!({})), &[]), None);
     }
 
     #[test]
