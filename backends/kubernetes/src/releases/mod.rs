@@ -42,11 +42,13 @@ use crate::{
     client::Cluster,
     error::{classify, contended, is_already_exists, is_conflict, is_not_found, refusal},
     for_app, object_version,
+    pages::Extent,
     pod_log::{self, Logs},
     releases::state::{Began, Observed, STARTED, STOPPED, Stopped, container_name},
     rules::{
         fence::{self, Decision},
         jobs::{self, newest},
+        listed::ListedPod,
         object::Object,
         pods, template,
     },
@@ -128,17 +130,35 @@ impl<'a> Run<'a> {
         Ok(found.map(|found| *found).filter(|found| job::is_of(&found.metadata, self.run.id)))
     }
 
-    /// The pods with the run's labels.
-    async fn labelled_pods(&self) -> Result<Vec<Pod>> {
+    /// Hands over each page of the pods with the run's labels, which others may give to pods of theirs.
+    async fn labelled_pods(&self, keep: impl FnMut(Vec<ListedPod>)) -> Result<Extent> {
         let selected = ListParams::default().labels(&job::selector(self.run.id));
-        Ok(self.cluster.api::<Pod>(self.namespace).list(&selected).await.map_err(classify)?.items)
+        self.cluster.list::<Pod, ListedPod>(self.namespace, selected, keep).await
     }
 
-    /// The run's pods.
-    async fn pods(&self, job: &Job) -> Result<Vec<Pod>> {
-        let mut pods = self.labelled_pods().await?;
-        pods.retain(|pod| pods::controller(pod) == job.metadata.uid.as_deref());
-        Ok(pods)
+    /// The run's pods, and whether all that may be its own were read.
+    async fn pods(&self, job: &Job) -> Result<(Vec<Pod>, Extent)> {
+        let container = [container_name(job).to_owned()];
+        let uid = job.metadata.uid.as_deref().unwrap_or_default();
+        let mut kept = Vec::new();
+        let keep = |page: Vec<ListedPod>| {
+            jobs::keep_pods(&mut kept, page.into_iter().map(|pod| pod.with_containers(&container)), uid);
+        };
+        let extent = self.labelled_pods(keep).await?;
+        if extent == Extent::Part {
+            tracing::debug!(app = %self.run.app, "reading the pods of a release command ended before the end of their list");
+        }
+        Ok((kept, extent))
+    }
+
+    /// Whether a pod with the run's labels is not over, as far as is known.
+    async fn has_unended_pods(&self) -> Result<bool> {
+        let mut has_any = false;
+        let keep = |page: Vec<ListedPod>| {
+            has_any |= page.into_iter().any(|pod| !pods::is_over(&pod.with_containers(&[])));
+        };
+        let extent = self.labelled_pods(keep).await?;
+        Ok(has_any || extent == Extent::Part)
     }
 
     async fn prepare(&self, spec: &ReleaseSpec) -> Result<ReleaseState> {
@@ -236,7 +256,7 @@ impl<'a> Run<'a> {
         for _ in 0..ATTEMPTS {
             let goes_on = |job: &Job| !state::is_stopped(job) && jobs::finished(job).is_none();
             let Some(job) = self.job().await?.filter(goes_on) else { return Ok(()) };
-            let pods = self.pods(&job).await?;
+            let (pods, _) = self.pods(&job).await?;
             if newest(&pods).is_some_and(pods::is_over) {
                 return Ok(());
             }
@@ -251,10 +271,10 @@ impl<'a> Run<'a> {
         for _ in 0..ATTEMPTS {
             let Some(job) = self.job().await? else {
                 // A Job that was deleted by hand leaves pods that are being deleted.
-                let goes_on = self.labelled_pods().await?.iter().any(|pod| !pods::is_over(pod));
+                let goes_on = self.has_unended_pods().await?;
                 return Ok(if goes_on { ReleaseState::Running } else { ReleaseState::Unknown });
             };
-            let pods = self.pods(&job).await?;
+            let (pods, extent) = self.pods(&job).await?;
             let stopped = match state::observe(&job, &pods, jiff::Timestamp::now()) {
                 Observed::Prepared => return Ok(ReleaseState::Prepared),
                 Observed::Running => return Ok(ReleaseState::Running),
@@ -266,7 +286,7 @@ impl<'a> Run<'a> {
                     return Ok(ReleaseState::Failed(failure));
                 }
                 Observed::Unverified(stopped) => {
-                    if let Some(failure) = self.verify(&job, stopped).await? {
+                    if let Some(failure) = self.verify(&job, extent, stopped).await? {
                         return Ok(ReleaseState::Failed(failure));
                     }
                     continue;
@@ -288,14 +308,14 @@ impl<'a> Run<'a> {
     }
 
     /// Finds out whether the command of a stopped run began in the moment before that, and records it, as events are not
-    /// kept for long. Returns `None` if the Job has changed.
-    async fn verify(&self, job: &Job, stopped: Stopped) -> Result<Option<ReleaseFailure>> {
+    /// kept for long. Returns `None` if the Job has changed. It may have begun if not all of its pods were read.
+    async fn verify(&self, job: &Job, pods: Extent, stopped: Stopped) -> Result<Option<ReleaseFailure>> {
         let uid = match &stopped.began {
             Began::Unseen { pod: Some(uid) } => Some(uid.as_str()),
             Began::Unseen { pod: None } | Began::Yes | Began::No => job.metadata.uid.as_deref(),
         };
         let began = match self.cluster.events_of(self.namespace, uid.unwrap_or_default()).await {
-            Ok(events) => state::says_begun(&events),
+            Ok(events) => state::says_begun(&events) || pods == Extent::Part,
             // Without the permission it is not known.
             Err(Error::Denied { .. }) => true,
             Err(error) => return Err(error),
@@ -338,7 +358,7 @@ impl<'a> Run<'a> {
 
     async fn log(&self, logs: &Logs, from: u64) -> Result<Option<Vec<u8>>> {
         let Some(job) = self.job().await? else { return Ok(None) };
-        let pods = self.pods(&job).await?;
+        let (pods, _) = self.pods(&job).await?;
         let name = container_name(&job);
         let begun = newest(&pods).filter(|pod| jobs::container(pod, name).is_some_and(state::has_run));
         if begun.is_some() {
@@ -365,3 +385,6 @@ fn unbegun(reason: Reason, why: String) -> ReleaseFailure {
 fn text(stopped: &Stopped) -> Result<String> {
     serde_json::to_string(stopped).map_err(|error| Error::corrupt("the end of a run cannot be written", error))
 }
+
+#[cfg(test)]
+mod tests;

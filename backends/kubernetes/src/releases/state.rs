@@ -252,7 +252,7 @@ fn failed(job: &Job, pods: &[Pod]) -> ReleaseFailure {
         return ended(Reason::RELEASE_DEADLINE, message);
     }
     match newest(pods) {
-        Some(pod) => of_pod(pod, container_name(job)),
+        Some(pod) => of_pod(job, pod),
         None if message.is_empty() => unknown("Its pod is gone, and its end with it.".to_owned()),
         None => unknown(format!("Its pod is gone, and its end with it ({}).", shortened(message))),
     }
@@ -268,10 +268,10 @@ fn unknown(why: String) -> ReleaseFailure {
 }
 
 /// The failure of a pod that has ended.
-fn of_pod(pod: &Pod, container: &str) -> ReleaseFailure {
+fn of_pod(job: &Job, pod: &Pod) -> ReleaseFailure {
     let status = pod.status.as_ref();
     let why = status.and_then(|status| status.message.as_deref()).map_or_else(String::new, shortened);
-    let container = jobs::container(pod, container);
+    let container = jobs::container(pod, container_name(job));
     // So the node says that it made no container of the pod.
     if container.is_none() && why.starts_with("Pod was rejected") {
         let reason = status.and_then(|status| status.reason.as_deref()).unwrap_or(Reason::RELEASE_FAILED);
@@ -289,16 +289,16 @@ fn of_pod(pod: &Pod, container: &str) -> ReleaseFailure {
         return ended(reason, format!("The release command was interrupted from outside ({reason}): {why}"));
     }
     match container.and_then(|status| status.state.as_ref()?.terminated.as_ref()) {
-        Some(end) => of_container(pod, end),
+        Some(end) => of_container(job, end),
         None => unknown(format!("Its pod has failed: {why}")),
     }
 }
 
-fn of_container(pod: &Pod, end: &ContainerStateTerminated) -> ReleaseFailure {
+fn of_container(job: &Job, end: &ContainerStateTerminated) -> ReleaseFailure {
     let code = end.exit_code;
     let why = end.message.as_deref().map_or_else(String::new, shortened);
     match (end.reason.as_deref().unwrap_or_default(), end.signal) {
-        ("OOMKilled", _) => ended("OOMKilled", out_of_memory(pod)),
+        ("OOMKilled", _) => ended("OOMKilled", out_of_memory(job)),
         ("ContainerStatusUnknown" | "Unknown", _) => unknown(format!("Its node lost it: {why}")),
         (reason @ ("StartError" | "ContainerCannotRun"), _) => {
             let failure = ended(reason, format!("The release command cannot be started: {why}"));
@@ -323,8 +323,9 @@ fn of_container(pod: &Pod, end: &ContainerStateTerminated) -> ReleaseFailure {
     }
 }
 
-fn out_of_memory(pod: &Pod) -> String {
-    let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
+fn out_of_memory(job: &Job) -> String {
+    let pod = job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let container = pod.and_then(|pod| pod.containers.first());
     let limit = container.and_then(|container| container.resources.as_ref()?.limits.as_ref()?.get("memory"));
     let limit = limit.map(|limit| format!(" of {}", limit.0)).unwrap_or_default();
     format!(

@@ -19,7 +19,7 @@ use super::{object::STAMP, retained::NUMBER};
 const ANNOTATIONS: [&str; 2] = [STAMP, NUMBER];
 /// The most elements of a list within an object, such as the states of a pod's containers.
 const FEW: usize = 32;
-/// The most characters of an event's message.
+/// The most characters of a message.
 const MESSAGE: usize = 1000;
 
 /// The first [`FEW`] elements of a list.
@@ -148,6 +148,8 @@ struct NamedImage {
 #[serde(rename_all = "camelCase", default)]
 struct Status {
     phase: Option<String>,
+    reason: Option<String>,
+    message: Option<String>,
     start_time: Option<Time>,
     conditions: Few<PodCondition>,
     init_container_statuses: Few<ContainerStatus>,
@@ -168,6 +170,8 @@ impl ListedPod {
         });
         let status = self.status.map(|status| PodStatus {
             phase: status.phase,
+            reason: status.reason.map(cut),
+            message: status.message.map(cut),
             start_time: status.start_time,
             conditions: Some(status.conditions.0),
             init_container_statuses: Some(stripped(status.init_container_statuses)),
@@ -176,6 +180,10 @@ impl ListedPod {
         });
         Pod { metadata: self.metadata.into(), spec, status }
     }
+}
+
+fn cut(text: String) -> String {
+    text.chars().take(MESSAGE).collect()
 }
 
 /// The states of containers, without what no rule reads.
@@ -255,7 +263,6 @@ pub(crate) struct ListedEvent {
 
 impl From<ListedEvent> for Event {
     fn from(listed: ListedEvent) -> Self {
-        let cut = |text: String| text.chars().take(MESSAGE).collect();
         Self {
             type_: listed.type_.map(cut),
             reason: listed.reason.map(cut),

@@ -5,7 +5,9 @@ use super::*;
 const DIGEST: &str = "sha256:1111111111111111111111111111111111111111111111111111111111111111";
 
 fn job(metadata: Value, suspended: bool, status: Value) -> Job {
-    let container = json!({"name": "app", "image": "registry.example.com/api:v7"});
+    let container = json!({
+        "name": "app", "image": "registry.example.com/api:v7", "resources": {"limits": {"memory": "128Mi"}},
+    });
     serde_json::from_value(json!({
         "metadata": {"name": "release-1", "uid": "job", "annotations": metadata},
         "spec": {
@@ -43,9 +45,7 @@ fn failed_job() -> Job {
 fn pod(status: Value) -> Pod {
     serde_json::from_value(json!({
         "metadata": {"name": "release-1-x", "uid": "pod", "creationTimestamp": "2026-11-21T10:00:01Z"},
-        "spec": {"containers": [{
-            "name": "app", "image": "registry.example.com/api:v7", "resources": {"limits": {"memory": "128Mi"}},
-        }]},
+        "spec": {"containers": [{"name": "app", "image": "registry.example.com/api:v7"}]},
         "status": status,
     }))
     .unwrap()
@@ -72,9 +72,13 @@ fn waits(reason: &str, message: &str) -> Pod {
     with_state("Pending", json!({"waiting": {"reason": reason, "message": message}}))
 }
 
-fn observed(job: &Job, pods: &[Pod], seconds: i64) -> Observed {
+fn at(seconds: i64) -> Timestamp {
     let start: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
-    observe(job, pods, start.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap())
+    start.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap()
+}
+
+fn observed(job: &Job, pods: &[Pod], seconds: i64) -> Observed {
+    observe(job, pods, at(seconds))
 }
 
 fn failure(job: &Job, pods: &[Pod]) -> ReleaseFailure {
