@@ -18,6 +18,8 @@ use k8s_openapi::{
 use kube::core::SelectorExt;
 use rollhook_core::{
     Error, Result,
+    app::AppUid,
+    deploy::Revision,
     image::ImageRef,
     ports::{DeployId, ReleaseRun},
 };
@@ -44,12 +46,27 @@ const CLAIMS: usize = 50;
 
 /// The name of a run's Job.
 pub(super) fn name(run: DeployId) -> String {
-    format!("release-{}-{}", run.app, run.revision)
+    format!("{}{}", prefix(run.app), run.revision)
+}
+
+fn prefix(app: AppUid) -> String {
+    format!("release-{app}-")
+}
+
+/// The revision of a run of this app by the name of its Job. Returns `None` if that is no such name.
+pub(super) fn revision(metadata: &ObjectMeta, app: AppUid) -> Option<Revision> {
+    Revision::new(metadata.name.as_deref()?.strip_prefix(&prefix(app))?.parse().ok()?)
 }
 
 /// The selector of a run's objects.
 pub(super) fn selector(run: DeployId) -> String {
     format!("{APP}={},{REVISION}={}", run.app, run.revision)
+}
+
+/// The selector of the objects of an app's runs.
+pub(super) fn selector_of_app(app: AppUid) -> String {
+    let common = COMMON.map(|(name, value)| format!("{name}={value}")).join(",");
+    format!("{APP}={app},{common}")
 }
 
 /// Whether the object is one of this run.

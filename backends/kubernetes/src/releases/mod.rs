@@ -15,9 +15,10 @@
 //! its deadline: as a finished Job it has no pods any more, and is never resumed.
 
 mod job;
+mod old_runs;
 mod state;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::{
@@ -44,11 +45,14 @@ use crate::{
     for_app, object_version,
     pages::Extent,
     pod_log::{self, Logs},
-    releases::state::{Began, Observed, STARTED, STOPPED, Stopped, container_name},
+    releases::{
+        old_runs::OldRuns,
+        state::{Began, Observed, STARTED, STOPPED, Stopped, container_name},
+    },
     rules::{
         fence::{self, Decision},
         jobs::{self, newest},
-        listed::ListedPod,
+        listed::{ListedJob, ListedPod},
         object::Object,
         pods, template,
     },
@@ -58,6 +62,8 @@ use crate::{
 
 /// The number of attempts on a Job that others change at the same time.
 const ATTEMPTS: usize = 8;
+/// The longest time in which a new run has old ones deleted.
+const CLEANUP: Duration = Duration::from_secs(3);
 
 /// What this process keeps of runs.
 #[derive(Default)]
@@ -175,7 +181,10 @@ impl<'a> Run<'a> {
         let container = rollout.workload.containers.first().map_or("", String::as_str);
         let exclusive = self.exclusive(job::claims(&target, container)?).await?;
         let made = job::of(self.run, &target, container, (&spec.image, &spec.command), &exclusive)?;
-        let Err(failure) = self.cluster.create(self.namespace, &made).await else { return Ok(ReleaseState::Prepared) };
+        let Err(failure) = self.cluster.create(self.namespace, &made).await else {
+            self.delete_old_runs().await;
+            return Ok(ReleaseState::Prepared);
+        };
         if is_already_exists(&failure) {
             return self.state_of_existing().await;
         }
@@ -239,6 +248,27 @@ impl<'a> Run<'a> {
             }
         }
         Ok(exclusive)
+    }
+
+    /// Has the cluster delete the app's ended runs beyond those that are kept, as far as that succeeds in a short time.
+    async fn delete_old_runs(&self) {
+        let delete = async {
+            let mut runs = OldRuns::new(self.run.id.app);
+            let selected = ListParams::default().labels(&job::selector_of_app(self.run.id.app));
+            self.cluster.list::<Job, ListedJob>(self.namespace, selected, |page| runs.add(page)).await?;
+            for job in runs.ended() {
+                // The cluster's own cleanup deletes it: rollhook has no permission to.
+                self.patch(&job, json!({"spec": {"ttlSecondsAfterFinished": 0}})).await?;
+            }
+            Ok::<_, Error>(())
+        };
+        match tokio::time::timeout(CLEANUP, delete).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::debug!(app = %self.run.app, error = %error.chain(), "deleting old release commands failed");
+            }
+            Err(_) => tracing::debug!(app = %self.run.app, "deleting old release commands took too long"),
+        }
     }
 
     async fn start(&self) -> Result<()> {

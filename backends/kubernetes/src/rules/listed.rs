@@ -4,7 +4,10 @@
 use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
 use k8s_openapi::{
-    api::core::v1::{Container, ContainerStatus, Event, EventSeries, Pod, PodCondition, PodSpec, PodStatus},
+    api::{
+        batch::v1::{Job, JobCondition, JobStatus},
+        core::v1::{Container, ContainerStatus, Event, EventSeries, Pod, PodCondition, PodSpec, PodStatus},
+    },
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time},
 };
 use serde::{
@@ -199,6 +202,35 @@ fn stripped(statuses: Few<ContainerStatus>) -> Vec<ContainerStatus> {
         ..ContainerStatus::default()
     };
     statuses.0.into_iter().map(stripped).collect()
+}
+
+/// A Job of a list.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ListedJob {
+    metadata: Metadata,
+    status: Option<StatusOfJob>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct StatusOfJob {
+    active: Option<i32>,
+    terminating: Option<i32>,
+    conditions: Few<JobCondition>,
+}
+
+impl From<ListedJob> for Job {
+    /// The Job's identity, and what says whether it is over.
+    fn from(listed: ListedJob) -> Self {
+        let status = listed.status.map(|status| JobStatus {
+            active: status.active,
+            terminating: status.terminating,
+            conditions: Some(status.conditions.0),
+            ..JobStatus::default()
+        });
+        Self { metadata: listed.metadata.into(), spec: None, status }
+    }
 }
 
 /// A ReplicaSet or ControllerRevision of a list, whose pod template is the text that it came as.

@@ -362,6 +362,27 @@ fn release_whose_pod_is_deleted_does_not_run_again() {
 }
 
 #[test]
+fn oldest_releases_of_an_app_are_deleted() {
+    bed::test("oldest_releases_of_an_app_are_deleted", async |bed| {
+        bed.make(Deployment, "api:v1", json!({})).await;
+        let jobs = Api::<Job>::namespaced(bed.client.clone(), &bed.namespace);
+        for revision in 1..=12 {
+            let spec = spec(bed, Deployment, revision, "succeeds");
+            assert_eq!(runner(bed).prepare(&spec).await.unwrap(), ReleaseState::Prepared);
+            runner(bed).cancel(&spec.run).await.unwrap();
+            let finished = async || {
+                let status = job(bed, &spec.run).await.status.unwrap_or_default();
+                status.conditions.into_iter().flatten().any(|found| found.type_ == "Failed")
+            };
+            until("the Job is finished", finished).await;
+        }
+        until("the newest are left", async || jobs.list(&ListParams::default()).await.unwrap().items.len() == 10).await;
+        let first = spec(bed, Deployment, 1, "succeeds").run;
+        assert_eq!(runner(bed).observe(&first).await.unwrap(), ReleaseState::Unknown);
+    });
+}
+
+#[test]
 fn unknown_release_has_no_effect_on_other_runs() {
     bed::test("unknown_release_has_no_effect_on_other_runs", async |bed| {
         bed.make(Deployment, "api:v1", json!({})).await;
