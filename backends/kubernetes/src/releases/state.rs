@@ -24,12 +24,15 @@ use rollhook_core::{
     deploy::Reason,
     image::{Digest, ImageRef},
     ports::{ReleaseFailure, RolloutFailureKind},
+    text::escaped,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
     error::shortened,
+    pod_log::escaped_line,
     rules::{
+        diagnostics::{LINE, LOG_LINES},
         digest, failure,
         jobs::{self, CREATED, finished, is_over, is_suspended, newest},
         pods,
@@ -42,6 +45,10 @@ pub(super) const STARTED: &str = "rollhook.dev/release-started";
 pub(super) const STOPPED: &str = "rollhook.dev/release-stopped";
 /// How long a failure to make a container must last that may heal by itself.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The most characters of a message that is read from a Job.
+const MESSAGE: usize = 2000;
+/// The most characters of a uid that is read from a Job.
+const UID: usize = 64;
 
 /// The state of a run as it is observed.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,11 +109,31 @@ impl Stopped {
         Self { began: Began::Unseen { pod }, reason, message, log: Vec::new() }
     }
 
+    /// The end as far as it is believed: the annotation may have been written by anyone who may change Jobs in the namespace.
+    fn bounded(self) -> Self {
+        let is_uid = |uid: &str| uid.len() <= UID && uid.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+        let skipped = self.log.len().saturating_sub(LOG_LINES);
+        let lines = self.log.iter().skip(skipped).map(|line| cut(&escaped_line(line), LINE));
+        Self {
+            began: match self.began {
+                Began::Unseen { pod: Some(uid) } if !is_uid(&uid) => Began::Yes,
+                began @ (Began::No | Began::Yes | Began::Unseen { .. }) => began,
+            },
+            reason: Reason::new(self.reason.as_str()),
+            message: cut(&escaped(&self.message), MESSAGE),
+            log: lines.collect(),
+        }
+    }
+
     /// The end as a failure of the port.
     pub(super) fn into_failure(self, began: bool) -> ReleaseFailure {
         let Self { reason, message, log, .. } = self;
         ReleaseFailure { began, reason, message, log }
     }
+}
+
+fn cut(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
 }
 
 /// The name of the run's one container.
@@ -137,7 +164,7 @@ fn has_annotation(job: &Job, name: &str) -> bool {
 /// The end that this service has written on the Job. Returns `None` if it has not stopped the run.
 pub(super) fn stopped(job: &Job) -> Result<Option<Stopped>> {
     let Some(text) = job.metadata.annotations.as_ref().and_then(|all| all.get(STOPPED)) else { return Ok(None) };
-    serde_json::from_str(text).map(Some).map_err(|error| {
+    serde_json::from_str(text).map(Stopped::bounded).map(Some).map_err(|error| {
         let job = job.metadata.name.as_deref().unwrap_or_default();
         Error::corrupt(format!("the annotation {STOPPED} of the Job {job} cannot be read"), error)
     })

@@ -275,3 +275,23 @@ fn end_that_cannot_be_read_is_unknown() {
     let found = failure(&job(annotations, false, failure_status("DeadlineExceeded")), &[]);
     assert!(found.began && found.reason.as_str() == Reason::RELEASE_UNKNOWN, "{found:?}");
 }
+
+#[test]
+fn end_that_another_has_written_is_escaped_and_cut() {
+    let lines: Vec<String> = (0..1000).map(|at| format!("{at}\t\u{1b}[31m{}", "x".repeat(1000))).collect();
+    let forged = json!({
+        "began": "yes", "reason": "no such\nreason", "message": format!("\u{202e}\u{1b}{}", "y".repeat(10_000)), "log": lines,
+    });
+    let found = failure(
+        &job(json!({STARTED: "true", STOPPED: forged.to_string()}), false, failure_status("DeadlineExceeded")),
+        &[],
+    );
+    assert_eq!(found.reason.as_str(), "nosuchreason");
+    assert!(found.message.starts_with("\\u{202e}\\u{1b}yy") && found.message.len() == 2000, "{}", found.message);
+    assert_eq!(found.log.len(), 50);
+    assert!(found.log[49].starts_with("999\t\\u{1b}[31mx"), "{}", found.log[49]);
+    assert!(found.log.iter().all(|line| line.chars().count() <= 500));
+    let forged = json!({"began": {"unseen": {"pod": "a,involvedObject.name=b"}}, "reason": "a", "message": "b"});
+    let over = job(json!({STOPPED: forged.to_string()}), false, failure_status("DeadlineExceeded"));
+    assert!(failure(&over, &[]).began);
+}
