@@ -25,6 +25,7 @@ use futures_util::{
     StreamExt,
     stream::{BoxStream, select},
 };
+use jiff::Timestamp;
 use k8s_openapi::api::{
     batch::v1::Job,
     core::v1::{PersistentVolumeClaim, Pod},
@@ -286,11 +287,12 @@ impl<'a> Run<'a> {
         for _ in 0..ATTEMPTS {
             let goes_on = |job: &Job| !state::is_stopped(job) && jobs::finished(job).is_none();
             let Some(job) = self.job().await?.filter(goes_on) else { return Ok(()) };
-            let (pods, _) = self.pods(&job).await?;
+            let (pods, extent) = self.pods(&job).await?;
             if newest(&pods).is_some_and(pods::is_over) {
                 return Ok(());
             }
-            if self.stop(&job, &pods, Stopped::cancelled(&job)).await? {
+            let all = if extent == Extent::Whole { pods.as_slice() } else { &[] };
+            if self.stop(&job, &pods, Stopped::cancelled(&job, all, Timestamp::now())).await? {
                 return Ok(());
             }
         }
@@ -305,7 +307,7 @@ impl<'a> Run<'a> {
                 return Ok(if goes_on { ReleaseState::Running } else { ReleaseState::Unknown });
             };
             let (pods, extent) = self.pods(&job).await?;
-            let stopped = match state::observe(&job, &pods, jiff::Timestamp::now()) {
+            let stopped = match state::observe(&job, &pods, Timestamp::now()) {
                 Observed::Prepared => return Ok(ReleaseState::Prepared),
                 Observed::Running => return Ok(ReleaseState::Running),
                 Observed::Succeeded(digest) => return Ok(ReleaseState::Succeeded { digest }),

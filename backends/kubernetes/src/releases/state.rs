@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         batch::v1::Job,
-        core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod},
+        core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod, PodCondition},
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
@@ -45,6 +45,8 @@ pub(super) const STARTED: &str = "rollhook.dev/release-started";
 pub(super) const STOPPED: &str = "rollhook.dev/release-stopped";
 /// How long a failure to make a container must last that may heal by itself.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a pod that has a node waits before it counts as held up, when its run is cancelled.
+const HELD_UP: Duration = Duration::from_secs(10);
 /// The most characters of a message that is read from a Job.
 const MESSAGE: usize = 2000;
 /// The most characters of a uid that is read from a Job.
@@ -93,20 +95,31 @@ pub(super) enum Began {
 }
 
 impl Stopped {
-    /// The end of a run that is cancelled now.
-    pub(super) fn cancelled(job: &Job) -> Self {
-        let has_begun = is_started(job) || !is_suspended(job);
-        let message = match has_begun {
-            true => "The release command was ended.",
-            false => "The release command was ended before it began.",
-        };
-        let began = if has_begun { Began::Yes } else { Began::No };
-        Self { began, reason: Reason::new(Reason::CANCELLED), message: message.to_owned(), log: Vec::new() }
+    /// The end of a run that is cancelled now. Once started it counts as begun, unless its pod is held up.
+    pub(super) fn cancelled(job: &Job, pods: &[Pod], now: Timestamp) -> Self {
+        let cancelled = Reason::new(Reason::CANCELLED);
+        if !is_started(job) && is_suspended(job) {
+            return Self::of(Began::No, cancelled, "The release command was ended before it began.".to_owned());
+        }
+        let name = container_name(job);
+        let has_any_run = pods.iter().any(|pod| jobs::container(pod, name).is_some_and(has_run));
+        match newest(pods).filter(|pod| !has_any_run && is_held_up(pod, now)) {
+            Some(pod) => {
+                let (reason, why) = waits_for(pod, name);
+                let message = format!("The release command was ended before it was seen to begin: {why}.");
+                Self::unseen(Some(pod), reason.unwrap_or(cancelled), message)
+            }
+            None => Self::of(Began::Yes, cancelled, "The release command was ended.".to_owned()),
+        }
     }
 
     fn unseen(pod: Option<&Pod>, reason: Reason, message: String) -> Self {
         let pod = pod.and_then(|pod| pod.metadata.uid.clone());
-        Self { began: Began::Unseen { pod }, reason, message, log: Vec::new() }
+        Self::of(Began::Unseen { pod }, reason, message)
+    }
+
+    fn of(began: Began, reason: Reason, message: String) -> Self {
+        Self { began, reason, message, log: Vec::new() }
     }
 
     /// The end as far as it is believed: the annotation may have been written by anyone who may change Jobs in the namespace.
@@ -134,6 +147,45 @@ impl Stopped {
 
 fn cut(text: &str, most: usize) -> String {
     text.chars().take(most).collect()
+}
+
+/// Whether the pod has no node, or has waited on it for longer than a start takes.
+fn is_held_up(pod: &Pod, now: Timestamp) -> bool {
+    unscheduled(pod).is_some() || has_lasted(pod.metadata.creation_timestamp.as_ref(), HELD_UP, now)
+}
+
+/// The condition of a pod that no node has taken.
+fn unscheduled(pod: &Pod) -> Option<&PodCondition> {
+    let conditions = pod.status.as_ref()?.conditions.as_deref()?;
+    conditions.iter().find(|found| found.type_ == "PodScheduled" && found.status == "False")
+}
+
+fn has_lasted(since: Option<&Time>, least: Duration, now: Timestamp) -> bool {
+    since.is_some_and(|since| Duration::try_from(now.duration_since(since.0)).unwrap_or_default() >= least)
+}
+
+/// The state that the container of a pod waits in, for a sentence, and its reason if there is one.
+fn waits_for(pod: &Pod, container: &str) -> (Option<Reason>, String) {
+    if let Some(found) = failure::of_pod(pod) {
+        return (Some(found.reason), found.message);
+    }
+    let name = pods::name(pod);
+    let status = jobs::container(pod, container);
+    if let Some(waiting) = status.and_then(|status| status.state.as_ref()?.waiting.as_ref()) {
+        let reason = waiting.reason.as_deref().map(Reason::new);
+        let why = waiting.message.as_deref().filter(|text| !text.trim().is_empty());
+        let why = why.map(|text| format!(": {}", shortened(text))).unwrap_or_default();
+        let code = reason.as_ref().map_or("no reason given", Reason::as_str);
+        let state = format!("container {container} of pod {name} was waiting ({code}{why})");
+        return (reason, state);
+    }
+    match unscheduled(pod) {
+        Some(found) => {
+            let why = found.message.as_deref().map(|text| format!(" ({})", shortened(text))).unwrap_or_default();
+            (found.reason.as_deref().map(Reason::new), format!("the pod {name} has no node{why}"))
+        }
+        None => (None, format!("the pod {name} has not started its containers")),
+    }
 }
 
 /// The name of the run's one container.
@@ -228,12 +280,9 @@ fn digest_of(job: &Job, pods: &[Pod]) -> Option<Digest> {
 
 /// The state of a run that was started, and goes on.
 fn running(job: &Job, pods: &[Pod], now: Timestamp) -> Observed {
-    let has_lasted = |since: Option<&Time>| {
-        since.is_some_and(|since| Duration::try_from(now.duration_since(since.0)).unwrap_or_default() >= PATIENCE)
-    };
     let Some(pod) = newest(pods) else {
         let started = job.status.as_ref().and_then(|status| status.start_time.as_ref());
-        return if has_lasted(started) { Observed::WithoutPod } else { Observed::Running };
+        return if has_lasted(started, PATIENCE, now) { Observed::WithoutPod } else { Observed::Running };
     };
     let status = jobs::container(pod, container_name(job));
     let waits = status
@@ -247,7 +296,7 @@ fn running(job: &Job, pods: &[Pod], now: Timestamp) -> Observed {
     let is_stuck = match found.kind {
         RolloutFailureKind::Final => true,
         RolloutFailureKind::Image | RolloutFailureKind::Config => {
-            has_lasted(since.or(pod.metadata.creation_timestamp.as_ref()))
+            has_lasted(since.or(pod.metadata.creation_timestamp.as_ref()), PATIENCE, now)
         }
         RolloutFailureKind::Crash | RolloutFailureKind::Unhealthy | RolloutFailureKind::Capacity => false,
     };

@@ -113,3 +113,19 @@ async fn run_without_a_job_goes_on_as_long_as_a_pod_does() {
     assert_eq!(state(vec![over(pod("own", "job", 0))]).await, ReleaseState::Unknown);
     assert_eq!(state(vec![over(pod("own", "job", 0)), pod("other", "job", 0)]).await, ReleaseState::Running);
 }
+
+#[tokio::test]
+async fn cancelled_run_counts_as_begun_unless_all_its_pods_were_read() {
+    let run = run();
+    let began = async |pods: Vec<Value>| {
+        let (cluster, patches) = cluster(Some(job()), pods);
+        Run::of(&cluster, &run).cancel().await.unwrap();
+        let patch = lock(&patches).remove(0);
+        let stopped: Value = serde_json::from_str(patch["metadata"]["annotations"][STOPPED].as_str().unwrap()).unwrap();
+        stopped["began"].clone()
+    };
+    assert_eq!(began(vec![pod("own", "job", 0)]).await, json!({"unseen": {"pod": "own"}}));
+    let fat = (0..400).map(|at| pod(&format!("a-{at}"), "another", 256 << 10));
+    assert_eq!(began([pod("own", "job", 0)].into_iter().chain(fat).collect()).await, json!("yes"));
+    assert_eq!(began(Vec::new()).await, json!("yes"));
+}

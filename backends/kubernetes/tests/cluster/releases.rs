@@ -362,6 +362,26 @@ fn release_whose_pod_is_deleted_does_not_run_again() {
 }
 
 #[test]
+fn release_that_is_cancelled_while_its_pod_waits_has_not_begun() {
+    bed::test("release_that_is_cancelled_while_its_pod_waits_has_not_begun", async |bed| {
+        let pod = json!({"nodeSelector": {"no-such": "node"}});
+        bed.make(Deployment, "api:v1", json!({"template": {"spec": pod}})).await;
+        let spec = spec(bed, Deployment, 1, "succeeds");
+        runner(bed).prepare(&spec).await.unwrap();
+        runner(bed).start(&spec.run).await.unwrap();
+        let is_refused = |pod: &Pod| {
+            let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+            conditions.iter().any(|found| found.reason.as_deref() == Some("Unschedulable"))
+        };
+        until("no node takes its pod", async || pods_of(bed, &spec.run).await.iter().any(is_refused)).await;
+        runner(bed).cancel(&spec.run).await.unwrap();
+        let failure = failed(runner(bed), &spec.run).await;
+        assert_eq!((failure.reason.as_str(), failure.began), ("Unschedulable", false), "{failure:?}");
+        assert!(failure.message.contains("0/2 nodes are available"), "{failure:?}");
+    });
+}
+
+#[test]
 fn oldest_releases_of_an_app_are_deleted() {
     bed::test("oldest_releases_of_an_app_are_deleted", async |bed| {
         bed.make(Deployment, "api:v1", json!({})).await;

@@ -230,7 +230,7 @@ fn job_without_a_pod_is_stuck_if_none_can_be_made() {
 #[test]
 fn run_that_was_cancelled_before_its_start_has_ended() {
     let ready = job(json!({}), true, json!({}));
-    let cancelled = Stopped::cancelled(&ready);
+    let cancelled = Stopped::cancelled(&ready, &[], at(9));
     assert_eq!(cancelled.began, Began::No);
     let text = serde_json::to_string(&cancelled).unwrap();
     // Its Job is resumed without pods, so that it can finish.
@@ -241,7 +241,7 @@ fn run_that_was_cancelled_before_its_start_has_ended() {
 
 #[test]
 fn run_that_was_cancelled_ends_once_nothing_of_it_runs() {
-    let cancelled = Stopped { log: vec!["step 1".to_owned()], ..Stopped::cancelled(&running_job()) };
+    let cancelled = Stopped { log: vec!["step 1".to_owned()], ..Stopped::cancelled(&running_job(), &[], at(9)) };
     assert_eq!(cancelled.began, Began::Yes);
     let stopped = |status: Value| job(stopped_as(&cancelled), false, status);
     let ended = failure_status("DeadlineExceeded");
@@ -274,6 +274,47 @@ fn end_that_cannot_be_read_is_unknown() {
     assert_eq!(observed(&job(annotations.clone(), false, json!({})), &[], 9), Observed::Running);
     let found = failure(&job(annotations, false, failure_status("DeadlineExceeded")), &[]);
     assert!(found.began && found.reason.as_str() == Reason::RELEASE_UNKNOWN, "{found:?}");
+}
+
+#[test]
+fn run_that_was_cancelled_while_its_pod_waited_is_verified() {
+    let unscheduled = pod(json!({"phase": "Pending", "conditions": [{
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available",
+    }]}));
+    let gated = pod(json!({"phase": "Pending", "conditions": [{
+        "type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "quota",
+    }]}));
+    for (pod, reason, words) in [
+        (unscheduled, "Unschedulable", "no node takes the pod release-1-x (0/2 nodes are available)"),
+        (gated, "SchedulingGated", "the pod release-1-x has no node (quota)"),
+        (waits("ContainerCreating", ""), "ContainerCreating", "container app of pod release-1-x was waiting"),
+        (waits("ErrImagePull", "connection reset"), "ImagePullBackOff", "cannot be pulled (connection reset)"),
+        (pod(json!({"phase": "Pending"})), Reason::CANCELLED, "has not started its containers"),
+    ] {
+        let cancelled = Stopped::cancelled(&running_job(), std::slice::from_ref(&pod), at(600));
+        assert_eq!(cancelled.began, Began::Unseen { pod: Some("pod".to_owned()) }, "{cancelled:?}");
+        assert_eq!(cancelled.reason.as_str(), reason, "{cancelled:?}");
+        assert!(cancelled.message.contains(words), "{cancelled:?}");
+        let over = job(stopped_as(&cancelled), false, failure_status("DeadlineExceeded"));
+        assert_eq!(observed(&over, &[], 9), Observed::Unverified(cancelled));
+    }
+    let has_run = [
+        with_state("Running", json!({"running": {"startedAt": "2026-11-21T10:00:20Z"}})),
+        ended_pod("Running", json!({"exitCode": 1})),
+    ];
+    for pod in has_run {
+        let pods = [pod, self::pod(json!({"phase": "Pending"}))];
+        let cancelled = Stopped::cancelled(&running_job(), &pods, at(600));
+        assert_eq!((cancelled.began, cancelled.reason.as_str()), (Began::Yes, Reason::CANCELLED));
+    }
+}
+
+#[test]
+fn run_whose_pod_is_about_to_start_counts_as_begun_when_it_is_cancelled() {
+    let starting = [waits("ContainerCreating", "")];
+    let began = |seconds| Stopped::cancelled(&running_job(), &starting, at(seconds)).began;
+    // The pod was made at the first second.
+    assert_eq!((began(10), began(11)), (Began::Yes, Began::Unseen { pod: Some("pod".to_owned()) }));
 }
 
 #[test]
