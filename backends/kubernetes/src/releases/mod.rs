@@ -11,8 +11,9 @@
 //! All that is known is in the cluster. Decisions about objects are pure (`job`, `state`); this file reads and writes. Each
 //! patch is valid only for the Job as it was read, so that of a start and a cancel at the same moment one sees the other.
 //!
-//! **A run that is stopped**, by a cancel or as its pod cannot begin, carries the end that is to be reported, and is failed by
-//! its deadline: as a finished Job it has no pods any more, and is never resumed.
+//! **A run that is stopped**, by a cancel, as its pod cannot begin, or as its pod goes on after the command has ended, carries
+//! the end that is to be reported, and is failed by its deadline: as a finished Job it has no pods any more, and is never
+//! resumed.
 
 mod job;
 mod old_runs;

@@ -7,7 +7,8 @@
 //! | failed, the container has ended | failed: exit code, signal, out of memory |
 //! | failed, the pod was evicted, preempted, drained | failed; the command may have done part of its work |
 //! | the container cannot be made: image, configuration | the run is stopped, and failed; the command has not begun |
-//! | stopped by this service | failed once nothing runs any more |
+//! | the container has ended, and others that were added to the pod go on | the run is stopped, and judged by its exit code |
+//! | stopped by this service | failed once nothing runs any more, or as it was judged |
 
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ pub(super) enum Observed {
     Running,
     /// The run has had no pod for long; the Job's events say whether one can be made ([`without_pod`]).
     WithoutPod,
-    /// The command will not begin: stop the run.
+    /// The command will not begin, or has ended while its pod goes on: stop the run.
     Stuck(Stopped),
     /// The run was stopped and nothing of it runs any more; events say whether it has begun before ([`says_begun`]).
     Unverified(Stopped),
@@ -79,6 +80,16 @@ pub(super) struct Stopped {
     pub(super) message: String,
     #[serde(default)]
     pub(super) log: Vec<String>,
+    /// The success of a command whose pod went on without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) success: Option<Success>,
+}
+
+/// The success of a command.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Success {
+    /// The digest of the image that ran.
+    digest: Option<Digest>,
 }
 
 /// Whether the command of a stopped run has begun.
@@ -101,6 +112,9 @@ impl Stopped {
         if !is_started(job) && is_suspended(job) {
             return Self::of(Began::No, cancelled, "The release command was ended before it began.".to_owned());
         }
+        if let Some(ended) = newest(pods).and_then(|pod| ended_beside_others(job, pod)) {
+            return ended;
+        }
         let name = container_name(job);
         let has_any_run = pods.iter().any(|pod| jobs::container(pod, name).is_some_and(has_run));
         match newest(pods).filter(|pod| !has_any_run && is_held_up(pod, now)) {
@@ -119,7 +133,7 @@ impl Stopped {
     }
 
     fn of(began: Began, reason: Reason, message: String) -> Self {
-        Self { began, reason, message, log: Vec::new() }
+        Self { began, reason, message, log: Vec::new(), success: None }
     }
 
     /// The end as far as it is believed: the annotation may have been written by anyone who may change Jobs in the namespace.
@@ -135,6 +149,7 @@ impl Stopped {
             reason: Reason::new(self.reason.as_str()),
             message: cut(&escaped(&self.message), MESSAGE),
             log: lines.collect(),
+            success: self.success,
         }
     }
 
@@ -231,6 +246,7 @@ pub(super) fn observe(job: &Job, pods: &[Pod], now: Timestamp) -> Observed {
         Ok(Some(_)) | Err(_) if !is_over => Observed::Running,
         // Also of a run that was stopped in the moment in which it ended.
         Ok(_) | Err(_) if is_over && has_succeeded(job) => Observed::Succeeded(digest_of(job, pods)),
+        Ok(Some(Stopped { success: Some(success), .. })) => Observed::Succeeded(success.digest),
         Ok(Some(stopped)) => match &stopped.began {
             Began::Unseen { pod } if !may_have_begun(pod.as_deref(), job, pods) => Observed::Unverified(stopped),
             Began::Unseen { .. } | Began::Yes | Began::No => Observed::Failed(stopped.into_failure(true)),
@@ -284,6 +300,9 @@ fn running(job: &Job, pods: &[Pod], now: Timestamp) -> Observed {
         let started = job.status.as_ref().and_then(|status| status.start_time.as_ref());
         return if has_lasted(started, PATIENCE, now) { Observed::WithoutPod } else { Observed::Running };
     };
+    if let Some(ended) = ended_beside_others(job, pod) {
+        return Observed::Stuck(ended);
+    }
     let status = jobs::container(pod, container_name(job));
     let waits = status
         .is_some_and(|status| !has_run(status) && status.state.as_ref().is_some_and(|state| state.waiting.is_some()));
@@ -305,6 +324,27 @@ fn running(job: &Job, pods: &[Pod], now: Timestamp) -> Observed {
     }
     let message = format!("The release command cannot begin: {}.", found.message);
     Observed::Stuck(Stopped::unseen(Some(pod), found.reason, message))
+}
+
+/// The end of a run whose pod goes on for containers that others have added to it, as a sidecar does.
+fn ended_beside_others(job: &Job, pod: &Pod) -> Option<Stopped> {
+    let name = container_name(job);
+    let end = |status: &ContainerStatus| status.state.as_ref()?.terminated.clone();
+    let own = end(jobs::container(pod, name)?)?;
+    let goes_on = pods::main_statuses(pod).any(|status| status.name != name && end(status).is_none());
+    if !goes_on || !pods::is_active(pod) {
+        return None;
+    }
+    let is_lost = matches!(own.reason.as_deref(), Some("ContainerStatusUnknown" | "Unknown"));
+    if own.exit_code != 0 || own.signal.unwrap_or(0) > 0 || is_lost {
+        let ReleaseFailure { began, reason, message, .. } = of_pod(job, pod);
+        return Some(Stopped::of(if began { Began::Yes } else { Began::No }, reason, message));
+    }
+    let message =
+        "The release command ended with exit code 0, and its pod was ended with the containers that were added to it.";
+    let success = Some(Success { digest: digest_of(job, std::slice::from_ref(pod)) });
+    let ended = Stopped::of(Began::Yes, Reason::new("Completed"), message.to_owned());
+    Some(Stopped { success, ..ended })
 }
 
 /// The end of a Job of which no pod can be made. Returns `None` if one was made, or may be at any moment.

@@ -382,6 +382,44 @@ fn release_that_is_cancelled_while_its_pod_waits_has_not_begun() {
 }
 
 #[test]
+fn release_whose_pod_goes_on_for_a_sidecar_ends_with_its_command() {
+    bed::test("release_whose_pod_goes_on_for_a_sidecar_ends_with_its_command", async |bed| {
+        bed.make(Deployment, "api:v1", json!({})).await;
+        for (revision, code) in [(1, 0), (2, 3)] {
+            // The image's name leaves the pod to this test.
+            let spec =
+                spec(bed, Deployment, revision, "succeeds").with(|spec| spec.image = "api:hang".parse().unwrap());
+            runner(bed).prepare(&spec).await.unwrap();
+            runner(bed).start(&spec.run).await.unwrap();
+            until("it has a pod", async || pods_of(bed, &spec.run).await.len() == 1).await;
+            let name = pods_of(bed, &spec.run).await.remove(0).metadata.name.unwrap();
+            let status = |name: &str, state: Value| json!({"name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state});
+            let ended = json!({"terminated": {"exitCode": code, "startedAt": "2026-01-01T00:00:00Z"}});
+            let statuses = json!([status("app", ended), status("proxy", json!({"running": {}}))]);
+            let patch = Patch::Merge(json!({"status": {"phase": "Running", "containerStatuses": statuses}}));
+            let pods = Api::<Pod>::namespaced(bed.client.clone(), &bed.namespace);
+            pods.patch_status(&name, &PatchParams::default(), &patch).await.unwrap();
+            let end = ended_for_all(bed, &spec.run).await;
+            if code == 0 {
+                assert_eq!(end, ReleaseState::Succeeded { digest: None });
+            } else {
+                let ReleaseState::Failed(failure) = end else { panic!("no failure: {end:?}") };
+                assert!(failure.began && failure.message.contains("exit code 3"), "{failure:?}");
+            }
+            until("its pod is gone", async || pods_of(bed, &spec.run).await.is_empty()).await;
+        }
+    });
+}
+
+/// The end of the run, which another process reports as well.
+async fn ended_for_all(bed: &Bed, run: &ReleaseRun) -> ReleaseState {
+    let end = ended(runner(bed), run).await;
+    let another = KubernetesCluster::with_config(bed::config(&bed.state).await).unwrap();
+    assert_eq!(ended(&another, run).await, end);
+    end
+}
+
+#[test]
 fn oldest_releases_of_an_app_are_deleted() {
     bed::test("oldest_releases_of_an_app_are_deleted", async |bed| {
         bed.make(Deployment, "api:v1", json!({})).await;

@@ -336,3 +336,38 @@ fn end_that_another_has_written_is_escaped_and_cut() {
     let over = job(json!({STOPPED: forged.to_string()}), false, failure_status("DeadlineExceeded"));
     assert!(failure(&over, &[]).began);
 }
+
+/// A pod whose own container has ended so, with a sidecar in this state.
+fn with_sidecar(terminated: Value, sidecar: Value) -> Pod {
+    let mut pod = ended_pod("Running", terminated);
+    let sidecar =
+        json!({"name": "proxy", "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": sidecar});
+    let statuses = &mut pod.status.as_mut().unwrap().container_statuses;
+    statuses.as_mut().unwrap().push(serde_json::from_value(sidecar).unwrap());
+    pod
+}
+
+#[test]
+fn command_that_ended_beside_a_sidecar_is_judged_by_its_exit_code() {
+    let runs = json!({"running": {}});
+    let stopped = stuck(&[with_sidecar(json!({"exitCode": 0, "reason": "Completed"}), runs.clone())], 9).unwrap();
+    let going = job(stopped_as(&stopped), false, json!({"active": 1}));
+    assert_eq!(observed(&going, &[], 9), Observed::Running, "its pods are being ended");
+    let over = job(stopped_as(&stopped), false, failure_status("DeadlineExceeded"));
+    assert_eq!(observed(&over, &[], 9), Observed::Succeeded(Some(DIGEST.parse().unwrap())));
+
+    let stopped = stuck(&[with_sidecar(json!({"exitCode": 3, "reason": "Error"}), runs.clone())], 9).unwrap();
+    let found = failure(&job(stopped_as(&stopped), false, failure_status("DeadlineExceeded")), &[]);
+    assert!(found.began && found.reason.as_str() == Reason::RELEASE_FAILED, "{found:?}");
+    assert_eq!(found.message, "The release command ended with exit code 3.");
+    let pods = [with_sidecar(json!({"exitCode": 0}), runs.clone())];
+    assert_eq!(stuck(&pods, 9), Some(Stopped::cancelled(&running_job(), &pods, at(9))), "it has ended before");
+    let lost = stuck(&[with_sidecar(json!({"exitCode": 0, "reason": "ContainerStatusUnknown"}), runs.clone())], 9);
+    assert_eq!(lost.unwrap().reason.as_str(), Reason::RELEASE_UNKNOWN);
+
+    let both = with_sidecar(json!({"exitCode": 0}), json!({"terminated": {"exitCode": 0}}));
+    assert_eq!(stuck(&[both], 9), None, "the Job ends by itself");
+    let mut deleted = with_sidecar(json!({"exitCode": 0}), runs);
+    deleted.metadata.deletion_timestamp = deleted.metadata.creation_timestamp.clone();
+    assert_eq!(stuck(&[deleted], 9), None);
+}
