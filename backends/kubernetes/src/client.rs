@@ -220,7 +220,12 @@ impl Cluster {
     }
 
     /// Hands over each page of a list of objects of a kind, as far as rules use them.
-    async fn list<K, T>(&self, namespace: &str, parameters: ListParams, keep: impl FnMut(Vec<T>)) -> Result<Extent>
+    pub(crate) async fn list<K, T>(
+        &self,
+        namespace: &str,
+        parameters: ListParams,
+        keep: impl FnMut(Vec<T>),
+    ) -> Result<Extent>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
         T: DeserializeOwned,

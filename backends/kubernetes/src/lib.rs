@@ -106,7 +106,7 @@ const CALL: Duration = Duration::from_secs(9);
 /// A rollout driver for the workloads of a Kubernetes cluster.
 pub struct KubernetesCluster {
     cluster: Cluster,
-    watches: Watches,
+    watches: Watches<AppUid>,
     at_rest: TargetsAtRest,
     releases: Releases,
 }
@@ -186,7 +186,7 @@ impl RolloutDriver for KubernetesCluster {
         match Rollout::of(spec) {
             Ok(rollout) => {
                 let cluster = self.cluster.clone();
-                self.watches.changed(spec.id, || watch::changes(cluster, rollout)).await;
+                self.watches.changed(spec.id.app, spec.id, || watch::changes(cluster, rollout)).await;
             }
             Err(_) => std::future::pending().await,
         }

@@ -114,12 +114,7 @@ const TAIL_JSON: usize = 64 << 10;
 /// The last lines, as many as fit on a Job, with control characters escaped.
 fn bounded(lines: Vec<String>) -> Vec<String> {
     let mut free = TAIL_JSON;
-    let shown = lines.into_iter().rev().map(|line| {
-        match line.chars().any(|character| character != '\t' && character.is_control()) {
-            true => line.split('\t').map(escaped).collect::<Vec<_>>().join("\t"),
-            false => line,
-        }
-    });
+    let shown = lines.into_iter().rev().map(|line| escaped_line(&line));
     let mut kept: Vec<String> = shown
         .take_while(|line| {
             // As it is written: with quotation marks and a comma.
@@ -131,6 +126,11 @@ fn bounded(lines: Vec<String>) -> Vec<String> {
         .collect();
     kept.reverse();
     kept
+}
+
+/// The line with control characters escaped, and with its tabs as they are.
+pub(crate) fn escaped_line(line: &str) -> String {
+    line.split('\t').map(escaped).collect::<Vec<_>>().join("\t")
 }
 
 /// Returns the state of a container of a pod; `None` if it has not run.

@@ -1,11 +1,11 @@
 //! Wakes the driver when a workload has changed, so that a rollout's end is noticed at once and not at the next poll.
 //!
-//! One task per app watches the metadata of the workload and of its pods, and another one those of a release command's Job. It outlives the single call, so that a call
-//! begins without a list, and a change between two calls is kept. Nothing depends on it: a watch that fails is begun
-//! again, and callers poll as well.
+//! One task per app watches the metadata of the workload and of its pods, and one per run of a release command those of its
+//! Job. It outlives the single call, so that a call begins without a list, and a change between two calls is kept. Nothing
+//! depends on it: a watch that fails is begun again, and callers poll as well.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     pin::pin,
     sync::{Arc, Mutex, Weak},
     time::Duration,
@@ -14,7 +14,7 @@ use std::{
 use futures_util::{Stream, StreamExt, stream::BoxStream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, runtime::watcher};
-use rollhook_core::{Result, app::AppUid, ports::DeployId};
+use rollhook_core::{Result, ports::DeployId};
 use tokio::{
     sync::Notify,
     task::AbortHandle,
@@ -36,9 +36,14 @@ const WAIT: Duration = Duration::from_secs(20);
 /// The pause after a watch could not be begun.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// The open watches, one per app.
-#[derive(Clone, Default)]
-pub(crate) struct Watches(Arc<Mutex<HashMap<AppUid, Watch>>>);
+/// The open watches, one per key. A watch of another deploy with the same key takes its place.
+pub(crate) struct Watches<K>(Arc<Mutex<BTreeMap<K, Watch>>>);
+
+impl<K> Default for Watches<K> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
 
 /// The watch of one deploy, which ends when this is dropped.
 struct Watch {
@@ -60,35 +65,35 @@ struct Signals {
     awaited: Notify,
 }
 
-impl Watches {
+impl<K: Copy + Ord + Send + 'static> Watches<K> {
     /// Returns at the next of these changes of a deploy since the last call returned. They are watched only if none are yet.
-    pub(crate) async fn changed(&self, deploy: DeployId, changes: impl FnOnce() -> BoxStream<'static, ()>) {
-        let signals = self.signals(deploy, changes);
+    pub(crate) async fn changed(&self, key: K, deploy: DeployId, changes: impl FnOnce() -> BoxStream<'static, ()>) {
+        let signals = self.signals(key, deploy, changes);
         signals.awaited.notify_one();
         // An early return is always allowed.
         let _ = timeout(WAIT, signals.changed.notified()).await;
     }
 
     /// The signals of the deploy's watch. Begins the watch if there is none, and ends that of another revision.
-    fn signals(&self, deploy: DeployId, changes: impl FnOnce() -> BoxStream<'static, ()>) -> Arc<Signals> {
+    fn signals(&self, key: K, deploy: DeployId, changes: impl FnOnce() -> BoxStream<'static, ()>) -> Arc<Signals> {
         let mut open = lock(&self.0);
-        if let Some(watch) = open.get(&deploy.app).filter(|watch| watch.deploy == deploy) {
+        if let Some(watch) = open.get(&key).filter(|watch| watch.deploy == deploy) {
             return watch.signals.clone();
         }
         let signals = Arc::<Signals>::default();
-        let run = run(deploy.app, changes(), signals.clone(), Arc::downgrade(&self.0));
+        let run = run(key, changes(), signals.clone(), Arc::downgrade(&self.0));
         let task = tokio::spawn(run).abort_handle();
-        open.insert(deploy.app, Watch { deploy, signals: signals.clone(), task });
+        open.insert(key, Watch { deploy, signals: signals.clone(), task });
         signals
     }
 }
 
 /// Signals each change until no call has waited for a while; then removes the watch.
-async fn run(
-    app: AppUid,
+async fn run<K: Ord>(
+    key: K,
     mut changes: BoxStream<'static, ()>,
     signals: Arc<Signals>,
-    open: Weak<Mutex<HashMap<AppUid, Watch>>>,
+    open: Weak<Mutex<BTreeMap<K, Watch>>>,
 ) {
     let mut idle = pin!(sleep(IDLE));
     loop {
@@ -101,8 +106,8 @@ async fn run(
     }
     if let Some(open) = open.upgrade() {
         let mut open = lock(&open);
-        if open.get(&app).is_some_and(|watch| Arc::ptr_eq(&watch.signals, &signals)) {
-            open.remove(&app);
+        if open.get(&key).is_some_and(|watch| Arc::ptr_eq(&watch.signals, &signals)) {
+            open.remove(&key);
         }
     }
 }
@@ -156,4 +161,31 @@ pub(crate) fn events(api: Api<ObjectVersion>, config: watcher::Config) -> impl S
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use rollhook_core::{app::AppUid, deploy::Revision};
+
+    use super::*;
+
+    fn never() -> BoxStream<'static, ()> {
+        futures_util::stream::pending().boxed()
+    }
+
+    /// Returns whether the watch of the first of two deploys of an app goes on beside that of the second.
+    async fn goes_on<K: Copy + Ord + Send + 'static>(key: impl Fn(DeployId) -> K) -> bool {
+        let watches = Watches::default();
+        let [first, second] =
+            [1, 2].map(|number| DeployId { app: AppUid::from_bits(7), revision: Revision::new(number).unwrap() });
+        let before = watches.signals(key(first), first, never);
+        watches.signals(key(second), second, never);
+        Arc::ptr_eq(&before, &watches.signals(key(first), first, never))
+    }
+
+    #[tokio::test]
+    async fn watches_of_different_keys_go_on_beside_each_other() {
+        assert!(goes_on(|deploy| (deploy.app, deploy.revision)).await);
+        assert!(!goes_on(|deploy| deploy.app).await);
+    }
 }

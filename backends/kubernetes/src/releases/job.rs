@@ -8,13 +8,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::{
     api::{
         batch::v1::{Job, JobSpec},
-        core::v1::{Affinity, Container, PodSpec, PodTemplateSpec, Volume},
+        core::v1::{
+            Affinity, Container, PodAffinity, PodAffinityTerm, PodSpec, PodTemplateSpec, Volume,
+            WeightedPodAffinityTerm,
+        },
     },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
 use kube::core::SelectorExt;
 use rollhook_core::{
     Error, Result,
+    app::AppUid,
+    deploy::Revision,
     image::ImageRef,
     ports::{DeployId, ReleaseRun},
 };
@@ -36,15 +41,32 @@ const RUN: &str = "rollhook.dev/release";
 const LIMIT_SECONDS: i64 = 5 * 3600;
 /// The time that an ended run is kept, with its pod and so with its log.
 const KEPT_SECONDS: i32 = 24 * 3600;
+/// The most claims of storage that a run may have: each is read.
+const CLAIMS: usize = 50;
 
 /// The name of a run's Job.
 pub(super) fn name(run: DeployId) -> String {
-    format!("release-{}-{}", run.app, run.revision)
+    format!("{}{}", prefix(run.app), run.revision)
+}
+
+fn prefix(app: AppUid) -> String {
+    format!("release-{app}-")
+}
+
+/// The revision of a run of this app by the name of its Job. Returns `None` if that is no such name.
+pub(super) fn revision(metadata: &ObjectMeta, app: AppUid) -> Option<Revision> {
+    Revision::new(metadata.name.as_deref()?.strip_prefix(&prefix(app))?.parse().ok()?)
 }
 
 /// The selector of a run's objects.
 pub(super) fn selector(run: DeployId) -> String {
     format!("{APP}={},{REVISION}={}", run.app, run.revision)
+}
+
+/// The selector of the objects of an app's runs.
+pub(super) fn selector_of_app(app: AppUid) -> String {
+    let common = COMMON.map(|(name, value)| format!("{name}={value}")).join(",");
+    format!("{APP}={app},{common}")
 }
 
 /// Whether the object is one of this run.
@@ -60,9 +82,21 @@ fn labels(run: DeployId) -> BTreeMap<String, String> {
 }
 
 /// The claims of storage that the target's container mounts.
-pub(super) fn claims(target: &Object, container: &str) -> Vec<String> {
+///
+/// # Errors
+/// `Invalid` if there are too many.
+pub(super) fn claims(target: &Object, container: &str) -> Result<BTreeSet<String>> {
     let claim = |volume: Volume| Some(volume.persistent_volume_claim?.claim_name);
-    mounted(target, container).into_iter().filter_map(claim).collect()
+    let claims: BTreeSet<String> = mounted(target, container).into_iter().filter_map(claim).collect();
+    if claims.len() > CLAIMS {
+        return Err(Error::invalid(format!(
+            "the container {container} of {} mounts {} PersistentVolumeClaims, and an app with a release command may have \
+             {CLAIMS}: mount fewer",
+            target.title(),
+            claims.len()
+        )));
+    }
+    Ok(claims)
 }
 
 /// The Job of a run in the target's own surroundings, suspended until it is started. It has the volumes that the target's
@@ -96,6 +130,8 @@ pub(super) fn of(
         volume.persistent_volume_claim.as_ref().is_some_and(|claim| exclusive.contains(&claim.claim_name))
     };
     let volumes: Vec<Volume> = mounted(target, container).into_iter().filter(|volume| !is_exclusive(volume)).collect();
+    let has_claims = volumes.iter().any(|volume| volume.persistent_volume_claim.is_some());
+    let neighbours = target.selector().filter(|_| has_claims);
     let metadata = |annotations| ObjectMeta { labels: Some(labels.clone()), annotations, ..ObjectMeta::default() };
     let deploy = BTreeMap::from([(RUN.to_owned(), run.id.to_string())]);
     Ok(Job {
@@ -112,7 +148,7 @@ pub(super) fn of(
             ttl_seconds_after_finished: Some(KEPT_SECONDS),
             template: PodTemplateSpec {
                 metadata: Some(metadata(None)),
-                spec: Some(pod_spec(pod, container_like(own, image, command, &volumes), volumes)),
+                spec: Some(pod_spec(pod, container_like(own, image, command, &volumes), volumes, neighbours)),
             },
             ..JobSpec::default()
         }),
@@ -162,16 +198,24 @@ fn container_like(own: &Container, image: &ImageRef, command: &[String], volumes
     }
 }
 
-/// The pod of a run. Of the workload's affinities only those to nodes are kept: the ones to and from pods speak of the
+/// The pod of a run, beside its `neighbours` if it fits there: a volume that only one node may use would keep it from starting
+/// on another one. Of the workload's affinities only those to nodes are kept: the ones to and from pods speak of the
 /// workload's own pods, beside which the command may run.
-fn pod_spec(of_workload: &PodSpec, container: Container, volumes: Vec<Volume>) -> PodSpec {
+fn pod_spec(
+    of_workload: &PodSpec,
+    container: Container,
+    volumes: Vec<Volume>,
+    neighbours: Option<&LabelSelector>,
+) -> PodSpec {
     let own = of_workload.clone();
-    let affinity = own.affinity.and_then(|affinity| affinity.node_affinity);
+    let node_affinity = own.affinity.and_then(|affinity| affinity.node_affinity);
+    let pod_affinity = neighbours.map(beside);
+    let has_affinity = node_affinity.is_some() || pod_affinity.is_some();
     PodSpec {
         containers: vec![container],
         restart_policy: Some("Never".to_owned()),
         volumes: (!volumes.is_empty()).then_some(volumes),
-        affinity: affinity.map(|node| Affinity { node_affinity: Some(node), ..Affinity::default() }),
+        affinity: has_affinity.then_some(Affinity { node_affinity, pod_affinity, pod_anti_affinity: None }),
         automount_service_account_token: own.automount_service_account_token,
         dns_config: own.dns_config,
         dns_policy: own.dns_policy,
@@ -194,6 +238,22 @@ fn pod_spec(of_workload: &PodSpec, container: Container, volumes: Vec<Volume>) -
         termination_grace_period_seconds: own.termination_grace_period_seconds,
         tolerations: own.tolerations,
         ..PodSpec::default()
+    }
+}
+
+/// The preference for the nodes of the selected pods.
+fn beside(pods: &LabelSelector) -> PodAffinity {
+    let term = PodAffinityTerm {
+        label_selector: Some(pods.clone()),
+        topology_key: "kubernetes.io/hostname".to_owned(),
+        ..PodAffinityTerm::default()
+    };
+    PodAffinity {
+        preferred_during_scheduling_ignored_during_execution: Some(vec![WeightedPodAffinityTerm {
+            pod_affinity_term: term,
+            weight: 100,
+        }]),
+        required_during_scheduling_ignored_during_execution: None,
     }
 }
 
@@ -269,7 +329,8 @@ mod tests {
     #[test]
     fn run_has_the_surroundings_of_the_target_and_nothing_that_selects_it() {
         let target = samples::deployment(json!({"spec": {"template": template()}}));
-        assert_eq!(claims(&target, "app"), ["shared", "only-one-pod"]);
+        let claims: Vec<String> = claims(&target, "app").unwrap().into_iter().collect();
+        assert_eq!(claims, ["only-one-pod", "shared"]);
         let job = made(&target, &["only-one-pod"]).unwrap();
         assert!(is_of(&job.metadata, run().id));
         insta::assert_json_snapshot!(job);
@@ -281,8 +342,39 @@ mod tests {
         let template = json!({"template": template()});
         let deployment = of(samples::deployment(json!({"spec": template})));
         assert_eq!(of(samples::daemon_set(json!({"spec": template}))), deployment);
-        assert_eq!(of(samples::cron_job(json!({"spec": {"jobTemplate": {"spec": template}}}))), deployment);
         assert_eq!(of(samples::stateful_set(json!({"spec": template}))), deployment);
+        let mut alone = deployment;
+        alone["spec"]["template"]["spec"]["affinity"].as_object_mut().unwrap().remove("podAffinity").unwrap();
+        let cron_job = of(samples::cron_job(json!({"spec": {"jobTemplate": {"spec": template}}})));
+        assert_eq!(cron_job, alone, "it has no selector");
+    }
+
+    #[test]
+    fn run_without_claims_has_no_neighbours() {
+        let affinity = |target: &Object, exclusive: &[&str]| {
+            made(target, exclusive).unwrap().spec.unwrap().template.spec.unwrap().affinity
+        };
+        let target = samples::deployment(json!({"spec": {"template": template()}}));
+        assert!(affinity(&target, &["only-one-pod"]).unwrap().pod_affinity.is_some());
+        let exclusive = affinity(&target, &["only-one-pod", "shared"]).unwrap();
+        assert!(exclusive.pod_affinity.is_none() && exclusive.node_affinity.is_some());
+        assert_eq!(affinity(&samples::deployment(json!({})), &[]), None);
+    }
+
+    #[test]
+    fn more_claims_than_are_read_are_refused() {
+        let target = |count: usize| {
+            let names = (0..count).map(|at| format!("claim-{at}"));
+            let volume = |name: String| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+            let mount = |name: String| json!({"name": name, "mountPath": format!("/{name}")});
+            let mounts: Vec<Value> = names.clone().map(mount).collect();
+            let containers = json!([{"name": "app", "image": "api:v1", "volumeMounts": mounts}]);
+            let volumes: Vec<Value> = names.map(volume).collect();
+            samples::deployment(json!({"spec": {"template": {"spec": {"containers": containers, "volumes": volumes}}}}))
+        };
+        assert_eq!(claims(&target(CLAIMS), "app").unwrap().len(), CLAIMS);
+        let refused = claims(&target(CLAIMS + 1), "app").unwrap_err();
+        assert!(refused.to_string().contains("mounts 51 PersistentVolumeClaims"), "{refused}");
     }
 
     #[test]

@@ -11,19 +11,22 @@
 //! All that is known is in the cluster. Decisions about objects are pure (`job`, `state`); this file reads and writes. Each
 //! patch is valid only for the Job as it was read, so that of a start and a cancel at the same moment one sees the other.
 //!
-//! **A run that is stopped**, by a cancel or as its pod cannot begin, carries the end that is to be reported, and is failed by
-//! its deadline: as a finished Job it has no pods any more, and is never resumed.
+//! **A run that is stopped**, by a cancel, as its pod cannot begin, or as its pod goes on after the command has ended, carries
+//! the end that is to be reported, and is failed by its deadline: as a finished Job it has no pods any more, and is never
+//! resumed.
 
 mod job;
+mod old_runs;
 mod state;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::{
     StreamExt,
     stream::{BoxStream, select},
 };
+use jiff::Timestamp;
 use k8s_openapi::api::{
     batch::v1::Job,
     core::v1::{PersistentVolumeClaim, Pod},
@@ -31,7 +34,8 @@ use k8s_openapi::api::{
 use kube::api::ListParams;
 use rollhook_core::{
     Error, Result,
-    deploy::Reason,
+    app::AppUid,
+    deploy::{Reason, Revision},
     ports::{ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutSpec},
 };
 use serde_json::{Value, json};
@@ -41,11 +45,16 @@ use crate::{
     client::Cluster,
     error::{classify, contended, is_already_exists, is_conflict, is_not_found, refusal},
     for_app, object_version,
+    pages::Extent,
     pod_log::{self, Logs},
-    releases::state::{Began, Observed, STARTED, STOPPED, Stopped, container_name},
+    releases::{
+        old_runs::OldRuns,
+        state::{Began, Observed, STARTED, STOPPED, Stopped, container_name},
+    },
     rules::{
         fence::{self, Decision},
         jobs::{self, newest},
+        listed::{ListedJob, ListedPod},
         object::Object,
         pods, template,
     },
@@ -55,11 +64,14 @@ use crate::{
 
 /// The number of attempts on a Job that others change at the same time.
 const ATTEMPTS: usize = 8;
+/// The longest time in which a new run has old ones deleted.
+const CLEANUP: Duration = Duration::from_secs(3);
 
 /// What this process keeps of runs.
 #[derive(Default)]
 pub(crate) struct Releases {
-    watches: Watches,
+    /// One for each run: callers may follow several runs of an app.
+    watches: Watches<(AppUid, Revision)>,
     logs: Logs,
 }
 
@@ -86,7 +98,7 @@ impl ReleaseRunner for KubernetesCluster {
     }
 
     async fn changed(&self, run: &ReleaseRun) {
-        self.releases.watches.changed(run.id, || changes(&self.cluster, run)).await;
+        self.releases.watches.changed((run.id.app, run.id.revision), run.id, || changes(&self.cluster, run)).await;
     }
 
     async fn log(&self, run: &ReleaseRun, from: u64) -> Result<Option<Vec<u8>>> {
@@ -126,17 +138,35 @@ impl<'a> Run<'a> {
         Ok(found.map(|found| *found).filter(|found| job::is_of(&found.metadata, self.run.id)))
     }
 
-    /// The pods with the run's labels.
-    async fn labelled_pods(&self) -> Result<Vec<Pod>> {
+    /// Hands over each page of the pods with the run's labels, which others may give to pods of theirs.
+    async fn labelled_pods(&self, keep: impl FnMut(Vec<ListedPod>)) -> Result<Extent> {
         let selected = ListParams::default().labels(&job::selector(self.run.id));
-        Ok(self.cluster.api::<Pod>(self.namespace).list(&selected).await.map_err(classify)?.items)
+        self.cluster.list::<Pod, ListedPod>(self.namespace, selected, keep).await
     }
 
-    /// The run's pods.
-    async fn pods(&self, job: &Job) -> Result<Vec<Pod>> {
-        let mut pods = self.labelled_pods().await?;
-        pods.retain(|pod| pods::controller(pod) == job.metadata.uid.as_deref());
-        Ok(pods)
+    /// The run's pods, and whether all that may be its own were read.
+    async fn pods(&self, job: &Job) -> Result<(Vec<Pod>, Extent)> {
+        let container = [container_name(job).to_owned()];
+        let uid = job.metadata.uid.as_deref().unwrap_or_default();
+        let mut kept = Vec::new();
+        let keep = |page: Vec<ListedPod>| {
+            jobs::keep_pods(&mut kept, page.into_iter().map(|pod| pod.with_containers(&container)), uid);
+        };
+        let extent = self.labelled_pods(keep).await?;
+        if extent == Extent::Part {
+            tracing::debug!(app = %self.run.app, "reading the pods of a release command ended before the end of their list");
+        }
+        Ok((kept, extent))
+    }
+
+    /// Whether a pod with the run's labels is not over, as far as is known.
+    async fn has_unended_pods(&self) -> Result<bool> {
+        let mut has_any = false;
+        let keep = |page: Vec<ListedPod>| {
+            has_any |= page.into_iter().any(|pod| !pods::is_over(&pod.with_containers(&[])));
+        };
+        let extent = self.labelled_pods(keep).await?;
+        Ok(has_any || extent == Extent::Part)
     }
 
     async fn prepare(&self, spec: &ReleaseSpec) -> Result<ReleaseState> {
@@ -151,9 +181,12 @@ impl<'a> Run<'a> {
             Err(failure) => return Ok(ReleaseState::Failed(failure)),
         };
         let container = rollout.workload.containers.first().map_or("", String::as_str);
-        let exclusive = self.exclusive(job::claims(&target, container)).await?;
+        let exclusive = self.exclusive(job::claims(&target, container)?).await?;
         let made = job::of(self.run, &target, container, (&spec.image, &spec.command), &exclusive)?;
-        let Err(failure) = self.cluster.create(self.namespace, &made).await else { return Ok(ReleaseState::Prepared) };
+        let Err(failure) = self.cluster.create(self.namespace, &made).await else {
+            self.delete_old_runs().await;
+            return Ok(ReleaseState::Prepared);
+        };
         if is_already_exists(&failure) {
             return self.state_of_existing().await;
         }
@@ -207,7 +240,7 @@ impl<'a> Run<'a> {
     }
 
     /// Those of the claims that only one pod may use.
-    async fn exclusive(&self, claims: Vec<String>) -> Result<BTreeSet<String>> {
+    async fn exclusive(&self, claims: BTreeSet<String>) -> Result<BTreeSet<String>> {
         let mut exclusive = BTreeSet::new();
         for name in claims {
             let claim = self.cluster.find::<PersistentVolumeClaim>(self.namespace, &name).await?;
@@ -217,6 +250,27 @@ impl<'a> Run<'a> {
             }
         }
         Ok(exclusive)
+    }
+
+    /// Has the cluster delete the app's ended runs beyond those that are kept, as far as that succeeds in a short time.
+    async fn delete_old_runs(&self) {
+        let delete = async {
+            let mut runs = OldRuns::new(self.run.id.app);
+            let selected = ListParams::default().labels(&job::selector_of_app(self.run.id.app));
+            self.cluster.list::<Job, ListedJob>(self.namespace, selected, |page| runs.add(page)).await?;
+            for job in runs.ended() {
+                // The cluster's own cleanup deletes it: rollhook has no permission to.
+                self.patch(&job, json!({"spec": {"ttlSecondsAfterFinished": 0}})).await?;
+            }
+            Ok::<_, Error>(())
+        };
+        match tokio::time::timeout(CLEANUP, delete).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::debug!(app = %self.run.app, error = %error.chain(), "deleting old release commands failed");
+            }
+            Err(_) => tracing::debug!(app = %self.run.app, "deleting old release commands took too long"),
+        }
     }
 
     async fn start(&self) -> Result<()> {
@@ -234,11 +288,12 @@ impl<'a> Run<'a> {
         for _ in 0..ATTEMPTS {
             let goes_on = |job: &Job| !state::is_stopped(job) && jobs::finished(job).is_none();
             let Some(job) = self.job().await?.filter(goes_on) else { return Ok(()) };
-            let pods = self.pods(&job).await?;
+            let (pods, extent) = self.pods(&job).await?;
             if newest(&pods).is_some_and(pods::is_over) {
                 return Ok(());
             }
-            if self.stop(&job, &pods, Stopped::cancelled(&job)).await? {
+            let all = if extent == Extent::Whole { pods.as_slice() } else { &[] };
+            if self.stop(&job, &pods, Stopped::cancelled(&job, all, Timestamp::now())).await? {
                 return Ok(());
             }
         }
@@ -249,11 +304,11 @@ impl<'a> Run<'a> {
         for _ in 0..ATTEMPTS {
             let Some(job) = self.job().await? else {
                 // A Job that was deleted by hand leaves pods that are being deleted.
-                let goes_on = self.labelled_pods().await?.iter().any(|pod| !pods::is_over(pod));
+                let goes_on = self.has_unended_pods().await?;
                 return Ok(if goes_on { ReleaseState::Running } else { ReleaseState::Unknown });
             };
-            let pods = self.pods(&job).await?;
-            let stopped = match state::observe(&job, &pods, jiff::Timestamp::now()) {
+            let (pods, extent) = self.pods(&job).await?;
+            let stopped = match state::observe(&job, &pods, Timestamp::now()) {
                 Observed::Prepared => return Ok(ReleaseState::Prepared),
                 Observed::Running => return Ok(ReleaseState::Running),
                 Observed::Succeeded(digest) => return Ok(ReleaseState::Succeeded { digest }),
@@ -264,7 +319,7 @@ impl<'a> Run<'a> {
                     return Ok(ReleaseState::Failed(failure));
                 }
                 Observed::Unverified(stopped) => {
-                    if let Some(failure) = self.verify(&job, stopped).await? {
+                    if let Some(failure) = self.verify(&job, extent, stopped).await? {
                         return Ok(ReleaseState::Failed(failure));
                     }
                     continue;
@@ -286,14 +341,14 @@ impl<'a> Run<'a> {
     }
 
     /// Finds out whether the command of a stopped run began in the moment before that, and records it, as events are not
-    /// kept for long. Returns `None` if the Job has changed.
-    async fn verify(&self, job: &Job, stopped: Stopped) -> Result<Option<ReleaseFailure>> {
+    /// kept for long. Returns `None` if the Job has changed. It may have begun if not all of its pods were read.
+    async fn verify(&self, job: &Job, pods: Extent, stopped: Stopped) -> Result<Option<ReleaseFailure>> {
         let uid = match &stopped.began {
             Began::Unseen { pod: Some(uid) } => Some(uid.as_str()),
             Began::Unseen { pod: None } | Began::Yes | Began::No => job.metadata.uid.as_deref(),
         };
         let began = match self.cluster.events_of(self.namespace, uid.unwrap_or_default()).await {
-            Ok(events) => state::says_begun(&events),
+            Ok(events) => state::says_begun(&events) || pods == Extent::Part,
             // Without the permission it is not known.
             Err(Error::Denied { .. }) => true,
             Err(error) => return Err(error),
@@ -336,7 +391,7 @@ impl<'a> Run<'a> {
 
     async fn log(&self, logs: &Logs, from: u64) -> Result<Option<Vec<u8>>> {
         let Some(job) = self.job().await? else { return Ok(None) };
-        let pods = self.pods(&job).await?;
+        let (pods, _) = self.pods(&job).await?;
         let name = container_name(&job);
         let begun = newest(&pods).filter(|pod| jobs::container(pod, name).is_some_and(state::has_run));
         if begun.is_some() {
@@ -363,3 +418,6 @@ fn unbegun(reason: Reason, why: String) -> ReleaseFailure {
 fn text(stopped: &Stopped) -> Result<String> {
     serde_json::to_string(stopped).map_err(|error| Error::corrupt("the end of a run cannot be written", error))
 }
+
+#[cfg(test)]
+mod tests;

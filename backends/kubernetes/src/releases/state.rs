@@ -7,7 +7,8 @@
 //! | failed, the container has ended | failed: exit code, signal, out of memory |
 //! | failed, the pod was evicted, preempted, drained | failed; the command may have done part of its work |
 //! | the container cannot be made: image, configuration | the run is stopped, and failed; the command has not begun |
-//! | stopped by this service | failed once nothing runs any more |
+//! | the container has ended, and others that were added to the pod go on | the run is stopped, and judged by its exit code |
+//! | stopped by this service | failed once nothing runs any more, or as it was judged |
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         batch::v1::Job,
-        core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod},
+        core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod, PodCondition},
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
@@ -24,12 +25,15 @@ use rollhook_core::{
     deploy::Reason,
     image::{Digest, ImageRef},
     ports::{ReleaseFailure, RolloutFailureKind},
+    text::escaped,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
     error::shortened,
+    pod_log::escaped_line,
     rules::{
+        diagnostics::{LINE, LOG_LINES},
         digest, failure,
         jobs::{self, CREATED, finished, is_over, is_suspended, newest},
         pods,
@@ -42,6 +46,12 @@ pub(super) const STARTED: &str = "rollhook.dev/release-started";
 pub(super) const STOPPED: &str = "rollhook.dev/release-stopped";
 /// How long a failure to make a container must last that may heal by itself.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a pod that has a node waits before it counts as held up, when its run is cancelled.
+const HELD_UP: Duration = Duration::from_secs(10);
+/// The most characters of a message that is read from a Job.
+const MESSAGE: usize = 2000;
+/// The most characters of a uid that is read from a Job.
+const UID: usize = 64;
 
 /// The state of a run as it is observed.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,7 +62,7 @@ pub(super) enum Observed {
     Running,
     /// The run has had no pod for long; the Job's events say whether one can be made ([`without_pod`]).
     WithoutPod,
-    /// The command will not begin: stop the run.
+    /// The command will not begin, or has ended while its pod goes on: stop the run.
     Stuck(Stopped),
     /// The run was stopped and nothing of it runs any more; events say whether it has begun before ([`says_begun`]).
     Unverified(Stopped),
@@ -70,6 +80,16 @@ pub(super) struct Stopped {
     pub(super) message: String,
     #[serde(default)]
     pub(super) log: Vec<String>,
+    /// The success of a command whose pod went on without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) success: Option<Success>,
+}
+
+/// The success of a command.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Success {
+    /// The digest of the image that ran.
+    digest: Option<Digest>,
 }
 
 /// Whether the command of a stopped run has begun.
@@ -86,26 +106,100 @@ pub(super) enum Began {
 }
 
 impl Stopped {
-    /// The end of a run that is cancelled now.
-    pub(super) fn cancelled(job: &Job) -> Self {
-        let has_begun = is_started(job) || !is_suspended(job);
-        let message = match has_begun {
-            true => "The release command was ended.",
-            false => "The release command was ended before it began.",
-        };
-        let began = if has_begun { Began::Yes } else { Began::No };
-        Self { began, reason: Reason::new(Reason::CANCELLED), message: message.to_owned(), log: Vec::new() }
+    /// The end of a run that is cancelled now. Once started it counts as begun, unless its pod is held up.
+    pub(super) fn cancelled(job: &Job, pods: &[Pod], now: Timestamp) -> Self {
+        let cancelled = Reason::new(Reason::CANCELLED);
+        if !is_started(job) && is_suspended(job) {
+            return Self::of(Began::No, cancelled, "The release command was ended before it began.".to_owned());
+        }
+        if let Some(ended) = newest(pods).and_then(|pod| ended_beside_others(job, pod)) {
+            return ended;
+        }
+        let name = container_name(job);
+        let has_any_run = pods.iter().any(|pod| jobs::container(pod, name).is_some_and(has_run));
+        match newest(pods).filter(|pod| !has_any_run && is_held_up(pod, now)) {
+            Some(pod) => {
+                let (reason, why) = waits_for(pod, name);
+                let message = format!("The release command was ended before it was seen to begin: {why}.");
+                Self::unseen(Some(pod), reason.unwrap_or(cancelled), message)
+            }
+            None => Self::of(Began::Yes, cancelled, "The release command was ended.".to_owned()),
+        }
     }
 
     fn unseen(pod: Option<&Pod>, reason: Reason, message: String) -> Self {
         let pod = pod.and_then(|pod| pod.metadata.uid.clone());
-        Self { began: Began::Unseen { pod }, reason, message, log: Vec::new() }
+        Self::of(Began::Unseen { pod }, reason, message)
+    }
+
+    fn of(began: Began, reason: Reason, message: String) -> Self {
+        Self { began, reason, message, log: Vec::new(), success: None }
+    }
+
+    /// The end as far as it is believed: the annotation may have been written by anyone who may change Jobs in the namespace.
+    fn bounded(self) -> Self {
+        let is_uid = |uid: &str| uid.len() <= UID && uid.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+        let skipped = self.log.len().saturating_sub(LOG_LINES);
+        let lines = self.log.iter().skip(skipped).map(|line| cut(&escaped_line(line), LINE));
+        Self {
+            began: match self.began {
+                Began::Unseen { pod: Some(uid) } if !is_uid(&uid) => Began::Yes,
+                began @ (Began::No | Began::Yes | Began::Unseen { .. }) => began,
+            },
+            reason: Reason::new(self.reason.as_str()),
+            message: cut(&escaped(&self.message), MESSAGE),
+            log: lines.collect(),
+            success: self.success,
+        }
     }
 
     /// The end as a failure of the port.
     pub(super) fn into_failure(self, began: bool) -> ReleaseFailure {
         let Self { reason, message, log, .. } = self;
         ReleaseFailure { began, reason, message, log }
+    }
+}
+
+fn cut(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
+}
+
+/// Whether the pod has no node, or has waited on it for longer than a start takes.
+fn is_held_up(pod: &Pod, now: Timestamp) -> bool {
+    unscheduled(pod).is_some() || has_lasted(pod.metadata.creation_timestamp.as_ref(), HELD_UP, now)
+}
+
+/// The condition of a pod that no node has taken.
+fn unscheduled(pod: &Pod) -> Option<&PodCondition> {
+    let conditions = pod.status.as_ref()?.conditions.as_deref()?;
+    conditions.iter().find(|found| found.type_ == "PodScheduled" && found.status == "False")
+}
+
+fn has_lasted(since: Option<&Time>, least: Duration, now: Timestamp) -> bool {
+    since.is_some_and(|since| Duration::try_from(now.duration_since(since.0)).unwrap_or_default() >= least)
+}
+
+/// The state that the container of a pod waits in, for a sentence, and its reason if there is one.
+fn waits_for(pod: &Pod, container: &str) -> (Option<Reason>, String) {
+    if let Some(found) = failure::of_pod(pod) {
+        return (Some(found.reason), found.message);
+    }
+    let name = pods::name(pod);
+    let status = jobs::container(pod, container);
+    if let Some(waiting) = status.and_then(|status| status.state.as_ref()?.waiting.as_ref()) {
+        let reason = waiting.reason.as_deref().map(Reason::new);
+        let why = waiting.message.as_deref().filter(|text| !text.trim().is_empty());
+        let why = why.map(|text| format!(": {}", shortened(text))).unwrap_or_default();
+        let code = reason.as_ref().map_or("no reason given", Reason::as_str);
+        let state = format!("container {container} of pod {name} was waiting ({code}{why})");
+        return (reason, state);
+    }
+    match unscheduled(pod) {
+        Some(found) => {
+            let why = found.message.as_deref().map(|text| format!(" ({})", shortened(text))).unwrap_or_default();
+            (found.reason.as_deref().map(Reason::new), format!("the pod {name} has no node{why}"))
+        }
+        None => (None, format!("the pod {name} has not started its containers")),
     }
 }
 
@@ -137,7 +231,7 @@ fn has_annotation(job: &Job, name: &str) -> bool {
 /// The end that this service has written on the Job. Returns `None` if it has not stopped the run.
 pub(super) fn stopped(job: &Job) -> Result<Option<Stopped>> {
     let Some(text) = job.metadata.annotations.as_ref().and_then(|all| all.get(STOPPED)) else { return Ok(None) };
-    serde_json::from_str(text).map(Some).map_err(|error| {
+    serde_json::from_str(text).map(Stopped::bounded).map(Some).map_err(|error| {
         let job = job.metadata.name.as_deref().unwrap_or_default();
         Error::corrupt(format!("the annotation {STOPPED} of the Job {job} cannot be read"), error)
     })
@@ -152,6 +246,7 @@ pub(super) fn observe(job: &Job, pods: &[Pod], now: Timestamp) -> Observed {
         Ok(Some(_)) | Err(_) if !is_over => Observed::Running,
         // Also of a run that was stopped in the moment in which it ended.
         Ok(_) | Err(_) if is_over && has_succeeded(job) => Observed::Succeeded(digest_of(job, pods)),
+        Ok(Some(Stopped { success: Some(success), .. })) => Observed::Succeeded(success.digest),
         Ok(Some(stopped)) => match &stopped.began {
             Began::Unseen { pod } if !may_have_begun(pod.as_deref(), job, pods) => Observed::Unverified(stopped),
             Began::Unseen { .. } | Began::Yes | Began::No => Observed::Failed(stopped.into_failure(true)),
@@ -201,13 +296,13 @@ fn digest_of(job: &Job, pods: &[Pod]) -> Option<Digest> {
 
 /// The state of a run that was started, and goes on.
 fn running(job: &Job, pods: &[Pod], now: Timestamp) -> Observed {
-    let has_lasted = |since: Option<&Time>| {
-        since.is_some_and(|since| Duration::try_from(now.duration_since(since.0)).unwrap_or_default() >= PATIENCE)
-    };
     let Some(pod) = newest(pods) else {
         let started = job.status.as_ref().and_then(|status| status.start_time.as_ref());
-        return if has_lasted(started) { Observed::WithoutPod } else { Observed::Running };
+        return if has_lasted(started, PATIENCE, now) { Observed::WithoutPod } else { Observed::Running };
     };
+    if let Some(ended) = ended_beside_others(job, pod) {
+        return Observed::Stuck(ended);
+    }
     let status = jobs::container(pod, container_name(job));
     let waits = status
         .is_some_and(|status| !has_run(status) && status.state.as_ref().is_some_and(|state| state.waiting.is_some()));
@@ -220,7 +315,7 @@ fn running(job: &Job, pods: &[Pod], now: Timestamp) -> Observed {
     let is_stuck = match found.kind {
         RolloutFailureKind::Final => true,
         RolloutFailureKind::Image | RolloutFailureKind::Config => {
-            has_lasted(since.or(pod.metadata.creation_timestamp.as_ref()))
+            has_lasted(since.or(pod.metadata.creation_timestamp.as_ref()), PATIENCE, now)
         }
         RolloutFailureKind::Crash | RolloutFailureKind::Unhealthy | RolloutFailureKind::Capacity => false,
     };
@@ -229,6 +324,27 @@ fn running(job: &Job, pods: &[Pod], now: Timestamp) -> Observed {
     }
     let message = format!("The release command cannot begin: {}.", found.message);
     Observed::Stuck(Stopped::unseen(Some(pod), found.reason, message))
+}
+
+/// The end of a run whose pod goes on for containers that others have added to it, as a sidecar does.
+fn ended_beside_others(job: &Job, pod: &Pod) -> Option<Stopped> {
+    let name = container_name(job);
+    let end = |status: &ContainerStatus| status.state.as_ref()?.terminated.clone();
+    let own = end(jobs::container(pod, name)?)?;
+    let goes_on = pods::main_statuses(pod).any(|status| status.name != name && end(status).is_none());
+    if !goes_on || !pods::is_active(pod) {
+        return None;
+    }
+    let is_lost = matches!(own.reason.as_deref(), Some("ContainerStatusUnknown" | "Unknown"));
+    if own.exit_code != 0 || own.signal.unwrap_or(0) > 0 || is_lost {
+        let ReleaseFailure { began, reason, message, .. } = of_pod(job, pod);
+        return Some(Stopped::of(if began { Began::Yes } else { Began::No }, reason, message));
+    }
+    let message =
+        "The release command ended with exit code 0, and its pod was ended with the containers that were added to it.";
+    let success = Some(Success { digest: digest_of(job, std::slice::from_ref(pod)) });
+    let ended = Stopped::of(Began::Yes, Reason::new("Completed"), message.to_owned());
+    Some(Stopped { success, ..ended })
 }
 
 /// The end of a Job of which no pod can be made. Returns `None` if one was made, or may be at any moment.
@@ -252,7 +368,7 @@ fn failed(job: &Job, pods: &[Pod]) -> ReleaseFailure {
         return ended(Reason::RELEASE_DEADLINE, message);
     }
     match newest(pods) {
-        Some(pod) => of_pod(pod, container_name(job)),
+        Some(pod) => of_pod(job, pod),
         None if message.is_empty() => unknown("Its pod is gone, and its end with it.".to_owned()),
         None => unknown(format!("Its pod is gone, and its end with it ({}).", shortened(message))),
     }
@@ -268,10 +384,10 @@ fn unknown(why: String) -> ReleaseFailure {
 }
 
 /// The failure of a pod that has ended.
-fn of_pod(pod: &Pod, container: &str) -> ReleaseFailure {
+fn of_pod(job: &Job, pod: &Pod) -> ReleaseFailure {
     let status = pod.status.as_ref();
     let why = status.and_then(|status| status.message.as_deref()).map_or_else(String::new, shortened);
-    let container = jobs::container(pod, container);
+    let container = jobs::container(pod, container_name(job));
     // So the node says that it made no container of the pod.
     if container.is_none() && why.starts_with("Pod was rejected") {
         let reason = status.and_then(|status| status.reason.as_deref()).unwrap_or(Reason::RELEASE_FAILED);
@@ -289,16 +405,16 @@ fn of_pod(pod: &Pod, container: &str) -> ReleaseFailure {
         return ended(reason, format!("The release command was interrupted from outside ({reason}): {why}"));
     }
     match container.and_then(|status| status.state.as_ref()?.terminated.as_ref()) {
-        Some(end) => of_container(pod, end),
+        Some(end) => of_container(job, end),
         None => unknown(format!("Its pod has failed: {why}")),
     }
 }
 
-fn of_container(pod: &Pod, end: &ContainerStateTerminated) -> ReleaseFailure {
+fn of_container(job: &Job, end: &ContainerStateTerminated) -> ReleaseFailure {
     let code = end.exit_code;
     let why = end.message.as_deref().map_or_else(String::new, shortened);
     match (end.reason.as_deref().unwrap_or_default(), end.signal) {
-        ("OOMKilled", _) => ended("OOMKilled", out_of_memory(pod)),
+        ("OOMKilled", _) => ended("OOMKilled", out_of_memory(job)),
         ("ContainerStatusUnknown" | "Unknown", _) => unknown(format!("Its node lost it: {why}")),
         (reason @ ("StartError" | "ContainerCannotRun"), _) => {
             let failure = ended(reason, format!("The release command cannot be started: {why}"));
@@ -323,8 +439,9 @@ fn of_container(pod: &Pod, end: &ContainerStateTerminated) -> ReleaseFailure {
     }
 }
 
-fn out_of_memory(pod: &Pod) -> String {
-    let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
+fn out_of_memory(job: &Job) -> String {
+    let pod = job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let container = pod.and_then(|pod| pod.containers.first());
     let limit = container.and_then(|container| container.resources.as_ref()?.limits.as_ref()?.get("memory"));
     let limit = limit.map(|limit| format!(" of {}", limit.0)).unwrap_or_default();
     format!(

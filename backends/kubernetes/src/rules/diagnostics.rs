@@ -17,7 +17,7 @@ const KEPT_EVENTS: usize = 200;
 /// The most log lines that are kept.
 pub(crate) const LOG_LINES: usize = 50;
 /// The longest line that is kept, in characters.
-const LINE: usize = 500;
+pub(crate) const LINE: usize = 500;
 
 /// The pod of the rollout's revision, whose pods carry the stamp `own`, that shows best what is wrong: one with the reported failure, else one with any,
 /// else one that restarted, else one that is not ready.

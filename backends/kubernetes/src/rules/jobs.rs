@@ -1,5 +1,7 @@
 //! The state of a Job that has at most one pod at a time.
 
+use std::cmp::Reverse;
+
 use k8s_openapi::api::{
     batch::v1::Job,
     core::v1::{ContainerStatus, Event, Pod},
@@ -41,6 +43,18 @@ pub(crate) fn refused_pod(events: Vec<Event>) -> Option<String> {
     }
     let refused = events.into_iter().filter(|event| event.reason.as_deref() == Some(FAILED_CREATE)).collect();
     Some(diagnostics::event_lines(refused).pop().unwrap_or_default())
+}
+
+/// The most pods of a Job that are kept.
+const KEPT_PODS: usize = 10;
+
+/// Adds a page of a list to the pods of this Job that are kept: those that are not over come first, then the newest. A person
+/// who writes in its namespace may make any number of pods that name it as their controller.
+pub(crate) fn keep_pods(kept: &mut Vec<Pod>, page: impl Iterator<Item = Pod>, job: &str) {
+    kept.extend(page.filter(|pod| pods::controller(pod) == Some(job)));
+    let created = |pod: &Pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    kept.sort_by_key(|pod| (pods::is_over(pod), Reverse(created(pod))));
+    kept.truncate(KEPT_PODS);
 }
 
 /// The newest of a Job's pods.

@@ -4,7 +4,10 @@
 use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
 use k8s_openapi::{
-    api::core::v1::{Container, ContainerStatus, Event, EventSeries, Pod, PodCondition, PodSpec, PodStatus},
+    api::{
+        batch::v1::{Job, JobCondition, JobStatus},
+        core::v1::{Container, ContainerStatus, Event, EventSeries, Pod, PodCondition, PodSpec, PodStatus},
+    },
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time},
 };
 use serde::{
@@ -19,7 +22,7 @@ use super::{object::STAMP, retained::NUMBER};
 const ANNOTATIONS: [&str; 2] = [STAMP, NUMBER];
 /// The most elements of a list within an object, such as the states of a pod's containers.
 const FEW: usize = 32;
-/// The most characters of an event's message.
+/// The most characters of a message.
 const MESSAGE: usize = 1000;
 
 /// The first [`FEW`] elements of a list.
@@ -148,6 +151,8 @@ struct NamedImage {
 #[serde(rename_all = "camelCase", default)]
 struct Status {
     phase: Option<String>,
+    reason: Option<String>,
+    message: Option<String>,
     start_time: Option<Time>,
     conditions: Few<PodCondition>,
     init_container_statuses: Few<ContainerStatus>,
@@ -168,6 +173,8 @@ impl ListedPod {
         });
         let status = self.status.map(|status| PodStatus {
             phase: status.phase,
+            reason: status.reason.map(cut),
+            message: status.message.map(cut),
             start_time: status.start_time,
             conditions: Some(status.conditions.0),
             init_container_statuses: Some(stripped(status.init_container_statuses)),
@@ -176,6 +183,10 @@ impl ListedPod {
         });
         Pod { metadata: self.metadata.into(), spec, status }
     }
+}
+
+fn cut(text: String) -> String {
+    text.chars().take(MESSAGE).collect()
 }
 
 /// The states of containers, without what no rule reads.
@@ -191,6 +202,35 @@ fn stripped(statuses: Few<ContainerStatus>) -> Vec<ContainerStatus> {
         ..ContainerStatus::default()
     };
     statuses.0.into_iter().map(stripped).collect()
+}
+
+/// A Job of a list.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ListedJob {
+    metadata: Metadata,
+    status: Option<StatusOfJob>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct StatusOfJob {
+    active: Option<i32>,
+    terminating: Option<i32>,
+    conditions: Few<JobCondition>,
+}
+
+impl From<ListedJob> for Job {
+    /// The Job's identity, and what says whether it is over.
+    fn from(listed: ListedJob) -> Self {
+        let status = listed.status.map(|status| JobStatus {
+            active: status.active,
+            terminating: status.terminating,
+            conditions: Some(status.conditions.0),
+            ..JobStatus::default()
+        });
+        Self { metadata: listed.metadata.into(), spec: None, status }
+    }
 }
 
 /// A ReplicaSet or ControllerRevision of a list, whose pod template is the text that it came as.
@@ -255,7 +295,6 @@ pub(crate) struct ListedEvent {
 
 impl From<ListedEvent> for Event {
     fn from(listed: ListedEvent) -> Self {
-        let cut = |text: String| text.chars().take(MESSAGE).collect();
         Self {
             type_: listed.type_.map(cut),
             reason: listed.reason.map(cut),

@@ -362,6 +362,85 @@ fn release_whose_pod_is_deleted_does_not_run_again() {
 }
 
 #[test]
+fn release_that_is_cancelled_while_its_pod_waits_has_not_begun() {
+    bed::test("release_that_is_cancelled_while_its_pod_waits_has_not_begun", async |bed| {
+        let pod = json!({"nodeSelector": {"no-such": "node"}});
+        bed.make(Deployment, "api:v1", json!({"template": {"spec": pod}})).await;
+        let spec = spec(bed, Deployment, 1, "succeeds");
+        runner(bed).prepare(&spec).await.unwrap();
+        runner(bed).start(&spec.run).await.unwrap();
+        let is_refused = |pod: &Pod| {
+            let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+            conditions.iter().any(|found| found.reason.as_deref() == Some("Unschedulable"))
+        };
+        until("no node takes its pod", async || pods_of(bed, &spec.run).await.iter().any(is_refused)).await;
+        runner(bed).cancel(&spec.run).await.unwrap();
+        let failure = failed(runner(bed), &spec.run).await;
+        assert_eq!((failure.reason.as_str(), failure.began), ("Unschedulable", false), "{failure:?}");
+        assert!(failure.message.contains("0/2 nodes are available"), "{failure:?}");
+    });
+}
+
+#[test]
+fn release_whose_pod_goes_on_for_a_sidecar_ends_with_its_command() {
+    bed::test("release_whose_pod_goes_on_for_a_sidecar_ends_with_its_command", async |bed| {
+        bed.make(Deployment, "api:v1", json!({})).await;
+        for (revision, code) in [(1, 0), (2, 3)] {
+            // The image's name leaves the pod to this test.
+            let spec =
+                spec(bed, Deployment, revision, "succeeds").with(|spec| spec.image = "api:hang".parse().unwrap());
+            runner(bed).prepare(&spec).await.unwrap();
+            runner(bed).start(&spec.run).await.unwrap();
+            until("it has a pod", async || pods_of(bed, &spec.run).await.len() == 1).await;
+            let name = pods_of(bed, &spec.run).await.remove(0).metadata.name.unwrap();
+            let status = |name: &str, state: Value| json!({"name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state});
+            let ended = json!({"terminated": {"exitCode": code, "startedAt": "2026-01-01T00:00:00Z"}});
+            let statuses = json!([status("app", ended), status("proxy", json!({"running": {}}))]);
+            let patch = Patch::Merge(json!({"status": {"phase": "Running", "containerStatuses": statuses}}));
+            let pods = Api::<Pod>::namespaced(bed.client.clone(), &bed.namespace);
+            pods.patch_status(&name, &PatchParams::default(), &patch).await.unwrap();
+            let end = ended_for_all(bed, &spec.run).await;
+            if code == 0 {
+                assert_eq!(end, ReleaseState::Succeeded { digest: None });
+            } else {
+                let ReleaseState::Failed(failure) = end else { panic!("no failure: {end:?}") };
+                assert!(failure.began && failure.message.contains("exit code 3"), "{failure:?}");
+            }
+            until("its pod is gone", async || pods_of(bed, &spec.run).await.is_empty()).await;
+        }
+    });
+}
+
+/// The end of the run, which another process reports as well.
+async fn ended_for_all(bed: &Bed, run: &ReleaseRun) -> ReleaseState {
+    let end = ended(runner(bed), run).await;
+    let another = KubernetesCluster::with_config(bed::config(&bed.state).await).unwrap();
+    assert_eq!(ended(&another, run).await, end);
+    end
+}
+
+#[test]
+fn oldest_releases_of_an_app_are_deleted() {
+    bed::test("oldest_releases_of_an_app_are_deleted", async |bed| {
+        bed.make(Deployment, "api:v1", json!({})).await;
+        let jobs = Api::<Job>::namespaced(bed.client.clone(), &bed.namespace);
+        for revision in 1..=12 {
+            let spec = spec(bed, Deployment, revision, "succeeds");
+            assert_eq!(runner(bed).prepare(&spec).await.unwrap(), ReleaseState::Prepared);
+            runner(bed).cancel(&spec.run).await.unwrap();
+            let finished = async || {
+                let status = job(bed, &spec.run).await.status.unwrap_or_default();
+                status.conditions.into_iter().flatten().any(|found| found.type_ == "Failed")
+            };
+            until("the Job is finished", finished).await;
+        }
+        until("the newest are left", async || jobs.list(&ListParams::default()).await.unwrap().items.len() == 10).await;
+        let first = spec(bed, Deployment, 1, "succeeds").run;
+        assert_eq!(runner(bed).observe(&first).await.unwrap(), ReleaseState::Unknown);
+    });
+}
+
+#[test]
 fn unknown_release_has_no_effect_on_other_runs() {
     bed::test("unknown_release_has_no_effect_on_other_runs", async |bed| {
         bed.make(Deployment, "api:v1", json!({})).await;

@@ -5,7 +5,9 @@ use super::*;
 const DIGEST: &str = "sha256:1111111111111111111111111111111111111111111111111111111111111111";
 
 fn job(metadata: Value, suspended: bool, status: Value) -> Job {
-    let container = json!({"name": "app", "image": "registry.example.com/api:v7"});
+    let container = json!({
+        "name": "app", "image": "registry.example.com/api:v7", "resources": {"limits": {"memory": "128Mi"}},
+    });
     serde_json::from_value(json!({
         "metadata": {"name": "release-1", "uid": "job", "annotations": metadata},
         "spec": {
@@ -43,9 +45,7 @@ fn failed_job() -> Job {
 fn pod(status: Value) -> Pod {
     serde_json::from_value(json!({
         "metadata": {"name": "release-1-x", "uid": "pod", "creationTimestamp": "2026-11-21T10:00:01Z"},
-        "spec": {"containers": [{
-            "name": "app", "image": "registry.example.com/api:v7", "resources": {"limits": {"memory": "128Mi"}},
-        }]},
+        "spec": {"containers": [{"name": "app", "image": "registry.example.com/api:v7"}]},
         "status": status,
     }))
     .unwrap()
@@ -72,9 +72,13 @@ fn waits(reason: &str, message: &str) -> Pod {
     with_state("Pending", json!({"waiting": {"reason": reason, "message": message}}))
 }
 
-fn observed(job: &Job, pods: &[Pod], seconds: i64) -> Observed {
+fn at(seconds: i64) -> Timestamp {
     let start: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
-    observe(job, pods, start.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap())
+    start.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap()
+}
+
+fn observed(job: &Job, pods: &[Pod], seconds: i64) -> Observed {
+    observe(job, pods, at(seconds))
 }
 
 fn failure(job: &Job, pods: &[Pod]) -> ReleaseFailure {
@@ -226,7 +230,7 @@ fn job_without_a_pod_is_stuck_if_none_can_be_made() {
 #[test]
 fn run_that_was_cancelled_before_its_start_has_ended() {
     let ready = job(json!({}), true, json!({}));
-    let cancelled = Stopped::cancelled(&ready);
+    let cancelled = Stopped::cancelled(&ready, &[], at(9));
     assert_eq!(cancelled.began, Began::No);
     let text = serde_json::to_string(&cancelled).unwrap();
     // Its Job is resumed without pods, so that it can finish.
@@ -237,7 +241,7 @@ fn run_that_was_cancelled_before_its_start_has_ended() {
 
 #[test]
 fn run_that_was_cancelled_ends_once_nothing_of_it_runs() {
-    let cancelled = Stopped { log: vec!["step 1".to_owned()], ..Stopped::cancelled(&running_job()) };
+    let cancelled = Stopped { log: vec!["step 1".to_owned()], ..Stopped::cancelled(&running_job(), &[], at(9)) };
     assert_eq!(cancelled.began, Began::Yes);
     let stopped = |status: Value| job(stopped_as(&cancelled), false, status);
     let ended = failure_status("DeadlineExceeded");
@@ -270,4 +274,100 @@ fn end_that_cannot_be_read_is_unknown() {
     assert_eq!(observed(&job(annotations.clone(), false, json!({})), &[], 9), Observed::Running);
     let found = failure(&job(annotations, false, failure_status("DeadlineExceeded")), &[]);
     assert!(found.began && found.reason.as_str() == Reason::RELEASE_UNKNOWN, "{found:?}");
+}
+
+#[test]
+fn run_that_was_cancelled_while_its_pod_waited_is_verified() {
+    let unscheduled = pod(json!({"phase": "Pending", "conditions": [{
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available",
+    }]}));
+    let gated = pod(json!({"phase": "Pending", "conditions": [{
+        "type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "quota",
+    }]}));
+    for (pod, reason, words) in [
+        (unscheduled, "Unschedulable", "no node takes the pod release-1-x (0/2 nodes are available)"),
+        (gated, "SchedulingGated", "the pod release-1-x has no node (quota)"),
+        (waits("ContainerCreating", ""), "ContainerCreating", "container app of pod release-1-x was waiting"),
+        (waits("ErrImagePull", "connection reset"), "ImagePullBackOff", "cannot be pulled (connection reset)"),
+        (pod(json!({"phase": "Pending"})), Reason::CANCELLED, "has not started its containers"),
+    ] {
+        let cancelled = Stopped::cancelled(&running_job(), std::slice::from_ref(&pod), at(600));
+        assert_eq!(cancelled.began, Began::Unseen { pod: Some("pod".to_owned()) }, "{cancelled:?}");
+        assert_eq!(cancelled.reason.as_str(), reason, "{cancelled:?}");
+        assert!(cancelled.message.contains(words), "{cancelled:?}");
+        let over = job(stopped_as(&cancelled), false, failure_status("DeadlineExceeded"));
+        assert_eq!(observed(&over, &[], 9), Observed::Unverified(cancelled));
+    }
+    let has_run = [
+        with_state("Running", json!({"running": {"startedAt": "2026-11-21T10:00:20Z"}})),
+        ended_pod("Running", json!({"exitCode": 1})),
+    ];
+    for pod in has_run {
+        let pods = [pod, self::pod(json!({"phase": "Pending"}))];
+        let cancelled = Stopped::cancelled(&running_job(), &pods, at(600));
+        assert_eq!((cancelled.began, cancelled.reason.as_str()), (Began::Yes, Reason::CANCELLED));
+    }
+}
+
+#[test]
+fn run_whose_pod_is_about_to_start_counts_as_begun_when_it_is_cancelled() {
+    let starting = [waits("ContainerCreating", "")];
+    let began = |seconds| Stopped::cancelled(&running_job(), &starting, at(seconds)).began;
+    // The pod was made at the first second.
+    assert_eq!((began(10), began(11)), (Began::Yes, Began::Unseen { pod: Some("pod".to_owned()) }));
+}
+
+#[test]
+fn end_that_another_has_written_is_escaped_and_cut() {
+    let lines: Vec<String> = (0..1000).map(|at| format!("{at}\t\u{1b}[31m{}", "x".repeat(1000))).collect();
+    let forged = json!({
+        "began": "yes", "reason": "no such\nreason", "message": format!("\u{202e}\u{1b}{}", "y".repeat(10_000)), "log": lines,
+    });
+    let found = failure(
+        &job(json!({STARTED: "true", STOPPED: forged.to_string()}), false, failure_status("DeadlineExceeded")),
+        &[],
+    );
+    assert_eq!(found.reason.as_str(), "nosuchreason");
+    assert!(found.message.starts_with("\\u{202e}\\u{1b}yy") && found.message.len() == 2000, "{}", found.message);
+    assert_eq!(found.log.len(), 50);
+    assert!(found.log[49].starts_with("999\t\\u{1b}[31mx"), "{}", found.log[49]);
+    assert!(found.log.iter().all(|line| line.chars().count() <= 500));
+    let forged = json!({"began": {"unseen": {"pod": "a,involvedObject.name=b"}}, "reason": "a", "message": "b"});
+    let over = job(json!({STOPPED: forged.to_string()}), false, failure_status("DeadlineExceeded"));
+    assert!(failure(&over, &[]).began);
+}
+
+/// A pod whose own container has ended so, with a sidecar in this state.
+fn with_sidecar(terminated: Value, sidecar: Value) -> Pod {
+    let mut pod = ended_pod("Running", terminated);
+    let sidecar =
+        json!({"name": "proxy", "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": sidecar});
+    let statuses = &mut pod.status.as_mut().unwrap().container_statuses;
+    statuses.as_mut().unwrap().push(serde_json::from_value(sidecar).unwrap());
+    pod
+}
+
+#[test]
+fn command_that_ended_beside_a_sidecar_is_judged_by_its_exit_code() {
+    let runs = json!({"running": {}});
+    let stopped = stuck(&[with_sidecar(json!({"exitCode": 0, "reason": "Completed"}), runs.clone())], 9).unwrap();
+    let going = job(stopped_as(&stopped), false, json!({"active": 1}));
+    assert_eq!(observed(&going, &[], 9), Observed::Running, "its pods are being ended");
+    let over = job(stopped_as(&stopped), false, failure_status("DeadlineExceeded"));
+    assert_eq!(observed(&over, &[], 9), Observed::Succeeded(Some(DIGEST.parse().unwrap())));
+
+    let stopped = stuck(&[with_sidecar(json!({"exitCode": 3, "reason": "Error"}), runs.clone())], 9).unwrap();
+    let found = failure(&job(stopped_as(&stopped), false, failure_status("DeadlineExceeded")), &[]);
+    assert!(found.began && found.reason.as_str() == Reason::RELEASE_FAILED, "{found:?}");
+    assert_eq!(found.message, "The release command ended with exit code 3.");
+    let pods = [with_sidecar(json!({"exitCode": 0}), runs.clone())];
+    assert_eq!(stuck(&pods, 9), Some(Stopped::cancelled(&running_job(), &pods, at(9))), "it has ended before");
+    let lost = stuck(&[with_sidecar(json!({"exitCode": 0, "reason": "ContainerStatusUnknown"}), runs.clone())], 9);
+    assert_eq!(lost.unwrap().reason.as_str(), Reason::RELEASE_UNKNOWN);
+
+    let both = with_sidecar(json!({"exitCode": 0}), json!({"terminated": {"exitCode": 0}}));
+    assert_eq!(stuck(&[both], 9), None, "the Job ends by itself");
+    let mut deleted = with_sidecar(json!({"exitCode": 0}), runs);
+    deleted.metadata.deletion_timestamp = deleted.metadata.creation_timestamp.clone();
+    assert_eq!(stuck(&[deleted], 9), None);
 }
