@@ -82,8 +82,10 @@ fn state_of_a_run_that_has_begun() {
     let digest = format!("sha256:{}", "a".repeat(64)).parse().ok();
     let succeeded = run(Mark::Start(1), "exited").state(digest.clone(), Vec::new());
     assert_eq!(succeeded, ReleaseState::Succeeded { digest });
-    let ended = failure(&run(Mark::Cancelled, "exited"));
-    assert_eq!((ended.began, ended.reason.as_str()), (true, Reason::CANCELLED), "also if it exits with 0");
+    for status in ["exited", "dead", "removing"] {
+        let ended = failure(&run(Mark::Cancelled, status));
+        assert_eq!((ended.began, ended.reason.as_str()), (true, Reason::CANCELLED), "{status}, also with exit code 0");
+    }
 }
 
 #[test]
