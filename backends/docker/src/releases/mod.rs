@@ -40,7 +40,7 @@ use crate::{
     rules::{
         container::Process,
         origin,
-        release::{self, Mark, RELEASE, Run},
+        release::{self, LOG_MAX, Mark, RELEASE, Run},
     },
 };
 
@@ -299,6 +299,11 @@ impl ReleaseRunner for DockerMachine {
     }
 
     async fn log(&self, run: &ReleaseRun, from: u64) -> Result<Option<Vec<u8>>> {
+        if from >= LOG_MAX {
+            return Ok(Some(Vec::new()));
+        }
+        // The deadline is the engine's, and not that of others who read before.
+        let _slot = self.releases.log_reads.acquire(&run.app.namespace).await;
         bounded(async { Ok(self.runner().log(run, from).await?) }).await
     }
 }

@@ -10,6 +10,7 @@ use rollhook_core::{
     error::Entity,
     image::is_refused_for_good,
     ports::{Applied, DeployId, ReleaseFailure, ReleaseRun, ReleaseSpec, ReleaseState, RolloutSpec},
+    slots::Slots,
 };
 use serde_json::json;
 use tokio::time::Instant;
@@ -79,13 +80,15 @@ enum Made {
 pub(crate) struct Releases {
     /// The runs that this process makes ready, the newest of each app.
     pub(super) preparations: Mutex<HashMap<AppUid, Preparation>>,
+    /// The reads of logs, each of which makes the engine read a log from its beginning.
+    pub(super) log_reads: Slots,
     /// The longest time in which the engine ends a command, before the command is killed.
     pub(super) end_max: Duration,
 }
 
 impl Default for Releases {
     fn default() -> Self {
-        Self { preparations: Mutex::default(), end_max: END_MAX }
+        Self { preparations: Mutex::default(), log_reads: Slots::with_share(2, 1), end_max: END_MAX }
     }
 }
 

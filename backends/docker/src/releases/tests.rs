@@ -109,3 +109,43 @@ async fn cancelled_command_that_does_not_end_is_killed_again_and_again() {
         "{ended:?}"
     );
 }
+
+#[tokio::test]
+async fn environment_reads_one_log_at_once_and_leaves_another_read_to_others() {
+    let runs = ["shop-test/web", "shop-test/api", "blog-test/web"].map(release);
+    let named = runs.clone();
+    let engine = FakeEngine::new(move |call| {
+        if call.contains("/logs") {
+            return None;
+        }
+        if call.starts_with("GET /containers/json") {
+            return Some(json!([{ "Id": "0" }, { "Id": "1" }, { "Id": "2" }]));
+        }
+        let number: usize = call.strip_prefix("GET /containers/")?.strip_suffix("/json")?.parse().ok()?;
+        let mut object = object(&named[number], Mark::Start(1), "running");
+        object["Id"] = number.to_string().into();
+        Some(object)
+    });
+    let driver = Arc::new(DockerMachine::at(engine.socket.clone()));
+    let mut reads = Vec::new();
+    for run in &runs {
+        let (driver, run) = (driver.clone(), run.clone());
+        reads.push(tokio::spawn(async move { driver.log(&run, 0).await }));
+        tokio::task::yield_now().await;
+    }
+    engine.called("/2/logs", 1).await;
+    engine.called("/0/logs", 1).await;
+    assert_eq!(engine.count("/containers/1/logs"), 0);
+    reads[0].abort();
+    engine.called("/1/logs", 1).await;
+}
+
+#[tokio::test]
+async fn log_has_nothing_beyond_its_bound() {
+    let driver = DockerMachine::at("/nonexistent/socket".into());
+    let run = release("shop-test/web");
+    for from in [LOG_MAX, u64::MAX] {
+        assert_eq!(driver.log(&run, from).await.unwrap(), Some(Vec::new()), "without a call");
+    }
+    assert!(driver.log(&run, LOG_MAX - 1).await.is_err());
+}
