@@ -9,7 +9,7 @@ use std::{
 use event_listener::Event;
 use rollhook_core::{
     action::Action as AppAction,
-    app::{AppId, AppName, LABEL_MAX, Namespace, Project},
+    app::{AppId, AppName, Environment, LABEL_MAX, Namespace, Project},
     ports::{AppPage, ListedApp, listed_id},
     request::{Field, IdempotencyKey, PromoteRequest, Refusal as CoreRefusal, Registration},
     service::{Accepted, Registered, check_settings},
@@ -27,13 +27,21 @@ pub const PROJECT_APPS_MAX: usize = 3_000;
 /// The apps that are read at once to count them, or to find those that a principal may read.
 const PAGE: usize = 200;
 
-/// The most registrations of a project that wait for their turn, in this process.
+/// The most registrations of a project that wait for their turn, in this process, and of one of its environments.
 const WAITING_MAX: usize = 50;
+const ENVIRONMENT_WAITING_MAX: usize = WAITING_MAX / 2;
 
 /// The registrations that are under way in this process: those of a project go one at a time, in the order of their calls,
 /// so that calls at the same time neither pass the bounds nor hold the settings of all its apps more than once.
 #[derive(Default)]
-pub(crate) struct Registrations(Mutex<BTreeMap<Project, VecDeque<Arc<Event>>>>);
+pub(crate) struct Registrations(Mutex<BTreeMap<Project, VecDeque<Waiter>>>);
+
+/// A registration in the queue of its project.
+struct Waiter {
+    environment: Environment,
+    /// Notified when the turn has come.
+    come: Arc<Event>,
+}
 
 /// The place of a registration in the queue of its project, which it leaves when it is dropped.
 struct Turn<'a> {
@@ -47,9 +55,9 @@ impl Registrations {
     /// Waits for the turn of a registration.
     ///
     /// # Errors
-    /// [`Refusal::TooManyRegistrations`] if as many wait as may.
-    async fn turn(&self, project: &Project) -> Outcome<Turn<'_>> {
-        let turn = self.enter(project)?;
+    /// [`Refusal::TooManyRegistrations`] if as many of the environment or of the project wait as may.
+    async fn turn(&self, project: &Project, environment: &Environment) -> Outcome<Turn<'_>> {
+        let turn = self.enter(project, environment)?;
         loop {
             let come = turn.come.listen();
             if turn.has_come() {
@@ -59,19 +67,24 @@ impl Registrations {
         }
     }
 
-    fn enter(&self, project: &Project) -> Outcome<Turn<'_>> {
+    fn enter(&self, project: &Project, environment: &Environment) -> Outcome<Turn<'_>> {
         let mut queues = self.lock();
         let queue = queues.entry(project.clone()).or_default();
         // The first one waits no longer.
-        if queue.len() > WAITING_MAX {
+        let waiting = || queue.iter().skip(1);
+        if waiting().count() >= WAITING_MAX {
             return Err(Refusal::TooManyRegistrations(WAITING_MAX, Realm::Project { project: project.clone() }));
         }
+        if waiting().filter(|waiter| waiter.environment == *environment).count() >= ENVIRONMENT_WAITING_MAX {
+            let realm = Realm::Environment { project: project.clone(), environment: environment.clone() };
+            return Err(Refusal::TooManyRegistrations(ENVIRONMENT_WAITING_MAX, realm));
+        }
         let come = Arc::new(Event::new());
-        queue.push_back(Arc::clone(&come));
+        queue.push_back(Waiter { environment: environment.clone(), come: Arc::clone(&come) });
         Ok(Turn { registrations: self, project: project.clone(), come })
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Project, VecDeque<Arc<Event>>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Project, VecDeque<Waiter>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -79,7 +92,7 @@ impl Registrations {
 impl Turn<'_> {
     fn has_come(&self) -> bool {
         let queues = self.registrations.lock();
-        queues.get(&self.project).and_then(VecDeque::front).is_some_and(|first| Arc::ptr_eq(first, &self.come))
+        queues.get(&self.project).and_then(VecDeque::front).is_some_and(|first| Arc::ptr_eq(&first.come, &self.come))
     }
 }
 
@@ -87,9 +100,9 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut queues = self.registrations.lock();
         let Some(queue) = queues.get_mut(&self.project) else { return };
-        queue.retain(|come| !Arc::ptr_eq(come, &self.come));
+        queue.retain(|waiter| !Arc::ptr_eq(&waiter.come, &self.come));
         if let Some(first) = queue.front() {
-            first.notify(1);
+            first.come.notify(1);
         } else {
             queues.remove(&self.project);
         }
@@ -129,7 +142,7 @@ impl Management {
             }
         }
         check_settings(&wanted.target)?;
-        let _turn = self.registrations.turn(&wanted.project).await?;
+        let _turn = self.registrations.turn(&wanted.project, &wanted.environment).await?;
         // A repeated call is answered although the environment was locked, or filled, meanwhile.
         if self.deployer.find_app(&id).await?.is_none() {
             if let Some(locked) = self.environment_lock(&wanted.project, &wanted.environment).await? {
@@ -272,16 +285,17 @@ mod tests {
     fn turns_of_a_project_come_one_at_a_time_in_the_order_of_the_calls() {
         let registrations = Registrations::default();
         let (shop, blog) = ("shop".parse().unwrap(), "blog".parse().unwrap());
-        let mut first = pin!(registrations.turn(&shop));
+        let test = "test".parse().unwrap();
+        let mut first = pin!(registrations.turn(&shop, &test));
         let first = is_ready(first.as_mut()).unwrap().unwrap();
-        let mut second = pin!(registrations.turn(&shop));
-        let mut gone = Box::pin(registrations.turn(&shop));
-        let mut third = pin!(registrations.turn(&shop));
+        let mut second = pin!(registrations.turn(&shop, &test));
+        let mut gone = Box::pin(registrations.turn(&shop, &test));
+        let mut third = pin!(registrations.turn(&shop, &test));
         for _ in 0..2 {
             assert!(is_ready(second.as_mut()).is_none() && is_ready(gone.as_mut()).is_none());
             assert!(is_ready(third.as_mut()).is_none());
         }
-        assert!(is_ready(pin!(registrations.turn(&blog)).as_mut()).is_some(), "another project has its own");
+        assert!(is_ready(pin!(registrations.turn(&blog, &test)).as_mut()).is_some(), "another project has its own");
         drop(first);
         assert!(is_ready(third.as_mut()).is_none() && is_ready(gone.as_mut()).is_none());
         let second = is_ready(second.as_mut()).unwrap().unwrap();
@@ -296,9 +310,10 @@ mod tests {
     fn turn_of_a_call_that_went_away_goes_to_the_next() {
         let registrations = Registrations::default();
         let shop = "shop".parse().unwrap();
-        let first = registrations.enter(&shop).unwrap();
-        let mut gone = Box::pin(registrations.turn(&shop));
-        let mut next = pin!(registrations.turn(&shop));
+        let test = "test".parse().unwrap();
+        let first = registrations.enter(&shop, &test).unwrap();
+        let mut gone = Box::pin(registrations.turn(&shop, &test));
+        let mut next = pin!(registrations.turn(&shop, &test));
         assert!(is_ready(gone.as_mut()).is_none() && is_ready(next.as_mut()).is_none());
         drop(first);
         // It was notified, and never looks.
@@ -309,11 +324,22 @@ mod tests {
     #[test]
     fn calls_beyond_the_bound_of_waiting_ones_are_refused() {
         let registrations = Registrations::default();
-        let shop = "shop".parse().unwrap();
-        let mut turns: Vec<_> = (0..=WAITING_MAX).map(|_| registrations.enter(&shop).unwrap()).collect();
-        assert!(matches!(registrations.enter(&shop), Err(Refusal::TooManyRegistrations(WAITING_MAX, _))));
-        assert!(registrations.enter(&"blog".parse().unwrap()).is_ok());
+        let (shop, blog) = ("shop".parse().unwrap(), "blog".parse().unwrap());
+        let [test, stage, prod] = ["test", "stage", "prod"].map(|name| name.parse().unwrap());
+        let enter = |environment: &Environment| registrations.enter(&shop, environment);
+        let refused = |environment: &Environment| match enter(environment) {
+            Err(Refusal::TooManyRegistrations(most, realm)) => (most, realm),
+            other => panic!("{:?}", other.map(drop)),
+        };
+        let mut turns: Vec<_> = (0..=ENVIRONMENT_WAITING_MAX).map(|_| enter(&test).unwrap()).collect();
+        let realm = Realm::Environment { project: shop.clone(), environment: test.clone() };
+        assert_eq!(refused(&test), (25, realm), "the first one does not wait");
+        turns.extend((0..ENVIRONMENT_WAITING_MAX).map(|_| enter(&stage).unwrap()));
+        assert_eq!(refused(&prod), (50, Realm::Project { project: shop.clone() }));
+        assert!(registrations.enter(&blog, &test).is_ok());
         turns.pop();
-        assert!(registrations.enter(&shop).is_ok());
+        assert!(enter(&test).is_err() && enter(&prod).is_ok());
+        turns.remove(0);
+        assert!(enter(&test).is_ok(), "its next one has its turn");
     }
 }

@@ -350,7 +350,11 @@ fn registrations_of_a_project_wait_for_their_turn_and_a_bounded_number_of_them()
     world.run_managed(&management, async {
         let wanted = |number: usize, project: &str| {
             let app = registration(&format!("app-{number}"), Policy::default());
-            app.with(|app| app.project = project.parse().unwrap())
+            let environment = if number.is_multiple_of(2) { "test" } else { "stage" };
+            app.with(|app| {
+                app.project = project.parse().unwrap();
+                app.environment = environment.parse().unwrap();
+            })
         };
         let register = |number: usize| {
             let mut wanted = wanted(number, if number == 98 { "blog" } else { "shop" });

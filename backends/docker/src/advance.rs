@@ -318,13 +318,19 @@ impl Machine {
 
     /// Tells a container to end, with the time that it asks for, which may be longer than a call.
     pub(crate) fn stop(&self, engine: &Engine, container: &str) {
+        let engine = engine.clone();
+        let path = format!("/containers/{}/stop", in_path(container));
+        self.end(container, async move { engine.bytes(Method::POST, &path, None).await.map(drop) });
+    }
+
+    /// Ends a container by this call, unless another one that ends it is under way.
+    pub(crate) fn end(&self, container: &str, call: impl Future<Output = Called<()>> + Send + 'static) {
         if !lock(&self.stopping).insert(container.to_owned()) {
             return;
         }
-        let (engine, stopping, container) = (engine.clone(), self.stopping.clone(), container.to_owned());
+        let (stopping, container) = (self.stopping.clone(), container.to_owned());
         tokio::spawn(async move {
-            let path = format!("/containers/{}/stop", in_path(&container));
-            if let Err(failure) = engine.bytes(Method::POST, &path, None).await
+            if let Err(failure) = call.await
                 && !failure.is_not_found()
             {
                 let error = rollhook_core::error::chain(&failure);

@@ -23,7 +23,7 @@ use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
-use crate::error::Failure;
+use crate::error::{Failure, shortened};
 
 /// The largest answer that is read.
 const ANSWER_MAX: usize = 32 * 1024 * 1024;
@@ -147,8 +147,8 @@ impl Engine {
         let bytes = read(answer).await?;
         let told: Option<Value> = serde_json::from_slice(&bytes).ok();
         let message = told.as_ref().and_then(|told| told["message"].as_str().map(str::to_owned));
-        let message = message.unwrap_or_else(|| String::from_utf8_lossy(&bytes).trim().to_owned());
-        Err(Failure::Status { status, message })
+        let message = message.unwrap_or_else(|| String::from_utf8_lossy(&bytes).into_owned());
+        Err(Failure::Status { status, message: shortened(&message) })
     }
 }
 

@@ -3,7 +3,21 @@
 use std::{io, path::PathBuf};
 
 use http::StatusCode;
-use rollhook_core::{Error, error::Entity};
+use rollhook_core::{Error, error::Entity, text::escaped};
+
+/// The most characters of what the engine or a registry says that a message of ours has.
+const WORDS_MAX: usize = 2_000;
+
+/// Returns what the engine or a registry says as a message may have it: on one line, escaped, and cut.
+pub(crate) fn shortened(text: &str) -> String {
+    let kept = text.trim().chars().take(WORDS_MAX + 1);
+    let line: String = kept.map(|character| if character.is_whitespace() { ' ' } else { character }).collect();
+    let line = escaped(&line);
+    if line.chars().count() <= WORDS_MAX {
+        return line;
+    }
+    line.chars().take(WORDS_MAX - 1).chain(['…']).collect()
+}
 
 /// A failed call of the engine.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +35,7 @@ pub(crate) enum Failure {
     /// The answer is not what the API describes.
     #[error("the engine's answer cannot be read")]
     Unreadable(#[source] serde_json::Error),
-    /// The engine refused the call.
+    /// The engine refused the call; the message is shortened.
     #[error("the engine answered {status}: {message}")]
     Status { status: StatusCode, message: String },
 }
@@ -80,6 +94,18 @@ impl From<Failure> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_others_are_one_line_without_control_characters_and_cut() {
+        assert_eq!(shortened(" no space\nleft\ton device\n"), "no space left on device");
+        assert_eq!(shortened("\u{1b}[2Jdenied\u{202e}"), "\\u{1b}[2Jdenied\\u{202e}");
+        let longest = "é".repeat(WORDS_MAX);
+        assert_eq!(shortened(&longest), longest);
+        for long in [longest.clone() + "é", "\0".repeat(1 << 20)] {
+            let cut = shortened(&long);
+            assert!(cut.chars().count() == WORDS_MAX && cut.ends_with('…'), "{cut}");
+        }
+    }
 
     #[test]
     fn failures_say_what_the_caller_does_next() {

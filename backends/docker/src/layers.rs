@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use crate::error::shortened;
+
 /// The layers of an image that is pulled.
 #[derive(Default)]
 pub(crate) struct Layers {
@@ -18,7 +20,7 @@ impl Layers {
     /// The reason why the image cannot be pulled.
     pub(crate) fn take(&mut self, event: &Value) -> Result<(), String> {
         if let Some(error) = event["error"].as_str() {
-            return Err(error.to_owned());
+            return Err(shortened(error));
         }
         let Some(id) = event["id"].as_str() else { return Ok(()) };
         let status = event["status"].as_str().unwrap_or_default();
@@ -64,5 +66,7 @@ mod tests {
         }
         assert_eq!(layers.to_string(), "1 of 2 layers, 5 MB");
         assert_eq!(layers.take(&json!({"error": "manifest unknown"})), Err("manifest unknown".to_owned()));
+        let long = layers.take(&json!({"error": format!("denied\n{}", "x".repeat(1 << 20))})).unwrap_err();
+        assert!(long.starts_with("denied x") && long.len() < 3_000, "{} bytes", long.len());
     }
 }

@@ -170,7 +170,19 @@ fn payload<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Cow<'a, [u8]>, Err
     let form = std::str::from_utf8(body).map_err(|_| Error::Form)?;
     let mut fields = form.split('&').filter_map(|field| field.strip_prefix("payload="));
     let field = fields.next().filter(|_| fields.next().is_none()).ok_or(Error::Form)?;
-    Ok(Cow::Owned(percent_decode_str(&field.replace('+', " ")).collect()))
+    Ok(Cow::Owned(decoded(field)))
+}
+
+/// Returns the bytes of a form's field, read once into a buffer that does not grow.
+fn decoded(field: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    for (index, words) in field.split('+').enumerate() {
+        if index > 0 {
+            bytes.push(b' ');
+        }
+        bytes.extend(percent_decode_str(words));
+    }
+    bytes
 }
 
 /// Returns a text without UTF-8's byte order mark at its begin, which some senders of JSON write (RFC 8259 section

@@ -210,6 +210,27 @@ fn a_form_holds_the_same() {
 }
 
 #[test]
+fn field_of_a_form_is_decoded_into_one_buffer() {
+    for (field, expected) in [
+        ("", ""),
+        ("a", "a"),
+        ("+", " "),
+        ("a+b++c+", "a b  c "),
+        ("%2B+%2b%20", "+ + "),
+        ("%C3%A4", "ä"),
+        ("%+41%4+1%zz%", "% 41%4 1%zz%"),
+        ("%252B", "%2B"),
+    ] {
+        let bytes = decoded(field);
+        assert_eq!(String::from_utf8(bytes).unwrap(), expected, "{field}");
+    }
+    for piece in ["+", "%20", "a", "%7B+a"] {
+        let field = piece.repeat(10_000);
+        assert_eq!(decoded(&field).capacity(), field.len(), "{piece}: it did not grow");
+    }
+}
+
+#[test]
 fn other_events_are_named_and_their_bodies_not_looked_at() {
     let other = |name: &str, event: &str| delivery(&headers(&[(name, event)]), b"\xff").unwrap().unwrap();
     for (name, event, host) in [

@@ -5,6 +5,7 @@ use rollhook_command::Log;
 use serde_json::Value;
 
 use super::trace::Trace;
+use crate::error::shortened;
 
 /// The longest line that is read. BuildKit puts 1 MiB of a step's output and more into one.
 const LINE_MAX: usize = 8 << 20;
@@ -134,7 +135,7 @@ fn buildkit_failure(error: &str, step: Option<&str>, missing: Option<&str>) -> S
 }
 
 fn quoted(error: &str) -> String {
-    error.trim().trim_end_matches('.').chars().take(QUOTED).collect()
+    shortened(error).trim_end_matches('.').chars().take(QUOTED).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,8 @@
 //! The log of a release command, in parts.
+//!
+//! The engine keeps the last 5 to 10 MB of a log, in which each line has its time and stream: once 10 MB are full, it drops the
+//! first half. From then on bytes are counted from the oldest one that is left, so that a reader who follows such a log misses
+//! what is written until it is as long again. Each part is read from the log's beginning, as the engine knows no other place.
 
 use http::Method;
 use http_body_util::BodyExt;

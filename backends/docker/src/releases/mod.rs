@@ -3,7 +3,7 @@
 //! ```text
 //! prepare: pull, create NAME.making, join networks ─► NAME
 //! start:   NAME ─► NAME.start-A, read again, start by that name
-//! cancel:  any ─► NAME.cancelled, read again, stop if it runs
+//! cancel:  any ─► NAME.cancelled, read again, stop if it runs, kill if that takes too long
 //! ```
 //!
 //! The engine's containers are the only record of runs; [`rules::release`](crate::rules::release) says how their names keep
@@ -35,11 +35,12 @@ use crate::{
     advance::Machine,
     bounded,
     engine::{Called, Engine, filters, in_path, in_query},
+    error::Failure,
     lock, pulls,
     rules::{
         container::Process,
         origin,
-        release::{self, Mark, RELEASE, Run},
+        release::{self, LOG_MAX, Mark, RELEASE, Run},
     },
 };
 
@@ -47,6 +48,8 @@ use crate::{
 const SETTLES: Duration = Duration::from_millis(200);
 /// The time to read the last lines of a log, which are left out if that takes longer.
 const COLLECT: Duration = Duration::from_secs(5);
+/// The longest time in which the engine ends a command, with the command's grace; and in which it kills one.
+const END_MAX: Duration = Duration::from_secs(30);
 
 /// The engine, with this process's work on it.
 struct Runner<'a> {
@@ -76,7 +79,7 @@ impl Runner<'_> {
         };
         let container = &found.container;
         if container.is_up() && found.mark == Mark::Cancelled {
-            self.machine.stop(self.engine, container.id());
+            self.end(container.id());
         }
         if container.process() != Process::Ended {
             return Ok(found.state(None, Vec::new()));
@@ -147,7 +150,7 @@ impl Runner<'_> {
         match find(self.engine, run).await? {
             // A start that came before the new name has made it run.
             Some(found) if found.mark == Mark::Cancelled && found.container.is_up() => {
-                self.machine.stop(self.engine, found.container.id());
+                self.end(found.container.id());
                 Ok(())
             }
             Some(found) if found.mark == Mark::Cancelled || found.container.process() == Process::Ended => Ok(()),
@@ -155,6 +158,12 @@ impl Runner<'_> {
             Some(_) => Err(Error::Conflict(Entity::Object)),
             None => Ok(()),
         }
+    }
+
+    /// Ends a command in the background, unless that is under way. An observation repeats what has come to nothing.
+    fn end(&self, container: &str) {
+        let (engine, id, longest) = (self.engine.clone(), container.to_owned(), self.releases.end_max);
+        self.machine.end(container, async move { end(&engine, &id, longest).await });
     }
 
     async fn log(&self, run: &ReleaseRun, from: u64) -> Called<Option<Vec<u8>>> {
@@ -186,13 +195,10 @@ pub(crate) async fn forget(engine: &Engine, releases: &Releases, app: &App) -> C
         remove(engine, &container).await?;
     }
     for container in running {
-        let engine = engine.clone();
+        let (engine, longest) = (engine.clone(), releases.end_max);
         tokio::spawn(async move {
-            let path = format!("/containers/{}/stop", in_path(&container));
-            let stopped = engine.bytes(Method::POST, &path, None).await.map(drop);
-            let removed = match stopped {
+            let removed = match end(&engine, &container, longest).await {
                 Ok(()) => remove(&engine, &container).await,
-                Err(failure) if failure.is_not_found() => Ok(()),
                 Err(failure) => Err(failure),
             };
             if let Err(failure) = removed {
@@ -202,6 +208,28 @@ pub(crate) async fn forget(engine: &Engine, releases: &Releases, app: &App) -> C
         });
     }
     Ok(())
+}
+
+/// Ends a container, which may have ended or be gone; kills it if the engine does not end it within this time.
+async fn end(engine: &Engine, container: &str, longest: Duration) -> Called<()> {
+    let call = async |method: &str| {
+        let path = format!("/containers/{}/{method}", in_path(container));
+        let answer = tokio::time::timeout(longest, engine.bytes(Method::POST, &path, None)).await;
+        answer.unwrap_or_else(|late| Err(Failure::Broken(late.into()))).map(drop)
+    };
+    match call("stop").await {
+        Ok(()) => return Ok(()),
+        Err(failure) if failure.is_not_found() => return Ok(()),
+        Err(failure) => {
+            let error = rollhook_core::error::chain(&failure);
+            tracing::debug!(container, error, "stopping a release command failed");
+        }
+    }
+    match call("kill").await {
+        // It has ended meanwhile.
+        Err(failure) if failure.is_not_found() || failure.is_conflict() => Ok(()),
+        killed => killed,
+    }
 }
 
 /// Returns the run's container; `None` if it has none.
@@ -271,6 +299,14 @@ impl ReleaseRunner for DockerMachine {
     }
 
     async fn log(&self, run: &ReleaseRun, from: u64) -> Result<Option<Vec<u8>>> {
+        if from >= LOG_MAX {
+            return Ok(Some(Vec::new()));
+        }
+        // The deadline is the engine's, and not that of others who read before.
+        let _slot = self.releases.log_reads.acquire(&run.app.namespace).await;
         bounded(async { Ok(self.runner().log(run, from).await?) }).await
     }
 }
+
+#[cfg(test)]
+mod tests;

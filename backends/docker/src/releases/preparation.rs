@@ -10,11 +10,12 @@ use rollhook_core::{
     error::Entity,
     image::is_refused_for_good,
     ports::{Applied, DeployId, ReleaseFailure, ReleaseRun, ReleaseSpec, ReleaseState, RolloutSpec},
+    slots::Slots,
 };
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Runner, find, remove, rename};
+use super::{END_MAX, Runner, find, remove, rename};
 use crate::{
     document::{self, Document},
     engine::{Called, in_path, in_query},
@@ -75,10 +76,20 @@ enum Made {
     Trouble(Trouble),
 }
 
-/// The runs that this process makes ready, the newest of each app.
-#[derive(Default)]
+/// The work of this process on runs.
 pub(crate) struct Releases {
+    /// The runs that this process makes ready, the newest of each app.
     pub(super) preparations: Mutex<HashMap<AppUid, Preparation>>,
+    /// The reads of logs, each of which makes the engine read a log from its beginning.
+    pub(super) log_reads: Slots,
+    /// The longest time in which the engine ends a command, before the command is killed.
+    pub(super) end_max: Duration,
+}
+
+impl Default for Releases {
+    fn default() -> Self {
+        Self { preparations: Mutex::default(), log_reads: Slots::with_share(2, 1), end_max: END_MAX }
+    }
 }
 
 impl Releases {

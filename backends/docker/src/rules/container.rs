@@ -6,6 +6,8 @@ use jiff::Timestamp;
 use rollhook_core::{app::AppUid, image::ImageRef, ports::DeployId};
 use serde_json::Value;
 
+use crate::error::shortened;
+
 /// The label of the target that a container or a claim belongs to.
 pub(crate) const TARGET: &str = "dev.rollhook.target";
 /// The label of the deploy id.
@@ -257,9 +259,9 @@ impl Container {
         self.object["State"]["OOMKilled"] == true
     }
 
-    /// The engine's error of the last start.
-    pub(crate) fn start_error(&self) -> Option<&str> {
-        Some(self.text("/State/Error")).filter(|error| !error.is_empty())
+    /// The engine's error of the last start, shortened.
+    pub(crate) fn start_error(&self) -> Option<String> {
+        Some(self.text("/State/Error")).filter(|error| !error.is_empty()).map(shortened)
     }
 
     pub(crate) fn restarts(&self) -> u32 {

@@ -37,6 +37,8 @@ pub(crate) const RELEASE: &str = "dev.rollhook.release";
 const GRACE_SECONDS: u32 = 10;
 /// The number of ended runs of an app that are kept beside the newest one.
 const KEPT: usize = 3;
+/// The most bytes of a run's log: its two files of 5 MB, with the entry that fills each.
+pub(crate) const LOG_MAX: u64 = 10 * 1024 * 1024;
 /// The age of a container at which its run has ended for a day, as no command may take as long.
 const OLD_SECONDS: i64 = 2 * 24 * 60 * 60;
 
@@ -227,8 +229,9 @@ pub(crate) fn body(mut deploy: Value, id: DeployId, image: &ImageRef, command: &
     host["PublishAllPorts"] = false.into();
     host["RestartPolicy"] = json!({ "Name": "no" });
     host["AutoRemove"] = false.into();
-    // The log is read from any byte on: no driver that cannot be read, and no part that is dropped early.
-    host["LogConfig"] = json!({ "Type": "json-file", "Config": { "max-size": "1g", "max-file": "1" } });
+    // The log is read from any byte on, which not every driver allows. With a single file, the engine would empty the log
+    // once that is full; of two it drops the older one, and the last lines stay.
+    host["LogConfig"] = json!({ "Type": "json-file", "Config": { "max-size": "5m", "max-file": "2" } });
     let networks = config.get_mut("NetworkingConfig").and_then(|networks| networks["EndpointsConfig"].as_object_mut());
     for (_, settings) in networks.into_iter().flatten() {
         *settings = endpoint(settings);

@@ -241,6 +241,32 @@ fn failed_commands_say_how_they_ended() {
 }
 
 #[test]
+fn long_log_is_bounded_and_keeps_its_end() {
+    let case = concat!(env!("CARGO_PKG_NAME"), "/releases::long_log_is_bounded_and_keeps_its_end");
+    run(async {
+        let Some(bed) = lent(case) else { return };
+        let driver = DockerMachine::at(bed.socket());
+        let deploys = Deploys::of(bed, &driver).await;
+        let line = "x".repeat(100);
+        let script = format!("yes {line} | head -n 150000; echo last; exit 3");
+        let spec = release(deploys.spec(2, "app:v2"), &script);
+        begun(&driver, &spec).await;
+        assert_eq!(failed(&driver, &spec).await.log.last().map(String::as_str), Some("last"));
+        let mut log = Vec::new();
+        loop {
+            let from = log.len().try_into().unwrap();
+            let part = patiently(async || driver.log(&spec.run, from).await).await.unwrap();
+            if part.is_empty() {
+                break;
+            }
+            log.extend(part);
+        }
+        assert!((1_000_000..10_000_000).contains(&log.len()), "{} bytes", log.len());
+        assert!(log.ends_with(format!("{line}\nlast\n").as_bytes()));
+    });
+}
+
+#[test]
 fn missing_image_ends_a_run_that_never_begins() {
     let case = concat!(env!("CARGO_PKG_NAME"), "/releases::missing_image_ends_a_run_that_never_begins");
     run(async {

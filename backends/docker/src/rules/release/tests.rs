@@ -82,8 +82,10 @@ fn state_of_a_run_that_has_begun() {
     let digest = format!("sha256:{}", "a".repeat(64)).parse().ok();
     let succeeded = run(Mark::Start(1), "exited").state(digest.clone(), Vec::new());
     assert_eq!(succeeded, ReleaseState::Succeeded { digest });
-    let ended = failure(&run(Mark::Cancelled, "exited"));
-    assert_eq!((ended.began, ended.reason.as_str()), (true, Reason::CANCELLED), "also if it exits with 0");
+    for status in ["exited", "dead", "removing"] {
+        let ended = failure(&run(Mark::Cancelled, status));
+        assert_eq!((ended.began, ended.reason.as_str()), (true, Reason::CANCELLED), "{status}, also with exit code 0");
+    }
 }
 
 #[test]
@@ -144,6 +146,8 @@ fn run_has_the_targets_environment_and_is_no_instance_of_it() {
     assert_eq!((&host["Binds"], &host["Memory"], &host["NanoCpus"]), (&json!(["data:/data"]), &json!(512), &json!(5)));
     assert_eq!((&host["ExtraHosts"], &host["SecurityOpt"]), (&json!(["db:10.0.0.1"]), &json!(["no-new-privileges"])));
     assert_eq!(host["LogConfig"]["Type"], "json-file", "its log can be read");
+    let bounds = &host["LogConfig"]["Config"];
+    assert_eq!(bounds, &json!({"max-size": "5m", "max-file": "2"}), "it is bounded, and its end stays");
     assert_eq!(made["NetworkingConfig"]["EndpointsConfig"], json!({"shop": {"Links": ["db:database"]}}));
 }
 
