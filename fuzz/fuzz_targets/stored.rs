@@ -74,7 +74,10 @@ fn uses(app: App, history: &[Deploy]) {
             .filter(|deploy| deploy.is_terminal() && !deploy.touched && deploy.status() != Status::Succeeded)
             .map(|deploy| Arc::new(deploy.without_evidence())),
         last_restore: newest(&Deploy::is_restore).map(|deploy| deploy.revision),
-        release_runs: newest(&|deploy| deploy.status() == Status::Releasing).map(|deploy| deploy.revision).into_iter().collect(),
+        release_runs: newest(&|deploy| deploy.status() == Status::Releasing)
+            .map(|deploy| deploy.revision)
+            .into_iter()
+            .collect(),
         updated_at: history.iter().map(|deploy| deploy.updated_at).max().unwrap_or_default(),
         ..AppState::new(app)
     };
