@@ -9,7 +9,7 @@ use std::time::Duration;
 use rollhook_core::{
     app::{OnFailure, Policy},
     deploy::{Deploy, Reason, ReleaseMark, Revision, State, Status},
-    ports::{Clock, DeployId, ReleaseRun, ReleaseRunner},
+    ports::{Clock, ReleaseRun, ReleaseRunner},
     request::{Hint, PolicyChange, Refusal, RollbackRequest},
     service::Authorized,
 };
@@ -281,10 +281,7 @@ fn command_past_its_deadline_is_ended() {
         let took = failed.updated_at.since(began);
         assert!((90 * SECOND..100 * SECOND).contains(&took), "{took:?}");
         world.quiet(&access).await;
-        let run = ReleaseRun {
-            app: access.app().clone(),
-            id: DeployId { app: access.uid(), revision: Revision::new(2).unwrap() },
-        };
+        let run = ReleaseRun::new(access.app(), access.uid(), Revision::new(2).unwrap());
         assert!(ReleaseRunner::observe(&*world.cluster, &run).await.unwrap().is_ended());
     });
 }
@@ -360,10 +357,7 @@ fn deleted_apps_command_is_ended() {
         world.begins(&access, 2).await;
         world.deployer.delete(&access).await.unwrap();
         world.sleep(1).await;
-        let run = ReleaseRun {
-            app: access.app().clone(),
-            id: DeployId { app: access.uid(), revision: Revision::new(2).unwrap() },
-        };
+        let run = ReleaseRun::new(access.app(), access.uid(), Revision::new(2).unwrap());
         assert!(ReleaseRunner::observe(&*world.cluster, &run).await.unwrap().is_ended());
     });
 }

@@ -11,7 +11,7 @@ use crate::{
     deploy::{Deploy, Evidence, Outage, Reason, ReleaseMark, Revision, State as Stored},
     image::Digest,
     ledger::AppState,
-    ports::{DeployId, ReleaseFailure, ReleaseRun, ReleaseSpec, ReleaseState},
+    ports::{ReleaseFailure, ReleaseRun, ReleaseSpec, ReleaseState},
     time::Timestamp,
 };
 
@@ -143,13 +143,11 @@ impl ReleaseProgress {
         answer: Result<(), CallError>,
         now: Timestamp,
     ) -> Option<ReleaseStep> {
-        match answer {
-            Ok(()) => {
-                (self.started, self.call_at) = (true, now.after(Duration::from_millis(200)));
-                self.answered(app_state, now)
-            }
-            Err(error) => self.failed(app_state, error, now),
+        if let Err(error) = answer {
+            return self.failed(app_state, error, now);
         }
+        (self.started, self.call_at) = (true, now.after(Duration::from_millis(200)));
+        self.answered(app_state, now)
     }
 
     /// Processes the answer to a cancel.
@@ -159,13 +157,11 @@ impl ReleaseProgress {
         answer: Result<(), CallError>,
         now: Timestamp,
     ) -> Option<ReleaseStep> {
-        match answer {
-            Ok(()) => {
-                (self.cancelled, self.call_at) = (Some(now), now);
-                self.answered(app_state, now)
-            }
-            Err(error) => self.failed(app_state, error, now),
+        if let Err(error) = answer {
+            return self.failed(app_state, error, now);
         }
+        (self.cancelled, self.call_at) = (Some(now), now);
+        self.answered(app_state, now)
     }
 
     /// Processes an observation, or the answer of making ready.
@@ -180,7 +176,7 @@ impl ReleaseProgress {
             Err(error) => return self.failed(app_state, error, now),
         };
         self.call_at = now.after(OBSERVE_INTERVAL);
-        // It goes on although it was told to end: a machine that comes back may listen now.
+        // A run that goes on after a cancel is cancelled again: its machine may have come back.
         self.cancelled.take_if(|at| seen == ReleaseState::Running && now.since(*at) >= CANCEL_INTERVAL);
         if let Some(back) = self.answered(app_state, now) {
             self.call_at = now;
@@ -286,7 +282,7 @@ impl ReleaseProgress {
 
 /// Returns the run of this revision's command.
 pub(super) fn run(app_state: &AppState, revision: Revision) -> ReleaseRun {
-    ReleaseRun { app: app_state.app.id.clone(), id: DeployId { app: app_state.app.uid, revision } }
+    ReleaseRun::new(&app_state.app.id, app_state.app.uid, revision)
 }
 
 fn entry(app_state: &AppState, revision: Revision) -> Option<(&Deploy, Timestamp, &[String], Outage)> {

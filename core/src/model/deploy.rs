@@ -349,7 +349,7 @@ pub struct Deploy {
     pub state: State,
     /// Whether the deploy may have changed the cluster; recorded before the patch.
     pub touched: bool,
-    /// What is known of the release command; `None`: it never began, or there is none.
+    /// The mark of the release command; `None` if the command never began, or there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<ReleaseMark>,
     /// The digest that was observed running.

@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 
 use crate::{
-    app::{AppId, Target},
-    deploy::Reason,
+    app::{AppId, AppUid, Target},
+    deploy::{Reason, Revision},
     error::Result,
     image::{Digest, ImageRef},
     ports::DeployId,
@@ -18,6 +18,13 @@ pub struct ReleaseRun {
     pub app: AppId,
     /// The deploy id, which names the run.
     pub id: DeployId,
+}
+
+impl ReleaseRun {
+    /// Returns the run of this revision's command.
+    pub fn new(app: &AppId, uid: AppUid, revision: Revision) -> Self {
+        Self { app: app.clone(), id: DeployId { app: uid, revision } }
+    }
 }
 
 /// The specification of a run.
@@ -86,8 +93,8 @@ impl ReleaseState {
 /// Runs a command once with a deploy's new image, before anything is changed: a migration of a database must not run twice.
 ///
 /// A run is made ready first, and then started. The caller stores between the two that the command may have begun: so a
-/// run that is only ready has certainly not begun, and one that was started is never started again. Runs of several
-/// processes are told apart by their deploy ids alone; the memory of a runner ends with its process.
+/// run that is only ready has certainly not begun, and one that was started is never started again. A deploy id
+/// alone names a run to all processes; the memory of a runner ends with its process.
 ///
 /// The [`Error`](crate::Error) of a call says what its caller does next, as for a
 /// [`RolloutDriver`](crate::ports::RolloutDriver).

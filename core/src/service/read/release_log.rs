@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use crate::{
-    app::{AppId, AppUid},
     deploy::{Revision, Status},
     ledger::releases,
-    ports::{AppRef, DeployId, ReleaseRun},
+    ports::{AppRef, ReleaseRun},
     request::Refusal,
     service::{Authorized, Deployer, LogPart, Outcome},
 };
@@ -31,7 +30,7 @@ impl Deployer {
         follow: bool,
     ) -> Outcome<LogPart> {
         let Some(runner) = self.ports.rollouts.release_runner() else { return Err(Refusal::NoReleaseLog(revision)) };
-        let run = run(&access.id, access.uid, revision);
+        let run = ReleaseRun::new(&access.id, access.uid, revision);
         loop {
             // The entry is read before the log: the log of an ended run is complete by then.
             let (state, entry) = self.recent_entry(access, revision, 0).await?;
@@ -69,7 +68,8 @@ impl Deployer {
         let Some(runner) = self.ports.rollouts.release_runner() else { return Ok(()) };
         let loaded = self.journal.load(AppRef::Uid(access.uid)).await.map_err(Refusal::of_store)?;
         for revision in loaded.map(|app| app.into_state().release_runs).unwrap_or_default() {
-            if let Err(error) = runner.cancel(&run(&access.id, access.uid, revision)).await {
+            let run = ReleaseRun::new(&access.id, access.uid, revision);
+            if let Err(error) = runner.cancel(&run).await {
                 tracing::warn!(app = %access.id, %revision, error = %error.chain(), "ending a release command failed");
                 if error.is_transient() {
                     return Err(Refusal::ClusterUnavailable);
@@ -78,8 +78,4 @@ impl Deployer {
         }
         Ok(())
     }
-}
-
-fn run(app: &AppId, uid: AppUid, revision: Revision) -> ReleaseRun {
-    ReleaseRun { app: app.clone(), id: DeployId { app: uid, revision } }
 }
