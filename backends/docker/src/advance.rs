@@ -61,8 +61,8 @@ impl Machine {
     /// Forgets what is known of an app.
     pub(crate) fn forget(&self, app: AppUid) {
         self.pulls.forget(app);
-        self.refusals.clear(app);
-        self.starts.clear(app);
+        self.refusals.forget(app);
+        self.starts.forget(app);
     }
 
     /// Applies a rollout.
@@ -147,7 +147,7 @@ impl Machine {
     }
 
     fn work(&self, rollout: &Rollout) -> Work {
-        let create_error = self.refusals.message(rollout.id);
+        let create_error = self.refusals.message(rollout);
         match self.pulls.known(rollout.id) {
             Some(Pull::Running(progress)) => Work { pull: Some(progress), create_error, ..Work::default() },
             Some(Pull::Failed(error, _)) => Work { pull_error: Some(error), create_error, ..Work::default() },
@@ -175,7 +175,7 @@ impl Machine {
             let pull = if is_ours { self.pulls.look(engine, rollout).await? } else { Pull::Absent };
             return Ok((Facts { has_image: matches!(pull, Pull::There(_)), ..Facts::default() }, None));
         };
-        let may_start = self.starts.may_call(rollout.id, own.id());
+        let may_start = self.starts.may_call(rollout, own.id());
         let ready_for = self.readiness.look(own, rollout).await;
         let is_drained = ready_for.is_ok() && self.readiness.is_drained(own);
         let ended_unseen = self.ended_unseen(engine, own);
@@ -253,13 +253,13 @@ impl Machine {
 
     async fn create(&self, engine: &Engine, rollout: &Rollout, model: Option<&Container>) -> Called<bool> {
         let Pull::There(image) = self.pulls.look(engine, rollout).await? else { return Ok(false) };
-        if !self.refusals.may_call(rollout.id, "") {
+        if !self.refusals.may_call(rollout, "") {
             return Ok(false);
         }
         let body = match document::document(engine, rollout, model, &image).await? {
             Document::Body(body) => body,
             Document::Unknown(message) => {
-                self.refusals.note(rollout.id, "", &message);
+                self.refusals.note(rollout, "", &message);
                 return Ok(false);
             }
             Document::WithoutImage => {
@@ -286,12 +286,12 @@ impl Machine {
     fn may_be_refused(&self, rollout: &Rollout, called: Called) -> Called<bool> {
         match called {
             Ok(_) => {
-                self.refusals.clear(rollout.id.app);
+                self.refusals.clear(rollout);
                 Ok(true)
             }
             Err(failure) => {
                 let Some(message) = failure.refusal() else { return Err(failure) };
-                self.refusals.note(rollout.id, "", message);
+                self.refusals.note(rollout, "", message);
                 Ok(false)
             }
         }
@@ -300,7 +300,7 @@ impl Machine {
     async fn start(&self, engine: &Engine, rollout: &Rollout, container: &str) -> Called<bool> {
         match engine.post(&format!("/containers/{}/start", in_path(container)), None).await {
             Ok(_) => {
-                self.starts.clear(rollout.id.app);
+                self.starts.clear(rollout);
                 self.watches(engine, container);
                 Ok(true)
             }
@@ -310,7 +310,7 @@ impl Machine {
                 let Some(message) = failure.refusal() else { return Err(failure) };
                 tracing::debug!(app = %rollout.app, error = message, "starting a container failed");
                 // The engine keeps the error with the container.
-                self.starts.note(rollout.id, container, message);
+                self.starts.note(rollout, container, message);
                 Ok(false)
             }
         }

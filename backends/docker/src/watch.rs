@@ -1,7 +1,7 @@
 //! Events of the engine: hints that something is to be looked at again.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -24,7 +24,7 @@ const EVENTS: [&str; 8] = ["create", "start", "die", "destroy", "rename", "pause
 /// The pause before the engine is asked for events again.
 const AGAIN: Duration = Duration::from_secs(2);
 
-type Known = Arc<Mutex<HashMap<AppUid, Workload>>>;
+type Known = Arc<Mutex<HashMap<(AppUid, String), Workload>>>;
 
 /// The engine's events, read by one task as long as this exists.
 pub(crate) struct Watch {
@@ -59,11 +59,11 @@ impl Drop for Watch {
 impl Watch {
     /// Remembers the target of an app, so that its changes are hinted at.
     pub(crate) fn know(&self, app: AppUid, workload: &Workload) {
-        lock(&self.known).insert(app, workload.clone());
+        lock(&self.known).insert((app, workload.key()), workload.clone());
     }
 
     pub(crate) fn forget(&self, app: AppUid) {
-        lock(&self.known).remove(&app);
+        lock(&self.known).retain(|(of, _), _| *of != app);
     }
 
     /// Returns the hints, to the first caller.
@@ -95,7 +95,7 @@ async fn follow(engine: Engine, known: Known, changed: watch::Sender<()>, sender
     loop {
         if let Ok(answer) = engine.open(Method::GET, &path, None, None).await {
             // The engine tells no earlier events: each app is looked at.
-            let apps: Vec<AppUid> = lock(&known).keys().copied().collect();
+            let apps: BTreeSet<AppUid> = lock(&known).keys().map(|(app, _)| *app).collect();
             hint(&sender, apps);
             let (mut body, mut line) = (answer.into_body(), Vec::new());
             while let Some(Ok(frame)) = body.frame().await {
@@ -115,13 +115,13 @@ async fn follow(engine: Engine, known: Known, changed: watch::Sender<()>, sender
 }
 
 /// Sends hints; a listener that is gone needs none.
-fn hint(sender: &mpsc::UnboundedSender<AppUid>, apps: Vec<AppUid>) {
+fn hint(sender: &mpsc::UnboundedSender<AppUid>, apps: BTreeSet<AppUid>) {
     for app in apps {
         let _gone = sender.send(app);
     }
 }
 
-fn concerned(known: &Known, attributes: &Value) -> Vec<AppUid> {
+fn concerned(known: &Known, attributes: &Value) -> BTreeSet<AppUid> {
     let known = lock(known);
-    known.iter().filter(|(_, workload)| at_rest::concerns(workload, attributes)).map(|(app, _)| *app).collect()
+    known.iter().filter(|(_, workload)| at_rest::concerns(workload, attributes)).map(|((app, _), _)| *app).collect()
 }

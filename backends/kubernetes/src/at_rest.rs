@@ -31,7 +31,7 @@ use crate::{
     object_version::{self, ObjectVersion},
     retries::{self, Retries},
     rules::{drift, object::Object, observation},
-    workload::{Rollout, WorkloadKind},
+    workload::{Rollout, TargetKey, WorkloadKind},
 };
 
 /// A watch is begun anew, from where it was, after this many seconds.
@@ -111,11 +111,11 @@ impl Hints {
 
 #[derive(Default)]
 struct State {
-    apps: HashMap<AppUid, Known>,
+    targets: HashMap<TargetKey, Known>,
     places: HashMap<Place, Watched>,
 }
 
-/// The last look at an app's workload.
+/// The last look at a workload.
 struct Known {
     deploy: DeployId,
     place: Place,
@@ -189,16 +189,19 @@ impl TargetsAtRest {
             mark,
             found: found.clone(),
         };
-        lock(&self.shared.state).apps.insert(rollout.id.app, known);
+        lock(&self.shared.state).targets.insert(rollout.key(), known);
         found
     }
 
-    /// Forgets an app, and the watch that only it needed.
+    /// Forgets an app, and the watches that only it needed.
     pub(crate) fn forget(&self, app: AppUid) {
         let mut state = lock(&self.shared.state);
-        let Some(known) = state.apps.remove(&app) else { return };
-        if state.apps.values().all(|other| other.place != known.place) {
-            state.places.remove(&known.place);
+        let State { targets, places } = &mut *state;
+        let forgotten: Vec<Known> = targets.extract_if(|key, _| key.app == app).map(|(_, known)| known).collect();
+        for known in forgotten {
+            if targets.values().all(|other| other.place != known.place) {
+                places.remove(&known.place);
+            }
         }
     }
 
@@ -216,7 +219,7 @@ impl TargetsAtRest {
 impl State {
     /// The last look at the rollout's workload. Returns `None` if its answer may be another now.
     fn known(&self, rollout: &Rollout) -> Option<AtRest> {
-        let known = self.apps.get(&rollout.id.app).filter(|known| known.deploy == rollout.id)?;
+        let known = self.targets.get(&rollout.key()).filter(|known| known.deploy == rollout.id)?;
         let watched = self.places.get(&known.place).filter(|watched| watched.is_live)?;
         let AtRest { drift, seen, .. } = &known.found;
         let is_well = matches!(seen.phase, Phase::Complete { .. }) && seen.failure.is_none();
@@ -232,7 +235,7 @@ impl State {
                 && name.is_none_or(|name| name == known.name)
                 && watched.marks.get(&known.name) != known.mark.as_ref()
         };
-        self.apps.iter().filter(|(_, known)| is_outdated(known)).map(|(app, _)| *app).collect()
+        self.targets.iter().filter(|(_, known)| is_outdated(known)).map(|(key, _)| key.app).collect()
     }
 
     /// Notes what a watch shows. Returns the apps to look at.

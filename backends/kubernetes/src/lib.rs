@@ -96,8 +96,12 @@ pub use store::{KubernetesStore, StoreClock, crd, ensure_crds};
 pub use workload::{PodSecurity, Template, Workload, WorkloadKind};
 
 use crate::{
-    at_rest::TargetsAtRest, client::Cluster, description::DESCRIPTION, releases::Releases, watch::Watches,
-    workload::Rollout,
+    at_rest::TargetsAtRest,
+    client::Cluster,
+    description::DESCRIPTION,
+    releases::Releases,
+    watch::Watches,
+    workload::{Rollout, TargetKey},
 };
 
 /// The deadline of a call to a port, with all its requests.
@@ -106,7 +110,7 @@ const CALL: Duration = Duration::from_secs(9);
 /// A rollout driver for the workloads of a Kubernetes cluster.
 pub struct KubernetesCluster {
     cluster: Cluster,
-    watches: Watches<AppUid>,
+    watches: Watches<TargetKey>,
     at_rest: TargetsAtRest,
     releases: Releases,
 }
@@ -186,7 +190,7 @@ impl RolloutDriver for KubernetesCluster {
         match Rollout::of(spec) {
             Ok(rollout) => {
                 let cluster = self.cluster.clone();
-                self.watches.changed(spec.id.app, spec.id, || watch::changes(cluster, rollout)).await;
+                self.watches.changed(rollout.key(), spec.id, || watch::changes(cluster, rollout)).await;
             }
             Err(_) => std::future::pending().await,
         }

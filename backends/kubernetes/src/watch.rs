@@ -1,6 +1,6 @@
 //! Wakes the driver when a workload has changed, so that a rollout's end is noticed at once and not at the next poll.
 //!
-//! One task per app watches the metadata of the workload and of its pods, and one per run of a release command those of its
+//! One task per workload watches its metadata and that of its pods, and one per run of a release command those of its
 //! Job. It outlives the single call, so that a call begins without a list, and a change between two calls is kept. Nothing
 //! depends on it: a watch that fails is begun again, and callers poll as well.
 
@@ -65,7 +65,7 @@ struct Signals {
     awaited: Notify,
 }
 
-impl<K: Copy + Ord + Send + 'static> Watches<K> {
+impl<K: Clone + Ord + Send + 'static> Watches<K> {
     /// Returns at the next of these changes of a deploy since the last call returned. They are watched only if none are yet.
     pub(crate) async fn changed(&self, key: K, deploy: DeployId, changes: impl FnOnce() -> BoxStream<'static, ()>) {
         let signals = self.signals(key, deploy, changes);
@@ -81,7 +81,7 @@ impl<K: Copy + Ord + Send + 'static> Watches<K> {
             return watch.signals.clone();
         }
         let signals = Arc::<Signals>::default();
-        let run = run(key, changes(), signals.clone(), Arc::downgrade(&self.0));
+        let run = run(key.clone(), changes(), signals.clone(), Arc::downgrade(&self.0));
         let task = tokio::spawn(run).abort_handle();
         open.insert(key, Watch { deploy, signals: signals.clone(), task });
         signals

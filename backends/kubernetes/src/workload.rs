@@ -247,6 +247,14 @@ fn unknown(name: &str, known: &str) -> InvalidTarget {
     InvalidTarget::setting(name, format!("is not a setting of a Kubernetes workload; there are {known}."))
 }
 
+/// The workload of an app: what a driver remembers of one is of no other workload of the same app.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct TargetKey {
+    pub(crate) app: AppUid,
+    kind: WorkloadKind,
+    name: String,
+}
+
 /// A [`RolloutSpec`] with the settings of its target as a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rollout {
@@ -261,6 +269,11 @@ pub(crate) struct Rollout {
 }
 
 impl Rollout {
+    /// The app and its workload.
+    pub(crate) fn key(&self) -> TargetKey {
+        TargetKey { app: self.id.app, kind: self.workload.kind, name: self.workload.name.clone() }
+    }
+
     /// The namespace of the app and its workload.
     pub(crate) fn namespace(&self) -> &str {
         self.app.namespace.as_str()

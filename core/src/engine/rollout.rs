@@ -12,7 +12,7 @@ use crate::{
     deploy::{Deploy, Outage, Reason, Revision, State},
     image::Digest,
     ledger::AppState,
-    ports::{Observation, Phase, RolloutFailure, RolloutFailureKind},
+    ports::{Observation, Phase, RolloutFailure, RolloutFailureKind, WorkloadState},
     time::Timestamp,
 };
 
@@ -229,7 +229,10 @@ impl RolloutProgress {
         let restarts = last.restarts.saturating_sub(self.first_restarts?);
         (restarts >= RESTARTS_MAX).then(|| FailureReport {
             reason: Reason::new(Reason::RESTARTING),
-            message: format!("Containers of the new version restarted {restarts} times after they had been ready."),
+            message: format!(
+                "Containers of the new version{} restarted {restarts} times after they had been ready.",
+                restarted(&last.workloads)
+            ),
             observed: self.failure.as_ref().map(|(_, _, failure)| failure.clone()),
         })
     }
@@ -279,6 +282,13 @@ impl RolloutProgress {
             observed,
         }
     }
+}
+
+/// Returns the words for those of several workloads whose instances were restarted.
+fn restarted(workloads: &[WorkloadState]) -> String {
+    let restarted = workloads.iter().filter(|workload| workload.restarts > 0).map(|workload| workload.name.as_str());
+    let names = restarted.collect::<Vec<_>>().join(", ");
+    if names.is_empty() { names } else { format!(" in {names}") }
 }
 
 /// Returns how long a failure may last; `None`: until the deadline. Where the app is down for the deploy, each further

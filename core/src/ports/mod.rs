@@ -54,6 +54,6 @@ pub use releases::{ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, Relea
 pub use rollout::{
     ANSWER_WITHIN, Applied, AtRest, DeployId, Drift, DriverIdentity, Instances, InvalidTarget, Observation, PastLives,
     Phase, Purpose, RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec, SettingValue, StoredImages,
-    TargetDescription, TargetReader, TargetRequest, TargetSetting, Validated,
+    TargetDescription, TargetReader, TargetRequest, TargetSetting, Validated, WorkloadState,
 };
 pub use tokens::{PreviousToken, Sealing, TokenMark, TokenMatcher, TokenStore, WebhookSecret};

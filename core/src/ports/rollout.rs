@@ -22,7 +22,7 @@ use crate::{
 pub use at_rest::{AtRest, Drift, TargetReader};
 pub use description::{SettingValue, TargetDescription, TargetSetting};
 pub use images::StoredImages;
-pub use observation::{Instances, Observation, PastLives, Phase, RolloutFailure, RolloutFailureKind};
+pub use observation::{Instances, Observation, PastLives, Phase, RolloutFailure, RolloutFailureKind, WorkloadState};
 pub use target::{InvalidTarget, TargetRequest, Validated};
 
 /// `{app uid}/{revision}`: carried by a target and its instances, and the fence of every change.

@@ -26,6 +26,7 @@ use rollhook_core::{
     time::Timestamp,
 };
 use rollhook_memory::{MemoryStore, SimulatedBuilds, SimulatedCluster};
+use rollhook_workloads::Workloads;
 
 pub use executor::{SimClock, SimRng, block_on};
 pub use values::{api, git, hold_all, image, leave, reason, registration, request, sha, statuses, tag};
@@ -255,6 +256,7 @@ fn ports(
     builds: &Arc<SimulatedBuilds>,
     seed: u64,
 ) -> Ports {
-    let ports = Ports::new(store.clone(), store.clone(), cluster.clone(), clock.clone(), Arc::new(SimRng::new(seed)));
+    let rollouts = Arc::new(Workloads::over(cluster.clone()));
+    let ports = Ports::new(store.clone(), store.clone(), rollouts, clock.clone(), Arc::new(SimRng::new(seed)));
     ports.with(|ports| ports.builder = Some(BuildPorts::new(builds.clone(), builds.clone())))
 }

@@ -113,6 +113,11 @@ impl SimulatedCluster {
         self.changed.notify(usize::MAX);
     }
 
+    /// Sets the course of images whose reference contains `pattern` on one workload alone; returns whether it exists.
+    pub fn script_on(&self, app: &AppId, target: &Target, pattern: &str, script: Script) -> bool {
+        self.edit(app, target, |running, _, _| running.own_scripts.push((pattern.to_owned(), script)))
+    }
+
     /// Puts other content under the image's tag, and returns its digest; what already runs keeps what it has.
     pub fn push(&self, image: &ImageRef) -> Digest {
         self.lock().scripts.push(image)

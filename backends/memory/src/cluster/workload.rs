@@ -8,7 +8,7 @@ use rollhook_core::{
     ports::{DeployId, Instances, Observation, PastLives, Phase, RolloutFailure, RolloutFailureKind, RolloutSpec},
 };
 
-use super::script::{Scene, Scripts};
+use super::script::{Scene, Script, Scripts};
 
 /// A container of a workload.
 pub(super) struct Container {
@@ -64,6 +64,8 @@ pub(super) struct Running {
     /// The age of the pods by then.
     pub(super) before: Duration,
     pub(super) unsupported: Option<String>,
+    /// The scripts of images on this workload alone: pattern and script.
+    pub(super) own_scripts: Vec<(String, Script)>,
 }
 
 impl Running {
@@ -76,8 +78,28 @@ impl Running {
         since: Duration,
     ) -> Self {
         let (old, kept, made_by, rollouts, stamp, before, unsupported) = Default::default();
-        let image = image.clone();
-        Self { containers, image, old, kept, made_by, rollouts, digest, stamp, pods, since, before, unsupported }
+        let (image, own_scripts) = (image.clone(), Vec::new());
+        Self {
+            containers,
+            image,
+            old,
+            kept,
+            made_by,
+            rollouts,
+            digest,
+            stamp,
+            pods,
+            since,
+            before,
+            unsupported,
+            own_scripts,
+        }
+    }
+
+    fn script(&self, scripts: &Scripts) -> Script {
+        let image = self.image.to_string();
+        let own = self.own_scripts.iter().rfind(|(pattern, _)| image.contains(pattern));
+        own.map_or_else(|| scripts.of(&self.image, &self.digest), |(_, script)| script.clone())
     }
 
     /// Starts another rollout, after one that has ended so many pods of the one before it.
@@ -132,7 +154,7 @@ impl Running {
 
     /// Returns the number of pods of the rollout before that this one has ended.
     pub(super) fn ended(&self, scripts: &Scripts, now: Duration, delay: Duration) -> u32 {
-        scripts.of(&self.image, &self.digest).replaced(self.age(now), self.pods, delay)
+        self.script(scripts).replaced(self.age(now), self.pods, delay)
     }
 
     fn age(&self, now: Duration) -> Duration {
@@ -146,7 +168,7 @@ impl Running {
 
     pub(super) fn scene(&self, scripts: &Scripts, now: Duration, delay: Duration) -> Scene {
         let kept = self.kept.as_ref().map_or(0, |kept| self.pods.saturating_sub(kept.ended));
-        let script = scripts.of(&self.image, &self.digest);
+        let script = self.script(scripts);
         let mut scene = match self.pods - kept {
             0 => script.scene(self.age(now), self.pods, delay),
             made => {

@@ -32,6 +32,7 @@ fn complete() -> Observation {
         restarts: 0,
         past_lives: Vec::new(),
         down_for: None,
+        workloads: Vec::new(),
         failure: None,
     }
 }

@@ -36,6 +36,8 @@ pub struct Observation {
     pub down_for: Option<Duration>,
     /// The failure of this deploy's instances; `None` as soon as they recover.
     pub failure: Option<RolloutFailure>,
+    /// The workloads of a target that has several, each with its own state; empty for a target that has one.
+    pub workloads: Vec<WorkloadState>,
 }
 
 with_fields!(Observation);
@@ -49,9 +51,24 @@ impl Observation {
         message: impl Into<String>,
     ) -> Self {
         let (progress, message) = (progress.into(), message.into());
-        let (instances, restarts, past_lives, down_for, failure) = Default::default();
-        Self { deploy, phase, progress, message, instances, restarts, past_lives, down_for, failure }
+        let (instances, restarts, past_lives, down_for, failure, workloads) = Default::default();
+        Self { deploy, phase, progress, message, instances, restarts, past_lives, down_for, failure, workloads }
     }
+}
+
+/// The state of one of several workloads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkloadState {
+    /// The workload's name for people, such as `Deployment/worker`.
+    pub name: String,
+    /// The deploy id that it carries.
+    pub deploy: Option<DeployId>,
+    /// Whether the observed deploy is complete on it.
+    pub is_complete: bool,
+    /// Its progress in a line for people.
+    pub message: String,
+    /// The number of restarts of its instances.
+    pub restarts: u32,
 }
 
 /// The instances of a deploy, such as pods.

@@ -139,6 +139,7 @@ mod tests {
             restarts: 0,
             past_lives: Vec::new(),
             down_for: None,
+            workloads: Vec::new(),
             failure: None,
         }
     }

@@ -1,0 +1,255 @@
+//! Several workloads of one app, deployed as one.
+//!
+//! [`Workloads`] is a rollout driver over any other. The setting `also` of a target names the workloads that an app has
+//! beside its first one:
+//!
+//! ```json
+//! {"kind": "Deployment", "name": "web", "also": ["+Deployment/worker", "CronJob/nightly:app"]}
+//! ```
+//!
+//! Each workload carries the same deploy id, by which the driver below fences it; nothing else is kept, so that another
+//! process goes on where one has ended. A deploy takes the workloads in the order given, each once all before it are
+//! complete; a `+` lets a workload go together with the one before it. A return to an earlier version takes all at once,
+//! the last one first. What is to be done next is decided by [`steps`], from one observation of each workload.
+//!
+//! An app with one workload is handed to the driver below as it is.
+
+mod begun;
+mod parts;
+mod registration;
+mod report;
+mod steps;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use futures_util::{
+    future::{join_all, select_all, try_join_all},
+    stream::BoxStream,
+};
+use rollhook_core::{
+    Error, Result,
+    app::{App, AppUid},
+    deploy::Evidence,
+    ports::{
+        Applied, AtRest, DriverIdentity, Observation, Phase, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState,
+        RolloutDriver, RolloutFailure, RolloutSpec, StoredImages, TargetDescription, TargetReader, TargetRequest,
+        TargetSetting, Validated,
+    },
+};
+
+use crate::{
+    begun::Begun,
+    parts::{Part, Parts},
+    report::Refused,
+};
+
+/// How long one call begins rollouts of further workloads; the next call begins the others.
+const BEGINS_WITHIN: Duration = Duration::from_secs(3);
+
+/// A rollout driver for apps with several workloads, over the driver of one workload.
+pub struct Workloads {
+    inner: Arc<dyn RolloutDriver>,
+    description: TargetDescription,
+    begun: Begun,
+}
+
+impl Workloads {
+    /// Returns the driver over this one.
+    pub fn over(inner: Arc<dyn RolloutDriver>) -> Self {
+        let mut description = inner.describe();
+        let settings: Vec<TargetSetting> =
+            description.settings.iter().copied().chain([registration::SETTING]).collect();
+        // The description of a driver lives as long as the process, as does the driver itself.
+        description.settings = settings.leak();
+        Self { inner, description, begun: Begun::default() }
+    }
+
+    /// Applies a deploy to these workloads, in this order. Returns the refusal only if no workload was changed: any other
+    /// one is for an observation to report.
+    async fn begin(&self, spec: &RolloutSpec, parts: &[&Part]) -> Result<Applied> {
+        let mut refused = None;
+        let mut is_changed = false;
+        let since = Instant::now();
+        for part in parts {
+            if since.elapsed() > BEGINS_WITHIN {
+                break;
+            }
+            match self.inner.apply(&part.spec(spec)).await? {
+                Applied::Done => {
+                    is_changed = true;
+                    self.begun.note(spec.id, &part.name);
+                }
+                Applied::Newer(newer) => return Ok(Applied::Newer(newer)),
+                Applied::Refused { reason, message } => {
+                    let message = format!("{}: {message}", part.name);
+                    refused.get_or_insert(Applied::Refused { reason, message });
+                    if spec.purpose.returns_to().is_none() {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(refused.filter(|_| !is_changed).unwrap_or(Applied::Done))
+    }
+
+    /// Returns the observations of all workloads, in their order.
+    async fn seen(&self, spec: &RolloutSpec, parts: &Parts) -> Result<Vec<Observation>> {
+        let specs: Vec<RolloutSpec> = parts.iter().map(|part| part.spec(spec)).collect();
+        try_join_all(specs.iter().map(|spec| self.inner.observe(spec))).await
+    }
+
+    /// Returns the observation of a deploy, after the next rollouts that are due were begun.
+    async fn advanced(&self, spec: &RolloutSpec, parts: &Parts) -> Result<Observation> {
+        let seen = self.seen(spec, parts).await?;
+        let begun = self.begun.of(spec.id);
+        let steps = steps::of(parts, &seen, spec, &begun);
+        let mut refused: Vec<Refused> = Vec::new();
+        let since = Instant::now();
+        for index in &steps.due {
+            if since.elapsed() > BEGINS_WITHIN {
+                break;
+            }
+            let part = parts.get(*index);
+            match self.inner.apply(&part.spec(spec)).await? {
+                Applied::Done => self.begun.note(spec.id, &part.name),
+                Applied::Newer(newer) => return Ok(report::newer(spec, part, newer)),
+                Applied::Refused { reason, message } => refused.push(Refused { part: *index, reason, message }),
+            }
+        }
+        Ok(report::of_deploy(parts, seen, spec, &steps, refused))
+    }
+
+    fn runner(&self) -> Result<&dyn ReleaseRunner> {
+        self.inner.release_runner().ok_or_else(|| Error::invalid("the driver below runs no release commands"))
+    }
+}
+
+#[async_trait]
+impl RolloutDriver for Workloads {
+    async fn identity(&self) -> Result<DriverIdentity> {
+        self.inner.identity().await
+    }
+
+    fn describe(&self) -> TargetDescription {
+        self.description
+    }
+
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
+        registration::validate(self.inner.as_ref(), request).await
+    }
+
+    async fn apply(&self, spec: &RolloutSpec) -> Result<Applied> {
+        let Some(parts) = Parts::of(&spec.target)? else { return self.inner.apply(spec).await };
+        if spec.adopted {
+            return self.inner.apply(&parts.get(0).spec(spec)).await;
+        }
+        self.begin(spec, &steps::first(&parts, spec.purpose)).await
+    }
+
+    async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {
+        let Some(parts) = Parts::of(&spec.target)? else { return self.inner.observe(spec).await };
+        if spec.adopted {
+            return Ok(report::of_adopted(&parts, self.seen(spec, &parts).await?));
+        }
+        self.advanced(spec, &parts).await
+    }
+
+    async fn changed(&self, spec: &RolloutSpec) {
+        match Parts::of(&spec.target) {
+            Ok(Some(parts)) => {
+                let specs: Vec<RolloutSpec> = parts.iter().map(|part| part.spec(spec)).collect();
+                select_all(specs.iter().map(|spec| self.inner.changed(spec))).await;
+            }
+            Ok(None) | Err(_) => self.inner.changed(spec).await,
+        }
+    }
+
+    async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
+        let Some(parts) = Parts::of(&spec.target)? else { return self.inner.evidence(spec, failure).await };
+        if let Some((part, own)) = failure.and_then(|failure| report::failed(&parts, failure)) {
+            return self.inner.evidence(&part.spec(spec), Some(&own)).await;
+        }
+        // A deadline: the evidence is that of the first workload that is not complete.
+        let specs: Vec<RolloutSpec> = parts.iter().map(|part| part.spec(spec)).collect();
+        let seen = join_all(specs.iter().map(|spec| self.inner.observe(spec))).await;
+        let is_incomplete = |seen: &Result<Observation>| {
+            seen.as_ref().is_ok_and(|seen| seen.deploy == Some(spec.id) && seen.phase == Phase::Progressing)
+        };
+        let incomplete = seen.iter().position(is_incomplete).unwrap_or_default();
+        self.inner.evidence(&parts.get(incomplete).spec(spec), failure).await
+    }
+
+    fn target_reader(&self) -> Option<&dyn TargetReader> {
+        self.inner.target_reader().map(|_| self as _)
+    }
+
+    fn stored_images(&self) -> Option<&dyn StoredImages> {
+        self.inner.stored_images()
+    }
+
+    fn release_runner(&self) -> Option<&dyn ReleaseRunner> {
+        self.inner.release_runner().map(|_| self as _)
+    }
+
+    async fn forget(&self, app: &App) -> Result<()> {
+        self.begun.forget(app.uid);
+        self.inner.forget(app).await
+    }
+}
+
+#[async_trait]
+impl TargetReader for Workloads {
+    async fn at_rest(&self, spec: &RolloutSpec) -> Result<AtRest> {
+        let Some(reader) = self.inner.target_reader() else {
+            return Err(Error::invalid("the driver below reads no targets at rest"));
+        };
+        let Some(parts) = Parts::of(&spec.target)? else { return reader.at_rest(spec).await };
+        let specs: Vec<RolloutSpec> = parts.iter().map(|part| part.spec(spec)).collect();
+        let found = try_join_all(specs.iter().map(|spec| reader.at_rest(spec))).await?;
+        Ok(report::at_rest(&parts, found, spec))
+    }
+
+    fn target_changes(&self) -> BoxStream<'static, AppUid> {
+        match self.inner.target_reader() {
+            Some(reader) => reader.target_changes(),
+            None => Box::pin(futures_util::stream::empty()),
+        }
+    }
+}
+
+/// A release command runs as the first workload does.
+#[async_trait]
+impl ReleaseRunner for Workloads {
+    async fn prepare(&self, spec: &ReleaseSpec) -> Result<ReleaseState> {
+        let Some(parts) = Parts::of(&spec.target)? else { return self.runner()?.prepare(spec).await };
+        let first = spec.clone().with(|spec| spec.target.settings = parts.get(0).settings.clone());
+        self.runner()?.prepare(&first).await
+    }
+
+    async fn start(&self, run: &ReleaseRun) -> Result<()> {
+        self.runner()?.start(run).await
+    }
+
+    async fn observe(&self, run: &ReleaseRun) -> Result<ReleaseState> {
+        self.runner()?.observe(run).await
+    }
+
+    async fn cancel(&self, run: &ReleaseRun) -> Result<()> {
+        self.runner()?.cancel(run).await
+    }
+
+    async fn changed(&self, run: &ReleaseRun) {
+        match self.inner.release_runner() {
+            Some(runner) => runner.changed(run).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn log(&self, run: &ReleaseRun, from: u64) -> Result<Option<Vec<u8>>> {
+        self.runner()?.log(run, from).await
+    }
+}

@@ -1,0 +1,127 @@
+//! The workloads of a target: its first one, and those that its setting `also` lists.
+
+use rollhook_core::{
+    Error, Result,
+    app::{Settings, Target},
+    ports::RolloutSpec,
+};
+use serde_json::Value;
+
+/// The setting that lists the further workloads of a target.
+pub(crate) const ALSO: &str = "also";
+/// The member of a listed workload that says that it goes together with the one before it.
+pub(crate) const TOGETHER: &str = "together";
+/// The most workloads of an app.
+pub(crate) const PARTS_MAX: usize = 16;
+
+/// A workload of a target that has several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// The workload's name for people, such as `Deployment/worker`.
+    pub(crate) name: String,
+    /// The number of the stage that it is rolled out in, from 0 on.
+    pub(crate) stage: usize,
+    /// The settings by which the driver below finds it.
+    pub(crate) settings: Settings,
+}
+
+impl Part {
+    /// Returns the specification of this workload's share of a rollout.
+    pub(crate) fn spec(&self, spec: &RolloutSpec) -> RolloutSpec {
+        spec.clone().with(|spec| spec.target.settings = self.settings.clone())
+    }
+}
+
+/// The workloads of a target, in their order: two or more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Parts(Vec<Part>);
+
+impl Parts {
+    /// Returns the workloads of a registered target; `None` if it has one.
+    ///
+    /// # Errors
+    /// `Corrupt` if the stored settings are none that a registration stores.
+    pub(crate) fn of(target: &Target) -> Result<Option<Self>> {
+        let (first, also) = split(&target.settings);
+        if also.is_empty() {
+            return Ok(None);
+        }
+        let mut stage = 0;
+        let mut parts = vec![Part { name: name(&first, 0), stage, settings: first }];
+        for (index, value) in also.into_iter().enumerate() {
+            let Value::Object(mut settings) = value else {
+                let what = format!("the workload's setting {ALSO} lists something else than workloads");
+                return Err(Error::Corrupt { what, cause: None });
+            };
+            let is_together = settings.remove(TOGETHER) == Some(Value::Bool(true));
+            stage += usize::from(!is_together);
+            parts.push(Part { name: name(&settings, index + 1), stage, settings });
+        }
+        Ok(Some(Self(parts)))
+    }
+
+    /// Returns the workload at this place. There is one at each place of an observation.
+    pub(crate) fn get(&self, index: usize) -> &Part {
+        &self.0[index]
+    }
+
+    /// Returns the workloads in their order.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Part> + ExactSizeIterator {
+        self.0.iter()
+    }
+}
+
+/// Returns the settings of the first workload, and the list of the others.
+pub(crate) fn split(settings: &Settings) -> (Settings, Vec<Value>) {
+    let mut first = settings.clone();
+    let also = match first.remove(ALSO) {
+        Some(Value::Array(also)) => also,
+        Some(Value::Null) | None => Vec::new(),
+        Some(other) => vec![other],
+    };
+    (first, also)
+}
+
+/// Returns the name of a workload for people, by the settings that every driver of this repository has, or its place.
+pub(crate) fn name(settings: &Settings, index: usize) -> String {
+    let text = |name: &str| settings.get(name).and_then(Value::as_str);
+    match (text("kind"), text("name")) {
+        (Some(kind), Some(name)) => format!("{kind}/{name}"),
+        (None, Some(name)) => name.to_owned(),
+        (Some(_) | None, None) => format!("workload {}", index + 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn target(settings: Value) -> Target {
+        Target { settings: settings.as_object().unwrap().clone(), requested: None, take_over: None }
+    }
+
+    #[test]
+    fn stages_follow_the_order_given() {
+        let also = json!([
+            { "kind": "Deployment", "name": "worker", "together": true },
+            { "kind": "CronJob", "name": "nightly" },
+            { "kind": "CronJob", "name": "hourly", "together": true },
+        ]);
+        let parts = Parts::of(&target(json!({ "kind": "Deployment", "name": "web", "also": also }))).unwrap().unwrap();
+        let stages: Vec<(&str, usize)> = parts.iter().map(|part| (part.name.as_str(), part.stage)).collect();
+        assert_eq!(
+            stages,
+            [("Deployment/web", 0), ("Deployment/worker", 0), ("CronJob/nightly", 1), ("CronJob/hourly", 1)]
+        );
+        assert!(parts.iter().all(|part| part.settings.len() == 2), "what the driver below knows, and no more");
+    }
+
+    #[test]
+    fn one_workload_is_no_list() {
+        assert_eq!(Parts::of(&target(json!({ "kind": "Deployment", "name": "web" }))).unwrap(), None);
+        assert_eq!(Parts::of(&target(json!({ "name": "web", "also": [] }))).unwrap(), None);
+        assert!(Parts::of(&target(json!({ "name": "web", "also": ["Deployment/worker"] }))).is_err());
+    }
+}

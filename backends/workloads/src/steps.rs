@@ -1,0 +1,48 @@
+//! Decides which workloads a deploy reaches, from one observation of each.
+
+use std::collections::BTreeSet;
+
+use rollhook_core::ports::{Observation, Phase, Purpose, RolloutSpec};
+
+use crate::parts::{Part, Parts};
+
+/// The steps of a deploy at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Steps {
+    /// The workloads that the deploy is to be applied to now, in this order.
+    pub(crate) due: Vec<usize>,
+    /// Whether each workload is reached: those before it are complete.
+    pub(crate) reached: Vec<bool>,
+    /// Whether each workload carries the deploy, or did once this process had applied it.
+    pub(crate) begun: Vec<bool>,
+}
+
+/// Returns the workloads that a deploy is applied to first, in this order. A return to an earlier version takes all at
+/// once, the last one first: nothing of it is new, and none waits for another that may be broken.
+pub(crate) fn first(parts: &Parts, purpose: Purpose) -> Vec<&Part> {
+    match purpose.returns_to() {
+        Some(_) => parts.iter().rev().collect(),
+        None => parts.iter().filter(|part| part.stage == 0).collect(),
+    }
+}
+
+/// Returns the steps of a deploy that was observed so. A workload that `applied` names is not applied to again: what became
+/// of it is for its observation to report.
+pub(crate) fn of(parts: &Parts, seen: &[Observation], spec: &RolloutSpec, applied: &BTreeSet<String>) -> Steps {
+    let carries: Vec<bool> = seen.iter().map(|seen| seen.deploy == Some(spec.id)).collect();
+    let is_done = |index: usize| carries[index] && matches!(seen[index].phase, Phase::Complete { .. });
+    let returns = spec.purpose.returns_to().is_some();
+    let waits_at = parts.iter().enumerate().filter(|(index, _)| !is_done(*index)).map(|(_, part)| part.stage).min();
+    let is_reached = |part: &Part| returns || waits_at.is_none_or(|stage| part.stage <= stage);
+    let reached: Vec<bool> = parts.iter().map(is_reached).collect();
+    let begun: Vec<bool> =
+        parts.iter().zip(&carries).map(|(part, carries)| *carries || applied.contains(&part.name)).collect();
+    let is_newer = seen
+        .iter()
+        .any(|seen| seen.deploy.is_some_and(|deploy| deploy.app == spec.id.app && deploy.revision > spec.id.revision));
+    let mut due: Vec<usize> = (0..seen.len()).filter(|index| reached[*index] && !begun[*index] && !is_newer).collect();
+    if returns {
+        due.reverse();
+    }
+    Steps { due, reached, begun }
+}

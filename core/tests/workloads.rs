@@ -1,0 +1,372 @@
+//! Several workloads of one app: each rule as a scenario on the whole engine under simulated time.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
+
+mod world;
+
+use std::time::Duration;
+
+use rollhook_conformance::samples::settings;
+use rollhook_core::{
+    app::{Policy, Target},
+    deploy::{Deploy, Reason, Revision, Status},
+    request::{Registration, RollbackRequest, TargetChange},
+    service::Authorized,
+};
+use rollhook_memory::Script;
+use serde_json::json;
+use world::{World, image, leave, reason, registration};
+
+/// How long a rollout takes.
+const DELAY: Duration = Duration::from_secs(8);
+const V1: &str = "registry.example.com/api:v1";
+const V2: &str = "registry.example.com/api:v2";
+
+fn target(kind: &str, name: &str) -> Target {
+    Target { settings: settings(json!({ "kind": kind, "name": name })), ..Target::default() }
+}
+
+fn web() -> Target {
+    target("Deployment", "web")
+}
+
+fn worker() -> Target {
+    target("Deployment", "worker")
+}
+
+fn nightly() -> Target {
+    target("CronJob", "nightly")
+}
+
+/// The registration of `shop-test/api` with these further workloads.
+fn of(also: serde_json::Value, policy: Policy) -> Registration {
+    registration("api", policy).target(settings(json!({ "kind": "Deployment", "name": "web", "also": also })))
+}
+
+impl World {
+    /// Has web, worker and nightly run the first version.
+    fn seeded(&self) {
+        let id = "shop-test/api".parse().unwrap();
+        [web(), worker(), nightly()].iter().for_each(|target| self.cluster.seed(&id, target, &image(V1)));
+    }
+
+    /// Registers an app of web, then worker, then nightly, and waits until revision 1 is adopted.
+    async fn release(&self, policy: Policy) -> Authorized {
+        self.seeded();
+        let access = self.registered(of(json!(["Deployment/worker", "CronJob/nightly"]), policy)).await;
+        assert_eq!(self.ended(&access, 1).await.status(), Status::Succeeded);
+        access
+    }
+
+    /// The changes so far, in order: workload and revision.
+    fn changes(&self) -> Vec<(String, u64)> {
+        self.cluster.effects().into_iter().map(|effect| (effect.workload, effect.stamp.revision.get())).collect()
+    }
+
+    /// The images that run in web, worker and nightly, and the revisions that their pods were made by.
+    fn running(&self) -> Vec<String> {
+        let id = "shop-test/api".parse().unwrap();
+        let of = |target: &Target| {
+            let pods = self.cluster.running(&id, target);
+            let mut all: Vec<String> = pods
+                .iter()
+                .map(|pod| {
+                    let tag = pod.image.tag().unwrap_or_default();
+                    let by = pod.deploy.map_or_else(|| "-".to_owned(), |deploy| deploy.revision.to_string());
+                    format!("{tag} by {by}")
+                })
+                .collect();
+            all.dedup();
+            all.join(", ")
+        };
+        [web(), worker(), nightly()].iter().map(of).collect()
+    }
+
+    /// Lets this version fail on one workload.
+    fn breaks(&self, on: &Target, version: &str, script: Script) {
+        assert!(self.cluster.script_on(&"shop-test/api".parse().unwrap(), on, version, script));
+    }
+}
+
+fn named(changes: &[(&str, u64)]) -> Vec<(String, u64)> {
+    changes.iter().map(|(workload, revision)| ((*workload).to_owned(), *revision)).collect()
+}
+
+fn message(deploy: &Deploy) -> String {
+    reason(deploy).1
+}
+
+#[test]
+fn workloads_change_one_after_the_other_under_one_deploy() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.release(Policy::default()).await;
+        assert_eq!(world.changes(), [], "what runs is adopted as it is");
+        world.deploy(&access, V2).await.unwrap();
+        world.sleep(4).await;
+        assert_eq!(world.changes(), named(&[("web", 2)]), "the others wait for the first");
+        assert_eq!(world.ended(&access, 2).await.status(), Status::Succeeded);
+        assert_eq!(world.changes(), named(&[("web", 2), ("worker", 2), ("nightly", 2)]));
+        assert_eq!(world.running(), ["v2 by 2", "v2 by 2", "v2 by 2"]);
+    });
+}
+
+#[test]
+fn workloads_with_a_plus_change_together() {
+    let world = World::new(DELAY);
+    world.run(async {
+        world.seeded();
+        let access = world.registered(of(json!(["+Deployment/worker", "CronJob/nightly"]), Policy::default())).await;
+        world.ended(&access, 1).await;
+        world.deploy(&access, V2).await.unwrap();
+        world.sleep(4).await;
+        assert_eq!(world.changes(), named(&[("web", 2), ("worker", 2)]));
+        assert_eq!(world.ended(&access, 2).await.status(), Status::Succeeded);
+        assert_eq!(world.changes().len(), 3);
+    });
+}
+
+#[test]
+fn workload_that_fails_is_named_and_all_that_were_touched_are_restored() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.release(Policy::default()).await;
+        world.breaks(&worker(), "v2", Script::crashes());
+        let failed = world.deployed(&access, V2).await;
+        assert_eq!(reason(&failed).0, "CrashLoopBackOff");
+        let why = message(&failed);
+        assert!(why.starts_with("Deployment/worker: "), "{why}");
+        assert!(why.contains("Deployment/web is complete, CronJob/nightly was not deployed to"), "{why}");
+        let restored = world.ended(&access, 3).await;
+        assert_eq!(restored.status(), Status::Succeeded);
+        // Neither the worker, whose old pods never ended, nor what was not touched is started anew.
+        assert_eq!(world.running(), ["v1 by 3", "v1 by -", "v1 by -"]);
+        let order: Vec<(String, u64)> = world.changes().into_iter().filter(|(_, revision)| *revision == 3).collect();
+        assert_eq!(order, named(&[("nightly", 3), ("worker", 3), ("web", 3)]), "in reverse order");
+        assert_eq!(world.deployed(&access, "registry.example.com/api:v3").await.status(), Status::Succeeded);
+        assert_eq!(world.running(), ["v3 by 4", "v3 by 4", "v3 by 4"]);
+    });
+}
+
+#[test]
+fn first_workload_that_fails_leaves_the_others_alone() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.release(leave()).await;
+        world.breaks(&web(), "v2", Script::missing());
+        let failed = world.deployed(&access, V2).await;
+        assert_eq!(failed.status(), Status::Failed);
+        assert_eq!(world.changes(), named(&[("web", 2)]));
+        assert_eq!(world.view(&access).await.unfinished.len(), 0, "nothing is restored");
+    });
+}
+
+#[test]
+fn all_settle_together() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.release(Policy::default()).await;
+        // The first workload dies while the last one rolls out.
+        world.breaks(&web(), "v2", Script::dies_after(Duration::from_secs(12)));
+        let failed = world.deployed(&access, V2).await;
+        assert!(message(&failed).contains("in Deployment/web"), "{}", message(&failed));
+        assert_eq!(world.ended(&access, 3).await.status(), Status::Succeeded);
+        assert!(world.running().iter().all(|running| running.starts_with("v1 by")), "{:?}", world.running());
+    });
+}
+
+#[test]
+fn rollback_takes_all_at_once_and_the_last_one_first() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.release(Policy::default()).await;
+        assert_eq!(world.deployed(&access, V2).await.status(), Status::Succeeded);
+        let accepted = world.rollback(&access).await.unwrap();
+        world.sleep(2).await;
+        let after: Vec<(String, u64)> = world.changes().into_iter().skip(3).collect();
+        assert_eq!(after, named(&[("nightly", 3), ("worker", 3), ("web", 3)]));
+        assert_eq!(world.ended(&access, accepted.deploy.revision.get()).await.status(), Status::Succeeded);
+        assert_eq!(world.running(), ["v1 by 3", "v1 by 3", "v1 by 3"]);
+    });
+}
+
+#[test]
+fn another_process_goes_on_where_one_has_ended() {
+    let world = World::new(DELAY);
+    let id = "shop-test/api".parse().unwrap();
+    world.run(async {
+        world.release(Policy::default()).await;
+    });
+    let access = world.idle(world.access(&id));
+    world.run(async {
+        world.deploy(&access, V2).await.unwrap();
+        world.sleep(12).await;
+        assert_eq!(world.changes(), named(&[("web", 2), ("worker", 2)]));
+    });
+    let other = world.replica("two", 7);
+    world.run_beside(&other, async {
+        assert_eq!(world.ended(&access, 2).await.status(), Status::Succeeded);
+    });
+    assert_eq!(world.changes(), named(&[("web", 2), ("worker", 2), ("nightly", 2)]), "each once");
+}
+
+#[test]
+fn newer_deploy_takes_over_in_the_middle_and_wins_on_all() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.release(Policy::default()).await;
+        world.breaks(&worker(), "v2", Script::hangs());
+        world.deploy(&access, V2).await.unwrap();
+        world.sleep(12).await;
+        assert_eq!(world.changes(), named(&[("web", 2), ("worker", 2)]));
+        let done = world.deployed(&access, "registry.example.com/api:v3").await;
+        assert_eq!(done.status(), Status::Succeeded);
+        assert_eq!(world.entry(&access, 2).await.status(), Status::Superseded);
+        assert_eq!(world.running(), ["v3 by 3", "v3 by 3", "v3 by 3"]);
+    });
+}
+
+#[test]
+fn cancel_in_the_middle_restores_all() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.release(Policy::default()).await;
+        world.deploy(&access, V2).await.unwrap();
+        world.sleep(12).await;
+        world.deployer.cancel(&access, Revision::new(2).unwrap()).await.unwrap();
+        world.sleep(1).await;
+        assert_eq!(world.ended(&access, 3).await.status(), Status::Succeeded);
+        assert!(world.running().iter().all(|running| running.starts_with("v1 by")), "{:?}", world.running());
+    });
+}
+
+#[test]
+fn workload_that_refuses_after_another_was_changed_fails_the_deploy_and_is_restored() {
+    let world = World::new(DELAY);
+    let id = "shop-test/api".parse().unwrap();
+    world.run(async {
+        let access = world.release(Policy::default()).await;
+        world.cluster.set_unsupported(&id, &worker(), Some("it is paused"));
+        world.deploy(&access, V2).await.unwrap();
+        let failed = world.ended(&access, 2).await;
+        assert!(message(&failed).starts_with("Deployment/worker: it is paused"), "{}", message(&failed));
+        assert!(failed.touched);
+        world.sleep(30).await;
+        assert_eq!(world.running()[0], "v1 by 3", "web is brought back although worker refuses");
+        let restore = world.ended(&access, 3).await;
+        assert!(message(&restore).contains("Deployment/worker: it is paused"), "{}", message(&restore));
+        assert!(message(&restore).contains("Deployment/web"), "says what the others run: {}", message(&restore));
+    });
+}
+
+#[test]
+fn different_images_are_adopted_and_brought_together_by_the_next_deploy() {
+    let world = World::new(DELAY);
+    let id = "shop-test/api".parse().unwrap();
+    world.run(async {
+        world.seeded();
+        world.cluster.seed(&id, &worker(), &image("registry.example.com/api:v0"));
+        let wanted = of(json!(["Deployment/worker", "CronJob/nightly"]), Policy::default());
+        let registered = world.deployer.register(&world.operator, wanted, None).await.unwrap();
+        let note = "Deployment/worker runs registry.example.com/api:v0 where registry.example.com/api:v1 runs";
+        assert!(registered.notes[0].starts_with(note), "{:?}", registered.notes);
+        let access = world.access(&id).await;
+        let first = world.ended(&access, 1).await;
+        let rollhook_core::deploy::State::Succeeded { note: Some(note) } = &first.state else { panic!("{first:?}") };
+        assert_eq!(note, "another image ran in Deployment/worker: the next deploy brings all to one");
+        assert_eq!(world.deployed(&access, V2).await.status(), Status::Succeeded);
+        assert_eq!(world.running(), ["v2 by 2", "v2 by 2", "v2 by 2"]);
+    });
+}
+
+#[test]
+fn workload_that_is_added_is_shown_behind_until_the_next_deploy() {
+    let world = World::new(DELAY);
+    world.run(async {
+        world.seeded();
+        let access = world.registered(of(json!(["Deployment/worker"]), Policy::default())).await;
+        world.ended(&access, 1).await;
+        assert_eq!(world.deployed(&access, V2).await.status(), Status::Succeeded);
+        let also = settings(json!({ "also": ["Deployment/worker", "CronJob/nightly"] }));
+        let change = TargetChange { settings: also, take_over: false };
+        world.deployer.change(&access, Default::default(), Default::default(), change).await.unwrap();
+        world.sleep(60).await;
+        assert_eq!(world.changes().len(), 2, "adding deploys nothing");
+        let state = world.view(&access).await;
+        let condition = world.deployer.condition(&state).await;
+        let drift = format!("{:?}", condition.drift);
+        assert!(drift.contains("CronJob/nightly: carries no deploy of this app"), "{drift}");
+        assert_eq!(world.deployed(&access, "registry.example.com/api:v3").await.status(), Status::Succeeded);
+        assert_eq!(world.running(), ["v3 by 3", "v3 by 3", "v3 by 3"]);
+    });
+}
+
+#[test]
+fn release_command_runs_before_all_of_them() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let command = vec!["bin/migrate".to_owned()];
+        let access = world.release(Policy::default().with(|policy| policy.release_command = command)).await;
+        world.deploy(&access, V2).await.unwrap();
+        world.sleep(4).await;
+        assert_eq!(world.changes(), []);
+        assert_eq!(world.ended(&access, 2).await.status(), Status::Succeeded);
+        assert_eq!(world.cluster.releases().len(), 1);
+        assert_eq!(world.changes().len(), 3);
+    });
+}
+
+#[test]
+fn change_by_another_of_one_fails_the_deploy_without_a_fight() {
+    let world = World::new(DELAY);
+    let id = "shop-test/api".parse().unwrap();
+    world.run(async {
+        let access = world.release(Policy::default()).await;
+        world.deploy(&access, V2).await.unwrap();
+        world.sleep(12).await;
+        world.cluster.meddle(&id, &worker(), &image("registry.example.com/api:other"));
+        let failed = world.ended(&access, 2).await;
+        assert_eq!(reason(&failed).0, Reason::REVERTED);
+        assert!(message(&failed).starts_with("Deployment/worker: "), "{}", message(&failed));
+        let on_worker = world.changes().into_iter().filter(|(workload, _)| workload == "worker").count();
+        assert_eq!(on_worker, 1, "it is not set again");
+    });
+}
+
+#[test]
+fn workloads_that_cannot_be_registered_are_refused_by_name() {
+    let world = World::new(DELAY);
+    world.run(async {
+        world.seeded();
+        for (also, expected) in [
+            (json!(["Deployment/missing"]), "Deployment/missing does not exist"),
+            (json!(["Deployment/web"]), "lists Deployment/web, which the app has already"),
+            (json!(["worker"]), "must be a list of workloads"),
+            (json!(["Pod/worker"]), "Pod"),
+            (json!((0..20).map(|n| format!("Deployment/w{n}")).collect::<Vec<_>>()), "does not exist"),
+        ] {
+            let refused = world.deployer.register(&world.operator, of(also.clone(), Policy::default()), None).await;
+            let text = format!("{:?}", refused.unwrap_err());
+            assert!(text.contains(expected), "{also}: {text}");
+        }
+        world.registered(of(json!(["Deployment/worker"]), Policy::default())).await;
+        let other = registration("other", Policy::default())
+            .target(settings(json!({ "kind": "Deployment", "name": "worker" })));
+        let taken = world.deployer.register(&world.operator, other, None).await.unwrap_err();
+        assert!(format!("{taken:?}").contains("shop-test/api"), "{taken:?}");
+    });
+}
+
+#[test]
+fn rollback_to_a_named_revision_goes_on_with_all() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.release(Policy::default()).await;
+        world.deployed(&access, V2).await;
+        world.deployed(&access, "registry.example.com/api:v3").await;
+        let request = RollbackRequest::default().with(|request| request.revision = Revision::new(1));
+        let accepted = world.deployer.rollback(&access, request).await.unwrap();
+        assert_eq!(world.ended(&access, accepted.deploy.revision.get()).await.status(), Status::Succeeded);
+        assert_eq!(world.running(), ["v1 by 4", "v1 by 4", "v1 by 4"]);
+    });
+}
