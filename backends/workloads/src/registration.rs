@@ -18,6 +18,9 @@ pub(crate) const SETTING: TargetSetting = TargetSetting {
     value: SettingValue::Texts,
 };
 
+/// The setting's name in refusals.
+const FIELD: &str = "workload.also";
+
 /// Returns the driver's answer about all workloads of a target. The further ones exist: only the first is made where it is
 /// missing.
 pub(crate) async fn validate(inner: &dyn RolloutDriver, request: &TargetRequest) -> Result<Validated> {
@@ -60,7 +63,7 @@ fn joined(answer: Validated, further: Validated, given: &Settings) -> Result<(Va
             return Err(InvalidTarget::Unusable(format!("{part} {why}")));
         }
         Validated::Invalid(InvalidTarget::Setting { name, rule }) => {
-            return Err(InvalidTarget::setting(ALSO, format!("names {part}, whose {name} {rule}")));
+            return Err(InvalidTarget::setting(FIELD, format!("names {part}, whose {name} {rule}")));
         }
         Validated::Invalid(InvalidTarget::Unusable(why)) => {
             return Err(InvalidTarget::Unusable(format!("{part}: {why}")));
@@ -121,7 +124,7 @@ fn with_further(mut answer: Validated, listed: Vec<(Settings, bool)>) -> Validat
 }
 
 fn invalid(rule: String) -> Validated {
-    Validated::Invalid(InvalidTarget::setting(ALSO, rule))
+    Validated::Invalid(InvalidTarget::setting(FIELD, rule))
 }
 
 /// Returns each app once for each of its workloads: the driver below knows no lists of them.

@@ -276,7 +276,7 @@ pub struct SourceChange {
 /// A person's change of an app's target.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TargetChange {
-    /// The settings to replace; null removes one. They must not name another target.
+    /// The settings to replace; null removes one. They must not name another target, but may add workloads to it.
     pub settings: Settings,
     /// Whether deploys of the app may overwrite the deploy id of another registration that the target carries now.
     pub take_over: bool,

@@ -29,7 +29,7 @@ use crate::{
     polling::Polling,
     source::{GitChoice, SourcePatch},
     template::{self, TEMPLATE},
-    workload::WorkloadPatch,
+    workload::{WorkloadPatch, WorkloadState},
 };
 
 /// A registration: the body of `POST /api/v1/apps`.
@@ -218,6 +218,10 @@ pub struct App {
     /// than the app's patience; absent as far as none is known. It ends by itself once the instances have recovered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub degraded: Option<Degraded>,
+    /// The workloads of an app that has several, each with its state since the deploy ended; absent as far as they were not
+    /// looked at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<WorkloadState>,
     /// The last reading of the app's branch, if the server that answers is the one that polls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polling: Option<Polling>,
@@ -259,6 +263,7 @@ impl App {
             workload_image: None,
             drift: None,
             degraded: None,
+            workloads: Vec::new(),
             polling: None,
             warning: None,
             created_at: app.created_at,
@@ -268,7 +273,7 @@ impl App {
     /// Returns the app as lists show it.
     #[must_use]
     pub fn listed(self) -> Self {
-        Self { released: Vec::new(), ..self }
+        Self { released: Vec::new(), workloads: Vec::new(), ..self }
     }
 
     /// Returns the revisions above this one whose release commands may have run, ascending.
@@ -283,6 +288,7 @@ impl App {
             workload_image: condition.image.as_ref().map(ToString::to_string),
             drift: condition.drift.as_ref().map(Drift::of),
             degraded: condition.degraded.as_ref().map(Degraded::of),
+            workloads: condition.workloads.iter().map(WorkloadState::of).collect(),
             ..self
         }
     }

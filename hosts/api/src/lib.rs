@@ -67,4 +67,4 @@ pub use receivers::{
 pub use sessions::{EndedSessions, Session, SessionList};
 pub use source::{GitChoice, SourcePatch};
 pub use trusts::{AddTrust, Pipeline, Trust, TrustList};
-pub use workload::WorkloadPatch;
+pub use workload::{WorkloadPatch, WorkloadState};

@@ -1,6 +1,6 @@
-//! Changes of an app's workload that its owner may make after the registration.
+//! Changes of an app's workload that its owner may make after the registration, and the states of several.
 
-use rollhook_core::{app::Settings, request::TargetChange};
+use rollhook_core::{app::Settings, deploy::Revision, ports, request::TargetChange};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,6 +16,10 @@ pub struct WorkloadPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub readiness_port: Option<u16>,
+    /// The workloads beside the first one that deploys change too, in their order: `KIND/NAME` or `KIND/NAME:CONTAINER,…`, with
+    /// a `+` before those that go together with the one before. It replaces the list, and deploys nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub also: Option<Vec<String>>,
 }
 
 impl WorkloadPatch {
@@ -29,9 +33,32 @@ impl WorkloadPatch {
         let is_removed = self.readiness_path.as_deref() == Some("");
         let path = self.readiness_path.map(|path| if is_removed { Value::Null } else { path.into() });
         let port = self.readiness_port.map(Value::from).or(is_removed.then_some(Value::Null));
-        let given = [("readiness_path", path), ("readiness_port", port)];
+        let given = [("readiness_path", path), ("readiness_port", port), ("also", self.also.map(Value::from))];
         let settings: Settings =
             given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
         TargetChange { settings, take_over }
+    }
+}
+
+/// The state of one of an app's several workloads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkloadState {
+    /// The workload, such as `Deployment/worker`.
+    pub name: String,
+    /// The revision that it carries; absent if it carries none of this app.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<u64>")]
+    pub revision: Option<Revision>,
+    /// Whether it runs what the app's newest deploy brought, and all of its instances are ready.
+    pub complete: bool,
+    /// Its state, in a clause.
+    pub message: String,
+}
+
+impl WorkloadState {
+    /// Returns the state as it is on the wire.
+    pub fn of(state: &ports::WorkloadState) -> Self {
+        let (name, message) = (state.name.clone(), state.message.clone());
+        Self { name, revision: state.deploy.map(|deploy| deploy.revision), complete: state.is_complete, message }
     }
 }

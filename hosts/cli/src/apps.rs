@@ -1,8 +1,8 @@
 //! Apps as text: the list, and one app with its policy.
 
-use rollhook_api::{App, Degraded, Hold, Policy, Polling, words};
+use rollhook_api::{App, Degraded, Hold, Policy, Polling, WorkloadState, words};
 use rollhook_core::{
-    app::{HoldPolicy, OnFailure, Source},
+    app::{HoldPolicy, OnFailure, Settings, Source},
     text::escaped,
     time::Timestamp,
 };
@@ -114,6 +114,7 @@ pub(crate) fn details(app: &App, now: Timestamp) -> String {
         ("Environment", app.environment.clone()),
         ("Workload", workload(app)),
     ];
+    lines.extend(states(app));
     let made_with = ["Made with"].into_iter().chain(std::iter::repeat(""));
     lines.extend(made_with.zip(app.template_lines()));
     lines.extend(source(&app.source));
@@ -169,12 +170,19 @@ fn listed(lines: &[(&str, String)]) -> String {
     lines.iter().map(|(name, value)| format!("{name:18}{}\n", escaped(value))).collect()
 }
 
-/// Returns kind and name of the workload, or all settings if the server's rollout driver has others.
+/// Returns kind and name of each workload, or all settings if the server's rollout driver has others.
 pub(crate) fn title(app: &App, between: &str) -> String {
-    let text = |name: &str| app.workload.get(name).and_then(Value::as_str);
+    let also = app.workload.get("also").and_then(Value::as_array);
+    let also = also.into_iter().flatten().filter_map(Value::as_object).map(|further| first(further, between));
+    [first(&app.workload, between)].into_iter().chain(also).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns kind and name of the first workload.
+pub(crate) fn first(workload: &Settings, between: &str) -> String {
+    let text = |name: &str| workload.get(name).and_then(Value::as_str);
     match (text("kind"), text("name")) {
         (Some(kind), Some(name)) => format!("{kind}{between}{name}"),
-        (_, _) => Value::Object(app.workload.clone()).to_string(),
+        (_, _) => Value::Object(workload.clone()).to_string(),
     }
 }
 
@@ -192,7 +200,21 @@ fn workload(app: &App) -> String {
     let readiness = app.workload.get("readiness_path").and_then(Value::as_str);
     let port = app.workload.get("readiness_port").map(|port| format!(" on port {port}")).unwrap_or_default();
     let asked = readiness.map(|path| format!(", ready once {path} answers{port}")).unwrap_or_default();
-    title(app, "/") + &listed + replaced + &asked
+    let also = app.workload.get("also").and_then(Value::as_array);
+    let also = also.into_iter().flatten().filter_map(Value::as_object).map(|further| {
+        let with = if further.get("together") == Some(&Value::Bool(true)) { ", together with" } else { ", then" };
+        format!("{with} {}", first(further, "/"))
+    });
+    first(&app.workload, "/") + &listed + replaced + &asked + &also.collect::<String>()
+}
+
+/// Returns how each of several workloads is.
+fn states(app: &App) -> Vec<(&'static str, String)> {
+    let state = |state: &WorkloadState| {
+        let revision = state.revision.map_or_else(|| "-".to_owned(), |revision| revision.to_string());
+        ("", format!("{} at {revision}: {}", state.name, state.message))
+    };
+    app.workloads.iter().map(state).collect()
 }
 
 fn entry(deploy: Option<&rollhook_api::Deploy>, now: Timestamp) -> String {

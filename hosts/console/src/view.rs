@@ -2,17 +2,18 @@
 
 use askama::Template;
 use rollhook_api::{
-    App, Deploy, Lock,
+    App, Deploy, Lock, WorkloadState,
     time::{absolute, ago},
     words::{predicate, short_commit, short_image},
 };
 use rollhook_core::{
-    app::Source,
+    app::{Settings, Source},
     deploy::{Revision, Status, Trigger},
     ports::TargetDescription,
     text::escaped,
     time::Timestamp,
 };
+use serde_json::Value;
 
 use crate::{
     assets::{self, Paths},
@@ -280,6 +281,8 @@ pub(crate) struct Head {
     pub(crate) project: String,
     pub(crate) environment: String,
     pub(crate) workload: String,
+    /// The state of each of several workloads.
+    pub(crate) states: Vec<String>,
     pub(crate) tab: &'static str,
     pub(crate) locks: Vec<Locked>,
 }
@@ -316,19 +319,31 @@ impl Head {
             project: escaped(&app.project),
             environment: escaped(&app.environment),
             workload: workload(app),
+            states: app.workloads.iter().map(state).collect(),
             tab,
             locks: app.locks.iter().map(Locked::of).collect(),
         }
     }
 }
 
-/// Returns kind and name of the workload, or all settings if the rollout driver has others.
+/// Returns the state of one of several workloads.
+fn state(state: &WorkloadState) -> String {
+    let at = state.revision.map(|revision| format!(", revision {revision}")).unwrap_or_default();
+    escaped(&format!("{}{at}: {}", state.name, state.message))
+}
+
+/// Returns kind and name of each workload, or all settings if the rollout driver has others.
 fn workload(app: &App) -> String {
-    let text = |name: &str| app.workload.get(name).and_then(serde_json::Value::as_str);
-    escaped(&match (text("kind"), text("name")) {
-        (Some(kind), Some(name)) => format!("{kind} {name}"),
-        (_, _) => serde_json::Value::Object(app.workload.clone()).to_string(),
-    })
+    let title = |settings: &Settings| {
+        let text = |name: &str| settings.get(name).and_then(Value::as_str);
+        match (text("kind"), text("name")) {
+            (Some(kind), Some(name)) => format!("{kind} {name}"),
+            (_, _) => Value::Object(settings.clone()).to_string(),
+        }
+    };
+    let also = app.workload.get("also").and_then(Value::as_array);
+    let also = also.into_iter().flatten().filter_map(Value::as_object).map(title);
+    escaped(&[title(&app.workload)].into_iter().chain(also).collect::<Vec<_>>().join(", "))
 }
 
 /// Returns the words of a list: "1", "1 and 2", "1, 2 and 3".

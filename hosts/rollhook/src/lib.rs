@@ -25,6 +25,7 @@
 //! | `docker` | the rollout driver for the containers of one machine |
 //! | `sealing` | tokens sealed at rest, for stores of one's own; the durable stores bring it along |
 //! | `management` | roles, API tokens, sign-in, trusted pipelines, locks of environments, notifications |
+//! | `workloads` | apps with several workloads, deployed as one by any rollout driver |
 //! | `git` | branches read by git, builds by a program on this machine |
 //!
 //! A deploy from CI, one that fails and is put right, and a rollback:
@@ -127,6 +128,8 @@ pub use rollhook_postgres as postgres;
 pub use rollhook_sealing as sealing;
 #[cfg(feature = "sqlite")]
 pub use rollhook_sqlite as sqlite;
+#[cfg(feature = "workloads")]
+pub use rollhook_workloads as workloads;
 
 #[cfg(feature = "tokio")]
 mod builder;

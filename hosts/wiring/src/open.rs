@@ -14,6 +14,7 @@ use rollhook_management::NotificationPorts;
 use rollhook_memory::SimulatedCluster;
 use rollhook_notifications::{AllowedReceivers, HttpNotifier};
 use rollhook_oidc::{Fetch, OidcVerifier};
+use rollhook_workloads::Workloads;
 
 use crate::{
     BuilderStop, Created, DriverUrl, Error, EventsStop, Settings, StoreLock, StoreUrl, SystemRng, TokioClock, builder,
@@ -83,7 +84,7 @@ const VERSIONS: u16 = 10;
 
 async fn driver(url: DriverUrl, settings: &Settings, clock: Arc<dyn Clock>) -> Result<Arc<dyn RolloutDriver>, Error> {
     let versions = settings.keep_images.unwrap_or(VERSIONS);
-    Ok(match url {
+    let one: Arc<dyn RolloutDriver> = match url {
         DriverUrl::Simulated(delay) => Arc::new(SimulatedCluster::new(clock, delay)),
         #[cfg(feature = "kubernetes")]
         DriverUrl::Kubernetes => {
@@ -101,7 +102,8 @@ async fn driver(url: DriverUrl, settings: &Settings, clock: Arc<dyn Clock>) -> R
         }
         #[cfg(not(feature = "docker"))]
         DriverUrl::Docker => return Err(Error::NotBuilt("docker driver")),
-    })
+    };
+    Ok(Arc::new(Workloads::over(one)))
 }
 
 /// A store's driver before and after [`rebind`].

@@ -88,7 +88,7 @@ impl Deployer {
             built: true,
             take_over: change.take_over,
             registered: Some(app.uid),
-            others: Vec::new(),
+            others: self.others(&app.id).await?,
         };
         let after = registration::changed_target(&app.target, self.validated(&request).await?)?;
         Ok(Some((app.target.clone(), after)))

@@ -172,11 +172,11 @@ impl Deployer {
     }
 
     /// Returns the other apps of a namespace, with the settings of their targets.
-    async fn others(&self, id: &AppId) -> Outcome<Vec<(AppId, Settings)>> {
+    pub(super) async fn others(&self, id: &AppId) -> Outcome<Vec<(AppId, Settings)>> {
         let mut others = Vec::new();
         let mut pages = pin!(self.apps_of(&id.namespace));
         while let Some(listed) = pages.try_next().await? {
-            let apps = listed.into_iter().flatten().map(|state| state.app);
+            let apps = listed.into_iter().flatten().map(|state| state.app).filter(|app| app.id != *id);
             others.extend(apps.map(|app| (app.id.clone(), app.target.settings.clone())));
         }
         Ok(others)

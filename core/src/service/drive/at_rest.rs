@@ -18,7 +18,7 @@ use crate::{
     error::Result,
     image::ImageRef,
     ledger::AppState,
-    ports::Drift,
+    ports::{Drift, WorkloadState},
     service::{
         Deployer,
         journal::{Decision, Snapshot},
@@ -44,6 +44,8 @@ pub struct Condition {
     /// Whether what runs has run well for long enough to be believed. A process that has just begun to look knows neither this
     /// nor a trouble.
     pub is_proven: bool,
+    /// The workloads of a target that has several, each with its own state; empty for a target that has one.
+    pub workloads: Vec<WorkloadState>,
 }
 
 impl Deployer {

@@ -119,7 +119,8 @@ pub(crate) fn source(_: &mut SchemaGenerator) -> Schema {
 
 pub(crate) fn workload(_: &mut SchemaGenerator) -> Schema {
     let members = json!({ "kind": text(), "name": text(), "containers": texts(), "replace": text(),
-        "readiness_path": text(), "readiness_port": json!({ "type": "integer", "minimum": 1 }) });
+        "readiness_path": text(), "readiness_port": json!({ "type": "integer", "minimum": 1 }),
+        "also": json!({ "type": "array", "items": { "type": ["string", "object"] } }) });
     json_schema!({ "type": "object", "properties": members })
 }
 

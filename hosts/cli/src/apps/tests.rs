@@ -35,6 +35,7 @@ pub(crate) fn app() -> App {
         unfinished: vec![Revision::new(5).unwrap(), Revision::new(6).unwrap()],
         drift: None,
         degraded: None,
+        workloads: Vec::new(),
         released: Vec::new(),
         workload_image: None,
         polling: None,

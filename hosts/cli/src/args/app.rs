@@ -177,9 +177,10 @@ pub(crate) struct Create {
     #[command(flatten)]
     pub(crate) target: Target,
     /// The workload that deploys change, such as StatefulSet/db, or with Docker container/web or
-    /// compose/PROJECT/SERVICE; default: the Deployment, container or service named like the app
-    #[arg(long, value_name = "KIND[/NAME]")]
-    pub(crate) workload: Option<WorkloadName>,
+    /// compose/PROJECT/SERVICE; default: the Deployment, container or service named like the app. Repeatable: deploys change
+    /// all, in the order given, those with a + before them together with the one before
+    #[arg(long = "workload", value_name = "[+]KIND[/NAME[:CONTAINER]]")]
+    pub(crate) workloads: Vec<WorkloadName>,
     /// The container to change; repeatable; default: the one named like the app, or the only one
     #[arg(long = "container", value_name = "NAME")]
     pub(crate) containers: Vec<String>,
@@ -410,6 +411,10 @@ pub(crate) struct Set {
     /// With Docker: port of the container that answers there [default: the only one that it exposes]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     readiness_port: Option<u16>,
+    /// All workloads that deploys change, in their order, the present first one first; repeatable, as with app create. The
+    /// next deploy brings them to one version
+    #[arg(long = "workload", value_name = "[+]KIND/NAME[:CONTAINER]")]
+    pub(crate) workloads: Vec<WorkloadName>,
     #[command(flatten)]
     pub(crate) git: Git,
     #[command(flatten)]
@@ -419,7 +424,7 @@ pub(crate) struct Set {
 impl Set {
     /// Returns the change of the workload that the flags ask for.
     pub(crate) fn workload(&self) -> WorkloadPatch {
-        WorkloadPatch { readiness_path: self.readiness_path.clone(), readiness_port: self.readiness_port }
+        WorkloadPatch { readiness_path: self.readiness_path.clone(), readiness_port: self.readiness_port, also: None }
     }
 }
 

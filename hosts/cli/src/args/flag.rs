@@ -6,7 +6,7 @@ pub(crate) fn flag(field: &str) -> Option<String> {
     let (part, name) = field.split_once('.')?;
     Some(match (part, name) {
         ("git" | "source", "url") => "--git".to_owned(),
-        ("workload", "kind" | "name") => "--workload".to_owned(),
+        ("workload", "kind" | "name" | "also") => "--workload".to_owned(),
         ("policy" | "template" | "workload", several) if SEVERAL.contains(&several) => {
             format!("--{}", singular(several).replace('_', "-"))
         }
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn every_field_of_a_registration_has_a_flag() {
         let known = known_flags(&["app", "create"]);
-        let settings = ["kind", "name", "containers", "replace"].map(|name| format!("workload.{name}"));
+        let settings = ["kind", "name", "also", "containers", "replace"].map(|name| format!("workload.{name}"));
         let template = [
             "replicas",
             "port",

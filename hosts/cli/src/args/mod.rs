@@ -31,7 +31,7 @@ pub(crate) use login::{ContextCommand, LoginArgs, Place};
 pub(crate) use named::Named;
 pub(crate) use receiver::{AddReceiverArgs, NamedReceiver, ReceiverCommand};
 pub(crate) use trust::{AddTrustArgs, RemoveTrust, TrustCommand};
-pub(crate) use value::KeyValue;
+pub(crate) use value::{KeyValue, WorkloadName};
 
 /// Deploys images to apps, shows what was deployed, and rolls back.
 ///

@@ -1,6 +1,6 @@
 //! Values of flags that have parts.
 
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 /// `NAME=VALUE`, an environment variable of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,17 +23,58 @@ impl FromStr for KeyValue {
 /// The kinds of workload that can be rolled out.
 const KINDS: [&str; 6] = ["Deployment", "StatefulSet", "DaemonSet", "CronJob", "container", "compose"];
 
-/// `KIND[/NAME]` of a workload.
+/// `[+]KIND[/NAME[:CONTAINER,…]]` of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WorkloadName {
+    /// Whether it goes together with the workload before it.
+    pub(crate) is_together: bool,
     pub(crate) kind: &'static str,
     pub(crate) name: Option<String>,
+    /// Its containers, separated by commas.
+    pub(crate) containers: Option<String>,
+}
+
+impl WorkloadName {
+    /// Returns the first workload of a list, and the others as the API takes them.
+    ///
+    /// # Errors
+    /// The rule that the list breaks.
+    pub(crate) fn list(given: &[Self]) -> Result<(Option<&Self>, Vec<String>), &'static str> {
+        let Some((first, others)) = given.split_first() else { return Ok((None, Vec::new())) };
+        if first.is_together || first.containers.is_some() {
+            return Err("--workload: the first one takes neither a + nor containers, which --container names.");
+        }
+        if others.iter().any(|other| other.name.is_none()) {
+            return Err("--workload: each after the first one is named, such as Deployment/worker.");
+        }
+        Ok((Some(first), others.iter().map(ToString::to_string).collect()))
+    }
+
+    /// Returns whether these are the workload's kind and name.
+    pub(crate) fn is(&self, kind: &str, name: &str) -> bool {
+        self.kind == kind && self.name.as_deref().is_none_or(|own| own == name)
+    }
+}
+
+impl fmt::Display for WorkloadName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { is_together, kind, name, containers } = self;
+        write!(f, "{}{kind}", if *is_together { "+" } else { "" })?;
+        name.iter().try_for_each(|name| write!(f, "/{name}"))?;
+        containers.iter().try_for_each(|containers| write!(f, ":{containers}"))
+    }
 }
 
 impl FromStr for WorkloadName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (is_together, text) = text.strip_prefix('+').map_or((false, text), |rest| (true, rest));
+        let (text, containers) = match text.split_once(':') {
+            Some((_, "")) => return Err("the containers after the colon are empty".to_owned()),
+            Some((text, containers)) => (text, Some(containers.to_owned())),
+            None => (text, None),
+        };
         let (kind, name) = match text.split_once('/') {
             Some((_, "")) => return Err("the name after the slash is empty".to_owned()),
             Some((kind, name)) => (kind, Some(name.to_owned())),
@@ -46,7 +87,7 @@ impl FromStr for WorkloadName {
                  Docker, container or compose"
             )
         };
-        Ok(Self { kind: known.ok_or_else(rule)?, name })
+        Ok(Self { is_together, kind: known.ok_or_else(rule)?, name, containers })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Registering, listing, showing, changing and removing apps.
 
 use rollhook_api::{
-    App, AppPatch, CreateApp, Deploy, Rebuild,
+    App, AppPatch, CreateApp, Deploy, Rebuild, WorkloadPatch,
     operations::{ChangeApp, DeleteApp, DeployQuery, RebuildApp, RegisterApp, ReleaseHold, ShowApp, ShowDeploy},
 };
 use rollhook_core::{
@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{Session, deploys::image, lock::described, outcome::succeeded};
 use crate::{
     apps,
-    args::{Create, Delete, KeyValue, List, Set, Target, flags},
+    args::{Create, Delete, KeyValue, List, Set, Target, WorkloadName, flags},
     confirm::confirm,
     exit::CliError,
     history::{summary, what},
@@ -93,14 +93,16 @@ fn request(args: &Create) -> Result<CreateApp, CliError> {
         (!given.is_empty()).then(|| Value::Object(pairs.collect()))
     };
     let texts = |given: &[String]| (!given.is_empty()).then(|| given.to_vec().into());
+    let (first, also) = WorkloadName::list(&args.workloads).map_err(|why| CliError::Usage(why.to_owned()))?;
     Ok(CreateApp {
         project: target.project.to_string(),
         environment: target.environment.to_string(),
         app: target.app.to_string(),
         git: args.git.choice().map_err(|why| CliError::Usage(why.to_owned()))?,
         workload: settings([
-            ("kind", args.workload.as_ref().map(|workload| workload.kind.into())),
-            ("name", args.workload.as_ref().and_then(|workload| workload.name.clone()).map(Value::from)),
+            ("kind", first.map(|workload| workload.kind.into())),
+            ("name", first.and_then(|workload| workload.name.clone()).map(Value::from)),
+            ("also", texts(&also)),
             ("containers", texts(&args.containers)),
             ("replace", args.replace.clone().map(Value::from)),
         ]),
@@ -188,11 +190,28 @@ pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(),
     })
 }
 
+/// Returns the workloads beside the first one, which stays, if the flags list any.
+async fn further(session: &Session<'_>, args: &Set) -> Result<Option<Vec<String>>, CliError> {
+    let (first, also) = WorkloadName::list(&args.workloads).map_err(|why| CliError::Usage(why.to_owned()))?;
+    let Some(first) = first else { return Ok(None) };
+    let app = session.app(&args.target).await?;
+    let text = |name: &str| app.workload.get(name).and_then(Value::as_str).unwrap_or_default();
+    if !first.is(text("kind"), text("name")) {
+        let why = format!(
+            "--workload: the first one stays {}, and was given as {first}; another one is another app.",
+            apps::first(&app.workload, "/")
+        );
+        return Err(CliError::Usage(why));
+    }
+    Ok(Some(also))
+}
+
 pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), CliError> {
+    let also = further(session, args).await?;
     let patch = AppPatch {
         policy: args.policy.patch(),
         source: args.git.patch(),
-        workload: args.workload(),
+        workload: WorkloadPatch { also, ..args.workload() },
         take_over: args.take_over,
     };
     if patch == AppPatch::default() {
@@ -243,5 +262,25 @@ mod tests {
         let args::Command::App(args::AppCommand::Create(create)) = cli.command else { panic!("not create") };
         insta::assert_json_snapshot!(request(&create).unwrap());
         assert!(request(&create).unwrap().parse().is_ok());
+    }
+
+    fn workload_of(flags: &str) -> Result<Value, CliError> {
+        let line = format!("rollhook app create api --project shop --environment test {flags}");
+        let cli = args::Cli::try_parse_from(line.split_whitespace()).unwrap();
+        let args::Command::App(args::AppCommand::Create(create)) = cli.command else { panic!("not create") };
+        Ok(Value::Object(request(&create)?.workload))
+    }
+
+    #[test]
+    fn workloads_keep_their_order() {
+        let flags = "--workload deployment/web --workload +deployment/worker --workload cronjob/nightly:app,copy";
+        let also = serde_json::json!(["+Deployment/worker", "CronJob/nightly:app,copy"]);
+        let expected = serde_json::json!({ "kind": "Deployment", "name": "web", "also": also });
+        assert_eq!(workload_of(flags).ok().unwrap(), expected);
+        for wrong in
+            ["--workload +deployment/web", "--workload deployment/web:app", "--workload deployment --workload cronjob"]
+        {
+            assert!(workload_of(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -5,3 +5,4 @@ mod builds;
 mod containers;
 mod releases;
 mod twins;
+mod workloads;

@@ -211,7 +211,8 @@ impl KnownConditions {
         }
         // The failure tells of the deploy's own instances, and not of those that serve in place of them.
         let degraded = health.degraded().filter(|_| !(has_failed && is_of_deploy)).cloned();
-        let condition = Condition { image, drift, degraded, is_proven: health.is_proven(now) };
+        let is_proven = health.is_proven(now);
+        let condition = Condition { image, drift, degraded, is_proven, workloads: seen.workloads };
         log_news(app, &looked.condition, &condition);
         let (due, health) = (health.due(now), Some(health));
         let after = Some(mark((spec, has_failed)));

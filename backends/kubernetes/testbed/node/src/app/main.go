@@ -1,6 +1,7 @@
 // app reports its version over HTTP on :8080, and its commit from COMMIT, and stops on SIGTERM. An image that is built on
 // top of it may set another version in the file /version. /healthz answers 200, but 503 while GATE_FILE is set
 // and names a file that does not exist: a test that mounts a host directory opens and shuts the gate from outside.
+// A version that REFUSES names exits at once.
 // `app migrate succeeds|fails|hangs` is a release command: it says that it has begun, and ends so after three seconds, or never.
 package main
 
@@ -19,6 +20,10 @@ var version = "dev"
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == "migrate" {
 		migrate(os.Args[2])
+	}
+	if os.Getenv("REFUSES") == version {
+		fmt.Println("app", version, "refuses to run here")
+		os.Exit(1)
 	}
 	go func() {
 		stop := make(chan os.Signal, 1)

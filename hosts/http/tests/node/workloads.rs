@@ -1,0 +1,109 @@
+//! A whole release in real containers: a release command, then web, worker and cron job under one deploy.
+
+use rollhook_testing::{App, beds::Bed, server, test_name};
+use serde_json::{Value, json};
+
+use crate::containers::{answers, push};
+
+/// Makes the workloads of an app, of which the worker does not run version v3, and registers it.
+fn release(bed: &Bed, image: &str) -> App {
+    let env = json!([{ "name": "REFUSES", "value": "v3" }]);
+    let worker = json!({ "name": "app", "image": image, "env": env });
+    bed.kubectl.make("Deployment", "web", image, json!({}));
+    bed.kubectl.make("Deployment", "worker", "-", json!({ "template": { "spec": { "containers": [worker] } } }));
+    bed.kubectl.make("CronJob", "nightly", image, json!({}));
+    let workload = json!({ "kind": "Deployment", "name": "web", "also": ["Deployment/worker", "CronJob/nightly"] });
+    bed.register("api", json!({ "workload": workload, "policy": { "settle": "1s", "patience": "5s" } }))
+}
+
+/// The images of the three, by their tags.
+fn images(bed: &Bed) -> Vec<String> {
+    let tag = |workload: &&str| {
+        let image = bed.kubectl.image(workload);
+        let name = image.split('@').next().unwrap_or_default();
+        name.rsplit(':').next().unwrap_or_default().to_owned()
+    };
+    ["deployment/web", "deployment/worker", "cronjob/nightly"].iter().map(tag).collect()
+}
+
+fn stamps(bed: &Bed) -> Vec<Value> {
+    let stamp = |workload: &&str| bed.kubectl.get(workload)["metadata"]["annotations"]["rollhook.dev/revision"].clone();
+    ["deployment/web", "deployment/worker", "cronjob/nightly"].iter().map(stamp).collect()
+}
+
+fn pod_names(bed: &Bed, workload: &str) -> Vec<Value> {
+    bed.kubectl.pods(workload).iter().map(|pod| pod["metadata"]["name"].clone()).collect()
+}
+
+fn migrates(bed: &Bed, app: &App, tag: &str, how: &str) {
+    let command = [&format!("/app-{tag}"), "migrate", how];
+    bed.manage("PATCH", &app.path).json(&json!({ "policy": { "release_command": command } })).expect(200);
+}
+
+#[test]
+fn web_worker_and_cron_job_are_released_and_restored_together() {
+    let Some(bed) = Bed::node(server!(), &test_name!(), |_| Vec::new()) else { return };
+    let [(v1, _), (v2, _), (v3, _)] =
+        ["v1", "v2", "v3"].map(|tag| push(&bed, &format!("app:{tag}"), &format!("app-{tag}")));
+    let app = release(&bed, &v1);
+
+    migrates(&bed, &app, "v2", "succeeds");
+    bed.succeeds(&app, &v2);
+    assert_eq!(images(&bed), ["v2", "v2", "v2"]);
+    assert_eq!((answers(&bed, "web"), answers(&bed, "worker")), (vec!["version=v2".into()], vec!["version=v2".into()]));
+    let stamped = stamps(&bed);
+    assert!(stamped.iter().all(|stamp| *stamp == stamped[0] && stamp.as_str().unwrap().ends_with("/2")), "{stamped:?}");
+
+    // A migration that fails: nothing is touched.
+    migrates(&bed, &app, "v3", "fails");
+    assert_eq!(bed.fails(&app, &v3)["reason"], "release-failed");
+    assert_eq!((images(&bed), stamps(&bed)), (vec!["v2".to_owned(); 3], stamped));
+
+    // A worker that crashes: all are restored, what was not touched runs on, and the migration is named.
+    migrates(&bed, &app, "v3", "succeeds");
+    let worker = pod_names(&bed, "worker");
+    let failed = bed.fails(&app, &v3);
+    let message = failed["message"].as_str().unwrap();
+    assert!(message.starts_with("Deployment/worker: "), "{failed}");
+    assert!(message.contains("Deployment/web is complete, CronJob/nightly is at revision 2"), "{failed}");
+    assert!(message.contains("release command had run"), "{failed}");
+    assert!(bed.entry(&app, 4)["evidence"]["log"].to_string().contains("app v3 refuses to run here"));
+    assert_eq!(bed.await_revision(&app, 5)["status"], "succeeded");
+    assert_eq!(images(&bed), ["v2", "v2", "v2"]);
+    assert_eq!(pod_names(&bed, "worker"), worker, "the old worker never stopped");
+    assert_eq!(answers(&bed, "web"), ["version=v2"]);
+
+    // A rollback past a migration asks first, and then takes all.
+    let refused = bed.manage("POST", &format!("{}/rollback", app.path)).json(&json!({ "revision": 1 })).send();
+    assert_eq!((refused.status, refused.problem().as_str()), (409, "release-between"));
+    let confirmed = json!({ "revision": 1, "past_releases": true });
+    bed.manage("POST", &format!("{}/rollback", app.path)).json(&confirmed).expect(202);
+    assert_eq!(bed.await_revision(&app, 6)["status"], "succeeded");
+    assert_eq!(images(&bed), ["v1", "v1", "v1"]);
+
+    let shown = bed.cli().run("app show api").ok().out;
+    for workload in ["Deployment/web at 6", "Deployment/worker at 6", "CronJob/nightly at 6"] {
+        assert!(shown.contains(workload), "{shown}");
+    }
+}
+
+#[test]
+fn server_that_is_killed_in_the_middle_goes_on_with_the_next_workload() {
+    let Some(mut bed) = Bed::node(server!(), &test_name!(), |_| Vec::new()) else { return };
+    let [(v1, _), (v2, _)] = ["v1", "v2"].map(|tag| push(&bed, &format!("app:{tag}"), &format!("app-{tag}")));
+    let app = release(&bed, &v1);
+    for (revision, image) in [(2, &v2), (3, &v1), (4, &v2)] {
+        bed.post(&app, image).expect(202);
+        let reached = ["deployment/web", "deployment/worker", "cronjob/nightly"][revision as usize - 2];
+        let carries = || {
+            let stamp = bed.kubectl.get(reached)["metadata"]["annotations"]["rollhook.dev/revision"].clone();
+            stamp.as_str().is_some_and(|stamp| stamp.ends_with(&format!("/{revision}")))
+        };
+        rollhook_testing::until("the workload carries the deploy", carries);
+        bed.kill_and_restart();
+        assert_eq!(bed.await_revision(&app, revision)["status"], "succeeded");
+        let stamped = stamps(&bed);
+        assert!(stamped.iter().all(|stamp| *stamp == stamped[0]), "{stamped:?}");
+    }
+    assert_eq!(images(&bed), ["v2", "v2", "v2"]);
+}
