@@ -40,7 +40,9 @@ pub(crate) fn of(parts: &Parts, seen: &[Observation], spec: &RolloutSpec, applie
     let is_newer = seen
         .iter()
         .any(|seen| seen.deploy.is_some_and(|deploy| deploy.app == spec.id.app && deploy.revision > spec.id.revision));
-    let mut due: Vec<usize> = (0..seen.len()).filter(|index| reached[*index] && !begun[*index] && !is_newer).collect();
+    // An observation goes on with what was applied, and begins no deploy by itself.
+    let goes_on = carries.contains(&true) && !is_newer;
+    let mut due: Vec<usize> = (0..seen.len()).filter(|index| goes_on && reached[*index] && !begun[*index]).collect();
     if returns {
         due.reverse();
     }
