@@ -64,10 +64,11 @@ pub(crate) fn of_deploy(
         let (kind, reason) = (RolloutFailureKind::Final, refused.reason);
         (refused.part, RolloutFailure { kind, reason, container: None, message: refused.message })
     });
-    // What a workload that was not begun shows is of an earlier deploy.
-    let begun = seen.into_iter().zip(&steps.begun).enumerate().filter(|(_, (_, is_begun))| **is_begun);
-    let begun = begun.map(|(index, (seen, _))| (index, seen)).collect();
-    merged(deploy, states, begun, refusals.collect())
+    // What a workload that was not begun shows is of an earlier deploy, unless it is gone.
+    let counts =
+        |(index, seen): &(usize, Observation)| steps.begun[*index] || steps.reached[*index] && seen.deploy.is_none();
+    let counted = seen.into_iter().enumerate().filter(counts).collect();
+    merged(deploy, states, counted, refusals.collect())
 }
 
 /// Returns the observation of the version that ran when the app was registered: that of the first workload, with what the
