@@ -65,8 +65,9 @@ pub(crate) fn of_deploy(
         (refused.part, RolloutFailure { kind, reason, container: None, message: refused.message })
     });
     // What a workload that was not begun shows is of an earlier deploy, unless it is gone.
-    let counts =
-        |(index, seen): &(usize, Observation)| steps.begun[*index] || steps.reached[*index] && seen.deploy.is_none();
+    let counts = |(index, seen): &(usize, Observation)| {
+        steps.begun[*index] || (steps.reached[*index] && seen.deploy.is_none() && !steps.due.contains(index))
+    };
     let counted = seen.into_iter().enumerate().filter(counts).collect();
     merged(deploy, states, counted, refusals.collect())
 }

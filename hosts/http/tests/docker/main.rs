@@ -12,3 +12,4 @@ mod load;
 mod pulls;
 mod registration;
 mod registry;
+mod workloads;
