@@ -103,6 +103,7 @@ pub mod branch_reader;
 pub mod builds;
 pub mod client;
 pub mod history;
+pub mod instances;
 pub mod model;
 pub mod records;
 pub mod releases;
