@@ -63,7 +63,8 @@ impl FromStr for LogPosition {
     fn from_str(text: &str) -> Result<Self, InvalidName> {
         let read = || {
             let (time, lines) = text.split_once('.')?;
-            Some(Self { time: time.parse().ok().filter(|time| *time >= 0)?, lines: lines.parse().ok()? })
+            let time: u64 = time.parse().ok()?;
+            Some(Self { time: i64::try_from(time).unwrap_or(i64::MAX), lines: lines.parse().ok()? })
         };
         read().ok_or_else(|| InvalidName::new("position", text, "must be the `next` of an earlier part"))
     }

@@ -19,6 +19,9 @@ use super::{
 /// The time between the lines of an instance that runs.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
+/// The time until an instance that crashes does so, as its log has it.
+const CRASHES_AFTER: Duration = Duration::from_millis(1);
+
 /// A life of a pod's container: its begin and end on the clock, and what it writes.
 struct Life {
     image: String,
@@ -33,7 +36,8 @@ impl Life {
         let line = |at: Duration, text: &str| format!("{} {text}\n", at.as_nanos());
         let starting = line(self.begin, &format!("starting {}", self.image));
         if self.is_crash {
-            return starting + &line(self.begin, "simulated: exiting with code 1");
+            let loading = line(self.begin, "simulated: loading");
+            return starting + &loading + &line(self.begin + CRASHES_AFTER, "simulated: exiting with code 1");
         }
         let lived = self.end.saturating_sub(self.begin).as_nanos() / LINE_EVERY.as_nanos();
         let lived = u32::try_from(lived).unwrap_or(u32::MAX);
