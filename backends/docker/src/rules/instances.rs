@@ -83,10 +83,8 @@ mod tests {
 
     #[test]
     fn instance_is_found_by_its_name_and_by_its_id() {
-        let seen = Seen {
-            containers: vec![container("web", "running"), container("web.old-1", "running")],
-            ..Seen::default()
-        };
+        let old = with(container("web.old-1", "running"), "/Id", json!("1".repeat(64)));
+        let seen = Seen { containers: vec![container("web", "running"), old], ..Seen::default() };
         for instance in of(&seen, AppUid::from_bits(1)) {
             assert!(instance.is_ready);
             for name in [&instance.name, &instance.id] {
