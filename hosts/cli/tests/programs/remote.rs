@@ -275,15 +275,13 @@ fn logs_go_on_with_new_instances_and_have_no_control_characters() {
         let lines = [serde_json::json!({"at": "2026-01-01T00:00:00.000Z", "text": text})];
         (200, "", serde_json::json!({"lines": lines, "next": next, "more": false}).to_string())
     };
-    let gone =
-        serde_json::json!({"type": "/problems/app-not-found", "title": "No such app", "status": 404, "detail": ""});
     let (home, seen) = server(vec![
         instances(&["api-1"]),
         log("one", "5.1"),
         instances(&["api-1", "api-22"]),
         log("t\u{1b}[2Jwo\u{7}", "7.2"),
         log("new", "6.1"),
-        (404, "", gone.to_string()),
+        problem(404, "app-not-found", "There is no app."),
     ]);
     let ended = home.run("app logs api --follow --tail 5").exits(1);
     assert_eq!(ended.out, "api-1 | one\napi-1  | two\\u{7}\napi-22 | new\n", "{ended:?}");
