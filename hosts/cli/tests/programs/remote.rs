@@ -288,6 +288,6 @@ fn logs_go_on_with_new_instances_and_have_no_control_characters() {
     let paths: Vec<_> = seen.lock().unwrap().iter().map(|request| request.line.clone()).collect();
     let of = |path: &str| format!("GET /deploys/api/v1/apps/shop-test/api/instances{path} HTTP/1.1");
     let expected =
-        ["", "/api-1/log?limit=5", "", "/api-1/log?limit=1000&after=5.1", "/api-22/log?limit=1000&after=0.0", ""];
+        ["", "/api-1/log?limit=5", "", "/api-1/log?after=5.1&limit=1000", "/api-22/log?after=0.0&limit=1000", ""];
     assert_eq!(paths, expected.map(of));
 }
