@@ -39,7 +39,7 @@ fn log_of_an_instance_is_read_in_parts() {
         ("after=soon", "after"),
         ("after=-1.0", "after"),
         ("previous=maybe", "previous"),
-        ("tail=3", "tail"),
+        ("tail=3", "takes one of"),
     ] {
         let refused = log(query);
         assert_eq!((refused.status, refused.problem().as_str()), (400, "malformed"), "{query}: {}", refused.text());
