@@ -13,12 +13,13 @@ use rollhook_core::{
     deploy::{Commit, Deploy, Evidence, Revision},
     disk::DiskSpace,
     image::ImageRef,
+    instance::InstanceName,
     ports::{
         self, AppChange, AppPage, AppRef, Applied, AtRest, Binding, BranchReader, BuildSpec, BuildState, BuildTrigger,
-        Clock, Committed, DeployId, DriverIdentity, Heartbeat, HistoryStore, ListedApp, Loaded, Observation, Page,
-        ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec, Sealing,
-        Started, StoreLimits, StoredImages, TargetReader, TargetRequest, TokenMark, TokenMatcher, TokenStore,
-        Validated, Version, WebhookSecret,
+        Clock, Committed, DeployId, DriverIdentity, Heartbeat, HistoryStore, InstanceLogPart, InstanceLogs, ListedApp,
+        Loaded, LogQuery, Observation, Page, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver,
+        RolloutFailure, RolloutSpec, Sealing, Started, StoreLimits, StoredImages, TargetInstance, TargetReader,
+        TargetRequest, TokenMark, TokenMatcher, TokenStore, Validated, Version, WebhookSecret,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -224,6 +225,10 @@ impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
         self.inner.release_runner().map(|_| self as _)
     }
 
+    fn instance_logs(&self) -> Option<&dyn InstanceLogs> {
+        self.inner.instance_logs().map(|_| self as _)
+    }
+
     fn stored_images(&self) -> Option<&dyn StoredImages> {
         self.inner.stored_images().map(|_| self as _)
     }
@@ -283,6 +288,23 @@ impl<T: RolloutDriver + ?Sized> ReleaseRunner for Faulty<T> {
         let Some(runner) = self.inner.release_runner() else { return Err(no_runner()) };
         self.call("releases.log", runner.log(run, from)).await
     }
+}
+
+#[async_trait]
+impl<T: RolloutDriver + ?Sized> InstanceLogs for Faulty<T> {
+    async fn instances(&self, app: &App) -> Result<Vec<TargetInstance>> {
+        let Some(logs) = self.inner.instance_logs() else { return Err(no_logs()) };
+        self.call("instances.instances", logs.instances(app)).await
+    }
+
+    async fn read(&self, app: &App, instance: &InstanceName, query: &LogQuery) -> Result<Option<InstanceLogPart>> {
+        let Some(logs) = self.inner.instance_logs() else { return Err(no_logs()) };
+        self.call("instances.read", logs.read(app, instance, query)).await
+    }
+}
+
+fn no_logs() -> Error {
+    Error::invalid("the driver keeps no logs of instances")
 }
 
 fn no_runner() -> Error {

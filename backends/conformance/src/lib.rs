@@ -82,8 +82,8 @@
 //! `history::commit_keeps_keys`, on a store of its own; two more race the writes of several threads ([`threads`]). A
 //! store without records hands out `None`.
 //!
-//! Drivers of clusters run [`rollouts!`] in the same way, with a [`Clusters`], and [`releases!`] if they run release
-//! commands, with [`Releases`]; builders run [`builds!`] with a
+//! Drivers of clusters run [`rollouts!`] in the same way, with a [`Clusters`], [`releases!`] if they run release
+//! commands, with [`Releases`], and [`instances!`] if they read the logs of instances; builders run [`builds!`] with a
 //! [`Builders`]; readers of branches run [`branches!`] with a [`Branches`].
 //!
 //! Time passes by the harness's `pause`: a quarter of a second of the cluster's time, real or simulated. A driver whose
@@ -103,6 +103,7 @@ pub mod branch_reader;
 pub mod builds;
 pub mod client;
 pub mod history;
+pub mod instances;
 pub mod model;
 pub mod records;
 pub mod releases;

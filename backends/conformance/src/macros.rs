@@ -164,6 +164,23 @@ macro_rules! releases {
     };
 }
 
+/// Stamps the cases of `InstanceLogs`, each on a target of its own.
+///
+/// The arguments are those of [`rollouts!`].
+#[macro_export]
+macro_rules! instances {
+    ($block_on:expr, $fresh:expr $(,)?) => {
+        $crate::cases! { $block_on, $fresh, instances:
+            instances_are_those_of_the_target,
+            instance_log_has_what_was_written,
+            instance_log_goes_on_behind_a_position,
+            previous_is_the_life_before,
+            instance_log_of_unknown_is_none,
+            instance_logs_away_is_unavailable,
+        }
+    };
+}
+
 /// Stamps the cases of `BuildTrigger`, each on a builder of its own.
 ///
 /// The arguments are those of [`stores!`], but that the expression is of type [`Can`](crate::Can) of a
@@ -206,8 +223,8 @@ macro_rules! branches {
     };
 }
 
-/// Stamps the named cases of one suite; [`stores!`], [`rollouts!`], [`releases!`], [`builds!`] and
-/// [`branches!`] name them all.
+/// Stamps the named cases of one suite; [`stores!`], [`rollouts!`], [`releases!`], [`instances!`],
+/// [`builds!`] and [`branches!`] name them all.
 #[macro_export]
 macro_rules! cases {
     ($block_on:expr, $fresh:expr, $suite:ident: $($case:ident),+ $(,)?) => {

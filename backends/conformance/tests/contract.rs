@@ -66,6 +66,7 @@ fn every_promise_has_its_case() {
         ("core", "rollout", "rollouts"),
         ("core", "builds", "builds"),
         ("core", "releases", "releases"),
+        ("core", "instances", "instances"),
         ("management", "records", "records"),
     ] {
         let promised = promises(package, port);

@@ -32,7 +32,9 @@ mod error;
 mod evidence;
 mod host;
 mod images;
+mod instances;
 mod layers;
+mod log_pieces;
 mod logins;
 mod pulls;
 mod readiness;
@@ -63,8 +65,8 @@ use rollhook_core::{
     disk::DiskSpace,
     image::ImageRef,
     ports::{
-        Applied, AtRest, DriverIdentity, Observation, ReleaseRunner, RolloutDriver, RolloutFailure, RolloutSpec,
-        StoredImages, TargetDescription, TargetReader, TargetRequest, Validated,
+        Applied, AtRest, DriverIdentity, InstanceLogs, Observation, ReleaseRunner, RolloutDriver, RolloutFailure,
+        RolloutSpec, StoredImages, TargetDescription, TargetReader, TargetRequest, Validated,
     },
 };
 
@@ -201,6 +203,10 @@ impl RolloutDriver for DockerMachine {
     }
 
     fn release_runner(&self) -> Option<&dyn ReleaseRunner> {
+        Some(self)
+    }
+
+    fn instance_logs(&self) -> Option<&dyn InstanceLogs> {
         Some(self)
     }
 

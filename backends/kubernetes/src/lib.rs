@@ -51,6 +51,7 @@ mod error;
 mod events;
 mod evidence;
 mod installation;
+mod instances;
 pub mod manifests;
 mod object_version;
 mod observe;
@@ -83,8 +84,8 @@ use rollhook_core::{
     app::{App, AppUid},
     deploy::Evidence,
     ports::{
-        Applied, AtRest, DriverIdentity, Observation, ReleaseRunner, RolloutDriver, RolloutFailure, RolloutSpec,
-        TargetDescription, TargetReader, TargetRequest, Validated,
+        Applied, AtRest, DriverIdentity, InstanceLogs, Observation, ReleaseRunner, RolloutDriver, RolloutFailure,
+        RolloutSpec, TargetDescription, TargetReader, TargetRequest, Validated,
     },
 };
 
@@ -201,6 +202,10 @@ impl RolloutDriver for KubernetesCluster {
     }
 
     fn release_runner(&self) -> Option<&dyn ReleaseRunner> {
+        Some(self)
+    }
+
+    fn instance_logs(&self) -> Option<&dyn InstanceLogs> {
         Some(self)
     }
 

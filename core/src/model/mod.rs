@@ -8,6 +8,7 @@ pub mod disk;
 pub mod error;
 mod host;
 pub mod image;
+pub mod instance;
 pub mod lock;
 pub mod network;
 pub mod replica;

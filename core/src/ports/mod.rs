@@ -37,6 +37,7 @@ mod branches;
 mod builds;
 mod clock;
 mod history;
+mod instances;
 mod observer;
 mod releases;
 mod rollout;
@@ -48,6 +49,9 @@ pub use clock::{Clock, Rng, WallClock, steady};
 pub use history::{
     AppChange, AppCommit, AppPage, AppRef, Binding, Committed, Heartbeat, HistoryStore, HistoryStoreExt, ListedApp,
     Loaded, Page, StoreLimits, UnreadableApp, Version, listed_id,
+};
+pub use instances::{
+    InstanceLogPart, InstanceLogs, LOG_LINES, LOG_LINES_MAX, LogLine, LogPosition, LogQuery, LogReader, TargetInstance,
 };
 pub use observer::{ConfirmedCommit, DeployObserver};
 pub use releases::{ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState};

@@ -15,7 +15,7 @@ use crate::{
     deploy::{Evidence, Reason, Revision},
     error::Result,
     image::ImageRef,
-    ports::ReleaseRunner,
+    ports::{InstanceLogs, ReleaseRunner},
     text::with_fields,
 };
 
@@ -287,8 +287,8 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// # What not every platform can do
 ///
 /// A driver that can read a target after its deploy has ended has a [`TargetReader`], one that can run release commands
-/// has a [`ReleaseRunner`], and one that stores images where
-/// rollhook is to care for them has [`StoredImages`]. Their calls are bound by the same rules. A decorator hands out
+/// has a [`ReleaseRunner`], one whose platform keeps the logs of instances has [`InstanceLogs`], and one that stores images
+/// where rollhook is to care for them has [`StoredImages`]. Their calls are bound by the same rules. A decorator hands out
 /// what its inner driver hands out.
 #[async_trait]
 pub trait RolloutDriver: Send + Sync {
@@ -345,6 +345,11 @@ pub trait RolloutDriver: Send + Sync {
 
     /// Returns the runner of release commands; `None`: the platform cannot run any.
     fn release_runner(&self) -> Option<&dyn ReleaseRunner> {
+        None
+    }
+
+    /// Returns the reader of the instances' logs; `None`: the platform keeps none.
+    fn instance_logs(&self) -> Option<&dyn InstanceLogs> {
         None
     }
 

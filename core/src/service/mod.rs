@@ -122,6 +122,7 @@ pub struct Deployer {
     build_states: read::BuildStates,
     observations: read::Observations,
     history_lists: read::HistoryLists,
+    instance_reads: read::InstanceReads,
     /// Wakes the driver of an app.
     drivers: read::AppEvents,
     work_queue: drive::WorkQueue,
@@ -155,6 +156,7 @@ impl Deployer {
             build_states: read::BuildStates::default(),
             observations: read::Observations::default(),
             history_lists: read::HistoryLists::default(),
+            instance_reads: read::InstanceReads::default(),
             drivers: read::AppEvents::default(),
             poll_results: drive::PollResults::default(),
             conditions: drive::KnownConditions::default(),

@@ -259,6 +259,8 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::SourceUnavailable { .. } => "refused: the source is away",
         Refusal::ReleaseBetween { .. } => "refused: past release commands",
         Refusal::NoReleaseLog(_) => "refused: no log of a release command",
+        Refusal::NoSuchInstance(_) => "refused: no such instance",
+        Refusal::NoInstanceLogs => "refused: no logs of instances",
         Refusal::NoBuildLog(_) => "refused: no build log",
         Refusal::StoreRefused(_) => "refused: by the store",
         Refusal::Internal => "refused: internal",

@@ -6,6 +6,7 @@
 use rollhook_core::{
     app::{AppId, Environment, Project},
     deploy::Revision,
+    instance::InstanceName,
 };
 use rollhook_management::{
     access::{SessionId, TokenName},
@@ -230,6 +231,18 @@ impl Subject for (AppId, Revision) {
         let revision = parameters[2].parse();
         let missing = (Kind::RevisionNotFound, "There is no such revision of this app.");
         Ok((AppId::read(parameters)?, revision.map_err(|_| missing)?))
+    }
+
+    fn parameters(&self) -> Vec<String> {
+        self.0.parameters().into_iter().chain([self.1.to_string()]).collect()
+    }
+}
+
+impl Subject for (AppId, InstanceName) {
+    fn read(parameters: [&str; PARAMETERS]) -> Result<Self, Missing> {
+        let instance = parameters[2].parse();
+        let missing = (Kind::NoSuchInstance, "The app has no instance of this name.");
+        Ok((AppId::read(parameters)?, instance.map_err(|_| missing)?))
     }
 
     fn parameters(&self) -> Vec<String> {

@@ -22,6 +22,7 @@ pub mod deploy;
 pub mod duration;
 pub mod endpoint;
 pub mod hints;
+pub mod instances;
 mod lock;
 pub mod openapi;
 mod operation;
@@ -56,6 +57,7 @@ pub use deploy::{
     Deploy, DeployAnswer, DeployList, DeployPost, Progress, Promote, PromoteFrom, Rebuild, Restore, Rollback,
     RollbackAnswer, RolledBackTo, Standing, TakenFrom, Until, ends_within,
 };
+pub use instances::{Instance, InstanceList, InstanceLog, InstanceLogLine};
 pub use lock::{Lock, LockList, LockRequest, LockedEnvironment};
 pub use operation::{Local, Operation};
 pub use polling::Polling;

@@ -245,6 +245,7 @@ fn parameters() -> Value {
         "environment": parameter("path", "environment", such_as("test"), "The project's environment."),
         "name": parameter("path", "name", label(), "The API token's name."),
         "receiver": parameter("path", "receiver", label(), "The receiver's name."),
+        "instance": parameter("path", "instance", json!({ "type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,320}$" }), "The instance's name or id."),
         "session": parameter("path", "session", json!({ "type": "string", "pattern": "^[0-9a-f]{16}$" }), "The session's id."),
         "trust": parameter("path", "trust", json!({ "type": "string", "pattern": "^[0-9a-f]{16}$" }), "The trust's id."),
         "revision": parameter("path", "revision", number(1), "The entry's number."),

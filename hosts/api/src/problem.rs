@@ -140,6 +140,10 @@ kinds! {
     NoBuildLog = "no-build-log", 404, "No build log";
     /// There is no log of a release command.
     NoReleaseLog = "no-release-log", 404, "No log of a release command";
+    /// No such instance.
+    NoSuchInstance = "no-such-instance", 404, "No such instance";
+    /// The platform keeps no logs of instances.
+    NoInstanceLogs = "no-instance-logs", 404, "No logs of instances";
     /// No such API token.
     TokenNotFound = "token-not-found", 404, "No such API token";
     /// No such session.
@@ -288,6 +292,8 @@ impl Kind {
             CoreRefusal::NothingToRollBackTo(_) => Self::NothingToRollBackTo,
             CoreRefusal::ReleaseBetween { .. } => Self::ReleaseBetween,
             CoreRefusal::NoReleaseLog(_) => Self::NoReleaseLog,
+            CoreRefusal::NoSuchInstance(_) => Self::NoSuchInstance,
+            CoreRefusal::NoInstanceLogs => Self::NoInstanceLogs,
             CoreRefusal::CurrentChanged { .. } => Self::CurrentChanged,
             CoreRefusal::AlreadyEnded(_) => Self::AlreadyEnded,
             CoreRefusal::Workload(_) => Self::InvalidWorkload,

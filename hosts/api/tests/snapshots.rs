@@ -305,6 +305,8 @@ fn problem_has_the_status_and_the_patience_of_its_refusal_s_class() {
         Refusal::BuilderUnavailable,
         Refusal::NoBuildLog(revision(1)),
         Refusal::NoReleaseLog(revision(1)),
+        Refusal::NoSuchInstance("api-0".parse().unwrap()),
+        Refusal::NoInstanceLogs,
         Refusal::Internal,
     ];
     let of_management = [

@@ -69,12 +69,17 @@ impl Output {
 
 /// Prints the text on standard output, as it is.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {
+    print_to_reader(text).map(drop)
+}
+
+/// Prints the text as [`print`] does. Returns whether the reader is still there, for output that goes on.
+pub(crate) fn print_to_reader(text: &str) -> Result<bool, CliError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(CliError::Other(format!("Standard output cannot be written to: {error}.")))
         }
-        _ => Ok(()),
+        written => Ok(written.is_ok()),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
         TrustCommand, Webhook,
     },
     commands::{
-        Session, access, apps, builds, deploys, image, lock, login, promotion, receiver, session, trust, webhook,
+        Session, access, apps, builds, deploys, image, lock, login, logs, promotion, receiver, session, trust, webhook,
     },
     completion,
     contexts::Contexts,
@@ -147,6 +147,7 @@ async fn app(session: &Session<'_>, command: AppCommand) -> Result<(), CliError>
         AppCommand::Set(args) => apps::set(session, &args).await,
         AppCommand::Deploy(args) => deploys::deploy(session, &args).await,
         AppCommand::Rebuild(args) => builds::rebuild(session, &args).await,
+        AppCommand::Logs(args) => logs::logs(session, &args).await,
         AppCommand::BuildLogs(args) => builds::logs(session, &args).await,
         AppCommand::Cancel(args) => deploys::cancel(session, &args).await,
         AppCommand::Promote(args) => promotion::promote(session, &args).await,

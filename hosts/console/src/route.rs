@@ -51,6 +51,9 @@ pub(crate) enum Page {
 pub(crate) enum AppPart {
     Deploys,
     Live,
+    Logs,
+    LogList,
+    LogMore,
     NewDeploy,
     Rollback,
     Webhook,
@@ -99,6 +102,9 @@ pub(crate) enum Need {
 const APP_PARTS: &[(AppPart, &str, &[&str], &str)] = &[
     (AppPart::Deploys, "", READ, "/apps/{namespace}/{app}"),
     (AppPart::Live, "live", READ, "/apps/{namespace}/{app}/live"),
+    (AppPart::Logs, "logs", READ, "/apps/{namespace}/{app}/logs"),
+    (AppPart::LogList, "logs/list", READ, "/apps/{namespace}/{app}/logs/list"),
+    (AppPart::LogMore, "logs/more", READ, "/apps/{namespace}/{app}/logs/more"),
     (AppPart::NewDeploy, "deploy", BOTH, "/apps/{namespace}/{app}/deploy"),
     (AppPart::Rollback, "rollback", BOTH, "/apps/{namespace}/{app}/rollback"),
     (AppPart::Webhook, "webhook", READ, "/apps/{namespace}/{app}/webhook"),
@@ -189,7 +195,10 @@ impl Route {
     pub(crate) fn is_automatic(&self) -> bool {
         matches!(
             self,
-            Self::Page(Page::App(_, AppPart::Live) | Page::Deploy(_, _, DeployPart::Log | DeployPart::Status))
+            Self::Page(
+                Page::App(_, AppPart::Live | AppPart::LogList | AppPart::LogMore)
+                    | Page::Deploy(_, _, DeployPart::Log | DeployPart::Status)
+            )
         )
     }
 
@@ -242,6 +251,7 @@ impl Page {
             Self::Receivers | Self::Receiver(..) => Need::Access,
             Self::App(_, part) => match part {
                 AppPart::Deploys | AppPart::Live | AppPart::Webhook => Need::Nothing,
+                AppPart::Logs | AppPart::LogList | AppPart::LogMore => Need::Nothing,
                 AppPart::Settings | AppPart::Source | AppPart::Reveal if reads => Need::Nothing,
                 AppPart::NewDeploy | AppPart::Rollback | AppPart::ReleaseHold | AppPart::Lock | AppPart::Unlock => {
                     Need::Deploy

@@ -20,11 +20,12 @@ use rollhook_core::{
     deploy::{Commit as GitCommit, Deploy, Evidence, Revision},
     disk::DiskSpace,
     image::ImageRef,
+    instance::InstanceName,
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Applied, AtRest, Binding, BranchReader, Committed, DriverIdentity,
-        Heartbeat, HistoryStore, ListedApp, Loaded, Observation, Page, ReleaseRun, ReleaseRunner, ReleaseSpec,
-        ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, StoredImages, TargetDescription,
-        TargetReader, TargetRequest, Validated,
+        Heartbeat, HistoryStore, InstanceLogPart, InstanceLogs, ListedApp, Loaded, LogQuery, Observation, Page,
+        ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits,
+        StoredImages, TargetDescription, TargetInstance, TargetReader, TargetRequest, Validated,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -211,6 +212,10 @@ impl RolloutDriver for InstrumentedRolloutDriver {
         self.inner.release_runner().map(|_| self as _)
     }
 
+    fn instance_logs(&self) -> Option<&dyn InstanceLogs> {
+        self.inner.instance_logs().map(|_| self as _)
+    }
+
     fn stored_images(&self) -> Option<&dyn StoredImages> {
         self.inner.stored_images().map(|_| self as _)
     }
@@ -267,6 +272,23 @@ impl ReleaseRunner for InstrumentedRolloutDriver {
         let Some(runner) = self.inner.release_runner() else { return Err(no_runner()) };
         self.timed("release_log", runner.log(run, from)).await
     }
+}
+
+#[async_trait]
+impl InstanceLogs for InstrumentedRolloutDriver {
+    async fn instances(&self, app: &App) -> Result<Vec<TargetInstance>> {
+        let Some(logs) = self.inner.instance_logs() else { return Err(no_logs()) };
+        self.timed("instances", logs.instances(app)).await
+    }
+
+    async fn read(&self, app: &App, instance: &InstanceName, query: &LogQuery) -> Result<Option<InstanceLogPart>> {
+        let Some(logs) = self.inner.instance_logs() else { return Err(no_logs()) };
+        self.timed("instance_log", logs.read(app, instance, query)).await
+    }
+}
+
+fn no_logs() -> Error {
+    Error::invalid("the driver keeps no logs of instances")
 }
 
 fn no_runner() -> Error {

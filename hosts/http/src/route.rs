@@ -7,11 +7,11 @@ use rollhook_api::{
     endpoint::{Credentials, Endpoint, open},
     operations::{
         CancelDeploy, ChangeApp, CreateApiToken, DeleteApp, DeployApp, DisableWebhook, EnableWebhook, EndSession,
-        EndSessions, EndTrust, ListApiTokens, ListApps, ListDeploys, ListLocks, ListReceivers, ListSessions,
-        ListTrusts, ListWebhookCalls, LockApp, LockEnvironment, PromoteApp, ReadAudit, ReadBuildLog, RebuildApp,
-        RegisterApp, RegisterReceiver, ReleaseHold, RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack,
-        RotateWebhook, ShowApp, ShowCaller, ShowDeploy, ShowWebhook, TestReceiver, TrustPipeline, UnlockApp,
-        UnlockEnvironment,
+        EndSessions, EndTrust, ListApiTokens, ListApps, ListDeploys, ListInstances, ListLocks, ListReceivers,
+        ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment, PromoteApp, ReadAudit, ReadBuildLog,
+        ReadInstanceLog, RebuildApp, RegisterApp, RegisterReceiver, ReleaseHold, RemoveReceiver, ReplaceSecret,
+        RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller, ShowDeploy, ShowWebhook, TestReceiver,
+        TrustPipeline, UnlockApp, UnlockEnvironment,
     },
 };
 
@@ -68,6 +68,8 @@ pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
             handler: Handler::Managed(|call, caller| Box::pin(events::stream(call, caller))),
         },
         with::<ReadBuildLog>(|call, caller| Box::pin(build_log::read(call, caller))),
+        of::<ListInstances>(),
+        of::<ReadInstanceLog>(),
         of::<CancelDeploy>(),
         with::<RollBack>(|call, caller| Box::pin(deploys::roll_back(call, caller))),
         with::<PromoteApp>(|call, caller| Box::pin(deploys::accept::<PromoteApp>(call, caller))),

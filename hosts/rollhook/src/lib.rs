@@ -104,8 +104,8 @@
 pub use async_trait::async_trait;
 pub use futures_util::stream::BoxStream;
 pub use rollhook_core::{
-    Error, Result, action, app, delivery, deploy, disk, error, image, ledger, lock, network, ports, replica, request,
-    service, source, text, time, token, trace,
+    Error, Result, action, app, delivery, deploy, disk, error, image, instance, ledger, lock, network, ports, replica,
+    request, service, source, text, time, token, trace,
 };
 #[cfg(feature = "management")]
 pub use rollhook_management as management;

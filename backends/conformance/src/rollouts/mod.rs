@@ -143,7 +143,7 @@ impl<'a> Bench<'a> {
     }
 
     /// The app, as its registration is.
-    fn app(&self) -> App {
+    pub(crate) fn app(&self) -> App {
         let sample = samples::app("shop", "test", "api");
         App { id: self.app.clone(), uid: OURS, target: self.target.clone(), ..sample }
     }

@@ -25,8 +25,8 @@ use rollhook_core::{
     disk::DiskSpace,
     image::{Digest, ImageRef},
     ports::{
-        Applied, AtRest, Clock, DeployId, DriverIdentity, Observation, PastLives, Phase, Purpose, RolloutDriver,
-        RolloutFailure, RolloutSpec, StoredImages, TargetReader, TargetRequest, Validated,
+        Applied, AtRest, Clock, DeployId, DriverIdentity, InstanceLogs, Observation, PastLives, Phase, Purpose,
+        RolloutDriver, RolloutFailure, RolloutSpec, StoredImages, TargetReader, TargetRequest, Validated,
     },
 };
 use rollhook_memory::{Script, SimulatedCluster};
@@ -120,12 +120,24 @@ pub(crate) enum Promise {
     CrashLoopIsHinted,
     /// Recovery at rest is seen: here a failure stays.
     RecoveryIsSeen,
+    /// Instances name the revision that made them: here they do not.
+    InstancesHaveRevisions,
+    /// Lines come oldest first: here newest first.
+    LogIsOldestFirst,
+    /// A position loses no line: here it loses those of the last one's time.
+    PositionLosesNothing,
+    /// A position repeats no line: here the last one comes twice.
+    PositionRepeatsNothing,
+    /// `previous` is the life before: here it is the present one.
+    PreviousIsBefore,
+    /// An unknown instance has no log: here it has an empty one.
+    UnknownHasNoLog,
 }
 
 /// A driver, as one process has it.
 pub(crate) struct Broken {
-    cluster: Arc<SimulatedCluster>,
-    promise: Promise,
+    pub(crate) cluster: Arc<SimulatedCluster>,
+    pub(crate) promise: Promise,
     applied: Mutex<BTreeMap<AppUid, Revision>>,
     completed: Mutex<BTreeMap<Revision, Observation>>,
     busy: AtomicBool,
@@ -296,6 +308,10 @@ fn complete(seen: Observation) -> Observation {
 
 #[async_trait]
 impl RolloutDriver for Broken {
+    fn instance_logs(&self) -> Option<&dyn InstanceLogs> {
+        Some(self)
+    }
+
     async fn identity(&self) -> Result<DriverIdentity> {
         self.cluster.identity().await
     }

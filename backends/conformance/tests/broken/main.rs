@@ -4,6 +4,7 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "a broken promise is the exception")]
 
 mod driver;
+mod instances;
 mod records;
 mod releases;
 #[path = "../simulated/mod.rs"]

@@ -10,6 +10,7 @@ use http_body_util::BodyExt;
 use crate::{
     engine::{Called, Engine, in_path},
     error::Failure,
+    log_pieces::LogPieces,
     rules::diagnostics,
 };
 
@@ -47,47 +48,31 @@ pub(super) async fn part(engine: &Engine, container: &str, from: u64) -> Called<
     Ok(Some(part.text))
 }
 
-/// A part of a log that the engine sends in pieces, each of which begins with its stream, as four bytes, and its length.
+/// A part of a log that the engine sends in pieces.
 struct Part {
     /// The bytes of the log before the part that are yet to come.
     skipped: u64,
     text: Vec<u8>,
-    /// The beginning of a piece, as far as it was received.
-    head: Vec<u8>,
-    /// The bytes of the current piece that are yet to come.
-    left: usize,
+    pieces: LogPieces,
 }
 
 impl Part {
     fn from(skipped: u64) -> Self {
-        Self { skipped, text: Vec::new(), head: Vec::new(), left: 0 }
+        Self { skipped, text: Vec::new(), pieces: LogPieces::default() }
     }
 
     fn is_full(&self) -> bool {
         self.text.len() >= PART_MAX
     }
 
-    fn take(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() && !self.is_full() {
-            if self.left == 0 {
-                let (head, rest) = bytes.split_at(bytes.len().min(8 - self.head.len()));
-                self.head.extend_from_slice(head);
-                bytes = rest;
-                if let [_, _, _, _, a, b, c, d] = self.head[..] {
-                    self.left = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
-                    self.head.clear();
-                }
-                continue;
-            }
-            let (piece, rest) = bytes.split_at(bytes.len().min(self.left));
-            let skipped = usize::try_from(self.skipped).unwrap_or(usize::MAX).min(piece.len());
-            let kept = piece.get(skipped..).unwrap_or_default();
-            let kept = kept.get(..kept.len().min(PART_MAX - self.text.len())).unwrap_or_default();
-            self.text.extend_from_slice(kept);
-            self.skipped = self.skipped.saturating_sub(piece.len().try_into().unwrap_or(u64::MAX));
-            self.left -= piece.len();
-            bytes = rest;
-        }
+    fn take(&mut self, bytes: &[u8]) {
+        let Self { skipped, text, pieces } = self;
+        pieces.take(bytes, |piece| {
+            let before = usize::try_from(*skipped).unwrap_or(usize::MAX).min(piece.len());
+            *skipped = skipped.saturating_sub(piece.len().try_into().unwrap_or(u64::MAX));
+            let kept = piece.get(before..).unwrap_or_default();
+            text.extend_from_slice(kept.get(..PART_MAX - text.len()).unwrap_or(kept));
+        });
     }
 }
 

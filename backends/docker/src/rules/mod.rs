@@ -8,6 +8,7 @@ pub(crate) mod disk;
 pub(crate) mod fence;
 pub(crate) mod given;
 pub(crate) mod images;
+pub(crate) mod instances;
 pub(crate) mod lives;
 pub(crate) mod notes;
 pub(crate) mod observation;

@@ -229,6 +229,12 @@ mod releases {
     rollhook_conformance::releases!(run, fresh(Order::StartFirst));
 }
 
+mod instances {
+    use super::{Order, fresh, run};
+
+    rollhook_conformance::instances!(run, fresh(Order::StartFirst));
+}
+
 mod stop_first {
     use super::{Order, fresh, run};
 

@@ -6,6 +6,7 @@ pub(crate) mod drift;
 pub(crate) mod failure;
 pub(crate) mod fence;
 pub(crate) mod image_owners;
+pub(crate) mod instances;
 pub(crate) mod jobs;
 pub(crate) mod listed;
 pub(crate) mod lives;

@@ -134,3 +134,5 @@ rollhook_conformance::cases! { bed::run, fresh().await, releases:
     target_stays_as_it_is,
     release_log_is_read_in_parts,
 }
+
+rollhook_conformance::instances!(bed::run, fresh().await);

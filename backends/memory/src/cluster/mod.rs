@@ -1,6 +1,7 @@
 //! A simulated cluster: workloads follow scripts, so that a test can have a rollout take any course.
 
 mod drift;
+mod instances;
 mod releases;
 mod rollouts;
 mod script;

@@ -12,7 +12,7 @@ use rollhook_core::{
     app::{AppId, AppUid, Settings},
     deploy::{Evidence, Reason},
     ports::{
-        Applied, AtRest, Drift, DriverIdentity, InvalidTarget, Observation, ReleaseRunner, RolloutDriver,
+        Applied, AtRest, Drift, DriverIdentity, InstanceLogs, InvalidTarget, Observation, ReleaseRunner, RolloutDriver,
         RolloutFailure, RolloutSpec, TargetDescription, TargetReader, TargetRequest, Validated,
     },
 };
@@ -86,6 +86,10 @@ impl RolloutDriver for SimulatedCluster {
     }
 
     fn release_runner(&self) -> Option<&dyn ReleaseRunner> {
+        Some(self)
+    }
+
+    fn instance_logs(&self) -> Option<&dyn InstanceLogs> {
         Some(self)
     }
 

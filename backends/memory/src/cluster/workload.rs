@@ -157,7 +157,7 @@ impl Running {
         self.script(scripts).replaced(self.age(now), self.pods, delay)
     }
 
-    fn age(&self, now: Duration) -> Duration {
+    pub(super) fn age(&self, now: Duration) -> Duration {
         now.saturating_sub(self.since) + self.before
     }
 
@@ -182,6 +182,23 @@ impl Running {
             failure.container = self.containers.first().map(|container| container.name.clone());
         }
         scene
+    }
+
+    /// Returns the pods that the rollout has made, ready or not.
+    pub(super) fn made_pods(&self) -> Vec<Pod> {
+        let made = self.kept.as_ref().map_or(self.pods, |kept| kept.ended.min(self.pods));
+        let pod = |number| Pod {
+            id: self.pod_id(number),
+            image: self.image.clone(),
+            digest: self.digest.clone(),
+            deploy: self.made_by,
+        };
+        (0..made).map(pod).collect()
+    }
+
+    /// Returns whether the rollout has made the pod.
+    pub(super) fn has_made(&self, pod: &Pod) -> bool {
+        pod.id.strip_prefix(&self.rollouts.to_string()).is_some_and(|rest| rest.starts_with('-'))
     }
 
     /// Returns all pods: the rollout's as far as they were ever ready, and else those of the rollout before.

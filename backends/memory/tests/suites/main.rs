@@ -5,6 +5,7 @@
 mod builds;
 mod cluster;
 mod faults;
+mod instances;
 mod releases;
 mod rollouts;
 #[path = "../../../conformance/tests/simulated/mod.rs"]

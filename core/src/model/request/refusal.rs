@@ -8,6 +8,7 @@ use crate::{
     app::{AppId, Environment, FullName, Project},
     deploy::Revision,
     image::ImageRef,
+    instance::InstanceName,
     ledger::Released,
     lock::Locked,
     source::{Branch, SourceRefused},
@@ -179,6 +180,12 @@ pub enum Refusal {
     /// The release command has no known log.
     #[error("There is no log of a release command of revision {0}: it ran none, or the log is gone by now.")]
     NoReleaseLog(Revision),
+    /// The app has no instance of this name.
+    #[error("The app has no instance {0}: it is gone by now, or never was; list the instances.")]
+    NoSuchInstance(InstanceName),
+    /// The platform keeps no logs of instances.
+    #[error("The platform that the app runs on keeps no logs that rollhook can read.")]
+    NoInstanceLogs,
     /// A fault of the service that an operator must look at; the log has the details.
     #[error("The service could not read what it stored; its log says more.")]
     Internal,
@@ -264,7 +271,9 @@ impl Refusal {
             | Self::RevisionNotFound(_)
             | Self::NoWebhook
             | Self::NoBuildLog(_)
-            | Self::NoReleaseLog(_) => RefusalKind::NotFound,
+            | Self::NoReleaseLog(_)
+            | Self::NoSuchInstance(_)
+            | Self::NoInstanceLogs => RefusalKind::NotFound,
             Self::RotatedAlready
             | Self::AppExists(_)
             | Self::NamespaceTaken { .. }

@@ -8,11 +8,11 @@ use crate::{
     endpoint::{Endpoint, open},
     operations::{
         CancelDeploy, ChangeApp, CreateApiToken, DeleteApp, DeployApp, DisableWebhook, EnableWebhook, EndSession,
-        EndSessions, EndTrust, ListApiTokens, ListApps, ListDeploys, ListLocks, ListReceivers, ListSessions,
-        ListTrusts, ListWebhookCalls, LockApp, LockEnvironment, PromoteApp, ReadAudit, ReadBuildLog, RebuildApp,
-        RegisterApp, RegisterReceiver, ReleaseHold, RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack,
-        RotateWebhook, ShowApp, ShowCaller, ShowDeploy, ShowWebhook, TestReceiver, TrustPipeline, UnlockApp,
-        UnlockEnvironment,
+        EndSessions, EndTrust, ListApiTokens, ListApps, ListDeploys, ListInstances, ListLocks, ListReceivers,
+        ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment, PromoteApp, ReadAudit, ReadBuildLog,
+        ReadInstanceLog, RebuildApp, RegisterApp, RegisterReceiver, ReleaseHold, RemoveReceiver, ReplaceSecret,
+        RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller, ShowDeploy, ShowWebhook, TestReceiver,
+        TrustPipeline, UnlockApp, UnlockEnvironment,
     },
 };
 
@@ -99,6 +99,8 @@ pub(super) fn endpoints() -> Vec<Described> {
         Described::of::<DeployApp>(),
         Described::of::<RebuildApp>(),
         Described::of::<ReadBuildLog>(),
+        Described::of::<ListInstances>(),
+        Described::of::<ReadInstanceLog>(),
         Described::of::<CancelDeploy>(),
         Described::of::<RollBack>(),
         Described::of::<PromoteApp>(),

@@ -3,6 +3,7 @@
 mod access;
 mod apps;
 mod deploys;
+mod instances;
 mod locks;
 mod receivers;
 mod sessions;
@@ -14,6 +15,7 @@ pub use deploys::{
     CancelDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, LogQuery, LogStep, LogText, PromoteApp,
     ReadBuildLog, RebuildApp, RollBack, ShowDeploy,
 };
+pub use instances::{InstanceLogQuery, Lines, ListInstances, ReadInstanceLog};
 pub use locks::{ListLocks, LockApp, LockEnvironment, UnlockApp, UnlockEnvironment};
 pub use receivers::{ListReceivers, RegisterReceiver, RemoveReceiver, ReplaceSecret, TestReceiver};
 pub use sessions::{ActorQuery, EndSession, EndSessions, ListSessions, SessionsQuery};

@@ -6,6 +6,7 @@ use rollhook_core::{
     app::{AppId, AppName, Environment, FullName, InvalidName, Project},
     deploy::{Commit, Revision},
     image::ImageRef,
+    instance::InstanceName,
     lock::LockReason,
     source::{Branch, ImageRepository, RelativePath},
 };
@@ -46,6 +47,8 @@ pub(crate) enum AppCommand {
     Rebuild(Rebuild),
     /// Show the log of a build, or of a release command
     BuildLogs(BuildLogs),
+    /// Show the logs of the app's instances
+    Logs(Logs),
     /// End an unfinished deploy
     Cancel(Cancel),
     /// Deploy what another environment runs
@@ -450,6 +453,24 @@ pub(crate) struct BuildLogs {
     #[arg(long)]
     pub(crate) release: bool,
     /// Go on until the build or the release command has ended
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Only this instance, by its name; default: all
+    #[arg(long, value_name = "NAME")]
+    pub(crate) instance: Option<InstanceName>,
+    /// The last lines of each instance, at most 1000
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) tail: u16,
+    /// What an instance wrote before its last restart
+    #[arg(long, conflicts_with = "follow")]
+    pub(crate) previous: bool,
+    /// Go on, also with new instances after a rollout, until ctrl-C
     #[arg(short, long)]
     pub(crate) follow: bool,
 }

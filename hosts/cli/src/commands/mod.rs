@@ -7,6 +7,7 @@ pub(crate) mod deploys;
 pub(crate) mod image;
 pub(crate) mod lock;
 pub(crate) mod login;
+pub(crate) mod logs;
 mod outcome;
 pub(crate) mod promotion;
 pub(crate) mod receiver;

@@ -263,3 +263,31 @@ fn a_removal_whose_answer_was_lost_is_done() {
     let (home, _) = server(vec![problem(404, "app-not-found", "There is no app.")]);
     home.run("app delete api --yes").exits(1);
 }
+
+#[test]
+fn logs_go_on_with_new_instances_and_have_no_control_characters() {
+    let instances = |names: &[&str]| {
+        let instance = |name: &&str| serde_json::json!({"name": name, "id": name, "revision": 1, "state": "runs", "ready": true, "restarts": 0});
+        let all: Vec<_> = names.iter().map(instance).collect();
+        (200, "", serde_json::json!({ "instances": all }).to_string())
+    };
+    let log = |text: &str, next: &str| {
+        let lines = [serde_json::json!({"at": "2026-01-01T00:00:00.000Z", "text": text})];
+        (200, "", serde_json::json!({"lines": lines, "next": next, "more": false}).to_string())
+    };
+    let (home, seen) = server(vec![
+        instances(&["api-1"]),
+        log("one", "5.1"),
+        instances(&["api-1", "api-22"]),
+        log("t\u{1b}[2Jwo\u{7}", "7.2"),
+        log("new", "6.1"),
+        problem(404, "app-not-found", "There is no app."),
+    ]);
+    let ended = home.run("app logs api --follow --tail 5").exits(1);
+    assert_eq!(ended.out, "api-1 | one\napi-1  | two\\u{7}\napi-22 | new\n", "{ended:?}");
+    let paths: Vec<_> = seen.lock().unwrap().iter().map(|request| request.line.clone()).collect();
+    let of = |path: &str| format!("GET /deploys/api/v1/apps/shop-test/api/instances{path} HTTP/1.1");
+    let expected =
+        ["", "/api-1/log?limit=5", "", "/api-1/log?after=5.1&limit=1000", "/api-22/log?after=0.0&limit=1000", ""];
+    assert_eq!(paths, expected.map(of));
+}

@@ -49,13 +49,13 @@ struct Evidence {
     log: Vec<String>,
 }
 
-/// The log of a build or a release command.
+/// The log of a build, a release command or an instance.
 #[derive(Template)]
 #[template(path = "_log.html")]
-struct Log {
-    html: String,
-    /// The path of the log's continuation, while the step goes on.
-    next: Option<String>,
+pub(crate) struct Log {
+    pub(crate) html: String,
+    /// The path of the log's continuation, while it goes on.
+    pub(crate) next: Option<String>,
 }
 
 /// Answers `GET …/deploys/{revision}`.

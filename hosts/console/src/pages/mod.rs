@@ -9,6 +9,7 @@ pub(crate) mod entry;
 pub(crate) mod errors;
 mod git_fields;
 pub(crate) mod lock;
+pub(crate) mod logs;
 pub(crate) mod matrix;
 pub(crate) mod new_deploy;
 pub(crate) mod promote;
@@ -67,6 +68,9 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
         Page::App(id, part) => match part {
             AppPart::Deploys => deploys::page(call, id).await,
             AppPart::Live => live::stream(call, id).await,
+            AppPart::Logs => logs::page(call, id).await,
+            AppPart::LogList => logs::list(call, id).await,
+            AppPart::LogMore => logs::more(call, id).await,
             AppPart::NewDeploy if reads => new_deploy::page(call, id).await,
             AppPart::NewDeploy => new_deploy::submit(call, id).await,
             AppPart::Rollback if reads => rollback::page(call, id).await,

@@ -10,6 +10,7 @@ mod connections;
 mod description;
 mod disguises;
 mod github;
+mod instances;
 mod keyless;
 mod limits;
 mod logs;
