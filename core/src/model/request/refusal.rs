@@ -105,6 +105,9 @@ pub enum Refusal {
     /// There is no version to return to.
     #[error("{0}")]
     NothingToRollBackTo(String),
+    /// No version runs that could be deployed once more, or another one is on the cluster or on its way to it.
+    #[error("{0}")]
+    NotRedeployable(String),
     /// The rollback goes back past revisions whose release commands may have run, and the caller did not say so.
     #[error(fmt = release_between)]
     ReleaseBetween {
@@ -272,6 +275,7 @@ impl Refusal {
             | Self::NoBuilder
             | Self::ImageHeld { .. }
             | Self::NothingToRollBackTo(_)
+            | Self::NotRedeployable(_)
             | Self::ReleaseBetween { .. }
             | Self::CurrentChanged { .. }
             | Self::AlreadyEnded(_)
