@@ -281,7 +281,7 @@ pub struct Deploy {
     pub on_cluster: bool,
     /// Whether the image ran already when the app was registered.
     pub adopted: bool,
-    /// The deploy's own revision, or the one that a rollback finally returns to.
+    /// The deploy's own revision, or the one whose version it is: that a rollback finally returns to, or a redeploy repeats.
     #[schemars(with = "u64")]
     pub effective: Revision,
     /// The deploy that the image was taken from; absent if the image was posted.
@@ -352,8 +352,8 @@ pub struct TakenFrom {
     /// The promoted app's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<String>,
-    /// The revision that was rolled back to (trigger `rollback`) or promoted (`promotion`); else the one that the image
-    /// was built as: a restore took the cluster during the build, so that the image was entered anew behind it.
+    /// The revision that was rolled back to (trigger `rollback`) or promoted (`promotion`), or that was current and is
+    /// deployed once more (`manual`, with a lower `effective` revision); else the one that the image was built as: a restore took the cluster during the build, so that the image was entered anew behind it.
     #[schemars(with = "u64")]
     pub revision: Revision,
 }
@@ -364,6 +364,11 @@ impl Deploy {
         self.trigger == Trigger::Rollback && self.actor == "auto"
     }
 
+    /// Returns whether the deploy is of the version that was current, once more.
+    pub fn is_redeploy(&self) -> bool {
+        self.trigger == Trigger::Manual && self.effective < self.revision
+    }
+
     /// Returns whether this restore failed and has recovered since: what runs is the version that it was to bring back.
     pub fn has_restored_late(&self) -> bool {
         self.is_restore() && self.recovered_at.is_some()
@@ -372,8 +377,8 @@ impl Deploy {
     /// Returns whether the deploy comes to a release command by its app's policy, is at it, or came to one.
     pub fn has_release_step(&self, app: &App) -> bool {
         let may_come = !self.status.is_terminal() && !app.policy.release_command.is_empty();
-        let is_returning = self.trigger == Trigger::Rollback;
-        self.release.is_some() || self.status == Status::Releasing || may_come && !is_returning
+        let has_run = self.trigger == Trigger::Rollback || self.is_redeploy();
+        self.release.is_some() || self.status == Status::Releasing || may_come && !has_run
     }
 
     /// Returns whether the deploy failed at its release command, so that its evidence is the command's.
@@ -465,10 +470,15 @@ impl Deploy {
     }
 }
 
+/// Returns whether a flag is left out on the wire.
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 impl TakenFrom {
     fn of(origin: &Origin) -> Self {
         match origin {
-            Origin::Revision(revision) | Origin::Built(revision) => {
+            Origin::Revision(revision) | Origin::Same(revision) | Origin::Built(revision) => {
                 Self { namespace: None, app: None, revision: *revision }
             }
             Origin::Promoted { app, revision } => Self {

@@ -52,6 +52,7 @@ pub(crate) enum AppPart {
     Deploys,
     Live,
     NewDeploy,
+    Redeploy,
     Rollback,
     Webhook,
     Reveal,
@@ -100,6 +101,7 @@ const APP_PARTS: &[(AppPart, &str, &[&str], &str)] = &[
     (AppPart::Deploys, "", READ, "/apps/{namespace}/{app}"),
     (AppPart::Live, "live", READ, "/apps/{namespace}/{app}/live"),
     (AppPart::NewDeploy, "deploy", BOTH, "/apps/{namespace}/{app}/deploy"),
+    (AppPart::Redeploy, "redeploy", BOTH, "/apps/{namespace}/{app}/redeploy"),
     (AppPart::Rollback, "rollback", BOTH, "/apps/{namespace}/{app}/rollback"),
     (AppPart::Webhook, "webhook", READ, "/apps/{namespace}/{app}/webhook"),
     (AppPart::Reveal, "webhook/reveal", BOTH, "/apps/{namespace}/{app}/webhook/reveal"),
@@ -243,9 +245,8 @@ impl Page {
             Self::App(_, part) => match part {
                 AppPart::Deploys | AppPart::Live | AppPart::Webhook => Need::Nothing,
                 AppPart::Settings | AppPart::Source | AppPart::Reveal if reads => Need::Nothing,
-                AppPart::NewDeploy | AppPart::Rollback | AppPart::ReleaseHold | AppPart::Lock | AppPart::Unlock => {
-                    Need::Deploy
-                }
+                AppPart::NewDeploy | AppPart::Redeploy | AppPart::Rollback => Need::Deploy,
+                AppPart::ReleaseHold | AppPart::Lock | AppPart::Unlock => Need::Deploy,
                 AppPart::Reveal | AppPart::Enable | AppPart::Rotate => Need::Token,
                 AppPart::Disable | AppPart::AddTrust | AppPart::RemoveTrust | AppPart::Settings => Need::Administer,
                 AppPart::Source | AppPart::Delete => Need::Administer,

@@ -53,6 +53,8 @@ pub(crate) struct Shown {
     next: Option<Revision>,
     is_first: bool,
     may_deploy: bool,
+    /// Whether what runs may be deployed once more, as far as the page knows.
+    may_redeploy: bool,
     /// The sentence that assistive technology hears.
     spoken: String,
 }
@@ -106,9 +108,17 @@ impl Shown {
             next: list.next,
             is_first,
             may_deploy: frame.may.may_deploy,
+            may_redeploy: may_redeploy(app, unfinished),
             spoken: newest.map(|deploy| Entry::new(app, deploy, frame).spoken).unwrap_or_default(),
         }
     }
+}
+
+/// Returns whether the current version is what runs, and no other one is about to take its place.
+fn may_redeploy(app: &App, unfinished: &[Deploy]) -> bool {
+    let version = |deploy: &Option<Deploy>| deploy.as_ref().map(|deploy| deploy.effective);
+    let is_ready = unfinished.iter().any(|deploy| deploy.image.is_some());
+    app.current.is_some() && version(&app.current) == version(&app.on_cluster) && !is_ready
 }
 
 impl Running {
@@ -173,8 +183,8 @@ fn sentence(clause: &str) -> String {
 }
 
 fn steps(app: &App, deploy: &Deploy) -> Vec<Step> {
-    let is_built =
-        matches!(app.source, Source::Git(_)) && !matches!(deploy.trigger, Trigger::Rollback | Trigger::Promotion);
+    let is_taken = matches!(deploy.trigger, Trigger::Rollback | Trigger::Promotion) || deploy.is_redeploy();
+    let is_built = matches!(app.source, Source::Git(_)) && !is_taken;
     let at = match deploy.status {
         Status::Queued => 0,
         Status::Building => 1,

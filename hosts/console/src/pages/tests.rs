@@ -73,7 +73,7 @@ fn a_viewer_sees_the_history_and_no_actions() {
     };
     let viewer = rendered(app(json!({ "unfinished": [3] })), deploys(), Permissions::default());
     assert!(viewer.contains("id=\"r3\"") && viewer.contains("current"));
-    for action in ["rollback?to=", "/cancel", "/deploy\"", "release-hold"] {
+    for action in ["rollback?to=", "/cancel", "/deploy\"", "/redeploy", "release-hold"] {
         assert!(!viewer.contains(action), "{action}: {viewer}");
     }
     let deployer = rendered(
