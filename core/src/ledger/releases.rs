@@ -33,6 +33,21 @@ pub fn command<'a>(app: &'a App, deploy: &Deploy) -> Option<&'a [String]> {
     Some(command).filter(|command| !has_run && !command.is_empty())
 }
 
+/// The most revisions that a sentence names.
+const NAMED_MAX: usize = 5;
+
+/// Returns the release commands of these revisions, newest first, as the subject of a sentence: "release commands of
+/// revisions 5, 4".
+pub fn named(released: &[Released]) -> String {
+    let newest: Vec<String> = released.iter().rev().take(NAMED_MAX).map(|it| it.revision.to_string()).collect();
+    let (commands, revisions) = if released.len() == 1 { ("command", "revision") } else { ("commands", "revisions") };
+    let more = match released.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("release {commands} of {revisions} {}{more}", newest.join(", "))
+}
+
 impl AppState {
     /// The deploy whose release command is being run, or made ready.
     pub fn releasing(&self) -> Option<&std::sync::Arc<Deploy>> {
