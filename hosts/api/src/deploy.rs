@@ -67,7 +67,7 @@ pub struct DeployAnswer {
     /// Outages of the cluster and waits for a build slot move both on: a repeated call has their present values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_within: Option<u64>,
-    /// The progress of the rollout; only while it runs.
+    /// The progress of the build, the release command or the rollout; only while one runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
     /// Whether an earlier call under the same key made the entry; on the wire, the header `Idempotent-Replayed`.
@@ -153,9 +153,13 @@ impl Restore {
     }
 }
 
-/// The progress of a rollout, as far as the server that answers knows it.
+/// The progress of a build, a release command or a rollout, as far as the server that answers knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Progress {
+    /// The begin of the step.
+    #[serde(with = "crate::time")]
+    #[schemars(schema_with = "schemas::time")]
+    pub since: Timestamp,
     /// The number of pods of this revision that are ready. Absent, like `wanted` and `message`, if another server drives
     /// the app: what was observed is not stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -163,11 +167,11 @@ pub struct Progress {
     /// The number of pods of this revision that should run once the rollout is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<u32>,
-    /// The condition that the rollout waits for.
+    /// The condition that the step waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The time at which the rollout fails unless it is complete. Absent while the cluster cannot be reached: that time
-    /// does not count, so that the deadline moves on.
+    /// The time at which the step fails unless it is over. Absent while the cluster or the builder cannot be reached, or the
+    /// build waits for a slot: that time does not count, so that the deadline moves on.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::time::maybe")]
     #[schemars(schema_with = "schemas::time")]
     pub deadline: Option<Timestamp>,
@@ -177,6 +181,7 @@ impl Progress {
     /// Returns the progress as it is on the wire.
     pub fn of(progress: &service::Progress) -> Self {
         Self {
+            since: progress.since,
             ready: progress.instances.map(|instances| instances.ready),
             wanted: progress.instances.map(|instances| instances.wanted),
             message: progress.message.clone(),
@@ -305,7 +310,7 @@ pub struct Deploy {
     #[serde(default, with = "crate::time::maybe", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::time")]
     pub recovered_at: Option<Timestamp>,
-    /// The progress of the rollout; only while it runs.
+    /// The progress of the build, the release command or the rollout; only while one runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
     /// The knowledge of the entry's release command: `may-have-run`, recorded before its start, or `done` once it ended

@@ -202,6 +202,7 @@ fn deploys() {
     insta::assert_json_snapshot!("deploy_succeeded", Deploy::of(&id(), &succeeded(), &standing));
     insta::assert_json_snapshot!("deploy_failed", Deploy::of(&id(), &failed(), &standing));
     let progress = service::Progress {
+        since: Timestamp::from_millis(1_767_000_000_000),
         instances: Some(Instances { ready: 2, wanted: 4 }),
         message: Some("2 of 4 new pods are ready".to_owned()),
         deadline: Some(Timestamp::from_millis(1_767_000_600_000)),
