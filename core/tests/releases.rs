@@ -156,7 +156,7 @@ fn rollbacks_and_restores_run_none() {
         let crashed = world.deployed(&access, "registry.example.com/crash:v3").await;
         assert_eq!((crashed.status(), crashed.release), (Status::Failed, Some(ReleaseMark::Done)));
         let (_, message) = reason(&crashed);
-        assert!(message.contains("Its release command had run"), "{message}");
+        assert!(message.contains("The release commands of revisions 4, 2 ran, or may have run"), "{message}");
         let history = world.quiet(&access).await;
         let restore = history.last().unwrap();
         assert!(restore.is_restore() && restore.status() == Status::Succeeded && restore.release.is_none());
@@ -587,5 +587,38 @@ fn app_is_not_deleted_while_its_command_cannot_be_ended() {
         world.cluster.set_reachable(true);
         world.deployer.delete(&access).await.unwrap();
         assert_eq!(world.cluster.running_releases(access.uid()), 0);
+    });
+}
+
+#[test]
+fn restore_names_every_release_command_that_ran_since_its_version() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.app("api", migrates()).await;
+        assert_eq!(world.deployed(&access, "registry.example.com/crash:v2").await.status(), Status::Failed);
+        assert_eq!(world.quiet(&access).await.len(), 3, "with its restore");
+        let failed = world.deployed(&access, "registry.example.com/crash:v3").await;
+        let released = world.view(&access).await.released_since(Revision::FIRST);
+        let named: Vec<u64> = released.iter().map(|released| released.revision.get()).collect();
+        let (_, message) = reason(&failed);
+        assert_eq!(named, [2, 4], "{message}");
+        assert!(message.contains("The release commands of revisions 4, 2 ran, or may have run"), "{message}");
+        world.quiet(&access).await;
+    });
+}
+
+#[test]
+fn log_of_a_run_that_is_made_ready_is_shown_though_the_app_has_lost_its_command() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.app("api", migrates()).await;
+        world.deploy(&access, "registry.example.com/api:v2").await.unwrap();
+        let revision = world.reaches(&access, 2, Status::Releasing).await.revision;
+        let change = PolicyChange { release_command: Some(Vec::new()), ..PolicyChange::default() };
+        world.deployer.change_policy(&access, change).await.unwrap();
+        let part = world.deployer.release_log(&access, revision, 0, false).await.unwrap();
+        assert!(part.bytes.is_empty() && part.last);
+        let part = world.deployer.release_log(&access, revision, 0, true).await.unwrap();
+        assert!(!part.bytes.is_empty(), "it waits for the command's begin");
     });
 }

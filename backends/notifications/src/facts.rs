@@ -44,6 +44,7 @@ pub(crate) fn deploy(deploy: &Deploy) -> Map<String, Value> {
     }));
     match &deploy.from {
         Some(Origin::Revision(revision)) => facts.insert("from_revision".to_owned(), json!(revision)),
+        Some(Origin::Same(revision)) => facts.insert("same_as".to_owned(), json!(revision)),
         Some(Origin::Built(revision)) => facts.insert("built_as".to_owned(), json!(revision)),
         Some(Origin::Promoted { app, revision }) => {
             let from = json!({ "app": app.to_string(), "revision": revision });

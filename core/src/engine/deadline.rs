@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     app::Policy,
-    deploy::{Deploy, State},
+    deploy::{Deploy, Paused, State},
     ledger::{AppState, releases},
     time::Timestamp,
 };
@@ -12,6 +12,17 @@ use crate::{
 /// Returns the time at which a rollout that began at `since` fails unless it is over; `outage` does not count.
 pub fn of_rollout(policy: &Policy, since: Timestamp, outage: Duration) -> Timestamp {
     since.after(policy.rollout_deadline + outage)
+}
+
+/// Returns the time at which a release command that began at `since` fails unless it is over; `outage` does not count.
+pub fn of_release(policy: &Policy, since: Timestamp, outage: Duration) -> Timestamp {
+    since.after(policy.release_deadline + outage)
+}
+
+/// Returns the time at which a build that began at `since` fails unless it is over; interruptions that are over do not
+/// count.
+pub fn of_build(policy: &Policy, since: Timestamp, paused: Paused) -> Timestamp {
+    since.after(policy.build_deadline + paused.away.past + paused.waiting.past)
 }
 
 /// Returns the time by which a deploy of the app ends, as of its present state; `None` if it has ended.
@@ -26,7 +37,7 @@ pub fn of_deploy(app_state: &AppState, deploy: &Deploy) -> Option<Timestamp> {
     let rolled_out = |other: &Deploy| match other.state {
         State::RollingOut { since, outage } => Some(of_rollout(policy, since, outage.past)),
         State::Releasing { since, outage, .. } => {
-            Some(of_rollout(policy, since.after(policy.release_deadline + outage.past), Duration::ZERO))
+            Some(of_rollout(policy, of_release(policy, since, outage.past), Duration::ZERO))
         }
         State::Queued
         | State::Building { .. }
@@ -63,7 +74,7 @@ fn built_at(app_state: &AppState, deploy: &Deploy) -> Timestamp {
 /// Returns the time at which a build that has begun fails unless it is over.
 fn build_end(policy: &Policy, deploy: &Deploy) -> Option<Timestamp> {
     let State::Building { since, paused, .. } = &deploy.state else { return None };
-    Some(since.after(policy.build_deadline + paused.away.past + paused.waiting.past))
+    Some(of_build(policy, *since, *paused))
 }
 
 #[cfg(test)]

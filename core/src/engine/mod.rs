@@ -529,14 +529,24 @@ fn fail(state: &State, deploy: Deploy, failure: FailureReport, evidence: Option<
             };
             format!("{} That change stays, and nothing is restored{way}.", sentence(&failure.message))
         }
-        Owed::Restore(_) if deploy.release.is_some() => {
+        Owed::Restore(current) => {
+            // A failed deploy before this one may have changed a database as well, and was restored without its change.
+            let released = state.app_state.released_since(current.effective);
             let message = sentence(&failure.message);
-            format!(
-                "{message} Its release command had run: what that changed, such as a database, may be newer than the \
+            match released.as_slice() {
+                [] => failure.message.clone(),
+                [own] if own.revision == deploy.revision => format!(
+                    "{message} Its release command had run: what that changed, such as a database, may be newer than the \
                      version that is restored."
-            )
+                ),
+                all => format!(
+                    "{message} The {} ran, or may have run: what they changed, such as a database, may be newer than the \
+                     version that is restored.",
+                    releases::named(all)
+                ),
+            }
         }
-        Owed::NothingToRestore | Owed::Restore(_) | Owed::Nothing => failure.message.clone(),
+        Owed::NothingToRestore | Owed::Nothing => failure.message.clone(),
     };
     record(state, vec![ended(message)], Vec::new())
 }

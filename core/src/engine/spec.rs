@@ -42,6 +42,7 @@ pub(super) fn spec(app_state: &AppState, deploy: &Deploy) -> Option<RolloutSpec>
     let image = if deploy.release.is_some() { deploy.pinned_image() } else { deploy.image.clone() }?;
     let what = match &deploy.from {
         Some(Origin::Revision(revision)) => format!("rollback to revision {revision}"),
+        Some(Origin::Same(revision)) => format!("{} deploy, same as revision {revision},", deploy.trigger),
         Some(Origin::Built(revision)) => format!("{} deploy, built as revision {revision},", deploy.trigger),
         Some(Origin::Promoted { app, revision }) => format!("promotion of {app} revision {revision}"),
         None => format!("{} deploy", deploy.trigger),

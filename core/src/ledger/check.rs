@@ -89,9 +89,9 @@ pub fn check(history: &[Deploy], state: &AppState) -> Vec<Violation> {
     broken
 }
 
-/// Returns whether a deploy returns to a version, or records what ran: neither runs a release command.
-fn taken_back(deploy: &Deploy) -> bool {
-    deploy.trigger == Trigger::Rollback || deploy.adopted
+/// Returns whether a deploy is of a version that was deployed before, or records what ran: neither runs a release command.
+fn has_run_before(deploy: &Deploy) -> bool {
+    deploy.trigger == Trigger::Rollback || deploy.is_redeploy() || deploy.adopted
 }
 
 fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
@@ -118,7 +118,18 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
         expect(first.is_none_or(is_continued), "is not what its first entry became");
     }
     let earlier = |other: Revision| other < revision;
-    let effective = deploy.trigger == Trigger::Rollback && earlier(deploy.effective) || deploy.effective == revision;
+    if let Some(Origin::Same(source)) = deploy.from {
+        let is_same = |source: &Deploy| {
+            source.status() == Status::Succeeded
+                && (source.pinned_image(), &source.commit, source.effective)
+                    == (deploy.image.clone(), &deploy.commit, deploy.effective)
+        };
+        let source = history.iter().find(|other| other.revision == source);
+        expect(source.is_none_or(is_same), "is not the version that it repeats");
+        expect(deploy.trigger == Trigger::Manual && earlier(deploy.effective), "repeats no version");
+    }
+    let may_be_earlier = deploy.trigger == Trigger::Rollback || deploy.is_redeploy();
+    let effective = may_be_earlier && earlier(deploy.effective) || deploy.effective == revision;
     expect(effective, "stands for a revision that it cannot stand for");
     match &deploy.state {
         State::RollingOut { .. } | State::Succeeded { .. } => expect(deploy.touched, "never touched the cluster"),
@@ -136,9 +147,12 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
         State::Releasing { .. } => expect(!deploy.touched, "touched the cluster before its release command ended"),
         State::Queued | State::Building { .. } | State::Cancelled { .. } => {}
     }
-    let taken = matches!(deploy.trigger, Trigger::Rollback | Trigger::Promotion);
+    let taken = matches!(deploy.trigger, Trigger::Rollback | Trigger::Promotion) || deploy.is_redeploy();
     expect(deploy.image.is_some() || !taken, "is of an image that exists, and names none");
-    expect(!(taken_back(deploy) && deploy.release.is_some()), "ran a release command to go back");
+    expect(
+        !(has_run_before(deploy) && deploy.release.is_some()),
+        "ran the release command of a version that ran before",
+    );
     let image_known = deploy.image.is_some() || !matches!(deploy.status(), Status::RollingOut | Status::Succeeded);
     expect(image_known, "runs no image");
     broken

@@ -24,11 +24,28 @@ pub struct Released {
 
 /// Returns the command that this deploy runs before its rollout; `None`: it runs none, or has run it.
 ///
-/// A rollback and a restore return to a version whose command ran before, and an adopted version runs already.
+/// A rollback and a restore return to a version whose command ran before, a redeploy repeats one, and an adopted version
+/// runs already.
 pub fn command<'a>(app: &'a App, deploy: &Deploy) -> Option<&'a [String]> {
     let command = app.policy.release_command.as_slice();
-    let runs = deploy.trigger != Trigger::Rollback && !deploy.adopted && deploy.release.is_none();
-    Some(command).filter(|command| runs && !command.is_empty())
+    let has_run =
+        deploy.trigger == Trigger::Rollback || deploy.is_redeploy() || deploy.adopted || deploy.release.is_some();
+    Some(command).filter(|command| !has_run && !command.is_empty())
+}
+
+/// The most revisions that a sentence names.
+const NAMED_MAX: usize = 5;
+
+/// Returns the release commands of these revisions, newest first, as the subject of a sentence: "release commands of
+/// revisions 5, 4".
+pub fn named(released: &[Released]) -> String {
+    let newest: Vec<String> = released.iter().rev().take(NAMED_MAX).map(|it| it.revision.to_string()).collect();
+    let (commands, revisions) = if released.len() == 1 { ("command", "revision") } else { ("commands", "revisions") };
+    let more = match released.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("release {commands} of {revisions} {}{more}", newest.join(", "))
 }
 
 impl AppState {

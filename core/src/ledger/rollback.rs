@@ -64,13 +64,12 @@ pub fn deploy(target: &Deploy, cause: &Cause) -> Result<NewDeploy, Refusal> {
     let image = target.pinned_image().ok_or_else(|| {
         Refusal::NothingToRollBackTo(format!("Revision {} never had an image to return to.", target.revision))
     })?;
-    // A rollback is named by its effective revision, not by the rollback in between.
-    let origin = if target.trigger == Trigger::Rollback { target.effective } else { target.revision };
     Ok(NewDeploy {
         image: Some(image),
         commit: target.commit.clone(),
         trigger: Trigger::Rollback,
-        from: Some(Origin::Revision(origin)),
+        // The version's own revision, not that of the rollback or redeploy in between.
+        from: Some(Origin::Revision(target.effective)),
         effective: Some(target.effective),
         ..NewDeploy::new(cause)
     })

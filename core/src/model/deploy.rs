@@ -221,6 +221,8 @@ pub enum Origin {
     /// The revision of this app that the image was built as: a restore took the cluster during the build, and the image
     /// was entered anew behind it.
     Built(Revision),
+    /// The revision of this app that was current, and is deployed once more.
+    Same(Revision),
     /// The app and revision that was promoted.
     Promoted {
         /// The app that ran the image.
@@ -341,7 +343,7 @@ pub struct Deploy {
     pub actor: Actor,
     /// The origin of the image, if it was not posted.
     pub from: Option<Origin>,
-    /// The effective revision: the entry's own, or the one that a rollback finally returns to.
+    /// The effective revision: the entry's own, or the one that a rollback finally returns to, or a redeploy repeats.
     pub effective: Revision,
     /// Whether the entry records the image that ran when the app was registered, so that nothing is patched.
     pub adopted: bool,
@@ -384,6 +386,11 @@ impl Deploy {
         self.trigger == Trigger::Rollback && self.actor.is_service()
     }
 
+    /// Returns whether the entry deploys the version once more that was current.
+    pub const fn is_redeploy(&self) -> bool {
+        matches!(self.from, Some(Origin::Same(_)))
+    }
+
     /// Returns whether the deploy failed because another party changed, paused or removed the target while it rolled out: what
     /// is there now is as that party wants it.
     pub fn was_changed_by_another(&self) -> bool {
@@ -395,7 +402,7 @@ impl Deploy {
     pub const fn built_as(&self) -> Revision {
         match &self.from {
             Some(Origin::Built(first)) => *first,
-            Some(Origin::Revision(_) | Origin::Promoted { .. }) | None => self.revision,
+            Some(Origin::Revision(_) | Origin::Same(_) | Origin::Promoted { .. }) | None => self.revision,
         }
     }
 

@@ -91,7 +91,7 @@ pub struct DeployRequest {
     pub key: Option<IdempotencyKey>,
 }
 
-with_fields!(DeployRequest, RollbackRequest, PromoteRequest, Registration);
+with_fields!(DeployRequest, RedeployRequest, RollbackRequest, PromoteRequest, Registration);
 
 impl DeployRequest {
     /// Returns the request to deploy an image.
@@ -115,6 +115,16 @@ impl DeployRequest {
 
 fn optional<T: FromStr<Err: fmt::Display>>(field: Field, given: Option<&str>) -> Result<Option<T>, Refusal> {
     given.map(str::parse).transpose().map_err(|why: T::Err| Refusal::InvalidField(field, format!("{why}.")))
+}
+
+/// A person's request to deploy the current version once more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RedeployRequest {
+    /// The revision that the person believes to be current; the redeploy is refused if another one is.
+    pub if_current: Option<Revision>,
+    /// The idempotency key.
+    pub key: Option<IdempotencyKey>,
 }
 
 /// A person's request to roll back.
@@ -372,6 +382,8 @@ fields! {
     Expires = "expires",
     LockReason = "reason",
     BreakGlass = "break_glass",
+    Same = "same",
+    IfCurrent = "if_current",
     Overlap = "overlap",
     Project = "project",
     Environment = "environment",

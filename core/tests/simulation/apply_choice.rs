@@ -5,7 +5,7 @@ use std::time::Duration;
 use rollhook_core::{
     app::Source,
     deploy::{Commit, Revision},
-    request::{DeployRequest, IdempotencyKey, RollbackRequest},
+    request::{DeployRequest, IdempotencyKey, RedeployRequest, RollbackRequest},
 };
 
 use crate::{
@@ -168,6 +168,7 @@ impl Run {
             Ask::Deploy { app, tag, key } => {
                 Some((Request::Deploy(id(*app), self.deploy(*app, tag, keyed(*key, &name))), *key))
             }
+            Ask::Redeploy { app, expects, key } => Some((self.redeploy(*app, *expects, keyed(*key, &name)), *key)),
             Ask::Rollback { app, back, expects, key } => {
                 Some((self.rollback(*app, *back, *expects, keyed(*key, &name)), *key))
             }
@@ -238,18 +239,8 @@ impl Run {
         let revision = back.and_then(|back| self.revision(app, back));
         let digest = |known: &Known| known.history.iter().rev().nth(back?)?.digest.clone();
         let pinned = self.known(app, digest).flatten().is_some();
-        let current = |known: &Known| model::current(&known.history).map(|entry| entry.revision);
-        let if_current = match expects {
-            Expects::Anything => None,
-            Expects::Current => self.known(app, current).flatten(),
-            Expects::Newest => self.revision(app, 0),
-        };
-        self.environment
-            .rules
-            .lock()
-            .unwrap()
-            .wishes
-            .insert(self.callers.name(), Wish { revision, pinned, if_current });
+        let if_current = self.expected(app, expects);
+        self.wish(Wish { revision, pinned, if_current });
         let request = RollbackRequest::default().with(|request| {
             request.revision = revision;
             request.if_current = if_current;
@@ -258,6 +249,31 @@ impl Run {
             request.key = key;
         });
         Request::Rollback(id(app), request)
+    }
+
+    fn redeploy(&mut self, app: usize, expects: Expects, key: Option<IdempotencyKey>) -> Request {
+        let if_current = self.expected(app, expects);
+        self.wish(Wish { revision: None, pinned: false, if_current });
+        let request = RedeployRequest::default().with(|request| {
+            request.if_current = if_current;
+            request.key = key;
+        });
+        Request::Redeploy(id(app), request)
+    }
+
+    /// Returns the revision that the next caller believes to be current.
+    fn expected(&self, app: usize, expects: Expects) -> Option<Revision> {
+        let current = |known: &Known| model::current(&known.history).map(|entry| entry.revision);
+        match expects {
+            Expects::Anything => None,
+            Expects::Current => self.known(app, current).flatten(),
+            Expects::Newest => self.revision(app, 0),
+        }
+    }
+
+    /// Notes what the next caller wishes.
+    fn wish(&self, wish: Wish) {
+        self.environment.rules.lock().unwrap().wishes.insert(self.callers.name(), wish);
     }
 }
 
@@ -274,6 +290,7 @@ pub(crate) fn told(wanted: &Request) -> String {
         }
         Request::Push(_, delivery, _) => format!("{:?}", delivery.event),
         Request::Probe(_) => "is this old token still good?".to_owned(),
+        Request::Redeploy(id, request) => format!("redeploy {id}, if current is {:?}", request.if_current),
         Request::Rollback(id, request) => {
             format!("roll {id} back, to {:?}, if current is {:?}", request.revision, request.if_current)
         }

@@ -291,6 +291,7 @@ fn touches_webhook(request: &Request) -> bool {
         | Request::Push(..)
         | Request::Probe(_)
         | Request::Deploy(..)
+        | Request::Redeploy(..)
         | Request::Rollback(..)
         | Request::Cancel(..)
         | Request::Promote(_)

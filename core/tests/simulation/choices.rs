@@ -67,6 +67,8 @@ pub(crate) enum Ask {
     Post { tag: &'static str, key: Key, old_token: bool },
     /// A person deploys an image.
     Deploy { app: usize, tag: &'static str, key: Key },
+    /// A person deploys what runs once more, perhaps only if what they expect is current.
+    Redeploy { app: usize, expects: Expects, key: Key },
     /// A person rolls back: by default, or to a revision counted from the newest, perhaps only if what they expect is
     /// current.
     Rollback { app: usize, back: Option<usize>, expects: Expects, key: Key },
@@ -100,7 +102,7 @@ pub(crate) enum Ask {
     Register { app: usize, take_over: bool },
 }
 
-/// The revision that a person who rolls back expects to be current.
+/// The revision that a person who rolls back or redeploys expects to be current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expects {
     Anything,
@@ -230,6 +232,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         10 => (tag(), key(), proptest::bool::weighted(0.1))
             .prop_map(|(tag, key, old_token)| Ask::Post { tag, key, old_token }),
         4 => (app(), tag(), key()).prop_map(|(app, tag, key)| Ask::Deploy { app, tag, key }),
+        4 => (app(), expects(), key()).prop_map(|(app, expects, key)| Ask::Redeploy { app, expects, key }),
         8 => (app(), proptest::option::weighted(0.5, 0..5usize), expects(), key())
             .prop_map(|(app, back, expects, key)| Ask::Rollback { app, back, expects, key }),
         3 => (app(), 0..3usize).prop_map(|(app, back)| Ask::Cancel { app, back }),

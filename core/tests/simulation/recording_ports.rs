@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
@@ -49,6 +49,8 @@ pub(crate) struct RecordingPorts {
     pub(crate) backend: Backend,
     /// The last answers, for stale reads.
     pub(crate) views: Mutex<BTreeMap<AppUid, Loaded>>,
+    /// The id of this life, once its first heartbeat has named it: it has no lease before.
+    pub(crate) replica: OnceLock<ReplicaId>,
 }
 
 impl RecordingPorts {
@@ -127,6 +129,7 @@ impl HistoryStore for RecordingPorts {
     }
 
     async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
+        let _ = self.replica.set(replica.clone());
         let heartbeat = self.backend.history.heartbeat(replica, ttl).await;
         let mut rules = self.environment.rules.lock().unwrap();
         if ttl.is_zero() {
@@ -177,7 +180,8 @@ impl RecordingPorts {
         self.environment.look();
         let mut rules = self.environment.rules.lock().unwrap();
         match &change.state.lease {
-            Some(lease) if lease.name == self.life.name => {
+            // A lease of a former life of the name is none of this one's.
+            Some(lease) if self.replica.get() == Some(lease) => {
                 rules.owners.leased(&self.life, commit.app(), self.environment.moment(), &self.environment.journal);
             }
             Some(_) => {}

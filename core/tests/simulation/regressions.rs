@@ -179,7 +179,9 @@ pub(crate) fn rare() -> Vec<Scenario> {
     let adrift = fault("", InjectedFault::Adrift(Duration::from_secs(20)));
     let reach = |there| Choice::Cluster(Meddling::Reach(there));
     let delete = ask(Ask::Delete { app: 0 });
-    let deleted = vec![adrift, reach(false), post("v2"), Choice::Pass(300), reach(true), delete, wait()];
+    let deleted = vec![adrift, reach(false), post("v2"), Choice::Pass(300), reach(true), delete.clone(), wait()];
+    let without_builder =
+        vec![post("hang"), Choice::Pass(1_000), Choice::Cluster(Meddling::Builder(false)), delete, wait()];
     // The restore ends at its deadline, by a clock that is set ahead, and its instances get ready nevertheless.
     let recovered = vec![post("slow"), wait(), post("missing"), Choice::Pass(6_000), Choice::Clock(4_000), wait()];
     vec![
@@ -187,6 +189,7 @@ pub(crate) fn rare() -> Vec<Scenario> {
         of(Kind::Image, true, false, failed),
         of(Kind::Git, false, false, cancelled),
         of(Kind::Image, false, false, deleted),
+        of(Kind::Git, false, false, without_builder),
         of(Kind::Git, false, true, vec![dies("branches.head"), wait()]),
         a_poll_that_lags_behind(),
     ]
@@ -198,4 +201,31 @@ fn clock_that_is_set_ahead_during_an_apply_lets_no_newer_deploy_take_over() {
     let late = Choice::Fault { replica: 0, call: "history.commit", nth: 2, fault: late };
     let away = Choice::Cluster(Meddling::Reach(false));
     holds(vec![Choice::Order(3), away, late, post("v1"), Choice::Pass(0), Choice::Clock(40), post("v1")]);
+}
+
+#[test]
+fn apply_that_arrives_after_another_party_changed_the_workload_recovers_its_deploy() {
+    let adrift = fault("", InjectedFault::Adrift(Duration::from_secs(4)));
+    holds(vec![Choice::Pass(0), adrift, post("v1"), Choice::Cluster(Meddling::Image), Choice::Pass(0)]);
+}
+
+#[test]
+fn accept_by_a_restarted_replica_takes_no_lease_of_its_former_life() {
+    let dies = |replica, ask| {
+        let crash = InjectedFault::Crash { done: false };
+        Choice::Ask { replica, ask, struck: Some((0, crash)) }
+    };
+    let posted = || Ask::Post { tag: "v1", key: Key::None, old_token: false };
+    holds_for_a_git_app(
+        2,
+        vec![
+            dies(1, Ask::Delete { app: 0 }),
+            ask(posted()),
+            ask(posted()),
+            Choice::Clock(4_000),
+            dies(2, posted()),
+            ask(posted()),
+            Choice::Pass(0),
+        ],
+    );
 }

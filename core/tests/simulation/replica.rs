@@ -54,6 +54,7 @@ impl Replica {
             faults: Arc::clone(&faults),
             backend: Backend::new(environment, Arc::clone(&own), environment.promise),
             views: Default::default(),
+            replica: Default::default(),
         });
         let tokens = Arc::clone(&recording_ports.backend.tokens);
         let faulty = Arc::new(Faulty::new(Arc::clone(&recording_ports), Arc::clone(&own), Arc::clone(&plan)));

@@ -11,8 +11,8 @@ use rollhook_core::{
     lock::PrincipalKey,
     ports::WebhookSecret,
     request::{
-        DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, PromoteRequest, Refusal, Registration, RollbackRequest,
-        SourceChange, TargetChange,
+        DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, PromoteRequest, RedeployRequest, Refusal, Registration,
+        RollbackRequest, SourceChange, TargetChange,
     },
     service::{Accepted, Deployer, NewLock, Outcome, Pushed},
     token::{Credentials, Token},
@@ -51,6 +51,8 @@ pub(crate) enum Request {
     /// Only whether a token is let in.
     Probe(Token),
     Deploy(AppId, DeployRequest),
+    /// What runs is deployed once more.
+    Redeploy(AppId, RedeployRequest),
     Rollback(AppId, RollbackRequest),
     Cancel(AppId, Revision),
     Promote(Option<IdempotencyKey>),
@@ -103,6 +105,11 @@ impl Request {
             Self::Deploy(id, request) => {
                 let access = allowed(&id).await?;
                 let accepted = deployer.submit(&access, request).await?;
+                Ok(Answer::Accepted(access.uid(), accepted))
+            }
+            Self::Redeploy(id, request) => {
+                let access = allowed(&id).await?;
+                let accepted = deployer.redeploy(&access, request).await?;
                 Ok(Answer::Accepted(access.uid(), accepted))
             }
             Self::Rollback(id, request) => {
@@ -246,6 +253,7 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::KeyReused => "refused: key reused",
         Refusal::TooManyUnfinished => "refused: too many unfinished",
         Refusal::NothingToRollBackTo(_) => "refused: nothing to roll back to",
+        Refusal::NotRedeployable(_) => "refused: not redeployable",
         Refusal::CurrentChanged { .. } => "refused: current changed",
         Refusal::AlreadyEnded(_) => "refused: already ended",
         Refusal::Workload(_) => "refused: the workload",

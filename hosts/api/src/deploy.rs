@@ -67,7 +67,7 @@ pub struct DeployAnswer {
     /// Outages of the cluster and waits for a build slot move both on: a repeated call has their present values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_within: Option<u64>,
-    /// The progress of the rollout; only while it runs.
+    /// The progress of the build, the release command or the rollout; only while one runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
     /// Whether an earlier call under the same key made the entry; on the wire, the header `Idempotent-Replayed`.
@@ -153,9 +153,13 @@ impl Restore {
     }
 }
 
-/// The progress of a rollout, as far as the server that answers knows it.
+/// The progress of a build, a release command or a rollout, as far as the server that answers knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Progress {
+    /// The begin of the step.
+    #[serde(with = "crate::time")]
+    #[schemars(schema_with = "schemas::time")]
+    pub since: Timestamp,
     /// The number of pods of this revision that are ready. Absent, like `wanted` and `message`, if another server drives
     /// the app: what was observed is not stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -163,11 +167,11 @@ pub struct Progress {
     /// The number of pods of this revision that should run once the rollout is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<u32>,
-    /// The condition that the rollout waits for.
+    /// The condition that the step waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The time at which the rollout fails unless it is complete. Absent while the cluster cannot be reached: that time
-    /// does not count, so that the deadline moves on.
+    /// The time at which the step fails unless it is over. Absent while the cluster or the builder cannot be reached, or the
+    /// build waits for a slot: that time does not count, so that the deadline moves on.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::time::maybe")]
     #[schemars(schema_with = "schemas::time")]
     pub deadline: Option<Timestamp>,
@@ -177,6 +181,7 @@ impl Progress {
     /// Returns the progress as it is on the wire.
     pub fn of(progress: &service::Progress) -> Self {
         Self {
+            since: progress.since,
             ready: progress.instances.map(|instances| instances.ready),
             wanted: progress.instances.map(|instances| instances.wanted),
             message: progress.message.clone(),
@@ -281,7 +286,7 @@ pub struct Deploy {
     pub on_cluster: bool,
     /// Whether the image ran already when the app was registered.
     pub adopted: bool,
-    /// The deploy's own revision, or the one that a rollback finally returns to.
+    /// The deploy's own revision, or the one whose version it is: that a rollback finally returns to, or a redeploy repeats.
     #[schemars(with = "u64")]
     pub effective: Revision,
     /// The deploy that the image was taken from; absent if the image was posted.
@@ -305,7 +310,7 @@ pub struct Deploy {
     #[serde(default, with = "crate::time::maybe", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::time")]
     pub recovered_at: Option<Timestamp>,
-    /// The progress of the rollout; only while it runs.
+    /// The progress of the build, the release command or the rollout; only while one runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
     /// The knowledge of the entry's release command: `may-have-run`, recorded before its start, or `done` once it ended
@@ -352,8 +357,8 @@ pub struct TakenFrom {
     /// The promoted app's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<String>,
-    /// The revision that was rolled back to (trigger `rollback`) or promoted (`promotion`); else the one that the image
-    /// was built as: a restore took the cluster during the build, so that the image was entered anew behind it.
+    /// The revision that was rolled back to (trigger `rollback`) or promoted (`promotion`), or that was current and is
+    /// deployed once more (`manual`, with a lower `effective` revision); else the one that the image was built as: a restore took the cluster during the build, so that the image was entered anew behind it.
     #[schemars(with = "u64")]
     pub revision: Revision,
 }
@@ -364,6 +369,11 @@ impl Deploy {
         self.trigger == Trigger::Rollback && self.actor == "auto"
     }
 
+    /// Returns whether the deploy is of the version that was current, once more.
+    pub fn is_redeploy(&self) -> bool {
+        self.trigger == Trigger::Manual && self.effective < self.revision
+    }
+
     /// Returns whether this restore failed and has recovered since: what runs is the version that it was to bring back.
     pub fn has_restored_late(&self) -> bool {
         self.is_restore() && self.recovered_at.is_some()
@@ -372,8 +382,8 @@ impl Deploy {
     /// Returns whether the deploy comes to a release command by its app's policy, is at it, or came to one.
     pub fn has_release_step(&self, app: &App) -> bool {
         let may_come = !self.status.is_terminal() && !app.policy.release_command.is_empty();
-        let is_returning = self.trigger == Trigger::Rollback;
-        self.release.is_some() || self.status == Status::Releasing || may_come && !is_returning
+        let has_run = self.trigger == Trigger::Rollback || self.is_redeploy();
+        self.release.is_some() || self.status == Status::Releasing || may_come && !has_run
     }
 
     /// Returns whether the deploy failed at its release command, so that its evidence is the command's.
@@ -465,10 +475,15 @@ impl Deploy {
     }
 }
 
+/// Returns whether a flag is left out on the wire.
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 impl TakenFrom {
     fn of(origin: &Origin) -> Self {
         match origin {
-            Origin::Revision(revision) | Origin::Built(revision) => {
+            Origin::Revision(revision) | Origin::Same(revision) | Origin::Built(revision) => {
                 Self { namespace: None, app: None, revision: *revision }
             }
             Origin::Promoted { app, revision } => Self {

@@ -178,6 +178,8 @@ kinds! {
     ImageHeld = "image-held", 409, "The image is held";
     /// There is no version to return to, or to promote.
     NothingToRollBackTo = "nothing-to-roll-back-to", 409, "Nothing to roll back to";
+    /// No version runs that could be deployed once more, or another one is on the cluster or on its way to it.
+    NotRedeployable = "not-redeployable", 409, "What runs cannot be redeployed now";
     /// The rollback goes back past release commands.
     ReleaseBetween = "release-between", 409, "Release commands ran since that revision";
     /// The token before is still let in.
@@ -290,6 +292,7 @@ impl Kind {
             CoreRefusal::KeyReused => Self::KeyReused,
             CoreRefusal::TooManyUnfinished => Self::TooManyUnfinished,
             CoreRefusal::NothingToRollBackTo(_) => Self::NothingToRollBackTo,
+            CoreRefusal::NotRedeployable(_) => Self::NotRedeployable,
             CoreRefusal::ReleaseBetween { .. } => Self::ReleaseBetween,
             CoreRefusal::NoReleaseLog(_) => Self::NoReleaseLog,
             CoreRefusal::NoSuchInstance(_) => Self::NoSuchInstance,

@@ -190,10 +190,7 @@ fn requests() {
     let given = CreateApp { workload: settings(json!({ "name": "web" })), template, ..create };
     let target = given.parse().unwrap().target;
     assert_eq!(target, settings(json!({ "name": "web", "template": { "replicas": 2 } })));
-    insta::assert_json_snapshot!(
-        "deploy_post",
-        DeployPost { image: Some("a:b".to_owned()), commit: None, break_glass: None }
-    );
+    insta::assert_json_snapshot!("deploy_post", DeployPost { image: Some("a:b".to_owned()), ..DeployPost::default() });
     insta::assert_json_snapshot!("rollback", Rollback { if_current: Some(revision(3)), ..Rollback::default() });
     let from = PromoteFrom { project: "shop".to_owned(), environment: "test".to_owned() };
     insta::assert_json_snapshot!("promote", Promote { from, if_current: None });
@@ -205,6 +202,7 @@ fn deploys() {
     insta::assert_json_snapshot!("deploy_succeeded", Deploy::of(&id(), &succeeded(), &standing));
     insta::assert_json_snapshot!("deploy_failed", Deploy::of(&id(), &failed(), &standing));
     let progress = service::Progress {
+        since: Timestamp::from_millis(1_767_000_000_000),
         instances: Some(Instances { ready: 2, wanted: 4 }),
         message: Some("2 of 4 new pods are ready".to_owned()),
         deadline: Some(Timestamp::from_millis(1_767_000_600_000)),
@@ -292,6 +290,7 @@ fn problem_has_the_status_and_the_patience_of_its_refusal_s_class() {
         Refusal::KeyReused,
         Refusal::TooManyUnfinished,
         Refusal::NothingToRollBackTo(String::new()),
+        Refusal::NotRedeployable(String::new()),
         Refusal::ReleaseBetween { target: revision(1), released: Vec::new() },
         Refusal::CurrentChanged { expected: revision(3), current: None },
         Refusal::AlreadyEnded(revision(1)),

@@ -45,7 +45,7 @@ pub(crate) fn wide(deploys: &[Deploy], style: Style) -> String {
                 Cell::optional(deploy.reason.as_deref()),
                 Cell::new(&deploy.actor),
                 Cell::optional(deploy.digest.as_deref()),
-                Cell::optional(deploy.from.as_ref().map(|from| origin(from, deploy.trigger))),
+                Cell::optional(deploy.from.as_ref().map(|from| origin(deploy, from))),
             ]);
             row.extend(releases.then(|| Cell::optional(deploy.release.map(ReleaseMark::as_str))));
             row
@@ -78,10 +78,17 @@ pub(crate) fn tint(deploy: &Deploy) -> Option<Tint> {
     }
 }
 
-fn origin(from: &TakenFrom, trigger: Trigger) -> String {
+/// Returns the trigger of an entry, and the revision that it repeats.
+pub(crate) fn cause(deploy: &Deploy) -> String {
+    let same = deploy.from.as_ref().filter(|_| deploy.is_redeploy()).map(|from| format!(", {}", origin(deploy, from)));
+    format!("{}{}", deploy.trigger, same.unwrap_or_default())
+}
+
+fn origin(deploy: &Deploy, from: &TakenFrom) -> String {
     match (&from.namespace, &from.app) {
         (Some(namespace), Some(app)) => format!("{namespace}/{app} {}", from.revision),
-        (Some(_) | None, _) if trigger == Trigger::Rollback => from.revision.to_string(),
+        (Some(_) | None, _) if deploy.trigger == Trigger::Rollback => from.revision.to_string(),
+        (Some(_) | None, _) if deploy.is_redeploy() => format!("same as {}", from.revision),
         (Some(_) | None, _) => format!("built as {}", from.revision),
     }
 }

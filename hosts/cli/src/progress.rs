@@ -146,7 +146,7 @@ async fn shown<T>(progress: &mut Progress, last: &Deploy, failures: u32, read: i
     }
 }
 
-/// Returns what an unfinished deploy does: what its rollout waits for, or its status.
+/// Returns what an unfinished deploy does: what its step waits for, or its status.
 fn activity(entry: &Deploy) -> String {
     let observed = entry.progress.as_ref().and_then(|progress| progress.message.as_deref());
     match observed {
@@ -155,7 +155,7 @@ fn activity(entry: &Deploy) -> String {
     }
 }
 
-/// Returns the time until the rollout fails, by this machine's clock.
+/// Returns the time until the step fails, by this machine's clock.
 fn time_left(entry: &Deploy) -> Option<Duration> {
     Some(entry.progress.as_ref()?.deadline?.since(when::now()))
 }
@@ -189,7 +189,8 @@ mod tests {
         let rolling = entry(5, "def456a", Status::RollingOut, 0);
         assert_eq!(activity(&rolling), "Revision 5 rolls out: registry.example.com/api:def456a");
         let message = Some("2 of 4 new pods are ready\u{1b}".to_owned());
-        let progress = Some(Progress { ready: Some(2), wanted: Some(4), message, deadline: None });
+        let progress =
+            Some(Progress { since: rolling.updated_at, ready: Some(2), wanted: Some(4), message, deadline: None });
         let observed = Deploy { progress, ..rolling };
         assert_eq!(activity(&observed), "Revision 5: 2 of 4 new pods are ready\\u{1b}");
         assert_eq!(time_left(&observed), None);

@@ -55,6 +55,7 @@ pub(crate) enum AppPart {
     LogList,
     LogMore,
     NewDeploy,
+    Redeploy,
     Rollback,
     Webhook,
     Reveal,
@@ -106,6 +107,7 @@ const APP_PARTS: &[(AppPart, &str, &[&str], &str)] = &[
     (AppPart::LogList, "logs/list", READ, "/apps/{namespace}/{app}/logs/list"),
     (AppPart::LogMore, "logs/more", READ, "/apps/{namespace}/{app}/logs/more"),
     (AppPart::NewDeploy, "deploy", BOTH, "/apps/{namespace}/{app}/deploy"),
+    (AppPart::Redeploy, "redeploy", BOTH, "/apps/{namespace}/{app}/redeploy"),
     (AppPart::Rollback, "rollback", BOTH, "/apps/{namespace}/{app}/rollback"),
     (AppPart::Webhook, "webhook", READ, "/apps/{namespace}/{app}/webhook"),
     (AppPart::Reveal, "webhook/reveal", BOTH, "/apps/{namespace}/{app}/webhook/reveal"),
@@ -253,9 +255,8 @@ impl Page {
                 AppPart::Deploys | AppPart::Live | AppPart::Webhook => Need::Nothing,
                 AppPart::Logs | AppPart::LogList | AppPart::LogMore => Need::Nothing,
                 AppPart::Settings | AppPart::Source | AppPart::Reveal if reads => Need::Nothing,
-                AppPart::NewDeploy | AppPart::Rollback | AppPart::ReleaseHold | AppPart::Lock | AppPart::Unlock => {
-                    Need::Deploy
-                }
+                AppPart::NewDeploy | AppPart::Redeploy | AppPart::Rollback => Need::Deploy,
+                AppPart::ReleaseHold | AppPart::Lock | AppPart::Unlock => Need::Deploy,
                 AppPart::Reveal | AppPart::Enable | AppPart::Rotate => Need::Token,
                 AppPart::Disable | AppPart::AddTrust | AppPart::RemoveTrust | AppPart::Settings => Need::Administer,
                 AppPart::Source | AppPart::Delete => Need::Administer,

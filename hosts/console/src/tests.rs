@@ -374,9 +374,16 @@ fn page_that_a_role_does_not_cover_is_not_offered() {
     let viewer = NewApiToken { name: "viewer".parse().unwrap(), grant, ttl: None };
     let (_, token) = done(bench.management.create_api_token(&Principal::trusted("alice"), viewer)).unwrap();
     let cookie = bench.sign_in_by(&Bench::form(&token));
-    for path in
-        ["deploy", "rollback", "release-hold", "delete", "deploys/1/cancel", "webhook/enable", "webhook/disable"]
-    {
+    for path in [
+        "deploy",
+        "redeploy",
+        "rollback",
+        "release-hold",
+        "delete",
+        "deploys/1/cancel",
+        "webhook/enable",
+        "webhook/disable",
+    ] {
         assert_eq!(bench.status(Method::GET, &format!("/apps/shop-test/api/{path}"), &cookie), 403, "{path}");
     }
     let answer = bench.call(Method::GET, "/apps/new", Some(&cookie), "");

@@ -264,6 +264,7 @@ fn origin(deploy: &Deploy) -> Option<String> {
     Some(match (&from.namespace, &from.app) {
         (Some(namespace), Some(app)) => escaped(&format!("from {namespace}/{app} #{}", from.revision)),
         (Some(_) | None, _) if deploy.trigger == Trigger::Rollback => format!("to #{}", from.revision),
+        (Some(_) | None, _) if deploy.is_redeploy() => format!("same as #{}", from.revision),
         (Some(_) | None, _) => format!("built as #{}", from.revision),
     })
 }

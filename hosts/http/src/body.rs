@@ -16,6 +16,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use rollhook_api::{DeployPost, Kind, openapi};
 use rollhook_core::{
+    deploy::Revision,
     request::{Field, Refusal},
     text::{json_values, quoted},
 };
@@ -302,27 +303,26 @@ pub(crate) fn member(name: &str) -> String {
     if name.bytes().all(plain) { quoted.trim_matches('"').to_owned() } else { quoted }
 }
 
-/// Returns the deploy that a body asks for. A field of another type than text is the field's error, not the body's.
+/// Returns the deploy that a person's body asks for. A field of another type than text is the field's error, not the body's.
 ///
 /// # Errors
 /// 415, 400 or 422.
 pub(crate) fn deploy_post(headers: &HeaderMap, body: &[u8]) -> Result<DeployPost, ErrorReply> {
     let PostedDeploy { image, commit } = git_hosts::posted_deploy(headers, body)?;
-    Ok(DeployPost { image, commit, break_glass: None })
+    let Personal { same, if_current, break_glass } = object(body)?;
+    let reason = break_glass.text();
+    let break_glass =
+        reason.map_err(|NotText| Refusal::InvalidField(Field::BreakGlass, "must be a string.".to_owned()))?;
+    Ok(DeployPost { image, commit, same: same.unwrap_or_default(), if_current, break_glass })
 }
 
-/// Returns the reason that a person's deploy gives for breaking a lock.
-///
-/// # Errors
-/// 400 or 422.
-pub(crate) fn break_glass(body: &[u8]) -> Result<Option<String>, ErrorReply> {
-    #[derive(Deserialize)]
-    struct Posted {
-        #[serde(default)]
-        break_glass: PostedText,
-    }
-    let reason = object::<Posted>(body)?.break_glass.text();
-    reason.map_err(|NotText| Refusal::InvalidField(Field::BreakGlass, "must be a string.".to_owned()).into())
+/// The fields of a person's deploy that CI has not.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Personal {
+    same: Option<bool>,
+    if_current: Option<Revision>,
+    break_glass: PostedText,
 }
 
 /// Returns the refusal of a body that is not the expected JSON.
@@ -405,10 +405,7 @@ mod tests {
         }
         assert_eq!(kind(format!("{{\"template\": \"{}\"}}", ",[{".repeat(VALUES_MAX))), Kind::Malformed, "one text");
         let glass = format!("{{\"break_glass\": [{}]}}", "[],".repeat(VALUES_MAX));
-        assert_eq!(break_glass(glass.as_bytes()).unwrap_err().kind(), Kind::BodyTooLarge);
-        assert_eq!(break_glass(br#"{"break_glass": 7}"#).unwrap_err().kind(), Kind::InvalidField);
-        assert_eq!(break_glass(br#"{"break_glass": null, "image": "a"}"#).unwrap(), None);
-        assert_eq!(break_glass(br#"{"break_glass": "a"}"#).unwrap(), Some("a".to_owned()));
+        assert_eq!(object::<Personal>(glass.as_bytes()).map(drop).unwrap_err().kind(), Kind::BodyTooLarge);
     }
 
     #[test]
@@ -417,7 +414,12 @@ mod tests {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let parse = |body: &[u8]| deploy_post(&headers, body);
         let post = parse(br#"{"image":"r.example.com/a:1","commit":null,"pusher":{"name":[1]}}"#).unwrap();
-        assert_eq!(post, DeployPost { image: Some("r.example.com/a:1".to_owned()), commit: None, break_glass: None });
+        assert_eq!(post, DeployPost { image: Some("r.example.com/a:1".to_owned()), ..DeployPost::default() });
+        let same = parse(br#"{"same":true,"if_current":5,"break_glass":"a"}"#).unwrap();
+        let break_glass = Some("a".to_owned());
+        assert_eq!(same, DeployPost { same: true, if_current: Revision::new(5), break_glass, ..DeployPost::default() });
+        let absent = parse(br#"{"same":null,"if_current":null,"break_glass":null}"#).unwrap();
+        assert_eq!(absent, DeployPost::default());
         let ignored = format!(r#"{{"more":{{{}"a":[[]]}},"image":"a"}}"#, r#""a":[{"b":1}],"#.repeat(10_000));
         assert_eq!(parse(ignored.as_bytes()).unwrap().image.as_deref(), Some("a"), "however many there are");
         let many = format!(r#"{{"image":[{}0]}}"#, "[],".repeat(10_000));
@@ -426,6 +428,9 @@ mod tests {
             (r#"{"image":7}"#, Kind::InvalidImage),
             (r#"{"image":["a"]}"#, Kind::InvalidImage),
             (r#"{"commit":{}}"#, Kind::InvalidCommit),
+            (r#"{"break_glass":7}"#, Kind::InvalidField),
+            (r#"{"same":"yes"}"#, Kind::Malformed),
+            (r#"{"same":true,"if_current":0}"#, Kind::Malformed),
             (r#"{"image":"a","image":"b"}"#, Kind::Malformed),
             (r#"["a","b"]"#, Kind::Malformed),
             (r#""a""#, Kind::Malformed),

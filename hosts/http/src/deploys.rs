@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use rollhook_api::{
-    Deploy, DeployAnswer, DeployPost, Local, Operation,
+    Deploy, DeployAnswer, Local, Operation,
     operations::{DeployApp, DeployQuery, RollBack},
 };
 use rollhook_core::{app::AppId, deploy::Revision, service::Authorized};
@@ -46,7 +46,6 @@ pub(crate) async fn entry(call: &Call, access: &Authorized) -> Result<Reply, Err
 /// Answers `POST …/deploys`.
 pub(crate) async fn post(call: &Call, caller: Local) -> Result<Reply, ErrorReply> {
     let (id, post) = (call.app()?, body::deploy_post(&call.headers, &call.body.bytes())?);
-    let post = DeployPost { break_glass: body::break_glass(&call.body.bytes())?, ..post };
     let caller = caller.with_key(call.key()?);
     call.body.release();
     answer::accepted(call, caller.call(DeployApp, &id, post).await?, caller.open(&id)).await

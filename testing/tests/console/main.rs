@@ -247,10 +247,24 @@ fn an_app_is_registered_deployed_and_rolled_back_by_forms() {
     browser.act(&format!("{APP}/release-hold"), &[]);
     assert!(!browser.page(APP).contains("Held after a rollback"));
 
+    assert!(browser.page(APP).contains("Redeploy…"));
+    let question = browser.page(&format!("{APP}/redeploy"));
+    for told in ["Redeploy revision 3?", "api:v1 rolls out again", "name=\"if_current\" value=\"3\""] {
+        assert!(question.contains(told), "{told}: {question}");
+    }
+    let outdated = browser.post(&format!("{APP}/redeploy"), &[("if_current", "2"), ("key", "k4")]).expect(409).text();
+    assert!(outdated.contains("role=\"alert\"") && outdated.contains("name=\"if_current\" value=\"3\""));
+    let same = [("if_current", "3"), ("key", "k5")];
+    assert_eq!(browser.act(&format!("{APP}/redeploy"), &same), APP);
+    assert_eq!(browser.act(&format!("{APP}/redeploy"), &same), APP, "a form that is sent twice");
+    assert_eq!((latest(&server), ended(&server, 4).as_str()), (4, "succeeded"));
+    assert!(browser.page(APP).contains("same as #3"));
+
     browser.act(&format!("{APP}/deploy"), &[("image", "r.example.com/api:hang")]);
-    until("it is under way", || browser.page(APP).contains("Under way: revision 4"));
-    browser.act(&format!("{APP}/deploys/4/cancel"), &[]);
-    assert!(browser.page(&format!("{APP}/deploys/4")).contains("cancelled"));
+    until("it is under way", || browser.page(APP).contains("Under way: revision 5"));
+    assert!(!browser.page(APP).contains("Redeploy…"), "another version is on its way");
+    browser.act(&format!("{APP}/deploys/5/cancel"), &[]);
+    assert!(browser.page(&format!("{APP}/deploys/5")).contains("cancelled"));
 
     let kept = browser.post(&format!("{APP}/delete"), &[("typed", "apis")]).expect(422);
     assert!(kept.text().contains("Nothing was deleted"));

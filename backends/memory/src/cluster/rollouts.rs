@@ -57,9 +57,8 @@ impl RolloutDriver for SimulatedCluster {
         if answer != Applied::Done {
             remember(&mut world.refused, Refused { stamp: spec.id, answer: answer.clone(), at: now });
         }
-        // Its own driver looks itself.
-        let key = workload_key(spec);
-        world.watchers(&key).filter(|app| *app != spec.id.app).for_each(|app| self.hints.put(app));
+        // Also of the spec's own app: an apply that arrives after its deploy has ended is seen by no driver.
+        world.watchers(&workload_key(spec)).for_each(|app| self.hints.put(app));
         drop(world);
         self.changed.notify(usize::MAX);
         Ok(answer)

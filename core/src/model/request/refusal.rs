@@ -9,7 +9,7 @@ use crate::{
     deploy::Revision,
     image::ImageRef,
     instance::InstanceName,
-    ledger::Released,
+    ledger::{Released, releases},
     lock::Locked,
     source::{Branch, SourceRefused},
 };
@@ -106,6 +106,9 @@ pub enum Refusal {
     /// There is no version to return to.
     #[error("{0}")]
     NothingToRollBackTo(String),
+    /// No version runs that could be deployed once more, or another one is on the cluster or on its way to it.
+    #[error("{0}")]
+    NotRedeployable(String),
     /// The rollback goes back past revisions whose release commands may have run, and the caller did not say so.
     #[error(fmt = release_between)]
     ReleaseBetween {
@@ -281,6 +284,7 @@ impl Refusal {
             | Self::NoBuilder
             | Self::ImageHeld { .. }
             | Self::NothingToRollBackTo(_)
+            | Self::NotRedeployable(_)
             | Self::ReleaseBetween { .. }
             | Self::CurrentChanged { .. }
             | Self::AlreadyEnded(_)
@@ -330,21 +334,12 @@ impl Refusal {
 /// The end of [`Refusal::StoreUnavailable`] if the write may have happened.
 const MAYBE_RECORDED: &str = "the call may have been recorded. Repeat it with the same Idempotency-Key.";
 
-/// The most revisions that a sentence names.
-const NAMED_MAX: usize = 5;
-
 fn release_between(target: &Revision, released: &[Released], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let newest: Vec<String> = released.iter().rev().take(NAMED_MAX).map(|it| it.revision.to_string()).collect();
-    let more = released.len().saturating_sub(NAMED_MAX);
-    let (plural, commands) = if released.len() == 1 { ("", "command") } else { ("s", "commands") };
-    write!(f, "The release {commands} of revision{plural} {}", newest.join(", "))?;
-    if more > 0 {
-        write!(f, " and {more} more")?;
-    }
+    let commands = releases::named(released);
     write!(
         f,
-        " ran, or may have run, since revision {target}: what they changed, such as the schema of a database, stays as it is, \
-         and revision {target} has to work with it."
+        "The {commands} ran, or may have run, since revision {target}: what they changed, such as the schema of a database, \
+         stays as it is, and revision {target} has to work with it."
     )
 }
 

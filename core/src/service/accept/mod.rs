@@ -7,6 +7,7 @@ mod promote;
 mod push;
 mod rebuild;
 mod recognized_webhooks;
+mod redeploy;
 mod register;
 mod rollback;
 mod submit;

@@ -1,4 +1,4 @@
-//! The progress of rollouts, for callers. What was observed is known to the process that drives the app; a restart may
+//! The progress of builds, release commands and rollouts, for callers. What was observed is known to the process that drives the app; a restart may
 //! lose it, and nothing of it is stored.
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     app::{AppUid, Policy},
-    deploy::{Deploy, Outage, Revision, State},
+    deploy::{Deploy, Outage, Paused, Revision, State},
     engine::deadline,
     ledger::AppState,
     ports::{Instances, Observation, Phase},
@@ -20,15 +20,17 @@ use crate::{
 /// The greatest age of the state by which a deadline is told.
 const RECENT: Duration = Duration::from_secs(2);
 
-/// The progress of a rollout.
+/// The progress of a deploy's step: its build, its release command, or its rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The deploy's instances; `None` if another process drives the app, or its rollout driver does not count them.
+    /// The begin of the step.
+    pub since: Timestamp,
+    /// The deploy's instances; `None` unless it rolls out, if another process drives the app, or its rollout driver does not count them.
     pub instances: Option<Instances>,
-    /// The condition that the rollout waits for, as a clause; `None` if another process drives the app.
+    /// The condition that the step waits for, as a clause; `None` if none is known, as where another process drives the app.
     pub message: Option<String>,
-    /// The time at which the rollout fails unless it is complete; `None` while the cluster cannot be reached, for which
-    /// time it moves on.
+    /// The time at which the step fails unless it is over; `None` while the platform cannot be reached or the build waits
+    /// for a slot, for which time it moves on.
     pub deadline: Option<Timestamp>,
 }
 
@@ -75,17 +77,31 @@ impl Observations {
 }
 
 impl Deployer {
-    /// Returns the progress of an entry's rollout, by the app's state of the same time; `None` unless it rolls out.
+    /// Returns the progress of an entry's step, by the app's state of the same time; `None` while it waits for its turn, and
+    /// once it has ended.
     pub fn progress(&self, state: &AppState, entry: &Deploy) -> Option<Progress> {
-        let State::RollingOut { since, outage } = entry.state else { return None };
-        let observed = self.observations.of(state.app.uid, entry.revision);
-        let platform = self.targets().platform;
-        Some(progress(observed, &state.app.policy, since, (outage, platform)))
+        let (policy, platform) = (&state.app.policy, self.targets().platform);
+        match &entry.state {
+            State::Building { since, paused, .. } if entry.image.is_none() => Some(building(policy, *since, *paused)),
+            State::Releasing { since, outage, .. } => Some(releasing(policy, *since, (*outage, platform))),
+            State::RollingOut { since, outage } => {
+                let observed = self.observations.of(state.app.uid, entry.revision);
+                Some(progress(observed, policy, *since, (*outage, platform)))
+            }
+            State::Building { .. }
+            | State::Queued
+            | State::Succeeded { .. }
+            | State::Failed { .. }
+            | State::Superseded { .. }
+            | State::Cancelled { .. } => None,
+        }
     }
 
-    /// Returns the progress of an entry's rollout; `None` unless it rolls out, and while the store is away.
+    /// Returns the progress of an entry's step as [`Deployer::progress`] does, and `None` while the store is away.
     pub async fn progress_of(&self, access: &Authorized, entry: &Deploy) -> Option<Progress> {
-        let State::RollingOut { .. } = entry.state else { return None };
+        if entry.is_terminal() {
+            return None;
+        }
         let recent = self.journal.recent(access.uid, RECENT).await.ok().flatten()?;
         self.progress(&recent.state, entry)
     }
@@ -96,6 +112,27 @@ impl Deployer {
     }
 }
 
+fn building(policy: &Policy, since: Timestamp, paused: Paused) -> Progress {
+    let message = match (paused.away.since, paused.waiting.since) {
+        (Some(_), _) => Some("the builder cannot be reached: the time until it answers does not count"),
+        (None, Some(_)) => Some("the build waits for a build slot: that time does not count"),
+        (None, None) => None,
+    };
+    let deadline = message.is_none().then(|| deadline::of_build(policy, since, paused));
+    Progress { since, instances: None, message: message.map(str::to_owned), deadline }
+}
+
+fn releasing(policy: &Policy, since: Timestamp, (outage, platform): (Outage, &str)) -> Progress {
+    let message = outage.since.map(|_| unreachable(platform));
+    let deadline = message.is_none().then(|| deadline::of_release(policy, since, outage.past));
+    Progress { since, instances: None, message, deadline }
+}
+
+/// Returns what a step waits for during an outage.
+fn unreachable(platform: &str) -> String {
+    format!("the {platform} cannot be reached, or refuses: the time until it answers does not count")
+}
+
 fn progress(
     observed: Option<Observed>,
     policy: &Policy,
@@ -103,15 +140,14 @@ fn progress(
     (outage, platform): (Outage, &str),
 ) -> Progress {
     if outage.since.is_some() {
-        let message = format!("the {platform} cannot be reached, or refuses: the time until it answers does not count");
-        return Progress { instances: None, message: Some(message), deadline: None };
+        return Progress { since, instances: None, message: Some(unreachable(platform)), deadline: None };
     }
     let instances = observed.as_ref().and_then(|observed| observed.instances);
     let message = observed.map(|observed| match observed.is_complete && !observed.settles_for.is_zero() {
         true => format!("{}, and must stay so for {} s", observed.message, observed.settles_for.as_secs_f64()),
         false => observed.message,
     });
-    Progress { instances, message, deadline: Some(deadline::of_rollout(policy, since, outage.past)) }
+    Progress { since, instances, message, deadline: Some(deadline::of_rollout(policy, since, outage.past)) }
 }
 
 #[cfg(test)]
@@ -151,7 +187,7 @@ mod tests {
     #[test]
     fn a_process_that_does_not_drive_the_rollout_knows_its_deadline_alone() {
         let known = shown(&Observations::default(), Outage::default());
-        assert_eq!(known, Progress { instances: None, message: None, deadline: Some(at(600)) });
+        assert_eq!(known, Progress { since: at(0), instances: None, message: None, deadline: Some(at(600)) });
     }
 
     #[test]
@@ -195,5 +231,21 @@ mod tests {
         assert!(known.message.unwrap().starts_with("the machine cannot be reached"));
         let known = shown(&observations, Outage { since: None, past: Duration::from_secs(5) });
         assert_eq!(known.deadline, Some(at(605)));
+    }
+
+    #[test]
+    fn step_before_the_rollout_has_a_deadline_that_its_interruptions_move_on() {
+        let policy = Policy::default();
+        let lasting = Outage { since: Some(at(30)), past: Duration::ZERO };
+        let over = Outage { since: None, past: Duration::from_secs(5) };
+        let release_ends = at(0).after(policy.release_deadline + Duration::from_secs(5));
+        assert_eq!(releasing(&policy, at(0), (over, "machine")).deadline, Some(release_ends));
+        let away = releasing(&policy, at(0), (lasting, "machine"));
+        assert!(away.deadline.is_none() && away.message.unwrap().starts_with("the machine cannot be reached"));
+        let paused = |away, waiting| building(&policy, at(0), Paused { away, waiting });
+        let build_ends = at(0).after(policy.build_deadline + Duration::from_secs(10));
+        assert_eq!((paused(over, over).since, paused(over, over).deadline), (at(0), Some(build_ends)));
+        assert!(paused(lasting, over).message.unwrap().starts_with("the builder cannot be reached"));
+        assert!(paused(over, lasting).message.unwrap().starts_with("the build waits for a build slot"));
     }
 }

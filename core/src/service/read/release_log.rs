@@ -36,7 +36,9 @@ impl Deployer {
             let (state, entry) = self.recent_entry(access, revision, 0).await?;
             if entry.release.is_none() {
                 let may_begin = !entry.is_terminal() && entry.status() != Status::RollingOut;
-                if !may_begin || releases::command(&state.app, &entry).is_none() {
+                // A run that was made ready keeps the command that it began with, whatever the policy has by now.
+                let comes = entry.status() == Status::Releasing || releases::command(&state.app, &entry).is_some();
+                if !may_begin || !comes {
                     return Err(Refusal::NoReleaseLog(revision));
                 }
                 if !follow {

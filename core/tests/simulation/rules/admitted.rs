@@ -55,6 +55,7 @@ impl Rules {
             }
             Trigger::Promotion => self.promotion(new, journal),
             Trigger::Git => self.found(known, before, new, journal),
+            Trigger::Manual if new.is_redeploy() => self.redeploy(before, history, new, journal),
             Trigger::Manual => {}
         }
     }
@@ -68,7 +69,9 @@ impl Rules {
         journal.expect(waited, || format!("revision {revision} is entered anew, of one that waited for no build"));
         let behind = before.iter().any(|entry| {
             let ahead = entry.touched || (!entry.is_terminal() && entry.image.is_some());
-            entry.revision > new.built_as() && ahead && (entry.is_restore() || entry.is_entered_anew())
+            entry.revision > new.built_as()
+                && ahead
+                && (entry.is_restore() || entry.is_redeploy() || entry.is_entered_anew())
         });
         journal.expect(behind, || format!("revision {revision} is entered anew, and nothing had overtaken it"));
     }
@@ -102,6 +105,9 @@ impl Rules {
             None => known.meant.contains(&found),
         };
         journal.count(if wish.revision.is_some() { "rule 10: to a revision" } else { model::situation(before) });
+        let from_redeploy =
+            model::on_cluster(before).is_some_and(|top| top.is_redeploy() && top.status() == Status::Succeeded);
+        journal.count_if(from_redeploy && wish.revision.is_none(), "rule 10: from what was deployed once more");
         let pinned = new.image.as_ref().is_some_and(|image| image.digest().is_some());
         journal.count_if(pinned, "rule 13: a rollback names the bits");
         journal.expect(right, || {
@@ -122,6 +128,35 @@ impl Rules {
             });
             journal.expect(ended, || format!("revision {} went on beside rollback {revision}", entry.revision));
         }
+    }
+
+    /// Rules 10 and 13: the version that was current and on the cluster, as its bits are, beside nothing that is ready.
+    fn redeploy(&self, before: &[Deploy], history: &[Deploy], new: &Deploy, journal: &Journal) {
+        let revision = new.revision;
+        journal.count("rule 10: what runs was deployed once more");
+        // Another change of the same write may have come first.
+        let lower = &history[..revision.get() as usize - 1];
+        let Some(current) = model::current(lower) else {
+            journal.expect(false, || format!("revision {revision} repeats a version, and none has succeeded"));
+            return;
+        };
+        let right = (new.image.clone(), &new.commit, new.effective, &new.from)
+            == (current.pinned_image(), &current.commit, current.effective, &Some(Origin::Same(current.revision)));
+        journal.expect(right, || format!("revision {revision} is not the current revision {}", current.revision));
+        let top = model::on_cluster(lower).map(|top| top.effective);
+        journal.expect(top == Some(new.effective), || {
+            format!("revision {revision} repeats {}, and version {top:?} is on the cluster", new.effective)
+        });
+        let is_ready = |entry: &&Deploy| entry.is_ready();
+        let ready = lower.iter().find(is_ready).map(|entry| entry.revision);
+        journal.expect(ready.is_none(), || {
+            format!("revision {revision} repeats a version, and {ready:?} is to replace it")
+        });
+        let building = before.iter().any(|entry| entry.is_to_be_built());
+        journal.count_if(building, "rule 10: what runs was deployed once more beside a build");
+        let wish = self.wishes.get(&new.actor.to_string());
+        let expected = wish.is_some_and(|wish| wish.if_current.is_none_or(|expected| expected == current.revision));
+        journal.expect(expected, || format!("revision {revision} is a redeploy that nobody asked for as it is"));
     }
 
     /// Rules 5 and 13: what the other environment runs, as its bits are.

@@ -95,7 +95,7 @@ pub(crate) struct Rules {
     pub(crate) found: u64,
     /// How many changes of entries were recorded.
     pub(crate) writes: u64,
-    /// The rollbacks that people asked for, by their names.
+    /// The rollbacks and redeploys that people asked for, by their names.
     pub(crate) wishes: BTreeMap<String, Wish>,
     /// Apps that a person is deleting or has deleted.
     pub(crate) deleting: BTreeSet<AppId>,

@@ -1,16 +1,18 @@
 //! Requests for deploys, of an image or of a commit.
 
 use rollhook_core::{
-    deploy,
+    deploy::{self, Revision},
     lock::{LockReason, REASON_MAX},
     request::{self, Field, IdempotencyKey, Refusal},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::is_false;
 use crate::{app::optional, openapi::schemas};
 
-/// A request for a deploy, by a webhook call of CI or by a person.
+/// A request for a deploy, by a webhook call of CI or by a person. `same`, `if_current` and `break_glass` are a person's: a
+/// webhook ignores them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct DeployPost {
@@ -22,6 +24,14 @@ pub struct DeployPost {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minLength" = 1, "maxLength" = deploy::COMMIT_MAX, "pattern" = schemas::COMMIT))]
     pub commit: Option<String>,
+    /// Deploy what is current once more, such as to restart it without a gap: its bits, without a build and without its
+    /// release command. `image` and `commit` are left out.
+    #[serde(skip_serializing_if = "is_false")]
+    pub same: bool,
+    /// With `same`: the revision that the caller believes to be current; the call is refused if another one is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<u64>", extend("minimum" = 1))]
+    pub if_current: Option<Revision>,
     /// The reason for deploying in spite of a lock: an admin's, for a deploy by hand. The audit keeps it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minLength" = 1, "maxLength" = REASON_MAX))]
@@ -35,6 +45,29 @@ impl DeployPost {
     /// [`Refusal::InvalidField`], naming the field.
     pub fn parse(&self, key: Option<IdempotencyKey>) -> Result<request::DeployRequest, Refusal> {
         request::DeployRequest::parse(self.image.as_deref(), self.commit.as_deref(), key)
+    }
+
+    /// Returns the request to deploy what is current once more; `None` if it names an image or a commit.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`], naming the field.
+    pub fn redeploy(&self, key: Option<IdempotencyKey>) -> Result<Option<request::RedeployRequest>, Refusal> {
+        let invalid = |field, rule: &str| Err(Refusal::InvalidField(field, rule.to_owned()));
+        if !self.same && self.if_current.is_some() {
+            return invalid(Field::IfCurrent, "goes with same; a deploy of an image or a commit takes no condition.");
+        }
+        if self.same && (self.image.is_some() || self.commit.is_some()) {
+            return invalid(
+                Field::Same,
+                "deploys the image and the commit that are current; leave out image and commit.",
+            );
+        }
+        Ok(self.same.then(|| {
+            request::RedeployRequest::default().with(|request| {
+                request.if_current = self.if_current;
+                request.key = key;
+            })
+        }))
     }
 
     /// Returns the reason for deploying in spite of a lock.

@@ -9,7 +9,7 @@ use rollhook_core::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::DeployAnswer;
+use super::{DeployAnswer, is_false};
 
 /// A request for a rollback: the body of `POST …/rollback`, which may be empty. A misspelt field is refused: otherwise
 /// the rollback would go to another revision than the one that was asked for.
@@ -28,10 +28,6 @@ pub struct Rollback {
     /// schema of a database, stays as it is.
     #[serde(skip_serializing_if = "is_false")]
     pub past_releases: bool,
-}
-
-fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 impl Rollback {
@@ -75,8 +71,8 @@ impl RollbackAnswer {
     pub fn of(id: &AppId, accepted: &Accepted) -> Self {
         let deploy = DeployAnswer::accepted(id, accepted);
         let revision = match &accepted.deploy.from {
-            Some(Origin::Revision(revision) | Origin::Built(revision) | Origin::Promoted { revision, .. }) => *revision,
-            None => accepted.deploy.effective,
+            Some(Origin::Revision(revision)) => *revision,
+            Some(Origin::Same(_) | Origin::Built(_) | Origin::Promoted { .. }) | None => accepted.deploy.effective,
         };
         Self {
             to: RolledBackTo { revision, image: deploy.image.clone(), commit: deploy.commit.clone() },

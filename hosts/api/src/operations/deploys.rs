@@ -180,7 +180,7 @@ impl Operation for ShowDeploy {
     }
 }
 
-/// Deploys an image, or builds a commit of a git app.
+/// Deploys an image, builds a commit of a git app, or deploys what is current once more.
 pub struct DeployApp;
 
 impl Operation for DeployApp {
@@ -193,12 +193,17 @@ impl Operation for DeployApp {
         .waiting();
 
     async fn perform(caller: &Local, id: &AppId, post: DeployPost) -> Result<DeployAnswer, Refusal> {
+        let redeploy = post.redeploy(caller.key.clone())?;
         let request = post.parse(caller.key.clone())?;
         let access = match post.break_glass()? {
             Some(reason) => caller.management.break_glass(&caller.principal, id, &reason).await?,
             None => caller.allow(id, Action::Deploy).await?,
         };
-        Ok(DeployAnswer::accepted(id, &caller.deployer().submit(&access, request).await?))
+        let accepted = match redeploy {
+            Some(redeploy) => caller.deployer().redeploy(&access, redeploy).await?,
+            None => caller.deployer().submit(&access, request).await?,
+        };
+        Ok(DeployAnswer::accepted(id, &accepted))
     }
 }
 

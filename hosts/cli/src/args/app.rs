@@ -41,7 +41,7 @@ pub(crate) enum AppCommand {
     Wait(WaitFor),
     /// Change an app's policy or source
     Set(Box<Set>),
-    /// Deploy an image
+    /// Deploy an image, or what is current once more
     Deploy(Deploy),
     /// Build and deploy a commit of a git app
     Rebuild(Rebuild),
@@ -480,11 +480,14 @@ pub(crate) struct Deploy {
     #[command(flatten)]
     pub(crate) target: Target,
     /// The image, with a tag or a digest
-    #[arg(value_name = "IMAGE", required_unless_present = "image")]
+    #[arg(value_name = "IMAGE", required_unless_present_any = ["image", "same"])]
     posted: Option<ImageRef>,
     /// The same, as a flag
     #[arg(long, conflicts_with = "posted")]
     image: Option<ImageRef>,
+    /// What is current, once more: to restart it without a gap. Its bits, without a build or its release command
+    #[arg(long, conflicts_with_all = ["posted", "image", "commit"])]
+    pub(crate) same: bool,
     /// The commit that the image was built from, for the history
     #[arg(long)]
     pub(crate) commit: Option<Commit>,

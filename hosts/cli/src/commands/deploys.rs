@@ -54,7 +54,7 @@ async fn one(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<()
             optional("Commit", entry.commit.as_deref()),
             optional("Release", release.as_deref()),
             "Made",
-            entry.trigger,
+            history::cause(&entry),
         )
     })
 }
@@ -82,12 +82,16 @@ pub(crate) async fn history(session: &Session<'_>, args: &args::History) -> Resu
 
 pub(crate) async fn deploy(session: &Session<'_>, args: &args::Deploy) -> Result<(), CliError> {
     let id = &session.find(&args.target).await?;
+    // What the answer shows as deployed once more is what was current when the person asked.
+    let current = if args.same { session.app(&args.target).await?.current } else { None };
     let (image_ref, commit) = (args.image().map(ToString::to_string), args.commit.as_ref().map(ToString::to_string));
     let break_glass = args.break_glass.as_ref().map(ToString::to_string);
-    let post = DeployPost { image: image_ref, commit, break_glass };
+    let if_current = current.map(|current| current.revision);
+    let post = DeployPost { image: image_ref, commit, same: args.same, if_current, break_glass };
     session.drive()?;
     let answer = session.api.call(DeployApp, id, post).await?;
-    session.output.line(&format!("Deploying {} to {id}: revision {}", image(&answer), answer.revision))?;
+    let again = if_current.map(|current| format!(", same as {current}")).unwrap_or_default();
+    session.output.line(&format!("Deploying {} to {id}: revision {}{again}", image(&answer), answer.revision))?;
     conclude(session, id, answer, args.wait).await
 }
 

@@ -172,9 +172,19 @@ fn a_failure_is_told_with_what_was_seen() {
 #[test]
 fn from_tells_a_rollback_from_an_image_that_was_entered_anew() {
     let own = TakenFrom { namespace: None, app: None, revision: Revision::new(4).unwrap() };
-    assert_eq!(origin(&own, Trigger::Rollback), "4");
-    assert_eq!(origin(&own, Trigger::Webhook), "built as 4");
-    assert_eq!(origin(&own, Trigger::Git), "built as 4");
+    let of = |trigger, effective| Deploy {
+        trigger,
+        effective: Revision::new(effective).unwrap(),
+        from: Some(own.clone()),
+        ..entry(5, "def456a", Status::Succeeded, 1)
+    };
+    assert_eq!(origin(&of(Trigger::Rollback, 4), &own), "4");
+    assert_eq!(origin(&of(Trigger::Webhook, 5), &own), "built as 4");
+    assert_eq!(origin(&of(Trigger::Git, 5), &own), "built as 4");
+    assert_eq!(
+        (cause(&of(Trigger::Manual, 4)).as_str(), cause(&of(Trigger::Manual, 5)).as_str()),
+        ("manual, same as 4", "manual")
+    );
 }
 
 #[test]

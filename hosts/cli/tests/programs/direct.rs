@@ -37,6 +37,25 @@ fn create_deploy_history_and_back() {
 }
 
 #[test]
+fn what_runs_is_deployed_once_more() {
+    let home = cli!().fast().with_history();
+    let same = home.run("app deploy api --same").ok();
+    assert!(
+        same.out.starts_with("Deploying r.example.com/api:") && same.out.contains(": revision 4, same as 3\n"),
+        "{same:?}"
+    );
+    assert!(same.out.contains("Revision 4 succeeded"), "{same:?}");
+    let wide = home.run("app history api -o wide").ok().out;
+    assert!(wide.lines().nth(1).unwrap().contains(" same as 3"), "{wide}");
+    let one = home.run("app history api --revision 4").ok().out;
+    assert!(one.contains("manual, same as 3 by ada"), "{one}");
+    for words in ["app deploy api", "app deploy api r.example.com/api:one --same", "app deploy api --same --commit one"]
+    {
+        assert_eq!(home.run(words).exits(2).out, "", "{words}");
+    }
+}
+
+#[test]
 fn documents_are_whole_and_alone_on_standard_output() {
     let home = cli!().fast();
     let created = home.run("app create api --image r.example.com/api:one --settle 0s -o json").ok().json();

@@ -24,6 +24,8 @@ pub(crate) struct Question<'a> {
     /// The path to return to without an answer.
     pub(crate) back: String,
     pub(crate) button: String,
+    /// The fields that the answer brings along.
+    pub(crate) hidden: Vec<(&'static str, String)>,
     /// The word that must be typed.
     pub(crate) typed: Option<String>,
     /// The help of a field for a new secret.

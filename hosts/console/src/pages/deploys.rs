@@ -53,6 +53,8 @@ pub(crate) struct Shown {
     next: Option<Revision>,
     is_first: bool,
     may_deploy: bool,
+    /// Whether what runs may be deployed once more, as far as the page knows.
+    may_redeploy: bool,
     /// The sentence that assistive technology hears.
     spoken: String,
 }
@@ -106,9 +108,17 @@ impl Shown {
             next: list.next,
             is_first,
             may_deploy: frame.may.may_deploy,
+            may_redeploy: may_redeploy(app, unfinished),
             spoken: newest.map(|deploy| Entry::new(app, deploy, frame).spoken).unwrap_or_default(),
         }
     }
+}
+
+/// Returns whether the current version is what runs, and no other one is about to take its place.
+fn may_redeploy(app: &App, unfinished: &[Deploy]) -> bool {
+    let version = |deploy: &Option<Deploy>| deploy.as_ref().map(|deploy| deploy.effective);
+    let is_ready = unfinished.iter().any(|deploy| deploy.image.is_some());
+    app.current.is_some() && version(&app.current) == version(&app.on_cluster) && !is_ready
 }
 
 impl Running {
@@ -118,47 +128,37 @@ impl Running {
         let progress = deploy.progress.as_ref();
         // Another server may drive the app: then this one has not observed it.
         let observed = progress.and_then(|progress| progress.message.as_deref()).map(sentence);
-        let (waits_for, limit) = match deploy.status {
-            Status::Queued => ("The deploy waits for its turn.".to_owned(), None),
-            Status::Building if deploy.image.is_some() => {
-                ("The image is built, and waits for its turn to roll out.".to_owned(), None)
+        let waits_for = match (deploy.status, observed) {
+            (_, Some(observed)) => observed,
+            (Status::Queued, None) => "The deploy waits for its turn.".to_owned(),
+            (Status::Building, None) if deploy.image.is_some() => {
+                "The image is built, and waits for its turn to roll out.".to_owned()
             }
-            Status::Building => ("The image is being built.".to_owned(), Some(&policy.build_deadline)),
-            Status::Releasing if deploy.release.is_none() => {
-                ("The new image is made ready to run the release command.".to_owned(), Some(&policy.release_deadline))
+            (Status::Building, None) => "The image is being built.".to_owned(),
+            (Status::Releasing, None) if deploy.release.is_none() => {
+                "The new image is made ready to run the release command.".to_owned()
             }
-            Status::Releasing => {
-                ("The release command runs with the new image.".to_owned(), Some(&policy.release_deadline))
+            (Status::Releasing, None) => "The release command runs with the new image.".to_owned(),
+            (Status::RollingOut, None) if policy.settle == "0s" => {
+                format!("The rollout waits until the {instances} of this revision are ready.")
             }
-            Status::RollingOut if observed.is_some() => (observed.unwrap_or_default(), Some(&policy.rollout_deadline)),
-            Status::RollingOut if policy.settle == "0s" => (
-                format!("The rollout waits until the {instances} of this revision are ready."),
-                Some(&policy.rollout_deadline),
+            (Status::RollingOut, None) => format!(
+                "The rollout waits until the {instances} of this revision are ready, and have stayed ready for {}.",
+                policy.settle
             ),
-            Status::RollingOut => (
-                format!(
-                    "The rollout waits until the {instances} of this revision are ready, and have stayed ready for {}.",
-                    policy.settle
-                ),
-                Some(&policy.rollout_deadline),
-            ),
-            Status::Succeeded | Status::Failed | Status::Superseded | Status::Cancelled => (String::new(), None),
+            (Status::Succeeded | Status::Failed | Status::Superseded | Status::Cancelled, None) => String::new(),
         };
-        let limit = limit.and_then(|limit| rollhook_api::duration::parse(limit));
-        let deadline = match progress {
-            Some(progress) => progress.deadline,
-            None => limit.map(|limit| deploy.updated_at.after(limit)),
-        };
+        let since = progress.map_or(deploy.updated_at, |progress| progress.since);
         Self {
             entry: Entry::new(app, deploy, frame),
             waits_for,
             steps: steps(app, deploy),
-            since: rollhook_api::time::absolute(deploy.updated_at),
-            so_far: match frame.now.since(deploy.updated_at).as_secs() {
+            since: rollhook_api::time::absolute(since),
+            so_far: match frame.now.since(since).as_secs() {
                 seconds @ 0..60 => format!("{seconds} s"),
                 seconds => format!("{} min {} s", seconds / 60, seconds % 60),
             },
-            deadline: deadline.map(|deadline| When::until(deadline, frame.now)),
+            deadline: progress.and_then(|progress| progress.deadline).map(|deadline| When::until(deadline, frame.now)),
         }
     }
 }
@@ -173,8 +173,8 @@ fn sentence(clause: &str) -> String {
 }
 
 fn steps(app: &App, deploy: &Deploy) -> Vec<Step> {
-    let is_built =
-        matches!(app.source, Source::Git(_)) && !matches!(deploy.trigger, Trigger::Rollback | Trigger::Promotion);
+    let is_taken = matches!(deploy.trigger, Trigger::Rollback | Trigger::Promotion) || deploy.is_redeploy();
+    let is_built = matches!(app.source, Source::Git(_)) && !is_taken;
     let at = match deploy.status {
         Status::Queued => 0,
         Status::Building => 1,

@@ -15,6 +15,7 @@ pub(crate) mod new_deploy;
 pub(crate) mod promote;
 pub(crate) mod provider;
 pub(crate) mod receivers;
+pub(crate) mod redeploy;
 pub(crate) mod register;
 pub(crate) mod rollback;
 pub(crate) mod sessions;
@@ -73,6 +74,8 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
             AppPart::LogMore => logs::more(call, id).await,
             AppPart::NewDeploy if reads => new_deploy::page(call, id).await,
             AppPart::NewDeploy => new_deploy::submit(call, id).await,
+            AppPart::Redeploy if reads => redeploy::page(call, id).await,
+            AppPart::Redeploy => redeploy::submit(call, id).await,
             AppPart::Rollback if reads => rollback::page(call, id).await,
             AppPart::Rollback => rollback::submit(call, id).await,
             AppPart::Webhook => webhook::page(call, id).await,

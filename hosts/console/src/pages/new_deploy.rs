@@ -90,7 +90,8 @@ pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
         }
         Source::Image | Source::Git(_) => {
             let image = image.clone().filter(|_| app.source == Source::Image);
-            let post = DeployPost { image, commit: commit.clone(), break_glass: reason.clone() };
+            let commit = commit.clone();
+            let post = DeployPost { image, commit, break_glass: reason.clone(), ..DeployPost::default() };
             call.keyed("deploy")?.call(DeployApp, id, post).await
         }
     };

@@ -73,7 +73,7 @@ fn a_viewer_sees_the_history_and_no_actions() {
     };
     let viewer = rendered(app(json!({ "unfinished": [3] })), deploys(), Permissions::default());
     assert!(viewer.contains("id=\"r3\"") && viewer.contains("current"));
-    for action in ["rollback?to=", "/cancel", "/deploy\"", "release-hold"] {
+    for action in ["rollback?to=", "/cancel", "/deploy\"", "/redeploy", "release-hold"] {
         assert!(!viewer.contains(action), "{action}: {viewer}");
     }
     let deployer = rendered(
@@ -116,16 +116,21 @@ fn the_marks_are_those_of_the_command_line() {
 #[test]
 fn a_rollout_says_what_it_waits_for_and_how_long_it_may_take() {
     let under_way = |more| rendered(app(json!({})), vec![deploy(2, more)], Permissions::of(|_| true));
-    let page = under_way(json!({ "status": "rolling_out" }));
+    let since = "2026-01-02T03:02:05.678Z";
+    let progress = json!({ "since": since, "deadline": "2026-01-02T03:14:05.678Z" });
+    let page = under_way(json!({ "status": "rolling_out", "progress": progress }));
+    assert!(page.contains(">2 min 0 s</span>"), "it counts from the begin of the step: {page}");
     assert!(
         page.contains("until the containers of this revision are ready, and have stayed ready for 10s")
             && page.contains(">10 min</time>"),
         "{page}"
     );
-    let progress = json!({ "ready": 2, "wanted": 4, "message": "2 of 4 new pods are ready, 1 old one is left" });
+    let progress =
+        json!({ "since": since, "ready": 2, "wanted": 4, "message": "2 of 4 new pods are ready, 1 old one is left" });
     let page = under_way(json!({ "status": "rolling_out", "progress": progress }));
     assert!(page.contains("2 of 4 new pods are ready, 1 old one is left.") && !page.contains("data-until"), "{page}");
-    let progress = json!({ "message": "the cluster does not answer", "deadline": "2026-01-02T03:19:05.678Z" });
+    let progress =
+        json!({ "since": since, "message": "the cluster does not answer", "deadline": "2026-01-02T03:19:05.678Z" });
     let page = under_way(json!({ "status": "rolling_out", "progress": progress }));
     assert!(page.contains("The cluster does not answer.") && page.contains(">15 min</time>"), "{page}");
     assert!(under_way(json!({ "status": "queued" })).contains("The deploy waits for its turn."));

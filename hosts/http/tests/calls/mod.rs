@@ -26,6 +26,7 @@ pub(crate) fn calls(name: &str) -> Vec<(&'static str, &'static str, Value, [bool
         ("GET", "/api/v1/apps", Value::Null, all),
         ("GET", "/api/v1/whoami", Value::Null, all),
         ("POST", at("/deploys"), image, deployers),
+        ("POST", at("/deploys"), json!({ "same": true }), deployers),
         ("POST", at("/rebuild"), json!({}), deployers),
         ("POST", at("/deploys/1/cancel"), Value::Null, deployers),
         ("POST", at("/rollback"), json!({}), deployers),

@@ -182,6 +182,41 @@ fn rollback_returns_to_the_version_before_and_holds_what_it_left() {
 }
 
 #[test]
+fn redeploy_repeats_what_is_current_and_takes_no_image() {
+    let server = server!().run();
+    let app = server.app("api");
+    let post = |body: Value| {
+        server.manage("POST", &format!("{}/deploys", app.path)).json(&body).header("prefer", "wait=20").send()
+    };
+    deploy(&server, &app, "v2");
+    let stale = post(json!({ "same": true, "if_current": 1 }));
+    assert_eq!((stale.problem().as_str(), &stale.json()["current"]), ("current-changed", &json!(2)));
+    let done = post(json!({ "same": true, "if_current": 2 }));
+    assert_eq!((done.status, &done.json()["trigger"]), (200, &json!("manual")), "{}", done.text());
+    let entry = server.manage("GET", &format!("{}/deploys/3", app.path)).expect(200).json();
+    assert_eq!((&entry["from"], &entry["effective"]), (&json!({ "revision": 2 }), &json!(2)));
+    assert!(entry["image"].as_str().unwrap().starts_with("r.example.com/api:v2@sha256:"), "{entry}");
+    for (body, problem) in [
+        (json!({ "same": true, "image": "r.example.com/api:v3" }), "invalid-field"),
+        (json!({ "same": true, "commit": "4f1a77b" }), "invalid-field"),
+        (json!({ "image": "r.example.com/api:v3", "if_current": 3 }), "invalid-field"),
+        (json!({ "same": false }), "invalid-image"),
+        (json!({ "same": 1 }), "malformed"),
+    ] {
+        assert_eq!(post(body.clone()).problem(), problem, "{body}");
+    }
+    assert_eq!(server.post(&app, &json!({ "same": true })).expect(422).problem(), "invalid-image", "CI has its image");
+    server.manage("POST", &format!("{}/deploys", app.path)).json(&image("hang")).expect(202);
+    let refused = post(json!({ "same": true }));
+    assert_eq!((refused.status, refused.problem().as_str()), (409, "not-redeployable"));
+    assert!(
+        refused.json()["detail"].as_str().unwrap().contains("Revision 4 (r.example.com/api:hang)"),
+        "{}",
+        refused.text()
+    );
+}
+
+#[test]
 fn promotion_brings_what_another_environment_runs() {
     let server = server!().run();
     let app = server.app("api");

@@ -1,0 +1,85 @@
+//! The decision whether the version that runs is deployed once more, such as to restart its instances without a gap.
+
+use super::{AppState, NewDeploy};
+use crate::{
+    deploy::{Deploy, Origin, Revision, Status},
+    request::{Cause, Refusal},
+};
+
+/// Returns the deploy of the current version once more: its bits and its commit, without a build and without its release
+/// command, which has run.
+///
+/// # Errors
+/// [`Refusal::CurrentChanged`] if another revision is current than the caller believes; [`Refusal::NotRedeployable`]
+/// where nothing has succeeded yet, or another version is on the cluster or on its way to it.
+pub fn deploy(state: &AppState, if_current: Option<Revision>, cause: &Cause) -> Result<NewDeploy, Refusal> {
+    let revision = state.current.as_ref().map(|deploy| deploy.revision);
+    if let Some(expected) = if_current.filter(|expected| Some(*expected) != revision) {
+        return Err(Refusal::CurrentChanged { expected, current: revision });
+    }
+    if let Some(ready) = state.unfinished.iter().rfind(|deploy| deploy.is_ready()) {
+        return Err(Refusal::NotRedeployable(format!(
+            "Revision {}{} {}: wait for its end, or cancel it, before you redeploy what runs.",
+            ready.revision,
+            image(ready),
+            under_way(ready.status())
+        )));
+    }
+    let Some(current) = &state.current else {
+        return Err(Refusal::NotRedeployable(format!(
+            "No deploy of {} has succeeded yet, so that no version runs that could be redeployed. Deploy an image or a commit.",
+            state.app.id
+        )));
+    };
+    if let Some(top) = state.on_cluster().filter(|top| top.effective != current.effective) {
+        return Err(Refusal::NotRedeployable(format!(
+            "Revision {}{}, which {}, is on the cluster, and not the current revision {}. Roll back to return to revision \
+             {}, or deploy another image.",
+            top.revision,
+            image(top),
+            ended(top.status()),
+            current.revision,
+            current.revision
+        )));
+    }
+    Ok(NewDeploy {
+        // An entry that succeeded has an image.
+        image: Some(current.pinned_image().ok_or(Refusal::Internal)?),
+        commit: current.commit.clone(),
+        from: Some(Origin::Same(current.revision)),
+        effective: Some(current.effective),
+        ..NewDeploy::new(cause)
+    })
+}
+
+fn image(deploy: &Deploy) -> String {
+    deploy.image.as_ref().map_or_else(String::new, |image| format!(" ({image})"))
+}
+
+/// Returns the status of a deploy that has an image and has not ended, as a predicate.
+const fn under_way(status: Status) -> &'static str {
+    match status {
+        Status::Releasing => "runs its release command",
+        Status::RollingOut => "is rolling out",
+        Status::Queued
+        | Status::Building
+        | Status::Succeeded
+        | Status::Failed
+        | Status::Superseded
+        | Status::Cancelled => "is about to roll out",
+    }
+}
+
+/// Returns the status of a deploy that ended without success, as a predicate.
+const fn ended(status: Status) -> &'static str {
+    match status {
+        Status::Cancelled => "was cancelled",
+        Status::Superseded => "was superseded",
+        Status::Queued
+        | Status::Building
+        | Status::Releasing
+        | Status::RollingOut
+        | Status::Succeeded
+        | Status::Failed => "failed",
+    }
+}
