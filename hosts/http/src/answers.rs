@@ -47,7 +47,7 @@ impl Answers {
         let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
         let whole = match body {
             Either::Left(whole) if length > SMALL_MAX => whole,
-            body => return Ok(Reply::from_parts(parts, body)),
+            body @ (Either::Left(_) | Either::Right(_)) => return Ok(Reply::from_parts(parts, body)),
         };
         let room = self.0.take(Holder::Known(caller()), length.min(PUSH_MAX)).now_or_never().ok_or_else(|| {
             let detail = "Too many long answers to this caller, or to those of its environment, are being read: read them \
