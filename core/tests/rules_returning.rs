@@ -226,6 +226,30 @@ fn rollback_without_other_bits_names_the_revision_that_has_the_same_under_anothe
 }
 
 #[test]
+fn rollback_looks_for_another_image_among_a_bounded_number_of_deploys() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", leave().with(|policy| policy.keep = 2_000)).await;
+        for _ in 0..60 {
+            world.deployed(&access, &api("v2")).await;
+        }
+        assert_eq!(tag(&world.rolled_back(&access).await), "v1", "beyond the first page");
+        for _ in 0..1_001 {
+            world.deployed(&access, &api("v3")).await;
+        }
+        let refused = world.rollback(&access).await.unwrap_err();
+        assert!(matches!(refused, Refusal::NothingToRollBackTo(_)), "{refused:?}");
+        assert!(
+            refused.to_string().contains("The last 1000 deploys of shop-test/api before revision 1063"),
+            "{refused}"
+        );
+        assert!(refused.to_string().contains("--revision N"), "{refused}");
+        let named = RollbackRequest::default().with(|request| request.revision = Revision::new(1));
+        assert_eq!(tag(&world.deployer.rollback(&access, named).await.unwrap().deploy), "v1");
+    });
+}
+
+#[test]
 fn from_a_bad_deploy_back_to_the_version_before_and_twice_goes_two_back() {
     let world = World::new(SECOND);
     world.run(async {

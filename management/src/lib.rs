@@ -103,6 +103,7 @@ pub struct Management {
     /// Held from the count of bounded records to the write of one more: calls at the same time do not pass the bound.
     counting: Mutex<()>,
     registrations: registering::Registrations,
+    app_lists: registering::AppLists,
     receiver_tests: notifications::ReceiverTests,
     unknown_tokens: access::UnknownTokens,
     /// The provider of sign-ins, if there is one.
@@ -132,6 +133,7 @@ impl Management {
             identity_lines: RefusalLines::default(),
             counting: Mutex::default(),
             registrations: registering::Registrations::default(),
+            app_lists: registering::AppLists::default(),
             receiver_tests: notifications::ReceiverTests::default(),
             unknown_tokens: access::UnknownTokens::default(),
             sign_in: OnceLock::new(),

@@ -10,14 +10,16 @@ use event_listener::Event;
 use rollhook_core::{
     action::Action as AppAction,
     app::{AppId, AppName, Environment, LABEL_MAX, Namespace, Project},
+    lock::PrincipalKey,
     ports::{AppPage, ListedApp, listed_id},
     request::{Field, IdempotencyKey, PromoteRequest, Refusal as CoreRefusal, Registration},
     service::{Accepted, Registered, check_settings},
+    slots::Slots,
 };
 
 use crate::{
     Management, Outcome, Refusal,
-    access::{Action, Place, Principal, Readable, Realm, Subject},
+    access::{Action, KnownCaller, Place, Principal, Readable, Realm, Subject},
 };
 
 /// The most apps of an environment.
@@ -27,6 +29,11 @@ pub const PROJECT_APPS_MAX: usize = 3_000;
 /// The apps that are read at once to count them, or to find those that a principal may read.
 const PAGE: usize = 200;
 
+/// The lists of apps that are read at once, and those of the callers of one environment, or of one other caller: each page
+/// has all settings of its apps.
+const LISTS: usize = 6;
+const LISTS_OF_ONE: usize = 2;
+
 /// The most registrations of a project that wait for their turn, in this process, and of one of its environments.
 const WAITING_MAX: usize = 50;
 const ENVIRONMENT_WAITING_MAX: usize = WAITING_MAX / 2;
@@ -35,6 +42,15 @@ const ENVIRONMENT_WAITING_MAX: usize = WAITING_MAX / 2;
 /// so that calls at the same time neither pass the bounds nor hold the settings of all its apps more than once.
 #[derive(Default)]
 pub(crate) struct Registrations(Mutex<BTreeMap<Project, VecDeque<Waiter>>>);
+
+/// The lists of apps that are read, in turns of the environments whose callers ask for them.
+pub(crate) struct AppLists(Slots<PrincipalKey>);
+
+impl Default for AppLists {
+    fn default() -> Self {
+        Self(Slots::with_share(LISTS, LISTS_OF_ONE))
+    }
+}
 
 /// A registration in the queue of its project.
 struct Waiter {
@@ -226,13 +242,15 @@ impl Management {
         Ok(self.deployer.promote(&access, request).await?)
     }
 
-    /// Returns a part of the list of the apps that the principal may read, sorted by namespace and name. An app that
-    /// cannot be read is named in its place.
+    /// Returns a part of the list of the apps that the principal may read, sorted by namespace and name, once its turn has
+    /// come. An app that cannot be read is named in its place.
     ///
     /// # Errors
     /// [`StoreUnavailable`](rollhook_core::request::Refusal::StoreUnavailable) while the store is away; [`Refusal::ReviewUnavailable`], and
     /// [`InvalidField`](rollhook_core::request::Refusal::InvalidField) if a cluster would have to be asked about too many namespaces.
     pub async fn apps(&self, principal: &Principal, mut page: AppPage) -> Outcome<Vec<ListedApp>> {
+        let KnownCaller { party, environment, project } = principal.known_caller();
+        let _turn = self.app_lists.0.acquire(&environment.or(project).unwrap_or(party)).await;
         let limit = page.limit;
         let mut listed = Vec::new();
         let mut readable = self.readable(principal);

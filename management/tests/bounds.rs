@@ -10,7 +10,8 @@ use rollhook_conformance::{Fault, Faulty, Plan};
 use rollhook_core::{
     action::Action,
     app::{AppId, Policy},
-    ports::Clock,
+    ports::{AppPage, Clock, HistoryStore},
+    service::Deployer,
 };
 use rollhook_management::{
     ENVIRONMENT_APPS_MAX, Management, PROJECT_APPS_MAX, Ports, Refusal, STORED_SESSIONS_MAX,
@@ -23,6 +24,8 @@ use world::{
     actions::{realm, register},
     registration,
 };
+
+const SECOND: Duration = Duration::from_secs(1);
 
 fn deployer(name: &str) -> Principal {
     Principal::new(name, [Grant { role: Role::Deployer, realm: realm("shop", "test") }])
@@ -371,6 +374,31 @@ fn registrations_of_a_project_wait_for_their_turn_and_a_bounded_number_of_them()
         assert!(registered[98].is_ok(), "another project waits for none of them");
         assert!(registered[99].as_ref().is_err_and(|refusal| refusal.to_string().contains("may take 32768")));
         management.register(&world.operator, wanted(60, "shop"), None).await.unwrap();
+    });
+}
+
+#[test]
+fn lists_of_apps_are_read_in_turns_of_the_environments_whose_callers_ask() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    let plan: Plan = Arc::new(|call| if call == "history.list" { Fault::Late(SECOND) } else { Fault::None });
+    let history: Arc<dyn HistoryStore> = world.store.clone();
+    let history = Arc::new(Faulty::new(history, Arc::clone(&world.clock) as Arc<dyn Clock>, plan));
+    let deployer = Arc::new(Deployer::new(world.ports(9).with(|ports| ports.history = history), "two"));
+    let management = world.managed(deployer, Ports::new(world.records()));
+    world.idle(async {
+        let eves = [
+            token_of(&world, "eve", realm("shop", "test")).await,
+            token_of(&world, "eva", realm("shop", "test")).await,
+        ];
+        let ada = token_of(&world, "ada", realm("blog", "test")).await;
+        let begun = world.clock.elapsed();
+        let ended = async |who: &Principal| {
+            management.apps(who, AppPage::first(200)).await.unwrap();
+            (world.clock.elapsed() - begun).as_secs()
+        };
+        let lists = (0..10).map(|number| &eves[number % 2]).chain([&ada; 2]).chain([&world.operator; 2]);
+        let ended = join_all(lists.map(ended)).await;
+        assert_eq!(ended, [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 1, 1, 1, 1], "two at once of each");
     });
 }
 

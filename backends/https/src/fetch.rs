@@ -148,7 +148,8 @@ impl Fetch {
         document(url, answer.body())
     }
 
-    /// Makes one call. It may last as long as the server likes: the caller bounds its time.
+    /// Makes one call. It may last as long as the server likes: the caller bounds its time, and [checks](check_values) a
+    /// JSON text before it is read.
     ///
     /// # Errors
     /// [`FetchError`]; an answer of any status is none.
@@ -195,11 +196,17 @@ impl Fetch {
     }
 }
 
+/// Refuses a JSON text of very many values, before it is read. `url` is where it came from.
+///
+/// # Errors
+/// [`FetchError::TooManyValues`].
+pub fn check_values(url: &str, text: &[u8]) -> Result<(), FetchError> {
+    if json_values(text) > VALUES_MAX { Err(FetchError::TooManyValues(url.to_owned())) } else { Ok(()) }
+}
+
 /// Reads a JSON document, unless it has very many values.
 fn document<T: DeserializeOwned>(url: &str, body: &[u8]) -> Result<T, FetchError> {
-    if json_values(body) > VALUES_MAX {
-        return Err(FetchError::TooManyValues(url.to_owned()));
-    }
+    check_values(url, body)?;
     serde_json::from_slice(body).map_err(|error| FetchError::Document(url.to_owned(), error))
 }
 

@@ -5,4 +5,4 @@
 
 mod fetch;
 
-pub use fetch::{Fetch, FetchError};
+pub use fetch::{Fetch, FetchError, check_values};

@@ -1,12 +1,12 @@
 //! The logs of Jobs' pods as their nodes keep them, read in parts by all who follow them.
 
 pub(crate) mod readers;
+mod text;
 
 use futures_util::{AsyncRead, AsyncReadExt, StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Error as KubeError, api::LogParams};
-use rollhook_core::{Error, Result, ports::DeployId, text::escaped};
-use tokio::sync::Semaphore;
+use rollhook_core::{Error, Result, ports::DeployId, slots::Slots, text::escaped};
 
 use self::readers::{Container, LogReaders, Pieces};
 use crate::{
@@ -19,19 +19,23 @@ use crate::{
 const PART: usize = 64 << 10;
 /// The largest log that is read. Builders write 8 MiB.
 const LARGEST: usize = 9 << 20;
-/// The number of logs that are read from their beginning at once.
-const FROM_THE_BEGINNING: usize = 2;
+/// The number of logs that are read from their beginning at once, and those of one environment.
+const FROM_THE_BEGINNING: usize = 4;
+const FROM_THE_BEGINNING_OF_ONE: usize = 1;
 
 /// The logs that this process reads.
 pub(crate) struct Logs {
     readers: LogReaders,
-    /// The reads of logs for which no reader is left: each part is read from the log's beginning.
-    others: Semaphore,
+    /// The reads of logs for which no reader is left, in turns of the environments: each part is read from the log's beginning.
+    others: Slots<String>,
 }
 
 impl Default for Logs {
     fn default() -> Self {
-        Self { readers: LogReaders::default(), others: Semaphore::new(FROM_THE_BEGINNING) }
+        Self {
+            readers: LogReaders::default(),
+            others: Slots::with_share(FROM_THE_BEGINNING, FROM_THE_BEGINNING_OF_ONE),
+        }
     }
 }
 
@@ -50,10 +54,12 @@ impl Logs {
         Ok(Some(part))
     }
 
-    /// Returns a part of the log from this byte on; the preamble comes first, then the container's own log.
+    /// Returns a part of the log from this byte on, in the turn of the environment of the deploy's app; the preamble comes
+    /// first, then the container's own log.
     pub(crate) async fn part(
         &self,
         namespace: (&Cluster, &str),
+        environment: &str,
         (deploy, pod, name): (DeployId, Option<&Pod>, &str),
         preamble: &str,
         from: u64,
@@ -63,20 +69,26 @@ impl Logs {
         let Some((pod, container)) = begun.filter(|_| skip < LARGEST) else { return Ok(part) };
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let open = || pieces(namespace, (pod, name), container, LARGEST);
-        let read = match self.readers.join(deploy, (uid, container), preamble, open) {
+        let read = match self.readers.join((environment, deploy), (uid, container), preamble, open) {
             Some(reader) => reader.part(skip).await?,
             None => None,
         };
         part.extend(match read {
             Some(read) => read,
-            None => self.read(namespace, (pod, name), skip).await?,
+            None => self.read(namespace, environment, (pod, name), skip).await?,
         });
         Ok(part)
     }
 
     /// Reads a part of the log from its beginning: the bytes before are read and dropped.
-    async fn read(&self, namespace: (&Cluster, &str), container: (&Pod, &str), skip: usize) -> Result<Vec<u8>> {
-        let _permit = self.others.acquire().await;
+    async fn read(
+        &self,
+        namespace: (&Cluster, &str),
+        environment: &str,
+        container: (&Pod, &str),
+        skip: usize,
+    ) -> Result<Vec<u8>> {
+        let _turn = self.others.acquire(&environment.to_owned()).await;
         let mut pieces = pieces(namespace, container, Container::Ended, skip + PART);
         let (mut left, mut part) = (skip, Vec::new());
         while let Some(piece) = pieces.try_next().await? {

@@ -15,6 +15,7 @@
 
 mod issuer_keys;
 mod keys;
+mod provider_answers;
 mod sign_in;
 mod signature;
 #[cfg(test)]

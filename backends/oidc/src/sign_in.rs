@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 use zeroize::Zeroizing;
 
-use crate::{Fetch, FetchError};
+use crate::{Fetch, FetchError, provider_answers};
 
 /// The longest time of a call that a sign-in waits for.
 const PROVIDER_TIME: Duration = Duration::from_secs(10);
@@ -145,7 +145,12 @@ impl OidcSignIn {
         let fetch = self.fetch.clone();
         move |request| {
             let fetch = fetch.clone();
-            Box::pin(async move { fetch.send(request).await })
+            Box::pin(async move {
+                let url = request.uri().to_string();
+                let answer = fetch.send(request).await?;
+                provider_answers::check(&url, answer.body())?;
+                Ok(answer)
+            })
         }
     }
 

@@ -14,12 +14,12 @@ use futures_util::future::join_all;
 use rollhook_core::ports::Clock;
 use rollhook_management::{
     keyless::{IdToken, Issuer},
-    ports::IdentityVerifier,
+    ports::{IdentityVerifier, SignInProvider},
 };
 use rollhook_testing::fixtures;
 use serde_json::{Value, json};
 
-use crate::{Fetch, OidcVerifier, signature};
+use crate::{Fetch, OidcSignIn, OidcVerifier, SignInClient, signature};
 
 /// A clock that a test moves.
 #[derive(Default)]
@@ -227,5 +227,37 @@ fn published_vectors_are_verified() {
         let signature = URL_SAFE_NO_PAD.decode(signature).unwrap();
         let fits = |signed: &str| key.verify_signature(&algorithm, signed.as_bytes(), &signature).is_ok();
         assert!(fits(&signed) && !fits(&signed[1..]), "{algorithm:?}");
+    }
+}
+
+#[tokio::test]
+async fn description_of_very_many_values_begins_no_sign_in() {
+    let world = World::new();
+    let settings = SignInClient {
+        issuer: world.at.url.clone(),
+        client_id: "rollhook".to_owned(),
+        client_secret: None,
+        redirect_url: "https://deploys.example.com/callback".to_owned(),
+        scopes: Vec::new(),
+        groups_claim: "groups".to_owned(),
+        name: "Example".to_owned(),
+    };
+    for (claims, expected) in [(1_000, true), (5_000, false)] {
+        let at = |path: &str| format!("{}/{path}", world.at.url);
+        world.at.describe_instead(Some(json!({
+            "issuer": world.at.url,
+            "authorization_endpoint": at("authorize"),
+            "jwks_uri": at("keys"),
+            "response_types_supported": ["code"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": ["ES256"],
+            "claims_supported": vec!["sub"; claims],
+        })));
+        let fetch = Fetch::new(true, "--allow-local-issuers");
+        let begun = OidcSignIn::new(settings.clone(), fetch, world.clock.clone()).unwrap().begin().await;
+        assert_eq!(begun.as_ref().is_ok(), expected, "{claims}");
+        if let Err(error) = begun {
+            assert!(error.chain().contains("values"), "{}", error.chain());
+        }
     }
 }

@@ -28,7 +28,7 @@ fn reason(text: &str) -> Result<String, InvalidName> {
 }
 
 /// The key of a principal, by which it is recognised: names are for people, and two principals may share one.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PrincipalKey(String);
 
 impl PrincipalKey {

@@ -128,6 +128,7 @@ pub struct Deployer {
     work_queue: drive::WorkQueue,
     poll_results: drive::PollResults,
     conditions: drive::KnownConditions,
+    due_discards: drive::DueDiscards,
     min_poll: Duration,
     scope: Scope,
     /// This process's driver, once the store's apps are known to be deployed by it.
@@ -160,6 +161,7 @@ impl Deployer {
             drivers: read::AppEvents::default(),
             poll_results: drive::PollResults::default(),
             conditions: drive::KnownConditions::default(),
+            due_discards: drive::DueDiscards::default(),
             min_poll: POLL_MIN,
             scope: Scope::Store,
             bound_to: OnceLock::new(),

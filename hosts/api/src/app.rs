@@ -176,11 +176,12 @@ pub struct App {
     /// The source of the app's images.
     #[schemars(schema_with = "schemas::source")]
     pub source: Source,
-    /// The workload that deploys change, in the settings of the server's rollout driver.
+    /// The workload that deploys change, in the settings of the server's rollout driver; in a list its `kind` and `name`
+    /// alone.
     #[schemars(schema_with = "schemas::workload")]
     pub workload: Settings,
     /// The settings by which the workload is made where it does not exist; of environment variables and labels the names
-    /// alone. Absent if the workload existed.
+    /// alone. Absent if the workload existed, and in a list.
     #[serde(default, skip_serializing_if = "Settings::is_empty")]
     #[schemars(schema_with = "schemas::shown_template")]
     pub template: Settings,
@@ -270,10 +271,13 @@ impl App {
         }
     }
 
-    /// Returns the app as lists show it.
+    /// Returns the app as lists show it: without the settings of its workload but those that name it, which are most of
+    /// what a long list would take in memory.
     #[must_use]
     pub fn listed(self) -> Self {
-        Self { released: Vec::new(), workloads: Vec::new(), ..self }
+        let names = ["kind", "name"];
+        let workload = self.workload.into_iter().filter(|(name, _)| names.contains(&name.as_str())).collect();
+        Self { workload, template: Settings::new(), released: Vec::new(), workloads: Vec::new(), ..self }
     }
 
     /// Returns the revisions above this one whose release commands may have run, ascending.

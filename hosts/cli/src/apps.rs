@@ -39,7 +39,7 @@ pub(crate) fn wide(apps: &[App], style: Style) -> String {
             row.extend([
                 Cell::new(&app.project),
                 Cell::new(&app.environment),
-                Cell::new(title(app, "/")),
+                Cell::optional((!app.workload.is_empty()).then(|| title(app, "/"))),
                 Cell::new(app.holds.len().to_string()),
                 Cell::new(&app.uid),
             ]);

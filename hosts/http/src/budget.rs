@@ -1,4 +1,4 @@
-//! The bytes of bodies that the server may hold at once.
+//! The bytes of bodies, or of answers, that the server may hold at once.
 //!
 //! A body for which there is no room waits. Each address of strangers, and each known caller, has a share of its pools, which
 //! is never more than what the others leave free: however many hold room, the next one finds some, and none fills the room
@@ -21,7 +21,7 @@ use crate::{
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 /// The largest body of [`SMALL`]: most pushes of git hosts fit, whose signature shows only at their end.
-const SMALL_MAX: usize = 64 * KIB;
+pub(crate) const SMALL_MAX: usize = 64 * KIB;
 /// The bytes of bodies up to [`SMALL_MAX`].
 const SMALL: Pool = Pool { all: 8 * MIB, share: MIB / 4, environment: 4 * MIB, project: 6 * MIB };
 /// The bytes of larger bodies up to 1 MiB.

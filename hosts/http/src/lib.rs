@@ -27,6 +27,7 @@
 //! The binary is [`run`]; a test or bench embeds [`Server`].
 
 mod answer;
+mod answers;
 mod apps;
 mod args;
 mod auth;

@@ -82,6 +82,11 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
     let (call, target) = head.with_body(whole);
     let answered = Box::pin(answer(route, &call)).await;
     let answered = answered.and_then(|reply| call.state.streams.held(reply, || token_holder(&call)));
+    let reads = call.endpoint.method == "GET" && matches!(route.handler, Handler::Managed(_));
+    let answered = match answered {
+        Ok(reply) if reads => call.state.answers.held(reply, || token_holder(&call)),
+        answered => answered,
+    };
     if let Some(target) = target.filter(|_| matches!(&answered, Err(failure) if failure.kind() == Kind::Unauthorized)) {
         call.state.limits.failed(client, &target);
         call.in_call.refused();

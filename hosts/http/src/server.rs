@@ -27,6 +27,7 @@ use tokio::{
 };
 
 use crate::{
+    answers::Answers,
     args::RateLimit,
     budget::Budget,
     callers::Callers,
@@ -138,6 +139,7 @@ impl Server {
             writable,
             drain,
             bodies: Budget::default(),
+            answers: Answers::default(),
             waits: Places::new(WAITS, usize::MAX),
             streams: Streams::new(Bounds::CALLERS.all / 2),
             readiness: Readiness::default(),

@@ -11,6 +11,7 @@ use rollhook_management::Management;
 use tokio::sync::watch;
 
 use crate::{
+    answers::Answers,
     budget::Budget,
     callers::{Caller, Callers},
     client_ip::Proxies,
@@ -43,6 +44,7 @@ pub(crate) struct State {
     /// The calls that wait for deploys, of which each app has a bounded number; further ones are answered at once.
     pub(crate) waits: Places<AppUid>,
     pub(crate) streams: Streams,
+    pub(crate) answers: Answers,
     pub(crate) readiness: Readiness,
     /// Whether probes and metrics are answered on a listener of their own alone.
     pub(crate) has_probe_listener: bool,

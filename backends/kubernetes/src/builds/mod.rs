@@ -164,7 +164,9 @@ impl BuildTrigger for KubernetesBuilds {
                 before.push_str(&kept_log(&job));
             }
             let Namespace { cluster, name } = &self.namespace;
-            self.logs.part((cluster, name), (build, newest(&pods), CONTAINER), &before, from).await.map(Some)
+            let environment = slots::environment_of(&job);
+            let of_pod = (build, newest(&pods), CONTAINER);
+            self.logs.part((cluster, name), &environment, of_pod, &before, from).await.map(Some)
         })
         .await
     }

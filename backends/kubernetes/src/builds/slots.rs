@@ -152,7 +152,7 @@ fn age(job: &Job) -> (Option<Timestamp>, &str) {
 }
 
 /// The namespace of the environment that a build is of. Builds that do not say it are of one of their own.
-fn environment_of(job: &Job) -> String {
+pub(super) fn environment_of(job: &Job) -> String {
     StoredSpec::read(job).map(|spec| spec.app.namespace.to_string()).unwrap_or_default()
 }
 

@@ -1,34 +1,39 @@
 //! Readers of logs: one for each deploy's Job whose log is read here, however many follow it.
 //!
 //! The API gives a log from its beginning, or onward as it grows. So a reader keeps what it has read, and all who follow the
-//! log take their parts of that. It ends a while after the last of them, and what it has read with it.
+//! log take their parts of that. It ends a while after the last of them, and what it has read with it. An environment has a
+//! share of the readers and of what they keep: one with many followers leaves some to the others.
 
 use std::{
     collections::BTreeMap,
     future,
     pin::pin,
-    sync::{
-        Arc, Mutex, MutexGuard,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
-use futures_util::{StreamExt, stream::BoxStream};
-use rollhook_core::{Result, app::AppUid, deploy::Revision, ports::DeployId};
+use futures_util::{FutureExt, StreamExt, stream::BoxStream};
+use rollhook_core::{
+    Result,
+    app::AppUid,
+    deploy::Revision,
+    ports::DeployId,
+    slots::{Slot, Slots},
+};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until, timeout_at},
 };
 
+use super::text::Text;
 use crate::lock;
 
-/// The most logs that are read at once.
+/// The most logs that are read at once, and those of one environment.
 const READERS: usize = 64;
-/// The most bytes of logs that are kept.
-const KEPT: usize = 64 << 20;
-/// The bytes of a block, which is the largest part.
-const BLOCK: usize = 64 << 10;
+const READERS_OF_ONE: usize = 16;
+/// The most blocks of logs that are kept, and those of one environment.
+const BLOCKS: usize = 1024;
+const BLOCKS_OF_ONE: usize = 256;
 /// How long a reader goes on without being asked.
 const UNASKED: Duration = Duration::from_secs(10);
 /// How long a log that grows is silent before all of it counts as read, as far as it goes now.
@@ -57,11 +62,27 @@ pub(crate) enum Container {
 #[derive(Default)]
 pub(crate) struct LogReaders(Arc<All>);
 
-#[derive(Default)]
 struct All {
-    readers: Mutex<BTreeMap<Key, Arc<Reader>>>,
-    /// The bytes that all readers keep.
-    kept: Arc<AtomicUsize>,
+    readers: Mutex<BTreeMap<Key, Known>>,
+    /// The places of readers, and of the blocks that they keep, in shares of the environments.
+    places: Slots<String>,
+    blocks: Slots<String>,
+}
+
+/// A reader in its place.
+struct Known {
+    reader: Arc<Reader>,
+    place: Slot<String>,
+}
+
+impl Default for All {
+    fn default() -> Self {
+        Self {
+            readers: Mutex::default(),
+            places: Slots::with_share(READERS, READERS_OF_ONE),
+            blocks: Slots::with_share(BLOCKS, BLOCKS_OF_ONE),
+        }
+    }
 }
 
 /// A reader of the log of one pod.
@@ -78,23 +99,13 @@ pub(crate) struct Reader {
     grown: Notify,
     /// Ends a reader in whose place another one reads.
     replaced: Notify,
-    kept: Arc<AtomicUsize>,
-}
-
-/// What was read of a log.
-struct Text {
-    /// All of the same length but the last.
-    blocks: Vec<Vec<u8>>,
-    length: usize,
-    end: Option<End>,
-    /// The time at which the last piece came.
-    grown_at: Option<Instant>,
-    asked_at: Instant,
+    environment: String,
+    blocks: Slots<String>,
 }
 
 /// Why a reader reads no further.
 #[derive(Clone, Debug)]
-enum End {
+pub(super) enum End {
     /// All was read.
     All,
     /// The reading of a log that grows has ended: as a rule, with the container.
@@ -108,7 +119,7 @@ impl LogReaders {
     /// Returns the reader of a Job whose container ran when it was last asked for, as long as it reads.
     pub(crate) fn reading(&self, deploy: DeployId) -> Option<Arc<Reader>> {
         let readers = lock(&self.0.readers);
-        let reader = readers.get(&key(deploy))?;
+        let Known { reader, .. } = readers.get(&key(deploy))?;
         let reads = reader.container == Container::Running && reader.text().end.is_none();
         reads.then(|| reader.asked())
     }
@@ -116,44 +127,45 @@ impl LogReaders {
     /// Notes that a Job was seen to have ended: what its container wrote last may not have been read onward by now.
     pub(crate) fn over(&self, deploy: DeployId) {
         let readers = lock(&self.0.readers);
-        if let Some(reader) = readers.get(&key(deploy)).filter(|reader| reader.container == Container::Running) {
+        let known = readers.get(&key(deploy)).map(|known| &known.reader);
+        if let Some(reader) = known.filter(|reader| reader.container == Container::Running) {
             reader.end(End::Ended);
         }
     }
 
-    /// Returns the reader of this pod's log, which may begin now; `None` if there are too many.
+    /// Returns the reader of this pod's log, which may begin now; `None` if no place is free for this environment.
     pub(crate) fn join(
         &self,
-        deploy: DeployId,
+        (environment, deploy): (&str, DeployId),
         (pod, container): (&str, Container),
         preamble: &str,
         open: impl FnOnce() -> Pieces,
     ) -> Option<Arc<Reader>> {
         let mut readers = lock(&self.0.readers);
-        match readers.get(&key(deploy)) {
-            Some(known) if known.pod == pod && known.serves(container) => return Some(known.asked()),
-            Some(known) => {
-                known.replaced.notify_one();
+        let place = match readers.get(&key(deploy)) {
+            Some(Known { reader, .. }) if reader.pod == pod && reader.serves(container) => return Some(reader.asked()),
+            Some(Known { reader, .. }) => {
+                reader.replaced.notify_one();
                 // Those who wait for its next piece ask anew.
-                known.end(End::Ended);
+                reader.end(End::Ended);
+                readers.remove(&key(deploy))?.place
             }
-            None if readers.len() >= READERS => return None,
-            None => {}
-        }
+            None => place(&self.0.places, environment)?,
+        };
         let now = Instant::now();
-        let text = Text { blocks: Vec::new(), length: 0, end: None, grown_at: None, asked_at: now };
         let reader = Arc::new(Reader {
             deploy: key(deploy),
             pod: pod.to_owned(),
             container,
             preamble: preamble.to_owned(),
             begun: now,
-            text: Mutex::new(text),
+            text: Mutex::new(Text::new(now)),
             grown: Notify::new(),
             replaced: Notify::new(),
-            kept: self.0.kept.clone(),
+            environment: environment.to_owned(),
+            blocks: self.0.blocks.clone(),
         });
-        readers.insert(key(deploy), reader.clone());
+        readers.insert(key(deploy), Known { reader: reader.clone(), place });
         tokio::spawn(run(self.0.clone(), reader.clone(), open()));
         Some(reader)
     }
@@ -161,6 +173,11 @@ impl LogReaders {
 
 const fn key(deploy: DeployId) -> Key {
     (deploy.app, deploy.revision)
+}
+
+/// Returns a place that is free for this environment now.
+fn place(places: &Slots<String>, environment: &str) -> Option<Slot<String>> {
+    places.acquire(&environment.to_owned()).now_or_never()
 }
 
 /// Reads until nobody asks any more, or another one reads in its place.
@@ -186,7 +203,7 @@ impl All {
             if reader.text().asked_at != asked_at {
                 continue;
             }
-            if readers.get(&reader.deploy).is_some_and(|known| Arc::ptr_eq(known, reader)) {
+            if readers.get(&reader.deploy).is_some_and(|known| Arc::ptr_eq(&known.reader, reader)) {
                 readers.remove(&reader.deploy);
             }
             drop(readers);
@@ -266,47 +283,15 @@ impl Reader {
         self.grown.notify_waiters();
     }
 
-    /// Keeps a piece, and returns whether there was room for it.
+    /// Keeps a piece, and returns whether there was room for all of it.
     fn keep(&self, piece: &[u8]) -> bool {
-        let before = self.kept.fetch_add(piece.len(), Ordering::Relaxed);
-        if before.saturating_add(piece.len()) > KEPT {
-            self.kept.fetch_sub(piece.len(), Ordering::Relaxed);
-            return false;
-        }
-        self.text().push(piece);
+        let kept = self.text().push(piece, || place(&self.blocks, &self.environment));
         self.grown.notify_waiters();
-        true
+        kept
     }
 
     fn text(&self) -> MutexGuard<'_, Text> {
         lock(&self.text)
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        self.kept.fetch_sub(self.text().length, Ordering::Relaxed);
-    }
-}
-
-impl Text {
-    fn push(&mut self, mut piece: &[u8]) {
-        self.grown_at = Some(Instant::now());
-        self.length += piece.len();
-        while !piece.is_empty() {
-            if self.blocks.last().is_none_or(|block| block.len() == BLOCK) {
-                self.blocks.push(Vec::new());
-            }
-            let Some(block) = self.blocks.last_mut() else { return };
-            let (fits, rest) = piece.split_at(piece.len().min(BLOCK - block.len()));
-            block.extend_from_slice(fits);
-            piece = rest;
-        }
-    }
-
-    /// Returns the part from this byte on, up to the end of its block; `None` if it was not read yet.
-    fn part(&self, from: usize) -> Option<&[u8]> {
-        self.blocks.get(from / BLOCK)?.get(from % BLOCK..).filter(|part| !part.is_empty())
     }
 }
 
@@ -316,7 +301,9 @@ mod tests {
     use rollhook_core::Error;
     use tokio::sync::mpsc;
 
-    use super::*;
+    use super::{super::text::BLOCK, *};
+
+    const ENVIRONMENT: &str = "shop-test";
 
     fn build(number: u64) -> DeployId {
         DeployId { app: AppUid::from_bits(7), revision: Revision::new(number).unwrap() }
@@ -325,13 +312,13 @@ mod tests {
     /// The log of a container, to which a test adds.
     #[derive(Default)]
     struct Log {
-        opened: AtomicUsize,
+        opened: Mutex<usize>,
         writer: Mutex<Option<mpsc::UnboundedSender<Result<Vec<u8>>>>>,
     }
 
     impl Log {
         fn open(&self) -> Pieces {
-            self.opened.fetch_add(1, Ordering::Relaxed);
+            *lock(&self.opened) += 1;
             let (writer, mut reader) = mpsc::unbounded_channel();
             *lock(&self.writer) = Some(writer);
             stream::poll_fn(move |context| reader.poll_recv(context)).boxed()
@@ -342,7 +329,7 @@ mod tests {
         }
 
         fn opened(&self) -> usize {
-            self.opened.load(Ordering::Relaxed)
+            *lock(&self.opened)
         }
 
         fn is_read(&self) -> bool {
@@ -351,7 +338,7 @@ mod tests {
     }
 
     fn join(readers: &LogReaders, log: &Log, container: Container) -> Arc<Reader> {
-        readers.join(build(1), ("uid", container), "", || log.open()).unwrap()
+        readers.join((ENVIRONMENT, build(1)), ("uid", container), "", || log.open()).unwrap()
     }
 
     async fn part(reader: &Reader, from: usize) -> String {
@@ -401,11 +388,11 @@ mod tests {
             pause(9).await;
             assert_eq!(part(&reader, 0).await, "one\n");
         }
-        assert!(log.is_read() && readers.0.kept.load(Ordering::Relaxed) == 4);
+        assert!(log.is_read() && !readers.0.blocks.is_unused());
         drop(reader);
         pause(11).await;
         assert!(!log.is_read() && lock(&readers.0.readers).is_empty());
-        assert_eq!(readers.0.kept.load(Ordering::Relaxed), 0);
+        assert!(readers.0.places.is_unused() && readers.0.blocks.is_unused());
     }
 
     #[tokio::test(start_paused = true)]
@@ -437,24 +424,37 @@ mod tests {
         let reader = join(&readers, &log, Container::Running);
         log.write("one\n");
         assert_eq!((part(&reader, 0).await, log.opened()), ("one\n".to_owned(), 2));
-        let other = readers.join(build(1), ("another pod", Container::Running), "", || log.open()).unwrap();
+        let other =
+            readers.join((ENVIRONMENT, build(1)), ("another pod", Container::Running), "", || log.open()).unwrap();
         assert_eq!((part(&other, 0).await, log.opened()), (String::new(), 3));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn readers_and_what_they_keep_are_bounded() {
+    async fn readers_and_what_they_keep_are_bounded_for_each_environment_and_in_all() {
+        const KEPT_OF_ONE: usize = BLOCKS_OF_ONE * BLOCK;
         let (readers, logs) = (LogReaders::default(), Log::default());
-        let join = |number| readers.join(build(number), ("uid", Container::Ended), "", || logs.open());
-        let first = join(1).unwrap();
-        logs.write(&"x".repeat(KEPT - 1));
+        let of_pod = |pod, environment: &str, number| {
+            readers.join((environment, build(number)), (pod, Container::Ended), "", || logs.open())
+        };
+        let join = |environment: &str, number| of_pod("uid", environment, number);
+        let first = join("a", 1).unwrap();
+        logs.write(&"x".repeat(KEPT_OF_ONE - 1));
         logs.write("yz");
         assert_eq!(part(&first, BLOCK + 1).await.len(), BLOCK - 1);
-        assert_eq!(first.part(KEPT - 1).await.unwrap(), None, "the rest is not kept");
-        let others: Vec<_> = (2..=64).map(join).collect();
-        assert!(others.iter().all(Option::is_some) && join(65).is_none() && join(64).is_some());
-        drop((first, others));
+        assert_eq!(part(&first, KEPT_OF_ONE - 1).await, "y");
+        assert_eq!(first.part(KEPT_OF_ONE).await.unwrap(), None, "the rest is not kept");
+        let others: Vec<_> = (2..=16).map(|number| join("a", number)).collect();
+        assert!(others.iter().all(Option::is_some) && join("a", 17).is_none() && join("a", 16).is_some());
+        let anew = of_pod("another pod", "a", 16);
+        assert!(anew.is_some(), "in the place of the one before");
+        let other = join("b", 17).unwrap();
+        logs.write("one\n");
+        assert_eq!(part(&other, 0).await, "one\n");
+        let more: Vec<_> = (18..=64).map(|number| join(&format!("e{}", number % 8), number)).collect();
+        assert!(more.iter().all(Option::is_some) && join("c", 65).is_none());
+        drop((first, others, anew, other, more));
         pause(11).await;
-        assert_eq!(readers.0.kept.load(Ordering::Relaxed), 0);
-        assert!(join(65).is_some());
+        assert!(readers.0.places.is_unused() && readers.0.blocks.is_unused());
+        assert!(join("a", 65).is_some());
     }
 }

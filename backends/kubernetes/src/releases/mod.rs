@@ -395,7 +395,8 @@ impl<'a> Run<'a> {
         let name = container_name(&job);
         let begun = newest(&pods).filter(|pod| jobs::container(pod, name).is_some_and(state::has_run));
         if begun.is_some() {
-            return logs.part((self.cluster, self.namespace), (self.run.id, begun, name), "", from).await.map(Some);
+            let (namespace, of_pod) = ((self.cluster, self.namespace), (self.run.id, begun, name));
+            return logs.part(namespace, self.namespace, of_pod, "", from).await.map(Some);
         }
         let kept = state::stopped(&job).ok().flatten().map(|stopped| stopped.log).unwrap_or_default();
         if !kept.is_empty() {

@@ -17,6 +17,8 @@ use crate::{
 
 /// The number of entries per page of the search for the last good version.
 const SEARCH_PAGE: usize = 40;
+/// The most entries that a search looks at: some stores read each by itself.
+const SEARCHED: usize = 1_000;
 
 impl Deployer {
     /// Rolls back: to the revision that the request names, or to the last good version before what is on the cluster.
@@ -27,9 +29,10 @@ impl Deployer {
     /// The refusal; nothing was recorded, unless it says that it may have been.
     pub async fn rollback(&self, access: &Authorized, request: RollbackRequest) -> Outcome<Accepted> {
         access.check(Action::Rollback)?;
+        let mut searched = None;
         for _ in 0..ATTEMPTS {
             let read = self.state(access).await?;
-            let target = self.target(access, &read, &request).await;
+            let target = self.target(access, &read, &request, &mut searched).await;
             if let Err(away @ Refusal::StoreUnavailable { .. }) = target {
                 return Err(away);
             }
@@ -59,8 +62,14 @@ impl Deployer {
         Err(Refusal::Busy)
     }
 
-    /// Returns the entry that a rollback returns to.
-    async fn target(&self, access: &Authorized, state: &AppState, request: &RollbackRequest) -> Outcome<Arc<Deploy>> {
+    /// Returns the entry that a rollback returns to. What an earlier attempt has searched for is not searched for again.
+    async fn target(
+        &self,
+        access: &Authorized,
+        state: &AppState,
+        request: &RollbackRequest,
+        searched: &mut Option<(Target, Arc<Deploy>)>,
+    ) -> Outcome<Arc<Deploy>> {
         let current = state.current.as_ref().map(|deploy| deploy.revision);
         if let Some(expected) = request.if_current.filter(|expected| Some(*expected) != current) {
             return Err(Refusal::CurrentChanged { expected, current });
@@ -68,18 +77,28 @@ impl Deployer {
         if let Some(revision) = request.revision {
             return Ok(Arc::new(self.entry_of(state, revision).await?));
         }
-        match rollback::default_target(state) {
-            Target::Entry(entry) => Ok(entry),
-            Target::Before { below, other_than } => self.newest_other(access, below, &other_than).await.map(Arc::new),
+        let target = rollback::default_target(state);
+        if let Some((_, found)) = searched.as_ref().filter(|(known, _)| *known == target) {
+            return Ok(found.clone());
+        }
+        match &target {
+            Target::Entry(entry) => Ok(entry.clone()),
+            Target::Before { below, other_than } => {
+                let found = Arc::new(self.newest_other(access, *below, other_than).await?);
+                *searched = Some((target, found.clone()));
+                Ok(found)
+            }
             Target::None => Err(no_success(&access.id, state.latest)),
         }
     }
 
-    /// Returns the newest entry below a revision that succeeded with another image.
+    /// Returns the newest entry below a revision that succeeded with another image, of the newest [`SEARCHED`]. A search
+    /// beyond the first page waits for the turn of a long list.
     async fn newest_other(&self, access: &Authorized, below: Revision, top: &Deploy) -> Outcome<Deploy> {
         let mut before = Some(below);
         let mut renamed = None;
-        loop {
+        let mut turn = None;
+        for _ in 0..SEARCHED / SEARCH_PAGE {
             let page = Page { before, succeeded: true, limit: SEARCH_PAGE };
             let entries = self.ports.history.page(access.uid, page).await.map_err(Refusal::of_store)?;
             before = entries.last().map(|entry| entry.revision);
@@ -95,7 +114,11 @@ impl Deployer {
             if !full {
                 return Err(no_other_image(&access.id, below, top, renamed.as_ref()));
             }
+            if turn.is_none() {
+                turn = Some(self.history_turn(access, SEARCHED).await);
+            }
         }
+        Err(too_many_of_one_image(&access.id, below, top))
     }
 }
 
@@ -125,6 +148,17 @@ fn no_other_image(id: &AppId, below: Revision, other_than: &Deploy, renamed: Opt
          ({image}), which is on the cluster.{same_bits} Name a revision of the history to return to it all the same, or \
          deploy another image.",
         other_than.revision
+    ))
+}
+
+/// Returns the refusal of a rollback that has looked at as many entries below a revision as it may.
+fn too_many_of_one_image(id: &AppId, below: Revision, other_than: &Deploy) -> Refusal {
+    Refusal::NothingToRollBackTo(format!(
+        "The last {SEARCHED} deploys of {id} before revision {below} that succeeded have the image of revision {} ({}), which \
+         is on the cluster, and a rollback looks no further. Name the revision to return to (--revision N), as the history \
+         shows it, or deploy another image.",
+        other_than.revision,
+        name(other_than)
     ))
 }
 

@@ -276,7 +276,7 @@ impl Driver<'_> {
         let current = state.current.as_ref().map(|deploy| deploy.revision);
         if state.unfinished.is_empty() && self.discarded_at != current {
             self.discarded_at = current;
-            self.deployer.discard_images(state).await;
+            self.deployer.discard_images([self.app]).await;
         }
     }
 

@@ -9,6 +9,7 @@ mod polling;
 mod retention;
 mod run;
 mod start;
+mod stored_images;
 mod work_queue;
 
 pub use at_rest::Condition;
@@ -19,4 +20,5 @@ pub(crate) use at_rest::KnownConditions;
 pub(crate) use poll_results::PollResults;
 pub(crate) use polling::sentence;
 pub(crate) use run::TTL;
+pub(crate) use stored_images::DueDiscards;
 pub(crate) use work_queue::WorkQueue;

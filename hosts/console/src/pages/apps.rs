@@ -9,7 +9,7 @@ use rollhook_api::{
     operations::{AppsQuery, ListApps},
     query::PageSize,
 };
-use rollhook_core::{app::Settings, text::escaped};
+use rollhook_core::text::escaped;
 
 use super::matrix::{Matrix, Project, within};
 use crate::{
@@ -77,8 +77,7 @@ pub(crate) async fn page(call: &Call<'_>) -> Result<Reply, Failure> {
     })
 }
 
-/// Returns all apps that the caller may read, without the settings of their workloads: no table shows them, and of
-/// thousands of apps they are most of what the list takes in memory.
+/// Returns all apps that the caller may read.
 pub(crate) async fn all(operations: &CallerOperations) -> Result<AppList, Failure> {
     let mut all = AppList::default();
     loop {
@@ -86,7 +85,7 @@ pub(crate) async fn all(operations: &CallerOperations) -> Result<AppList, Failur
         let page = operations
             .call(ListApps, &(), AppsQuery { namespace: None, after, limit: Some(PageSize::new(openapi::PAGE_MAX)) })
             .await?;
-        all.apps.extend(page.apps.into_iter().map(|app| App { workload: Settings::new(), ..app }));
+        all.apps.extend(page.apps);
         all.unreadable.extend(page.unreadable);
         all.next = page.next;
         if all.next.is_none() {
