@@ -104,6 +104,7 @@ pub struct Management {
     counting: Mutex<()>,
     registrations: registering::Registrations,
     app_lists: registering::AppLists,
+    all_apps: registering::AppLists,
     receiver_tests: notifications::ReceiverTests,
     unknown_tokens: access::UnknownTokens,
     /// The provider of sign-ins, if there is one.
@@ -134,6 +135,7 @@ impl Management {
             counting: Mutex::default(),
             registrations: registering::Registrations::default(),
             app_lists: registering::AppLists::default(),
+            all_apps: registering::AppLists::default(),
             receiver_tests: notifications::ReceiverTests::default(),
             unknown_tokens: access::UnknownTokens::default(),
             sign_in: OnceLock::new(),

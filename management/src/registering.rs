@@ -14,7 +14,7 @@ use rollhook_core::{
     ports::{AppPage, ListedApp, listed_id},
     request::{Field, IdempotencyKey, PromoteRequest, Refusal as CoreRefusal, Registration},
     service::{Accepted, Registered, check_settings},
-    slots::Slots,
+    slots::{Slot, Slots},
 };
 
 use crate::{
@@ -240,6 +240,13 @@ impl Management {
             return Err(CoreRefusal::AppNotFoundIn(from.clone()).into());
         }
         Ok(self.deployer.promote(&access, request).await?)
+    }
+
+    /// Returns the turn of a caller who holds all apps that it may read at once, such as for a page that shows them: two of
+    /// each environment, and six in all. It ends when it is dropped.
+    pub async fn turn_of_all_apps(&self, principal: &Principal) -> Slot<PrincipalKey> {
+        let KnownCaller { party, environment, project } = principal.known_caller();
+        self.all_apps.0.acquire(&environment.or(project).unwrap_or(party)).await
     }
 
     /// Returns a part of the list of the apps that the principal may read, sorted by namespace and name, once its turn has

@@ -21,6 +21,7 @@ mod report;
 mod steps;
 
 use std::{
+    cmp::Reverse,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -34,10 +35,11 @@ use rollhook_core::{
     Error, Result,
     app::{App, AppUid},
     deploy::Evidence,
+    instance::InstanceName,
     ports::{
-        Applied, AtRest, DriverIdentity, Observation, Phase, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState,
-        RolloutDriver, RolloutFailure, RolloutSpec, StoredImages, TargetDescription, TargetReader, TargetRequest,
-        TargetSetting, Validated,
+        Applied, AtRest, DriverIdentity, InstanceLogPart, InstanceLogs, LogQuery, Observation, Phase, ReleaseRun,
+        ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec, StoredImages,
+        TargetDescription, TargetInstance, TargetReader, TargetRequest, TargetSetting, Validated,
     },
 };
 
@@ -49,6 +51,9 @@ use crate::{
 
 /// How long one call begins rollouts of further workloads; the next call begins the others.
 const BEGINS_WITHIN: Duration = Duration::from_secs(3);
+
+/// The most instances that are listed.
+const INSTANCES_MAX: usize = 100;
 
 /// A rollout driver for apps with several workloads, over the driver of one workload.
 pub struct Workloads {
@@ -123,6 +128,10 @@ impl Workloads {
         Ok(report::of_deploy(parts, seen, spec, &steps, refused))
     }
 
+    fn logs(&self) -> Result<&dyn InstanceLogs> {
+        self.inner.instance_logs().ok_or_else(|| Error::invalid("the driver below keeps no logs"))
+    }
+
     fn runner(&self) -> Result<&dyn ReleaseRunner> {
         self.inner.release_runner().ok_or_else(|| Error::invalid("the driver below runs no release commands"))
     }
@@ -195,6 +204,10 @@ impl RolloutDriver for Workloads {
         self.inner.release_runner().map(|_| self as _)
     }
 
+    fn instance_logs(&self) -> Option<&dyn InstanceLogs> {
+        self.inner.instance_logs().map(|_| self as _)
+    }
+
     async fn forget(&self, app: &App) -> Result<()> {
         self.begun.forget(app.uid);
         self.inner.forget(app).await
@@ -218,6 +231,31 @@ impl TargetReader for Workloads {
             Some(reader) => reader.target_changes(),
             None => Box::pin(futures_util::stream::empty()),
         }
+    }
+}
+
+#[async_trait]
+impl InstanceLogs for Workloads {
+    async fn instances(&self, app: &App) -> Result<Vec<TargetInstance>> {
+        let Some(parts) = Parts::of(&app.target)? else { return self.logs()?.instances(app).await };
+        let mut all = Vec::new();
+        for part in parts.iter() {
+            all.extend(self.logs()?.instances(&part.app(app)).await?);
+        }
+        // A stable sort: of each revision, the workloads keep their order.
+        all.sort_by_key(|instance| Reverse(instance.revision));
+        all.truncate(INSTANCES_MAX);
+        Ok(all)
+    }
+
+    async fn read(&self, app: &App, instance: &InstanceName, query: &LogQuery) -> Result<Option<InstanceLogPart>> {
+        let Some(parts) = Parts::of(&app.target)? else { return self.logs()?.read(app, instance, query).await };
+        for part in parts.iter() {
+            if let Some(read) = self.logs()?.read(&part.app(app), instance, query).await? {
+                return Ok(Some(read));
+            }
+        }
+        Ok(None)
     }
 }
 

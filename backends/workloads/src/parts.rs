@@ -2,7 +2,7 @@
 
 use rollhook_core::{
     Error, Result,
-    app::{Settings, Target},
+    app::{App, Settings, Target},
     ports::RolloutSpec,
 };
 use serde_json::Value;
@@ -26,6 +26,12 @@ pub(crate) struct Part {
 }
 
 impl Part {
+    /// Returns the app with this workload alone.
+    pub(crate) fn app(&self, app: &App) -> App {
+        let target = Target { settings: self.settings.clone(), ..app.target.clone() };
+        App { target, ..app.clone() }
+    }
+
     /// Returns the specification of this workload's share of a rollout.
     pub(crate) fn spec(&self, spec: &RolloutSpec) -> RolloutSpec {
         spec.clone().with(|spec| spec.target.settings = self.settings.clone())

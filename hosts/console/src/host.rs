@@ -7,9 +7,11 @@ use rollhook_core::{
     Error,
     app::AppId,
     ledger::AppState,
+    lock::PrincipalKey,
     ports::TargetDescription,
     request::{IdempotencyKey, Refusal as CoreRefusal},
     service::{Authorized, Deployer, Progress},
+    slots::Slot,
     text::escaped,
     time::Timestamp,
 };
@@ -158,6 +160,11 @@ impl Host {
     /// Returns whether this process knows the session as a valid one, without a read of the store.
     pub(crate) fn recognizes(&self, secret: &str) -> bool {
         self.management.recognizes_session(secret)
+    }
+
+    /// Waits until the caller may hold all apps that it may read.
+    pub(crate) async fn turn_of_all_apps(&self, principal: &Principal) -> Slot<PrincipalKey> {
+        self.management.turn_of_all_apps(principal).await
     }
 
     /// Returns what a principal may do with an app.

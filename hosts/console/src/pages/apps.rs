@@ -66,6 +66,7 @@ impl Listed {
 pub(crate) async fn page(call: &Call<'_>) -> Result<Reply, Failure> {
     let query = call.request.query("q").unwrap_or_default();
     let frame = call.frame();
+    let _turn = call.console.host.turn_of_all_apps(&call.access.principal).await;
     let all = all(&call.operations()).await?;
     let list = listed(&all, &query, &frame, &|environment| call.may_promote_to(environment));
     Ok(match call.request.is_partial() {
@@ -77,7 +78,7 @@ pub(crate) async fn page(call: &Call<'_>) -> Result<Reply, Failure> {
     })
 }
 
-/// Returns all apps that the caller may read.
+/// Returns all apps that the caller may read, with what pages show of each: who holds them has the turn of it.
 pub(crate) async fn all(operations: &CallerOperations) -> Result<AppList, Failure> {
     let mut all = AppList::default();
     loop {
@@ -85,13 +86,23 @@ pub(crate) async fn all(operations: &CallerOperations) -> Result<AppList, Failur
         let page = operations
             .call(ListApps, &(), AppsQuery { namespace: None, after, limit: Some(PageSize::new(openapi::PAGE_MAX)) })
             .await?;
-        all.apps.extend(page.apps);
+        all.apps.extend(page.apps.into_iter().map(in_short));
         all.unreadable.extend(page.unreadable);
         all.next = page.next;
         if all.next.is_none() {
             return Ok(all);
         }
     }
+}
+
+/// Returns an app without the long parts of its policy, and with one of its holds.
+fn in_short(mut app: App) -> App {
+    // That there is one is shown.
+    app.policy.release_command.truncate(1);
+    app.policy.release_command.iter_mut().for_each(String::clear);
+    app.policy.repositories.clear();
+    app.holds.truncate(1);
+    app
 }
 
 fn listed(all: &AppList, query: &str, frame: &Frame, may_promote_to: &dyn Fn(&App) -> bool) -> Listed {

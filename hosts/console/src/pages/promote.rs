@@ -12,6 +12,8 @@ use rollhook_api::{
 use rollhook_core::{
     app::{AppId, Project},
     deploy::Revision,
+    lock::PrincipalKey,
+    slots::Slot,
     text::escaped,
 };
 
@@ -121,12 +123,15 @@ struct Asked {
     from: String,
     to: String,
     apps: Vec<App>,
+    /// The turn of a page that holds all apps.
+    _turn: Slot<PrincipalKey>,
 }
 
 impl Asked {
     /// Reads the project's apps. Without names, the last environment that the caller may promote to is meant, and the
     /// one before it.
     async fn read(call: &Call<'_>, project: &Project, named: impl Fn(&str) -> Option<String>) -> Result<Self, Failure> {
+        let turn = call.console.host.turn_of_all_apps(&call.access.principal).await;
         let mut apps = apps::all(&call.operations()).await?.apps;
         apps.retain(|app| app.project == project.as_str());
         if apps.is_empty() {
@@ -137,7 +142,7 @@ impl Asked {
         let place = stages.iter().position(|stage| *stage == to);
         let beside = place.and_then(|place| stages.get(if place == 0 { 1 } else { place - 1 }));
         let from = named("from").unwrap_or_else(|| beside.unwrap_or(&"").to_string());
-        Ok(Self { project: project.to_string(), from, to, apps })
+        Ok(Self { project: project.to_string(), from, to, apps, _turn: turn })
     }
 
     fn named(&self, environment: &str) -> BTreeMap<&str, &App> {
