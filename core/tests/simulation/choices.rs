@@ -8,6 +8,7 @@ use crate::{
     faults::InjectedFault,
     images::TAGS,
     requests::{FAILS, HANGS, MIGRATES},
+    workloads::{Also, Course, LISTS, Own},
 };
 
 /// How a run goes.
@@ -26,6 +27,10 @@ pub(crate) struct Scenario {
     /// The kinds of apps 0 and 2.
     pub(crate) kinds: [Kind; 2],
     pub(crate) choices: Vec<Choice>,
+    /// The further workloads of each app.
+    pub(crate) also: [Also; 3],
+    /// Versions that take another course on one further workload.
+    pub(crate) own: Vec<Own>,
 }
 
 /// The source of an app's deploys.
@@ -128,14 +133,14 @@ pub(crate) enum Meddling {
     Reach(bool),
     /// Other content is pushed under the tag that moves.
     Push,
-    /// A person sets another image.
-    Image,
-    /// A person removes the workload of app 0.
-    Remove,
-    /// The workload of app 0 cannot be rolled out any more, or can again.
-    Unsupported(bool),
-    /// A person scales the workload of app 0.
-    Scale(u32),
+    /// A person sets another image in a workload of app 0.
+    Image(usize),
+    /// A person removes a workload of app 0, and perhaps makes it anew.
+    Remove { part: usize, anew: bool },
+    /// A workload of app 0 cannot be rolled out any more, or can again.
+    Unsupported(usize, bool),
+    /// A person scales a workload of app 0.
+    Scale(usize, u32),
     /// A branch, one of two, is moved.
     Head { branch: u8, step: Step },
     /// The builder goes away, or comes back.
@@ -189,8 +194,9 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
     let choices = proptest::collection::vec(choice(), 1..30);
     let sometimes = || proptest::bool::weighted(0.3);
     let kinds = [kind(8), kind(10)];
-    (1..=3usize, sometimes(), sometimes(), sometimes(), sometimes(), kinds, choices).prop_map(
-        |(replicas, unsettled, leave, hold_all, polled, kinds, choices)| Scenario {
+    let workloads = ([also(), also(), also()], proptest::collection::vec(own(), 0..3));
+    (1..=3usize, sometimes(), sometimes(), sometimes(), sometimes(), kinds, choices, workloads).prop_map(
+        |(replicas, unsettled, leave, hold_all, polled, kinds, choices, (also, own))| Scenario {
             replicas,
             settled: !unsettled,
             leave,
@@ -198,12 +204,33 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
             polled,
             kinds,
             choices,
+            also,
+            own,
         },
     )
 }
 
 fn kind(images: u32) -> impl Strategy<Value = Kind> {
     prop_oneof![images => Just(Kind::Image), 3 => Just(Kind::Git), 3 => Just(Kind::BareGit)]
+}
+
+fn also() -> impl Strategy<Value = Also> {
+    prop_oneof![5 => Just(LISTS[0]), 5 => select(&LISTS[1..])]
+}
+
+/// A version other than the first, which runs before anything happens.
+fn own() -> impl Strategy<Value = Own> {
+    let course = select(&[
+        Course::Completes,
+        Course::Slow,
+        Course::Crashes,
+        Course::Missing,
+        Course::Hangs,
+        Course::Dies,
+        Course::Full,
+    ]);
+    let tag = select(&TAGS[1..]);
+    (0..2usize, tag, course).prop_map(|(further, tag, course)| Own { further, tag, course })
 }
 
 fn choice() -> impl Strategy<Value = Choice> {
@@ -287,10 +314,10 @@ fn meddling() -> impl Strategy<Value = Meddling> {
     prop_oneof![
         3 => any::<bool>().prop_map(Meddling::Reach),
         2 => Just(Meddling::Push),
-        1 => Just(Meddling::Image),
-        1 => Just(Meddling::Remove),
-        1 => any::<bool>().prop_map(Meddling::Unsupported),
-        1 => (0..3u32).prop_map(Meddling::Scale),
+        1 => (0..3usize).prop_map(Meddling::Image),
+        1 => (0..3usize, any::<bool>()).prop_map(|(part, anew)| Meddling::Remove { part, anew }),
+        1 => (0..3usize, any::<bool>()).prop_map(|(part, is)| Meddling::Unsupported(part, is)),
+        1 => (0..3usize, 0..3u32).prop_map(|(part, pods)| Meddling::Scale(part, pods)),
         6 => (select(&[0u8, 0, 0, 1]), step()).prop_map(|(branch, step)| Meddling::Head { branch, step }),
         2 => any::<bool>().prop_map(Meddling::Builder),
         1 => Just(Meddling::LoseBuilds),

@@ -28,6 +28,7 @@ use crate::{
     journal::Journal,
     rules::{Moment, Rules},
     sources,
+    workloads::name,
 };
 
 /// How long a sound image takes to roll out.
@@ -282,7 +283,9 @@ impl Environment {
                 self.cluster.delete(&order.app, &order.target);
                 applied = self.cluster.apply(&order).now_or_never().unwrap();
             }
-            self.journal.log("cluster", || format!("an order under way arrives, {}: {applied:?}", order.id.revision));
+            self.journal.log("cluster", || {
+                format!("an order under way arrives, {} on {}: {applied:?}", order.id.revision, name(&order.target))
+            });
             self.journal.count_if(matches!(applied, Ok(Applied::Newer(_))), "rule 9: a late order was refused");
             self.look_at_cluster(&order);
         }

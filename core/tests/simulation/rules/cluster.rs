@@ -92,6 +92,7 @@ impl Rules {
         journal
             .expect(!returns || order.target.take_over.is_some(), || "a former owner changed the cluster".to_owned());
         carried.push(effect.stamp);
+        self.waited(effect, order, journal);
         self.touched(app, effect, journal);
     }
 

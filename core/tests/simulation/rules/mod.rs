@@ -9,6 +9,7 @@ mod detected;
 pub(crate) mod model;
 mod owners;
 mod releases;
+mod workloads;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,11 +42,15 @@ pub(crate) struct Moment {
     pub(crate) most: Duration,
 }
 
-/// A replica's observation of a revision on the cluster.
+/// A replica's observation of a revision on one workload.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) by: u64,
     pub(crate) moment: Moment,
+    /// The workload's name.
+    pub(crate) workload: String,
+    /// Whether the workload carries the revision.
+    pub(crate) is_there: bool,
     pub(crate) complete: bool,
     pub(crate) sound: bool,
     pub(crate) digest: Option<Digest>,
