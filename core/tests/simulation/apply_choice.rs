@@ -16,7 +16,7 @@ use crate::{
     rules::{Known, Wish, model},
     run::Run,
     sources,
-    workloads::{self, parts},
+    workloads::{self, LISTS, parts},
 };
 
 impl Run {
@@ -212,6 +212,7 @@ impl Run {
                 (Request::Push(token, sources::delivery(&name, branch, commit), keyed(*key, &name)), *key)
             }),
             Ask::Source { app, to } => Some((Request::Source(id(*app), sources::change(*to)), Key::None)),
+            Ask::Workloads { app, list } => Some((Request::Workloads(id(*app), LISTS[*list]), Key::None)),
             Ask::Enable => Some((Request::Enable, Key::None)),
             Ask::Disable => Some((Request::Disable, Key::None)),
             Ask::Delete { app } => {
@@ -287,6 +288,7 @@ pub(crate) fn told(wanted: &Request) -> String {
         Request::Promote(_) => "promote".to_owned(),
         Request::Rebuild(id, commit, _) => format!("build {commit:?} of {id} again"),
         Request::Source(id, change) => format!("change the source of {id}: {change:?}"),
+        Request::Workloads(id, also) => format!("change the further workloads of {id}: {also:?}"),
         Request::Release => "release the holds".to_owned(),
         Request::Lock(id, Some(lock)) => format!("lock {id} for {:?}", lock.ttl),
         Request::Lock(id, None) => format!("unlock {id}"),

@@ -95,6 +95,8 @@ pub(crate) enum Ask {
     Rebuild { app: usize, back: Option<usize>, key: Key },
     /// The source of an app is changed to one of three.
     Source { app: usize, to: u8 },
+    /// The further workloads of an app are changed to another list.
+    Workloads { app: usize, list: usize },
     /// A new token for app 0.
     Enable,
     /// The webhook of app 0 is closed.
@@ -227,9 +229,10 @@ fn own() -> impl Strategy<Value = Own> {
         Course::Missing,
         Course::Hangs,
         Course::Dies,
+        Course::Relapses,
         Course::Full,
     ]);
-    let tag = select(&TAGS[1..]);
+    let tag = prop_oneof![4 => select(&TAGS[1..5]), 1 => select(&TAGS[5..])];
     (0..2usize, tag, course).prop_map(|(further, tag, course)| Own { further, tag, course })
 }
 
@@ -271,6 +274,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         3 => (select(&[0usize, 0, 0, 1, 2]), key()).prop_map(|(back, key)| Ask::Tell { back, key }),
         2 => (app(), proptest::bool::weighted(0.8)).prop_map(|(app, on)| Ask::Poll { app, on }),
         2 => (app(), any::<bool>(), key()).prop_map(|(app, ci, key)| Ask::Head { app, ci, key }),
+        2 => (app(), 0..LISTS.len()).prop_map(|(app, list)| Ask::Workloads { app, list }),
         1 => Just(Ask::Enable),
         1 => Just(Ask::Disable),
         2 => app().prop_map(|app| Ask::Delete { app }),

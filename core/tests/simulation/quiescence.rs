@@ -11,7 +11,7 @@ use rollhook_core::{
     ports::{AtRest, Phase, TargetReader},
 };
 
-use crate::{rules::model, run::Run, workloads::parts};
+use crate::{requests::WORKLOAD, rules::model, run::Run, workloads::parts};
 
 /// Much longer than the longest chain of deadlines, take-overs and clocks that were set back.
 const PATIENCE: Duration = Duration::from_secs(3_600);
@@ -116,7 +116,8 @@ impl Run {
                 "rule 12: a restore that failed was left",
             );
             let Some(top) = top.filter(|top| top.status() == Status::Succeeded) else { continue };
-            for part in parts(&app.target) {
+            let is_relisted = known.is_relisted(top.revision);
+            for part in parts(&app.target).into_iter().filter(|part| !is_relisted || part.name == WORKLOAD) {
                 let carried = rules.carried(&app.id.namespace, &part.name);
                 let Some(carried) = carried.filter(|stamp| stamp.app == app.uid) else { continue };
                 journal.count("rule 7: current runs at the end");

@@ -57,6 +57,8 @@ pub(crate) enum Request {
     Release,
     Rebuild(AppId, Option<Commit>, Option<IdempotencyKey>),
     Source(AppId, SourceChange),
+    /// Changes the further workloads of an app.
+    Workloads(AppId, Also),
     /// Locks an app, or ends its lock.
     Lock(AppId, Option<NewLock>),
     Policy(AppId, PolicyChange),
@@ -130,6 +132,12 @@ impl Request {
                 let access = allowed(&id).await?;
                 let target = TargetChange::default();
                 deployer.change(&access, PolicyChange::default(), change, target).await.map(|_| Answer::Changed)
+            }
+            Self::Workloads(id, also) => {
+                let access = allowed(&id).await?;
+                let target = TargetChange { settings: settings(json!({ "also": also })), take_over: false };
+                let (policy, source) = (PolicyChange::default(), SourceChange::default());
+                deployer.change(&access, policy, source, target).await.map(|_| Answer::Changed)
             }
             Self::Release => deployer.release_hold(&allowed(&first).await?).await.map(|_| Answer::Changed),
             Self::Lock(id, wanted) => {

@@ -34,6 +34,7 @@ pub(crate) enum Course {
     Missing,
     Hangs,
     Dies,
+    Relapses,
     Full,
 }
 
@@ -106,6 +107,7 @@ impl Course {
             Self::Missing => Script::missing(),
             Self::Hangs => Script::hangs(),
             Self::Dies => Script::dies_after(seconds(3)),
+            Self::Relapses => Script::relapses(seconds(2), seconds(5)),
             Self::Full => Script::fails(RolloutFailureKind::Capacity, "Unschedulable", "no node has room")
                 .healing_after(seconds(20)),
         }

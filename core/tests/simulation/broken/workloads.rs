@@ -41,12 +41,12 @@ struct BrokenWorkloads {
 impl BrokenWorkloads {
     /// Returns the workload, as the driver below is to deploy it, that the broken promise reduces a deploy to.
     fn only(&self, spec: &RolloutSpec) -> Option<RolloutSpec> {
-        let name = match self.promise {
-            Promise::EachWorkload => None,
-            Promise::RestoreOfAll if spec.purpose.is_restore() => {
-                Some(self.failed.lock().unwrap().get(&spec.id.app).cloned()?)
-            }
-            _ => return None,
+        let name = if self.promise == Promise::RestoreOfAll && spec.purpose.is_restore() {
+            Some(self.failed.lock().unwrap().get(&spec.id.app).cloned()?)
+        } else if self.promise == Promise::EachWorkload {
+            None
+        } else {
+            return None;
         };
         let mut parts = parts(&spec.target).into_iter();
         let only = parts.find(|part| name.as_ref().is_none_or(|name| *name == part.name))?;

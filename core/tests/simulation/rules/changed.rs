@@ -61,8 +61,9 @@ impl Rules {
                 journal.count_if(note.is_some(), "effect: a remark");
                 self.succeeded(known, new, journal);
             }
-            State::Failed { reason, evidence, .. } => {
+            State::Failed { reason, message, evidence } => {
                 journal.count(format!("reason: {reason}"));
+                journal.count_if(is_of_further(message), "rule 19: a further workload failed");
                 journal.count_if(evidence.as_ref().is_some_and(|it| it.state.is_some()), "rule 12: evidence was kept");
                 journal.count_if(!new.touched, "effect: a refused order took its touch back");
                 let seen = self.seen.get(&(known.view.app.uid, revision)).into_iter().flatten();
@@ -94,7 +95,11 @@ impl Rules {
         let seen = self.seen.get(&(known.view.app.uid, new.revision)).map_or(&[][..], Vec::as_slice);
         let parts = known.counted(new);
         let watchers: BTreeSet<u64> = seen.iter().map(|seen| seen.by).collect();
-        let longest = watchers.into_iter().filter_map(|watcher| stayed(seen, watcher, &parts, new)).max();
+        let is_relisted = known.is_relisted(new.revision);
+        journal.count_if(is_relisted, "rule 19: a deploy succeeded whose workloads had been changed");
+        // The digest is that of the workloads that were listed when they were observed.
+        let span = |watcher| if is_relisted { ran(seen, watcher, &parts) } else { stayed(seen, watcher, &parts, new) };
+        let longest = watchers.into_iter().filter_map(span).max();
         journal.count("rule 7: a success was judged");
         self.reached_all(known, new, journal);
         journal.expect(longest >= Some(known.shortest.0), || {
@@ -122,7 +127,10 @@ impl Rules {
             let watchers: BTreeSet<u64> = seen.iter().map(|seen| seen.by).collect();
             let parts = parts(&view.app.target);
             let is_well = watchers.into_iter().any(|watcher| ran(seen, watcher, &parts) >= Some(known.shortest.0));
-            journal.expect(is_well, || format!("revision {revision} recovered, and was not seen to run well"));
+            let is_relisted = known.is_relisted(revision) || known.view.app.target != view.app.target;
+            journal.expect(is_well || is_relisted, || {
+                format!("revision {revision} recovered, and was not seen to run well")
+            });
         }
         let kept = before.iter().all(|recovery| view.recoveries.contains(recovery));
         journal.expect(kept, || "a recovery was taken back".to_owned());
@@ -177,7 +185,7 @@ impl Rules {
         }
         let mut moved = began.own;
         let mut progress = BTreeMap::new();
-        let is_single = parts(&known.view.app.target).len() == 1;
+        let is_single = parts(&known.view.app.target).len() == 1 && !known.is_relisted(old.revision);
         let seen = self.seen.get(&(known.view.app.uid, old.revision)).into_iter().flatten();
         // What becomes of a workload that the deploy has not reached is no progress of it.
         for seen in seen.filter(|seen| is_single || seen.is_there) {
@@ -190,6 +198,11 @@ impl Rules {
             format!("revision {} gave way to {by} although it moved", old.revision)
         });
     }
+}
+
+/// Whether a failure is that of a further workload.
+fn is_of_further(message: &str) -> bool {
+    ["Deployment/worker: ", "CronJob/nightly: "].iter().any(|name| message.starts_with(name))
 }
 
 /// The lengths of the lives that had ended in a rollout when it was seen; what lies before the rollout does not count.

@@ -68,9 +68,14 @@ impl Rules {
 
     /// The deploy id that a workload carries by its effects; `None` if a person removed it.
     pub(crate) fn carried(&self, namespace: &Namespace, workload: &str) -> Option<DeployId> {
+        self.all_carried(namespace, workload)?.last().copied()
+    }
+
+    /// The deploy ids that a workload has carried by its effects, in their order; `None` if a person removed it.
+    pub(super) fn all_carried(&self, namespace: &Namespace, workload: &str) -> Option<&[DeployId]> {
         let place = (namespace.clone(), workload.to_owned());
-        let carried = self.fences.carried.get(&place).filter(|_| !self.fences.removed.contains(&place))?;
-        carried.last().copied()
+        let carried = self.fences.carried.get(&place).map_or(&[][..], Vec::as_slice);
+        (!self.fences.removed.contains(&place)).then_some(carried)
     }
 
     fn effect(&mut self, effect: &Effect, order: &RolloutSpec, journal: &Journal) {

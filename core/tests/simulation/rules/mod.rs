@@ -84,6 +84,8 @@ pub(crate) struct Known {
     building: BTreeMap<Revision, Moment>,
     /// Entries whose source was changed while they were built.
     outdated: BTreeSet<Revision>,
+    /// The newest revision when the app's workloads were changed last.
+    relisted: Option<Revision>,
     /// The settling time and deadlines, of rollouts and builds, that have been the shortest so far.
     shortest: (Duration, Duration, Duration),
     latest: Timestamp,
@@ -225,6 +227,7 @@ impl Known {
             rolling: BTreeMap::new(),
             building: BTreeMap::new(),
             outdated: BTreeSet::new(),
+            relisted: None,
             shortest: (policy.settle, policy.rollout_deadline, policy.build_deadline),
             latest: view.app.created_at,
             undecided: false,
@@ -251,6 +254,9 @@ impl Known {
         }
         for entry in history.iter().filter(|entry| entry.status() == Status::Building) {
             self.building.entry(entry.revision).or_insert(moment);
+        }
+        if self.view.app.target.settings != view.app.target.settings {
+            self.relisted = history.last().map(|entry| entry.revision);
         }
         let policy = &view.app.policy;
         let (settle, rollout, build) = self.shortest;
