@@ -182,6 +182,34 @@ fn poll_that_lags_behind_deploys_nothing_older() {
     assert!(older, "{}", ended.log.join("\n"));
 }
 
+/// A process stops before it brings a second workload to a deploy, and goes on when a newer one has reached the first.
+fn a_late_order_for_a_second_workload() -> Scenario {
+    let stops = InjectedFault::Pause { done: false, time: Duration::from_secs(40) };
+    let stops = |replica| Choice::Fault { replica, call: "rollouts.apply", nth: 1, fault: stops };
+    let newer = asked_of(1, Ask::Post { tag: "v3", key: Key::None, old_token: false });
+    let cancel = asked_of(1, Ask::Cancel { app: 0, back: 0 });
+    let choices = vec![stops(0), stops(1), post("v2"), Choice::Pass(5_000), cancel, newer, Choice::Pass(90_000)];
+    Scenario {
+        replicas: 2,
+        settled: true,
+        leave: true,
+        hold_all: false,
+        polled: false,
+        kinds: [Kind::Image; 2],
+        choices,
+        also: [LISTS[1]; 3],
+        own: Vec::new(),
+    }
+}
+
+#[test]
+fn late_order_for_a_second_workload_gives_way_to_the_newer_deploy() {
+    let ended = play(&a_late_order_for_a_second_workload(), None, true);
+    assert_eq!(ended.broken, None, "{}", ended.log.join("\n"));
+    let late = ended.tally.contains_key("rule 19: a late order reached a workload before a newer deploy did");
+    assert!(late, "{}", ended.log.join("\n"));
+}
+
 /// Sequences that few seeds contain, and that every run is to have met.
 pub(crate) fn rare() -> Vec<Scenario> {
     let of = |kind, leave, polled, choices| Scenario {
@@ -214,6 +242,7 @@ pub(crate) fn rare() -> Vec<Scenario> {
         of(Kind::Image, false, false, deleted),
         of(Kind::Git, false, true, vec![dies("branches.head"), wait()]),
         a_poll_that_lags_behind(),
+        a_late_order_for_a_second_workload(),
     ]
 }
 
