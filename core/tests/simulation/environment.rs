@@ -194,11 +194,14 @@ impl Environment {
     pub(crate) fn look_at_cluster(&self, order: &RolloutSpec) {
         let effects = self.cluster.effects();
         let runs = self.cluster.running_releases(order.id.app);
-        let own = effects.last().is_some_and(|effect| effect.stamp == order.id && order.purpose.returns_to().is_none());
+        let mut rules = self.rules.lock().unwrap();
+        // An order that is repeated, and one that arrives late, may change nothing.
+        let new = effects.get(rules.judged()..).and_then(<[_]>::last);
+        let own = new.is_some_and(|effect| effect.stamp == order.id && order.purpose.returns_to().is_none());
         self.journal.expect(runs == 0 || !own, || {
             format!("revision {} changed the cluster while a release command runs", order.id.revision)
         });
-        self.rules.lock().unwrap().effects(&effects, order, &self.journal);
+        rules.effects(&effects, order, &self.journal);
     }
 
     /// Whether it is a caller's turn, and not a driver's.

@@ -24,6 +24,11 @@ pub(super) struct Fences {
 }
 
 impl Rules {
+    /// Returns the number of effects that were judged.
+    pub(crate) fn judged(&self) -> usize {
+        self.fences.judged
+    }
+
     /// Judges the effects that are new, which are this order's.
     pub(crate) fn effects(&mut self, effects: &[Effect], order: &RolloutSpec, journal: &Journal) {
         for effect in effects.iter().skip(self.fences.judged) {
