@@ -12,10 +12,11 @@ use crate::{
     choices::{Ask, Choice, Expects, Key, Kind, Meddling, Step},
     faults::InjectedFault,
     images::image,
-    requests::{self, Request, WORKLOAD, id},
+    requests::{self, Request, id},
     rules::{Known, Wish, model},
     run::Run,
     sources,
+    workloads::{self, LISTS, parts},
 };
 
 impl Run {
@@ -72,7 +73,8 @@ impl Run {
 
     fn meddle(&mut self, meddling: Meddling) {
         let app = id(0);
-        let Some(target) = self.known(0, |known| known.view.app.target.clone()) else { return };
+        let Some(parts) = self.known(0, |known| parts(&known.view.app.target)) else { return };
+        let part = |number: usize| &parts[number % parts.len()];
         let cluster = &self.environment.cluster;
         let what = match meddling {
             Meddling::Reach(there) => {
@@ -83,17 +85,21 @@ impl Run {
                 cluster.push(&image("latest"));
                 "cluster: a tag moved"
             }
-            Meddling::Image => {
-                cluster.meddle(&app, &target, &image("v9"));
+            Meddling::Image(number) => {
+                cluster.meddle(&app, &part(number).target, &image("v9"));
                 "cluster: somebody set another image"
             }
-            Meddling::Remove => {
-                cluster.delete(&app, &target);
-                self.environment.rules.lock().unwrap().workload_is_gone(&app.namespace, WORKLOAD);
-                "cluster: somebody removed the workload"
+            Meddling::Remove { part: number, anew } => {
+                let part = part(number);
+                cluster.delete(&app, &part.target);
+                self.environment.rules.lock().unwrap().workload_is_gone(&app.namespace, &part.name);
+                if anew {
+                    cluster.seed(&app, &part.target, &workloads::anew());
+                }
+                if anew { "cluster: somebody made the workload anew" } else { "cluster: somebody removed the workload" }
             }
-            Meddling::Unsupported(is) => {
-                cluster.set_unsupported(&app, &target, is.then_some("its strategy is OnDelete"));
+            Meddling::Unsupported(number, is) => {
+                cluster.set_unsupported(&app, &part(number).target, is.then_some("its strategy is OnDelete"));
                 "cluster: the workload cannot be rolled out"
             }
             Meddling::Head { branch, step } => {
@@ -113,8 +119,8 @@ impl Run {
                 self.environment.rules.lock().unwrap().builds_are_lost();
                 "builder: its machine was lost"
             }
-            Meddling::Scale(pods) => {
-                cluster.scale(&app, &target, pods);
+            Meddling::Scale(number, pods) => {
+                cluster.scale(&app, &part(number).target, pods);
                 "cluster: scaled"
             }
         };
@@ -207,13 +213,14 @@ impl Run {
                 (Request::Push(token, sources::delivery(&name, branch, commit), keyed(*key, &name)), *key)
             }),
             Ask::Source { app, to } => Some((Request::Source(id(*app), sources::change(*to)), Key::None)),
+            Ask::Workloads { app, list } => Some((Request::Workloads(id(*app), LISTS[*list]), Key::None)),
             Ask::Enable => Some((Request::Enable, Key::None)),
             Ask::Disable => Some((Request::Disable, Key::None)),
             Ask::Delete { app } => {
                 self.environment.rules.lock().unwrap().deleting.insert(id(*app));
                 Some((Request::Delete(id(*app)), Key::None))
             }
-            Ask::Register { app, take_over } => Some((Request::Register(*app, *take_over, self.kind(*app)), Key::None)),
+            Ask::Register { app, take_over } => Some((self.registration(*app, *take_over), Key::None)),
         };
         let Some((wanted, key)) = wanted else { return };
         let call = self.callers.call(wanted, key);
@@ -298,6 +305,7 @@ pub(crate) fn told(wanted: &Request) -> String {
         Request::Promote(_) => "promote".to_owned(),
         Request::Rebuild(id, commit, _) => format!("build {commit:?} of {id} again"),
         Request::Source(id, change) => format!("change the source of {id}: {change:?}"),
+        Request::Workloads(id, also) => format!("change the further workloads of {id}: {also:?}"),
         Request::Release => "release the holds".to_owned(),
         Request::Lock(id, Some(lock)) => format!("lock {id} for {:?}", lock.ttl),
         Request::Lock(id, None) => format!("unlock {id}"),
@@ -305,8 +313,8 @@ pub(crate) fn told(wanted: &Request) -> String {
         Request::Enable => "a new token".to_owned(),
         Request::Disable => "close the webhook".to_owned(),
         Request::Delete(id) => format!("delete {id}"),
-        Request::Register(app, take_over, kind) => {
-            format!("register {} of {kind:?}, take over: {take_over}", id(*app))
+        Request::Register(app, take_over, kind, also) => {
+            format!("register {} of {kind:?}, with {also:?}, take over: {take_over}", id(*app))
         }
     }
 }

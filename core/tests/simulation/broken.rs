@@ -3,6 +3,7 @@
 mod builds;
 mod releases;
 mod store;
+pub(crate) mod workloads;
 
 use std::{
     collections::BTreeMap,
@@ -93,6 +94,14 @@ pub(crate) enum Promise {
     ReleaseEnd,
     /// A release command that is told to end goes on.
     ReleaseCancel,
+    /// A deploy changes all workloads at once.
+    Stages,
+    /// A restore brings back only the workload that failed.
+    RestoreOfAll,
+    /// Further workloads are never deployed to.
+    EachWorkload,
+    /// A deploy is complete as soon as one workload is.
+    AllComplete,
 }
 
 /// The backends of one replica.

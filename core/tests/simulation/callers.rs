@@ -298,6 +298,7 @@ fn touches_webhook(request: &Request) -> bool {
         | Request::Release
         | Request::Rebuild(..)
         | Request::Source(..)
+        | Request::Workloads(..)
         | Request::Lock(..)
         | Request::Policy(..) => false,
     }

@@ -8,6 +8,7 @@ use crate::{
     faults::InjectedFault,
     images::TAGS,
     requests::{FAILS, HANGS, MIGRATES},
+    workloads::{Also, Course, LISTS, Own},
 };
 
 /// How a run goes.
@@ -26,6 +27,10 @@ pub(crate) struct Scenario {
     /// The kinds of apps 0 and 2.
     pub(crate) kinds: [Kind; 2],
     pub(crate) choices: Vec<Choice>,
+    /// The further workloads of each app.
+    pub(crate) also: [Also; 3],
+    /// Versions that take another course on one further workload.
+    pub(crate) own: Vec<Own>,
 }
 
 /// The source of an app's deploys.
@@ -92,6 +97,8 @@ pub(crate) enum Ask {
     Rebuild { app: usize, back: Option<usize>, key: Key },
     /// The source of an app is changed to one of three.
     Source { app: usize, to: u8 },
+    /// The further workloads of an app are changed to another list.
+    Workloads { app: usize, list: usize },
     /// A new token for app 0.
     Enable,
     /// The webhook of app 0 is closed.
@@ -130,14 +137,14 @@ pub(crate) enum Meddling {
     Reach(bool),
     /// Other content is pushed under the tag that moves.
     Push,
-    /// A person sets another image.
-    Image,
-    /// A person removes the workload of app 0.
-    Remove,
-    /// The workload of app 0 cannot be rolled out any more, or can again.
-    Unsupported(bool),
-    /// A person scales the workload of app 0.
-    Scale(u32),
+    /// A person sets another image in a workload of app 0.
+    Image(usize),
+    /// A person removes a workload of app 0, and perhaps makes it anew.
+    Remove { part: usize, anew: bool },
+    /// A workload of app 0 cannot be rolled out any more, or can again.
+    Unsupported(usize, bool),
+    /// A person scales a workload of app 0.
+    Scale(usize, u32),
     /// A branch, one of two, is moved.
     Head { branch: u8, step: Step },
     /// The builder goes away, or comes back.
@@ -191,8 +198,9 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
     let choices = proptest::collection::vec(choice(), 1..30);
     let sometimes = || proptest::bool::weighted(0.3);
     let kinds = [kind(8), kind(10)];
-    (1..=3usize, sometimes(), sometimes(), sometimes(), sometimes(), kinds, choices).prop_map(
-        |(replicas, unsettled, leave, hold_all, polled, kinds, choices)| Scenario {
+    let workloads = ([also(), also(), also()], proptest::collection::vec(own(), 0..3));
+    (1..=3usize, sometimes(), sometimes(), sometimes(), sometimes(), kinds, choices, workloads).prop_map(
+        |(replicas, unsettled, leave, hold_all, polled, kinds, choices, (also, own))| Scenario {
             replicas,
             settled: !unsettled,
             leave,
@@ -200,12 +208,34 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
             polled,
             kinds,
             choices,
+            also,
+            own,
         },
     )
 }
 
 fn kind(images: u32) -> impl Strategy<Value = Kind> {
     prop_oneof![images => Just(Kind::Image), 3 => Just(Kind::Git), 3 => Just(Kind::BareGit)]
+}
+
+fn also() -> impl Strategy<Value = Also> {
+    prop_oneof![5 => Just(LISTS[0]), 5 => select(&LISTS[1..])]
+}
+
+/// A version other than the first, which runs before anything happens.
+fn own() -> impl Strategy<Value = Own> {
+    let course = select(&[
+        Course::Completes,
+        Course::Slow,
+        Course::Crashes,
+        Course::Missing,
+        Course::Hangs,
+        Course::Dies,
+        Course::Relapses,
+        Course::Full,
+    ]);
+    let tag = prop_oneof![4 => select(&TAGS[1..5]), 1 => select(&TAGS[5..])];
+    (0..2usize, tag, course).prop_map(|(further, tag, course)| Own { further, tag, course })
 }
 
 fn choice() -> impl Strategy<Value = Choice> {
@@ -247,6 +277,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         3 => (select(&[0usize, 0, 0, 1, 2]), key()).prop_map(|(back, key)| Ask::Tell { back, key }),
         2 => (app(), proptest::bool::weighted(0.8)).prop_map(|(app, on)| Ask::Poll { app, on }),
         2 => (app(), any::<bool>(), key()).prop_map(|(app, ci, key)| Ask::Head { app, ci, key }),
+        2 => (app(), 0..LISTS.len()).prop_map(|(app, list)| Ask::Workloads { app, list }),
         1 => Just(Ask::Enable),
         1 => Just(Ask::Disable),
         2 => app().prop_map(|app| Ask::Delete { app }),
@@ -290,10 +321,10 @@ fn meddling() -> impl Strategy<Value = Meddling> {
     prop_oneof![
         3 => any::<bool>().prop_map(Meddling::Reach),
         2 => Just(Meddling::Push),
-        1 => Just(Meddling::Image),
-        1 => Just(Meddling::Remove),
-        1 => any::<bool>().prop_map(Meddling::Unsupported),
-        1 => (0..3u32).prop_map(Meddling::Scale),
+        1 => (0..3usize).prop_map(Meddling::Image),
+        1 => (0..3usize, any::<bool>()).prop_map(|(part, anew)| Meddling::Remove { part, anew }),
+        1 => (0..3usize, any::<bool>()).prop_map(|(part, is)| Meddling::Unsupported(part, is)),
+        1 => (0..3usize, 0..3u32).prop_map(|(part, pods)| Meddling::Scale(part, pods)),
         6 => (select(&[0u8, 0, 0, 1]), step()).prop_map(|(branch, step)| Meddling::Head { branch, step }),
         2 => any::<bool>().prop_map(Meddling::Builder),
         1 => Just(Meddling::LoseBuilds),

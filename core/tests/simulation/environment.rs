@@ -28,6 +28,7 @@ use crate::{
     journal::Journal,
     rules::{Moment, Rules},
     sources,
+    workloads::name,
 };
 
 /// How long a sound image takes to roll out.
@@ -193,11 +194,14 @@ impl Environment {
     pub(crate) fn look_at_cluster(&self, order: &RolloutSpec) {
         let effects = self.cluster.effects();
         let runs = self.cluster.running_releases(order.id.app);
-        let own = effects.last().is_some_and(|effect| effect.stamp == order.id && order.purpose.returns_to().is_none());
+        let mut rules = self.rules.lock().unwrap();
+        // An order that is repeated, and one that arrives late, may change nothing.
+        let new = effects.get(rules.judged()..).and_then(<[_]>::last);
+        let own = new.is_some_and(|effect| effect.stamp == order.id && order.purpose.returns_to().is_none());
         self.journal.expect(runs == 0 || !own, || {
             format!("revision {} changed the cluster while a release command runs", order.id.revision)
         });
-        self.rules.lock().unwrap().effects(&effects, order, &self.journal);
+        rules.effects(&effects, order, &self.journal);
     }
 
     /// Whether it is a caller's turn, and not a driver's.
@@ -282,7 +286,9 @@ impl Environment {
                 self.cluster.delete(&order.app, &order.target);
                 applied = self.cluster.apply(&order).now_or_never().unwrap();
             }
-            self.journal.log("cluster", || format!("an order under way arrives, {}: {applied:?}", order.id.revision));
+            self.journal.log("cluster", || {
+                format!("an order under way arrives, {} on {}: {applied:?}", order.id.revision, name(&order.target))
+            });
             self.journal.count_if(matches!(applied, Ok(Applied::Newer(_))), "rule 9: a late order was refused");
             self.look_at_cluster(&order);
         }

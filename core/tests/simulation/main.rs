@@ -2,7 +2,7 @@
 //! CI and the cluster do, and whenever a replica dies or stops, the rules hold after every write.
 //!
 //! ```text
-//!   seed ─► choices ─► Run ── callers ─► Deployer ─► Faulty ─► RecordingPorts ─► store, cluster
+//!   seed ─► choices ─► Run ── callers ─► Deployer ─► Workloads ─► Faulty ─► RecordingPorts ─► store, cluster
 //!                       │                  (one per replica)         │
 //!                       └── time, order, crashes             Rules ◄─┘  check what is stored and done
 //! ```
@@ -34,6 +34,7 @@ mod rules;
 mod run;
 mod seeds;
 mod sources;
+mod workloads;
 
 use broken::Promise;
 use coverage::EXPECTED;
@@ -122,6 +123,10 @@ noticed! {
     release_command_that_begins_before_it_is_recorded: ReleaseReady,
     release_command_that_has_not_ended: ReleaseEnd,
     release_command_that_goes_on_beside_the_next: ReleaseCancel,
+    later_workload_that_does_not_wait: Stages,
+    restore_of_the_failed_workload_alone: RestoreOfAll,
+    workload_that_is_forgotten: EachWorkload,
+    workload_that_is_complete_for_all: AllComplete,
 }
 
 fn number(variable: &str) -> Option<u64> {

@@ -11,7 +11,7 @@ use rollhook_core::{
     ports::{AtRest, Phase, TargetReader},
 };
 
-use crate::{requests::WORKLOAD, rules::model, run::Run};
+use crate::{requests::WORKLOAD, rules::model, run::Run, workloads::parts};
 
 /// Much longer than the longest chain of deadlines, take-overs and clocks that were set back.
 const PATIENCE: Duration = Duration::from_secs(3_600);
@@ -84,8 +84,11 @@ impl Run {
     /// Whether a deploy that ended without success runs, and has not restarted.
     fn runs_well(&self, view: &AppState, ended: &Deploy) -> bool {
         let spec = engine::at_rest(view).filter(|spec| spec.id.revision == ended.revision);
-        let found = spec.and_then(|spec| self.environment.cluster.at_rest(&spec).now_or_never()?.ok());
-        found.is_some_and(|AtRest { seen, drift, .. }| {
+        let Some(spec) = spec else { return false };
+        parts(&spec.target).into_iter().all(|part| {
+            let spec = spec.clone().with(|spec| spec.target = part.target);
+            let found = self.environment.cluster.at_rest(&spec).now_or_never();
+            let Some(Ok(AtRest { seen, drift, .. })) = found else { return false };
             let is_anothers = ended.was_changed_by_another() && drift.is_some();
             let is_well = matches!(seen.phase, Phase::Complete { .. }) && seen.failure.is_none() && seen.restarts == 0;
             is_well && !is_anothers
@@ -112,11 +115,14 @@ impl Run {
                 top.is_some_and(|top| top.is_restore() && top.status() == Status::Failed),
                 "rule 12: a restore that failed was left",
             );
-            let carried = rules.carried(&app.id.namespace, WORKLOAD).filter(|stamp| stamp.app == app.uid);
-            if let (Some(top), Some(carried)) = (top.filter(|top| top.status() == Status::Succeeded), carried) {
+            let Some(top) = top.filter(|top| top.status() == Status::Succeeded) else { continue };
+            let is_relisted = known.is_relisted(top.revision);
+            for part in parts(&app.target).into_iter().filter(|part| !is_relisted || part.name == WORKLOAD) {
+                let carried = rules.carried(&app.id.namespace, &part.name);
+                let Some(carried) = carried.filter(|stamp| stamp.app == app.uid) else { continue };
                 journal.count("rule 7: current runs at the end");
                 journal.expect(top.revision == carried.revision, || {
-                    format!("{} is current, and the cluster has {}", top.revision, carried.revision)
+                    format!("{} is current, and {} has {}", top.revision, part.name, carried.revision)
                 });
             }
         }

@@ -30,6 +30,7 @@ use crate::{
     environment::{Adrift, Environment},
     faults::Faults,
     rules::Seen,
+    workloads::name,
 };
 
 /// One life of a replica.
@@ -59,7 +60,7 @@ impl RecordingPorts {
     }
 
     /// What this replica sees now.
-    fn seen(&self, seen: &Observation) -> Seen {
+    fn seen(&self, spec: &RolloutSpec, seen: &Observation) -> Seen {
         let (complete, digest) = match &seen.phase {
             Phase::Complete { digest, .. } => (true, digest.clone()),
             Phase::Progressing => (false, None),
@@ -67,6 +68,8 @@ impl RecordingPorts {
         Seen {
             by: self.life.number,
             moment: self.environment.moment(),
+            workload: name(&spec.target),
+            is_there: seen.deploy == Some(spec.id),
             complete,
             sound: seen.failure.is_none(),
             digest,
@@ -202,7 +205,7 @@ impl RolloutDriver for RecordingPorts {
 
     async fn apply(&self, spec: &RolloutSpec) -> Result<Applied> {
         if let Some(time) = self.faults.adrift() {
-            self.log(|| format!("apply revision {}: no answer, but it is under way", spec.id.revision));
+            self.log(|| format!("apply {}: no answer, but it is under way", told(spec)));
             self.environment.set_adrift(Adrift::Rollout(spec.clone()), time);
             return Err(Error::unavailable("the cluster", "no answer"));
         }
@@ -213,8 +216,8 @@ impl RolloutDriver for RecordingPorts {
             self.environment.rules.lock().unwrap().restores(spec, &before, &after, &self.environment.journal);
         }
         match &answer {
-            Ok(applied) => self.log(|| format!("apply revision {}: {applied:?}", spec.id.revision)),
-            Err(_) => self.log_answer("apply", &answer),
+            Ok(applied) => self.log(|| format!("apply {}: {applied:?}", told(spec))),
+            Err(_) => self.log_answer(&format!("apply {}", told(spec)), &answer),
         }
         let fenced = matches!(answer, Ok(Applied::Newer(_)));
         self.environment.journal.count_if(fenced, "rule 9: an older order was refused");
@@ -224,13 +227,13 @@ impl RolloutDriver for RecordingPorts {
 
     async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {
         let answer = self.backend.rollouts.observe(spec).await;
-        self.log_answer(&format!("observe revision {}", spec.id.revision), &answer);
+        self.log_answer(&format!("observe {}", told(spec)), &answer);
         let truth = match self.environment.promise {
             Some(_) => RolloutDriver::observe(&*self.environment.cluster, spec).await.ok(),
             None => answer.as_ref().ok().cloned(),
         };
         if let Some(seen) = truth {
-            let seen = self.seen(&seen);
+            let seen = self.seen(spec, &seen);
             let mut rules = self.environment.rules.lock().unwrap();
             if seen.complete && spec.purpose.is_restore() {
                 let running = self.environment.cluster.running(&spec.app, &spec.target);
@@ -262,14 +265,19 @@ impl RolloutDriver for RecordingPorts {
     }
 }
 
+/// Returns the revision and the workload of an order.
+fn told(spec: &RolloutSpec) -> String {
+    format!("revision {} on {}", spec.id.revision, name(&spec.target))
+}
+
 #[async_trait]
 impl TargetReader for RecordingPorts {
     async fn at_rest(&self, spec: &RolloutSpec) -> Result<AtRest> {
         let Some(reader) = self.backend.rollouts.target_reader() else { return Err(Error::invalid("no reader")) };
         let answer = reader.at_rest(spec).await;
-        self.log_answer(&format!("look at revision {} at rest", spec.id.revision), &answer);
+        self.log_answer(&format!("look at {} at rest", told(spec)), &answer);
         if let (Ok(_), Ok(truth)) = (&answer, RolloutDriver::observe(&*self.environment.cluster, spec).await) {
-            self.environment.rules.lock().unwrap().rested(spec.id, self.seen(&truth));
+            self.environment.rules.lock().unwrap().rested(spec.id, self.seen(spec, &truth));
         }
         answer
     }

@@ -7,7 +7,11 @@ use crate::{
     choices::{Ask, Choice, Expects, Key, Kind, Meddling, Scenario, Step},
     faults::InjectedFault,
     run::play,
+    workloads::{Also, LISTS},
 };
+
+/// Apps of one workload.
+const ONE: [Also; 3] = [LISTS[0]; 3];
 
 fn holds(choices: Vec<Choice>) {
     hold(Scenario {
@@ -18,6 +22,8 @@ fn holds(choices: Vec<Choice>) {
         polled: false,
         kinds: [Kind::Image; 2],
         choices,
+        also: ONE,
+        own: Vec::new(),
     });
 }
 
@@ -30,6 +36,8 @@ fn holds_for_a_git_app(replicas: usize, choices: Vec<Choice>) {
         polled: false,
         kinds: [Kind::Git; 2],
         choices,
+        also: ONE,
+        own: Vec::new(),
     });
 }
 
@@ -125,13 +133,28 @@ fn a_build_that_begins_while_its_app_is_deleted_is_ended() {
     holds_for_a_git_app(2, vec![late, hang, ask(Ask::Delete { app: 0 })]);
 }
 
+/// Replicas that poll the source of a git app.
+fn polled(replicas: usize, choices: Vec<Choice>) -> Scenario {
+    Scenario {
+        replicas,
+        settled: true,
+        leave: false,
+        hold_all: false,
+        polled: true,
+        kinds: [Kind::Git; 2],
+        choices,
+        also: ONE,
+        own: Vec::new(),
+    }
+}
+
 /// A rollback goes away from a head, and the branch leaves it and comes back to it.
 fn a_held_head_comes_back() -> Scenario {
     let to = |step| Choice::Cluster(Meddling::Head { branch: 0, step });
     let rollback = ask(Ask::Rollback { app: 0, back: None, expects: Expects::Anything, key: Key::None });
     let wait = || Choice::Pass(25_000);
     let choices = vec![rollback, wait(), to(Step::New("v3")), wait(), to(Step::Back(1)), wait()];
-    Scenario { replicas: 2, settled: true, leave: false, hold_all: false, polled: true, kinds: [Kind::Git; 2], choices }
+    polled(2, choices)
 }
 
 #[test]
@@ -148,7 +171,7 @@ fn a_poll_that_lags_behind() -> Scenario {
     let wait = || Choice::Pass(60_000);
     let stale = fault("branches.head", InjectedFault::Stale);
     let choices = vec![to("v1"), wait(), to("v2"), wait(), stale, wait(), wait()];
-    Scenario { replicas: 1, settled: true, leave: false, hold_all: false, polled: true, kinds: [Kind::Git; 2], choices }
+    polled(1, choices)
 }
 
 #[test]
@@ -157,6 +180,34 @@ fn poll_that_lags_behind_deploys_nothing_older() {
     assert_eq!(ended.broken, None, "{}", ended.log.join("\n"));
     let older = ended.tally.contains_key("polling: a look may have found an older head");
     assert!(older, "{}", ended.log.join("\n"));
+}
+
+/// A process stops before it brings a second workload to a deploy, and goes on when a newer one has reached the first.
+fn a_late_order_for_a_second_workload() -> Scenario {
+    let stops = InjectedFault::Pause { done: false, time: Duration::from_secs(40) };
+    let stops = |replica| Choice::Fault { replica, call: "rollouts.apply", nth: 1, fault: stops };
+    let newer = asked_of(1, Ask::Post { tag: "v3", key: Key::None, old_token: false });
+    let cancel = asked_of(1, Ask::Cancel { app: 0, back: 0 });
+    let choices = vec![stops(0), stops(1), post("v2"), Choice::Pass(5_000), cancel, newer, Choice::Pass(90_000)];
+    Scenario {
+        replicas: 2,
+        settled: true,
+        leave: true,
+        hold_all: false,
+        polled: false,
+        kinds: [Kind::Image; 2],
+        choices,
+        also: [LISTS[1]; 3],
+        own: Vec::new(),
+    }
+}
+
+#[test]
+fn late_order_for_a_second_workload_gives_way_to_the_newer_deploy() {
+    let ended = play(&a_late_order_for_a_second_workload(), None, true);
+    assert_eq!(ended.broken, None, "{}", ended.log.join("\n"));
+    let late = ended.tally.contains_key("rule 19: a late order reached a workload before a newer deploy did");
+    assert!(late, "{}", ended.log.join("\n"));
 }
 
 /// Sequences that few seeds contain, and that every run is to have met.
@@ -169,6 +220,8 @@ pub(crate) fn rare() -> Vec<Scenario> {
         polled,
         kinds: [kind, Kind::Image],
         choices,
+        also: ONE,
+        own: Vec::new(),
     };
     let roll_back = |back| ask(Ask::Rollback { app: 0, back, expects: Expects::Anything, key: Key::None });
     let wait = || Choice::Pass(60_000);
@@ -192,6 +245,7 @@ pub(crate) fn rare() -> Vec<Scenario> {
         of(Kind::Git, false, false, without_builder),
         of(Kind::Git, false, true, vec![dies("branches.head"), wait()]),
         a_poll_that_lags_behind(),
+        a_late_order_for_a_second_workload(),
     ]
 }
 

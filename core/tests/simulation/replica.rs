@@ -16,7 +16,7 @@ use rollhook_core::{
 };
 
 use crate::{
-    broken::Backend,
+    broken::{Backend, workloads},
     clock::OwnClock,
     environment::Environment,
     faults::Faults,
@@ -60,7 +60,8 @@ impl Replica {
         let faulty = Arc::new(Faulty::new(Arc::clone(&recording_ports), Arc::clone(&own), Arc::clone(&plan)));
         let tokens = Arc::new(Faulty::new(tokens, Arc::clone(&own), plan));
         let rng = Arc::new(SeededRng(AtomicU64::new(life.number.wrapping_mul(0x1234_5678_9abc_def1))));
-        let ports = Ports::new(tokens, faulty.clone(), faulty.clone(), own, rng);
+        let rollouts = workloads::over(faulty.clone(), environment.promise);
+        let ports = Ports::new(tokens, faulty.clone(), rollouts, own, rng);
         let branches = Arc::new(RecordedReads { inner: faulty.clone(), recording_ports });
         let ports = ports.with(|ports| ports.builder = Some(BuildPorts::new(faulty, branches)));
         let deployer = Arc::new(Deployer::new(ports, &life.name).with_min_poll(POLL));

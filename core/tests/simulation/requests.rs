@@ -19,7 +19,7 @@ use rollhook_core::{
 };
 use serde_json::json;
 
-use crate::{choices::Kind, images::image, replica::POLL, sources};
+use crate::{choices::Kind, images::image, replica::POLL, sources, workloads::Also};
 
 /// Where the apps are: the third wants the first one's workload.
 const APPS: [(&str, &str); 3] = [("test", "api"), ("prod", "api"), ("test", "other")];
@@ -39,7 +39,7 @@ fn full_name(app: usize) -> FullName {
     }
 }
 
-/// The workload that all of them deploy to, in their namespaces.
+/// The first workload of all of them, in their namespaces.
 pub(crate) const WORKLOAD: &str = "api";
 
 /// A call with everything it needs, so that it can be repeated.
@@ -59,13 +59,15 @@ pub(crate) enum Request {
     Release,
     Rebuild(AppId, Option<Commit>, Option<IdempotencyKey>),
     Source(AppId, SourceChange),
+    /// Changes the further workloads of an app.
+    Workloads(AppId, Also),
     /// Locks an app, or ends its lock.
     Lock(AppId, Option<NewLock>),
     Policy(AppId, PolicyChange),
     Enable,
     Disable,
     Delete(AppId),
-    Register(usize, bool, Kind),
+    Register(usize, bool, Kind, Also),
 }
 
 /// The answer to a call.
@@ -138,6 +140,12 @@ impl Request {
                 let target = TargetChange::default();
                 deployer.change(&access, PolicyChange::default(), change, target).await.map(|_| Answer::Changed)
             }
+            Self::Workloads(id, also) => {
+                let access = allowed(&id).await?;
+                let target = TargetChange { settings: settings(json!({ "also": also })), take_over: false };
+                let (policy, source) = (PolicyChange::default(), SourceChange::default());
+                deployer.change(&access, policy, source, target).await.map(|_| Answer::Changed)
+            }
             Self::Release => deployer.release_hold(&allowed(&first).await?).await.map(|_| Answer::Changed),
             Self::Lock(id, wanted) => {
                 let access = allowed(&id).await?;
@@ -150,8 +158,8 @@ impl Request {
             Self::Enable => deployer.enable_webhook(&allowed(&first).await?).await.map(Answer::Token),
             Self::Disable => deployer.disable_webhook(&allowed(&first).await?).await.map(|()| Answer::Done),
             Self::Delete(id) => deployer.delete(&allowed(&id).await?).await.map(|()| Answer::Done),
-            Self::Register(app, take_over, kind) => {
-                let registered = deployer.register(&person, registration(app, take_over, kind), None).await?;
+            Self::Register(app, take_over, kind, also) => {
+                let registered = deployer.register(&person, registration(app, take_over, kind, also), None).await?;
                 Ok(Answer::Registered(registered.app.app.uid, registered.deploy))
             }
         }
@@ -214,7 +222,7 @@ pub(crate) fn poll(on: bool) -> PolicyChange {
     PolicyChange { poll: Some(on.then_some(POLL)), ..PolicyChange::default() }
 }
 
-fn registration(app: usize, take_over: bool, kind: Kind) -> Registration {
+fn registration(app: usize, take_over: bool, kind: Kind, also: Also) -> Registration {
     let (environment, name) = APPS[app];
     let short = Policy::default().with(|policy| {
         policy.settle = Duration::from_secs(3);
@@ -225,6 +233,9 @@ fn registration(app: usize, take_over: bool, kind: Kind) -> Registration {
     app.with(|app| {
         app.source = if kind == Kind::Image { Source::Image } else { Source::Git(sources::source()) };
         app.target = settings(json!({ "name": WORKLOAD, "containers": ["api"], "template": { "replicas": 2 } }));
+        if !also.is_empty() {
+            app.target.insert("also".to_owned(), json!(also));
+        }
         app.image = (kind != Kind::BareGit).then(|| image("v1"));
         app.policy = short;
         app.take_over = take_over;

@@ -20,6 +20,7 @@ use crate::{
     replica::{POLL, Replica},
     requests::{self, Answer, Request},
     sources,
+    workloads::{self, Also},
 };
 
 /// More than any run needs: one that does more has no end.
@@ -53,6 +54,7 @@ pub(crate) struct Run {
     /// Whether some read was answered with what had been.
     pub(crate) stale: bool,
     kinds: [Kind; 2],
+    also: [Also; 3],
     /// How many commits were pushed.
     pub(crate) pushes: usize,
     /// The commits of these that CI has deployed.
@@ -86,6 +88,7 @@ impl Run {
     fn new(scenario: &Scenario, promise: Option<Promise>, told: bool) -> Self {
         let replicas = scenario.replicas;
         let environment = Arc::new(Environment::new(told, promise));
+        workloads::seed(&environment.cluster, &scenario.own);
         let callers = Callers::new(&environment);
         let mut run = Self {
             environment,
@@ -94,6 +97,7 @@ impl Run {
             order: 0,
             stale: false,
             kinds: scenario.kinds,
+            also: scenario.also,
             pushes: 0,
             posted: BTreeSet::new(),
             tasks: Executor::default(),
@@ -109,7 +113,7 @@ impl Run {
 
     fn begin(&mut self, scenario: &Scenario) {
         for app in 0..2 {
-            let call = self.callers.call(Request::Register(app, false, self.kind(app)), Key::None);
+            let call = self.callers.call(self.registration(app, false), Key::None);
             self.make(call, 0);
         }
         if scenario.settled && self.kind(0) == Kind::BareGit {
@@ -119,7 +123,8 @@ impl Run {
             self.make(call, 0);
             self.pass(sources::BUILD);
         }
-        self.pass(Duration::from_secs(if scenario.settled { 8 } else { 0 }));
+        let rollouts = 8 + 4 * self.also[0].len() as u64;
+        self.pass(Duration::from_secs(if scenario.settled { rollouts } else { 0 }));
         if scenario.polled && self.kind(0) != Kind::Image {
             let call = self.callers.call(Request::Policy(requests::id(0), requests::poll(true)), Key::None);
             self.make(call, 0);
@@ -133,6 +138,11 @@ impl Run {
             let call = self.callers.call(request, Key::None);
             self.make(call, 0);
         }
+    }
+
+    /// The registration of an app.
+    pub(crate) fn registration(&self, app: usize, take_over: bool) -> Request {
+        Request::Register(app, take_over, self.kind(app), self.also[app])
     }
 
     /// The kind that an app is registered as.

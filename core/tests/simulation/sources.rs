@@ -48,6 +48,12 @@ pub(crate) fn commit(tag: &str, number: usize) -> Commit {
     if number.is_multiple_of(2) { format!("{short:0<40}").parse().unwrap() } else { short.parse().unwrap() }
 }
 
+/// How the images of commits are tagged that stand for this tag.
+pub(crate) fn built(tag: &str) -> String {
+    let kind = TAGS.iter().position(|other| *other == tag).unwrap_or_default();
+    format!(":{}", BEGINNINGS[kind])
+}
+
 /// A call to build and deploy a commit, sometimes with an image that is not what is deployed.
 pub(crate) fn deploy(tag: &str, number: usize, key: Option<IdempotencyKey>) -> DeployRequest {
     let beside = number.is_multiple_of(5).then(|| image(tag));

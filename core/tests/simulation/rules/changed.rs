@@ -1,6 +1,9 @@
 //! Entries that change: only forwards, only in the ways there are, and with the truth.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use rollhook_core::{
     deploy::{Commit, Deploy, Reason, Revision, State, Status},
@@ -9,7 +12,10 @@ use rollhook_core::{
 };
 
 use super::{Known, Moment, Rules, Seen};
-use crate::journal::Journal;
+use crate::{
+    journal::Journal,
+    workloads::{Part, parts},
+};
 
 /// A rollout without progress for this long may be taken over (rule 9).
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -55,8 +61,9 @@ impl Rules {
                 journal.count_if(note.is_some(), "effect: a remark");
                 self.succeeded(known, new, journal);
             }
-            State::Failed { reason, evidence, .. } => {
+            State::Failed { reason, message, evidence } => {
                 journal.count(format!("reason: {reason}"));
+                journal.count_if(is_of_further(message), "rule 19: a further workload failed");
                 journal.count_if(evidence.as_ref().is_some_and(|it| it.state.is_some()), "rule 12: evidence was kept");
                 journal.count_if(!new.touched, "effect: a refused order took its touch back");
                 let seen = self.seen.get(&(known.view.app.uid, revision)).into_iter().flatten();
@@ -86,14 +93,21 @@ impl Rules {
     /// Rule 7: the cluster was seen running just this revision, and again after the settling time, all well in between.
     fn succeeded(&self, known: &Known, new: &Deploy, journal: &Journal) {
         let seen = self.seen.get(&(known.view.app.uid, new.revision)).map_or(&[][..], Vec::as_slice);
+        let parts = known.counted(new);
         let watchers: BTreeSet<u64> = seen.iter().map(|seen| seen.by).collect();
-        let longest = watchers.into_iter().filter_map(|watcher| stayed(seen, watcher, new)).max();
+        let is_relisted = known.is_relisted(new.revision);
+        journal.count_if(is_relisted, "rule 19: a deploy succeeded whose workloads had been changed");
+        // The digest is that of the workloads that were listed when they were observed.
+        let span = |watcher| if is_relisted { ran(seen, watcher, &parts) } else { stayed(seen, watcher, &parts, new) };
+        let longest = watchers.into_iter().filter_map(span).max();
         journal.count("rule 7: a success was judged");
+        self.reached_all(known, new, journal);
         journal.expect(longest >= Some(known.shortest.0), || {
             format!("revision {} succeeded, and was not seen to stay ready for the settling time", new.revision)
         });
         let Some(began) = known.rolling.get(&new.revision) else { return };
-        let life = seen.iter().flat_map(|seen| lives(seen, began.now)).max().unwrap_or_default();
+        let counted = seen.iter().filter(|seen| parts.iter().any(|part| part.name == seen.workload));
+        let life = counted.flat_map(|seen| lives(seen, began.now)).max().unwrap_or_default();
         journal.count_if(!life.is_zero(), "rule 7: an instance outlived its earlier lives");
         journal.expect(longest >= Some(2 * life), || {
             format!("revision {} succeeded after {longest:?}, and an instance had ended after {life:?}", new.revision)
@@ -111,8 +125,12 @@ impl Rules {
             journal.count_if(entry.is_some_and(Deploy::is_restore), "rule 12: a restore that had failed recovered");
             let seen = self.rested.get(&(view.app.uid, revision)).map_or(&[][..], Vec::as_slice);
             let watchers: BTreeSet<u64> = seen.iter().map(|seen| seen.by).collect();
-            let is_well = watchers.into_iter().any(|watcher| ran(seen, watcher) >= Some(known.shortest.0));
-            journal.expect(is_well, || format!("revision {revision} recovered, and was not seen to run well"));
+            let parts = parts(&view.app.target);
+            let is_well = watchers.into_iter().any(|watcher| ran(seen, watcher, &parts) >= Some(known.shortest.0));
+            let is_relisted = known.is_relisted(revision) || known.view.app.target != view.app.target;
+            journal.expect(is_well || is_relisted, || {
+                format!("revision {revision} recovered, and was not seen to run well")
+            });
         }
         let kept = before.iter().all(|recovery| view.recoveries.contains(recovery));
         journal.expect(kept, || "a recovery was taken back".to_owned());
@@ -166,9 +184,12 @@ impl Rules {
             return;
         }
         let mut moved = began.own;
-        let mut progress = None;
-        for seen in self.seen.get(&(known.view.app.uid, old.revision)).into_iter().flatten() {
-            if progress.replace(&seen.progress) != Some(&seen.progress) {
+        let mut progress = BTreeMap::new();
+        let is_single = parts(&known.view.app.target).len() == 1 && !known.is_relisted(old.revision);
+        let seen = self.seen.get(&(known.view.app.uid, old.revision)).into_iter().flatten();
+        // What becomes of a workload that the deploy has not reached is no progress of it.
+        for seen in seen.filter(|seen| is_single || seen.is_there) {
+            if progress.insert(&seen.workload, &seen.progress) != Some(&seen.progress) {
                 moved = seen.moment.own;
             }
         }
@@ -179,6 +200,11 @@ impl Rules {
     }
 }
 
+/// Whether a failure is that of a further workload.
+fn is_of_further(message: &str) -> bool {
+    ["Deployment/worker: ", "CronJob/nightly: "].iter().any(|name| message.starts_with(name))
+}
+
 /// The lengths of the lives that had ended in a rollout when it was seen; what lies before the rollout does not count.
 fn lives(seen: &Seen, began: Duration) -> impl Iterator<Item = Duration> + '_ {
     seen.past_lives.iter().filter_map(move |lives| {
@@ -187,20 +213,31 @@ fn lives(seen: &Seen, began: Duration) -> impl Iterator<Item = Duration> + '_ {
     })
 }
 
-/// For how long a watcher has last seen it ready without a break.
-fn stayed(seen: &[Seen], watcher: u64, new: &Deploy) -> Option<Duration> {
-    let last = seen.iter().rev().find(|seen| seen.by == watcher)?;
+/// For how long a watcher has last seen all of these workloads ready at once, without a break.
+fn stayed(seen: &[Seen], watcher: u64, parts: &[Part], new: &Deploy) -> Option<Duration> {
+    let last = |part: &Part| seen.iter().rev().find(|seen| seen.by == watcher && seen.workload == part.name);
+    let mut digests = parts.iter().filter_map(|part| last(part)?.digest.as_ref());
+    let first = digests.next();
+    let digest = first.filter(|first| digests.all(|other| other == *first));
     // Where nothing was seen running, what the release command ran with was rolled out.
-    let is_released = last.digest.is_none() && new.release.is_some();
-    ran(seen, watcher).filter(|_| last.digest == new.digest || is_released)
+    let is_released = digest.is_none() && new.release.is_some();
+    ran(seen, watcher, parts).filter(|_| digest == new.digest.as_ref() || is_released)
 }
 
-/// How long a watcher has seen a deploy complete, by its last look.
-fn ran(seen: &[Seen], watcher: u64) -> Option<Duration> {
-    let mut by_it = seen.iter().rev().filter(|seen| seen.by == watcher);
+/// How long a watcher has seen a deploy complete on all of these workloads, by its last look at each.
+fn ran(seen: &[Seen], watcher: u64, parts: &[Part]) -> Option<Duration> {
+    let spans = parts.iter().map(|part| span(seen, watcher, &part.name)).collect::<Option<Vec<_>>>()?;
+    let first = spans.iter().map(|(first, _)| *first).max()?;
+    let last = spans.iter().map(|(_, last)| *last).min()?;
+    Some(last.saturating_sub(first))
+}
+
+/// From when until when a watcher has seen a deploy complete on one workload, by its last look.
+fn span(seen: &[Seen], watcher: u64, workload: &str) -> Option<(Duration, Duration)> {
+    let mut by_it = seen.iter().rev().filter(|seen| seen.by == watcher && seen.workload == workload);
     let last = by_it.next().filter(|last| last.complete && last.sound)?;
     let first = by_it.take_while(|seen| seen.complete && seen.restarts == last.restarts).last().unwrap_or(last);
-    Some(last.moment.own - first.moment.own)
+    Some((first.moment.own, last.moment.own))
 }
 
 /// Rule 14: an app's stored times never decrease.

@@ -24,6 +24,11 @@ pub(super) struct Fences {
 }
 
 impl Rules {
+    /// Returns the number of effects that were judged.
+    pub(crate) fn judged(&self) -> usize {
+        self.fences.judged
+    }
+
     /// Judges the effects that are new, which are this order's.
     pub(crate) fn effects(&mut self, effects: &[Effect], order: &RolloutSpec, journal: &Journal) {
         for effect in effects.iter().skip(self.fences.judged) {
@@ -68,9 +73,14 @@ impl Rules {
 
     /// The deploy id that a workload carries by its effects; `None` if a person removed it.
     pub(crate) fn carried(&self, namespace: &Namespace, workload: &str) -> Option<DeployId> {
+        self.all_carried(namespace, workload)?.last().copied()
+    }
+
+    /// The deploy ids that a workload has carried by its effects, in their order; `None` if a person removed it.
+    pub(super) fn all_carried(&self, namespace: &Namespace, workload: &str) -> Option<&[DeployId]> {
         let place = (namespace.clone(), workload.to_owned());
-        let carried = self.fences.carried.get(&place).filter(|_| !self.fences.removed.contains(&place))?;
-        carried.last().copied()
+        let carried = self.fences.carried.get(&place).map_or(&[][..], Vec::as_slice);
+        (!self.fences.removed.contains(&place)).then_some(carried)
     }
 
     fn effect(&mut self, effect: &Effect, order: &RolloutSpec, journal: &Journal) {
@@ -92,6 +102,7 @@ impl Rules {
         journal
             .expect(!returns || order.target.take_over.is_some(), || "a former owner changed the cluster".to_owned());
         carried.push(effect.stamp);
+        self.waited(effect, order, journal);
         self.touched(app, effect, journal);
     }
 

@@ -9,6 +9,7 @@ mod detected;
 pub(crate) mod model;
 mod owners;
 mod releases;
+mod workloads;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,11 +42,15 @@ pub(crate) struct Moment {
     pub(crate) most: Duration,
 }
 
-/// A replica's observation of a revision on the cluster.
+/// A replica's observation of a revision on one workload.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) by: u64,
     pub(crate) moment: Moment,
+    /// The workload's name.
+    pub(crate) workload: String,
+    /// Whether the workload carries the revision.
+    pub(crate) is_there: bool,
     pub(crate) complete: bool,
     pub(crate) sound: bool,
     pub(crate) digest: Option<Digest>,
@@ -79,6 +84,8 @@ pub(crate) struct Known {
     building: BTreeMap<Revision, Moment>,
     /// Entries whose source was changed while they were built.
     outdated: BTreeSet<Revision>,
+    /// The newest revision when the app's workloads were changed last.
+    relisted: Option<Revision>,
     /// The settling time and deadlines, of rollouts and builds, that have been the shortest so far.
     shortest: (Duration, Duration, Duration),
     latest: Timestamp,
@@ -220,6 +227,7 @@ impl Known {
             rolling: BTreeMap::new(),
             building: BTreeMap::new(),
             outdated: BTreeSet::new(),
+            relisted: None,
             shortest: (policy.settle, policy.rollout_deadline, policy.build_deadline),
             latest: view.app.created_at,
             undecided: false,
@@ -246,6 +254,9 @@ impl Known {
         }
         for entry in history.iter().filter(|entry| entry.status() == Status::Building) {
             self.building.entry(entry.revision).or_insert(moment);
+        }
+        if self.view.app.target.settings != view.app.target.settings {
+            self.relisted = history.last().map(|entry| entry.revision);
         }
         let policy = &view.app.policy;
         let (settle, rollout, build) = self.shortest;
