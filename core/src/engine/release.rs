@@ -372,9 +372,10 @@ mod tests {
     fn abandoned_run_is_over_once_that_was_observed_and_not_when_a_call_is_refused() {
         let state = AppState { release_runs: vec![revision(2)], ..git_state(&[]) };
         let mut progress = ReleaseProgress::new(revision(2), NOW);
-        let next = |progress: &ReleaseProgress, now| match progress.next_step(&state, NOW, now) {
-            ReleaseStep::Call(call) => *call,
-            other => panic!("{other:?}"),
+        let next = |progress: &ReleaseProgress, now| {
+            let step = progress.next_step(&state, NOW, now);
+            let ReleaseStep::Call(call) = step else { panic!("{step:?}") };
+            *call
         };
         let refused = || CallError::Refused("The Job is not rollhook's.".to_owned());
         let run = run(&state, revision(2));
