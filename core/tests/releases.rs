@@ -536,6 +536,29 @@ fn deploy_that_waits_for_a_command_without_end_fails_and_says_so() {
 }
 
 #[test]
+fn deploys_that_only_waited_for_a_command_without_end_leave_no_run_behind() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.app("api", migrates()).await;
+        world.set_command(&access, "hang").await;
+        world.deploy(&access, "registry.example.com/api:v2").await.unwrap();
+        world.begins(&access, 2).await;
+        world.cluster.keep_releases(true);
+        world.deployer.cancel(&access, Revision::new(2).unwrap()).await.unwrap();
+        for revision in 3..10 {
+            world.deploy(&access, "registry.example.com/api:v3").await.unwrap();
+            world.reaches(&access, revision, Status::Releasing).await;
+            world.deployer.cancel(&access, Revision::new(revision).unwrap()).await.unwrap();
+        }
+        assert_eq!(world.view(&access).await.release_runs, [Revision::new(2).unwrap()]);
+        world.cluster.keep_releases(false);
+        world.set_command(&access, "migrate").await;
+        assert_eq!(world.deployed(&access, "registry.example.com/api:v4").await.status(), Status::Succeeded);
+        assert_eq!((world.released(), world.view(&access).await.release_runs), (vec![1, 2, 10], vec![]));
+    });
+}
+
+#[test]
 fn command_that_its_platform_cannot_end_fails_its_deploy_all_the_same() {
     let world = World::new(DELAY);
     world.run(async {

@@ -110,6 +110,7 @@ pub struct Management {
     /// The provider of sign-ins, if there is one.
     sign_in: OnceLock<access::SignInGrants>,
     trusts: keyless::KnownTrusts,
+    used_tokens: keyless::UsedTokens,
     hints: notifications::Hints,
     calls: webhook_calls::WebhookCalls,
     written: bounds::Written,
@@ -140,6 +141,7 @@ impl Management {
             unknown_tokens: access::UnknownTokens::default(),
             sign_in: OnceLock::new(),
             trusts: keyless::KnownTrusts::default(),
+            used_tokens: keyless::UsedTokens::default(),
             hints: notifications::Hints::default(),
             calls: webhook_calls::WebhookCalls::default(),
             written: bounds::Written::default(),

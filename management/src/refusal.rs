@@ -54,6 +54,12 @@ pub enum Refusal {
         "An app trusts at most {TRUSTS_MAX} pipelines, with {CLAIMS_BYTES_MAX} bytes of claims in all; remove one first."
     )]
     TooManyTrusts,
+    /// The pipelines of an environment or project have used as many id_tokens as they may.
+    #[error(
+        "The pipelines of this app's {1} have used {0} id_tokens in a day; try again in a minute, or call with the webhook's \
+         token."
+    )]
+    TooManyIdTokens(u32, &'static str),
     /// The app has no such trust.
     #[error("The app has no trust {0}.")]
     TrustNotFound(TrustId),
@@ -105,7 +111,7 @@ impl Refusal {
             | Self::ReceiverExists(_)
             | Self::TooManyReceivers(..)
             | Self::TooManyLocks(..) => RefusalKind::Conflict,
-            Self::TooManyTests(_) | Self::TooManyRegistrations(..) => RefusalKind::TooMany,
+            Self::TooManyTests(_) | Self::TooManyRegistrations(..) | Self::TooManyIdTokens(..) => RefusalKind::TooMany,
             Self::ReviewUnavailable | Self::IssuerUnavailable => RefusalKind::Unavailable,
         }
     }

@@ -2,11 +2,10 @@
 //! of apps.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use event_listener::Event;
 use rollhook_core::{
     action::Action as AppAction,
     app::{AppId, AppName, Environment, LABEL_MAX, Namespace, Project},
@@ -38,10 +37,10 @@ const LISTS_OF_ONE: usize = 2;
 const WAITING_MAX: usize = 50;
 const ENVIRONMENT_WAITING_MAX: usize = WAITING_MAX / 2;
 
-/// The registrations that are under way in this process: those of a project go one at a time, in the order of their calls,
+/// The registrations that are under way in this process: those of a project go one at a time, in turns of its environments,
 /// so that calls at the same time neither pass the bounds nor hold the settings of all its apps more than once.
 #[derive(Default)]
-pub(crate) struct Registrations(Mutex<BTreeMap<Project, VecDeque<Waiter>>>);
+pub(crate) struct Registrations(Mutex<BTreeMap<Project, Queue>>);
 
 /// The lists of apps that are read, in turns of the environments whose callers ask for them.
 pub(crate) struct AppLists(Slots<PrincipalKey>);
@@ -52,19 +51,25 @@ impl Default for AppLists {
     }
 }
 
-/// A registration in the queue of its project.
-struct Waiter {
-    environment: Environment,
-    /// Notified when the turn has come.
-    come: Arc<Event>,
+/// The registrations of a project: the one whose turn it is, and those that wait.
+struct Queue {
+    slots: Slots<Environment>,
+    /// Their number in each environment.
+    calls: BTreeMap<Environment, usize>,
 }
 
-/// The place of a registration in the queue of its project, which it leaves when it is dropped.
-struct Turn<'a> {
+/// A registration among those of its project, which it leaves when it is dropped.
+struct Queued<'a> {
     registrations: &'a Registrations,
     project: Project,
-    /// Notified when the turn has come.
-    come: Arc<Event>,
+    environment: Environment,
+    slots: Slots<Environment>,
+}
+
+/// The turn of a registration, which ends when it is dropped.
+struct Turn<'a> {
+    _slot: Slot<Environment>,
+    _queued: Queued<'a>,
 }
 
 impl Registrations {
@@ -73,53 +78,42 @@ impl Registrations {
     /// # Errors
     /// [`Refusal::TooManyRegistrations`] if as many of the environment or of the project wait as may.
     async fn turn(&self, project: &Project, environment: &Environment) -> Outcome<Turn<'_>> {
-        let turn = self.enter(project, environment)?;
-        loop {
-            let come = turn.come.listen();
-            if turn.has_come() {
-                return Ok(turn);
-            }
-            come.await;
-        }
+        let queued = self.enter(project, environment)?;
+        Ok(Turn { _slot: queued.slots.acquire(environment).await, _queued: queued })
     }
 
-    fn enter(&self, project: &Project, environment: &Environment) -> Outcome<Turn<'_>> {
+    fn enter(&self, project: &Project, environment: &Environment) -> Outcome<Queued<'_>> {
         let mut queues = self.lock();
-        let queue = queues.entry(project.clone()).or_default();
-        // The first one waits no longer.
-        let waiting = || queue.iter().skip(1);
-        if waiting().count() >= WAITING_MAX {
+        let new = || Queue { slots: Slots::new(1), calls: BTreeMap::new() };
+        let queue = queues.entry(project.clone()).or_insert_with(new);
+        // One of them waits no longer.
+        if queue.calls.values().sum::<usize>() > WAITING_MAX {
             return Err(Refusal::TooManyRegistrations(WAITING_MAX, Realm::Project { project: project.clone() }));
         }
-        if waiting().filter(|waiter| waiter.environment == *environment).count() >= ENVIRONMENT_WAITING_MAX {
+        let calls = queue.calls.entry(environment.clone()).or_default();
+        if *calls > ENVIRONMENT_WAITING_MAX {
             let realm = Realm::Environment { project: project.clone(), environment: environment.clone() };
             return Err(Refusal::TooManyRegistrations(ENVIRONMENT_WAITING_MAX, realm));
         }
-        let come = Arc::new(Event::new());
-        queue.push_back(Waiter { environment: environment.clone(), come: Arc::clone(&come) });
-        Ok(Turn { registrations: self, project: project.clone(), come })
+        *calls += 1;
+        let slots = queue.slots.clone();
+        Ok(Queued { registrations: self, project: project.clone(), environment: environment.clone(), slots })
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Project, VecDeque<Waiter>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Project, Queue>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Turn<'_> {
-    fn has_come(&self) -> bool {
-        let queues = self.registrations.lock();
-        queues.get(&self.project).and_then(VecDeque::front).is_some_and(|first| Arc::ptr_eq(&first.come, &self.come))
-    }
-}
-
-impl Drop for Turn<'_> {
+impl Drop for Queued<'_> {
     fn drop(&mut self) {
         let mut queues = self.registrations.lock();
         let Some(queue) = queues.get_mut(&self.project) else { return };
-        queue.retain(|waiter| !Arc::ptr_eq(&waiter.come, &self.come));
-        if let Some(first) = queue.front() {
-            first.come.notify(1);
-        } else {
+        if let Some(calls) = queue.calls.get_mut(&self.environment) {
+            *calls -= 1;
+        }
+        queue.calls.retain(|_, calls| *calls > 0);
+        if queue.calls.is_empty() {
             queues.remove(&self.project);
         }
     }
@@ -307,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_of_a_project_come_one_at_a_time_in_the_order_of_the_calls() {
+    fn turns_of_an_environment_come_one_at_a_time_in_the_order_of_the_calls() {
         let registrations = Registrations::default();
         let (shop, blog) = ("shop".parse().unwrap(), "blog".parse().unwrap());
         let test = "test".parse().unwrap();
@@ -332,16 +326,31 @@ mod tests {
     }
 
     #[test]
+    fn environment_that_waits_comes_before_further_calls_of_the_one_that_was_served() {
+        let registrations = Registrations::default();
+        let shop = "shop".parse().unwrap();
+        let [test, prod] = ["test", "prod"].map(|name| name.parse().unwrap());
+        let first = is_ready(pin!(registrations.turn(&shop, &test)).as_mut()).unwrap().unwrap();
+        let mut many: Vec<_> = (0..10).map(|_| Box::pin(registrations.turn(&shop, &test))).collect();
+        assert!(many.iter_mut().all(|turn| is_ready(turn.as_mut()).is_none()));
+        let mut other = pin!(registrations.turn(&shop, &prod));
+        assert!(is_ready(other.as_mut()).is_none());
+        drop(first);
+        assert!(many.iter_mut().all(|turn| is_ready(turn.as_mut()).is_none()));
+        assert!(is_ready(other.as_mut()).is_some());
+    }
+
+    #[test]
     fn turn_of_a_call_that_went_away_goes_to_the_next() {
         let registrations = Registrations::default();
         let shop = "shop".parse().unwrap();
         let test = "test".parse().unwrap();
-        let first = registrations.enter(&shop, &test).unwrap();
+        let first = is_ready(pin!(registrations.turn(&shop, &test)).as_mut()).unwrap().unwrap();
         let mut gone = Box::pin(registrations.turn(&shop, &test));
         let mut next = pin!(registrations.turn(&shop, &test));
         assert!(is_ready(gone.as_mut()).is_none() && is_ready(next.as_mut()).is_none());
         drop(first);
-        // It was notified, and never looks.
+        // It was given its turn, and never looks.
         drop(gone);
         assert!(is_ready(next.as_mut()).is_some());
     }

@@ -11,13 +11,14 @@ use rollhook_core::{
     action::Action as AppAction,
     app::{AppId, Policy},
     deploy::Trigger,
+    ports::Clock,
     request::{DeployRequest, IdempotencyKey, KeyHeader},
     text::hash_of,
     token::{Credentials, NotAToken, Token},
 };
 use rollhook_management::{
     Caller, Management, Ports, Refusal,
-    keyless::{IdToken, Presented, TooWide, Trust},
+    keyless::{BoundCall, ENVIRONMENT_TOKENS_MAX, IdToken, Presented, TooWide, Trust},
     ports::{IdentityVerifier, NewRecord, RecordKey, RecordKind},
 };
 use serde_json::json;
@@ -77,14 +78,16 @@ fn id_token_is_bound_to_one_call_which_may_be_repeated() {
         let bound = async || management.bound(&proof, None).await.unwrap().map(|(_, key)| key);
         assert_eq!(bound().await, None);
         assert!(world.records().list(RecordKind::IdToken, None, 1).await.unwrap().is_empty(), "nothing is written");
-        let (access, own) = management.bind(&proof, None).await.unwrap();
+        let BoundCall { access, key: own, is_newly_bound } = management.bind(&proof, None).await.unwrap();
+        assert_eq!(is_newly_bound, Some(true));
         assert_eq!(bound().await, own);
         for action in AppAction::ALL.iter().copied() {
             let is_allowed = matches!(action, AppAction::Read | AppAction::Deploy);
             assert_eq!(access.allows(action), is_allowed, "{action}: a pipeline may what its token may");
         }
         assert!(own.is_some(), "such a call always has a key");
-        assert_eq!(management.bind(&proof, None).await.unwrap().1, own);
+        let again = management.bind(&proof, None).await.unwrap();
+        assert_eq!((again.key, again.is_newly_bound), (own.clone(), Some(false)));
         let request = DeployRequest::image(image("registry.example.com/api:v2")).with(|request| request.key = own);
         let accepted = management.deployer().submit(&access, request.clone()).await.unwrap();
         assert_eq!(accepted.deploy.trigger, Trigger::Webhook);
@@ -97,7 +100,31 @@ fn id_token_is_bound_to_one_call_which_may_be_repeated() {
         let other_key = management.bind(&proof, key("other", [1; 32])).await;
         assert_eq!(other_key.unwrap_err(), Refusal::UNAUTHORIZED);
         let next = authorize(id_token("7", "b"), b"{ }").await.unwrap();
-        assert_eq!(management.bind(&next, key("other", [1; 32])).await.unwrap().1, key("other", [1; 32]));
+        assert_eq!(management.bind(&next, key("other", [1; 32])).await.unwrap().key, key("other", [1; 32]));
+    });
+}
+
+#[test]
+fn used_id_tokens_of_an_environment_are_bounded_and_a_call_may_still_be_repeated() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    let management = verifying(&world);
+    world.run_managed(&management, async {
+        let id = trusting(&world, &management).await;
+        let proof = async |number: u32| {
+            let id_token = id_token("7", &number.to_string());
+            management.authorize(&id, &by_identity(id_token), b"{}").await.unwrap()
+        };
+        let first = proof(0).await;
+        for number in 0..ENVIRONMENT_TOKENS_MAX {
+            let bound = management.bind(&proof(number).await, None).await.unwrap();
+            assert_eq!(bound.is_newly_bound, Some(true));
+        }
+        let beyond = proof(ENVIRONMENT_TOKENS_MAX).await;
+        let refused = Refusal::TooManyIdTokens(ENVIRONMENT_TOKENS_MAX, "environment");
+        assert_eq!(management.bind(&beyond, None).await.unwrap_err(), refused);
+        assert_eq!(management.bind(&first, None).await.unwrap().is_newly_bound, Some(false));
+        world.clock.sleep(Duration::from_secs(60)).await;
+        assert_eq!(management.bind(&beyond, None).await.unwrap().is_newly_bound, Some(true));
     });
 }
 

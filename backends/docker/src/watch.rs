@@ -89,6 +89,33 @@ impl Watch {
     }
 }
 
+/// The longest line of an event that is kept: labels of containers are in it. A longer one is dropped, and polls find what
+/// has changed.
+const LINE_MAX: usize = 1024 * 1024;
+
+/// The lines of a stream, as they arrive.
+#[derive(Default)]
+struct Lines {
+    line: Vec<u8>,
+    is_too_long: bool,
+}
+
+impl Lines {
+    /// Adds a byte. Returns the line that it ends, unless that is too long.
+    fn push(&mut self, byte: u8) -> Option<Vec<u8>> {
+        if byte == b'\n' {
+            let line = std::mem::take(&mut self.line);
+            return (!std::mem::take(&mut self.is_too_long)).then_some(line);
+        }
+        if self.line.len() < LINE_MAX && !self.is_too_long {
+            self.line.push(byte);
+        } else {
+            (self.line, self.is_too_long) = (Vec::new(), true);
+        }
+        None
+    }
+}
+
 async fn follow(engine: Engine, known: Known, changed: watch::Sender<()>, sender: mpsc::UnboundedSender<AppUid>) {
     let events = EVENTS.map(str::to_owned);
     let path = format!("/events?{}", filters(&[("type", &["container".to_owned()]), ("event", &events)]));
@@ -97,12 +124,11 @@ async fn follow(engine: Engine, known: Known, changed: watch::Sender<()>, sender
             // The engine tells no earlier events: each app is looked at.
             let apps: BTreeSet<AppUid> = lock(&known).keys().map(|(app, _)| *app).collect();
             hint(&sender, apps);
-            let (mut body, mut line) = (answer.into_body(), Vec::new());
+            let (mut body, mut lines) = (answer.into_body(), Lines::default());
             while let Some(Ok(frame)) = body.frame().await {
                 for byte in frame.data_ref().into_iter().flatten() {
-                    if *byte != b'\n' {
-                        line.push(*byte);
-                    } else if let Ok(event) = serde_json::from_slice::<Value>(&std::mem::take(&mut line)) {
+                    let Some(line) = lines.push(*byte) else { continue };
+                    if let Ok(event) = serde_json::from_slice::<Value>(&line) {
                         changed.send_replace(());
                         hint(&sender, concerned(&known, &event["Actor"]["Attributes"]));
                     }
@@ -124,4 +150,27 @@ fn hint(sender: &mpsc::UnboundedSender<AppUid>, apps: BTreeSet<AppUid>) {
 fn concerned(known: &Known, attributes: &Value) -> BTreeSet<AppUid> {
     let known = lock(known);
     known.iter().filter(|(_, workload)| at_rest::concerns(workload, attributes)).map(|((app, _), _)| *app).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_that_is_too_long_is_dropped_and_the_next_one_is_read() {
+        let (mut lines, mut read) = (Lines::default(), Vec::new());
+        let mut take = |bytes: &[u8]| {
+            for byte in bytes {
+                read.extend(lines.push(*byte));
+                assert!(lines.line.len() <= LINE_MAX);
+            }
+        };
+        take(b"one\n");
+        take(&vec![b'x'; LINE_MAX]);
+        take(b"\n");
+        take(&vec![b'y'; 3 * LINE_MAX]);
+        take(b"\ntwo\n");
+        let lengths: Vec<usize> = read.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [3, LINE_MAX, 3]);
+    }
 }

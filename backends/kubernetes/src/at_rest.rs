@@ -164,7 +164,7 @@ impl TargetsAtRest {
         if let Some(found) = lock(&self.shared.state).known(rollout) {
             return Ok(found);
         }
-        let Some(object) = cluster.target(rollout).await? else {
+        let Some(object) = cluster.observed_target(rollout).await? else {
             let found =
                 AtRest { image: None, drift: Some(drift::of_missing(rollout)), seen: observation::of_missing(rollout) };
             return Ok(self.keep(rollout, None, found));

@@ -33,9 +33,9 @@ pub(crate) fn too_long(error: &kube::Error) -> Option<TooLong> {
     error.downcast_ref().copied()
 }
 
-/// The client, with answers of at most so many bytes. With `turns`, only so many are read at once, in turns of the namespaces. Watches are not bounded:
-/// they are read line by line, and a line has one object.
-pub(crate) fn bounded(client: &kube::Client, most: usize, turns: Option<Slots<String>>) -> kube::Client {
+/// The client, with answers of at most so many bytes, which are read in these turns of the namespaces. Watches are not
+/// bounded: they are read line by line, and a line has one object.
+pub(crate) fn bounded(client: &kube::Client, most: usize, turns: Slots<String>) -> kube::Client {
     let inner = client.clone();
     let service = tower::service_fn(move |request: Request<Body>| answer(inner.clone(), request, most, turns.clone()));
     kube::Client::new(service, client.default_namespace())
@@ -45,15 +45,12 @@ async fn answer(
     client: kube::Client,
     request: Request<Body>,
     most: usize,
-    turns: Option<Slots<String>>,
+    turns: Slots<String>,
 ) -> Result<Response<Body>, BoxError> {
     if request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "watch=true")) {
         return Ok(client.send(request).await?);
     }
-    let _turn = match turns {
-        Some(turns) => Some(turns.acquire(&namespace(request.uri().path())).await),
-        None => None,
-    };
+    let _turn = turns.acquire(&namespace(request.uri().path())).await;
     tokio::time::timeout(DEADLINE, read(client, request, most)).await?
 }
 
@@ -97,12 +94,12 @@ mod tests {
 
     #[tokio::test]
     async fn answer_that_is_too_long_is_not_read_unless_it_is_a_watch() {
-        let client = bounded(&server(2000), 1000, None);
+        let client = bounded(&server(2000), 1000, Slots::new(1));
         let list = || List::new("/api/v1/pods");
         let failed = client.request_text(list().list(&Default::default()).unwrap()).await.unwrap_err();
         assert_eq!(too_long(&failed), Some(TooLong { most: 1000 }));
         assert!(client.request_text(list().watch(&Default::default(), "7").unwrap()).await.is_ok());
-        let client = bounded(&server(100), 1000, None);
+        let client = bounded(&server(100), 1000, Slots::new(1));
         assert!(client.request_text(list().list(&Default::default()).unwrap()).await.is_ok());
     }
 
@@ -119,7 +116,7 @@ mod tests {
                 Ok::<_, Infallible>(Response::new(Body::from(b"{}".to_vec())))
             }
         });
-        let client = bounded(&kube::Client::new(service, "default"), 1000, Some(Slots::new(1)));
+        let client = bounded(&kube::Client::new(service, "default"), 1000, Slots::new(1));
         let list = |namespace: &str| {
             let list = List::new(format!("/api/v1/namespaces/{namespace}/pods")).list(&Default::default()).unwrap();
             let client = client.clone();
@@ -136,6 +133,27 @@ mod tests {
         };
         let (_, order) = tokio::join!(lists, served);
         assert_eq!(order, ["a", "b", "a", "b", "a", "a"], "one with many pods holds up no other");
+    }
+
+    #[tokio::test]
+    async fn objects_of_one_namespace_leave_room_to_those_of_others() {
+        let (begun, mut reads) = mpsc::unbounded_channel();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            begun.send(namespace(request.uri().path())).unwrap();
+            std::future::pending::<Result<Response<Body>, Infallible>>()
+        });
+        let cluster = Cluster::of(kube::Client::new(service, "default"));
+        let read = |namespace: &'static str| {
+            let cluster = cluster.clone();
+            tokio::spawn(async move { cluster.workload(namespace, WorkloadKind::Deployment, "api").await.map(drop) })
+        };
+        let tasks: Vec<_> = (0..100).map(|_| read("a")).chain([read("b")]).collect();
+        let mut order = Vec::new();
+        while order.last().is_none_or(|namespace| namespace != "b") {
+            order.push(reads.recv().await.unwrap());
+        }
+        assert!(order.len() <= 5, "{order:?}");
+        tasks.iter().for_each(tokio::task::JoinHandle::abort);
     }
 
     #[tokio::test]

@@ -32,7 +32,7 @@ use crate::{
         listed::{ListedEvent, ListedRevision},
         object::{MANAGER, Object},
         pod_list::{PodCollector, PodList},
-        pods,
+        pods, reduced,
         retained::Retained,
     },
     workload::{Rollout, WorkloadKind},
@@ -50,6 +50,9 @@ const OBJECT_BYTES: usize = 1 << 20;
 const PAGES_AT_ONCE: usize = 4;
 /// The most pages of one namespace that are read at once.
 const PAGES_OF_ONE: usize = PAGES_AT_ONCE - 1;
+/// The most objects that are read at once, and of one namespace.
+const OBJECTS_AT_ONCE: usize = 16;
+const OBJECTS_OF_ONE: usize = 4;
 
 /// A type of objects that live in namespaces.
 pub(crate) trait Namespaced:
@@ -117,8 +120,9 @@ impl Cluster {
     }
 
     fn through(client: kube::Client) -> Self {
-        let lists = bounded(&client, PAGE_BYTES, Some(Slots::with_share(PAGES_AT_ONCE, PAGES_OF_ONE)));
-        Self { objects: bounded(&client, OBJECT_BYTES, None), client, lists }
+        let lists = bounded(&client, PAGE_BYTES, Slots::with_share(PAGES_AT_ONCE, PAGES_OF_ONE));
+        let objects = bounded(&client, OBJECT_BYTES, Slots::with_share(OBJECTS_AT_ONCE, OBJECTS_OF_ONE));
+        Self { objects, client, lists }
     }
 
     /// Connects by a given configuration.
@@ -188,6 +192,12 @@ impl Cluster {
     /// The workload of the rollout.
     pub(crate) async fn target(&self, rollout: &Rollout) -> Result<Option<Object>> {
         self.workload(rollout.namespace(), rollout.workload.kind, &rollout.workload.name).await
+    }
+
+    /// The workload of the rollout, as observations read it: it is kept while its pods are read.
+    pub(crate) async fn observed_target(&self, rollout: &Rollout) -> Result<Option<Object>> {
+        let found = self.target(rollout).await?;
+        Ok(found.map(|object| reduced::workload(object, &rollout.workload.containers)))
     }
 
     /// Applies a strategic merge patch to the workload.

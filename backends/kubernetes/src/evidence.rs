@@ -21,7 +21,7 @@ pub(crate) async fn evidence(
     failure: Option<&RolloutFailure>,
 ) -> Result<Evidence> {
     let namespace = rollout.namespace();
-    let object = cluster.target(rollout).await?;
+    let object = cluster.observed_target(rollout).await?;
     let pods = match &object {
         Some(object) => cluster.pods(rollout, object).await?.kept,
         None => Vec::new(),

@@ -33,7 +33,7 @@ pub(crate) async fn validate(cluster: &Cluster, request: &TargetRequest) -> Resu
 
 /// The state of the rollout. It is noted, so that the first look at the workload at rest costs no call.
 pub(crate) async fn observe(cluster: &Cluster, rollout: &Rollout, targets: &TargetsAtRest) -> Result<Observation> {
-    let Some(object) = cluster.target(rollout).await? else { return Ok(observation::of_missing(rollout)) };
+    let Some(object) = cluster.observed_target(rollout).await? else { return Ok(observation::of_missing(rollout)) };
     // Read after the workload: the pods are never older than the counts of their controller.
     let pods = cluster.pods(rollout, &object).await?;
     let seen = observation::of(rollout, &object, &pods, jiff::Timestamp::now());

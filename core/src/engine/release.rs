@@ -158,6 +158,9 @@ impl ReleaseProgress {
         now: Timestamp,
     ) -> Option<ReleaseStep> {
         if let Err(error) = answer {
+            // A run that cannot be told to end may have ended: it is observed next.
+            let is_refused = matches!(error, CallError::Refused(_)) && entry(app_state, self.revision).is_none();
+            self.cancelled = self.cancelled.or(is_refused.then_some(now));
             return self.failed(app_state, error, now);
         }
         (self.cancelled, self.call_at) = (Some(now), now);
@@ -241,16 +244,24 @@ impl ReleaseProgress {
         // A deploy that waits for the end of an abandoned run waits for the platform as well.
         let waiting = app_state.releasing().and_then(|deploy| self::entry(app_state, deploy.revision));
         let lasted = match error {
-            CallError::Refused(message) => {
-                let Some((deploy, ..)) = entry else { return Some(ReleaseStep::Over) };
-                let ended = if deploy.release.is_some() {
-                    unknown(deploy, format!("{} Whether the release command ran is not known.", sentence(&message)))
-                } else {
-                    let reason = Reason::new(Reason::RELEASE_FAILED);
-                    failed(deploy, ReleaseFailure { began: false, reason, message, log: Vec::new() })
-                };
-                return Some(ReleaseStep::Record(Box::new(ended)));
-            }
+            CallError::Refused(message) => match entry {
+                Some((deploy, ..)) => {
+                    let ended = if deploy.release.is_some() {
+                        unknown(deploy, format!("{} Whether the release command ran is not known.", sentence(&message)))
+                    } else {
+                        let reason = Reason::new(Reason::RELEASE_FAILED);
+                        failed(deploy, ReleaseFailure { began: false, reason, message, log: Vec::new() })
+                    };
+                    return Some(ReleaseStep::Record(Box::new(ended)));
+                }
+                // A refusal says nothing of what runs, and another command must not begin beside it.
+                None => {
+                    let run = self.revision;
+                    format!(
+                        "Whether the release command of revision {run} has ended could not be found out for an hour ({message})"
+                    )
+                }
+            },
             CallError::Unavailable => "The cluster could not be reached for an hour".to_owned(),
             CallError::Denied(what) => format!("The cluster denied permission for an hour ({what})"),
         };
@@ -350,4 +361,36 @@ fn with_log(mut deploy: Deploy, log: Vec<String>) -> Deploy {
         *evidence = Some(Evidence { log, ..Evidence::default() });
     }
     deploy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{NOW, git_state, revision};
+
+    #[test]
+    fn abandoned_run_is_over_once_that_was_observed_and_not_when_a_call_is_refused() {
+        let state = AppState { release_runs: vec![revision(2)], ..git_state(&[]) };
+        let mut progress = ReleaseProgress::new(revision(2), NOW);
+        let next = |progress: &ReleaseProgress, now| {
+            let step = progress.next_step(&state, NOW, now);
+            let ReleaseStep::Call(call) = step else { panic!("{step:?}") };
+            *call
+        };
+        let refused = || CallError::Refused("The Job is not rollhook's.".to_owned());
+        let run = run(&state, revision(2));
+        assert_eq!(next(&progress, NOW), Effect::CancelRelease(run.clone()));
+        assert_eq!(progress.cancel_answered(&state, Err(refused()), NOW), None);
+        let mut now = NOW;
+        for _ in 0..3 {
+            now = now.after(Duration::from_secs(3600));
+            assert_eq!(next(&progress, now), Effect::ObserveRelease(run.clone()));
+            assert_eq!(progress.observed(&state, Err(refused()), now), None);
+        }
+        now = now.after(Duration::from_secs(3600));
+        assert_eq!(progress.observed(&state, Ok(ReleaseState::Running), now), None);
+        now = now.after(Duration::from_secs(3600));
+        assert_eq!(next(&progress, now), Effect::CancelRelease(run), "it may be ended by now");
+        assert_eq!(progress.observed(&state, Ok(ReleaseState::Unknown), now), Some(ReleaseStep::Over));
+    }
 }

@@ -72,6 +72,11 @@ impl Change {
     /// Notes what a deploy's next state says of its release command.
     pub(super) fn note_release(&mut self, deploy: &Deploy) {
         let (revision, state) = (deploy.revision, &mut self.state);
+        let is_releasing = state.releasing().is_some_and(|known| known.revision == revision);
+        if deploy.is_terminal() && is_releasing && deploy.release.is_none() && state.abandoned_release().is_some() {
+            // Nothing of its run was made ready while the abandoned one went on.
+            state.release_runs.retain(|run| *run != revision);
+        }
         if deploy.status() == Status::Releasing {
             state.release_runs.push(revision);
             state.release_runs.sort_unstable();

@@ -260,7 +260,7 @@ fn clock_that_is_set_ahead_during_an_apply_lets_no_newer_deploy_take_over() {
 #[test]
 fn apply_that_arrives_after_another_party_changed_the_workload_recovers_its_deploy() {
     let adrift = fault("", InjectedFault::Adrift(Duration::from_secs(4)));
-    holds(vec![Choice::Pass(0), adrift, post("v1"), Choice::Cluster(Meddling::Image), Choice::Pass(0)]);
+    holds(vec![Choice::Pass(0), adrift, post("v1"), Choice::Cluster(Meddling::Image(0)), Choice::Pass(0)]);
 }
 
 #[test]

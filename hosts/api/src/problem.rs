@@ -263,7 +263,9 @@ impl Kind {
             Refusal::ReceiverNotFound(_) => Self::ReceiverNotFound,
             Refusal::TooManyApps(..) => Self::TooManyApps,
             Refusal::TooManyTrusts => Self::TooManyTrusts,
-            Refusal::TooManyTests(_) | Refusal::TooManyRegistrations(..) => Self::RateLimited,
+            Refusal::TooManyTests(_) | Refusal::TooManyRegistrations(..) | Refusal::TooManyIdTokens(..) => {
+                Self::RateLimited
+            }
             Refusal::TooManyLocks(..) => Self::TooManyLocks,
             Refusal::TrustNotFound(_) => Self::TrustNotFound,
             Refusal::IssuerUnavailable => Self::IssuerUnavailable,

@@ -3,13 +3,29 @@
 use rollhook_api::terminal::{INTRODUCERS, sequence};
 use rollhook_core::text::escaped;
 
+/// The bytes of HTML after which no further line of a log is shown at once.
+const HTML_MAX: usize = 256 << 10;
+
 /// The text of a log as HTML: escaped, with `span`s of fixed classes for colours.
 pub(crate) fn html(log: &str) -> String {
-    let mut shown = Shown { html: String::with_capacity(log.len() + log.len() / 8), style: Style::default() };
+    let mut shown = Shown::default();
     for line in log.split_inclusive('\n') {
         shown.line(line);
     }
-    shown.html
+    shown.end()
+}
+
+/// The first lines of a log as HTML, as [`html`] has them, and the number of bytes that they have in the log.
+pub(crate) fn part(log: &[u8]) -> (String, usize) {
+    let (mut shown, mut length) = (Shown::default(), 0);
+    for line in log.split_inclusive(|byte| *byte == b'\n') {
+        if shown.html.len() >= HTML_MAX {
+            break;
+        }
+        shown.line(&String::from_utf8_lossy(line));
+        length += line.len();
+    }
+    (shown.end(), length)
 }
 
 /// The style that a terminal would have set.
@@ -23,9 +39,12 @@ struct Style {
     colour: Option<u8>,
 }
 
+#[derive(Default)]
 struct Shown {
     html: String,
     style: Style,
+    /// The style of the text before, whose `span` is open unless it is the default one.
+    open: Style,
 }
 
 impl Shown {
@@ -62,10 +81,27 @@ impl Shown {
         // A tab is no danger, and aligns.
         let parts: Vec<String> = text.split('\t').map(escaped).collect();
         let safe = parts.join("\t").replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-        match self.style.classes() {
-            classes if classes.is_empty() => self.html.push_str(&safe),
-            classes => self.html.push_str(&format!("<span class=\"{classes}\">{safe}</span>")),
+        self.open(self.style);
+        self.html.push_str(&safe);
+    }
+
+    /// Has the text that follows in this style. Text of one style is one `span`, however it was written.
+    fn open(&mut self, style: Style) {
+        if style == self.open {
+            return;
         }
+        if self.open != Style::default() {
+            self.html.push_str("</span>");
+        }
+        if style != Style::default() {
+            self.html.push_str(&format!("<span class=\"{}\">", style.classes()));
+        }
+        self.open = style;
+    }
+
+    fn end(mut self) -> String {
+        self.open(Style::default());
+        self.html
     }
 
     /// Reads an escape sequence at the begin of the text, and returns what follows it.
@@ -151,7 +187,30 @@ mod tests {
         assert_eq!(html("\u{1b}[38;5;196mx\u{1b}[m"), "<span class=\"a-9\">x</span>");
         assert_eq!(html("\u{1b}[38;2;0;0;255mx\u{1b}[m"), "<span class=\"a-12\">x</span>");
         assert_eq!(html("\u{1b}[48;5;1mplain"), "plain", "a background is left out");
-        assert_eq!(html("\u{1b}[33ma\nb"), "<span class=\"a-3\">a</span>\n<span class=\"a-3\">b</span>");
+        assert_eq!(html("\u{1b}[33ma\nb"), "<span class=\"a-3\">a\nb</span>");
+    }
+
+    #[test]
+    fn text_of_one_style_is_one_element_however_it_is_written() {
+        let style = "\u{1b}[1;2;3;4;97m";
+        for between in ["\u{1b}c", "\n", style, "\u{1b}[48;5;1m"] {
+            let text = format!("{style}{}", format!("x{between}").repeat(1000));
+            assert_eq!(html(&text).matches("<span").count(), 1, "{between:?}");
+        }
+    }
+
+    #[test]
+    fn part_ends_at_a_line_before_it_is_too_large_and_the_next_one_goes_on_behind_it() {
+        let mut log = "\u{1b}[1;2;3;4;97mx\u{1b}[my\n".repeat(20_000).into_bytes();
+        log.extend(b"\xff\n".repeat(10));
+        let (mut read, mut parts) = (0, 0);
+        while read < log.len() {
+            let (html, length) = part(&log[read..]);
+            assert!(length > 0 && html.len() < HTML_MAX + 100 && log[..read + length].ends_with(b"\n"));
+            read += length;
+            parts += 1;
+        }
+        assert!(parts > 1);
     }
 
     #[test]

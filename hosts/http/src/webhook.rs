@@ -6,12 +6,16 @@ use http::{HeaderMap, StatusCode};
 use rollhook_api::{DeployAnswer, Kind, PushAnswer};
 use rollhook_core::{
     app::AppId,
+    delivery::Delivery,
     deploy::Revision,
     request::{IdempotencyKey, Refusal},
     service::{Accepted, Authorized, Pushed},
 };
 use rollhook_git_hosts::{self as git_hosts, Request};
-use rollhook_management::{CallAnswer, Caller, Management, keyless::WebhookProof};
+use rollhook_management::{
+    CallAnswer, Caller, Management,
+    keyless::{BoundCall, WebhookProof},
+};
 
 use crate::{
     answer, auth,
@@ -79,9 +83,6 @@ async fn accept(call: &Call, outcome: &mut Outcome) -> Result<Reply, ErrorReply>
         Submitted::Ignored(reply) => return Ok(reply),
     };
     outcome.revision = Some(accepted.deploy.revision);
-    if !accepted.replayed {
-        call.state.limits.deployed(access.uid());
-    }
     call.body.release();
     let answer = DeployAnswer::accepted(access.app(), &accepted);
     answer::accepted(call, answer, ready(Ok(access))).await
@@ -106,23 +107,50 @@ async fn submit(call: &Call, outcome: &mut Outcome) -> Result<Submitted, ErrorRe
     if let Err(refusal) = call.state.limits.deploy(access.uid()) {
         return repeated(call, &proof, key, refusal).await;
     }
-    // A body that cannot be read uses no id_token up.
-    if let Request::Deploy(post) = &request {
-        post.parse(None)?;
+    // A call that has no effect uses no id_token up.
+    match &request {
+        Request::Deploy(post) => drop(post.parse(None)?),
+        Request::Push(delivery) => {
+            if let Some(why) = ignored(call, &proof, delivery, key.as_ref()).await? {
+                return Ok(Submitted::Ignored(nothing(&access, &why)));
+            }
+        }
     }
-    let (access, key) = call.state.management.bind(&proof, key).await?;
+    let BoundCall { access, key, is_newly_bound } = call.state.management.bind(&proof, key).await?;
+    if is_newly_bound == Some(true) {
+        // The store remembers the id_token, whatever comes of the call.
+        call.state.limits.deployed(access.uid());
+    }
     let access = access.traced(headers::trace_parent(&call.headers));
     let accepted = match request {
         Request::Deploy(post) => Box::new(call.state.deployer.submit(&access, post.parse(key)?).await?),
         Request::Push(delivery) => match call.state.deployer.push(&access, &delivery, key).await? {
             Pushed::Accepted(accepted) => accepted,
-            Pushed::Ignored(why) => {
-                let reply = reply::json(StatusCode::OK, &PushAnswer::nothing(access.app(), &why));
-                return Ok(Submitted::Ignored(reply));
-            }
+            Pushed::Ignored(why) => return Ok(Submitted::Ignored(nothing(&access, &why))),
         },
     };
+    if is_newly_bound.is_none() && !accepted.replayed {
+        call.state.limits.deployed(access.uid());
+    }
     Ok(Submitted::Accepted(access, accepted))
+}
+
+fn nothing(access: &Authorized, why: &str) -> Reply {
+    reply::json(StatusCode::OK, &PushAnswer::nothing(access.app(), why))
+}
+
+/// Returns why a push that an id_token proves is ignored by the app's settings alone, unless the call repeats an earlier one.
+async fn ignored(
+    call: &Call,
+    proof: &WebhookProof,
+    delivery: &Delivery,
+    key: Option<&IdempotencyKey>,
+) -> Result<Option<String>, ErrorReply> {
+    let is_new = proof.is_by_identity() && call.state.management.bound(proof, key.cloned()).await?.is_none();
+    if !is_new {
+        return Ok(None);
+    }
+    Ok(call.state.deployer.ignored_push(&proof.reading(), delivery).await?)
 }
 
 /// Returns the deploy of an accepted call that this one repeats, or refuses it.

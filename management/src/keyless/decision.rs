@@ -8,8 +8,9 @@ use rollhook_core::time::Timestamp;
 
 /// The greatest difference between the issuer's clock and ours that is forgiven.
 pub const LEEWAY: Duration = Duration::from_secs(60);
-/// The longest time for which a token may be valid.
-pub const LIFE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// The longest time for which a token may be valid, as its use is remembered until then: an hour, which GitLab's jobs have
+/// by default, with what issuers add to it.
+pub const LIFE_MAX: Duration = Duration::from_secs(65 * 60);
 
 /// The reason why a token fits no trust: for the operator's log, and never for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +43,7 @@ impl fmt::Display for Mismatch {
             Self::NoTimes => "it has no readable iat and exp",
             Self::Expired => "its time is over",
             Self::Early => "its time has not begun",
-            Self::TooLong => "it is valid for longer than a day",
+            Self::TooLong => "it is valid for longer than 65 minutes",
         })
     }
 }
@@ -196,9 +197,10 @@ mod tests {
         assert_eq!(timely(60, 60, 300), Ok(()));
         assert_eq!(timely(61, 0, 300), Err(Mismatch::Early), "issued in the future");
         assert_eq!(timely(0, 61, 300), Err(Mismatch::Early));
-        assert_eq!(timely(0, 0, 24 * 3600), Ok(()));
-        assert_eq!(timely(0, 0, 24 * 3600 + 1), Err(Mismatch::TooLong));
-        assert_eq!(timely(0, -24 * 3600, 300), Err(Mismatch::TooLong));
+        assert_eq!(timely(0, -5, 3600), Ok(()), "of a GitLab job that may run for an hour");
+        assert_eq!(timely(0, 0, 65 * 60), Ok(()));
+        assert_eq!(timely(0, 0, 65 * 60 + 1), Err(Mismatch::TooLong));
+        assert_eq!(timely(0, -65 * 60, 300), Err(Mismatch::TooLong));
         for name in ["iat", "exp"] {
             assert_eq!(without(name), Err(Mismatch::NoTimes), "{name}");
         }

@@ -78,7 +78,23 @@ pub struct WebhookProof {
     pub(crate) id_token: Option<IdTokenUse>,
 }
 
+/// A call of an app's webhook that may deploy.
+#[derive(Clone, Debug)]
+pub struct BoundCall {
+    /// The proof.
+    pub access: Authorized,
+    /// The key under which the call is made.
+    pub key: Option<IdempotencyKey>,
+    /// Whether an id_token was bound to this call just now, which the store remembers; `None` without one.
+    pub is_newly_bound: Option<bool>,
+}
+
 impl WebhookProof {
+    /// Returns whether an id_token proves the caller.
+    pub fn is_by_identity(&self) -> bool {
+        self.id_token.is_some()
+    }
+
     /// Returns the proof for reading the app.
     pub fn reading(&self) -> Authorized {
         self.access.reading()
@@ -117,17 +133,13 @@ impl Management {
     /// that proves the caller, which is bound to this one call.
     ///
     /// # Errors
-    /// [`Unauthorized`](rollhook_core::request::Refusal::Unauthorized) if the id_token was used for another call; [`StoreUnavailable`](rollhook_core::request::Refusal::StoreUnavailable).
-    pub async fn bind(
-        &self,
-        proof: &WebhookProof,
-        key: Option<IdempotencyKey>,
-    ) -> Outcome<(Authorized, Option<IdempotencyKey>)> {
-        let key = match &proof.id_token {
-            Some(used) => Some(self.bind_id_token(&proof.access, used, key).await?),
-            None => key,
-        };
-        Ok((proof.access.clone(), key))
+    /// [`Unauthorized`](rollhook_core::request::Refusal::Unauthorized) if the id_token was used for another call; [`Refusal::TooManyIdTokens`];
+    /// [`StoreUnavailable`](rollhook_core::request::Refusal::StoreUnavailable).
+    pub async fn bind(&self, proof: &WebhookProof, key: Option<IdempotencyKey>) -> Outcome<BoundCall> {
+        let access = proof.access.clone();
+        let Some(used) = &proof.id_token else { return Ok(BoundCall { access, key, is_newly_bound: None }) };
+        let (key, is_new) = self.bind_id_token(&access, used, key).await?;
+        Ok(BoundCall { access, key: Some(key), is_newly_bound: Some(is_new) })
     }
 
     /// Returns what [`Management::bind`] returned for an earlier call as this one, without binding an id_token; `None` if

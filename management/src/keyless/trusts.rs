@@ -178,25 +178,37 @@ impl Management {
         Ok(WebhookProof { access, id_token: Some(id_token) })
     }
 
-    /// Binds an id_token to the call with this key, and returns the key under which the call is made: a call by an id_token
-    /// always has one.
+    /// Binds an id_token to the call with this key, and returns the key under which the call is made, as a call by an
+    /// id_token always has one, and whether it was bound just now.
     ///
     /// # Errors
-    /// [`Unauthorized`](rollhook_core::request::Refusal::Unauthorized) if the token was used for another call; [`StoreUnavailable`](rollhook_core::request::Refusal::StoreUnavailable).
+    /// [`Unauthorized`](rollhook_core::request::Refusal::Unauthorized) if the token was used for another call; [`Refusal::TooManyIdTokens`];
+    /// [`StoreUnavailable`](rollhook_core::request::Refusal::StoreUnavailable).
     pub(crate) async fn bind_id_token(
         &self,
         access: &Authorized,
         id_token: &IdTokenUse,
         key: Option<IdempotencyKey>,
-    ) -> Outcome<IdempotencyKey> {
+    ) -> Outcome<(IdempotencyKey, bool)> {
+        let caller = self.webhook_caller(access.app());
+        if let Err(refusal) = self.used_tokens.check(&caller, self.deployer.ports().clock.elapsed()) {
+            let bound = self.bound_id_token(access, id_token, key).await?;
+            return bound.map(|key| (key, false)).ok_or(refusal);
+        }
         let own = key.clone().unwrap_or_else(|| id_token.own_key());
         let used = Used { call: id_token.call(access.uid(), &own) };
         let record = documents::encode(id_token.key.clone(), &used, Some(id_token.left)).map_err(refused)?;
         match self.records.write(RecordKind::IdToken, record, None).await {
-            Err(Error::Conflict(_)) => {}
-            written => return written.map(|_| own).map_err(refused),
+            Err(Error::Conflict(_)) => {
+                let bound = self.bound_id_token(access, id_token, key).await?;
+                bound.map(|key| (key, false)).ok_or(Refusal::UNAUTHORIZED)
+            }
+            written => {
+                // Also one whose answer was lost may have been written.
+                self.used_tokens.used(&caller, self.deployer.ports().clock.elapsed());
+                written.map(|_| (own, true)).map_err(refused)
+            }
         }
-        self.bound_id_token(access, id_token, key).await?.ok_or(Refusal::UNAUTHORIZED)
     }
 
     /// Returns the key under which an id_token was bound to the call with this key; `None` if it was bound to none.

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The largest part of a log that one call returns.
-const PART_MAX: usize = 512 * 1024;
+const PART_MAX: usize = 64 * 1024;
 
 /// Returns the last lines of a container's log, or none if it cannot be read.
 pub(super) async fn last_lines(engine: &Engine, container: &str) -> Vec<String> {

@@ -16,10 +16,11 @@
 //! resumed.
 
 mod job;
+mod looks;
 mod old_runs;
 mod state;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::{
@@ -48,6 +49,7 @@ use crate::{
     pages::Extent,
     pod_log::{self, Logs},
     releases::{
+        looks::{Look, Looks},
         old_runs::OldRuns,
         state::{Began, Observed, STARTED, STOPPED, Stopped, container_name},
     },
@@ -56,7 +58,7 @@ use crate::{
         jobs::{self, newest},
         listed::{ListedJob, ListedPod},
         object::Object,
-        pods, template,
+        pods, reduced, template,
     },
     watch::{Watches, events},
     workload::Rollout,
@@ -73,6 +75,7 @@ pub(crate) struct Releases {
     /// One for each run: callers may follow several runs of an app.
     watches: Watches<(AppUid, Revision)>,
     logs: Logs,
+    looks: Looks,
 }
 
 #[async_trait]
@@ -106,7 +109,11 @@ impl ReleaseRunner for KubernetesCluster {
             if let Some(part) = self.releases.logs.part_of_running(run.id, from).await? {
                 return Ok(Some(part));
             }
-            Run::of(&self.cluster, run).log(&self.releases.logs, from).await
+            let run = Run::of(&self.cluster, run);
+            match self.releases.looks.of(run.run.id, run.look()).await? {
+                Some(look) => run.log(&self.releases.logs, &look.0, &look.1, from).await,
+                None => Ok(None),
+            }
         })
         .await
     }
@@ -132,10 +139,11 @@ impl<'a> Run<'a> {
         Self { cluster, namespace: run.app.namespace.as_str(), run }
     }
 
-    /// The run's Job. Returns `None` if there is none that rollhook made.
+    /// The run's Job, as far as rules read it. Returns `None` if there is none that rollhook made.
     async fn job(&self) -> Result<Option<Job>> {
         let found = self.cluster.find::<Job>(self.namespace, &job::name(self.run.id)).await?;
-        Ok(found.map(|found| *found).filter(|found| job::is_of(&found.metadata, self.run.id)))
+        let found = found.filter(|found| job::is_of(&found.metadata, self.run.id));
+        Ok(found.map(|found| reduced::job(*found, &[STARTED, STOPPED])))
     }
 
     /// Hands over each page of the pods with the run's labels, which others may give to pods of theirs.
@@ -389,23 +397,28 @@ impl<'a> Run<'a> {
         pod_log::tail((self.cluster, self.namespace), newest(pods), container_name(job)).await
     }
 
-    async fn log(&self, logs: &Logs, from: u64) -> Result<Option<Vec<u8>>> {
+    /// The run's Job and pods, for all who read its log.
+    async fn look(&self) -> Result<Look> {
         let Some(job) = self.job().await? else { return Ok(None) };
         let (pods, _) = self.pods(&job).await?;
-        let name = container_name(&job);
-        let begun = newest(&pods).filter(|pod| jobs::container(pod, name).is_some_and(state::has_run));
+        Ok(Some(Arc::new((job, pods))))
+    }
+
+    async fn log(&self, logs: &Logs, job: &Job, pods: &[Pod], from: u64) -> Result<Option<Vec<u8>>> {
+        let name = container_name(job);
+        let begun = newest(pods).filter(|pod| jobs::container(pod, name).is_some_and(state::has_run));
         if begun.is_some() {
             let (namespace, of_pod) = ((self.cluster, self.namespace), (self.run.id, begun, name));
             return logs.part(namespace, self.namespace, of_pod, "", from).await.map(Some);
         }
-        let kept = state::stopped(&job).ok().flatten().map(|stopped| stopped.log).unwrap_or_default();
+        let kept = state::stopped(job).ok().flatten().map(|stopped| stopped.log).unwrap_or_default();
         if !kept.is_empty() {
             let kept: String = kept.iter().map(|line| format!("{line}\n")).collect();
             let kept = format!("[rollhook: the pod is gone; these were its last lines]\n{kept}");
             let from = usize::try_from(from).unwrap_or(usize::MAX);
             return Ok(Some(kept.as_bytes().get(from..).unwrap_or_default().to_vec()));
         }
-        let goes_on = state::is_started(&job) && !state::is_stopped(&job) && jobs::finished(&job).is_none();
+        let goes_on = state::is_started(job) && !state::is_stopped(job) && jobs::finished(job).is_none();
         Ok(goes_on.then(Vec::new))
     }
 }

@@ -136,7 +136,8 @@ pub(crate) fn image_path<'a>(object: &Object, name: &str, key: &'a str) -> Vec<&
     template_path(object.kind(), &["f:spec", list, key, "f:image"])
 }
 
-fn template_path<'a>(kind: WorkloadKind, rest: &[&'a str]) -> Vec<&'a str> {
+/// A path within the pod template of a workload of this kind.
+pub(crate) fn template_path<'a>(kind: WorkloadKind, rest: &[&'a str]) -> Vec<&'a str> {
     let start: &[&str] = match kind {
         WorkloadKind::CronJob => &["f:spec", "f:jobTemplate", "f:spec", "f:template"],
         WorkloadKind::Deployment | WorkloadKind::StatefulSet | WorkloadKind::DaemonSet => &["f:spec", "f:template"],

@@ -15,6 +15,7 @@ pub(crate) mod observation;
 pub(crate) mod patch;
 pub(crate) mod pod_list;
 pub(crate) mod pods;
+pub(crate) mod reduced;
 pub(crate) mod registration;
 pub(crate) mod retained;
 pub(crate) mod rollout_status;

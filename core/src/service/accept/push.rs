@@ -78,6 +78,18 @@ impl Deployer {
         Err(Refusal::Busy)
     }
 
+    /// Returns why a git host's call is ignored, as far as the app alone shows; `None` if it may deploy.
+    ///
+    /// # Errors
+    /// As [`Deployer::push`].
+    pub async fn ignored_push(&self, access: &Authorized, delivery: &Delivery) -> Outcome<Option<String>> {
+        let app = self.state(access).await?.app;
+        Ok(match push::requested(&app, delivery)? {
+            PushRequest::Ignore(why) => Some(why),
+            PushRequest::Build(_) => None,
+        })
+    }
+
     /// Deploys a pushed commit of this app, unless it is late or known. Returns `None` if the app has changed meanwhile.
     async fn deploy_pushed(
         &self,

@@ -49,12 +49,17 @@ struct Evidence {
     log: Vec<String>,
 }
 
+/// The bytes of the log of an ended step that the page shows; the command line shows all.
+const ENDED_SHOWN: u64 = 512 << 10;
+/// The bytes of a part of the log of an ended step from which on more may follow: platforms return up to twice as many at once.
+const LONG_PART: usize = 32 << 10;
+
 /// The log of a build, a release command or an instance.
 #[derive(Template)]
 #[template(path = "_log.html")]
 pub(crate) struct Log {
     pub(crate) html: String,
-    /// The path of the log's continuation, while it goes on.
+    /// The path of the log's continuation, while it goes on, or there may be more to show.
     pub(crate) next: Option<String>,
 }
 
@@ -147,16 +152,24 @@ async fn step_log(
         Err(failure) if is_away(failure.kind) => return Ok(None),
         Err(failure) => return Err(failure),
     };
-    // While the step goes on, its last line may not be whole yet.
-    let whole = match goes_on {
-        true => bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1),
-        false => bytes.len(),
-    };
     let path = format!("/apps/{}/{}/deploys/{}/log", id.namespace, id.name, deploy.revision);
-    Ok(Some(Log {
-        html: ansi::html(&String::from_utf8_lossy(&bytes[..whole])),
-        next: goes_on.then(|| format!("{path}?step={step}&from={}", from + whole as u64)),
-    }))
+    let (html, next) = shown(&bytes, from, goes_on);
+    Ok(Some(Log { html, next: next.map(|from| format!("{path}?step={step}&from={from}")) }))
+}
+
+/// Returns the HTML of a part of a log from a byte on, and the byte of its continuation if there may be one to show.
+fn shown(bytes: &[u8], from: u64, goes_on: bool) -> (String, Option<u64>) {
+    let is_long = bytes.len() >= LONG_PART;
+    // The last line may not be whole, or not yet.
+    let whole = match bytes.iter().rposition(|byte| *byte == b'\n') {
+        Some(end) if goes_on || is_long => end + 1,
+        None if goes_on && !is_long => 0,
+        Some(_) | None => bytes.len(),
+    };
+    let (html, length) = ansi::part(&bytes[..whole]);
+    let from = from.saturating_add(length as u64);
+    let has_next = goes_on || (length < whole || is_long) && from < ENDED_SHOWN;
+    (html, has_next.then_some(from))
 }
 
 const fn is_away(kind: Kind) -> bool {
@@ -223,5 +236,40 @@ pub(crate) async fn cancel(call: &Call<'_>, id: &AppId, revision: Revision) -> R
                 .refused(call, &failure))
         }
         Err(failure) => Err(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text that a page shows of a log which is read 64 KiB at a time, and the number of parts.
+    fn whole(log: &[u8]) -> (String, usize) {
+        let (mut text, mut parts, mut next) = (String::new(), 0, Some(0));
+        while let Some(from) = next {
+            let rest = &log[usize::try_from(from).unwrap()..];
+            let (html, then) = shown(&rest[..rest.len().min(64 << 10)], from, false);
+            text.push_str(&html);
+            (parts, next) = (parts + 1, then);
+        }
+        (text, parts)
+    }
+
+    #[test]
+    fn log_of_an_ended_step_is_shown_in_parts_up_to_a_bound() {
+        assert_eq!(whole(b"one\ntwo"), ("one\ntwo".to_owned(), 1), "no further call for a short one");
+        let lines = "0123456789\u{e9}\n".repeat(20_000);
+        let (text, parts) = whole(lines.as_bytes());
+        assert!(text == lines && parts == 5, "{parts}");
+        let (text, parts) = whole("x".repeat(4 << 20).as_bytes());
+        assert_eq!((text.len(), parts), (512 << 10, 8));
+    }
+
+    #[test]
+    fn log_of_a_step_that_goes_on_is_continued_behind_its_last_whole_line() {
+        assert_eq!(shown(b"one\ntw", 10, true), ("one\n".to_owned(), Some(14)));
+        assert_eq!(shown(b"tw", 14, true), (String::new(), Some(14)));
+        let (_, next) = shown(&vec![b'x'; 64 << 10], 14, true);
+        assert_eq!(next, Some(14 + (64 << 10)), "a line without end holds nothing up");
     }
 }

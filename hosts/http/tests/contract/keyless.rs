@@ -106,6 +106,23 @@ fn without_a_key_the_token_is_the_key() {
 }
 
 #[test]
+fn used_token_counts_as_a_deploy_of_the_hour_whatever_comes_of_its_call_and_a_ping_uses_none() {
+    let world = World::of(server!().arguments(["--allow-local-issuers", "--deploys-per-hour", "2"]).run());
+    let lock = json!({ "reason": "release freeze", "expires": "2h" });
+    world.server.manage("PUT", &format!("{}/lock", world.app.path)).json(&lock).expect(200);
+    let token = world.issuer.token(&json!({}));
+    let bearer = format!("Bearer {token}");
+    for _ in 0..3 {
+        let ping = world.server.call("POST", &world.app.hook).header("authorization", &bearer);
+        ping.header("x-github-event", "ping").json(&json!({ "zen": "Keep it logically awesome." })).expect(200);
+    }
+    world.post(&token, "v2").expect(423);
+    world.post(&token, "v2").expect(423);
+    world.post(&world.issuer.token(&json!({})), "v2").expect(423);
+    world.post(&world.issuer.token(&json!({})), "v2").expect(429);
+}
+
+#[test]
 fn a_used_token_stays_bound_after_a_restart() {
     let mut world = World::new();
     let token = world.issuer.token(&json!({}));

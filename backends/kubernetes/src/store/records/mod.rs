@@ -50,10 +50,10 @@ const SWEEPS: Duration = Duration::from_secs(10);
 const MORE: Duration = Duration::from_secs(1);
 /// The most records of pages that are read at the same time, by all callers together.
 const READS_AT_ONCE: usize = 16;
-/// The most of the oldest records that are deleted at the same time.
+/// The most records that are deleted at the same time.
 const DELETIONS_AT_ONCE: usize = 4;
-/// The most records that are deleted at once.
-const AT_ONCE: usize = 20;
+/// The most expired records that are deleted before the next look.
+const AT_ONCE: usize = 100;
 
 /// The records of one namespace, and what is known of them.
 pub(crate) struct Records {
@@ -231,12 +231,16 @@ impl Records {
     /// Deletes all but the newest `keep` records of a kind, as the watch has shown them.
     async fn remove_oldest(&self, kind: RecordKind, keep: usize) -> Result<usize> {
         self.seen.listed().await;
-        let oldest = self.seen.oldest(kind, keep, self.clock.now());
-        let deletions = oldest.iter().map(|(name, version)| async move {
+        self.delete(&self.seen.oldest(kind, keep, self.clock.now())).await
+    }
+
+    /// Deletes records as they were seen, some at the same time; returns how many were there.
+    async fn delete(&self, records: &[(String, Version)]) -> Result<usize> {
+        let deletions = records.iter().map(|(name, version)| async move {
             let deleted = api::delete(&self.api.own::<RecordObject>(), &object::as_seen(name, *version)).await?;
             match deleted {
                 Written::Done(()) | Written::Gone => self.seen.forget(name, *version),
-                // Rewritten since: the next look removes it.
+                // Rewritten or deleted since, which the watch shows.
                 Written::Conflict => {}
             }
             Ok::<_, Error>(usize::from(matches!(deleted, Written::Done(()))))
@@ -252,18 +256,9 @@ impl Records {
             tokio::time::sleep(pause).await;
             let expired = self.seen.expired(self.clock.now(), AT_ONCE);
             pause = if expired.len() == AT_ONCE { MORE } else { SWEEPS };
-            for (name, version) in expired {
-                let metadata = object::as_seen(&name, version);
-                match api::delete(&self.api.own::<RecordObject>(), &metadata).await {
-                    // Rewritten or deleted by another replica, which the watch will tell.
-                    Ok(Written::Conflict) => {}
-                    Ok(Written::Done(()) | Written::Gone) => self.seen.forget(&name, version),
-                    Err(error) => {
-                        tracing::debug!(record = name, error = error.chain(), "deleting an expired record failed");
-                        pause = SWEEPS;
-                        break;
-                    }
-                }
+            if let Err(error) = self.delete(&expired).await {
+                tracing::debug!(error = error.chain(), "deleting expired records failed");
+                pause = SWEEPS;
             }
         }
     }
