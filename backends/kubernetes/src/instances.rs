@@ -63,7 +63,10 @@ async fn pods(cluster: &Cluster, app: &App, workload: &Workload, parameters: Lis
     let mut kept = Vec::new();
     let keep = |page: Vec<ListedPod>| {
         let page = page.into_iter().map(|pod| pod.with_containers(&workload.containers));
-        instances::keep(&mut kept, page.filter(|pod| selector.is_some() || instances::is_of(pod, app.uid)));
+        instances::keep(
+            &mut kept,
+            page.filter(|pod| selector.is_some() || instances::is_of(pod, app.uid, &workload.name)),
+        );
     };
     cluster.list::<Pod, ListedPod>(namespace, parameters, keep).await?;
     Ok(kept)

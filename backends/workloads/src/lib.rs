@@ -30,7 +30,7 @@ use futures_util::{
 use rollhook_core::{
     Error, Result,
     app::{App, AppUid},
-    deploy::Evidence,
+    deploy::{Evidence, Reason},
     instance::InstanceName,
     ports::{
         Applied, AtRest, DriverIdentity, InstanceLogPart, InstanceLogs, LogQuery, Observation, Phase, ReleaseRun,
@@ -44,9 +44,6 @@ use crate::{
     parts::{Part, Parts},
     report::Refused,
 };
-
-/// The most workloads that one call applies a deploy to, so that it answers in time; the next call goes on.
-const APPLIED_AT_ONCE: usize = 4;
 
 /// The most instances that are listed.
 const INSTANCES_MAX: usize = 100;
@@ -69,28 +66,74 @@ impl Workloads {
         Self { inner, description, begun: Begun::default() }
     }
 
-    /// Applies a deploy to these workloads, in this order. Returns the refusal only if no workload was changed: any other
-    /// one is for an observation to report.
-    async fn begin(&self, spec: &RolloutSpec, parts: &[&Part]) -> Result<Applied> {
-        let mut refused = None;
-        let mut is_changed = false;
-        for part in parts.iter().take(APPLIED_AT_ONCE) {
-            match self.inner.apply(&part.spec(spec)).await? {
-                Applied::Done => {
-                    is_changed = true;
-                    self.begun.note(spec.id, &part.name);
-                }
-                Applied::Newer(newer) => return Ok(Applied::Newer(newer)),
-                Applied::Refused { reason, message } => {
-                    let message = format!("{}: {message}", part.name);
-                    refused.get_or_insert(Applied::Refused { reason, message });
-                    if spec.purpose.returns_to().is_none() {
-                        break;
-                    }
-                }
+    /// Applies a deploy to these workloads: begun in this order, and all at the same time, so that none waits for one whose
+    /// call fails or takes long. Each has a fence of its own.
+    async fn apply_to(&self, spec: &RolloutSpec, parts: &[&Part]) -> Vec<Result<Applied>> {
+        let specs: Vec<RolloutSpec> = parts.iter().map(|part| part.spec(spec)).collect();
+        let answers = join_all(specs.iter().map(|spec| self.inner.apply(spec))).await;
+        for (part, answer) in parts.iter().zip(&answers) {
+            if matches!(answer, Ok(Applied::Done)) {
+                self.begun.note(spec.id, &part.name);
             }
         }
-        Ok(refused.filter(|_| !is_changed).unwrap_or(Applied::Done))
+        answers
+    }
+
+    /// Begins a deploy with these workloads; `is_changed`: another one was changed already. Returns a refusal, or a failure that
+    /// repeating does not mend, only if no workload was changed: else it is for an observation to report.
+    async fn begin(&self, spec: &RolloutSpec, parts: &[&Part], is_changed: bool) -> Result<Applied> {
+        let answers = self.apply_to(spec, parts).await;
+        if let Some(Ok(newer)) = answers.iter().find(|answer| matches!(answer, Ok(Applied::Newer(_)))) {
+            return Ok(newer.clone());
+        }
+        let is_changed = is_changed || answers.iter().any(|answer| matches!(answer, Ok(Applied::Done)));
+        let (mut refused, mut failed) = (None, None);
+        for (part, answer) in parts.iter().zip(answers) {
+            match answer {
+                Ok(Applied::Refused { reason, message }) if !is_changed => {
+                    let message = format!("{}: {message}", part.name);
+                    refused.get_or_insert(Applied::Refused { reason, message });
+                }
+                Err(error) if error.is_transient() || !is_changed => failed = failed.or(Some(error)),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        failed.map_or_else(|| Ok(refused.unwrap_or(Applied::Done)), Err)
+    }
+
+    /// Begins a deploy: with the first workloads, if none of the others is gone; or a return to an earlier version, with all.
+    async fn begin_first(&self, spec: &RolloutSpec, parts: &Parts) -> Result<Applied> {
+        let specs: Vec<RolloutSpec> = parts.iter().map(|part| part.spec(spec)).collect();
+        let seen = join_all(specs.iter().map(|spec| self.inner.observe(spec))).await;
+        let seen = || parts.iter().zip(&seen).enumerate();
+        if spec.purpose.returns_to().is_some() {
+            let is_left = |index, seen: &Result<Observation>| {
+                seen.as_ref().is_ok_and(|seen| steps::is_left_alone(spec, index, seen))
+            };
+            let first = seen().rev().filter(|(index, (_, seen))| !is_left(*index, seen)).map(|(_, (part, _))| part);
+            return self.begin(spec, &first.collect::<Vec<_>>(), false).await;
+        }
+        // Only the first one is made where it is missing.
+        let gone = |(part, seen): (&Part, &Result<Observation>)| {
+            let failure = seen.as_ref().ok()?.failure.as_ref()?;
+            let is_gone = failure.reason.as_str() == Reason::TARGET_MISSING;
+            is_gone.then(|| Applied::Refused {
+                reason: failure.reason.clone(),
+                message: format!(
+                    "{} does not exist: make it, or take it off the app's workloads. No workload was changed.",
+                    part.name
+                ),
+            })
+        };
+        if let Some(refused) = seen().skip(1).map(|(_, found)| found).find_map(gone) {
+            return Ok(refused);
+        }
+        let begun = self.begin(spec, &[parts.get(0)], false).await?;
+        if begun != Applied::Done {
+            return Ok(begun);
+        }
+        let together: Vec<&Part> = parts.iter().skip(1).filter(|part| part.stage == 0).collect();
+        self.begin(spec, &together, true).await
     }
 
     /// Returns the observations of all workloads, in their order.
@@ -104,14 +147,19 @@ impl Workloads {
         let seen = self.seen(spec, parts).await?;
         let begun = self.begun.of(spec.id);
         let steps = steps::of(parts, &seen, spec, &begun);
-        let mut refused: Vec<Refused> = Vec::new();
-        for index in steps.due.iter().take(APPLIED_AT_ONCE) {
-            let part = parts.get(*index);
-            match self.inner.apply(&part.spec(spec)).await? {
-                Applied::Done => self.begun.note(spec.id, &part.name),
-                Applied::Newer(newer) => return Ok(report::newer(spec, part, newer)),
-                Applied::Refused { reason, message } => refused.push(Refused { part: *index, reason, message }),
+        let due: Vec<&Part> = steps.due.iter().map(|index| parts.get(*index)).collect();
+        let (mut refused, mut failed) = (Vec::new(), None);
+        for (part, answer) in steps.due.iter().copied().zip(self.apply_to(spec, &due).await) {
+            match answer {
+                Ok(Applied::Done) => {}
+                Ok(Applied::Newer(newer)) => return Ok(report::newer(spec, parts.get(part), newer)),
+                Ok(Applied::Refused { message, .. }) => refused.push(Refused { part, message }),
+                Err(error) if error.is_transient() => failed = failed.or(Some(error)),
+                Err(error) => refused.push(Refused { part, message: error.to_string() }),
             }
+        }
+        if let Some(error) = failed {
+            return Err(error);
         }
         Ok(report::of_deploy(parts, seen, spec, &steps, refused))
     }
@@ -144,13 +192,13 @@ impl RolloutDriver for Workloads {
         if spec.adopted {
             return self.inner.apply(&parts.get(0).spec(spec)).await;
         }
-        self.begin(spec, &steps::first(&parts, spec.purpose)).await
+        self.begin_first(spec, &parts).await
     }
 
     async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {
         let Some(parts) = Parts::of(&spec.target)? else { return self.inner.observe(spec).await };
         if spec.adopted {
-            return Ok(report::of_adopted(&parts, self.seen(spec, &parts).await?));
+            return Ok(report::of_adopted(&parts, self.seen(spec, &parts).await?, spec));
         }
         self.advanced(spec, &parts).await
     }
@@ -170,14 +218,17 @@ impl RolloutDriver for Workloads {
         if let Some((part, own)) = failure.and_then(|failure| report::failed(&parts, failure)) {
             return self.inner.evidence(&part.spec(spec), Some(&own)).await;
         }
-        // A deadline: the evidence is that of the first workload that is not complete.
+        // A deadline, or restarts: the evidence is that of the first workload that is not complete, or was restarted most.
         let specs: Vec<RolloutSpec> = parts.iter().map(|part| part.spec(spec)).collect();
         let seen = join_all(specs.iter().map(|spec| self.inner.observe(spec))).await;
-        let is_incomplete = |seen: &Result<Observation>| {
-            seen.as_ref().is_ok_and(|seen| seen.deploy == Some(spec.id) && seen.phase == Phase::Progressing)
+        let seen = seen.iter().map(|seen| seen.as_ref().ok().filter(|seen| seen.deploy == Some(spec.id)));
+        let rank = |seen: Option<&Observation>| {
+            seen.map(|seen| (seen.phase == Phase::Progressing, seen.restarts)).unwrap_or_default()
         };
-        let incomplete = seen.iter().position(is_incomplete).unwrap_or_default();
-        self.inner.evidence(&parts.get(incomplete).spec(spec), failure).await
+        // Of equals, the first.
+        let worst = seen.enumerate().max_by_key(|(index, seen)| (rank(*seen), Reverse(*index)));
+        let worst = worst.map(|(index, _)| index).unwrap_or_default();
+        self.inner.evidence(&parts.get(worst).spec(spec), failure).await
     }
 
     fn target_reader(&self) -> Option<&dyn TargetReader> {
@@ -226,10 +277,14 @@ impl TargetReader for Workloads {
 impl InstanceLogs for Workloads {
     async fn instances(&self, app: &App) -> Result<Vec<TargetInstance>> {
         let Some(parts) = Parts::of(&app.target)? else { return self.logs()?.instances(app).await };
-        let mut all = Vec::new();
-        for part in parts.iter() {
-            all.extend(self.logs()?.instances(&part.app(app)).await?);
+        let logs = self.logs()?;
+        let apps: Vec<App> = parts.iter().map(|part| part.app(app)).collect();
+        let answers = join_all(apps.iter().map(|app| logs.instances(app))).await;
+        // What can be read is shown.
+        if answers.iter().all(Result::is_err) {
+            return answers.into_iter().next().unwrap_or_else(|| Ok(Vec::new()));
         }
+        let mut all: Vec<TargetInstance> = answers.into_iter().flatten().flatten().collect();
         // A stable sort: of each revision, the workloads keep their order.
         all.sort_by_key(|instance| Reverse(instance.revision));
         all.truncate(INSTANCES_MAX);
@@ -238,12 +293,15 @@ impl InstanceLogs for Workloads {
 
     async fn read(&self, app: &App, instance: &InstanceName, query: &LogQuery) -> Result<Option<InstanceLogPart>> {
         let Some(parts) = Parts::of(&app.target)? else { return self.logs()?.read(app, instance, query).await };
+        let mut failed = None;
         for part in parts.iter() {
-            if let Some(read) = self.logs()?.read(&part.app(app), instance, query).await? {
-                return Ok(Some(read));
+            match self.logs()?.read(&part.app(app), instance, query).await {
+                Ok(Some(read)) => return Ok(Some(read)),
+                Ok(None) => {}
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        Ok(None)
+        failed.map_or(Ok(None), Err)
     }
 }
 

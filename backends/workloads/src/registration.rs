@@ -25,24 +25,33 @@ const FIELD: &str = "workload.also";
 /// missing.
 pub(crate) async fn validate(inner: &dyn RolloutDriver, request: &TargetRequest) -> Result<Validated> {
     let (settings, also) = split(&request.settings);
-    let request = TargetRequest { settings, others: flattened(&request.others), ..request.clone() };
-    let mut answer = inner.validate(&request).await?;
+    // The settings of all others are many: there is one copy of them.
+    let mut asked = TargetRequest {
+        app: request.app.clone(),
+        settings,
+        image: request.image.clone(),
+        built: request.built,
+        take_over: request.take_over,
+        registered: request.registered,
+        others: flattened(&request.others),
+    };
+    let mut answer = inner.validate(&asked).await?;
     let mut listed = Vec::new();
     for value in also {
         if matches!(answer, Validated::Invalid(_)) {
             return Ok(answer);
         }
         if listed.len() + 2 > PARTS_MAX {
-            return Ok(invalid(format!("must list at most {} workloads.", PARTS_MAX - 1)));
+            return Ok(invalid(format!("must list at most {} workloads beside the first one.", PARTS_MAX - 1)));
         }
         let (settings, is_together) = match requested(&value) {
             Ok(requested) => requested,
             Err(rule) => return Ok(invalid(rule)),
         };
         // An image would have a missing workload made.
-        let request = TargetRequest { settings, image: None, built: true, ..request.clone() };
-        let further = inner.validate(&request).await?;
-        let (merged, settings) = match joined(answer, further, &request.settings) {
+        (asked.settings, asked.image, asked.built) = (settings, None, true);
+        let further = inner.validate(&asked).await?;
+        let (merged, settings) = match joined(answer, further, &asked.settings) {
             Ok(joined) => joined,
             Err(invalid) => return Ok(Validated::Invalid(invalid)),
         };
@@ -90,6 +99,7 @@ fn joined(answer: Validated, further: Validated, given: &Settings) -> Result<(Va
             Validated::Adopt { settings, image: first, take_over, unused: all_unused, notes: all }
         }
         Validated::Create { settings, take_over, mut notes } => {
+            notes.push(format!("{part} runs {image}: revision 1 brings it to the app's image."));
             notes.extend(further_notes);
             Validated::Create { settings, take_over: one_owner(take_over)?, notes }
         }

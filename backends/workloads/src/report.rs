@@ -13,10 +13,10 @@ use crate::{
     steps::Steps,
 };
 
-/// The refusal to bring a workload to a deploy that has changed another one already.
+/// The refusal to bring a workload to a deploy that has changed another one already. Whatever its reason, that one is put
+/// right.
 pub(crate) struct Refused {
     pub(crate) part: usize,
-    pub(crate) reason: Reason,
     pub(crate) message: String,
 }
 
@@ -35,46 +35,37 @@ pub(crate) fn of_deploy(
     steps: &Steps,
     refused: Vec<Refused>,
 ) -> Observation {
-    let own = |seen: &Observation| seen.deploy.filter(|deploy| deploy.app == spec.id.app);
-    let newest = seen.iter().filter_map(own).max_by_key(|deploy| deploy.revision);
+    let newest = seen.iter().filter_map(|seen| own(seen, spec)).max_by_key(|deploy| deploy.revision);
     let deploy = newest.filter(|newest| newest.revision >= spec.id.revision).or(seen[0].deploy);
-    let states: Vec<WorkloadState> = parts
-        .iter()
-        .zip(&seen)
-        .enumerate()
-        .map(|(index, (part, seen))| {
-            let message = if steps.begun[index] {
-                seen.message.clone()
-            } else if steps.reached[index] {
-                "the rollout begins".to_owned()
-            } else {
-                "not touched: it waits for those before it".to_owned()
-            };
-            let is_complete = seen.deploy == Some(spec.id) && matches!(seen.phase, Phase::Complete { .. });
-            WorkloadState {
-                name: part.name.clone(),
-                deploy: seen.deploy,
-                is_complete,
-                message,
-                restarts: seen.restarts,
-            }
-        })
-        .collect();
+    let state = |(index, (part, seen)): (usize, (&Part, &Observation))| {
+        let message = if !steps.needed[index] {
+            "left as it is: no deploy of this app came to it".to_owned()
+        } else if steps.begun[index] {
+            seen.message.clone()
+        } else if steps.reached[index] {
+            "the rollout begins".to_owned()
+        } else {
+            "not touched: it waits for those before it".to_owned()
+        };
+        let is_complete = seen.deploy == Some(spec.id) && matches!(seen.phase, Phase::Complete { .. });
+        state(part, seen, spec, is_complete, message)
+    };
+    let states: Vec<WorkloadState> = parts.iter().zip(&seen).enumerate().map(state).collect();
     let refusals = refused.into_iter().map(|refused| {
-        let (kind, reason) = (RolloutFailureKind::Final, refused.reason);
+        let (kind, reason) = (RolloutFailureKind::Final, Reason::new(Reason::REFUSED));
         (refused.part, RolloutFailure { kind, reason, container: None, message: refused.message })
     });
-    // What a workload that was not begun shows is of an earlier deploy, unless it is gone.
+    // A workload that was not begun shows an earlier deploy, unless it is gone.
     let counts = |(index, seen): &(usize, Observation)| {
         steps.begun[*index] || (steps.reached[*index] && seen.deploy.is_none() && !steps.due.contains(index))
     };
     let counted = seen.into_iter().enumerate().filter(counts).collect();
-    merged(deploy, states, counted, refusals.collect())
+    merged(deploy, states, &steps.needed, counted, refusals.collect())
 }
 
 /// Returns the observation of the version that ran when the app was registered: that of the first workload, with what the
 /// others run in place of it as a remark.
-pub(crate) fn of_adopted(parts: &Parts, seen: Vec<Observation>) -> Observation {
+pub(crate) fn of_adopted(parts: &Parts, seen: Vec<Observation>, spec: &RolloutSpec) -> Observation {
     let is_other =
         |seen: &Observation| seen.failure.as_ref().is_some_and(|failure| failure.reason.as_str() == Reason::REVERTED);
     let others = parts.iter().zip(&seen).skip(1).filter(|(_, seen)| is_other(seen));
@@ -83,12 +74,9 @@ pub(crate) fn of_adopted(parts: &Parts, seen: Vec<Observation>) -> Observation {
         true => None,
         false => Some(format!("another image ran in {}: the next deploy brings all to one", others.join(", "))),
     };
-    let states = parts.iter().zip(&seen).map(|(part, seen)| WorkloadState {
-        name: part.name.clone(),
-        deploy: seen.deploy,
-        is_complete: matches!(seen.phase, Phase::Complete { .. }),
-        message: if is_other(seen) { "another image ran here".to_owned() } else { seen.message.clone() },
-        restarts: seen.restarts,
+    let states = parts.iter().zip(&seen).map(|(part, seen)| {
+        let message = if is_other(seen) { "another image ran here".to_owned() } else { seen.message.clone() };
+        state(part, seen, spec, matches!(seen.phase, Phase::Complete { .. }), message)
     });
     let states = states.collect();
     let Some(mut first) = seen.into_iter().next() else { return Observation::new(None, Phase::Progressing, "", "") };
@@ -103,36 +91,41 @@ pub(crate) fn at_rest(parts: &Parts, found: Vec<AtRest>, spec: &RolloutSpec) -> 
     let image = found[0].image.clone();
     let (mut drift, mut states, mut serving) = (None, Vec::new(), Vec::new());
     for (index, (part, found)) in parts.iter().zip(found).enumerate() {
-        let seen = found.seen;
-        let own = seen.deploy.filter(|deploy| deploy.app == spec.id.app);
-        let is_behind = !spec.adopted && own.is_some_and(|deploy| deploy.revision < spec.id.revision);
+        let AtRest { image, drift: changed, seen } = found;
+        let carried = own(&seen, spec);
+        let behind = carried.filter(|deploy| !spec.adopted && deploy.revision < spec.id.revision);
+        let is_unstamped = index > 0 && !spec.adopted && seen.deploy.is_none() && image.is_some();
         // The deploy never came to it: nobody else has changed it.
-        let changed = found.drift.filter(|_| !is_behind && (index == 0 || !spec.adopted));
-        let (changed, message) = match own {
-            Some(deploy) if is_behind => {
-                (None, format!("carries revision {}: the next deploy brings it along", deploy.revision))
-            }
-            None if changed.is_some() && index > 0 => {
-                let message = "carries no deploy of this app, as after a change by another, or before its first deploy: the \
-                               next deploy brings it along";
-                (changed.map(|drift| Drift { message: message.to_owned(), ..drift }), message.to_owned())
-            }
-            Some(_) | None => (changed, seen.message.clone()),
+        let changed = changed.filter(|_| behind.is_none() && !is_unstamped && (index == 0 || !spec.adopted));
+        let message = match behind {
+            Some(deploy) => format!("carries revision {}: the next deploy brings it along", deploy.revision),
+            None if is_unstamped => "carries no deploy of this app: the next deploy brings it along".to_owned(),
+            None => changed.as_ref().map_or_else(|| seen.message.clone(), |drift| drift.message.clone()),
         };
         drift = drift.or(changed.map(|drift| Drift { message: format!("{}: {}", part.name, drift.message), ..drift }));
         let is_complete = matches!(seen.phase, Phase::Complete { .. });
-        let (name, deploy, restarts) = (part.name.clone(), seen.deploy, seen.restarts);
-        states.push(WorkloadState { name, deploy, is_complete, message, restarts });
-        if is_complete || own == Some(spec.id) || index == 0 {
+        states.push(state(part, &seen, spec, is_complete, message));
+        if index == 0 || (!is_unstamped && (is_complete || carried == Some(spec.id))) {
             serving.push((index, seen));
         }
     }
-    let own = |seen: &Observation| seen.deploy.filter(|deploy| deploy.app == spec.id.app);
-    let oldest = serving.iter().filter_map(|(_, seen)| own(seen)).min_by_key(|deploy| deploy.revision);
-    AtRest { image, drift, seen: merged(oldest, states, serving, Vec::new()) }
+    let oldest = serving.iter().filter_map(|(_, seen)| own(seen, spec)).min_by_key(|deploy| deploy.revision);
+    // A deploy that never came to one of them has not recovered.
+    let needed = vec![true; states.len()];
+    AtRest { image, drift, seen: merged(oldest, states, &needed, serving, Vec::new()) }
 }
 
-/// Returns the workload whose failure this is, and the failure in the words of the driver below.
+/// Returns the deploy of this app that a workload carries.
+fn own(seen: &Observation, spec: &RolloutSpec) -> Option<DeployId> {
+    seen.deploy.filter(|deploy| deploy.app == spec.id.app)
+}
+
+fn state(part: &Part, seen: &Observation, spec: &RolloutSpec, is_complete: bool, message: String) -> WorkloadState {
+    let (name, restarts) = (part.name.clone(), seen.restarts);
+    WorkloadState { name, deploy: own(seen, spec), is_complete, message, restarts, is_failing: false }
+}
+
+/// Returns the workload whose failure this is, and the failure without the workload's name.
 pub(crate) fn failed<'a>(parts: &'a Parts, failure: &RolloutFailure) -> Option<(&'a Part, RolloutFailure)> {
     parts.iter().find_map(|part| {
         let message = failure.message.strip_prefix(&part.name)?.strip_prefix(": ")?;
@@ -143,24 +136,29 @@ pub(crate) fn failed<'a>(parts: &'a Parts, failure: &RolloutFailure) -> Option<(
 /// Returns one observation of those workloads that count, each with its place, and of all failures the one that says most.
 fn merged(
     deploy: Option<DeployId>,
-    states: Vec<WorkloadState>,
+    mut states: Vec<WorkloadState>,
+    needed: &[bool],
     seen: Vec<(usize, Observation)>,
     refused: Vec<(usize, RolloutFailure)>,
 ) -> Observation {
     let failures = seen.iter().filter_map(|(index, seen)| Some((*index, seen.failure.clone()?)));
     let failure = refused.into_iter().chain(failures).min_by_key(|(_, failure)| failure.kind);
+    let failing = failure.as_ref().map(|(index, _)| *index);
+    if let Some(index) = failing {
+        states[index].is_failing = true;
+    }
     let failure = failure.map(|(index, failure)| {
         let message = format!("{}: {}", states[index].name, with_others(&failure.message, &states, index));
         RolloutFailure { message, ..failure }
     });
-    let is_complete = states.iter().all(|state| state.is_complete);
-    let message = match states.iter().position(|state| !state.is_complete) {
-        None => format!("all {} workloads are complete", states.len()),
+    let incomplete = (0..states.len()).find(|index| needed[*index] && !states[*index].is_complete);
+    let message = match incomplete {
+        None => format!("all {} workloads are complete", needed.iter().filter(|needed| **needed).count()),
         Some(index) => format!("{}: {}", states[index].name, with_others(&states[index].message, &states, index)),
     };
     let moved = seen.iter().map(|(index, seen)| format!("{} {}", states[*index].name, seen.progress));
     let progress = moved.collect::<Vec<_>>().join("; ");
-    let phase = if is_complete { complete(&states, &seen) } else { Phase::Progressing };
+    let phase = if incomplete.is_none() { complete(&states, &seen) } else { Phase::Progressing };
     let counted = seen.iter().filter_map(|(_, seen)| seen.instances);
     let instances = counted.reduce(|one, other| Instances {
         ready: one.ready.saturating_add(other.ready),
@@ -177,7 +175,9 @@ fn merged(
         merged.instances = instances;
         merged.restarts = seen.iter().fold(0, |sum: u32, (_, seen)| sum.saturating_add(seen.restarts));
         merged.past_lives = past_lives;
-        merged.down_for = seen.iter().filter_map(|(_, seen)| seen.down_for).max();
+        // The outage of one workload is none of another one's that fails.
+        let counts = |index: &usize| failing.is_none_or(|failing| failing == *index);
+        merged.down_for = seen.iter().filter(|(index, _)| counts(index)).filter_map(|(_, seen)| seen.down_for).max();
         merged.failure = failure;
         merged.workloads = states;
     })
@@ -192,6 +192,12 @@ fn complete(states: &[WorkloadState], seen: &[(usize, Observation)]) -> Phase {
         notes.extend(note.as_ref().map(|note| format!("{}: {note}", states[*index].name)));
     }
     let is_one = digests.windows(2).all(|pair| pair[0] == pair[1]);
+    if !is_one {
+        notes.push(
+            "the workloads run different images: the tag was moved between their rollouts; deploy again by digest"
+                .to_owned(),
+        );
+    }
     let digest = digests.into_iter().next().filter(|_| is_one);
     Phase::Complete { digest, note: (!notes.is_empty()).then(|| notes.join("; ")) }
 }
@@ -200,12 +206,12 @@ fn complete(states: &[WorkloadState], seen: &[(usize, Observation)]) -> Phase {
 fn with_others(message: &str, states: &[WorkloadState], index: usize) -> String {
     let others = states.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, state)| {
         let how = match (state.is_complete, state.deploy) {
-            (true, _) => "is complete".to_owned(),
-            (false, Some(deploy)) if Some(deploy) == states[index].deploy => state.message.clone(),
-            (false, Some(deploy)) => format!("is at revision {}", deploy.revision),
-            (false, None) => "was not deployed to".to_owned(),
+            (true, _) => " is complete".to_owned(),
+            (false, Some(deploy)) if Some(deploy) == states[index].deploy => format!(": {}", state.message),
+            (false, Some(deploy)) => format!(" is at revision {}", deploy.revision),
+            (false, None) => " was not deployed to".to_owned(),
         };
-        format!("{} {how}", state.name)
+        format!("{}{how}", state.name)
     });
     let others = others.collect::<Vec<_>>().join(", ");
     format!("{} ({others})", message.trim_end_matches('.'))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rollhook_core::ports::{Observation, Phase, Purpose, RolloutSpec};
+use rollhook_core::ports::{Observation, Phase, RolloutSpec};
 
 use crate::parts::{Part, Parts};
 
@@ -13,17 +13,16 @@ pub(crate) struct Steps {
     pub(crate) due: Vec<usize>,
     /// Whether each workload is reached: those before it are complete.
     pub(crate) reached: Vec<bool>,
-    /// Whether each workload carries the deploy, or did once this process had applied it.
+    /// Whether each workload carries the deploy, or this process has applied the deploy to it.
     pub(crate) begun: Vec<bool>,
+    /// Whether the deploy needs each workload to be complete.
+    pub(crate) needed: Vec<bool>,
 }
 
-/// Returns the workloads that a deploy is applied to first, in this order. A return to an earlier version takes all at
-/// once, the last one first: nothing of it is new, and none waits for another that may be broken.
-pub(crate) fn first(parts: &Parts, purpose: Purpose) -> Vec<&Part> {
-    match purpose.returns_to() {
-        Some(_) => parts.iter().rev().collect(),
-        None => parts.iter().filter(|part| part.stage == 0).collect(),
-    }
+/// Returns whether a restore leaves the workload at this place alone: a further one that exists, and that no deploy was ever
+/// applied to. What is gone is no such workload, and fails the restore. A person's rollback brings back all.
+pub(crate) fn is_left_alone(spec: &RolloutSpec, index: usize, seen: &Observation) -> bool {
+    spec.purpose.is_restore() && index > 0 && seen.deploy.is_none() && seen.failure.is_none()
 }
 
 /// Returns the steps of a deploy that was observed so. A workload that `applied` names is not applied to again: what became
@@ -33,8 +32,14 @@ pub(crate) fn of(parts: &Parts, seen: &[Observation], spec: &RolloutSpec, applie
     let is_done = |index: usize| carries[index] && matches!(seen[index].phase, Phase::Complete { .. });
     let returns = spec.purpose.returns_to().is_some();
     let waits_at = parts.iter().enumerate().filter(|(index, _)| !is_done(*index)).map(|(_, part)| part.stage).min();
-    let is_reached = |part: &Part| returns || waits_at.is_none_or(|stage| part.stage <= stage);
-    let reached: Vec<bool> = parts.iter().map(is_reached).collect();
+    let is_needed = |(index, (part, seen)): (usize, (&Part, &Observation))| {
+        applied.contains(&part.name) || !is_left_alone(spec, index, seen)
+    };
+    let needed: Vec<bool> = parts.iter().zip(seen).enumerate().map(is_needed).collect();
+    let is_reached = |(part, needed): (&Part, &bool)| {
+        if returns { *needed } else { waits_at.is_none_or(|stage| part.stage <= stage) }
+    };
+    let reached: Vec<bool> = parts.iter().zip(&needed).map(is_reached).collect();
     let begun: Vec<bool> =
         parts.iter().zip(&carries).map(|(part, carries)| *carries || applied.contains(&part.name)).collect();
     let is_newer = seen
@@ -46,5 +51,5 @@ pub(crate) fn of(parts: &Parts, seen: &[Observation], spec: &RolloutSpec, applie
     if returns {
         due.reverse();
     }
-    Steps { due, reached, begun }
+    Steps { due, reached, begun, needed }
 }

@@ -91,6 +91,8 @@ pub struct RolloutProgress {
     /// The time since which the app has been down for the deploy, and the outage of the cluster up to then.
     down: Option<(Timestamp, Duration)>,
     failure: Option<(Timestamp, Timestamp, RolloutFailure)>,
+    /// The workload that failed last, of several: another one has its own patience.
+    failing: Option<String>,
     last: Option<(Timestamp, Observation)>,
 }
 
@@ -108,6 +110,7 @@ impl RolloutProgress {
             lives: Lives::default(),
             down: None,
             failure: None,
+            failing: None,
             last: None,
         }
     }
@@ -146,9 +149,13 @@ impl RolloutProgress {
             self.progress.clone_from(&seen.progress);
             self.progressed_at = now;
         }
+        let is_same_workload = self.failing.as_deref() == seen.failing_workload();
         let goes_on = |before: &RolloutFailure, failure: &RolloutFailure| {
-            before.kind == failure.kind || (before.kind.may_heal() && failure.kind.may_heal())
+            is_same_workload && (before.kind == failure.kind || (before.kind.may_heal() && failure.kind.may_heal()))
         };
+        if seen.failure.is_some() {
+            self.failing = seen.failing_workload().map(str::to_owned);
+        }
         self.failure = match (seen.failure.clone(), self.failure.take()) {
             (Some(failure), Some((first, _, before))) if goes_on(&before, &failure) => Some((first, now, failure)),
             (Some(failure), _) => Some((now, now, failure)),
@@ -288,7 +295,7 @@ impl RolloutProgress {
 fn restarted(workloads: &[WorkloadState]) -> String {
     let restarted = workloads.iter().filter(|workload| workload.restarts > 0).map(|workload| workload.name.as_str());
     let names = restarted.collect::<Vec<_>>().join(", ");
-    if names.is_empty() { names } else { format!(" in {names}") }
+    if names.is_empty() { String::new() } else { format!(" in {names}") }
 }
 
 /// Returns how long a failure may last; `None`: until the deadline. Where the app is down for the deploy, each further

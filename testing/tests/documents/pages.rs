@@ -254,6 +254,19 @@ pub(crate) const PAGES: &[Page] = &[
                 rollhook app history api -o wide | grep done
                 fails rollhook app rollback api
                 rollhook app rollback api --yes --wait",
+            ),
+        on(Cluster)
+            .given(
+                "for name in web worker; do
+                  kubectl create deployment $name --image registry.example.com/shop/api:1.0.0 --namespace shop-test
+                done
+                kubectl create cronjob nightly --image registry.example.com/shop/api:1.0.0 --schedule '0 3 * * *' --namespace shop-test
+                serve_cluster
+                rollhook login $URL --token-file admin-token --project shop --environment test",
+            )
+            .then(
+                "rollhook app deploy api registry.example.com/shop/api:1.1.0 --wait
+                rollhook app show api | grep 'CronJob/nightly at 2'",
             )],
     ),
     page("docs/runbook/builds-waiting.md", &[on(Cluster).given(RUNBOOK)]),

@@ -3,7 +3,10 @@
 use std::cmp::Reverse;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::{
+    api::core::v1::{ContainerStatus, Pod},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
 use rollhook_core::{
     app::AppUid,
     instance::InstanceName,
@@ -31,8 +34,15 @@ pub(crate) fn of(pods: &[Pod], app: AppUid, containers: &[String]) -> Vec<Target
 }
 
 /// Whether the pod was made by a deploy of this app.
-pub(crate) fn is_of(pod: &Pod, app: AppUid) -> bool {
-    Stamp::among(pod.metadata.annotations.as_ref()).id().is_some_and(|id| id.app == app)
+pub(crate) fn is_of(pod: &Pod, app: AppUid, cron_job: &str) -> bool {
+    let is_stamped = Stamp::among(pod.metadata.annotations.as_ref()).id().is_some_and(|id| id.app == app);
+    // A Job is named by its CronJob and the minute of its schedule. Other workloads of the app carry the same stamp.
+    let minute = |name: &'_ str| name.strip_prefix(cron_job)?.strip_prefix('-').map(str::to_owned);
+    let is_scheduled = |owner: &OwnerReference| {
+        owner.kind == "Job"
+            && minute(&owner.name).is_some_and(|minute| minute.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    is_stamped && pod.metadata.owner_references.iter().flatten().any(is_scheduled)
 }
 
 fn of_pod(pod: &Pod, app: AppUid, containers: &[String]) -> Vec<TargetInstance> {

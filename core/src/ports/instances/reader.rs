@@ -85,7 +85,9 @@ impl LogReader {
         }
         let is_stuck = self.read >= READ_MAX && self.part.is_empty();
         if is_stuck {
-            let time = (self.at.time / SECOND + 1) * SECOND;
+            // Behind what was read already, where all that was read lies before it.
+            let read = self.query.after.map_or(0, |after| after.time).max(self.at.time);
+            let time = (read / SECOND).saturating_add(1).saturating_mul(SECOND);
             self.next = self.next.max(LogPosition { time, lines: 0 });
             let at = Timestamp::from_millis(time / 1_000_000);
             self.part.push_back(LogLine { at, text: LEFT_OUT.to_owned() });

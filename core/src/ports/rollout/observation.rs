@@ -54,6 +54,11 @@ impl Observation {
         let (instances, restarts, past_lives, down_for, failure, workloads) = Default::default();
         Self { deploy, phase, progress, message, instances, restarts, past_lives, down_for, failure, workloads }
     }
+
+    /// Returns the name of the workload that fails, of several.
+    pub fn failing_workload(&self) -> Option<&str> {
+        self.workloads.iter().find(|workload| workload.is_failing).map(|workload| workload.name.as_str())
+    }
 }
 
 /// The state of one of several workloads.
@@ -69,6 +74,8 @@ pub struct WorkloadState {
     pub message: String,
     /// The number of restarts of its instances.
     pub restarts: u32,
+    /// Whether the observed failure is its own.
+    pub is_failing: bool,
 }
 
 /// The instances of a deploy, such as pods.

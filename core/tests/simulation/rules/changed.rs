@@ -6,7 +6,7 @@ use std::{
 };
 
 use rollhook_core::{
-    deploy::{Commit, Deploy, Reason, Revision, State, Status},
+    deploy::{Commit, Deploy, Reason, Revision, State, Status, Trigger},
     ledger::AppState,
     time::Timestamp,
 };
@@ -93,7 +93,18 @@ impl Rules {
     /// Rule 7: the cluster was seen running just this revision, and again after the settling time, all well in between.
     fn succeeded(&self, known: &Known, new: &Deploy, journal: &Journal) {
         let seen = self.seen.get(&(known.view.app.uid, new.revision)).map_or(&[][..], Vec::as_slice);
-        let parts = known.counted(new);
+        let mut parts = known.counted(new);
+        let app = &known.view.app;
+        let was_reached = |name: &str| {
+            let carried = self.all_carried(&app.id.namespace, name);
+            carried.is_some_and(|carried| carried.iter().any(|carried| carried.app == app.uid))
+        };
+        // A restore, and a rollback in its place, leaves alone a further workload that no deploy ever came to, as one that a
+        // person has made anew.
+        if new.trigger == Trigger::Rollback {
+            let first = parts.first().map(|part| part.name.clone());
+            parts.retain(|part| Some(&part.name) == first.as_ref() || was_reached(&part.name));
+        }
         let watchers: BTreeSet<u64> = seen.iter().map(|seen| seen.by).collect();
         let is_relisted = known.is_relisted(new.revision);
         journal.count_if(is_relisted, "rule 19: a deploy succeeded whose workloads had been changed");

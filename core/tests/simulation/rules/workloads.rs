@@ -1,7 +1,7 @@
 //! Several workloads of one app: each waits for those before it, and a deploy succeeds with all of them (rule 19).
 
 use rollhook_core::{
-    deploy::{Deploy, Revision},
+    deploy::{Deploy, Revision, Trigger},
     ports::{DeployId, RolloutSpec},
 };
 use rollhook_memory::Effect;
@@ -68,6 +68,10 @@ impl Rules {
         for part in parts {
             let Some(carried) = self.all_carried(&app.id.namespace, &part.name) else { continue };
             let last = carried.iter().rev().find(|carried| carried.app == app.uid);
+            // A restore leaves alone what no deploy ever came to, and so does a rollback in its place.
+            if last.is_none() && new.trigger == Trigger::Rollback {
+                continue;
+            }
             journal.count_if(!is_single, "rule 19: a workload carried what succeeded");
             journal.count_if(!is_single && new.is_restore(), "rule 19: a restore brought a workload back");
             journal.expect(last == Some(&id), || {

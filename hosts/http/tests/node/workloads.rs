@@ -67,7 +67,7 @@ fn web_worker_and_cron_job_are_released_and_restored_together() {
     assert!(message.starts_with("Deployment/worker: "), "{failed}");
     // Without a readiness probe the worker was complete for a moment, in which the next one may have had its turn.
     assert!(message.contains("(Deployment/web is complete, CronJob/nightly is "), "{failed}");
-    assert!(message.contains("release command had run"), "{failed}");
+    assert!(message.contains("The release commands of revisions 4, 3 ran"), "{failed}");
     assert!(bed.entry(&app, 4)["evidence"]["log"].to_string().contains("app v3 refuses to run here"));
     assert_eq!(bed.await_revision(&app, 5)["status"], "succeeded");
     assert_eq!(images(&bed), ["v2", "v2", "v2"]);
