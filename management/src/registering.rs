@@ -9,10 +9,14 @@ use std::{
 use rollhook_core::{
     action::Action as AppAction,
     app::{AppId, AppName, Environment, LABEL_MAX, Namespace, Project},
+    ledger::AppState,
     lock::PrincipalKey,
     ports::{AppPage, ListedApp, listed_id},
-    request::{Field, IdempotencyKey, PromoteRequest, Refusal as CoreRefusal, Registration},
-    service::{Accepted, Registered, check_settings},
+    request::{
+        Field, IdempotencyKey, PolicyChange, PromoteRequest, Refusal as CoreRefusal, Registration, SourceChange,
+        TargetChange,
+    },
+    service::{Accepted, Authorized, Registered, check_settings},
     slots::{Slot, Slots},
 };
 
@@ -163,6 +167,26 @@ impl Management {
         let registered = self.deployer.register(principal.actor(), wanted, key).await?;
         self.lock_registered(&registered.app.app).await?;
         Ok(registered)
+    }
+
+    /// Changes an app, as [`Deployer::change`](rollhook_core::service::Deployer::change) does. A change of its target has the turn of a
+    /// registration: it is compared with the targets of all apps of the environment as well.
+    ///
+    /// # Errors
+    /// The refusal; nothing is changed then.
+    pub async fn change(
+        &self,
+        access: &Authorized,
+        policy: PolicyChange,
+        source: SourceChange,
+        target: TargetChange,
+    ) -> Outcome<AppState> {
+        if target == TargetChange::default() {
+            return Ok(self.deployer.change(access, policy, source, target).await?);
+        }
+        let app = self.deployer.state(access).await?.app;
+        let _turn = self.registrations.turn(&app.project, &app.environment).await?;
+        Ok(self.deployer.change(access, policy, source, target).await?)
     }
 
     /// Returns `Ok` if the environment and its project may have the apps that are about to be registered there.

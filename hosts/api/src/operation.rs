@@ -113,6 +113,10 @@ impl Local {
         self.management.allow(&self.principal, id, action).await
     }
 
+    pub(crate) fn management(&self) -> &Management {
+        &self.management
+    }
+
     pub(crate) fn deployer(&self) -> &Deployer {
         self.management.deployer()
     }

@@ -5,6 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::openapi::schemas;
+
 /// A change of the workload's settings; absent members stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -17,9 +19,11 @@ pub struct WorkloadPatch {
     #[schemars(range(min = 1))]
     pub readiness_port: Option<u16>,
     /// The workloads beside the first one that deploys change too, in their order: `KIND/NAME` or `KIND/NAME:CONTAINER,…`, with
-    /// a `+` before those that go together with the one before. It replaces the list, and deploys nothing.
+    /// a `+` before those that go together with the one before; or as an app shows them. It replaces the list, and deploys
+    /// nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub also: Option<Vec<String>>,
+    #[schemars(schema_with = "schemas::also")]
+    pub also: Option<Vec<Value>>,
 }
 
 impl WorkloadPatch {

@@ -211,8 +211,8 @@ fn workload(app: &App) -> String {
 /// Returns how each of several workloads is.
 fn states(app: &App) -> Vec<(&'static str, String)> {
     let state = |state: &WorkloadState| {
-        let revision = state.revision.map_or_else(|| "-".to_owned(), |revision| revision.to_string());
-        ("", format!("{} at {revision}: {}", state.name, state.message))
+        let at = state.revision.map(|revision| format!(" at {revision}")).unwrap_or_default();
+        ("", format!("{}{at}: {}", state.name, state.message))
     };
     app.workloads.iter().map(state).collect()
 }

@@ -1,18 +1,29 @@
 //! The command as its own host: a deployer on a store and a driver, and its engine while the command runs.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use rollhook_api::{Local, hints};
-use rollhook_core::service::{Deployer, Scope, StartError};
+use rollhook_core::{
+    app::AppId,
+    deploy::Revision,
+    service::{Deployer, Scope, StartError},
+};
 use rollhook_management::{Management, access::Principal};
 use rollhook_wiring::{BuilderStop, DriverUrl, EventsStop};
-use tokio::{sync::oneshot, task::JoinHandle};
+use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
 
 use crate::{
     args::Connection,
     exit::CliError,
     output::{message, user},
 };
+
+/// How often, and at which interval, the end of a cancelled release command is looked for.
+const RELEASE_END_LOOKS: usize = 120;
+const RELEASE_END_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The deployer within this process.
 pub(crate) struct Direct {
@@ -102,6 +113,22 @@ impl Direct {
             Engine { stop, task: tokio::spawn(async move { management.run(stopped).await }) }
         });
         Ok(())
+    }
+
+    /// Waits until the release command of a cancelled deploy has ended, as this process's engine sees it, for a minute at
+    /// most. Returns whether it has.
+    pub(crate) async fn release_ended(&self, id: &AppId, revision: Revision) -> bool {
+        let deployer = self.management.deployer();
+        for _ in 0..RELEASE_END_LOOKS {
+            match deployer.find_app(id).await {
+                Ok(Some(app)) if app.release_runs.contains(&revision) => {}
+                // An app that is gone has nothing that runs.
+                Ok(_) => return true,
+                Err(_) => {}
+            }
+            sleep(RELEASE_END_INTERVAL).await;
+        }
+        false
     }
 
     /// Stops engine and builder, and releases the engine's leases.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use http::Method;
 use http_body::Body as _;
 use http_body_util::{BodyExt, Either};
 
@@ -37,23 +38,37 @@ impl AsRef<[u8]> for Held {
     }
 }
 
+/// The text in place of an answer for which there is no room, of a call that was done or refused already.
+const LEFT_OUT: &str = "The answer was left out: too many long answers to this caller, or to those of its environment, are being \
+                        read. Its status holds; ask again for what it would have shown.\n";
+
 impl Answers {
-    /// Returns the answer to a call that changes nothing, whose bytes are counted until they were sent if they are many.
+    /// Returns the answer to a call, whose bytes are counted until they were sent if they are many. Without room for them,
+    /// the answer to a call that may have changed something keeps its status, and has no more than a sentence.
     ///
     /// # Errors
-    /// 429 if the caller has too many bytes to read, or those of its environment or project, or all together.
-    pub(crate) fn held(&self, reply: Reply, caller: impl FnOnce() -> Caller) -> Result<Reply, ErrorReply> {
+    /// 429 for a call that changes nothing, if the caller has too many bytes to read, or those of its environment or project,
+    /// or all together.
+    pub(crate) fn held(
+        &self,
+        reply: Reply,
+        method: &Method,
+        caller: impl FnOnce() -> Caller,
+    ) -> Result<Reply, ErrorReply> {
         let (parts, body) = reply.into_parts();
         let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
         let whole = match body {
             Either::Left(whole) if length > SMALL_MAX => whole,
             body @ (Either::Left(_) | Either::Right(_)) => return Ok(Reply::from_parts(parts, body)),
         };
-        let room = self.0.take(Holder::Known(caller()), length.min(PUSH_MAX)).now_or_never().ok_or_else(|| {
+        let Some(room) = self.0.take(Holder::Known(caller()), length.min(PUSH_MAX)).now_or_never() else {
+            if *method != Method::GET {
+                return Ok(reply::whole(parts.status, "text/plain; charset=utf-8", LEFT_OUT.into()));
+            }
             let detail = "Too many long answers to this caller, or to those of its environment, are being read: read them \
                           first, or ask for fewer entries at once (limit).";
-            ErrorReply::rate_limited(detail, AGAIN)
-        })?;
+            return Err(ErrorReply::rate_limited(detail, AGAIN));
+        };
         // It is here as a whole.
         let text =
             whole.collect().now_or_never().and_then(Result::ok).map(|whole| whole.to_bytes()).unwrap_or_default();
@@ -75,7 +90,7 @@ mod tests {
     /// The bytes of an answer, as they wait to be sent; `None` if it was refused.
     fn answered(answers: &Answers, caller: Caller, length: usize) -> Option<Bytes> {
         let reply = reply::whole(StatusCode::OK, "application/json", vec![b'x'; length].into());
-        let body: Body = answers.held(reply, || caller).ok()?.into_body();
+        let body: Body = answers.held(reply, &Method::GET, || caller).ok()?.into_body();
         Some(body.collect().now_or_never().unwrap().unwrap().to_bytes())
     }
 
@@ -91,6 +106,10 @@ mod tests {
         assert_eq!(of_the_same.len(), 4, "8 MiB of an environment");
         assert!(hold(caller(3, 1)).is_empty());
         assert!(!hold(caller(4, 2)).is_empty(), "another environment");
+        let reply = reply::whole(StatusCode::UNPROCESSABLE_ENTITY, "text/html", vec![b'x'; 1 << 20].into());
+        let reply = answers.held(reply, &Method::POST, || caller(1, 1)).ok().unwrap();
+        let length = reply.body().size_hint().exact();
+        assert_eq!((reply.status().as_u16(), length), (422, Some(LEFT_OUT.len() as u64)), "what was done is done");
         drop(greedy);
         assert_eq!(hold(caller(1, 1)).len(), 4, "what was sent is free again");
     }

@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use http::{Method, Response, header::ACCEPT, request::Parts};
+use http::{Response, header::ACCEPT, request::Parts};
 use hyper::body::Incoming;
 use rollhook_console::{Answer, Body, Caller, Console, Failure, Host, Request};
 use rollhook_management::{
@@ -132,10 +132,10 @@ pub(crate) async fn answer(
             in_call.refused();
         }
     }
-    let is_counted = request.method == Method::GET && matches!(answer.caller, Caller::Known);
+    let is_counted = matches!(answer.caller, Caller::Known);
     let held = state.streams.held(sent(answer, state, in_call), caller);
     let held = match held {
-        Ok(reply) if is_counted => state.answers.held(reply, caller),
+        Ok(reply) if is_counted => state.answers.held(reply, &request.method, caller),
         held => held,
     };
     held.unwrap_or_else(|failure| refused(state, &request, failure))

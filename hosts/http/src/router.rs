@@ -8,7 +8,7 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use http::{Request, request::Parts};
+use http::{Method, Request, request::Parts};
 use hyper::body::Incoming as IncomingBody;
 use rollhook_api::{
     Kind, Local,
@@ -80,11 +80,12 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
     let whole = body::read(incoming, &head.parts.headers, &head.state.bodies, head.holder, size).await?;
     head.admit_body(&whole).await?;
     let (call, target) = head.with_body(whole);
+    let method = Method::from_bytes(call.endpoint.method.as_bytes()).unwrap_or_default();
     let answered = Box::pin(answer(route, &call)).await;
     let answered = answered.and_then(|reply| call.state.streams.held(reply, || token_holder(&call)));
-    let reads = call.endpoint.method == "GET" && matches!(route.handler, Handler::Managed(_));
+    let is_counted = matches!(route.handler, Handler::Managed(_));
     let answered = match answered {
-        Ok(reply) if reads => call.state.answers.held(reply, || token_holder(&call)),
+        Ok(reply) if is_counted => call.state.answers.held(reply, &method, || token_holder(&call)),
         answered => answered,
     };
     if let Some(target) = target.filter(|_| matches!(&answered, Err(failure) if failure.kind() == Kind::Unauthorized)) {
@@ -252,9 +253,13 @@ async fn answer(route: &Route, call: &Call) -> Result<Reply, ErrorReply> {
     }
 }
 
-/// Returns the holder of the call's API token or session.
+/// Returns the holder of the call's API token or session, or the callers of the app whose own token it has.
 fn token_holder(call: &Call) -> Caller {
-    call.state.holder(auth::presented(&call.headers))
+    let has_own = matches!(call.endpoint.credentials, Credentials::ApiTokenOrServiceToken)
+        && auth::has_service_token(&call.headers);
+    let app = || AppId::read(call.endpoint.parameters(call.uri.path())?).ok();
+    let own = has_own.then(app).flatten();
+    own.map_or_else(|| call.state.holder(auth::presented(&call.headers)), |app| call.state.webhook(&app))
 }
 
 /// Returns the management plane for the call's principal.

@@ -124,6 +124,10 @@ pub(crate) fn workload(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "properties": members })
 }
 
+pub(crate) fn also(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "array", "items": { "type": ["string", "object"] } })
+}
+
 pub(crate) fn template(_: &mut SchemaGenerator) -> Schema {
     let number = json!({ "type": "integer", "minimum": 0 });
     let pairs = json!({ "type": "object", "additionalProperties": text() });

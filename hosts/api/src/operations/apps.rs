@@ -132,7 +132,8 @@ impl Operation for ChangeApp {
         let policy = patch.policy.parse()?;
         let source = patch.source.parse()?;
         let target = patch.workload.parse(patch.take_over);
-        caller.deployer().change(&caller.allow(id, Action::Change).await?, policy, source, target).await?;
+        let access = caller.allow(id, Action::Change).await?;
+        caller.management().change(&access, policy, source, target).await?;
         caller.call(ShowApp, id, ()).await
     }
 }

@@ -191,7 +191,7 @@ pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(),
 }
 
 /// Returns the workloads beside the first one, which stays, if the flags list any.
-async fn further(session: &Session<'_>, args: &Set) -> Result<Option<Vec<String>>, CliError> {
+async fn further(session: &Session<'_>, args: &Set) -> Result<Option<Vec<Value>>, CliError> {
     let (first, also) = WorkloadName::list(&args.workloads).map_err(|why| CliError::Usage(why.to_owned()))?;
     let Some(first) = first else { return Ok(None) };
     let app = session.app(&args.target).await?;
@@ -203,7 +203,7 @@ async fn further(session: &Session<'_>, args: &Set) -> Result<Option<Vec<String>
         );
         return Err(CliError::Usage(why));
     }
-    Ok(Some(also))
+    Ok(Some(also.into_iter().map(Value::from).collect()))
 }
 
 pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), CliError> {

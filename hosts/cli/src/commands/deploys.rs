@@ -153,7 +153,10 @@ pub(crate) async fn cancel(session: &Session<'_>, args: &args::Cancel) -> Result
     session.drive()?;
     let entry = session.api.call(CancelDeploy, &(id.clone(), revision), ()).await?;
     session.output.line(&format!("Cancelled revision {revision} of {id}"))?;
-    if session.direct.is_some() {
+    if let Some(direct) = session.direct {
+        if entry.release.is_some() && !direct.release_ended(id, revision).await {
+            message("note: the release command was told to end, and may still run: see app build-logs --release");
+        }
         session.follow_restore(id, &entry).await?;
     }
     session.document(&entry)

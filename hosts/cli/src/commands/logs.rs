@@ -30,7 +30,8 @@ pub(crate) async fn logs(session: &Session<'_>, args: &args::Logs) -> Result<(),
     let mut reading = Reading { session, id, only: args.instance.as_ref(), positions: BTreeMap::new() };
     let instances = reading.instances().await?;
     if instances.is_empty() && !args.follow {
-        return Err(none(id, args.instance.as_ref()));
+        let all = Reading { session, id, only: None, positions: BTreeMap::new() }.instances().await?;
+        return Err(none(id, args.instance.as_ref(), &all));
     }
     let mut lines = Vec::new();
     for instance in &instances {
@@ -69,10 +70,11 @@ pub(crate) async fn logs(session: &Session<'_>, args: &args::Logs) -> Result<(),
     Ok(())
 }
 
-fn none(id: &AppId, only: Option<&InstanceName>) -> CliError {
+fn none(id: &AppId, only: Option<&InstanceName>, all: &[Instance]) -> CliError {
+    let names = all.iter().map(|instance| instance.name.to_string()).collect::<Vec<_>>().join(", ");
     CliError::Other(match only {
-        Some(name) => format!("{id} has no instance {name}; rollhook app logs without --instance names them."),
-        None => format!("{id} has no instances: nothing was started yet, or all are gone."),
+        Some(name) if !names.is_empty() => format!("{id} has no instance {name}; it has: {names}."),
+        Some(_) | None => format!("{id} has no instances: nothing was started yet, or all are gone."),
     })
 }
 
