@@ -388,7 +388,7 @@ finish() { # EXIT_CODE STATUS TEXT
 accepted() {
   moment=$(now)
   if [ -z "$revision" ]; then
-    revision=$(number revision) started=$moment
+    revision=$(number revision) started=$moment began=${before:-$moment}
     printf 'Revision %s was accepted.\n' "$revision"
   fi
   within=$(number ends_within)
@@ -396,7 +396,7 @@ accepted() {
   [ "$(word status)" = "$status" ] || printf 'Revision %s: %s\n' "$revision" "$(word status | tr _ ' ')"
   status=$(word status)
   if [ "$moment" -ge "$deadline" ]; then
-    finish 8 unfinished "Revision $revision has not ended after $((moment - started)) s (${status:-unknown}). The deploy goes on; with IDEMPOTENCY_KEY=$key the script goes on waiting for it."
+    finish 8 unfinished "Revision $revision has not ended after $((moment - began)) s (${status:-unknown}). The deploy goes on; with IDEMPOTENCY_KEY=$key the script goes on waiting for it."
   fi
   # A server that stops, or has too many waiting calls, answers at once.
   [ $((moment - before)) -ge 2 ] || sleep 2

@@ -158,7 +158,7 @@ try {
   step('a deploy goes live without a reload');
   await page.evaluate(() => { window.sameDocument = true; });
   await page.keyboard.press('Tab');
-  await page.getByRole('link', { name: 'Deploy…' }).focus();
+  await page.getByRole('link', { name: 'Deploy…', exact: true }).focus();
   await page.keyboard.press('Enter');
   const dialog = page.getByRole('dialog');
   await dialog.getByLabel('Image').waitFor();
