@@ -24,8 +24,9 @@ use std::{cmp::Reverse, sync::Arc};
 
 use async_trait::async_trait;
 use futures_util::{
-    future::{join_all, select_all, try_join_all},
-    stream::BoxStream,
+    Stream, StreamExt, TryStreamExt,
+    future::{join_all, select_all},
+    stream::{self, BoxStream},
 };
 use rollhook_core::{
     Error, Result,
@@ -44,6 +45,14 @@ use crate::{
     parts::{Part, Parts},
     report::Refused,
 };
+
+/// The reads of one app's workloads that are under way at once: each may hold lists of instances.
+const READS_AT_ONCE: usize = 2;
+
+/// Returns the results of these reads in their order, of which a few are under way at once.
+fn in_turns<F: Future>(reads: Vec<F>) -> impl Stream<Item = F::Output> {
+    stream::iter(reads).buffered(READS_AT_ONCE)
+}
 
 /// The most instances that are listed.
 const INSTANCES_MAX: usize = 100;
@@ -139,7 +148,7 @@ impl Workloads {
     /// Returns the observations of all workloads, in their order.
     async fn seen(&self, spec: &RolloutSpec, parts: &Parts) -> Result<Vec<Observation>> {
         let specs: Vec<RolloutSpec> = parts.iter().map(|part| part.spec(spec)).collect();
-        try_join_all(specs.iter().map(|spec| self.inner.observe(spec))).await
+        in_turns(specs.iter().map(|spec| self.inner.observe(spec)).collect()).try_collect().await
     }
 
     /// Returns the observation of a deploy, after the next rollouts that are due were begun.
@@ -261,7 +270,7 @@ impl TargetReader for Workloads {
         };
         let Some(parts) = Parts::of(&spec.target)? else { return reader.at_rest(spec).await };
         let specs: Vec<RolloutSpec> = parts.iter().map(|part| part.spec(spec)).collect();
-        let found = try_join_all(specs.iter().map(|spec| reader.at_rest(spec))).await?;
+        let found = in_turns(specs.iter().map(|spec| reader.at_rest(spec)).collect()).try_collect().await?;
         Ok(report::at_rest(&parts, found, spec))
     }
 
@@ -279,7 +288,7 @@ impl InstanceLogs for Workloads {
         let Some(parts) = Parts::of(&app.target)? else { return self.logs()?.instances(app).await };
         let logs = self.logs()?;
         let apps: Vec<App> = parts.iter().map(|part| part.app(app)).collect();
-        let answers = join_all(apps.iter().map(|app| logs.instances(app))).await;
+        let answers: Vec<_> = in_turns(apps.iter().map(|app| logs.instances(app)).collect()).collect().await;
         // What can be read is shown.
         if answers.iter().all(Result::is_err) {
             return answers.into_iter().next().unwrap_or_else(|| Ok(Vec::new()));

@@ -8,7 +8,10 @@ use super::{
     object::{MANAGER, Object, STAMP, Stamp},
     retained,
 };
-use crate::workload::{Rollout, WorkloadKind};
+use crate::{
+    error::shortened,
+    workload::{Rollout, WorkloadKind},
+};
 
 /// A sentence that names the change of another manager since the rollout was applied, and says what to do about it.
 /// Returns `None` if there is none, or if a newer revision of the same app took its place.
@@ -58,7 +61,7 @@ fn changed_stamp(object: &Object, ours: &Stamp, stamp: &Stamp, path: &[&str], of
         stamp if stamp == ours => return None,
         Stamp::Absent => format!("removed the annotation {STAMP}{of}"),
         Stamp::Deploy(other) => format!("set the annotation {STAMP}{of} to {other}"),
-        Stamp::Unreadable(text) => format!("set the annotation {STAMP}{of} to {text:?}"),
+        Stamp::Unreadable(text) => format!("set the annotation {STAMP}{of} to {:?}", shortened(text)),
     };
     let key = format!("f:{STAMP}");
     let path: Vec<&str> = path.iter().copied().chain([key.as_str()]).collect();
@@ -88,6 +91,8 @@ fn changed_image(object: &Object, rollout: &Rollout) -> Option<String> {
         if manager == Some(MANAGER) && !rollout.adopted {
             return None;
         }
+        // No rule of Kubernetes bounds the length of an image that another party sets.
+        let image = shortened(image);
         let change =
             format!("set the image of the container {name} to {image}, where {} was rolled out", rollout.image);
         Some(sentence(object, &change, manager))

@@ -41,7 +41,7 @@ fn waiting(status: &ContainerStatus) -> Option<(RolloutFailureKind, &str, String
     let waiting = status.state.as_ref()?.waiting.as_ref()?;
     let reason = waiting.reason.as_deref()?;
     let message = waiting.message.as_deref().map_or_else(|| reason.to_owned(), shortened);
-    let image = &status.image;
+    let image = shortened(&status.image);
     Some(match reason {
         // The two alternate while the kubelet tries again: they share one code.
         "ErrImagePull" | "ImagePullBackOff" => (

@@ -20,9 +20,21 @@ const MOST: usize = 100;
 
 /// Adds a page of a list to the pods that are kept: the newest.
 pub(crate) fn keep(kept: &mut Vec<Pod>, page: impl Iterator<Item = Pod>) {
-    kept.extend(page);
+    kept.extend(page.map(reduced));
     kept.sort_by_key(|pod| Reverse(pod.metadata.creation_timestamp.as_ref().map(|time| time.0)));
     kept.truncate(MOST);
+}
+
+/// Returns a pod with what is shown of it: specification and images are as long as whoever made it wanted.
+fn reduced(mut pod: Pod) -> Pod {
+    pod.spec = None;
+    let status = pod.status.iter_mut();
+    let all = status.flat_map(|status| [&mut status.init_container_statuses, &mut status.container_statuses]);
+    for status in all.flatten().flatten() {
+        status.image.clear();
+        status.image_id.clear();
+    }
+    pod
 }
 
 /// Returns the instances, those of the newest revision first. `containers` are those that the app's deploys change.

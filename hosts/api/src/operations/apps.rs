@@ -87,7 +87,7 @@ impl Operation for ListApps {
         let next = apps.last().filter(|_| apps.len() == limit).map(id);
         let unreadable = apps.iter().filter(|listed| listed.is_err()).map(id).collect();
         let app =
-            |state: &AppState| caller.shown(state).listed().in_condition(&caller.deployer().known_condition(state));
+            |state: &AppState| caller.shown(state).in_condition(&caller.deployer().known_condition(state)).listed();
         Ok(AppList { apps: apps.iter().flatten().map(app).collect(), unreadable, next })
     }
 }
