@@ -31,8 +31,9 @@ fn stamps(bed: &Bed) -> Vec<Value> {
     ["deployment/web", "deployment/worker", "cronjob/nightly"].iter().map(stamp).collect()
 }
 
-fn pod_names(bed: &Bed, workload: &str) -> Vec<Value> {
-    bed.kubectl.pods(workload).iter().map(|pod| pod["metadata"]["name"].clone()).collect()
+/// The ReplicaSets of a workload's pods.
+fn replica_sets(bed: &Bed, workload: &str) -> Vec<Value> {
+    bed.kubectl.pods(workload).iter().map(|pod| pod["metadata"]["ownerReferences"][0]["name"].clone()).collect()
 }
 
 fn migrates(bed: &Bed, app: &App, tag: &str, how: &str) {
@@ -61,7 +62,7 @@ fn web_worker_and_cron_job_are_released_and_restored_together() {
 
     // A worker that crashes: all are restored, what was not touched runs on, and the migration is named.
     migrates(&bed, &app, "v3", "succeeds");
-    let worker = pod_names(&bed, "worker");
+    let worker = replica_sets(&bed, "worker");
     let failed = bed.fails(&app, &v3);
     let message = failed["message"].as_str().unwrap();
     assert!(message.starts_with("Deployment/worker: "), "{failed}");
@@ -71,7 +72,7 @@ fn web_worker_and_cron_job_are_released_and_restored_together() {
     assert!(bed.entry(&app, 4)["evidence"]["log"].to_string().contains("app v3 refuses to run here"));
     assert_eq!(bed.await_revision(&app, 5)["status"], "succeeded");
     assert_eq!(images(&bed), ["v2", "v2", "v2"]);
-    assert_eq!(pod_names(&bed, "worker"), worker, "the old worker never stopped");
+    assert_eq!(replica_sets(&bed, "worker"), worker, "the version of before, and no copy of it");
     assert_eq!(answers(&bed, "web"), ["version=v2"]);
 
     // A rollback past a migration asks first, and then takes all.
