@@ -257,12 +257,13 @@ pub(crate) const PAGES: &[Page] = &[
             ),
         on(Cluster)
             .given(
-                "for name in web worker; do
-                  kubectl create deployment $name --image registry.example.com/shop/api:1.0.0 --namespace shop-test
+                "kubectl create namespace whole-live
+                for name in web worker; do
+                  kubectl create deployment $name --image registry.example.com/shop/api:1.0.0 --namespace whole-live
                 done
-                kubectl create cronjob nightly --image registry.example.com/shop/api:1.0.0 --schedule '0 3 * * *' --namespace shop-test
+                kubectl create cronjob nightly --image registry.example.com/shop/api:1.0.0 --schedule '0 3 * * *' --namespace whole-live
                 serve_cluster
-                rollhook login $URL --token-file admin-token --project shop --environment test",
+                rollhook login $URL --token-file admin-token --project whole --environment live",
             )
             .then(
                 "rollhook app deploy api registry.example.com/shop/api:1.1.0 --wait
