@@ -10,7 +10,7 @@
 //! Each workload carries the same deploy id, by which the driver below fences it; nothing else is kept, so that another
 //! process goes on where one has ended. A deploy takes the workloads in the order given, each once all before it are
 //! complete; a `+` lets a workload go together with the one before it. A return to an earlier version takes all at once,
-//! the last one first. What is to be done next is decided by [`steps`], from one observation of each workload.
+//! the last one first. What is to be done next is decided from one observation of each workload (`steps.rs`).
 //!
 //! An app with one workload is handed to the driver below as it is.
 
