@@ -10,10 +10,10 @@
 //!
 //! A state holds the unfinished deploys in full; a deploy that ends leaves it for the archive. [`admission`] decides
 //! what a caller's request is accepted as, [`push`] what a git host's call asks for, [`releases`] which deploys run a
-//! release command, [`rollback`] which version a
-//! rollback means, [`redeploy`] whether what runs is deployed once more, [`restore`] whether a failed rollout is put right and by which entry, [`retention`] which archived
-//! deploys may go, [`transitions`] what a status may become, [`history`] joins state and archive, and [`check`] tells whether a history keeps the rules. Nothing
-//! else in the workspace knows these rules.
+//! release command, [`rollback`] which version a rollback means, [`redeploy`] whether what runs is deployed once more,
+//! [`restore`] whether a failed rollout is put right and by which entry, [`retention`] which archived deploys may go,
+//! [`transitions`] what a status may become, [`history`] joins state and archive, and [`check`] shows whether a history
+//! keeps the rules. Nothing else in the workspace knows these rules.
 
 pub mod admission;
 pub mod check;

@@ -467,7 +467,7 @@ pub(crate) struct Logs {
     /// The last lines of each instance, at most 1000
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) tail: u16,
-    /// What an instance wrote before its last restart
+    /// The log of each instance before its last restart
     #[arg(long, conflicts_with = "follow")]
     pub(crate) previous: bool,
     /// Go on, also with new instances after a rollout, until ctrl-C
