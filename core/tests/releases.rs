@@ -39,6 +39,15 @@ impl World {
         self.deployer.change_policy(access, change).await.unwrap();
     }
 
+    /// Registers an app, and waits until the release command of revision 2 has begun, which never ends by itself.
+    async fn hanging(&self, policy: Policy) -> Authorized {
+        let access = self.app("api", policy).await;
+        self.set_command(&access, "hang").await;
+        self.deploy(&access, "registry.example.com/api:v2").await.unwrap();
+        self.begins(&access, 2).await;
+        access
+    }
+
     /// Waits until an entry has this status, within ten minutes.
     async fn reaches(&self, access: &Authorized, revision: u64, status: Status) -> Deploy {
         for _ in 0..6000 {
@@ -251,10 +260,7 @@ fn persons_rollback_ends_a_command_and_does_not_wait_for_it() {
 fn cancelled_command_ends_before_the_next_begins() {
     let world = World::new(DELAY);
     world.run(async {
-        let access = world.app("api", migrates()).await;
-        world.set_command(&access, "hang").await;
-        world.deploy(&access, "registry.example.com/api:v2").await.unwrap();
-        world.begins(&access, 2).await;
+        let access = world.hanging(migrates()).await;
         world.set_command(&access, "migrate").await;
         world.cluster.set_reachable(false);
         world.deployer.cancel(&access, Revision::new(2).unwrap()).await.unwrap();
@@ -351,10 +357,7 @@ fn another_process_attaches_to_what_runs() {
 fn deleted_apps_command_is_ended() {
     let world = World::new(DELAY);
     world.run(async {
-        let access = world.app("api", migrates()).await;
-        world.set_command(&access, "hang").await;
-        world.deploy(&access, "registry.example.com/api:v2").await.unwrap();
-        world.begins(&access, 2).await;
+        let access = world.hanging(migrates()).await;
         world.deployer.delete(&access).await.unwrap();
         world.sleep(1).await;
         let run = ReleaseRun::new(access.app(), access.uid(), Revision::new(2).unwrap());
@@ -479,10 +482,7 @@ fn commands_that_could_not_run_are_refused() {
 fn deadline_that_is_extended_while_the_command_runs_counts() {
     let world = World::new(DELAY);
     world.run(async {
-        let access = world.app("api", migrates().with(|policy| policy.release_deadline = 60 * SECOND)).await;
-        world.set_command(&access, "hang").await;
-        world.deploy(&access, "registry.example.com/api:v2").await.unwrap();
-        world.begins(&access, 2).await;
+        let access = world.hanging(migrates().with(|policy| policy.release_deadline = 60 * SECOND)).await;
         let change = PolicyChange { release_deadline: Some(300 * SECOND), ..PolicyChange::default() };
         world.deployer.change_policy(&access, change).await.unwrap();
         world.sleep(200).await;
@@ -517,10 +517,7 @@ fn command_that_ended_while_nobody_looked_has_not_missed_its_deadline() {
 fn deploy_that_waits_for_a_command_without_end_fails_and_says_so() {
     let world = World::new(DELAY);
     world.run(async {
-        let access = world.app("api", migrates()).await;
-        world.set_command(&access, "hang").await;
-        world.deploy(&access, "registry.example.com/api:v2").await.unwrap();
-        world.begins(&access, 2).await;
+        let access = world.hanging(migrates()).await;
         world.cluster.keep_releases(true);
         world.deployer.cancel(&access, Revision::new(2).unwrap()).await.unwrap();
         world.set_command(&access, "migrate").await;
@@ -539,10 +536,7 @@ fn deploy_that_waits_for_a_command_without_end_fails_and_says_so() {
 fn deploys_that_only_waited_for_a_command_without_end_leave_no_run_behind() {
     let world = World::new(DELAY);
     world.run(async {
-        let access = world.app("api", migrates()).await;
-        world.set_command(&access, "hang").await;
-        world.deploy(&access, "registry.example.com/api:v2").await.unwrap();
-        world.begins(&access, 2).await;
+        let access = world.hanging(migrates()).await;
         world.cluster.keep_releases(true);
         world.deployer.cancel(&access, Revision::new(2).unwrap()).await.unwrap();
         for revision in 3..10 {
@@ -581,10 +575,7 @@ fn command_that_its_platform_cannot_end_fails_its_deploy_all_the_same() {
 fn command_that_runs_while_the_platform_is_away_is_not_forgotten() {
     let world = World::new(DELAY);
     world.run(async {
-        let access = world.app("api", migrates()).await;
-        world.set_command(&access, "hang").await;
-        world.deploy(&access, "registry.example.com/api:v2").await.unwrap();
-        world.begins(&access, 2).await;
+        let access = world.hanging(migrates()).await;
         world.cluster.set_reachable(false);
         assert_eq!(reason(&world.ended(&access, 2).await).0, Reason::RELEASE_UNKNOWN);
         world.set_command(&access, "migrate").await;
@@ -601,10 +592,7 @@ fn command_that_runs_while_the_platform_is_away_is_not_forgotten() {
 fn app_is_not_deleted_while_its_command_cannot_be_ended() {
     let world = World::new(DELAY);
     world.run(async {
-        let access = world.app("api", migrates()).await;
-        world.set_command(&access, "hang").await;
-        world.deploy(&access, "registry.example.com/api:v2").await.unwrap();
-        world.begins(&access, 2).await;
+        let access = world.hanging(migrates()).await;
         world.cluster.set_reachable(false);
         assert_eq!(world.deployer.delete(&access).await, Err(Refusal::ClusterUnavailable));
         world.cluster.set_reachable(true);

@@ -78,7 +78,7 @@ impl Workloads {
     /// Applies a deploy to these workloads: begun in this order, and all at the same time, so that none waits for one whose
     /// call fails or takes long. Each has a fence of its own.
     async fn apply_to(&self, spec: &RolloutSpec, parts: &[&Part]) -> Vec<Result<Applied>> {
-        let specs: Vec<RolloutSpec> = parts.iter().map(|part| part.spec(spec)).collect();
+        let specs: Vec<_> = parts.iter().map(|part| part.spec(spec)).collect();
         let answers = join_all(specs.iter().map(|spec| self.inner.apply(spec))).await;
         for (part, answer) in parts.iter().zip(&answers) {
             if matches!(answer, Ok(Applied::Done)) {
@@ -112,7 +112,7 @@ impl Workloads {
 
     /// Begins a deploy: with the first workloads, if none of the others is gone; or a return to an earlier version, with all.
     async fn begin_first(&self, spec: &RolloutSpec, parts: &Parts) -> Result<Applied> {
-        let specs: Vec<RolloutSpec> = parts.iter().map(|part| part.spec(spec)).collect();
+        let specs = parts.specs(spec);
         let seen = join_all(specs.iter().map(|spec| self.inner.observe(spec))).await;
         let seen = || parts.iter().zip(&seen).enumerate();
         if spec.purpose.returns_to().is_some() {
@@ -147,7 +147,7 @@ impl Workloads {
 
     /// Returns the observations of all workloads, in their order.
     async fn seen(&self, spec: &RolloutSpec, parts: &Parts) -> Result<Vec<Observation>> {
-        let specs: Vec<RolloutSpec> = parts.iter().map(|part| part.spec(spec)).collect();
+        let specs = parts.specs(spec);
         in_turns(specs.iter().map(|spec| self.inner.observe(spec)).collect()).try_collect().await
     }
 
@@ -215,7 +215,7 @@ impl RolloutDriver for Workloads {
     async fn changed(&self, spec: &RolloutSpec) {
         match Parts::of(&spec.target) {
             Ok(Some(parts)) => {
-                let specs: Vec<RolloutSpec> = parts.iter().map(|part| part.spec(spec)).collect();
+                let specs = parts.specs(spec);
                 select_all(specs.iter().map(|spec| self.inner.changed(spec))).await;
             }
             Ok(None) | Err(_) => self.inner.changed(spec).await,
@@ -228,7 +228,7 @@ impl RolloutDriver for Workloads {
             return self.inner.evidence(&part.spec(spec), Some(&own)).await;
         }
         // A deadline, or restarts: the evidence is that of the first workload that is not complete, or was restarted most.
-        let specs: Vec<RolloutSpec> = parts.iter().map(|part| part.spec(spec)).collect();
+        let specs = parts.specs(spec);
         let seen = join_all(specs.iter().map(|spec| self.inner.observe(spec))).await;
         let seen = seen.iter().map(|seen| seen.as_ref().ok().filter(|seen| seen.deploy == Some(spec.id)));
         let rank = |seen: Option<&Observation>| {
@@ -269,7 +269,7 @@ impl TargetReader for Workloads {
             return Err(Error::invalid("the driver below reads no targets at rest"));
         };
         let Some(parts) = Parts::of(&spec.target)? else { return reader.at_rest(spec).await };
-        let specs: Vec<RolloutSpec> = parts.iter().map(|part| part.spec(spec)).collect();
+        let specs = parts.specs(spec);
         let found = in_turns(specs.iter().map(|spec| reader.at_rest(spec)).collect()).try_collect().await?;
         Ok(report::at_rest(&parts, found, spec))
     }

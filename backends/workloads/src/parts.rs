@@ -71,6 +71,11 @@ impl Parts {
         &self.0[index]
     }
 
+    /// Returns the specification of each workload's share of a rollout.
+    pub(crate) fn specs(&self, spec: &RolloutSpec) -> Vec<RolloutSpec> {
+        self.iter().map(|part| part.spec(spec)).collect()
+    }
+
     /// Returns the workloads in their order.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Part> + ExactSizeIterator {
         self.0.iter()

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::{CallError, Effect, retry, rollout::UNREACHABLE_MAX, sentence};
+use super::{CallError, Effect, deadline, retry, rollout::UNREACHABLE_MAX, sentence};
 use crate::{
     deploy::{Deploy, Evidence, Outage, Reason, ReleaseMark, Revision, State as Stored},
     image::Digest,
@@ -319,7 +319,7 @@ fn failed(deploy: &Deploy, failure: ReleaseFailure) -> Deploy {
 
 /// Returns the time at which a release command fails unless it is over.
 fn deadline(app_state: &AppState, since: Timestamp, outage: Outage, now: Timestamp) -> Timestamp {
-    since.after(app_state.app.policy.release_deadline + outage.total(now))
+    deadline::of_release(&app_state.app.policy, since, outage.total(now))
 }
 
 /// Returns the end of a deploy that waits for the end of an abandoned run, if it has waited for too long.

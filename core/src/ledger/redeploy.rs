@@ -13,10 +13,7 @@ use crate::{
 /// [`Refusal::CurrentChanged`] if another revision is current than the caller believes; [`Refusal::NotRedeployable`]
 /// where nothing has succeeded yet, or another version is on the cluster or on its way to it.
 pub fn deploy(state: &AppState, if_current: Option<Revision>, cause: &Cause) -> Result<NewDeploy, Refusal> {
-    let revision = state.current.as_ref().map(|deploy| deploy.revision);
-    if let Some(expected) = if_current.filter(|expected| Some(*expected) != revision) {
-        return Err(Refusal::CurrentChanged { expected, current: revision });
-    }
+    state.expect_current(if_current)?;
     if let Some(ready) = state.unfinished.iter().rfind(|deploy| deploy.is_ready()) {
         return Err(Refusal::NotRedeployable(format!(
             "Revision {}{} {}: wait for its end, or cancel it, before you redeploy what runs.",

@@ -12,6 +12,7 @@ use crate::{
     app::App,
     deploy::{Deploy, Revision, Status},
     replica::ReplicaId,
+    request::Refusal,
     time::Timestamp,
 };
 
@@ -57,6 +58,18 @@ pub struct AppState {
 }
 
 impl AppState {
+    /// Returns `Ok` if the caller expects no revision to be current, or just the one that is.
+    ///
+    /// # Errors
+    /// [`Refusal::CurrentChanged`], which names both.
+    pub fn expect_current(&self, expected: Option<Revision>) -> Result<(), Refusal> {
+        let current = self.current.as_ref().map(|deploy| deploy.revision);
+        match expected.filter(|expected| Some(*expected) != current) {
+            Some(expected) => Err(Refusal::CurrentChanged { expected, current }),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the state of an app that was just registered.
     pub fn new(app: App) -> Self {
         let updated_at = app.created_at;

@@ -43,10 +43,7 @@ impl Deployer {
             let rule = format!("{from} is the app itself; name the environment that its image is to come from.");
             return Err(Refusal::InvalidField(Field::FromEnvironment, rule));
         }
-        let newest = source.current.as_ref().map(|current| current.revision);
-        if let Some(expected) = request.if_current.filter(|expected| Some(*expected) != newest) {
-            return Err(Refusal::CurrentChanged { expected, current: newest });
-        }
+        source.expect_current(request.if_current)?;
         let current = source.current.as_ref().ok_or_else(|| {
             Refusal::NothingToRollBackTo(format!("{id} has no current deploy that could be promoted."))
         })?;

@@ -70,10 +70,7 @@ impl Deployer {
         request: &RollbackRequest,
         searched: &mut Option<(Target, Arc<Deploy>)>,
     ) -> Outcome<Arc<Deploy>> {
-        let current = state.current.as_ref().map(|deploy| deploy.revision);
-        if let Some(expected) = request.if_current.filter(|expected| Some(*expected) != current) {
-            return Err(Refusal::CurrentChanged { expected, current });
-        }
+        state.expect_current(request.if_current)?;
         if let Some(revision) = request.revision {
             return Ok(Arc::new(self.entry_of(state, revision).await?));
         }
