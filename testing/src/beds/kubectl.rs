@@ -30,6 +30,13 @@ impl Kubectl {
         command
     }
 
+    /// Returns what the test bed exports by this name, such as `REGISTRY`.
+    pub fn setting(&self, name: &str) -> String {
+        let mut shell = Command::new("bash");
+        let shell = shell.args(["-c", r#". "$0/env" && echo -n "${!1}""#]).arg(&self.state).arg(name);
+        String::from_utf8(shell.output().unwrap().stdout).unwrap()
+    }
+
     /// Returns what a command prints; it must succeed.
     pub fn run(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments).output().unwrap();

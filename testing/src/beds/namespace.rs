@@ -2,13 +2,16 @@
 
 use std::{
     path::PathBuf,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
 };
 
 use serde_json::{Value, json};
 
-use super::{Kind, Kubectl, OwnCluster};
+use super::{Kind, Kubectl, OwnCluster, service};
 use crate::{App, Call, Cli, Reply, Server, Start, process::beside, server::registration_in, until};
 
 /// The image of each app's first revision.
@@ -25,6 +28,17 @@ pub struct Bed {
     server: Option<Server>,
     /// The cluster if it is the test's own; it goes down after everything else.
     own: Option<OwnCluster>,
+    share: Option<Share>,
+}
+
+/// The tests of this process that use the lent node: of a test that takes parts of it away there is one, alone.
+static NODE: RwLock<()> = RwLock::new(());
+
+/// A test's use of the lent node.
+#[expect(dead_code, reason = "it is held")]
+enum Share {
+    Part(RwLockReadGuard<'static, ()>),
+    Whole(RwLockWriteGuard<'static, ()>),
 }
 
 impl Bed {
@@ -37,7 +51,20 @@ impl Bed {
     /// A namespace of the lent node, with a server of this recipe and these arguments, which may depend on the
     /// namespace.
     pub fn node(start: Start, test: &str, arguments: impl FnOnce(&Kubectl) -> Vec<String>) -> Option<Self> {
-        Some(Self::at(Kind::Node.lent_for(test)?, start, arguments))
+        let state = Kind::Node.lent_for(test)?;
+        let share = Share::Part(NODE.read().unwrap_or_else(PoisonError::into_inner));
+        let mut bed = Self::at(state, start, arguments);
+        bed.share = Some(share);
+        Some(bed)
+    }
+
+    /// The same for a test that takes parts of the node away, while no other one of this process uses it.
+    pub fn sole_on_node(start: Start, test: &str) -> Option<Self> {
+        let state = Kind::Node.lent_for(test)?;
+        let share = Share::Whole(NODE.write().unwrap_or_else(PoisonError::into_inner));
+        let mut bed = Self::at(state, start, |_| Vec::new());
+        bed.share = Some(share);
+        Some(bed)
     }
 
     /// A namespace of a cluster that no other test uses.
@@ -57,7 +84,7 @@ impl Bed {
         let start = start.driver("kubernetes").arguments(arguments(&kubectl));
         let start = start.variable("KUBECONFIG", kubectl.state.join("kubeconfig"));
         let server = Some(start.variable("RUST_LOG", "info,rollhook_kubernetes=debug").run());
-        Self { kubectl, project, environment, server, own: None }
+        Self { kubectl, project, environment, server, own: None, share: None }
     }
 
     /// The server.
@@ -224,6 +251,10 @@ impl Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
+        if matches!(self.share, Some(Share::Whole(_))) {
+            // The next test finds it whole again.
+            service(&self.kubectl.state, "apiserver", "start");
+        }
         if thread::panicking() {
             eprintln!("--- the namespace\n{}", self.kubectl.story());
         }
@@ -236,5 +267,5 @@ impl Drop for Bed {
 
 /// Returns whether an entry has ended.
 pub fn is_over(entry: &Value) -> bool {
-    !matches!(entry["status"].as_str(), Some("queued" | "building" | "rolling_out"))
+    !matches!(entry["status"].as_str(), Some("queued" | "building" | "releasing" | "rolling_out"))
 }

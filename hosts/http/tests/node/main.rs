@@ -3,6 +3,7 @@
 
 mod builds;
 mod containers;
+mod migration;
 mod releases;
 mod twins;
 mod workloads;

@@ -1,6 +1,6 @@
 //! Release commands in real containers: they run once with the new image, whatever becomes of the server meanwhile.
 
-use rollhook_testing::{App, beds::Bed, server, test_name, until};
+use rollhook_testing::{App, beds::Bed, server, test_name};
 use serde_json::{Value, json};
 
 use crate::containers::{answers, push};
@@ -55,26 +55,4 @@ fn release_command_runs_once_before_the_rollout_and_a_failed_one_rolls_nothing_o
     assert_eq!(bed.await_revision(&app, 4)["status"], "succeeded");
     assert_eq!(answers(&bed, "api"), ["version=v1"]);
     assert_eq!(runs(&bed, 4), 0);
-}
-
-#[test]
-fn server_that_is_killed_finds_its_release_command_again() {
-    let Some(mut bed) = Bed::node(server!(), &test_name!(), |_| Vec::new()) else { return };
-    let [(v1, _), (v2, _)] = ["v1", "v2"].map(|tag| push(&bed, &format!("app:{tag}"), &format!("app-{tag}")));
-    bed.kubectl.make("Deployment", "api", &v1, json!({}));
-    let app = bed.adopt("Deployment", "api", json!({ "settle": "1s" }));
-    set_command(&bed, &app, "v2", "succeeds");
-    for revision in 2..5 {
-        bed.post(&app, &v2).expect(202);
-        // Killed before the run is made, while it is made ready, and while the command runs.
-        match revision {
-            2 => {}
-            3 => until("it is releasing", || bed.entry(&app, revision)["status"] == "releasing"),
-            _ => until("the command has begun", || log(&bed, &app, revision).contains("has begun")),
-        }
-        bed.kill_and_restart();
-        assert_eq!(bed.await_revision(&app, revision)["status"], "succeeded");
-        assert_eq!(bed.entry(&app, revision)["release"], "done");
-        assert_eq!((runs(&bed, revision), log(&bed, &app, revision).matches("has begun").count()), (1, 1));
-    }
 }

@@ -3,9 +3,11 @@
 // and names a file that does not exist: a test that mounts a host directory opens and shuts the gate from outside.
 // A version that REFUSES names exits at once.
 // `app migrate succeeds|fails|hangs` is a release command: it says that it has begun, and ends so after three seconds, or never.
+// `app migrate records URL NAME` does so too, and keeps a table of migrations in PostgreSQL: a row for each time that it began.
 package main
 
 import (
+	"database/sql"
 	"fmt"
 	"net/http"
 	"os"
@@ -13,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	_ "github.com/lib/pq"
 )
 
 var version = "dev"
@@ -20,6 +24,9 @@ var version = "dev"
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == "migrate" {
 		migrate(os.Args[2])
+	}
+	if len(os.Args) == 5 && os.Args[1] == "migrate" && os.Args[2] == "records" {
+		record(os.Args[3], os.Args[4])
 	}
 	if os.Getenv("REFUSES") == version {
 		fmt.Println("app", version, "refuses to run here")
@@ -57,6 +64,26 @@ func migrate(how string) {
 	}
 	fmt.Println("migrate", version, "failed")
 	os.Exit(1)
+}
+
+func record(url, name string) {
+	database, err := sql.Open("postgres", url)
+	execute := func(statement string, arguments ...any) {
+		if err == nil {
+			_, err = database.Exec(statement, arguments...)
+		}
+		if err != nil {
+			fmt.Println("migrate", version, "failed:", err)
+			os.Exit(1)
+		}
+	}
+	execute("CREATE TABLE IF NOT EXISTS app_migrations (name text, version text, done boolean NOT NULL DEFAULT false)")
+	execute("INSERT INTO app_migrations (name, version) VALUES ($1, $2)", name, version)
+	fmt.Println("migrate", version, "has begun")
+	time.Sleep(3 * time.Second)
+	execute("UPDATE app_migrations SET done = true WHERE name = $1", name)
+	fmt.Println("migrate", version, "is done")
+	os.Exit(0)
 }
 
 func healthz(w http.ResponseWriter, r *http.Request) {
