@@ -21,6 +21,8 @@ use crate::{builder::number, trash::Trash};
 
 /// The number of ended builds that are kept of each app, with their logs; more than an app can have unfinished.
 const KEPT: usize = 200;
+/// The most bytes of their logs: with more, the oldest go.
+const LOGS_MAX: u64 = 64 << 20;
 
 /// The end of a build, as it is stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -108,8 +110,14 @@ impl Records {
     /// Removes the oldest builds beyond those that are kept.
     pub(crate) fn prune(&self, app: AppUid) -> io::Result<()> {
         let builds = self.builds(app)?;
-        let surplus = builds.len().saturating_sub(KEPT);
-        builds.iter().take(surplus).try_for_each(|record| self.forget(record))
+        let mut bytes = 0_u64;
+        for (index, record) in builds.iter().rev().enumerate() {
+            bytes = bytes.saturating_add(fs::metadata(record.log()).map_or(0, |log| log.len()));
+            if (index >= KEPT || bytes > LOGS_MAX) && record.unfinished()?.is_none() {
+                self.forget(record)?;
+            }
+        }
+        Ok(())
     }
 
     /// Stores the end of a build, and removes its checkout.
@@ -187,5 +195,32 @@ impl Record {
         draft.write_all(bytes)?;
         draft.as_file().sync_all()?;
         draft.persist(self.0.join(name)).map(drop).map_err(|error| error.error)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test may")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn oldest_builds_go_with_their_logs_and_those_that_run_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let records = Records::open(directory.path().to_owned()).unwrap();
+        let app = AppUid::from_bits(1);
+        let end = End::before_the_log("It failed.".to_owned());
+        for revision in 1..=205 {
+            let record = records.of(DeployId { app, revision: Revision::new(revision).unwrap() });
+            record.begin("1").unwrap();
+            File::create(record.log()).unwrap().set_len(if revision > 150 { 8 << 20 } else { 0 }).unwrap();
+            if revision != 180 {
+                records.end(&record, &end).unwrap();
+            }
+        }
+        let kept = || records.builds(app).unwrap().len();
+        records.prune(app).unwrap();
+        assert_eq!(kept(), 9, "64 MiB of logs, and the one that runs");
+        let running = records.of(DeployId { app, revision: Revision::new(180).unwrap() });
+        assert!(running.log().parent().is_some_and(Path::exists));
     }
 }

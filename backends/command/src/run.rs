@@ -31,6 +31,8 @@ use crate::{
 /// The names of hosts that are resolved at the same time: each takes a thread of the process until its name service has
 /// answered, and the process has some hundreds.
 const LOOKUPS: usize = 32;
+/// The commits of an environment that are fetched, or wait for a slot, beside as many as build.
+const FETCHED_AHEAD: usize = 6;
 
 /// Variables of the program's environment, with their values.
 pub(crate) type Variables = Vec<(&'static str, String)>;
@@ -57,6 +59,8 @@ pub(crate) struct Run {
 pub(crate) struct Limits {
     /// The builds that may run at the same time.
     slots: Slots,
+    /// The commits that are fetched or built at the same time, each of which takes up disk: so many of an environment.
+    fetched: Slots,
     /// The sources of one host, and of all hosts, that may be read at the same time.
     sources: HostSlots,
     /// The names of hosts that may be resolved at the same time.
@@ -66,7 +70,8 @@ pub(crate) struct Limits {
 impl Limits {
     /// The limits of so many builds, and reads of each host, at the same time.
     pub(crate) fn new(at_once: usize) -> Self {
-        Self { slots: Slots::new(at_once), sources: HostSlots::new(at_once), lookups: Limiter::new(LOOKUPS) }
+        let fetched = Slots::with_share(usize::MAX, at_once + FETCHED_AHEAD);
+        Self { slots: Slots::new(at_once), fetched, sources: HostSlots::new(at_once), lookups: Limiter::new(LOOKUPS) }
     }
 }
 
@@ -137,6 +142,7 @@ impl Run {
         }
         let sha = git.resolve(&self.spec.commit).await?;
         let checkout = work.join("checkout");
+        let _fetched = git.turn(self.limits.fetched.acquire(&self.spec.app.namespace)).await?;
         git.fetch(&sha, &checkout).await?;
         // All that is read from the network is read before, so that a silent source holds no slot.
         let _slot = git.turn(self.limits.slots.acquire(&self.spec.app.namespace)).await?;

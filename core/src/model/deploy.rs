@@ -6,6 +6,7 @@ use std::{fmt, num::NonZeroU64, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+use state::cut;
 pub use state::{Evidence, Outage, Paused, ReleaseMark, State, Status};
 
 use crate::{
@@ -88,9 +89,6 @@ impl Commit {
 
 /// The most characters of the message of an end.
 const MESSAGE_MAX: usize = 4_000;
-/// The most lines of a log in an entry's evidence, and the most characters of each.
-const LOG_LINES_MAX: usize = 100;
-const LOG_LINE_MAX: usize = 2_000;
 
 /// The longest commit or label, in characters.
 pub const COMMIT_MAX: usize = 128;
@@ -454,19 +452,10 @@ impl Deploy {
     /// Returns the entry with the texts of its end cut to what an entry may hold: they may come from outside.
     #[must_use]
     pub(crate) fn bounded(mut self) -> Self {
-        let cut = |text: &mut String, most: usize| {
-            if let Some((end, _)) = text.char_indices().nth(most) {
-                text.truncate(end);
-                text.push('…');
-            }
-        };
         match &mut self.state {
             State::Failed { message, evidence, .. } => {
                 cut(message, MESSAGE_MAX);
-                if let Some(evidence) = evidence {
-                    evidence.log.truncate(LOG_LINES_MAX);
-                    evidence.log.iter_mut().for_each(|line| cut(line, LOG_LINE_MAX));
-                }
+                *evidence = evidence.take().map(Evidence::bounded);
             }
             State::Cancelled { message, .. } => cut(message, MESSAGE_MAX),
             State::Queued

@@ -19,6 +19,8 @@ pub use accept::{Accepted, Authorized, NewLock, Pushed, Registered, check_settin
 pub use drive::{Condition, PollOutcome, Polled, StartError};
 pub use read::{LogPart, Progress, Waited};
 
+use futures_util::lock;
+
 use crate::{
     app::{AppId, AppUid, POLL_MIN},
     error::Error,
@@ -129,6 +131,8 @@ pub struct Deployer {
     poll_results: drive::PollResults,
     conditions: drive::KnownConditions,
     due_discards: drive::DueDiscards,
+    /// Held by the one that reads an app's whole archive to forget what is surplus.
+    retention_turn: lock::Mutex<()>,
     min_poll: Duration,
     scope: Scope,
     /// This process's driver, once the store's apps are known to be deployed by it.
@@ -162,6 +166,7 @@ impl Deployer {
             poll_results: drive::PollResults::default(),
             conditions: drive::KnownConditions::default(),
             due_discards: drive::DueDiscards::default(),
+            retention_turn: lock::Mutex::default(),
             min_poll: POLL_MIN,
             scope: Scope::Store,
             bound_to: OnceLock::new(),

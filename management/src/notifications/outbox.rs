@@ -125,6 +125,11 @@ impl Cursor {
         Next::Nothing
     }
 
+    /// Returns whether events of this deploy may still come.
+    pub(crate) fn is_before(&self, revision: Revision) -> bool {
+        self.seen < Some(revision) || self.open.contains_key(&revision)
+    }
+
     fn notified(&self, revision: Revision) -> Option<&Notified> {
         self.open.get(&revision)
     }

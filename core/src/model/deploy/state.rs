@@ -27,6 +27,48 @@ pub struct Evidence {
     pub log: Vec<String>,
 }
 
+/// The most characters of each text of an entry's evidence.
+const TEXT_MAX: usize = 500;
+/// The most lines of events, and the most bytes of all as JSON writes them.
+const EVENTS_MAX: (usize, usize) = (10, 4 << 10);
+/// The same of the log.
+const LOG_MAX: (usize, usize) = (100, 24 << 10);
+
+impl Evidence {
+    /// Returns the evidence with what an entry may hold of it: its texts come from outside, and every failed entry keeps them. Of
+    /// the events and the log, the last lines stay.
+    #[must_use]
+    pub(super) fn bounded(mut self) -> Self {
+        for text in [&mut self.container, &mut self.pod, &mut self.state].into_iter().flatten() {
+            cut(text, TEXT_MAX);
+        }
+        keep_last(&mut self.events, EVENTS_MAX);
+        keep_last(&mut self.log, LOG_MAX);
+        self
+    }
+}
+
+/// Keeps the last lines: so many, and so many bytes as JSON writes them, which a control character has six of.
+fn keep_last(lines: &mut Vec<String>, (count, bytes): (usize, usize)) {
+    lines.iter_mut().for_each(|line| cut(line, TEXT_MAX));
+    let written = |line: &String| serde_json::to_string(line).map_or(usize::MAX, |text| text.len());
+    let lengths = lines.iter().rev().take(count).map(written);
+    let sums = lengths.scan(0_usize, |sum, length| {
+        *sum = sum.saturating_add(length);
+        Some(*sum)
+    });
+    let kept = sums.take_while(|sum| *sum <= bytes).count();
+    lines.drain(..lines.len() - kept);
+}
+
+/// Cuts a text that comes from outside to so many characters.
+pub(super) fn cut(text: &mut String, most: usize) {
+    if let Some((end, _)) = text.char_indices().nth(most) {
+        text.truncate(end);
+        text.push('…');
+    }
+}
+
 /// Time that a deadline does not count, such as that in which the cluster could not be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -197,5 +239,31 @@ impl State {
             Self::Superseded { .. } => Status::Superseded,
             Self::Cancelled { .. } => Status::Cancelled,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evidence_is_bounded_in_lines_and_bytes_and_its_end_stays() {
+        let lines = |count: usize, text: &str| (1..=count).map(|number| format!("{number}{text}")).collect::<Vec<_>>();
+        let bounded = |log| Evidence { events: lines(12, " came"), log, ..Evidence::default() }.bounded();
+        let usual = lines(50, &"x".repeat(100));
+        let kept = bounded(usual.clone());
+        assert_eq!(kept.log, usual);
+        assert_eq!(kept.events.first().unwrap(), "3 came");
+        for (text, least) in [("x", 46), ("\u{1}", 7), ("é", 23)] {
+            let kept = bounded(lines(200, &text.repeat(5_000)));
+            let written = serde_json::to_string(&kept).unwrap().len();
+            assert!(
+                kept.log.len() >= least && written <= 30 << 10,
+                "{text:?}: {} lines, {written} bytes",
+                kept.log.len()
+            );
+            assert!(kept.log.last().unwrap().starts_with("200"));
+        }
+        assert_eq!(bounded(lines(200, "")).log, lines(200, "")[100..]);
     }
 }

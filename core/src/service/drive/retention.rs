@@ -1,4 +1,7 @@
 //! Forgets archived deploys that nothing depends on any more.
+//!
+//! A pass reads the whole archive of an app. One is under way at a time: an app that is due meanwhile has its own after a
+//! later commit.
 
 use std::sync::Arc;
 
@@ -11,8 +14,8 @@ use crate::{
     service::{Deployer, journal::Decision},
 };
 
-/// Deploys per page while the archive is read.
-const PAGE: usize = 200;
+/// Deploys per page while the archive is read: many, since a store may read an app's whole archive for each.
+const PAGE: usize = 1_000;
 /// The most deploys that one commit forgets.
 const AT_ONCE: usize = 100;
 
@@ -22,6 +25,7 @@ impl Deployer {
         if !retention::is_due(state) {
             return;
         }
+        let Some(_turn) = self.retention_turn.try_lock() else { return };
         if let Err(error) = self.forget_surplus(&state.app).await {
             tracing::warn!(app = %state.app.id, error = %error.chain(), "forgetting old deploys failed");
         }
