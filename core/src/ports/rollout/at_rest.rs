@@ -61,4 +61,8 @@ pub trait TargetReader: Send + Sync {
     /// Called once; a second call may get no hints. A hint may be superfluous; one that is missing lets a change be
     /// noticed late.
     fn target_changes(&self) -> BoxStream<'static, AppUid>;
+
+    /// Drops what is remembered of an app's targets, since it names others by now or is gone. Until the next call of
+    /// [`at_rest`](Self::at_rest) for the app, it needs no hints.
+    fn forget_targets(&self, _app: AppUid) {}
 }

@@ -40,6 +40,7 @@ impl Deployer {
         let rules = self.source_rules();
         access.check(Action::Change)?;
         let new_target = self.changed_target(access, &target).await?;
+        let is_moved = new_target.as_ref().is_some_and(|(before, after)| before.settings != after.settings);
         let changed = self.update_app(access, move |change, now| {
             let app = &change.state.app;
             // Another call has changed the target meanwhile.
@@ -71,6 +72,9 @@ impl Deployer {
             Ok(())
         });
         let state = changed.await?;
+        if is_moved {
+            self.forget_targets(state.app.uid);
+        }
         self.changed_here(state.app.uid);
         Ok(state)
     }
