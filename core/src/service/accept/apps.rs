@@ -10,7 +10,7 @@ use crate::{
     ledger::{AppState, Change, Record, Refused, registration},
     ports::TargetRequest,
     request::{Field, PolicyChange, Refusal, SourceChange, TargetChange},
-    service::{ATTEMPTS, Authorized, Deployer, Outcome, journal::Decision, unwritten},
+    service::{ATTEMPTS, Authorized, Deployer, Outcome, check_settings, journal::Decision, unwritten},
     time::Timestamp,
 };
 
@@ -85,9 +85,12 @@ impl Deployer {
             return Ok(None);
         }
         let app = self.state(access).await?.app;
+        let settings = change.apply(app.target.settings.clone());
+        // Before the settings of all other apps of the namespace are read.
+        check_settings(&settings)?;
         let request = TargetRequest {
             app: app.id.clone(),
-            settings: change.apply(app.target.settings.clone()),
+            settings,
             image: None,
             built: true,
             take_over: change.take_over,
