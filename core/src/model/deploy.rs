@@ -86,11 +86,13 @@ impl Commit {
     }
 }
 
-/// The most characters of the message of an end.
-const MESSAGE_MAX: usize = 4_000;
+/// The most characters of a message of a driver, such as that of an end.
+pub(crate) const MESSAGE_MAX: usize = 4_000;
 /// The most lines of a log in an entry's evidence, and the most characters of each.
 const LOG_LINES_MAX: usize = 100;
 const LOG_LINE_MAX: usize = 2_000;
+/// The most events in an entry's evidence, each of which has as many characters as a line of a log.
+const EVENTS_MAX: usize = 10;
 
 /// The longest commit or label, in characters.
 pub const COMMIT_MAX: usize = 128;
@@ -454,21 +456,19 @@ impl Deploy {
     /// Returns the entry with the texts of its end cut to what an entry may hold: they may come from outside.
     #[must_use]
     pub(crate) fn bounded(mut self) -> Self {
-        let cut = |text: &mut String, most: usize| {
-            if let Some((end, _)) = text.char_indices().nth(most) {
-                text.truncate(end);
-                text.push('…');
-            }
-        };
         match &mut self.state {
             State::Failed { message, evidence, .. } => {
-                cut(message, MESSAGE_MAX);
+                crate::text::cut(message, MESSAGE_MAX);
                 if let Some(evidence) = evidence {
                     evidence.log.truncate(LOG_LINES_MAX);
-                    evidence.log.iter_mut().for_each(|line| cut(line, LOG_LINE_MAX));
+                    evidence.events.truncate(EVENTS_MAX);
+                    let Evidence { container, pod, state, events, log } = evidence;
+                    let facts = [container, pod, state].into_iter().flatten();
+                    log.iter_mut().chain(events).chain(facts).for_each(|line| crate::text::cut(line, LOG_LINE_MAX));
                 }
             }
-            State::Cancelled { message, .. } => cut(message, MESSAGE_MAX),
+            State::Succeeded { note: Some(note) } => crate::text::cut(note, MESSAGE_MAX),
+            State::Cancelled { message, .. } => crate::text::cut(message, MESSAGE_MAX),
             State::Queued
             | State::Building { .. }
             | State::Releasing { .. }

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
 use super::{Observation, RolloutSpec};
-use crate::{app::AppUid, error::Result, image::ImageRef};
+use crate::{app::AppUid, deploy::MESSAGE_MAX, error::Result, image::ImageRef, text};
 
 /// The difference between a target and the deploy that it was brought to last.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,15 @@ impl AtRest {
     pub fn is_of(&self, spec: &RolloutSpec) -> bool {
         // A target that was adopted has no stamp of its own, and may have one of a registration before.
         spec.adopted || self.seen.deploy == Some(spec.id)
+    }
+
+    /// Returns it with its texts cut, as [`Observation::bounded`].
+    #[must_use]
+    pub(crate) fn bounded(mut self) -> Self {
+        if let Some(drift) = &mut self.drift {
+            text::cut(&mut drift.message, MESSAGE_MAX);
+        }
+        Self { seen: self.seen.bounded(), ..self }
     }
 }
 

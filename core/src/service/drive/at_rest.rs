@@ -18,7 +18,7 @@ use crate::{
     error::Result,
     image::ImageRef,
     ledger::AppState,
-    ports::{Drift, WorkloadState},
+    ports::{AtRest, Drift, WorkloadState},
     service::{
         Deployer,
         journal::{Decision, Snapshot},
@@ -214,7 +214,7 @@ impl Deployer {
         if self.conditions.has_moved(app, &spec.target) {
             reader.forget_targets(app);
         }
-        let found = reader.at_rest(&spec).await;
+        let found = reader.at_rest(&spec).await.map(AtRest::bounded);
         let mut found = found.inspect_err(|_| self.conditions.note_failure(app, self.ports.clock.elapsed()))?;
         found.drift = found.drift.filter(|_| state.on_cluster().is_some_and(|deploy| engine::may_drift(deploy)));
         let now = (self.ports.clock.elapsed(), self.time());
