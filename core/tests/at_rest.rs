@@ -15,10 +15,11 @@ use rollhook_core::{
     image::ImageRef,
     ledger::AppState,
     ports::{RolloutFailureKind, TargetReader},
-    request::RollbackRequest,
+    request::{PolicyChange, RollbackRequest, SourceChange, TargetChange},
     service::{Authorized, Condition, Deployer},
 };
 use rollhook_memory::Script;
+use serde_json::json;
 use world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -243,5 +244,38 @@ fn hotfix_during_a_rollout_ends_it_and_stays() {
         assert_eq!((back.status(), image), (Status::Succeeded, Some(world::api("v2").parse().unwrap())));
         world.sleep(5).await;
         assert_eq!(told(&world, &access).await, None);
+    });
+}
+
+#[test]
+fn targets_that_no_app_names_any_more_are_remembered_by_no_replica() {
+    let world = World::new(Duration::ZERO);
+    let other = world.replica("two", 2);
+    let access = world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        for number in 0..10 {
+            let app = state(&world, &access).await.app;
+            let worker = format!("worker-{number}");
+            world.cluster.seed(&app.id, &samples::target(&worker), &world::image(&world::api("v1")));
+            let settings = samples::settings(json!({ "also": [format!("Deployment/{worker}")] }));
+            let change = TargetChange { settings, ..TargetChange::default() };
+            world.deployer.change(&access, PolicyChange::default(), SourceChange::default(), change).await.unwrap();
+            if number % 2 == 0 {
+                world.deployed(&access, &world::api("v2")).await;
+            }
+            world.sleep(120).await;
+            assert!(world.cluster.watched_targets(access.uid()) <= 2, "{number}");
+        }
+        world.deployed(&access, &world::api("v3")).await;
+        world.sleep(5).await;
+        assert_eq!(world.cluster.watched_targets(access.uid()), 2);
+        access
+    });
+    world.run_beside(&other, async {
+        world.sleep(60).await;
+        assert_eq!(world.cluster.watched_targets(access.uid()), 2, "the other replica looks too");
+        world.deployer.delete(&access).await.unwrap();
+        world.sleep(120).await;
+        assert_eq!(world.cluster.watched_targets(access.uid()), 0, "it hears of the deletion");
     });
 }

@@ -18,8 +18,10 @@ use rollhook_core::{
     app::Policy,
     deploy::Revision,
     ports::{BuildTrigger, Clock, HistoryStore, RolloutDriver},
+    request::{PolicyChange, Refusal, SourceChange, TargetChange},
     service::{BuildPorts, Deployer},
 };
+use serde_json::json;
 use world::World;
 
 /// A replica that counts its looks at targets at rest, of which each takes 10 ms, and fails while it is told to.
@@ -152,4 +154,31 @@ fn callers_that_follow_the_log_of_one_build_share_their_looks_at_it() {
     let (reads, looks) = (reads.load(Ordering::Relaxed), looks.load(Ordering::Relaxed));
     assert!(looks <= 60, "100 callers looked {looks} times at the build");
     assert!(reads <= 100 + 60, "100 callers made {reads} reads of the store");
+}
+
+#[test]
+fn settings_that_are_too_large_are_refused_before_those_of_other_apps_are_read() {
+    let world = World::new(Duration::ZERO);
+    let lists = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&lists);
+    let plan: Plan = Arc::new(move |call| {
+        counted.fetch_add(usize::from(call == "history.list"), Ordering::Relaxed);
+        Fault::None
+    });
+    world.idle(async {
+        let access = world.register("api", Policy::default()).await;
+        let store: Arc<dyn HistoryStore> = world.store.clone();
+        let history = Arc::new(Faulty::new(store, Arc::clone(&world.clock) as Arc<dyn Clock>, plan));
+        let deployer = Deployer::new(world.ports(9).with(|ports| ports.history = history), "two");
+        let change = async |env: &str| {
+            let settings = samples::settings(json!({ "template": { "env": { "A": env } } }));
+            let target = TargetChange { settings, ..TargetChange::default() };
+            deployer.change(&access, PolicyChange::default(), SourceChange::default(), target).await
+        };
+        let refused = change(&"x".repeat(64 * 1024)).await;
+        assert!(matches!(refused, Err(Refusal::Workload(_))), "{refused:?}");
+        assert_eq!(lists.load(Ordering::Relaxed), 0);
+        drop(change("x").await);
+        assert_eq!(lists.load(Ordering::Relaxed), 1, "of the namespace");
+    });
 }

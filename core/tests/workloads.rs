@@ -4,16 +4,18 @@
 
 mod world;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use rollhook_conformance::samples::settings;
+use rollhook_conformance::{Fault, Faulty, Plan, samples::settings};
 use rollhook_core::{
     app::{Policy, Target},
     deploy::{Deploy, Reason, Revision, Status},
-    request::{Registration, RollbackRequest, TargetChange},
-    service::Authorized,
+    ports::{Clock, LogQuery, RolloutDriver},
+    request::{Refusal, Registration, RollbackRequest, TargetChange},
+    service::{Authorized, Deployer},
 };
 use rollhook_memory::Script;
+use rollhook_workloads::Workloads;
 use serde_json::json;
 use world::{World, image, leave, reason, registration};
 
@@ -413,5 +415,30 @@ fn rollback_to_a_named_revision_goes_on_with_all() {
         let accepted = world.deployer.rollback(&access, request).await.unwrap();
         assert_eq!(world.ended(&access, accepted.deploy.revision.get()).await.status(), Status::Succeeded);
         assert_eq!(world.running(), ["v1 by 4", "v1 by 4", "v1 by 4"]);
+    });
+}
+
+#[test]
+fn reads_of_the_instances_of_many_workloads_have_one_deadline() {
+    let world = World::new(Duration::ZERO);
+    let plan: Plan = Arc::new(|call| match call {
+        "instances.instances" | "instances.read" => Fault::Late(Duration::from_secs(8)),
+        _ => Fault::None,
+    });
+    let cluster: Arc<dyn RolloutDriver> = world.cluster.clone();
+    let slow = Arc::new(Faulty::new(cluster, Arc::clone(&world.clock) as Arc<dyn Clock>, plan));
+    let rollouts = Arc::new(Workloads::over(slow));
+    let deployer = Deployer::new(world.ports(9).with(|ports| ports.rollouts = rollouts), "one");
+    world.run_beside(&deployer, async {
+        let access = world.release(Policy::default()).await;
+        let deadline = (Err(Refusal::ClusterUnavailable), Duration::from_secs(15));
+        let begin = world.clock.elapsed();
+        let (instance, query) = ("no-such-instance".parse().unwrap(), LogQuery::newest(9));
+        let read = deployer.instance_log(&access, &instance, &query).await.map(drop);
+        assert_eq!((read, world.clock.elapsed().saturating_sub(begin)), deadline);
+        let begin = world.clock.elapsed();
+        // Of three workloads, two at a time.
+        let listed = deployer.instances(&access).await.map(drop);
+        assert_eq!((listed, world.clock.elapsed().saturating_sub(begin)), deadline);
     });
 }

@@ -54,10 +54,10 @@ pub enum Refusal {
         "An app trusts at most {TRUSTS_MAX} pipelines, with {CLAIMS_BYTES_MAX} bytes of claims in all; remove one first."
     )]
     TooManyTrusts,
-    /// The pipelines of an environment or project have used as many id_tokens as they may.
+    /// The pipelines of an app, an environment or a project have used as many id_tokens as they may for now.
     #[error(
-        "The pipelines of this app's {1} have used {0} id_tokens in a day; try again in a minute, or call with the webhook's \
-         token."
+        "The pipelines of this {1} may use {0} id_tokens in a day, half of them at once, and have used what they may by now; try \
+         again in a minute, or call with the webhook's token."
     )]
     TooManyIdTokens(u32, &'static str),
     /// The app has no such trust.

@@ -18,7 +18,7 @@ use rollhook_core::{
 };
 use rollhook_management::{
     Caller, Management, Ports, Refusal,
-    keyless::{BoundCall, ENVIRONMENT_TOKENS_MAX, IdToken, Presented, TooWide, Trust},
+    keyless::{APP_TOKENS_MAX, BoundCall, IdToken, Presented, TooWide, Trust},
     ports::{IdentityVerifier, NewRecord, RecordKey, RecordKind},
 };
 use serde_json::json;
@@ -105,7 +105,7 @@ fn id_token_is_bound_to_one_call_which_may_be_repeated() {
 }
 
 #[test]
-fn used_id_tokens_of_an_environment_are_bounded_and_a_call_may_still_be_repeated() {
+fn used_id_tokens_of_an_app_are_bounded_and_a_call_may_still_be_repeated() {
     let world = ManagedWorld::new(Duration::ZERO);
     let management = verifying(&world);
     world.run_managed(&management, async {
@@ -115,15 +115,15 @@ fn used_id_tokens_of_an_environment_are_bounded_and_a_call_may_still_be_repeated
             management.authorize(&id, &by_identity(id_token), b"{}").await.unwrap()
         };
         let first = proof(0).await;
-        for number in 0..ENVIRONMENT_TOKENS_MAX {
+        for number in 0..APP_TOKENS_MAX / 2 {
             let bound = management.bind(&proof(number).await, None).await.unwrap();
             assert_eq!(bound.is_newly_bound, Some(true));
         }
-        let beyond = proof(ENVIRONMENT_TOKENS_MAX).await;
-        let refused = Refusal::TooManyIdTokens(ENVIRONMENT_TOKENS_MAX, "environment");
+        let beyond = proof(APP_TOKENS_MAX).await;
+        let refused = Refusal::TooManyIdTokens(APP_TOKENS_MAX, "app");
         assert_eq!(management.bind(&beyond, None).await.unwrap_err(), refused);
         assert_eq!(management.bind(&first, None).await.unwrap().is_newly_bound, Some(false));
-        world.clock.sleep(Duration::from_secs(60)).await;
+        world.clock.sleep(Duration::from_secs(70)).await;
         assert_eq!(management.bind(&beyond, None).await.unwrap().is_newly_bound, Some(true));
     });
 }

@@ -253,6 +253,12 @@ impl<T: RolloutDriver + ?Sized> TargetReader for Faulty<T> {
             (Fault::Before | Fault::Lost, _) | (_, None) => stream::pending().boxed(),
         }
     }
+
+    fn forget_targets(&self, app: AppUid) {
+        if let Some(reader) = self.inner.target_reader() {
+            reader.forget_targets(app);
+        }
+    }
 }
 
 #[async_trait]

@@ -61,6 +61,11 @@ impl Machine {
     /// Forgets what is known of an app.
     pub(crate) fn forget(&self, app: AppUid) {
         self.pulls.forget(app);
+        self.forget_targets(app);
+    }
+
+    /// Forgets what is known of an app's targets.
+    pub(crate) fn forget_targets(&self, app: AppUid) {
         self.refusals.forget(app);
         self.starts.forget(app);
     }

@@ -243,6 +243,11 @@ impl TargetReader for DockerMachine {
         let Some(mut hints) = self.watch.take_hints(&self.engine) else { return stream::empty().boxed() };
         stream::poll_fn(move |context| hints.poll_recv(context)).boxed()
     }
+
+    fn forget_targets(&self, app: AppUid) {
+        self.watch.forget(app);
+        self.machine.forget_targets(app);
+    }
 }
 
 #[async_trait]

@@ -147,6 +147,13 @@ pub(crate) struct RequestedSettings {
 }
 
 impl RequestedSettings {
+    /// Reads of an app's settings what names its workload, and nothing else: there may be many, with large templates.
+    pub(crate) fn named(settings: &Settings) -> Option<Self> {
+        let names = |(name, _): &(&String, &Value)| matches!(name.as_str(), "kind" | "name");
+        let named = settings.iter().filter(names).map(|(name, value)| (name.clone(), value.clone())).collect();
+        Self::parse(&named).ok()
+    }
+
     /// Reads the settings.
     ///
     /// # Errors

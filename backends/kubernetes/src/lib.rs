@@ -229,4 +229,8 @@ impl TargetReader for KubernetesCluster {
         let Some(hints) = self.at_rest.take_hints() else { return stream::empty().boxed() };
         stream::unfold(hints, async |mut hints| Some((hints.next().await?, hints))).boxed()
     }
+
+    fn forget_targets(&self, app: AppUid) {
+        self.at_rest.forget(app);
+    }
 }

@@ -6,7 +6,7 @@ use http::{
     HeaderName, Method, StatusCode,
     header::{ACCEPT, AUTHORIZATION},
 };
-use rollhook_core::{app::App, deploy::Deploy};
+use rollhook_core::{app::App, deploy::Deploy, text::json_values};
 use rollhook_management::{
     notifications::{ApiUrl, Content, EventKind, GitHubRepository, Notification, ReceiverSecret},
     ports::{Delivered, DeliveryFailure},
@@ -27,6 +27,8 @@ const TASK_MAX: usize = 100;
 /// The number of newest deployments of an app, commit and environment that are searched for an earlier attempt's. Some
 /// kilobytes each, they fit into an answer.
 const SEARCHED: usize = 30;
+/// The most JSON values of a payload that is read: ours has fewer.
+const PAYLOAD_VALUES_MAX: usize = 20;
 /// The media type that has a commit answered as its SHA alone.
 const SHA: &str = "application/vnd.github.sha";
 
@@ -179,7 +181,8 @@ fn payload(told: Told<'_>) -> Value {
 
 /// Returns whether a deployment has this payload, which GitHub may answer as a text.
 fn is_payload(known: &Value, ours: &Value) -> bool {
-    let read = known.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let is_short = |text: &&str| json_values(text.as_bytes()) <= PAYLOAD_VALUES_MAX;
+    let read = known.as_str().filter(is_short).and_then(|text| serde_json::from_str::<Value>(text).ok());
     read.as_ref().unwrap_or(known) == ours
 }
 

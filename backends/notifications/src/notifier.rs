@@ -156,11 +156,14 @@ mod tests {
     }
 
     async fn answered(answer: impl FnOnce(&mut TcpStream) + Send + 'static) -> Result<String, DeliveryFailure> {
+        answered_to(&Destination::Webhook { url: server(answer).parse().unwrap() }).await
+    }
+
+    async fn answered_to(destination: &Destination) -> Result<String, DeliveryFailure> {
         let notifier = HttpNotifier::new(AllowedReceivers { local: true, ..AllowedReceivers::default() });
-        let destination = Destination::Webhook { url: server(answer).parse().unwrap() };
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".parse().unwrap();
         let notification = samples::notification(samples::failed());
-        let sent = notifier.send(&destination, &secret, &notification, None);
+        let sent = notifier.send(destination, &secret, &notification, None);
         let sent = tokio::time::timeout(Duration::from_secs(5), sent).await.expect("it hung on the body");
         sent.map(|delivered| delivered.answer)
     }
@@ -184,5 +187,20 @@ mod tests {
         assert_eq!(answered(torn).await, Ok("200 OK".to_owned()));
         let refused = |stream: &mut TcpStream| drop(write!(stream, "HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\n"));
         assert!(answered(refused).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn answer_of_very_many_values_is_refused_before_it_is_read() {
+        let slack = |values: usize| {
+            let blocks = format!("[0{}]", ",0".repeat(values));
+            let body = format!(r#"{{"ok":true,"channel":"C0123","ts":"1503435956.000247","message":{blocks}}}"#);
+            let url = server(move |stream| {
+                let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            });
+            Destination::Slack { api: url.parse().unwrap(), channel: "C0123".parse().unwrap() }
+        };
+        assert_eq!(answered_to(&slack(5_000)).await, Ok("ok".to_owned()));
+        let refused = answered_to(&slack(100_000)).await.unwrap_err();
+        assert!(refused.message.contains("JSON values") && !refused.is_final, "{refused:?}");
     }
 }

@@ -30,8 +30,35 @@ impl Begun {
         apps.get(&id.app).filter(|known| known.0 == id.revision).map(|known| known.1.clone()).unwrap_or_default()
     }
 
+    /// Forgets a deploy that has ended.
+    pub(crate) fn ended(&self, id: DeployId) {
+        let mut apps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if apps.get(&id.app).is_some_and(|known| known.0 <= id.revision) {
+            apps.remove(&id.app);
+        }
+    }
+
     /// Forgets an app.
     pub(crate) fn forget(&self, app: AppUid) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&app);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deploy_is_remembered_until_it_has_ended_or_a_newer_one_has_begun() {
+        let begun = Begun::default();
+        let id = |revision| DeployId { app: AppUid::from_bits(1), revision: Revision::new(revision).unwrap() };
+        for (revision, workload) in [(1, "web"), (2, "web"), (2, "worker")] {
+            begun.note(id(revision), workload);
+        }
+        assert!(begun.of(id(1)).is_empty() && begun.of(id(2)).len() == 2);
+        begun.ended(id(1));
+        assert_eq!(begun.of(id(2)).len(), 2, "an older one has ended");
+        begun.ended(id(2));
+        assert!(begun.0.lock().unwrap().is_empty());
     }
 }

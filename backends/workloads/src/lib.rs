@@ -268,6 +268,7 @@ impl TargetReader for Workloads {
         let Some(reader) = self.inner.target_reader() else {
             return Err(Error::invalid("the driver below reads no targets at rest"));
         };
+        self.begun.ended(spec.id);
         let Some(parts) = Parts::of(&spec.target)? else { return reader.at_rest(spec).await };
         let specs = parts.specs(spec);
         let found = in_turns(specs.iter().map(|spec| reader.at_rest(spec)).collect()).try_collect().await?;
@@ -278,6 +279,12 @@ impl TargetReader for Workloads {
         match self.inner.target_reader() {
             Some(reader) => reader.target_changes(),
             None => Box::pin(futures_util::stream::empty()),
+        }
+    }
+
+    fn forget_targets(&self, app: AppUid) {
+        if let Some(reader) = self.inner.target_reader() {
+            reader.forget_targets(app);
         }
     }
 }

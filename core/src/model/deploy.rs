@@ -6,7 +6,6 @@ use std::{fmt, num::NonZeroU64, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use state::cut;
 pub use state::{Evidence, Outage, Paused, ReleaseMark, State, Status};
 
 use crate::{
@@ -87,8 +86,8 @@ impl Commit {
     }
 }
 
-/// The most characters of the message of an end.
-const MESSAGE_MAX: usize = 4_000;
+/// The most characters of a message of a driver, such as that of an end.
+pub(crate) const MESSAGE_MAX: usize = 4_000;
 
 /// The longest commit or label, in characters.
 pub const COMMIT_MAX: usize = 128;
@@ -454,10 +453,11 @@ impl Deploy {
     pub(crate) fn bounded(mut self) -> Self {
         match &mut self.state {
             State::Failed { message, evidence, .. } => {
-                cut(message, MESSAGE_MAX);
+                crate::text::cut(message, MESSAGE_MAX);
                 *evidence = evidence.take().map(Evidence::bounded);
             }
-            State::Cancelled { message, .. } => cut(message, MESSAGE_MAX),
+            State::Succeeded { note: Some(note) } => crate::text::cut(note, MESSAGE_MAX),
+            State::Cancelled { message, .. } => crate::text::cut(message, MESSAGE_MAX),
             State::Queued
             | State::Building { .. }
             | State::Releasing { .. }

@@ -14,6 +14,14 @@ pub fn hash_of<'a>(texts: impl IntoIterator<Item = &'a str>) -> [u8; 32] {
     hash.finalize().into()
 }
 
+/// Cuts a text to so many characters, and marks that it goes on.
+pub(crate) fn cut(text: &mut String, most: usize) {
+    if let Some((end, _)) = text.char_indices().nth(most) {
+        text.truncate(end);
+        text.push('…');
+    }
+}
+
 /// Returns bytes as hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

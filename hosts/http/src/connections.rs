@@ -19,6 +19,7 @@ use futures_util::future::{AbortHandle, AbortRegistration};
 use crate::{
     callers::Caller,
     places::{CallerPlace, CallerPlaces},
+    stream::LongAnswers,
 };
 
 /// The most connections of a listener.
@@ -108,6 +109,7 @@ pub(crate) struct Connection {
     share: Share,
     close: AbortHandle,
     standing: Mutex<Standing>,
+    long_answers: LongAnswers,
 }
 
 /// Whose a connection is.
@@ -137,7 +139,8 @@ impl Connections {
         let (close, registration) = AbortHandle::new_pair();
         let place = self.lock().add(self.bounds, source, share, close.clone());
         let standing = Mutex::new(Standing::Stranger(place));
-        (Arc::new(Connection { all: self.clone(), source, share, close, standing }), registration)
+        let long_answers = LongAnswers::default();
+        (Arc::new(Connection { all: self.clone(), source, share, close, standing, long_answers }), registration)
     }
 
     fn lock(&self) -> MutexGuard<'_, Strangers> {
@@ -149,6 +152,11 @@ impl Connection {
     /// Begins a call.
     pub(crate) fn begin(self: &Arc<Self>) -> InCall {
         InCall(Arc::new(Ending { connection: self.clone(), is_known: AtomicBool::new(false) }))
+    }
+
+    /// Returns the long answers that the connection is sending.
+    pub(crate) fn long_answers(&self) -> &LongAnswers {
+        &self.long_answers
     }
 
     /// Makes the connection a stranger's, if it is not.
@@ -196,6 +204,11 @@ impl InCall {
     pub(crate) fn known(&self, caller: Caller) -> bool {
         self.0.connection.leave(caller);
         !self.0.is_known.swap(true, Ordering::Relaxed)
+    }
+
+    /// Returns the long answers that its connection is sending.
+    pub(crate) fn long_answers(&self) -> &LongAnswers {
+        self.0.connection.long_answers()
     }
 
     /// The call is refused for its credentials.

@@ -133,9 +133,10 @@ pub(crate) async fn answer(
         }
     }
     let is_counted = matches!(answer.caller, Caller::Known);
+    let long_answers = in_call.long_answers().clone();
     let held = state.streams.held(sent(answer, state, in_call), caller);
     let held = match held {
-        Ok(reply) if is_counted => state.answers.held(reply, &request.method, caller),
+        Ok(reply) if is_counted => state.answers.held(reply, &request.method, &long_answers, caller),
         held => held,
     };
     held.unwrap_or_else(|failure| refused(state, &request, failure))

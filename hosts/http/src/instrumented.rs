@@ -237,6 +237,12 @@ impl TargetReader for InstrumentedRolloutDriver {
     fn target_changes(&self) -> BoxStream<'static, AppUid> {
         self.inner.target_reader().map_or_else(|| stream::empty().boxed(), TargetReader::target_changes)
     }
+
+    fn forget_targets(&self, app: AppUid) {
+        if let Some(reader) = self.inner.target_reader() {
+            reader.forget_targets(app);
+        }
+    }
 }
 
 #[async_trait]

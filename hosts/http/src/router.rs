@@ -85,7 +85,9 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
     let answered = answered.and_then(|reply| call.state.streams.held(reply, || token_holder(&call)));
     let is_counted = matches!(route.handler, Handler::Managed(_));
     let answered = match answered {
-        Ok(reply) if is_counted => call.state.answers.held(reply, &method, || token_holder(&call)),
+        Ok(reply) if is_counted => {
+            call.state.answers.held(reply, &method, call.in_call.long_answers(), || token_holder(&call))
+        }
         answered => answered,
     };
     if let Some(target) = target.filter(|_| matches!(&answered, Err(failure) if failure.kind() == Kind::Unauthorized)) {

@@ -338,6 +338,7 @@ fn answer(
     connection: Arc<Connection>,
     shared: Arc<State>,
 ) -> impl GracefulConnection<Error = hyper::Error, Output = hyper::Result<()>> {
+    let stream = Stream::new(stream, WRITE_TIME, connection.long_answers().clone());
     let service = service_fn(move |request| {
         telemetry::answer(shared.clone(), Incoming { request, source, audience, in_call: connection.begin() })
     });
@@ -347,7 +348,7 @@ fn answer(
         .max_buf_size(HEADER_SIZE)
         // A caller may close its half once it has sent everything.
         .half_close(true)
-        .serve_connection(TokioIo::new(Stream::new(stream, WRITE_TIME)), service)
+        .serve_connection(TokioIo::new(stream), service)
 }
 
 fn spawn(

@@ -13,7 +13,7 @@ pub use id_token::{Algorithm, Claims, IdToken, TOKEN_MAX, VALUES_MAX};
 pub use presented::{BoundCall, IdentityFault, Presented, WebhookProof};
 pub use reach::{TooWide, binding_claims};
 pub use trust::{CLAIMS_BYTES_MAX, CLAIMS_MAX, IDENTIFYING, Issuer, TEXT_MAX, TRUSTS_MAX, Trust, TrustId, is_audience};
-pub use used_tokens::{ENVIRONMENT_TOKENS_MAX, PROJECT_TOKENS_MAX};
+pub use used_tokens::{APP_TOKENS_MAX, ENVIRONMENT_TOKENS_MAX, PROJECT_TOKENS_MAX};
 
 pub(crate) use trusts::KnownTrusts;
 pub(crate) use used_tokens::UsedTokens;

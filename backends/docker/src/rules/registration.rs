@@ -94,7 +94,7 @@ impl<'a> Registration<'a> {
     /// The refusal of a target that another app names.
     fn taken(&self, workload: &Workload) -> Option<InvalidTarget> {
         let is_same = |(app, settings): &&(AppId, Settings)| {
-            RequestedSettings::parse(settings).is_ok_and(|other| {
+            RequestedSettings::named(settings).is_some_and(|other| {
                 let name = other.name.as_deref().unwrap_or(app.name.as_str());
                 (other.kind.unwrap_or_default(), name) == (workload.kind, workload.name.as_str())
             })
@@ -319,6 +319,16 @@ mod tests {
         assert_eq!((&settings["readiness_path"], &settings["readiness_port"]), (&json!("/b"), &json!(80)));
         assert_eq!((&settings["replace"], unused.len()), (&json!("stop-first"), 0));
         assert!(matches!(validate(&change, &Seen::default()), Validated::Create { .. }), "its container may be gone");
+    }
+
+    #[test]
+    fn container_of_another_app_is_known_by_what_names_it_alone() {
+        let others = |settings: Value| vec![("shop-test/web".parse().unwrap(), settings.as_object().unwrap().clone())];
+        let asked = |settings| TargetRequest { others: others(settings), ..request(json!({"name": "web"})) };
+        let is_taken = |settings| matches!(validate(&asked(settings), &Seen::default()), Validated::Invalid(Taken(_)));
+        assert!(is_taken(json!({"template": {"of": "a later version"}})), "named as its app is");
+        assert!(is_taken(json!({"kind": "container", "name": "web"})));
+        assert!(!is_taken(json!({"kind": "compose", "name": "shop/web"})) && !is_taken(json!({"name": "api"})));
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl<'a> Registration<'a> {
     /// The refusal of a workload that another app names. Its stamp does not tell as long as neither was deployed.
     fn taken(&self) -> Option<InvalidTarget> {
         let is_same = |(app, settings): &&(AppId, Settings)| {
-            RequestedSettings::parse(settings).is_ok_and(|other| {
+            RequestedSettings::named(settings).is_some_and(|other| {
                 let name = other.name.as_deref().unwrap_or(app.name.as_str());
                 (other.kind, name) == (self.kind(), self.name.as_str())
             })

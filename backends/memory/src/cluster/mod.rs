@@ -209,6 +209,11 @@ impl SimulatedCluster {
         self.changed.notify(usize::MAX);
     }
 
+    /// Returns the number of targets whose changes are hinted at for this app.
+    pub fn watched_targets(&self, app: AppUid) -> usize {
+        self.lock().watched.values().filter(|apps| apps.contains(&app)).count()
+    }
+
     /// Returns every change of a workload by a deploy, in order; the last 10 000.
     pub fn effects(&self) -> Vec<Effect> {
         self.lock().effects.iter().cloned().collect()

@@ -130,6 +130,13 @@ impl TargetReader for SimulatedCluster {
     fn target_changes(&self) -> BoxStream<'static, AppUid> {
         self.hints.clone().stream()
     }
+
+    fn forget_targets(&self, app: AppUid) {
+        self.lock().watched.retain(|_, apps| {
+            apps.remove(&app);
+            !apps.is_empty()
+        });
+    }
 }
 
 impl SimulatedCluster {

@@ -48,3 +48,12 @@ fn deployments_are_searched_by_the_task_of_their_app() {
     app.id = format!("{}/{}", "n".repeat(63), "a".repeat(63)).parse().unwrap();
     assert_eq!(task(&app).len(), 100);
 }
+
+#[test]
+fn payload_of_very_many_values_is_none_of_ours_and_is_not_read() {
+    let ours = json!({ "rollhook": { "app": "shop-test/api", "uid": "7", "revision": 4 } });
+    assert!(is_payload(&ours, &ours) && is_payload(&json!(ours.to_string()), &ours));
+    let padded = format!(r#"{{"rollhook":[0{}],{}"#, ",0".repeat(100_000), &ours.to_string()[1..]);
+    assert_eq!(serde_json::from_str::<Value>(&padded).unwrap(), ours, "of equal names, the last one counts");
+    assert!(!is_payload(&json!(padded), &ours));
+}

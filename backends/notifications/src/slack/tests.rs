@@ -45,6 +45,8 @@ fn answers_are_told_apart_by_their_content() {
         let failed = answer(&format!(r#"{{"ok":false,"error":"{error}"}}"#)).unwrap_err();
         assert!(failed.message == format!("slack.com answered {error}") && !failed.is_final, "{failed:?}");
     }
+    let many = ok.replace(r#"{"text":"x"}"#, &format!("[0{}]", ",0".repeat(100_000)));
+    assert!(answer(&many).unwrap_err().message.contains("none of Slack's"), "it is not read");
     for foreign in ["<html>", "{}", r#"{"ok":true}"#, r#"{"ok":true,"channel":"a b","ts":"1"}"#] {
         assert!(answer(foreign).unwrap_err().message.contains("none of Slack's"), "{foreign}");
     }

@@ -96,6 +96,27 @@ fn ended_deploys_leave_the_state_for_the_archive() {
 }
 
 #[test]
+fn texts_of_an_end_are_cut_to_what_an_entry_may_hold() {
+    let long = || "x".repeat(100_000);
+    let facts = [Some(long()), Some(long()), Some(long())];
+    let (state, ended) = committed(moved(queued(registered(), 2), 2, rolling_out), |change| {
+        let mut failed = failed(&change.state.unfinished[1]);
+        if let State::Failed { message, evidence, .. } = &mut failed.state {
+            let [container, pod, state] = facts.clone();
+            (*message, *evidence) =
+                (long(), Some(Evidence { container, pod, state, events: vec![long(); 50], log: vec![long(); 500] }));
+        }
+        change.record(record(vec![failed]), NOW).unwrap();
+    });
+    assert!(format!("{:?}", ended[0]).len() < 250_000);
+    let (_, ended) = committed(state, |change| {
+        let noted = Deploy { state: State::Succeeded { note: Some(long()) }, ..succeeded(&change.state.unfinished[0]) };
+        change.record(record(vec![noted]), NOW).unwrap();
+    });
+    assert!(format!("{:?}", ended[0]).len() < 10_000);
+}
+
+#[test]
 fn newest_deploy_is_known_also_when_it_ended_without_touching_the_cluster() {
     let newest = |state: &AppState| state.newest().map(|deploy| (deploy.revision.get(), deploy.status()));
     assert_eq!(newest(&registered()), None);

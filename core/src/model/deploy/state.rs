@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     deploy::{Reason, Revision},
     source::Fingerprint,
-    text::words,
+    text::{self, words},
     time::{Timestamp, millis},
 };
 
@@ -39,8 +39,8 @@ impl Evidence {
     /// the events and the log, the last lines stay.
     #[must_use]
     pub(super) fn bounded(mut self) -> Self {
-        for text in [&mut self.container, &mut self.pod, &mut self.state].into_iter().flatten() {
-            cut(text, TEXT_MAX);
+        for fact in [&mut self.container, &mut self.pod, &mut self.state].into_iter().flatten() {
+            text::cut(fact, TEXT_MAX);
         }
         keep_last(&mut self.events, EVENTS_MAX);
         keep_last(&mut self.log, LOG_MAX);
@@ -50,7 +50,7 @@ impl Evidence {
 
 /// Keeps the last lines: so many, and so many bytes as JSON writes them, which a control character has six of.
 fn keep_last(lines: &mut Vec<String>, (count, bytes): (usize, usize)) {
-    lines.iter_mut().for_each(|line| cut(line, TEXT_MAX));
+    lines.iter_mut().for_each(|line| text::cut(line, TEXT_MAX));
     let written = |line: &String| serde_json::to_string(line).map_or(usize::MAX, |text| text.len());
     let lengths = lines.iter().rev().take(count).map(written);
     let sums = lengths.scan(0_usize, |sum, length| {
@@ -59,14 +59,6 @@ fn keep_last(lines: &mut Vec<String>, (count, bytes): (usize, usize)) {
     });
     let kept = sums.take_while(|sum| *sum <= bytes).count();
     lines.drain(..lines.len() - kept);
-}
-
-/// Cuts a text that comes from outside to so many characters.
-pub(super) fn cut(text: &mut String, most: usize) {
-    if let Some((end, _)) = text.char_indices().nth(most) {
-        text.truncate(end);
-        text.push('…');
-    }
 }
 
 /// Time that a deadline does not count, such as that in which the cluster could not be reached.

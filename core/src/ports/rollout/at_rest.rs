@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
 use super::{Observation, RolloutSpec};
-use crate::{app::AppUid, error::Result, image::ImageRef};
+use crate::{app::AppUid, deploy::MESSAGE_MAX, error::Result, image::ImageRef, text};
 
 /// The difference between a target and the deploy that it was brought to last.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,15 @@ impl AtRest {
         // A target that was adopted has no stamp of its own, and may have one of a registration before.
         spec.adopted || self.seen.deploy == Some(spec.id)
     }
+
+    /// Returns it with its texts cut, as [`Observation::bounded`].
+    #[must_use]
+    pub(crate) fn bounded(mut self) -> Self {
+        if let Some(drift) = &mut self.drift {
+            text::cut(&mut drift.message, MESSAGE_MAX);
+        }
+        Self { seen: self.seen.bounded(), ..self }
+    }
 }
 
 /// Reads targets at rest: the part of a [`RolloutDriver`](super::RolloutDriver) whose platform shows what becomes of a
@@ -61,4 +70,8 @@ pub trait TargetReader: Send + Sync {
     /// Called once; a second call may get no hints. A hint may be superfluous; one that is missing lets a change be
     /// noticed late.
     fn target_changes(&self) -> BoxStream<'static, AppUid>;
+
+    /// Drops what is remembered of an app's targets, since it names others by now or is gone. Until the next call of
+    /// [`at_rest`](Self::at_rest) for the app, it needs no hints.
+    fn forget_targets(&self, _app: AppUid) {}
 }

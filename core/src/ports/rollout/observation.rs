@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use super::DeployId;
-use crate::{deploy::Reason, image::Digest, text::with_fields};
+use crate::{
+    deploy::{MESSAGE_MAX, Reason},
+    image::Digest,
+    text::{self, with_fields},
+};
 
 /// An observation of a deploy, all at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +57,27 @@ impl Observation {
         let (progress, message) = (progress.into(), message.into());
         let (instances, restarts, past_lives, down_for, failure, workloads) = Default::default();
         Self { deploy, phase, progress, message, instances, restarts, past_lives, down_for, failure, workloads }
+    }
+
+    /// Returns the observation with its texts cut to what an entry may hold: a driver has them from the platform.
+    #[must_use]
+    pub(crate) fn bounded(mut self) -> Self {
+        if self.progress.len() > MESSAGE_MAX {
+            // Another text is still another one.
+            self.progress = text::hex(&text::hash_of([self.progress.as_str()]));
+        }
+        text::cut(&mut self.message, MESSAGE_MAX);
+        if let Phase::Complete { note: Some(note), .. } = &mut self.phase {
+            text::cut(note, MESSAGE_MAX);
+        }
+        if let Some(RolloutFailure { container, message, .. }) = &mut self.failure {
+            container.iter_mut().chain([message]).for_each(|text| text::cut(text, MESSAGE_MAX));
+        }
+        for workload in &mut self.workloads {
+            text::cut(&mut workload.name, MESSAGE_MAX);
+            text::cut(&mut workload.message, MESSAGE_MAX);
+        }
+        self
     }
 
     /// Returns the name of the workload that fails, of several.
@@ -170,4 +195,39 @@ pub struct RolloutFailure {
     pub container: Option<String>,
     /// A sentence that a person can act on, which names the part.
     pub message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_a_driver_are_cut_and_a_moved_rollout_still_differs() {
+        let long = |end: &str| "é".repeat(100_000) + end;
+        let seen = |end: &str| {
+            let phase = Phase::Complete { digest: None, note: Some(long(end)) };
+            Observation::new(None, phase, long(end), long(end)).with(|seen| {
+                seen.failure = Some(RolloutFailure {
+                    kind: RolloutFailureKind::Crash,
+                    reason: Reason::new(Reason::REFUSED),
+                    container: Some(long(end)),
+                    message: long(end),
+                });
+                seen.workloads = vec![WorkloadState {
+                    name: long(end),
+                    deploy: None,
+                    is_complete: true,
+                    message: long(end),
+                    restarts: 0,
+                    is_failing: true,
+                }];
+            })
+        };
+        let (one, other) = (seen("a").bounded(), seen("b").bounded());
+        assert!(format!("{one:?}").chars().count() < 7 * MESSAGE_MAX);
+        assert!(one.progress != other.progress && one.message == other.message);
+        assert!(one.message.ends_with("é…"));
+        let short = Observation::new(None, Phase::Progressing, "1 of 2", "1 of 2 is ready");
+        assert_eq!(short.clone().bounded(), short);
+    }
 }

@@ -10,7 +10,7 @@ use crate::{
     ledger::{AppState, Change, Record, Refused, registration},
     ports::TargetRequest,
     request::{Field, PolicyChange, Refusal, SourceChange, TargetChange},
-    service::{ATTEMPTS, Authorized, Deployer, Outcome, journal::Decision, unwritten},
+    service::{ATTEMPTS, Authorized, Deployer, Outcome, check_settings, journal::Decision, unwritten},
     time::Timestamp,
 };
 
@@ -40,6 +40,7 @@ impl Deployer {
         let rules = self.source_rules();
         access.check(Action::Change)?;
         let new_target = self.changed_target(access, &target).await?;
+        let is_moved = new_target.as_ref().is_some_and(|(before, after)| before.settings != after.settings);
         let changed = self.update_app(access, move |change, now| {
             let app = &change.state.app;
             // Another call has changed the target meanwhile.
@@ -71,6 +72,9 @@ impl Deployer {
             Ok(())
         });
         let state = changed.await?;
+        if is_moved {
+            self.forget_targets(state.app.uid);
+        }
         self.changed_here(state.app.uid);
         Ok(state)
     }
@@ -81,9 +85,12 @@ impl Deployer {
             return Ok(None);
         }
         let app = self.state(access).await?.app;
+        let settings = change.apply(app.target.settings.clone());
+        // Before the settings of all other apps of the namespace are read.
+        check_settings(&settings)?;
         let request = TargetRequest {
             app: app.id.clone(),
-            settings: change.apply(app.target.settings.clone()),
+            settings,
             image: None,
             built: true,
             take_over: change.take_over,

@@ -18,7 +18,7 @@ use crate::{
     error::Result,
     image::ImageRef,
     ledger::AppState,
-    ports::{Drift, WorkloadState},
+    ports::{AtRest, Drift, WorkloadState},
     service::{
         Deployer,
         journal::{Decision, Snapshot},
@@ -160,6 +160,19 @@ impl Deployer {
         }
     }
 
+    /// Forgets the condition of an app that is gone.
+    pub(crate) fn forget_condition(&self, app: AppUid) {
+        self.conditions.forget(app);
+        self.forget_targets(app);
+    }
+
+    /// Has the rollout driver drop what it remembers of an app's targets.
+    pub(crate) fn forget_targets(&self, app: AppUid) {
+        if let Some(reader) = self.ports.rollouts.target_reader() {
+            reader.forget_targets(app);
+        }
+    }
+
     /// Returns the namespace that stands for the app's environment; `None` if there is no such app, or it cannot be read.
     async fn environment_of(&self, app: AppUid) -> Option<Namespace> {
         self.read_to_look(app).await.map(|snapshot| snapshot.state.app.id.namespace.clone())
@@ -169,7 +182,7 @@ impl Deployer {
         match self.journal.recent(app, RECENT).await {
             Ok(Some(snapshot)) => Some(snapshot),
             Ok(None) => {
-                self.conditions.forget(app);
+                self.forget_condition(app);
                 None
             }
             Err(error) => {
@@ -198,7 +211,10 @@ impl Deployer {
         if let Some(condition) = self.conditions.recent(app, (&spec, has_failed), self.ports.clock.elapsed()) {
             return Ok(condition);
         }
-        let found = reader.at_rest(&spec).await;
+        if self.conditions.has_moved(app, &spec.target) {
+            reader.forget_targets(app);
+        }
+        let found = reader.at_rest(&spec).await.map(AtRest::bounded);
         let mut found = found.inspect_err(|_| self.conditions.note_failure(app, self.ports.clock.elapsed()))?;
         found.drift = found.drift.filter(|_| state.on_cluster().is_some_and(|deploy| engine::may_drift(deploy)));
         let now = (self.ports.clock.elapsed(), self.time());

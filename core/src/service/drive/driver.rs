@@ -13,7 +13,7 @@ use crate::{
     engine::{CallError, Effect, Event, State, rollout::STALL_TIMEOUT, step},
     error::{Error, Result},
     ledger::AppState,
-    ports::{BuildTrigger, ReleaseRunner, RolloutSpec},
+    ports::{BuildTrigger, Observation, ReleaseRunner, RolloutSpec},
     service::{Deployer, drive::log, drive::polling::PendingHead, read::Subscription},
     time::Timestamp,
 };
@@ -143,7 +143,7 @@ impl Driver<'_> {
             Effect::Apply(spec) => self.apply(&spec, change).await,
             Effect::Observe(spec) => {
                 self.observed_at = Some(deployer.ports.clock.elapsed());
-                let seen = rollouts.observe(&spec).await;
+                let seen = rollouts.observe(&spec).await.map(Observation::bounded);
                 self.calls.called(&spec, "observing", &seen);
                 if let Ok(seen) = &seen
                     && deployer.observations.note(app, spec.id.revision, seen, state.settles_for())

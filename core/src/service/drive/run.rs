@@ -267,7 +267,7 @@ impl<'a> Drivers<'a> {
                 match version {
                     Version::REMOVED => {
                         self.deployer.journal.removed(app);
-                        self.deployer.conditions.forget(app);
+                        self.deployer.forget_condition(app);
                     }
                     _ => self.deployer.conditions.put_new(app),
                 }

@@ -1,13 +1,20 @@
 //! Instances of an app, and their logs.
 
+use std::{pin::pin, time::Duration};
+
+use futures_util::future::{Either, select};
+
 use crate::{
-    error::Error,
+    error::{Error, Result},
     instance::InstanceName,
     ports::{InstanceLogPart, InstanceLogs, LogQuery, TargetInstance},
     request::Refusal,
     service::{Authorized, Deployer, Outcome},
     slots::Slots,
 };
+
+/// The longest time of a read, of all workloads of an app together: each holds a place of its environment.
+const READ_TIME: Duration = Duration::from_secs(15);
 
 /// The reads of instances and their logs that are under way at once.
 pub(crate) struct InstanceReads(Slots);
@@ -29,7 +36,7 @@ impl Deployer {
         let logs = self.logs()?;
         let app = self.state(access).await?.app;
         let _turn = self.instance_reads.0.acquire(&access.id.namespace).await;
-        logs.instances(&app).await.map_err(|error| unread(access, &error))
+        self.in_time(logs.instances(&app)).await.map_err(|error| unread(access, &error))
     }
 
     /// Returns a part of the log of the instance of this name or id. An environment has a few reads at a time; others wait
@@ -46,8 +53,18 @@ impl Deployer {
         let logs = self.logs()?;
         let app = self.state(access).await?.app;
         let _turn = self.instance_reads.0.acquire(&access.id.namespace).await;
-        let part = logs.read(&app, instance, query).await.map_err(|error| unread(access, &error))?;
+        let part = self.in_time(logs.read(&app, instance, query)).await.map_err(|error| unread(access, &error))?;
         part.ok_or_else(|| Refusal::NoSuchInstance(instance.clone()))
+    }
+
+    async fn in_time<T>(&self, read: impl Future<Output = Result<T>>) -> Result<T> {
+        match select(pin!(read), self.ports.clock.sleep(READ_TIME)).await {
+            Either::Left((read, _)) => read,
+            Either::Right(((), _)) => {
+                let what = format!("reading the instances of all workloads took longer than {} s", READ_TIME.as_secs());
+                Err(Error::Unavailable { what, cause: None })
+            }
+        }
     }
 
     fn logs(&self) -> Outcome<&dyn InstanceLogs> {

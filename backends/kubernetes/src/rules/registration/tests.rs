@@ -166,6 +166,16 @@ fn workload_of_another_registration_is_taken_over_only_on_request() {
 }
 
 #[test]
+fn workload_of_another_app_is_known_by_what_names_it_alone() {
+    let others = |settings: Value| vec![("shop-test/web".parse().unwrap(), settings.as_object().unwrap().clone())];
+    let asked = |settings| TargetRequest { others: others(settings), ..request(json!({"name": "web"})) };
+    let is_taken = |settings| matches!(validate(&asked(settings), None), Validated::Invalid(InvalidTarget::Taken(_)));
+    assert!(is_taken(json!({"template": {"of": "a later version"}})), "named as its app is");
+    assert!(is_taken(json!({"kind": "Deployment", "name": "web"})));
+    assert!(!is_taken(json!({"kind": "CronJob", "name": "web"})) && !is_taken(json!({"name": "api"})));
+}
+
+#[test]
 fn missing_workload_is_created_with_all_defaults() {
     let template = json!({
         "replicas": 1, "port": null, "env": {}, "env_from_secrets": [], "pull_secret": null, "readiness_path": null,

@@ -11,7 +11,7 @@ use futures_util::lock;
 
 use super::Condition;
 use crate::{
-    app::{App, AppUid},
+    app::{App, AppUid, Target},
     engine::health::Health,
     ports::{AtRest, RolloutSpec},
     service::read::SharedValues,
@@ -65,6 +65,8 @@ struct Looked {
     /// The mark of the deploy after which the target was looked at.
     after: Option<[u8; 32]>,
     health: Option<Health>,
+    /// The mark of the target that was last looked at.
+    target: Option<[u8; 32]>,
     /// Whether the health is that of the deploy's own instances, rather than of a version before that serves on.
     is_of_deploy: bool,
     condition: Condition,
@@ -123,6 +125,12 @@ impl KnownConditions {
     /// Returns the lock of looks at an app.
     pub(super) fn turn(&self, app: AppUid) -> Arc<lock::Mutex<()>> {
         self.turns.of(app)
+    }
+
+    /// Returns whether the target is another than at the last look.
+    pub(super) fn has_moved(&self, app: AppUid, target: &Target) -> bool {
+        let before = self.lock().apps.get(&app).and_then(|looked| looked.target);
+        before.is_some_and(|before| before != mark_of_target(target))
     }
 
     /// Returns what a look has just found after this deploy, which may have failed; what was known if that look failed.
@@ -216,7 +224,15 @@ impl KnownConditions {
         log_news(app, &looked.condition, &condition);
         let (due, health) = (health.due(now), Some(health));
         let after = Some(mark((spec, has_failed)));
-        *looked = Looked { at: now, is_aside: false, after, health, is_of_deploy, condition: condition.clone() };
+        *looked = Looked {
+            at: now,
+            is_aside: false,
+            after,
+            health,
+            target: Some(mark_of_target(&spec.target)),
+            is_of_deploy,
+            condition: condition.clone(),
+        };
         if let Some(due) = due.filter(|_| state.watching) {
             let known = state.due.entry(app.uid).or_insert(due);
             *known = due.min(*known);
@@ -237,7 +253,10 @@ impl KnownConditions {
             self.lock().apps.remove(&app);
             return;
         }
-        self.lock().apps.insert(app, Looked { at: now, is_aside: true, ..Looked::default() });
+        let mut state = self.lock();
+        let target = state.apps.get(&app).and_then(|looked| looked.target);
+        state.apps.insert(app, Looked { at: now, is_aside: true, target, ..Looked::default() });
+        drop(state);
         self.put_at(app, now + UNDER_WAY);
     }
 
@@ -269,6 +288,10 @@ impl KnownConditions {
 /// Returns a mark that is the same for the same deploy, target and outcome: to keep them for each app would take memory.
 fn mark((spec, has_failed): (&RolloutSpec, bool)) -> [u8; 32] {
     text::hash_of([format!("{spec:?}").as_str(), if has_failed { "failed" } else { "" }])
+}
+
+fn mark_of_target(target: &Target) -> [u8; 32] {
+    text::hash_of([format!("{:?}", target.settings).as_str()])
 }
 
 /// Logs the begin and the end of drift and of trouble, a line each.
