@@ -113,7 +113,7 @@ impl Workloads {
     /// Begins a deploy: with the first workloads, if none of the others is gone; or a return to an earlier version, with all.
     async fn begin_first(&self, spec: &RolloutSpec, parts: &Parts) -> Result<Applied> {
         let specs = parts.specs(spec);
-        let seen = join_all(specs.iter().map(|spec| self.inner.observe(spec))).await;
+        let seen: Vec<_> = in_turns(specs.iter().map(|spec| self.inner.observe(spec)).collect()).collect().await;
         let seen = || parts.iter().zip(&seen).enumerate();
         if spec.purpose.returns_to().is_some() {
             let is_left = |index, seen: &Result<Observation>| {
@@ -229,7 +229,7 @@ impl RolloutDriver for Workloads {
         }
         // A deadline, or restarts: the evidence is that of the first workload that is not complete, or was restarted most.
         let specs = parts.specs(spec);
-        let seen = join_all(specs.iter().map(|spec| self.inner.observe(spec))).await;
+        let seen: Vec<_> = in_turns(specs.iter().map(|spec| self.inner.observe(spec)).collect()).collect().await;
         let seen = seen.iter().map(|seen| seen.as_ref().ok().filter(|seen| seen.deploy == Some(spec.id)));
         let rank = |seen: Option<&Observation>| {
             seen.map(|seen| (seen.phase == Phase::Progressing, seen.restarts)).unwrap_or_default()

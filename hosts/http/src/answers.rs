@@ -1,4 +1,4 @@
-//! The large answers to known callers, which hold their bytes until they were read, for which their connection has a least
+//! The large answers, which hold their bytes until they were read, for which their connection has a least
 //! pace: see [`Stream`](crate::stream::Stream).
 //!
 //! Of these bytes each caller has a share, those of an environment or a project a part, as of the bodies that are read: see
@@ -14,7 +14,6 @@ use http_body_util::{BodyExt, Either};
 
 use crate::{
     budget::{Budget, Holder, Room, SMALL_MAX},
-    callers::Caller,
     error_reply::ErrorReply,
     reply::{self, Reply},
     stream::{LongAnswer, LongAnswers},
@@ -57,7 +56,7 @@ impl Answers {
         reply: Reply,
         method: &Method,
         long_answers: &LongAnswers,
-        caller: impl FnOnce() -> Caller,
+        holder: impl FnOnce() -> Holder,
     ) -> Result<Reply, ErrorReply> {
         let (parts, body) = reply.into_parts();
         let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
@@ -65,7 +64,7 @@ impl Answers {
             Either::Left(whole) if length > SMALL_MAX => whole,
             body @ (Either::Left(_) | Either::Right(_)) => return Ok(Reply::from_parts(parts, body)),
         };
-        let Some(room) = self.0.take(Holder::Known(caller()), length).now_or_never() else {
+        let Some(room) = self.0.take(holder(), length).now_or_never() else {
             if *method != Method::GET {
                 return Ok(reply::whole(parts.status, "text/plain; charset=utf-8", LEFT_OUT.into()));
             }
@@ -97,6 +96,7 @@ mod tests {
     use super::*;
     use crate::{
         body::PUSH_MAX,
+        callers::Caller,
         reply::Body,
         stream::{Stream, WRITE_TIME},
     };
@@ -108,7 +108,8 @@ mod tests {
     /// The bytes of an answer, as they wait to be sent; `None` if it was refused.
     fn answered(answers: &Answers, caller: Caller, length: usize) -> Option<Bytes> {
         let reply = reply::whole(StatusCode::OK, "application/json", vec![b'x'; length].into());
-        let body: Body = answers.held(reply, &Method::GET, &LongAnswers::default(), || caller).ok()?.into_body();
+        let body: Body =
+            answers.held(reply, &Method::GET, &LongAnswers::default(), || Holder::Known(caller)).ok()?.into_body();
         Some(body.collect().now_or_never().unwrap().unwrap().to_bytes())
     }
 
@@ -125,11 +126,29 @@ mod tests {
         assert!(hold(caller(3, 1)).is_empty());
         assert!(!hold(caller(4, 2)).is_empty(), "another environment");
         let reply = reply::whole(StatusCode::UNPROCESSABLE_ENTITY, "text/html", vec![b'x'; 1 << 20].into());
-        let reply = answers.held(reply, &Method::POST, &LongAnswers::default(), || caller(1, 1)).ok().unwrap();
+        let reply =
+            answers.held(reply, &Method::POST, &LongAnswers::default(), || Holder::Known(caller(1, 1))).ok().unwrap();
         let length = reply.body().size_hint().exact();
         assert_eq!((reply.status().as_u16(), length), (422, Some(LEFT_OUT.len() as u64)), "what was done is done");
         drop(greedy);
         assert_eq!(hold(caller(1, 1)).len(), 4, "what was sent is free again");
+    }
+
+    #[test]
+    fn long_answers_to_strangers_are_bounded_for_an_address_and_take_nothing_of_callers() {
+        let answers = Answers::default();
+        let metrics = |network: [u8; 4]| {
+            let reply = reply::whole(StatusCode::OK, "text/plain", vec![b'x'; SMALL_MAX + 1].into());
+            let holder = || Holder::Stranger(network.into());
+            let answer = answers.held(reply, &Method::GET, &LongAnswers::default(), holder);
+            Some(answer.ok()?.into_body().collect().now_or_never().unwrap().unwrap().to_bytes())
+        };
+        let unread = |network| (0..1_000).map_while(|_| metrics(network)).collect::<Vec<_>>();
+        let all: Vec<_> = (1..=9).map(|last| unread([192, 0, 2, last])).collect();
+        assert_eq!(all[0].len(), 63, "4 MiB");
+        let bytes: usize = all.iter().flatten().map(Bytes::len).sum();
+        assert!(all[1].len() == 63 && bytes <= 16 << 20, "{bytes}");
+        assert!(answered(&answers, caller(1, 1), 1 << 20).is_some());
     }
 
     #[test]
@@ -155,7 +174,7 @@ mod tests {
             } else {
                 reply::stream("text/event-stream", stream::repeat_with(part))
             };
-            let reply = answers.held(reply, &Method::GET, &long_answers, || caller(party, party));
+            let reply = answers.held(reply, &Method::GET, &long_answers, || Holder::Known(caller(party, party)));
             async move { Ok::<_, Infallible>(reply.ok().unwrap()) }
         });
         tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));

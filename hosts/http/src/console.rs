@@ -136,7 +136,9 @@ pub(crate) async fn answer(
     let long_answers = in_call.long_answers().clone();
     let held = state.streams.held(sent(answer, state, in_call), caller);
     let held = match held {
-        Ok(reply) if is_counted => state.answers.held(reply, &request.method, &long_answers, caller),
+        Ok(reply) if is_counted => {
+            state.answers.held(reply, &request.method, &long_answers, || Holder::Known(caller()))
+        }
         held => held,
     };
     held.unwrap_or_else(|failure| refused(state, &request, failure))

@@ -83,13 +83,13 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
     let method = Method::from_bytes(call.endpoint.method.as_bytes()).unwrap_or_default();
     let answered = Box::pin(answer(route, &call)).await;
     let answered = answered.and_then(|reply| call.state.streams.held(reply, || token_holder(&call)));
-    let is_counted = matches!(route.handler, Handler::Managed(_));
-    let answered = match answered {
-        Ok(reply) if is_counted => {
-            call.state.answers.held(reply, &method, call.in_call.long_answers(), || token_holder(&call))
-        }
-        answered => answered,
+    let holder = || match route.handler {
+        Handler::Managed(_) => Holder::Known(token_holder(&call)),
+        // The long ones are for anyone: metrics, and the description of the API.
+        Handler::Open(_) => Holder::Stranger(limits::network(client)),
     };
+    let long_answers = call.in_call.long_answers();
+    let answered = answered.and_then(|reply| call.state.answers.held(reply, &method, long_answers, holder));
     if let Some(target) = target.filter(|_| matches!(&answered, Err(failure) if failure.kind() == Kind::Unauthorized)) {
         call.state.limits.failed(client, &target);
         call.in_call.refused();
