@@ -294,7 +294,9 @@ fn workload_that_is_added_is_shown_behind_until_the_next_deploy() {
         assert_eq!(world.deployed(&access, V2).await.status(), Status::Succeeded);
         let also = settings(json!({ "also": ["Deployment/worker", "CronJob/nightly"] }));
         let change = TargetChange { settings: also, take_over: false };
-        world.deployer.change(&access, Default::default(), Default::default(), change).await.unwrap();
+        let changed = world.deployer.change(&access, Default::default(), Default::default(), change).await.unwrap();
+        let note = "CronJob/nightly runs registry.example.com/api:v1 where registry.example.com/api:v2 runs";
+        assert!(changed.notes[0].starts_with(note), "{:?}", changed.notes);
         world.sleep(60).await;
         assert_eq!(world.changes().len(), 2, "adding deploys nothing");
         let state = world.view(&access).await;

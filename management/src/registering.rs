@@ -9,14 +9,13 @@ use std::{
 use rollhook_core::{
     action::Action as AppAction,
     app::{AppId, AppName, Environment, LABEL_MAX, Namespace, Project},
-    ledger::AppState,
     lock::PrincipalKey,
     ports::{AppPage, ListedApp, listed_id},
     request::{
         Field, IdempotencyKey, PolicyChange, PromoteRequest, Refusal as CoreRefusal, Registration, SourceChange,
         TargetChange,
     },
-    service::{Accepted, Authorized, Registered, check_settings},
+    service::{Accepted, Authorized, Changed, Registered, check_settings},
     slots::{Slot, Slots},
 };
 
@@ -180,7 +179,7 @@ impl Management {
         policy: PolicyChange,
         source: SourceChange,
         target: TargetChange,
-    ) -> Outcome<AppState> {
+    ) -> Outcome<Changed> {
         if target == TargetChange::default() {
             return Ok(self.deployer.change(access, policy, source, target).await?);
         }

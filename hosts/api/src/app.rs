@@ -229,6 +229,9 @@ pub struct App {
     /// A decision that the app's owner should make; only where one app is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
+    /// What the owner should know of the workload as it was changed, in sentences; only in the answer to a change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// The time of the registration.
     #[serde(with = "crate::time")]
     #[schemars(schema_with = "schemas::time")]
@@ -267,6 +270,7 @@ impl App {
             workloads: Vec::new(),
             polling: None,
             warning: None,
+            notes: Vec::new(),
             created_at: app.created_at,
         }
     }

@@ -74,10 +74,18 @@ pub const fn release_predicate(mark: ReleaseMark) -> &'static str {
 /// empty line gives none.
 ///
 /// # Errors
-/// If a quote is not closed.
+/// If a quote is not closed, or a word joins commands as only a shell reads it; in quotes it is an argument.
 pub fn command(line: &str) -> Result<Vec<String>, String> {
     let open = || "the release command has a quote that is not closed.".to_owned();
-    shlex::split(line).ok_or_else(open)
+    let words = shlex::split(line).ok_or_else(open)?;
+    let mut unquoted =
+        line.split_whitespace().filter(|word| matches!(*word, "&&" | "||" | "|" | ";" | "&" | ">" | "<"));
+    match unquoted.find(|joins| words.iter().any(|word| word == joins)) {
+        Some(joins) => Err(format!(
+            "the release command has {joins}, which only a shell reads: name one, such as sh -c 'bin/check && bin/migrate'."
+        )),
+        None => Ok(words),
+    }
 }
 
 /// Returns a command as the line that [`command`] reads.
@@ -85,4 +93,22 @@ pub fn command_line(command: &[String]) -> String {
     let quoted = shlex::try_join(command.iter().map(String::as_str));
     // A NUL, which no policy has.
     quoted.unwrap_or_else(|_| command.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_is_read_with_its_quotes_and_refused_where_it_is_for_a_shell() {
+        let read = |line: &str| command(line).ok();
+        assert_eq!(read("bin/rails db:migrate"), Some(vec!["bin/rails".to_owned(), "db:migrate".to_owned()]));
+        let shell = "sh -c 'bin/check && bin/migrate'";
+        assert_eq!(read(shell).map(|words| words.len()), Some(3));
+        let argument = vec!["grep".to_owned(), "|".to_owned(), "a;b".to_owned()];
+        assert_eq!(read(&command_line(&argument)), Some(argument));
+        for line in ["bin/check && bin/migrate", "a | b", "a ; b", "a > 'b", "a \"b"] {
+            assert!(command(line).is_err(), "{line}");
+        }
+    }
 }

@@ -14,6 +14,16 @@ use crate::{
     time::Timestamp,
 };
 
+/// An app that was changed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Changed {
+    /// The app's state.
+    pub state: AppState,
+    /// What the owner should know of the target as it was changed, in sentences; empty if it was not.
+    pub notes: Vec<String>,
+}
+
 impl Deployer {
     /// Changes an app's policy.
     ///
@@ -21,7 +31,7 @@ impl Deployer {
     /// [`Refusal::InvalidField`], [`Refusal::AppNotFound`], [`Refusal::Busy`]; [`Refusal::StoreUnavailable`] while the
     /// store is away.
     pub async fn change_policy(&self, access: &Authorized, change: PolicyChange) -> Outcome<AppState> {
-        self.change(access, change, SourceChange::default(), TargetChange::default()).await
+        Ok(self.change(access, change, SourceChange::default(), TargetChange::default()).await?.state)
     }
 
     /// Changes an app's policy, its target, and a git app's source, in one commit. A build that has begun from another
@@ -36,10 +46,10 @@ impl Deployer {
         policy: PolicyChange,
         source: SourceChange,
         target: TargetChange,
-    ) -> Outcome<AppState> {
+    ) -> Outcome<Changed> {
         let rules = self.source_rules();
         access.check(Action::Change)?;
-        let new_target = self.changed_target(access, &target).await?;
+        let (new_target, notes) = self.changed_target(access, &target).await?.unzip();
         let is_moved = new_target.as_ref().is_some_and(|(before, after)| before.settings != after.settings);
         let changed = self.update_app(access, move |change, now| {
             let app = &change.state.app;
@@ -76,11 +86,16 @@ impl Deployer {
             self.forget_targets(state.app.uid);
         }
         self.changed_here(state.app.uid);
-        Ok(state)
+        Ok(Changed { state, notes: notes.unwrap_or_default() })
     }
 
-    /// Returns an app's target before and after a change; `None` if nothing is to be changed.
-    async fn changed_target(&self, access: &Authorized, change: &TargetChange) -> Outcome<Option<(Target, Target)>> {
+    /// Returns an app's target before and after a change, and what its owner should know of it; `None` if nothing is to be
+    /// changed.
+    async fn changed_target(
+        &self,
+        access: &Authorized,
+        change: &TargetChange,
+    ) -> Outcome<Option<((Target, Target), Vec<String>)>> {
         if *change == TargetChange::default() {
             return Ok(None);
         }
@@ -97,8 +112,10 @@ impl Deployer {
             registered: Some(app.uid),
             others: self.others(&app.id).await?,
         };
-        let after = registration::changed_target(&app.target, self.validated(&request).await?)?;
-        Ok(Some((app.target.clone(), after)))
+        let validated = self.validated(&request).await?;
+        let notes = validated.notes().to_vec();
+        let after = registration::changed_target(&app.target, validated)?;
+        Ok(Some(((app.target.clone(), after), notes)))
     }
 
     /// Releases all holds of an app.

@@ -14,6 +14,7 @@ mod submit;
 mod token_reads;
 mod webhook;
 
+pub use apps::Changed;
 pub use authorize::Authorized;
 pub use locks::NewLock;
 pub use push::Pushed;

@@ -133,8 +133,8 @@ impl Operation for ChangeApp {
         let source = patch.source.parse()?;
         let target = patch.workload.parse(patch.take_over);
         let access = caller.allow(id, Action::Change).await?;
-        caller.management().change(&access, policy, source, target).await?;
-        caller.call(ShowApp, id, ()).await
+        let notes = caller.management().change(&access, policy, source, target).await?.notes;
+        Ok(App { notes, ..caller.call(ShowApp, id, ()).await? })
     }
 }
 

@@ -40,6 +40,7 @@ pub(crate) fn app() -> App {
         workload_image: None,
         polling: None,
         warning: None,
+        notes: Vec::new(),
         created_at: NOW,
     }
 }

@@ -220,6 +220,7 @@ pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), CliErro
     let changes_source = !patch.source.is_empty();
     let changes_workload = patch.take_over || !patch.workload.is_empty();
     let app = session.api.call(ChangeApp, &session.find(&args.target).await?, patch).await?;
+    notes(&app.notes);
     session.output.data(&app, || {
         let source = if changes_source { apps::source_lines(&app.source) } else { String::new() };
         let workload = if changes_workload { apps::workload_lines(&app) } else { String::new() };
