@@ -228,7 +228,10 @@ fn locks_of_environments_without_apps_are_bounded_and_ended_ones_go() {
             let (project, environment) = place(&format!("made-up-{number}"));
             management.unlock_environment(&eve, &project, &environment).await.unwrap();
             match management.lock_environment(&eve, &project, &environment, freeze(None)).await {
-                Ok(_) => management.unlock_environment(&eve, &project, &environment).await.unwrap(),
+                Ok(locked) => {
+                    assert!(locked.notes[0].contains("has no app"), "{:?}", locked.notes);
+                    management.unlock_environment(&eve, &project, &environment).await.unwrap();
+                }
                 Err(Refusal::TooManyLocks(100, Realm::Project { .. })) => refused += 1,
                 Err(other) => panic!("{other}"),
             }
@@ -236,7 +239,7 @@ fn locks_of_environments_without_apps_are_bounded_and_ended_ones_go() {
         assert_eq!((stored().await.len(), refused), (100, 20));
         let (project, environment) = place("test");
         let lock = async || management.lock_environment(&eve, &project, &environment, freeze(None)).await.unwrap();
-        lock().await;
+        assert_eq!(lock().await.notes, Vec::<String>::new());
         assert_eq!(locked(world.deploy(&access, "api:v2").await), LockScope::Environment, "an environment with apps");
         management.unlock_environment(&eve, &project, &environment).await.unwrap();
         world.sleep(3_700).await;

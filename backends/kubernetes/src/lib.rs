@@ -191,7 +191,8 @@ impl RolloutDriver for KubernetesCluster {
         match Rollout::of(spec) {
             Ok(rollout) => {
                 let cluster = self.cluster.clone();
-                self.watches.changed(rollout.key(), spec.id, || watch::changes(cluster, rollout)).await;
+                let place = (spec.app.namespace.as_str(), spec.id);
+                self.watches.changed(rollout.key(), place, || watch::changes(cluster, rollout)).await;
             }
             Err(_) => std::future::pending().await,
         }

@@ -2,7 +2,8 @@
 //!
 //! One task per workload watches its metadata and that of its pods, and one per run of a release command those of its
 //! Job. It outlives the single call, so that a call begins without a list, and a change between two calls is kept. Nothing
-//! depends on it: a watch that fails is begun again, and callers poll as well.
+//! depends on it: a watch that fails is begun again, and callers poll as well. A namespace has a bounded number of watches, each
+//! of which holds connections to the API server: what is beyond is polled alone.
 
 use std::{
     collections::BTreeMap,
@@ -33,6 +34,8 @@ use crate::{
 const IDLE: Duration = Duration::from_secs(60);
 /// The longest time that one call waits; it is repeated, which keeps the watch alive.
 const WAIT: Duration = Duration::from_secs(20);
+/// The most watches of a namespace.
+const WATCHES_MAX: usize = 256;
 /// The pause after a watch could not be begun.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -47,6 +50,7 @@ impl<K> Default for Watches<K> {
 
 /// The watch of one deploy, which ends when this is dropped.
 struct Watch {
+    namespace: String,
     deploy: DeployId,
     signals: Arc<Signals>,
     task: AbortHandle,
@@ -66,25 +70,40 @@ struct Signals {
 }
 
 impl<K: Clone + Ord + Send + 'static> Watches<K> {
-    /// Returns at the next of these changes of a deploy since the last call returned. They are watched only if none are yet.
-    pub(crate) async fn changed(&self, key: K, deploy: DeployId, changes: impl FnOnce() -> BoxStream<'static, ()>) {
-        let signals = self.signals(key, deploy, changes);
+    /// Returns at the next of these changes of a deploy in a namespace since the last call returned, or after a while. They are
+    /// watched only if none are yet, and the namespace has few enough watches.
+    pub(crate) async fn changed(
+        &self,
+        key: K,
+        (namespace, deploy): (&str, DeployId),
+        changes: impl FnOnce() -> BoxStream<'static, ()>,
+    ) {
+        let Some(signals) = self.signals(key, (namespace, deploy), changes) else { return sleep(WAIT).await };
         signals.awaited.notify_one();
         // An early return is always allowed.
         let _ = timeout(WAIT, signals.changed.notified()).await;
     }
 
-    /// The signals of the deploy's watch. Begins the watch if there is none, and ends that of another revision.
-    fn signals(&self, key: K, deploy: DeployId, changes: impl FnOnce() -> BoxStream<'static, ()>) -> Arc<Signals> {
+    /// Returns the signals of the deploy's watch. Begins the watch if there is none, and ends that of another revision. `None`:
+    /// the namespace has as many as it may.
+    fn signals(
+        &self,
+        key: K,
+        (namespace, deploy): (&str, DeployId),
+        changes: impl FnOnce() -> BoxStream<'static, ()>,
+    ) -> Option<Arc<Signals>> {
         let mut open = lock(&self.0);
-        if let Some(watch) = open.get(&key).filter(|watch| watch.deploy == deploy) {
-            return watch.signals.clone();
+        match open.get(&key) {
+            Some(watch) if watch.deploy == deploy => return Some(watch.signals.clone()),
+            Some(_) => {}
+            None if open.values().filter(|watch| watch.namespace == namespace).count() >= WATCHES_MAX => return None,
+            None => {}
         }
         let signals = Arc::<Signals>::default();
         let run = run(key.clone(), changes(), signals.clone(), Arc::downgrade(&self.0));
         let task = tokio::spawn(run).abort_handle();
-        open.insert(key, Watch { deploy, signals: signals.clone(), task });
-        signals
+        open.insert(key, Watch { namespace: namespace.to_owned(), deploy, signals: signals.clone(), task });
+        Some(signals)
     }
 }
 
@@ -178,9 +197,26 @@ mod tests {
         let watches = Watches::default();
         let [first, second] =
             [1, 2].map(|number| DeployId { app: AppUid::from_bits(7), revision: Revision::new(number).unwrap() });
-        let before = watches.signals(key(first), first, never);
-        watches.signals(key(second), second, never);
-        Arc::ptr_eq(&before, &watches.signals(key(first), first, never))
+        let signals = |deploy| watches.signals(key(deploy), ("shop-test", deploy), never).unwrap();
+        let before = signals(first);
+        signals(second);
+        Arc::ptr_eq(&before, &signals(first))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn namespace_has_a_bounded_number_of_watches_and_what_is_beyond_is_polled() {
+        let watches = Watches::default();
+        let deploy = |app| DeployId { app: AppUid::from_bits(app), revision: Revision::FIRST };
+        let is_watched = |namespace: &str, app| watches.signals(app, (namespace, deploy(app)), never).is_some();
+        let most = WATCHES_MAX as u128;
+        assert_eq!((0..most + 50).filter(|app| is_watched("shop-test", *app)).count(), WATCHES_MAX);
+        assert!(is_watched("shop-test", 0) && !is_watched("shop-test", most), "those that are watched stay so");
+        assert!(is_watched("shop-prod", most + 100), "another namespace has its own");
+        let begin = Instant::now();
+        watches.changed(most, ("shop-test", deploy(most)), never).await;
+        assert_eq!(begin.elapsed(), WAIT, "it returns to be polled");
+        sleep(2 * IDLE).await;
+        assert!(is_watched("shop-test", most), "the others have ended");
     }
 
     #[tokio::test]

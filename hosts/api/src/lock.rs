@@ -82,6 +82,9 @@ pub struct LockedEnvironment {
     /// The lock on all of its apps.
     #[serde(flatten)]
     pub lock: Lock,
+    /// What the caller that has just set the lock should know: such as that the environment has no app.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 impl LockedEnvironment {
@@ -91,6 +94,7 @@ impl LockedEnvironment {
             project: locked.project.to_string(),
             environment: locked.environment.to_string(),
             lock: Lock::of(LockScope::Environment, &locked.lock),
+            notes: locked.notes.clone(),
         }
     }
 }

@@ -52,6 +52,8 @@ pub struct EnvironmentLock {
     pub environment: Environment,
     /// The lock on all of its apps.
     pub lock: Lock,
+    /// What the person who has just set the lock should know, in sentences: such as that the environment has no app.
+    pub notes: Vec<String>,
 }
 
 /// The document of an environment's record, which stays for a while when the lock has ended: each change has a higher
@@ -173,9 +175,16 @@ impl Management {
         environment: &Environment,
         wanted: NewLock,
     ) -> Outcome<EnvironmentLock> {
-        let lock = self.change_environment(principal, project, environment, Some(wanted)).await?;
+        let (lock, has_apps) = self.change_environment(principal, project, environment, Some(wanted)).await?;
+        let without_apps = || {
+            format!(
+                "Environment {environment} of project {project} has no app: until the lock ends, none can be registered \
+                 there. If you meant another one, end this lock."
+            )
+        };
+        let notes = (!has_apps).then(without_apps).into_iter().collect();
         let (project, environment) = (project.clone(), environment.clone());
-        lock.map(|lock| EnvironmentLock { project, environment, lock }).ok_or(Refusal::INTERNAL)
+        lock.map(|lock| EnvironmentLock { project, environment, lock, notes }).ok_or(Refusal::INTERNAL)
     }
 
     /// Ends the lock of an environment; the locks of its apps alone stay.
@@ -202,7 +211,7 @@ impl Management {
         let locked = stored.into_iter().filter_map(|(_, Stored { project, environment, lock, .. })| {
             let lock = lock.filter(|lock| lock.is_in_force(now))?;
             let name = EnvironmentName::new(&project, &environment).ok()?;
-            Some((name, EnvironmentLock { project, environment, lock }))
+            Some((name, EnvironmentLock { project, environment, lock, notes: Vec::new() }))
         });
         let locked: Vec<_> = locked.collect();
         let mut readable = self.readable(principal);
@@ -211,14 +220,15 @@ impl Management {
         Ok(locked.into_iter().filter(|(name, _)| is_readable(name)).map(|(_, lock)| lock).collect())
     }
 
-    /// Sets or ends the lock of an environment, if the principal may, and copies it into each of its apps.
+    /// Sets or ends the lock of an environment, if the principal may, and copies it into each of its apps. Returns the lock, and
+    /// whether there are apps.
     async fn change_environment(
         &self,
         principal: &Principal,
         project: &Project,
         environment: &Environment,
         wanted: Option<NewLock>,
-    ) -> Outcome<Option<Lock>> {
+    ) -> Outcome<(Option<Lock>, bool)> {
         let name = EnvironmentName::new(project, environment)?;
         let records = &*self.records;
         let (present, now) = (name.read(records).await?, self.deployer.store_time().await?);
@@ -240,7 +250,7 @@ impl Management {
         let mut counting = None;
         if present.is_none() && !has_apps {
             if lock.is_none() {
-                return Ok(None);
+                return Ok((None, has_apps));
             }
             counting = Some(self.counting.lock().await);
             self.check_number_of_locks(&realm).await?;
@@ -258,7 +268,7 @@ impl Management {
         records.write(RecordKind::EnvironmentLock, record, version).await.map_err(refused)?;
         drop(counting);
         self.copy_lock(&name, &stored).await?;
-        Ok(lock)
+        Ok((lock, has_apps))
     }
 
     /// Returns whether an environment has apps.

@@ -101,7 +101,8 @@ impl ReleaseRunner for KubernetesCluster {
     }
 
     async fn changed(&self, run: &ReleaseRun) {
-        self.releases.watches.changed((run.id.app, run.id.revision), run.id, || changes(&self.cluster, run)).await;
+        let (key, place) = ((run.id.app, run.id.revision), (run.app.namespace.as_str(), run.id));
+        self.releases.watches.changed(key, place, || changes(&self.cluster, run)).await;
     }
 
     async fn log(&self, run: &ReleaseRun, from: u64) -> Result<Option<Vec<u8>>> {

@@ -72,7 +72,7 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), C
     succeeded(ended.as_ref())
 }
 
-fn notes(notes: &[String]) {
+pub(super) fn notes(notes: &[String]) {
     for note in notes {
         message(&format!("note: {}", escaped(note)));
     }

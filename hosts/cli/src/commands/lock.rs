@@ -6,7 +6,7 @@ use rollhook_api::{
 };
 use rollhook_core::text::escaped;
 
-use super::Session;
+use super::{Session, apps};
 use crate::{
     args::{self, EnvironmentName, NewLock, Target},
     exit::CliError,
@@ -53,6 +53,7 @@ pub(crate) async fn lock_environment(session: &Session<'_>, args: &args::LockEnv
     let EnvironmentName { project, environment } = &args.name;
     let locked =
         session.api.call(LockEnvironment, &(project.clone(), environment.clone()), request(&args.lock)).await?;
+    apps::notes(&locked.notes);
     session.output.data(&locked, || {
         let until = end(&locked.lock);
         format!("Locked all apps of project {project}, environment {environment}, until {until}\n")

@@ -164,7 +164,10 @@ fn locks_refuse_deploys_until_they_are_ended() {
     }
     bench.run("app deploy api r.example.com/api:two --break-glass outage --wait").ok();
     assert!(bench.run("audit").ok().out.contains("app shop-test/api: outage"));
-    bench.run("environment lock --reason freeze").ok();
+    let typo = bench.run("environment lock -e tset --reason freeze").ok();
+    assert!(typo.err.contains("Environment tset of project shop has no app"), "{typo:?}");
+    bench.run("environment unlock -e tset").ok();
+    assert!(!bench.run("environment lock --reason freeze").ok().err.contains("no app"));
     let unlocked = bench.run("app unlock api").ok();
     assert!(unlocked.out.contains("but its environment is locked"), "{unlocked:?}");
     assert!(bench.run("environment locks").ok().out.contains("freeze"));
