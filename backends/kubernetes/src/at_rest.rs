@@ -167,10 +167,15 @@ impl TargetsAtRest {
         let Some(object) = cluster.observed_target(rollout).await? else {
             let found =
                 AtRest { image: None, drift: Some(drift::of_missing(rollout)), seen: observation::of_missing(rollout) };
-            return Ok(self.keep(rollout, None, found));
+            let found = self.keep(rollout, None, found);
+            self.watch(place(rollout));
+            return Ok(found);
         };
         let pods = cluster.pods(rollout, &object).await?;
-        Ok(self.note(rollout, &object, observation::of(rollout, &object, &pods, jiff::Timestamp::now())))
+        let found = self.note(rollout, &object, observation::of(rollout, &object, &pods, jiff::Timestamp::now()));
+        // Another app may have been forgotten meanwhile, and the watch with it.
+        self.watch(place(rollout));
+        Ok(found)
     }
 
     /// Notes the rollout's workload as it was read, and its observation.
