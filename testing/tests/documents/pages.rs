@@ -268,6 +268,17 @@ pub(crate) const PAGES: &[Page] = &[
             .then(
                 "rollhook app deploy api registry.example.com/shop/api:1.1.0 --wait
                 rollhook app show api | grep 'CronJob/nightly at 2'",
+            ),
+        on(Cluster),
+        on(Cluster)
+            .given(
+                "serve_cluster
+                rollhook login $URL --token-file admin-token --project store --environment live",
+            )
+            .then(
+                "rollhook app deploy store registry.example.com/store:1.1.0 --wait
+                rollhook app show store | grep 'CronJob/cleanup at 2'
+                rollhook app build-logs store --release | grep migrate",
             )],
     ),
     page("docs/runbook/builds-waiting.md", &[on(Cluster).given(RUNBOOK)]),
