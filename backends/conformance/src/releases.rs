@@ -346,7 +346,7 @@ pub async fn runs_of_both_kinds_are_apart(platform: &dyn Releases) -> Can {
     let release = runs.spec(2, Sample::Another, Does::Fail)?;
     let number = RunNumber::new(2).unwrap();
     let run = ReleaseRun::by_hand(&release.run.app, release.run.id.app, number);
-    let image = platform.image(Sample::Good)?;
+    let image = release.image.clone();
     let by_hand = ReleaseSpec::new(run, release.target.clone(), image, platform.command(Does::Succeed));
     runs.begin(&release).await;
     assert_eq!(runs.observe(&by_hand.run).await, ReleaseState::Unknown, "the release command is another run");

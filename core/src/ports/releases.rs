@@ -95,12 +95,12 @@ impl ReleaseRun {
         Self { app: app.clone(), id: RunId { app: uid, kind: RunKind::ByHand(number) } }
     }
 
-    /// Returns the deploy id by which a driver finds the run's target, and judges whether that is the app's own: of a
-    /// command by hand, which belongs to no deploy, that of the first revision.
-    pub const fn deploy_id(&self) -> DeployId {
+    /// Returns a deploy id by which a driver finds the run's target, and judges whether that is the app's own. Of a command
+    /// by hand, which belongs to no deploy, its number stands for the revision: that says nothing of what is newer.
+    pub fn deploy_id(&self) -> DeployId {
         let revision = match self.id.kind {
             RunKind::Release(revision) => revision,
-            RunKind::ByHand(_) => Revision::FIRST,
+            RunKind::ByHand(number) => Revision::new(number.get()).unwrap_or(Revision::FIRST),
         };
         DeployId { app: self.id.app, revision }
     }
