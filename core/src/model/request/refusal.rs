@@ -235,6 +235,8 @@ pub enum Hint {
     AdoptWorkload,
     /// Confirming that the rollback goes past release commands.
     PassReleases,
+    /// Following the unfinished run by hand, or ending it.
+    EndRun,
 }
 
 /// The class of a refusal: what its caller can do.
@@ -353,6 +355,7 @@ impl Refusal {
             Self::SourceNotAllowed(SourceRefused::Host) => Some(Hint::AllowSourceHost),
             Self::WorkloadExists { .. } => Some(Hint::AdoptWorkload),
             Self::ReleaseBetween { .. } => Some(Hint::PassReleases),
+            Self::RunUnfinished(_) => Some(Hint::EndRun),
             _ => None,
         }
     }
