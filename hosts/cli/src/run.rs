@@ -9,7 +9,8 @@ use crate::{
         TrustCommand, Webhook,
     },
     commands::{
-        Session, access, apps, builds, deploys, image, lock, login, logs, promotion, receiver, runs, session, trust, webhook,
+        Session, access, apps, builds, deploys, image, lock, login, logs, promotion, receiver, runs, session, trust,
+        webhook,
     },
     completion,
     contexts::Contexts,

@@ -20,7 +20,10 @@ fn command_runs_once_and_its_end_and_log_are_read() {
     let begun = call().expect(201);
     assert_eq!(begun.header("location"), Some("/api/v1/apps/shop-test/api/runs/1"));
     let begun = begun.json();
-    assert_eq!((&begun["number"], &begun["status"], &begun["deadline"]), (&json!(1), &json!("preparing"), &json!("10m")));
+    assert_eq!(
+        (&begun["number"], &begun["status"], &begun["deadline"]),
+        (&json!(1), &json!("preparing"), &json!("10m"))
+    );
     let done = ended(&server, &app, 1);
     assert_eq!((&done["status"], &done["exit_code"]), (&json!("failed"), &json!(3)), "{done}");
     assert_eq!(done["message"], "The command ended with exit code 3.");
