@@ -156,10 +156,10 @@ impl CliError {
 
     /// Returns the failure of a command line whose exit code is that of a run: its own failures must not read as one.
     pub(crate) fn of_run(self) -> Self {
-        match self {
-            Self::Command(..) | Self::Interrupted(_) => self,
-            other => Self::Command(other.lines().join("\n"), None),
+        if matches!(self, Self::Command(..) | Self::Interrupted(_)) {
+            return self;
         }
+        Self::Command(self.lines().join("\n"), None)
     }
 }
 
