@@ -10,7 +10,8 @@ use rollhook_core::{
     app::{FullName, Policy},
     deploy::Revision,
     lock::PrincipalKey,
-    request::{PolicyChange, PromoteRequest, Refusal, RollbackRequest},
+    request::{PolicyChange, PromoteRequest, Refusal, RollbackRequest, RunRequest},
+    run::RunNumber,
     service::{Authorized, Deployer, NewLock, Outcome},
 };
 use world::{World, registration, request};
@@ -34,6 +35,12 @@ async fn refused(deployer: &Deployer, access: &Authorized, action: Action) -> Op
         }
         Action::Rollback => of(deployer.rollback(access, RollbackRequest::default()).await),
         Action::Cancel => of(deployer.cancel(access, Revision::FIRST).await),
+        Action::Run => {
+            let begun = of(deployer.begin_run(access, RunRequest::new(vec!["true".to_owned()])).await);
+            let cancelled = of(deployer.cancel_run(access, RunNumber::FIRST).await);
+            assert_eq!(begun, cancelled);
+            begun
+        }
         Action::ReleaseHold => of(deployer.release_hold(access).await),
         Action::Lock => {
             let (reason, owner) = ("a freeze".parse().unwrap(), PrincipalKey::of("name", &["alice"]));

@@ -31,7 +31,7 @@ fn command(word: &str) -> Vec<String> {
 impl World {
     /// The revisions whose release commands have begun, in order.
     fn released(&self) -> Vec<u64> {
-        self.cluster.releases().iter().map(|begun| begun.stamp.revision.get()).collect()
+        self.cluster.releases().iter().map(|begun| begun.revision().unwrap().get()).collect()
     }
 
     async fn set_command(&self, access: &Authorized, word: &str) {

@@ -3,18 +3,19 @@
 
 #![no_main]
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use libfuzzer_sys::fuzz_target;
 use rollhook_api::Standing;
 use rollhook_core::{
     Error,
     app::App,
-    deploy::{Commit, Deploy, Status},
+    deploy::{Commit, Deploy, Outage, Revision, Status},
     engine::{CallError, Event, State, polling::Detected, step},
     image::Digest,
-    ledger::{AppState, check::check, restore, retention, rollback},
-    ports::{Applied, BuildState, Observation, Phase, ReleaseState},
+    ledger::{AppState, Runs, check::check, restore, retention, rollback},
+    ports::{Applied, BuildState, Observation, Phase, ReleaseState, RunKind},
+    run::{Run, RunNumber, RunState},
     time::Timestamp,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -78,6 +79,7 @@ fn uses(app: App, history: &[Deploy]) {
             .map(|deploy| deploy.revision)
             .into_iter()
             .collect(),
+        runs: history.last().filter(|deploy| !deploy.is_terminal()).map(run).unwrap_or_default(),
         updated_at: history.iter().map(|deploy| deploy.updated_at).max().unwrap_or_default(),
         ..AppState::new(app)
     };
@@ -101,9 +103,28 @@ fn uses(app: App, history: &[Deploy]) {
     drives(view);
 }
 
+/// An unfinished run by hand, of what a deploy holds.
+fn run(deploy: &Deploy) -> Runs {
+    let run = Run {
+        number: RunNumber::FIRST,
+        image: deploy.image.clone().unwrap_or_else(|| "a:b".parse().expect("an image")),
+        command: vec!["true".to_owned()],
+        actor: deploy.actor.clone(),
+        deadline: Duration::from_secs(3600),
+        created_at: deploy.created_at,
+        updated_at: deploy.updated_at,
+        step: deploy.step,
+        key: None,
+        cancelled: None,
+        state: RunState::Preparing { outage: Outage::default() },
+    };
+    Runs { latest: Some(run.number), unfinished: Some(Arc::new(run)), ended: Vec::new() }
+}
+
 /// Every kind of event, at times near and far.
 fn drives(view: AppState) {
     let seen = |phase| Observation::new(None, phase, "", "it is seen");
+    let (release, by_hand) = (RunKind::Release(Revision::FIRST), RunKind::ByHand(RunNumber::FIRST));
     let events = [
         Event::Loaded(Box::new(view.clone())),
         Event::Recorded(Box::new(view.clone())),
@@ -120,13 +141,20 @@ fn drives(view: AppState) {
         Event::BuildObserved(Ok(BuildState::Unknown)),
         Event::BuildCancelled(Ok(())),
         Event::BuildFound(Ok(None)),
-        Event::ReleaseObserved(Ok(ReleaseState::Prepared)),
-        Event::ReleaseStarted(Ok(())),
-        Event::ReleaseObserved(Err(CallError::Unavailable)),
-        Event::ReleaseCancelled(Ok(())),
+        Event::ReleaseObserved(release, Ok(ReleaseState::Prepared)),
+        Event::ReleaseStarted(release, Ok(())),
+        Event::ReleaseObserved(release, Err(CallError::Unavailable)),
+        Event::ReleaseCancelled(release, Ok(())),
         Event::ReleaseChanged,
-        Event::ReleaseObserved(Ok(ReleaseState::Succeeded { digest: None })),
-        Event::ReleaseObserved(Ok(ReleaseState::Unknown)),
+        Event::ReleaseObserved(release, Ok(ReleaseState::Succeeded { digest: None })),
+        Event::ReleaseObserved(release, Ok(ReleaseState::Unknown)),
+        Event::ReleaseObserved(by_hand, Ok(ReleaseState::Prepared)),
+        Event::ReleaseStarted(by_hand, Ok(())),
+        Event::ReleaseObserved(by_hand, Err(CallError::Unavailable)),
+        Event::ReleaseCancelled(by_hand, Ok(())),
+        Event::ReleaseChanged,
+        Event::ReleaseObserved(by_hand, Ok(ReleaseState::Succeeded { digest: None })),
+        Event::ReleaseObserved(by_hand, Ok(ReleaseState::Unknown)),
         Event::HeadReadStarted,
         Event::HeadRead("0123456".parse().ok(), u64::MAX),
         Event::Detected(Detected::Postponed, u64::MAX),

@@ -27,6 +27,7 @@ mod rate;
 mod recent;
 mod refusal;
 mod registering;
+mod runs;
 mod webhook_calls;
 
 use std::{

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use rollhook_core::{
     deploy::Reason,
     ports::{Applied, DeployId, ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver},
+    run::RunNumber,
 };
 
 use crate::{
@@ -72,7 +73,7 @@ impl<'a> Runs<'a> {
 
     fn spec(&self, revision: u64, sample: Sample, does: Does) -> Can<ReleaseSpec> {
         let id = DeployId { app: OURS, revision: samples::revision(revision) };
-        let run = ReleaseRun { app: self.bench.app.clone(), id };
+        let run = ReleaseRun { app: self.bench.app.clone(), id: id.into() };
         let (target, image) = (self.bench.target.clone(), self.platform.image(sample)?);
         Ok(ReleaseSpec::new(run, target, image, self.platform.command(does)))
     }
@@ -242,6 +243,7 @@ pub async fn failed_command_keeps_its_log(platform: &dyn Releases) -> Can {
     let failure = runs.failed(&spec.run).await;
     assert_eq!((failure.reason.as_str(), failure.began), (Reason::RELEASE_FAILED, true), "{failure:?}");
     assert!(failure.message.contains('1'), "the exit code: {failure:?}");
+    assert_eq!(failure.exit_code, Some(1), "the exit code: {failure:?}");
     // A platform without logs has none of commands either.
     if runs.runner().log(&spec.run, 0).await.unwrap().is_some() {
         assert!(!failure.log.is_empty(), "{failure:?}");
@@ -334,6 +336,38 @@ pub async fn target_stays_as_it_is(platform: &dyn Releases) -> Can {
     runs.ended(&spec.run).await;
     assert_eq!((runs.bench.fingerprint().await, runs.bench.instances().await?), before);
     assert_eq!(runs.bench.apply(&order).await, Applied::Done, "its deploy id is still the target's");
+    Ok(())
+}
+
+/// A release command and a command by hand of the same number are two runs: each begins once, has its own end, and neither is
+/// known by the other's id.
+pub async fn runs_of_both_kinds_are_apart(platform: &dyn Releases) -> Can {
+    let runs = Runs::new(platform, "release-kinds").await?;
+    let release = runs.spec(2, Sample::Another, Does::Fail)?;
+    let number = RunNumber::new(2).unwrap();
+    let run = ReleaseRun::by_hand(&release.run.app, release.run.id.app, number);
+    let image = release.image.clone();
+    let by_hand = ReleaseSpec::new(run, release.target.clone(), image, platform.command(Does::Succeed));
+    runs.begin(&release).await;
+    assert_eq!(runs.observe(&by_hand.run).await, ReleaseState::Unknown, "the release command is another run");
+    runs.begin(&by_hand).await;
+    runs.failed(&release.run).await;
+    let end = runs.ended(&by_hand.run).await;
+    assert!(matches!(end, ReleaseState::Succeeded { .. }), "{end:?}");
+    runs.failed(&release.run).await;
+    assert_eq!((runs.began(&release.run).await?, runs.began(&by_hand.run).await?), (1, 1));
+    // Commands by hand go on beside each other's and the deploys' ends: a newer release command does not end one.
+    let number = RunNumber::following(Some(number));
+    let run = ReleaseRun::by_hand(&release.run.app, release.run.id.app, number);
+    let hanging = by_hand.clone().with(|spec| (spec.run, spec.command) = (run, platform.command(Does::Hang)));
+    runs.begin(&hanging).await;
+    runs.running(&hanging.run).await;
+    let next = runs.spec(3, Sample::Another, Does::Succeed)?;
+    runs.begin(&next).await;
+    runs.ended(&next.run).await;
+    assert_eq!(runs.observe(&hanging.run).await, ReleaseState::Running);
+    runs.cancel(&hanging.run).await;
+    runs.failed(&hanging.run).await;
     Ok(())
 }
 

@@ -6,7 +6,7 @@ mod text;
 use futures_util::{AsyncRead, AsyncReadExt, StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Error as KubeError, api::LogParams};
-use rollhook_core::{Error, Result, ports::DeployId, slots::Slots, text::escaped};
+use rollhook_core::{Error, Result, ports::RunId, slots::Slots, text::escaped};
 
 use self::readers::{Container, LogReaders, Pieces};
 use crate::{
@@ -40,14 +40,14 @@ impl Default for Logs {
 }
 
 impl Logs {
-    /// Notes that the Job of a deploy was seen to have ended.
-    pub(crate) fn over(&self, deploy: DeployId) {
-        self.readers.over(deploy);
+    /// Notes that the Job of a run, or of a deploy's build, was seen to have ended.
+    pub(crate) fn over(&self, of: impl Into<RunId>) {
+        self.readers.over(of.into());
     }
 
     /// Returns a part of the log of a Job that is being read here, without a call of the cluster; `None` if it is not.
-    pub(crate) async fn part_of_running(&self, deploy: DeployId, from: u64) -> Result<Option<Vec<u8>>> {
-        let Some(reader) = self.readers.reading(deploy) else { return Ok(None) };
+    pub(crate) async fn part_of_running(&self, of: impl Into<RunId>, from: u64) -> Result<Option<Vec<u8>>> {
+        let Some(reader) = self.readers.reading(of.into()) else { return Ok(None) };
         let (mut part, skip) = split(&reader.preamble, from);
         let Some(read) = reader.part(skip).await? else { return Ok(None) };
         part.extend(read);
@@ -60,7 +60,7 @@ impl Logs {
         &self,
         namespace: (&Cluster, &str),
         environment: &str,
-        (deploy, pod, name): (DeployId, Option<&Pod>, &str),
+        (of, pod, name): (RunId, Option<&Pod>, &str),
         preamble: &str,
         from: u64,
     ) -> Result<Vec<u8>> {
@@ -69,7 +69,7 @@ impl Logs {
         let Some((pod, container)) = begun.filter(|_| skip < LARGEST) else { return Ok(part) };
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let open = || pieces(namespace, (pod, name), container, LARGEST);
-        let read = match self.readers.join((environment, deploy), (uid, container), preamble, open) {
+        let read = match self.readers.join((environment, of), (uid, container), preamble, open) {
             Some(reader) => reader.part(skip).await?,
             None => None,
         };

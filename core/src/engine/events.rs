@@ -8,7 +8,7 @@ use crate::{
     ledger::{AppState, Record},
     ports::{
         Applied, BuildSpec, BuildState, DeployId, Observation, ReleaseRun, ReleaseSpec, ReleaseState, RolloutFailure,
-        RolloutSpec, Started,
+        RolloutSpec, RunKind, Started,
     },
     source::GitSource,
     time::Timestamp,
@@ -40,12 +40,12 @@ pub enum Event {
     Observed(Result<Observation, CallError>),
     /// Evidence was collected, or could not be.
     Collected(Option<Evidence>),
-    /// The release runner answered an observation, or that a run is made ready.
-    ReleaseObserved(Result<ReleaseState, CallError>),
+    /// The release runner answered an observation of this run, or that it is made ready.
+    ReleaseObserved(RunKind, Result<ReleaseState, CallError>),
     /// The release runner answered a start.
-    ReleaseStarted(Result<(), CallError>),
+    ReleaseStarted(RunKind, Result<(), CallError>),
     /// The release runner answered a cancel.
-    ReleaseCancelled(Result<(), CallError>),
+    ReleaseCancelled(RunKind, Result<(), CallError>),
     /// The release runner hinted at a change.
     ReleaseChanged,
     /// The builder reported the app's build that has not ended.
@@ -87,7 +87,7 @@ pub enum Effect {
     Wait(Timestamp),
     /// Collect evidence of a failed rollout.
     Collect(RolloutSpec, Option<RolloutFailure>),
-    /// Make the run of a release command ready.
+    /// Make the run of a release command, or of a command by hand, ready.
     PrepareRelease(Box<ReleaseSpec>),
     /// Start a run that is ready.
     StartRelease(ReleaseRun),

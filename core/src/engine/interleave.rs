@@ -1,6 +1,14 @@
-//! Abandoned release commands, builds and polling, interleaved with the waits of a rollout.
+//! Commands by hand, abandoned release commands, builds and polling, interleaved with the waits of a rollout.
 
-use super::{Effect, State, build_queue::BuildStep, polling::PollStep, record, release::ReleaseStep, release_effect};
+use super::{
+    Effect, State,
+    build_queue::BuildStep,
+    by_hand::ByHandStep,
+    commands::{by_hand_effect, release_effect},
+    polling::PollStep,
+    record,
+    release::ReleaseStep,
+};
 use crate::time::Timestamp;
 
 /// Returns the effect by which an abandoned release command ends if the rollout only waits.
@@ -11,6 +19,14 @@ pub(super) fn release(state: &State, effect: Effect, now: Timestamp) -> Effect {
     let Some(release) = release.filter(|_| waits) else { return effect };
     let step = release.next_step(&state.app_state, state.read_at, now);
     if let ReleaseStep::At(at) = step { no_longer_than(effect, at) } else { release_effect(state, step, now) }
+}
+
+/// Returns the effect of a run by hand if the rollout only waits.
+pub(super) fn by_hand(state: &State, effect: Effect, now: Timestamp) -> Effect {
+    let waits = matches!(effect, Effect::Wait(_) | Effect::Watch(..));
+    let Some(run) = state.by_hand.as_ref().filter(|_| waits) else { return effect };
+    let step = run.next_step(&state.app_state, state.read_at, now);
+    if let ByHandStep::At(at) = step { no_longer_than(effect, at) } else { by_hand_effect(state, step) }
 }
 
 /// Returns the build's effect if the rollout only waits.

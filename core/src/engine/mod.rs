@@ -4,6 +4,8 @@
 //! change goes through the store first; nothing here must survive a restart.
 
 pub mod build_queue;
+mod by_hand;
+mod commands;
 pub mod deadline;
 mod events;
 pub mod health;
@@ -12,6 +14,7 @@ pub mod polling;
 pub mod release;
 pub mod retry;
 pub mod rollout;
+mod run_calls;
 mod spec;
 
 use std::time::Duration;
@@ -20,8 +23,9 @@ pub use events::{CallError, Effect, Event};
 pub use spec::{at_rest, may_drift};
 
 use build_queue::{BuildQueue, BuildStep};
+use by_hand::ByHandProgress;
 use polling::{Detected, Polling};
-use release::{ReleaseProgress, ReleaseStep};
+use release::ReleaseProgress;
 use rollout::{FailureReport, RolloutOutcome, RolloutProgress, Terms, UNREACHABLE_MAX};
 use spec::spec;
 
@@ -49,6 +53,7 @@ pub struct State {
     read_at: Timestamp,
     rollout: Option<RolloutProgress>,
     release: Option<ReleaseProgress>,
+    by_hand: Option<ByHandProgress>,
     failure: Option<FailureReport>,
     /// The changes that are being committed.
     pending: Vec<Deploy>,
@@ -71,6 +76,7 @@ impl State {
             read_at: now,
             rollout: None,
             release: None,
+            by_hand: None,
             failure: None,
             pending: Vec::new(),
             started_here: None,
@@ -99,6 +105,7 @@ impl State {
     pub fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
         self.rollout.iter_mut().for_each(|rollout| rollout.clock_set(was, is));
         self.release.iter_mut().for_each(|release| release.clock_set(was, is));
+        self.by_hand.iter_mut().for_each(|run| run.clock_set(was, is));
         self.build_queue.clock_set(was, is);
         self.poll.clock_set(was, is);
     }
@@ -114,9 +121,11 @@ impl State {
         self.rollout.as_ref().map_or(policy.settle, |rollout| rollout.settles_for(policy))
     }
 
-    /// The awaited run of a release command; a hint of the runner is [`Event::ReleaseChanged`].
-    pub fn releasing(&self) -> Option<ReleaseRun> {
-        self.release.as_ref().map(|release| release::run(&self.app_state, release.revision))
+    /// The awaited runs: of a release command, and of one by hand. A hint of the runner is [`Event::ReleaseChanged`].
+    pub fn runs(&self) -> Vec<ReleaseRun> {
+        let release = self.release.as_ref().map(|release| release::run(&self.app_state, release.revision));
+        let by_hand = self.by_hand.as_ref().map(|run| by_hand::id(&self.app_state, run.number));
+        release.into_iter().chain(by_hand).collect()
     }
 
     /// The awaited build; a hint of the builder is [`Event::BuildChanged`].
@@ -130,6 +139,7 @@ pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
     let forced = process(&mut state, event, now);
     let effect = forced.unwrap_or_else(|| next(&mut state, now));
     let effect = interleave::release(&state, effect, now);
+    let effect = interleave::by_hand(&state, effect, now);
     let effect = if state.has_builder {
         let effect = interleave::build(&state, effect, now);
         interleave::poll(&mut state, effect, now)
@@ -179,19 +189,13 @@ fn process(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
             let deploy = rolling(&state.app_state)?;
             return Some(fail(state, deploy, failure, evidence, true));
         }
-        Event::ReleaseObserved(seen) => {
-            let step = state.release.as_mut()?.observed(&state.app_state, seen, now)?;
-            return Some(release_effect(state, step, now));
+        Event::ReleaseObserved(of, seen) => return commands::observed(state, of, seen, now),
+        Event::ReleaseStarted(of, answer) => return commands::started(state, of, answer, now),
+        Event::ReleaseCancelled(of, answer) => return commands::cancelled(state, of, answer, now),
+        Event::ReleaseChanged => {
+            state.release.iter_mut().for_each(|release| release.changed(now));
+            state.by_hand.iter_mut().for_each(|run| run.changed(now));
         }
-        Event::ReleaseStarted(answer) => {
-            let step = state.release.as_mut()?.started(&state.app_state, answer, now)?;
-            return Some(release_effect(state, step, now));
-        }
-        Event::ReleaseCancelled(answer) => {
-            let step = state.release.as_mut()?.cancel_answered(&state.app_state, answer, now)?;
-            return Some(release_effect(state, step, now));
-        }
-        Event::ReleaseChanged => state.release.iter_mut().for_each(|release| release.changed(now)),
         Event::BuildFound(found) => {
             let entry = state.build_queue.found(&state.app_state, found, now)?;
             return Some(record(state, vec![entry], Vec::new()));
@@ -236,6 +240,10 @@ fn loaded(state: &mut State, app_state: AppState, now: Timestamp) {
     if state.release.as_ref().map(|release| release.revision) != run {
         state.release = run.map(|revision| ReleaseProgress::new(revision, now));
     }
+    let number = state.app_state.runs.unfinished.as_ref().map(|run| run.number);
+    if state.by_hand.as_ref().map(|run| run.number) != number {
+        state.by_hand = number.map(|number| ByHandProgress::new(number, now));
+    }
     let revision = rolling(&state.app_state).map(|deploy| deploy.revision);
     if state.rollout.as_ref().is_some_and(|rollout| Some(rollout.revision) != revision) {
         state.rollout = None;
@@ -258,7 +266,7 @@ fn record_all(state: &State, record: Record) -> Effect {
     debug_assert!(record.changes.iter().all(|change| is_allowed(state, change)), "{record:?}");
     let next = preview(state, record.clone());
     let owes = matches!(restore::owed(&next), Owed::Restore(_));
-    let is_over = next.unfinished.is_empty() && next.release_runs.is_empty();
+    let is_over = next.unfinished.is_empty() && !next.has_runs();
     let idle = is_over && !owes && state.build_queue.is_free(&next);
     Effect::Record(Record { idle, ..record })
 }
@@ -337,7 +345,7 @@ fn next(state: &mut State, now: Timestamp) -> Effect {
     let highest = state.app_state.unfinished.iter().rfind(|deploy| deploy.is_ready()).map(|deploy| (**deploy).clone());
     let rolling = rolling(&state.app_state);
     if let Some(releasing) = state.app_state.releasing().cloned() {
-        return releasing_next(state, &releasing, now);
+        return commands::releasing_next(state, &releasing, now);
     }
     if let Some(outdated) = outdated(&state.app_state, rolling.as_ref()) {
         return record(state, outdated, Vec::new());
@@ -349,51 +357,6 @@ fn next(state: &mut State, now: Timestamp) -> Effect {
         }
         (Some(rolling), Some(_)) => drive(state, rolling, now),
         (None, Some(highest)) => begin(state, &highest, Vec::new(), now),
-    }
-}
-
-/// Returns the next effect of a release command. A newer deploy takes its place if it does not get ready to begin; one
-/// that has begun is not interrupted.
-fn releasing_next(state: &mut State, deploy: &Deploy, now: Timestamp) -> Effect {
-    let Stored::Releasing { since, .. } = deploy.state else { return Effect::Load };
-    let gives_way_at = since.after(rollout::STALL_TIMEOUT);
-    let newer = state.app_state.overtaken_by(deploy.revision).filter(|_| !deploy.may_be_releasing());
-    // Nothing of its own run was made ready while an abandoned one goes on.
-    let abandoned = state.app_state.abandoned_release();
-    let release_ended = abandoned.map(|_| deploy.revision);
-    let ended = |deploy| record_all(state, Record { changes: vec![deploy], release_ended, ..Record::default() });
-    if let Some(by) = newer.filter(|_| gives_way_at <= now) {
-        return ended(superseded(&state.app_state, deploy, by));
-    }
-    if let Some(run) = abandoned {
-        return match release::waited(&state.app_state, deploy, run, now) {
-            Ok(failed) => ended(failed),
-            Err(until) if newer.is_some() => Effect::Wait(until.min(gives_way_at)),
-            Err(until) => Effect::Wait(until),
-        };
-    }
-    let release = state.release.get_or_insert_with(|| ReleaseProgress::new(deploy.revision, now));
-    let step = release.next_step(&state.app_state, state.read_at, now);
-    let effect = release_effect(state, step, now);
-    if newer.is_some() { interleave::no_longer_than(effect, gives_way_at) } else { effect }
-}
-
-fn release_effect(state: &State, step: ReleaseStep, now: Timestamp) -> Effect {
-    let ended = |changes: Vec<Deploy>| {
-        let release_ended = state.release.as_ref().map(|release| release.revision);
-        record_all(state, Record { changes, release_ended, ..Record::default() })
-    };
-    match step {
-        ReleaseStep::Call(call) => *call,
-        ReleaseStep::At(at) => Effect::Wait(at),
-        ReleaseStep::Load => Effect::Load,
-        ReleaseStep::Over => ended(Vec::new()),
-        ReleaseStep::Record(deploy) => record(state, vec![*deploy], Vec::new()),
-        ReleaseStep::Ended(deploy) => ended(vec![*deploy]),
-        ReleaseStep::RollOut(deploy) => match state.app_state.overtaken_by(deploy.revision) {
-            Some(by) => ended(vec![superseded(&state.app_state, &deploy, by)]),
-            None => ended(vec![rolling_out(&deploy, now)]),
-        },
     }
 }
 
@@ -565,10 +528,7 @@ fn idle(state: &State, now: Timestamp) -> Effect {
     let app_state = &state.app_state;
     if let Owed::Restore(current) = restore::owed(app_state) {
         Effect::Restore(current)
-    } else if !app_state.unfinished.is_empty()
-        || !app_state.release_runs.is_empty()
-        || !state.build_queue.is_free(app_state)
-    {
+    } else if !app_state.unfinished.is_empty() || app_state.has_runs() || !state.build_queue.is_free(app_state) {
         Effect::Wait(now.after(retry::backoff(u32::MAX)))
     } else if app_state.is_polled() {
         Effect::Wait(now.after(POLL_ONLY_WAIT))

@@ -4,9 +4,12 @@
 //! loads the app later finds by the record which of the calls may have been made. A run whose deploy has ended before it,
 //! as by a rollback or a cancel, is ended, and occupies the app's next release command until its end was observed.
 
-use std::time::Duration;
-
-use super::{CallError, Effect, deadline, retry, rollout::UNREACHABLE_MAX, sentence};
+use super::{
+    CallError, Effect, deadline,
+    rollout::UNREACHABLE_MAX,
+    run_calls::{END_WITHIN, OBSERVE_INTERVAL, RELOAD_INTERVAL, RunCalls},
+    sentence,
+};
 use crate::{
     deploy::{Deploy, Evidence, Outage, Reason, ReleaseMark, Revision, State as Stored},
     image::Digest,
@@ -15,34 +18,12 @@ use crate::{
     time::Timestamp,
 };
 
-/// The interval of observations of a run without a hint from the runner.
-const OBSERVE_INTERVAL: Duration = Duration::from_secs(2);
-/// The interval of loads of the app during a run without a hint from the store: hints may be lost, and the policy changed.
-const RELOAD_INTERVAL: Duration = Duration::from_secs(15);
-/// The time within which a run that was told to end is seen to have ended.
-const END_WITHIN: Duration = Duration::from_secs(600);
-/// The interval of cancels of a run that does not end.
-const CANCEL_INTERVAL: Duration = Duration::from_secs(60);
-/// The number of observations of a run that has begun without its record; the record may only be read late.
-const UNRECORDED_MAX: u32 = 3;
-
 /// A driver's knowledge of one run. A restart may lose it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseProgress {
     /// The revision whose command is run.
     pub revision: Revision,
-    /// The time of the next call.
-    call_at: Timestamp,
-    /// The number of consecutive failed calls.
-    failures: u32,
-    /// The time of the last answer that it has not ended.
-    seen_at: Option<Timestamp>,
-    /// The number of answers that it has begun, though that is not recorded.
-    unrecorded: u32,
-    /// Whether the runner has answered a start.
-    started: bool,
-    /// The time at which the runner has answered a cancel.
-    cancelled: Option<Timestamp>,
+    calls: RunCalls,
 }
 
 /// The next step of a run.
@@ -73,22 +54,17 @@ impl ReleaseStep {
 impl ReleaseProgress {
     /// Returns the knowledge of a run at its begin.
     pub const fn new(revision: Revision, now: Timestamp) -> Self {
-        let (seen_at, unrecorded) = (None, 0);
-        Self { revision, call_at: now, failures: 0, seen_at, unrecorded, started: false, cancelled: None }
+        Self { revision, calls: RunCalls::new(now) }
     }
 
     /// Adjusts to a clock that was set from `was` to `is`.
     pub(super) fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
-        self.call_at = self.call_at.reset(was, is);
-        self.seen_at = self.seen_at.map(|at| at.reset(was, is));
-        self.cancelled = self.cancelled.map(|at| at.reset(was, is));
+        self.calls.clock_set(was, is);
     }
 
     /// Processes a hint of the runner.
     pub(super) fn changed(&mut self, now: Timestamp) {
-        if self.failures == 0 {
-            self.call_at = now;
-        }
+        self.calls.changed(now);
     }
 
     /// Returns the next step of a run; the app was loaded at `read_at`.
@@ -96,15 +72,15 @@ impl ReleaseProgress {
         let run = run(app_state, self.revision);
         let Some((deploy, since, command, outage)) = entry(app_state, self.revision) else {
             return match () {
-                () if self.call_at > now => ReleaseStep::At(self.call_at),
-                () if self.cancelled.is_some() => ReleaseStep::call(Effect::ObserveRelease(run)),
+                () if self.calls.call_at > now => ReleaseStep::At(self.calls.call_at),
+                () if self.calls.cancelled.is_some() => ReleaseStep::call(Effect::ObserveRelease(run)),
                 () => ReleaseStep::call(Effect::CancelRelease(run)),
             };
         };
         let deadline = deadline(app_state, since, outage, now);
         let is_overdue = deadline <= now && outage.since.is_none();
         let has_begun = deploy.release.is_some();
-        let is_to_be_ended = is_overdue && self.cancelled.is_none();
+        let is_to_be_ended = is_overdue && self.calls.cancelled.is_none();
         // It is ended by the policy as it is now.
         if now.since(read_at) >= RELOAD_INTERVAL || is_to_be_ended && read_at < now {
             return ReleaseStep::Load;
@@ -112,14 +88,14 @@ impl ReleaseProgress {
         if is_overdue && !has_begun {
             return ReleaseStep::Record(Box::new(overdue(app_state, deploy, false)));
         }
-        if self.cancelled.is_some() && is_overdue && deadline.after(END_WITHIN) <= now {
+        if self.calls.cancelled.is_some() && is_overdue && deadline.after(END_WITHIN) <= now {
             let message = "The release command did not end within its deadline, was told to end, and is not seen to have ended, \
                            as where its machine is lost. Look at its run on the platform: the next release command begins \
                            once it is gone.";
             return ReleaseStep::Record(Box::new(unknown(deploy, message.to_owned())));
         }
-        if self.call_at > now && (!is_to_be_ended || self.failures > 0) {
-            return ReleaseStep::At(self.call_at);
+        if self.calls.call_at > now && (!is_to_be_ended || self.calls.failures > 0) {
+            return ReleaseStep::At(self.calls.call_at);
         }
         if !has_begun {
             let Some(image) = deploy.image.clone() else { return ReleaseStep::Load };
@@ -127,10 +103,8 @@ impl ReleaseProgress {
             let spec = ReleaseSpec::new(run, target, image, command.to_vec());
             return ReleaseStep::call(Effect::PrepareRelease(Box::new(spec)));
         }
-        // One that has ended while nobody looked has not missed its deadline.
-        let is_seen = self.seen_at.is_some_and(|at| now.since(at) <= 2 * OBSERVE_INTERVAL);
-        ReleaseStep::call(match (is_to_be_ended, self.started || self.cancelled.is_some()) {
-            (true, _) if is_seen => Effect::CancelRelease(run),
+        ReleaseStep::call(match (is_to_be_ended, self.calls.is_under_way()) {
+            (true, _) if self.calls.is_seen(now) => Effect::CancelRelease(run),
             (true, _) | (false, true) => Effect::ObserveRelease(run),
             (false, false) => Effect::StartRelease(run),
         })
@@ -146,7 +120,7 @@ impl ReleaseProgress {
         if let Err(error) = answer {
             return self.failed(app_state, error, now);
         }
-        (self.started, self.call_at) = (true, now.after(Duration::from_millis(200)));
+        self.calls.started(now);
         self.answered(app_state, now)
     }
 
@@ -160,10 +134,10 @@ impl ReleaseProgress {
         if let Err(error) = answer {
             // A run that cannot be told to end may have ended: it is observed next.
             let is_refused = matches!(error, CallError::Refused(_)) && entry(app_state, self.revision).is_none();
-            self.cancelled = self.cancelled.or(is_refused.then_some(now));
+            self.calls.cancelled = self.calls.cancelled.or(is_refused.then_some(now));
             return self.failed(app_state, error, now);
         }
-        (self.cancelled, self.call_at) = (Some(now), now);
+        self.calls.cancelled(now);
         self.answered(app_state, now)
     }
 
@@ -178,11 +152,9 @@ impl ReleaseProgress {
             Ok(seen) => seen,
             Err(error) => return self.failed(app_state, error, now),
         };
-        self.call_at = now.after(OBSERVE_INTERVAL);
-        // A run that goes on after a cancel is cancelled again: its machine may have come back.
-        self.cancelled.take_if(|at| seen == ReleaseState::Running && now.since(*at) >= CANCEL_INTERVAL);
+        self.calls.observed(&seen, now);
         if let Some(back) = self.answered(app_state, now) {
-            self.call_at = now;
+            self.calls.call_at = now;
             return Some(back);
         }
         let Some((deploy, since, _, outage)) = entry(app_state, self.revision) else {
@@ -194,18 +166,16 @@ impl ReleaseProgress {
             ReleaseState::Preparing => None,
             // The start never arrived.
             ReleaseState::Prepared if has_begun => {
-                (self.started, self.seen_at) = (false, Some(now));
+                (self.calls.started, self.calls.seen_at) = (false, Some(now));
                 None
             }
             ReleaseState::Prepared => {
-                self.call_at = now;
+                self.calls.call_at = now;
                 let begun = Deploy { release: Some(ReleaseMark::MayHaveRun), ..deploy.moved(deploy.state.clone()) };
                 Some(ReleaseStep::Record(Box::new(begun)))
             }
-            // Another replica has recorded that the command may have begun, or somebody else has started it.
             ReleaseState::Running | ReleaseState::Succeeded { .. } if !has_begun => {
-                self.unrecorded += 1;
-                if self.unrecorded < UNRECORDED_MAX {
+                if !self.calls.is_unrecorded() {
                     return Some(ReleaseStep::Load);
                 }
                 let message = "The release command has begun, and this service did not start it: whether it ran to its end, and \
@@ -214,13 +184,13 @@ impl ReleaseProgress {
                 Some(ReleaseStep::Record(Box::new(ended)))
             }
             ReleaseState::Running => {
-                self.seen_at = Some(now);
+                self.calls.seen_at = Some(now);
                 None
             }
             ReleaseState::Succeeded { digest } => Some(ReleaseStep::RollOut(Box::new(done(deploy, digest)))),
             ReleaseState::Failed(failure) => {
                 // This driver ends its own deploy's run for nothing else, and one before it may have.
-                let was_overdue = self.cancelled.is_some() || deadline(app_state, since, outage, now) <= now;
+                let was_overdue = self.calls.cancelled.is_some() || deadline(app_state, since, outage, now) <= now;
                 let ended = if was_overdue && failure.reason.as_str() == Reason::CANCELLED {
                     with_log(overdue(app_state, deploy, failure.began), failure.log)
                 } else {
@@ -250,7 +220,10 @@ impl ReleaseProgress {
                         unknown(deploy, format!("{} Whether the release command ran is not known.", sentence(&message)))
                     } else {
                         let reason = Reason::new(Reason::RELEASE_FAILED);
-                        failed(deploy, ReleaseFailure { began: false, reason, message, log: Vec::new() })
+                        failed(
+                            deploy,
+                            ReleaseFailure { began: false, reason, message, exit_code: None, log: Vec::new() },
+                        )
                     };
                     return Some(ReleaseStep::Record(Box::new(ended)));
                 }
@@ -265,8 +238,7 @@ impl ReleaseProgress {
             CallError::Unavailable => "The cluster could not be reached for an hour".to_owned(),
             CallError::Denied(what) => format!("The cluster denied permission for an hour ({what})"),
         };
-        self.call_at = now.after(retry::backoff(self.failures));
-        self.failures = self.failures.saturating_add(1);
+        self.calls.failed(now);
         let (deploy, since, command, outage) = entry.or(waiting)?;
         if outage.since.is_some() && outage.total(now) >= UNREACHABLE_MAX {
             let ended = if deploy.release.is_some() {
@@ -284,7 +256,7 @@ impl ReleaseProgress {
 
     /// Processes that the runner has answered. Returns the record of an outage's end.
     fn answered(&mut self, app_state: &AppState, now: Timestamp) -> Option<ReleaseStep> {
-        self.failures = 0;
+        self.calls.failures = 0;
         let (deploy, since, command, outage) = entry(app_state, app_state.releasing()?.revision)?;
         let then = outage.set(false, now);
         (then != outage).then(|| ReleaseStep::Record(Box::new(with_outage(deploy, since, command, then))))
@@ -311,7 +283,7 @@ fn done(deploy: &Deploy, digest: Option<Digest>) -> Deploy {
 }
 
 fn failed(deploy: &Deploy, failure: ReleaseFailure) -> Deploy {
-    let ReleaseFailure { began, reason, message, log } = failure;
+    let ReleaseFailure { began, reason, message, log, .. } = failure;
     let message = format!("{} Nothing was rolled out.", sentence(&message));
     let ended = deploy.moved(Stored::Failed { reason, message, evidence: None });
     with_log(Deploy { release: began.then(|| deploy.release.unwrap_or(ReleaseMark::MayHaveRun)), ..ended }, log)
@@ -365,6 +337,8 @@ fn with_log(mut deploy: Deploy, log: Vec<String>) -> Deploy {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::tests::{NOW, git_state, revision};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{AppState, UNFINISHED_MAX};
+use super::{AppState, UNFINISHED_MAX, runs};
 use crate::deploy::{Deploy, Origin, Revision, State, Status, Trigger};
 
 /// A rule that a history breaks, in a sentence that names the revision.
@@ -76,6 +76,9 @@ pub fn check(history: &[Deploy], state: &AppState) -> Vec<Violation> {
     expect(!is_idle || unfinished.is_empty(), "idle with unfinished deploys".to_owned());
     expect(!is_idle || state.lease.is_none(), "idle and leased".to_owned());
     expect(!is_idle || state.release_runs.is_empty(), "idle, and a release command may run".to_owned());
+    for rule in runs::broken_by(state) {
+        expect(false, rule);
+    }
     let rolling = unfinished.iter().filter(|deploy| deploy.status() == Status::RollingOut).count();
     expect(rolling <= 1, format!("{rolling} entries roll out at once"));
     let releasing = unfinished.iter().filter(|deploy| deploy.status() == Status::Releasing).count();

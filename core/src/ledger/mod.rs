@@ -11,7 +11,7 @@
 //! A state holds the unfinished deploys in full; a deploy that ends leaves it for the archive. [`admission`] decides
 //! what a caller's request is accepted as, [`push`] what a git host's call asks for, [`releases`] which deploys run a
 //! release command, [`rollback`] which version a rollback means, [`redeploy`] whether what runs is deployed once more,
-//! [`restore`] whether a failed rollout is put right and by which entry, [`retention`] which archived deploys may go,
+//! `runs` when a command by hand may begin, [`restore`] whether a failed rollout is put right and by which entry, [`retention`] which archived deploys may go,
 //! [`transitions`] what a status may become, [`history`] joins state and archive, and [`check`] shows whether a history
 //! keeps the rules. Nothing else in the workspace knows these rules.
 
@@ -32,6 +32,7 @@ mod built;
 mod change;
 mod record;
 mod recovery;
+mod runs;
 mod state;
 
 #[cfg(test)]
@@ -43,6 +44,7 @@ pub use change::{Change, KeyLookup, KeyUse, KeyWrite};
 pub use record::{Record, Refused};
 pub use recovery::{RECOVERIES_MAX, Recovery};
 pub use releases::Released;
+pub use runs::{Begun, NewRun, RUNS_MAX, Runs};
 pub use state::AppState;
 
 /// The most holds kept per app; the oldest goes first.

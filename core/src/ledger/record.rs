@@ -9,6 +9,7 @@ use super::{
 use crate::{
     deploy::{Deploy, Revision},
     replica::ReplicaId,
+    run::Run,
     time::Timestamp,
 };
 
@@ -23,6 +24,8 @@ pub struct Record {
     pub release_holds: Vec<Revision>,
     /// The run of a release command whose end was observed.
     pub release_ended: Option<Revision>,
+    /// The run by hand in its next state, with `step` one higher than stored. The ledger sets `updated_at`.
+    pub run: Option<Box<Run>>,
     /// The driver has nothing left to do: without unfinished deploys, an owed restore or polling, the app becomes idle.
     pub idle: bool,
 }
@@ -58,7 +61,13 @@ impl Change {
                 return Err(Refused::Outdated);
             }
         }
+        if let Some(run) = &record.run {
+            self.check_run(run)?;
+        }
         let now = self.touch(now);
+        if let Some(run) = record.run {
+            self.put_run(*run, now);
+        }
         for change in record.changes {
             self.put(Deploy { updated_at: now, ..change.bounded() });
         }
@@ -69,7 +78,7 @@ impl Change {
         let state = &mut self.state;
         state.release_runs.retain(|run| record.release_ended != Some(*run));
         let owes = matches!(restore::owed(state), Owed::Restore(_));
-        let is_done = state.unfinished.is_empty() && state.release_runs.is_empty() && !state.is_polled() && !owes;
+        let is_done = state.unfinished.is_empty() && !state.has_runs() && !state.is_polled() && !owes;
         if record.idle && is_done {
             (state.queued_at, state.lease) = (None, None);
         } else {

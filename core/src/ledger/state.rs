@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Recovery, Released,
+    Recovery, Released, Runs,
     restore::{self, Owed},
 };
 use crate::{
@@ -47,6 +47,9 @@ pub struct AppState {
     /// [`RELEASED_MAX`](super::releases::RELEASED_MAX).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub released: Vec<Released>,
+    /// The commands that people ran by hand.
+    #[serde(default, skip_serializing_if = "Runs::is_empty")]
+    pub runs: Runs,
     /// The replica that drives the app.
     pub lease: Option<ReplicaId>,
     /// The begin of the app's work; `None`: it is idle.
@@ -85,6 +88,7 @@ impl AppState {
             recoveries: Vec::new(),
             release_runs: Vec::new(),
             released: Vec::new(),
+            runs: Runs::default(),
             lease: None,
             queued_at,
             kept_from: Revision::FIRST,
@@ -127,10 +131,12 @@ impl AppState {
     }
 
     /// Returns whether only a process with a builder can do the app's work: commits wait for their builds or are built,
-    /// or the source is polled; and nothing is left to roll out or to restore, and no release command to end.
+    /// or the source is polled and no command runs by hand; and nothing is left to roll out or to restore, and no release
+    /// command to end.
     pub fn needs_builder(&self) -> bool {
         let rolls_out = self.unfinished.iter().any(|deploy| deploy.image.is_some());
-        let builds = self.is_polled() || self.unfinished.iter().any(|deploy| deploy.is_to_be_built());
+        let polls = self.is_polled() && self.runs.unfinished.is_none();
+        let builds = polls || self.unfinished.iter().any(|deploy| deploy.is_to_be_built());
         builds && !rolls_out && self.release_runs.is_empty() && !matches!(restore::owed(self), Owed::Restore(_))
     }
 
@@ -140,6 +146,11 @@ impl AppState {
         let ready = self.unfinished.iter().rfind(|deploy| deploy.image.is_some());
         let newer = |deploy: &Arc<Deploy>| Some(deploy.revision).filter(|other| *other > revision);
         self.on_cluster().and_then(newer).or_else(|| ready.and_then(newer))
+    }
+
+    /// Returns whether a command of the app may be running, or is made ready: a release command, or one by hand.
+    pub fn has_runs(&self) -> bool {
+        !self.release_runs.is_empty() || self.runs.unfinished.is_some()
     }
 
     /// The deploy that is rolling out.

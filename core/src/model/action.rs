@@ -19,6 +19,8 @@ pub enum Action {
     Rollback,
     /// Ends an unfinished deploy.
     Cancel,
+    /// Runs a command by hand, and ends it.
+    Run,
     /// Releases the holds of rollbacks.
     ReleaseHold,
     /// Locks an app, and ends or changes its lock.
@@ -44,6 +46,7 @@ words! { Action:
     Promote = "promote",
     Rollback = "roll back",
     Cancel = "cancel",
+    Run = "run commands by hand",
     ReleaseHold = "release holds",
     Lock = "lock deploys",
     BreakGlass = "deploy in spite of a lock",
@@ -63,6 +66,7 @@ impl Action {
         Self::Promote,
         Self::Rollback,
         Self::Cancel,
+        Self::Run,
         Self::ReleaseHold,
         Self::Lock,
         Self::BreakGlass,

@@ -277,6 +277,12 @@ impl Reason {
     pub const RELEASE_UNKNOWN: &'static str = "release-unknown";
     /// The release command took longer than the app's deadline, and was ended.
     pub const RELEASE_DEADLINE: &'static str = "release-deadline-exceeded";
+    /// The command of a run by hand failed; its log says why.
+    pub const COMMAND_FAILED: &'static str = "command-failed";
+    /// Whether the command of a run by hand ran to its end is not known.
+    pub const COMMAND_UNKNOWN: &'static str = "command-unknown";
+    /// The command of a run by hand took longer than its deadline, and was ended.
+    pub const COMMAND_DEADLINE: &'static str = "command-deadline-exceeded";
     /// The source has no such commit.
     pub const COMMIT_NOT_FOUND: &'static str = "commit-not-found";
     /// More than one commit of the source begins with the posted prefix.

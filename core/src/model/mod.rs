@@ -13,6 +13,7 @@ pub mod lock;
 pub mod network;
 pub mod replica;
 pub mod request;
+pub mod run;
 pub mod source;
 pub mod text;
 pub mod time;

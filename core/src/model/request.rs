@@ -127,6 +127,27 @@ pub struct RedeployRequest {
     pub key: Option<IdempotencyKey>,
 }
 
+/// A person's request to run a command by hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunRequest {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// The time that the command may take; without one, an hour.
+    pub deadline: Option<Duration>,
+    /// The idempotency key.
+    pub key: Option<IdempotencyKey>,
+}
+
+with_fields!(RunRequest);
+
+impl RunRequest {
+    /// Returns the request to run this program with its arguments.
+    pub const fn new(command: Vec<String>) -> Self {
+        Self { command, deadline: None, key: None }
+    }
+}
+
 /// A person's request to roll back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -384,6 +405,8 @@ fields! {
     BreakGlass = "break_glass",
     Same = "same",
     IfCurrent = "if_current",
+    Command = "command",
+    Deadline = "deadline",
     Overlap = "overlap",
     Project = "project",
     Environment = "environment",

@@ -175,7 +175,7 @@ pub fn quoted(text: &str) -> String {
 }
 
 /// Returns the text with each token left out, so that a token in a wrong field does not get into a log.
-fn without_tokens(text: &str) -> String {
+pub fn without_tokens(text: &str) -> String {
     let text = without_keys(text);
     let mut rest = text.as_str();
     let mut shown = String::with_capacity(text.len());

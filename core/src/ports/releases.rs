@@ -1,29 +1,108 @@
-//! The port that runs release commands.
+//! The port that runs commands: the release commands of deploys, and those that people run by hand.
+
+use std::{fmt, str::FromStr};
 
 use async_trait::async_trait;
 
 use crate::{
-    app::{AppId, AppUid, Target},
+    app::{AppId, AppUid, InvalidName, Target},
     deploy::{Reason, Revision},
     error::Result,
     image::{Digest, ImageRef},
     ports::DeployId,
+    run::RunNumber,
     text::with_fields,
 };
 
-/// The run of a deploy's release command. There is at most one for each deploy id, ever.
+/// The command that a run is of. The numbers of the two kinds are counted apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RunKind {
+    /// The release command of this revision's deploy.
+    Release(Revision),
+    /// A command that a person runs by hand.
+    ByHand(RunNumber),
+}
+
+impl RunKind {
+    /// Returns whether the run is of a person's command.
+    pub const fn is_by_hand(self) -> bool {
+        matches!(self, Self::ByHand(_))
+    }
+}
+
+/// The name of a run, and its number among those of its kind: `7` of a deploy's, `run-7` of one by hand.
+impl fmt::Display for RunKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Release(revision) => revision.fmt(f),
+            Self::ByHand(number) => write!(f, "run-{number}"),
+        }
+    }
+}
+
+/// The id of a run: `{app uid}/{revision}` of a release command, `{app uid}/run-{number}` of a command by hand. There is at
+/// most one run of each id, ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunId {
+    /// The uid of the registration.
+    pub app: AppUid,
+    /// The command.
+    pub kind: RunKind,
+}
+
+impl From<DeployId> for RunId {
+    fn from(DeployId { app, revision }: DeployId) -> Self {
+        Self { app, kind: RunKind::Release(revision) }
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.app, self.kind)
+    }
+}
+
+impl FromStr for RunId {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> std::result::Result<Self, InvalidName> {
+        let (app, run) = text.split_once('/').unwrap_or((text, ""));
+        let kind = match run.strip_prefix("run-") {
+            Some(number) => RunKind::ByHand(number.parse()?),
+            None => RunKind::Release(run.parse()?),
+        };
+        Ok(Self { app: app.parse()?, kind })
+    }
+}
+
+/// A run of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseRun {
     /// The app's name.
     pub app: AppId,
-    /// The deploy id, which names the run.
-    pub id: DeployId,
+    /// The run's id.
+    pub id: RunId,
 }
 
 impl ReleaseRun {
-    /// Returns the run of this revision's command.
+    /// Returns the run of this revision's release command.
     pub fn new(app: &AppId, uid: AppUid, revision: Revision) -> Self {
-        Self { app: app.clone(), id: DeployId { app: uid, revision } }
+        Self { app: app.clone(), id: RunId { app: uid, kind: RunKind::Release(revision) } }
+    }
+
+    /// Returns the run of a person's command.
+    pub fn by_hand(app: &AppId, uid: AppUid, number: RunNumber) -> Self {
+        Self { app: app.clone(), id: RunId { app: uid, kind: RunKind::ByHand(number) } }
+    }
+
+    /// Returns a deploy id by which a driver finds the run's target, and judges whether that is the app's own. Of a command
+    /// by hand, which belongs to no deploy, its number stands for the revision: that says nothing of what is newer.
+    pub fn deploy_id(&self) -> DeployId {
+        let revision = match self.id.kind {
+            RunKind::Release(revision) => revision,
+            RunKind::ByHand(number) => Revision::new(number.get()).unwrap_or(Revision::FIRST),
+        };
+        DeployId { app: self.id.app, revision }
     }
 }
 
@@ -35,7 +114,7 @@ pub struct ReleaseSpec {
     pub run: ReleaseRun,
     /// The target whose environment, secrets, networks and volumes the command gets.
     pub target: Target,
-    /// The new image.
+    /// The image: a deploy's new one, or the app's current one.
     pub image: ImageRef,
     /// The program and its arguments; not empty.
     pub command: Vec<String>,
@@ -59,6 +138,8 @@ pub struct ReleaseFailure {
     pub reason: Reason,
     /// A sentence that a person can act on, such as "The release command ended with exit code 1."
     pub message: String,
+    /// The command's exit code, if it ended with one.
+    pub exit_code: Option<i32>,
     /// The last lines of the log, oldest first; at most 50 of at most 500 characters.
     pub log: Vec<String>,
 }
@@ -90,11 +171,13 @@ impl ReleaseState {
     }
 }
 
-/// Runs a command once with a deploy's new image, before anything is changed: a migration of a database must not run twice.
+/// Runs a command once with an image of the app: a deploy's release command with its new image, before anything is changed,
+/// or a person's with the current one. A migration of a database must not run twice, and neither must a fix by hand.
 ///
 /// A run is made ready first, and then started. The caller stores between the two that the command may have begun: so a
-/// run that is only ready has certainly not begun, and one that was started is never started again. A deploy id
-/// alone names a run to all processes; the memory of a runner ends with its process.
+/// run that is only ready has certainly not begun, and one that was started is never started again. A run's id
+/// alone names it to all processes; the memory of a runner ends with its process. A target that carries a newer deploy is
+/// no reason to refuse a command by hand.
 ///
 /// The [`Error`](crate::Error) of a call says what its caller does next, as for a
 /// [`RolloutDriver`](crate::ports::RolloutDriver).
@@ -106,13 +189,15 @@ impl ReleaseState {
 /// - `start_is_once`: repeated, also after the end and by another process, the command runs once.
 /// - `start_of_unknown_runs_nothing`: it makes no run.
 /// - `prepare_of_known_changes_nothing`: of a run that goes on or has ended, it returns the state.
-/// - `failed_command_keeps_its_log`: [`Reason::RELEASE_FAILED`], with the exit code and the last lines of the log.
+/// - `failed_command_keeps_its_log`: [`Reason::RELEASE_FAILED`], with the exit code, also as a number, and the last lines of
+///   the log.
 /// - `missing_image_never_begins`: an image that cannot be had is `Failed` with `began: false` within a bounded time.
 /// - `cancel_ends_for_good`: a run is observed ended within a bounded time, and one that was only ready never begins, also
 ///   if it is started later. Cancelling an ended or unknown run changes nothing and is no error.
 /// - `observe_unknown_is_unknown`: a run that was never made ready.
 /// - `end_outlives_a_restart`: another handle on the same platform, opened once the first is gone, reports it.
 /// - `target_stays_as_it_is`: no instance of the target is changed, restarted, or counts the run among its own.
+/// - `runs_of_both_kinds_are_apart`: a release command and a command by hand of the same number are two runs.
 /// - `release_log_is_read_in_parts`: from any offset, complete in the end; `None` if there is no log.
 #[async_trait]
 pub trait ReleaseRunner: Send + Sync {
@@ -122,7 +207,8 @@ pub trait ReleaseRunner: Send + Sync {
     /// Starts a run that is ready; without effect on every other one.
     async fn start(&self, run: &ReleaseRun) -> Result<()>;
 
-    /// Returns the state of a run; its end is reported for a day at least, or until a later run of the app has ended.
+    /// Returns the state of a run; its end is reported for a day at least, or until a later run of the app and the same kind
+    /// has ended.
     async fn observe(&self, run: &ReleaseRun) -> Result<ReleaseState>;
 
     /// Ends a run; [`ReleaseRunner::observe`] reports its end.

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-pub use accept::{Accepted, Authorized, Changed, NewLock, Pushed, Registered, check_settings};
+pub use accept::{Accepted, AcceptedRun, Authorized, Changed, NewLock, Pushed, Registered, check_run, check_settings};
 pub use drive::{Condition, PollOutcome, Polled, StartError};
 pub use read::{LogPart, Progress, Waited};
 

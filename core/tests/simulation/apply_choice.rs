@@ -181,6 +181,10 @@ impl Run {
             Ask::Cancel { app, back } => {
                 self.revision(*app, *back).map(|revision| (Request::Cancel(id(*app), revision), Key::None))
             }
+            Ask::Run { app, word, key } => {
+                Some((Request::Run(id(*app), requests::run(word, keyed(*key, &name))), *key))
+            }
+            Ask::EndRun { app } => Some((Request::EndRun(id(*app)), Key::None)),
             Ask::Promote { key } => Some((Request::Promote(keyed(*key, &name)), *key)),
             Ask::Release => {
                 self.environment.rules.lock().unwrap().releasing = true;
@@ -302,6 +306,8 @@ pub(crate) fn told(wanted: &Request) -> String {
             format!("roll {id} back, to {:?}, if current is {:?}", request.revision, request.if_current)
         }
         Request::Cancel(id, revision) => format!("cancel revision {revision} of {id}"),
+        Request::Run(id, request) => format!("run {:?} by hand on {id}", request.command),
+        Request::EndRun(id) => format!("end the newest run by hand of {id}"),
         Request::Promote(_) => "promote".to_owned(),
         Request::Rebuild(id, commit, _) => format!("build {commit:?} of {id} again"),
         Request::Source(id, change) => format!("change the source of {id}: {change:?}"),

@@ -293,6 +293,8 @@ fn touches_webhook(request: &Request) -> bool {
         | Request::Deploy(..)
         | Request::Redeploy(..)
         | Request::Rollback(..)
+        | Request::Run(..)
+        | Request::EndRun(_)
         | Request::Cancel(..)
         | Request::Promote(_)
         | Request::Release

@@ -79,6 +79,10 @@ pub(crate) enum Ask {
     Rollback { app: usize, back: Option<usize>, expects: Expects, key: Key },
     /// A person cancels a revision counted from the newest.
     Cancel { app: usize, back: usize },
+    /// A person runs a command by hand, which ends as its word says.
+    Run { app: usize, word: &'static str, key: Key },
+    /// A person ends the newest run by hand.
+    EndRun { app: usize },
     /// The current image of app 0 is deployed as app 1.
     Promote { key: Key },
     /// The holds of app 0 are released.
@@ -266,6 +270,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         8 => (app(), proptest::option::weighted(0.5, 0..5usize), expects(), key())
             .prop_map(|(app, back, expects, key)| Ask::Rollback { app, back, expects, key }),
         3 => (app(), 0..3usize).prop_map(|(app, back)| Ask::Cancel { app, back }),
+        3 => (app(), select(&["fix", "fail-3", "hang"]), key()).prop_map(|(app, word, key)| Ask::Run { app, word, key }),
+        1 => app().prop_map(|app| Ask::EndRun { app }),
         2 => key().prop_map(|key| Ask::Promote { key }),
         1 => Just(Ask::Release),
         2 => (app(), proptest::option::weighted(0.5, proptest::option::weighted(0.7, select(&[2u8, 20]))))

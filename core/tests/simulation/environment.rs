@@ -16,7 +16,7 @@ use rollhook_core::{
     ledger::AppState,
     ports::{
         AppPage, Applied, BuildSpec, BuildTrigger, Clock, HistoryStore, HistoryStoreExt, Page, ReleaseRun,
-        RolloutDriver, RolloutSpec,
+        RolloutDriver, RolloutSpec, RunKind,
     },
     time::Timestamp,
 };
@@ -298,7 +298,10 @@ impl Environment {
     pub(crate) fn is_awaited(&self, run: &ReleaseRun) -> bool {
         let rules = self.rules.lock().unwrap();
         let known = rules.known.get(&run.id.app);
-        known.is_some_and(|known| known.view.unfinished.iter().any(|entry| entry.revision == run.id.revision))
+        known.is_some_and(|known| match run.id.kind {
+            RunKind::Release(revision) => known.view.unfinished(revision).is_some(),
+            RunKind::ByHand(number) => known.view.runs.unfinished.as_ref().is_some_and(|run| run.number == number),
+        })
     }
 
     /// Whether nothing is under way.

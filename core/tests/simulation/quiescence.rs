@@ -69,6 +69,7 @@ impl Run {
             let entries = known.history.iter().filter(|entry| !entry.is_terminal());
             unfinished
                 .extend(known.view.release_runs.iter().map(|run| format!("the release command of revision {run}")));
+            unfinished.extend(known.view.runs.unfinished.iter().map(|run| format!("run {} by hand", run.number)));
             unfinished.extend(entries.map(|entry| format!("{} {}", known.view.app.id, entry.revision)));
             let settled = !known.undecided && !self.stale;
             if let Some(owed) = model::owed(&known.history, &known.view.app.policy).filter(|_| settled) {

@@ -292,8 +292,21 @@ impl RecordingPorts {
         self.backend.rollouts.release_runner().ok_or_else(|| Error::invalid("no runner"))
     }
 
-    /// Judges a release command that a call has begun.
+    /// The number of commands of the run's kind that have begun.
+    fn begun(&self, run: &ReleaseRun) -> usize {
+        let cluster = &self.environment.cluster;
+        if run.id.kind.is_by_hand() { cluster.commands_by_hand().len() } else { cluster.releases().len() }
+    }
+
+    /// Judges a command that a call has begun.
     fn look_at_releases(&self, run: &ReleaseRun, before: usize) {
+        if run.id.kind.is_by_hand() {
+            let begun = self.environment.cluster.commands_by_hand();
+            if begun.len() > before {
+                self.environment.rules.lock().unwrap().command_begins(&begun, &self.environment.journal);
+            }
+            return;
+        }
         let begun = self.environment.cluster.releases();
         if begun.len() > before {
             let running = self.environment.cluster.running_releases(run.id.app);
@@ -305,30 +318,30 @@ impl RecordingPorts {
 #[async_trait]
 impl ReleaseRunner for RecordingPorts {
     async fn prepare(&self, spec: &ReleaseSpec) -> Result<ReleaseState> {
-        let before = self.environment.cluster.releases().len();
+        let before = self.begun(&spec.run);
         let answer = self.runner()?.prepare(spec).await;
-        self.log_answer(&format!("prepare the release command of revision {}", spec.run.id.revision), &answer);
+        self.log_answer(&format!("prepare command {}", spec.run.id.kind), &answer);
         self.look_at_releases(&spec.run, before);
         answer
     }
 
     async fn start(&self, run: &ReleaseRun) -> Result<()> {
-        let before = self.environment.cluster.releases().len();
+        let before = self.begun(run);
         let answer = self.runner()?.start(run).await;
-        self.log_answer(&format!("start the release command of revision {}", run.id.revision), &answer);
+        self.log_answer(&format!("start command {}", run.id.kind), &answer);
         self.look_at_releases(run, before);
         answer
     }
 
     async fn observe(&self, run: &ReleaseRun) -> Result<ReleaseState> {
         let answer = self.runner()?.observe(run).await;
-        self.log_answer(&format!("observe the release command of revision {}: {answer:?}", run.id.revision), &answer);
+        self.log_answer(&format!("observe command {}: {answer:?}", run.id.kind), &answer);
         answer
     }
 
     async fn cancel(&self, run: &ReleaseRun) -> Result<()> {
         let answer = self.runner()?.cancel(run).await;
-        self.log_answer(&format!("end the release command of revision {}", run.id.revision), &answer);
+        self.log_answer(&format!("end command {}", run.id.kind), &answer);
         answer
     }
 

@@ -12,7 +12,7 @@ use rollhook_core::{
     ports::WebhookSecret,
     request::{
         DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, PromoteRequest, RedeployRequest, Refusal, Registration,
-        RollbackRequest, SourceChange, TargetChange,
+        RollbackRequest, RunRequest, SourceChange, TargetChange,
     },
     service::{Accepted, Deployer, NewLock, Outcome, Pushed},
     token::{Credentials, Token},
@@ -54,6 +54,10 @@ pub(crate) enum Request {
     /// What runs is deployed once more.
     Redeploy(AppId, RedeployRequest),
     Rollback(AppId, RollbackRequest),
+    /// A command is run by hand, which ends well, fails, or never ends by itself.
+    Run(AppId, RunRequest),
+    /// The newest run by hand is to end.
+    EndRun(AppId),
     Cancel(AppId, Revision),
     Promote(Option<IdempotencyKey>),
     Release,
@@ -119,6 +123,18 @@ impl Request {
                 let accepted = deployer.rollback(&access, request).await?;
                 Ok(Answer::Accepted(access.uid(), accepted))
             }
+            Self::Run(id, request) => {
+                let access = allowed(&id).await?;
+                deployer.begin_run(&access, request).await.map(|_| Answer::Changed)
+            }
+            Self::EndRun(id) => {
+                let access = allowed(&id).await?;
+                let newest = deployer.runs(&access).await?.first().map(|run| run.number);
+                match newest {
+                    Some(number) => deployer.cancel_run(&access, number).await.map(|_| Answer::Changed),
+                    None => Ok(Answer::Nothing("there is no run".to_owned())),
+                }
+            }
             Self::Cancel(id, revision) => {
                 let access = allowed(&id).await?;
                 Ok(Answer::Cancelled(access.uid(), deployer.cancel(&access, revision).await?))
@@ -175,6 +191,14 @@ pub(crate) fn deploy(tag: &str, name: &str, key: Option<IdempotencyKey>) -> Depl
     let commit: Commit = name.parse().unwrap();
     DeployRequest::image(image(tag)).with(|request| {
         request.commit = Some(commit);
+        request.key = key;
+    })
+}
+
+/// A command by hand that may take 20 s.
+pub(crate) fn run(word: &str, key: Option<IdempotencyKey>) -> RunRequest {
+    RunRequest::new(vec![word.to_owned()]).with(|request| {
+        request.deadline = Some(Duration::from_secs(20));
         request.key = key;
     })
 }
@@ -278,6 +302,10 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::SourceUnavailable { .. } => "refused: the source is away",
         Refusal::ReleaseBetween { .. } => "refused: past release commands",
         Refusal::NoReleaseLog(_) => "refused: no log of a release command",
+        Refusal::RunUnfinished(_) => "refused: a command by hand goes on",
+        Refusal::RunNotFound(_) | Refusal::NoRunLog(_) => "refused: no such run by hand",
+        Refusal::RunEnded(_) => "refused: the run by hand has ended",
+        Refusal::NothingRuns(_) | Refusal::NoCommands => "refused: nothing to run a command with",
         Refusal::NoSuchInstance(_) => "refused: no such instance",
         Refusal::NoInstanceLogs => "refused: no logs of instances",
         Refusal::NoBuildLog(_) => "refused: no build log",

@@ -7,6 +7,7 @@ use rollhook_core::{
     app::{AppId, Environment, Project},
     deploy::Revision,
     instance::InstanceName,
+    run::RunNumber,
 };
 use rollhook_management::{
     access::{SessionId, TokenName},
@@ -231,6 +232,18 @@ impl Subject for (AppId, Revision) {
         let revision = parameters[2].parse();
         let missing = (Kind::RevisionNotFound, "There is no such revision of this app.");
         Ok((AppId::read(parameters)?, revision.map_err(|_| missing)?))
+    }
+
+    fn parameters(&self) -> Vec<String> {
+        self.0.parameters().into_iter().chain([self.1.to_string()]).collect()
+    }
+}
+
+impl Subject for (AppId, RunNumber) {
+    fn read(parameters: [&str; PARAMETERS]) -> Result<Self, Missing> {
+        let number = parameters[2].parse();
+        let missing = (Kind::RunNotFound, "There is no such run of this app.");
+        Ok((AppId::read(parameters)?, number.map_err(|_| missing)?))
     }
 
     fn parameters(&self) -> Vec<String> {

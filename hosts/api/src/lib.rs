@@ -34,6 +34,7 @@ pub mod push;
 pub mod query;
 pub mod reach;
 pub mod receivers;
+pub mod runs;
 pub mod sessions;
 pub mod snippets;
 pub mod source;
@@ -66,6 +67,7 @@ pub use push::PushAnswer;
 pub use receivers::{
     AddReceiver, AddedReceiver, Receiver, ReceiverList, RotateReceiver, RotatedReceiver, TestedReceiver,
 };
+pub use runs::{Run, RunList, RunPost};
 pub use sessions::{EndedSessions, Session, SessionList};
 pub use source::{GitChoice, SourcePatch};
 pub use trusts::{AddTrust, Pipeline, Trust, TrustList};

@@ -11,7 +11,7 @@ use self::described::{Described, endpoints};
 use crate::{
     Operation,
     endpoint::{Credentials, open},
-    operations::ReadBuildLog,
+    operations::{ReadBuildLog, ReadRunLog},
     problem::Kind,
 };
 
@@ -122,7 +122,7 @@ fn operation(described: &Described) -> Value {
     }
     match endpoint {
         open::EVENTS => events(operation),
-        ReadBuildLog::ENDPOINT => log(operation),
+        ReadBuildLog::ENDPOINT | ReadRunLog::ENDPOINT => log(operation),
         _ => operation,
     }
 }
@@ -249,6 +249,7 @@ fn parameters() -> Value {
         "session": parameter("path", "session", json!({ "type": "string", "pattern": "^[0-9a-f]{16}$" }), "The session's id."),
         "trust": parameter("path", "trust", json!({ "type": "string", "pattern": "^[0-9a-f]{16}$" }), "The trust's id."),
         "revision": parameter("path", "revision", number(1), "The entry's number."),
+        "run": parameter("path", "run", number(1), "The run's number."),
         "prefer": parameter("header", "Prefer", text(), "`wait=N`: answer once it has ended, after N seconds (at most 50) in any case."),
         "idempotencyKey": parameter("header", "Idempotency-Key", key(), "Repeating the call with this key does not repeat its effect for 24 hours."),
         "webhookId": parameter("header", "webhook-id", key(), "Taken for the key where there is no Idempotency-Key; kept for 7 days."),

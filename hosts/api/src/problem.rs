@@ -93,6 +93,10 @@ fn members(refusal: &Refusal) -> Map<String, Value> {
         | CoreRefusal::NoReleaseLog(revision) => {
             json!({ "revision": revision })
         }
+        CoreRefusal::RunUnfinished(run)
+        | CoreRefusal::RunNotFound(run)
+        | CoreRefusal::RunEnded(run)
+        | CoreRefusal::NoRunLog(run) => json!({ "run": run }),
         CoreRefusal::NamespaceTaken { project, environment, .. } => {
             json!({ "project": project, "environment": environment })
         }
@@ -140,6 +144,10 @@ kinds! {
     NoBuildLog = "no-build-log", 404, "No build log";
     /// There is no log of a release command.
     NoReleaseLog = "no-release-log", 404, "No log of a release command";
+    /// No such run by hand.
+    RunNotFound = "run-not-found", 404, "No such run";
+    /// There is no log of a run by hand.
+    NoRunLog = "no-run-log", 404, "No log of the run";
     /// No such instance.
     NoSuchInstance = "no-such-instance", 404, "No such instance";
     /// The platform keeps no logs of instances.
@@ -188,6 +196,14 @@ kinds! {
     CurrentChanged = "current-changed", 409, "Another revision is current";
     /// The deploy has ended.
     AlreadyEnded = "already-ended", 409, "The deploy has ended already";
+    /// Another command by hand has not ended.
+    RunUnfinished = "run-unfinished", 409, "A command by hand has not ended";
+    /// The run by hand has ended.
+    RunEnded = "run-ended", 409, "The run has ended already";
+    /// No version runs whose image a command could be run with.
+    NothingRuns = "nothing-runs", 409, "There is no image to run the command with";
+    /// The platform runs no commands.
+    NoCommands = "no-commands", 409, "The platform runs no commands";
     /// The workload exists, and the request says how a new one is made.
     WorkloadExists = "workload-exists", 409, "The workload exists already";
     /// The workload is another registration's.
@@ -297,6 +313,12 @@ impl Kind {
             CoreRefusal::NotRedeployable(_) => Self::NotRedeployable,
             CoreRefusal::ReleaseBetween { .. } => Self::ReleaseBetween,
             CoreRefusal::NoReleaseLog(_) => Self::NoReleaseLog,
+            CoreRefusal::RunUnfinished(_) => Self::RunUnfinished,
+            CoreRefusal::RunNotFound(_) => Self::RunNotFound,
+            CoreRefusal::RunEnded(_) => Self::RunEnded,
+            CoreRefusal::NothingRuns(_) => Self::NothingRuns,
+            CoreRefusal::NoCommands => Self::NoCommands,
+            CoreRefusal::NoRunLog(_) => Self::NoRunLog,
             CoreRefusal::NoSuchInstance(_) => Self::NoSuchInstance,
             CoreRefusal::NoInstanceLogs => Self::NoInstanceLogs,
             CoreRefusal::CurrentChanged { .. } => Self::CurrentChanged,

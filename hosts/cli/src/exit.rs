@@ -43,6 +43,17 @@ Exit codes:
   5    the server or the store cannot be reached
   6    needs a confirmation that was not given (see --yes)
   130  interrupted; what was accepted stays accepted";
+
+    /// The code of `app run` where the command's own is not known: as `env` and `docker run` have it.
+    pub(crate) const UNKNOWN: u8 = 125;
+
+    /// The codes of `app run` as its `--help` lists them.
+    pub(crate) const OF_RUN: &str = "\
+Exit codes:
+  0-255  the command's own
+  125    also: the command has no exit code (it never began, or was ended), or rollhook failed or refused
+  130    also: interrupted; the run was told to end
+With --detach, those of rollhook --help.";
 }
 
 impl From<Exit> for ExitCode {
@@ -66,6 +77,8 @@ pub(crate) enum CliError {
     Unconfirmed(String),
     /// The person stopped the command; the text says the consequence.
     Interrupted(String),
+    /// The command of a run by hand ended without success, with this exit code if it is known.
+    Command(String, Option<i32>),
     /// Any other failure.
     Other(String),
 }
@@ -76,7 +89,7 @@ impl CliError {
         match self {
             Self::Other(_) => Exit::Failed,
             Self::Usage(_) => Exit::Usage,
-            Self::Unsuccessful => Exit::Unsuccessful,
+            Self::Unsuccessful | Self::Command(..) => Exit::Unsuccessful,
             Self::Unreachable(_) => Exit::Unreachable,
             Self::Unconfirmed(_) => Exit::Unconfirmed,
             Self::Interrupted(_) => Exit::Interrupted,
@@ -102,6 +115,7 @@ impl CliError {
             | Self::Unreachable(why)
             | Self::Unconfirmed(why)
             | Self::Interrupted(why)
+            | Self::Command(why, _)
             | Self::Other(why) => why.lines().map(escaped).collect(),
             Self::Problem(problem) => {
                 let what = if problem.detail.is_empty() { &problem.title } else { &problem.detail };
@@ -128,8 +142,30 @@ impl CliError {
         for line in lines {
             crate::output::message(&format!("       {line}"));
         }
-        self.exit().into()
+        match self {
+            Self::Command(_, code) => code_of(*code).into(),
+            Self::Problem(_)
+            | Self::Usage(_)
+            | Self::Unsuccessful
+            | Self::Unreachable(_)
+            | Self::Unconfirmed(_)
+            | Self::Interrupted(_)
+            | Self::Other(_) => self.exit().into(),
+        }
     }
+
+    /// Returns the failure of a command line whose exit code is that of a run: its own failures must not read as one.
+    pub(crate) fn of_run(self) -> Self {
+        if matches!(self, Self::Command(..) | Self::Interrupted(_)) {
+            return self;
+        }
+        Self::Command(self.lines().join("\n"), None)
+    }
+}
+
+/// Returns the exit code for that of a command that did not succeed.
+fn code_of(code: Option<i32>) -> u8 {
+    code.and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0).unwrap_or(Exit::UNKNOWN)
 }
 
 impl From<CoreRefusal> for CliError {
@@ -160,6 +196,16 @@ impl From<InvalidName> for CliError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn code_of_a_command_is_handed_on_and_failures_of_our_own_have_another() {
+        let codes = [Some(1), Some(255), Some(0), Some(256), Some(-1), None].map(code_of);
+        assert_eq!(codes, [1, 255, 125, 125, 125, 125]);
+        let refused = CliError::Problem(Box::new(Problem::new(Kind::RunUnfinished, "Run 3 goes on."))).of_run();
+        assert!(matches!(&refused, CliError::Command(why, None) if why == "Run 3 goes on."), "{refused:?}");
+        let interrupted = CliError::Interrupted("why".to_owned()).of_run();
+        assert_eq!(interrupted.exit(), Exit::Interrupted);
+    }
 
     #[test]
     fn no_failure_has_exit_code_zero() {

@@ -168,7 +168,7 @@ fn at_most(left: Duration) -> String {
 }
 
 /// Returns once the person or the system stops the command.
-async fn interrupted() {
+pub(crate) async fn interrupted() {
     match StopSignals::catch() {
         Ok(mut signals) => signals.next().await,
         // Without a handler, the signal itself ends the process.

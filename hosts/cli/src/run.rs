@@ -9,7 +9,8 @@ use crate::{
         TrustCommand, Webhook,
     },
     commands::{
-        Session, access, apps, builds, deploys, image, lock, login, logs, promotion, receiver, session, trust, webhook,
+        Session, access, apps, builds, deploys, image, lock, login, logs, promotion, receiver, runs, session, trust,
+        webhook,
     },
     completion,
     contexts::Contexts,
@@ -21,6 +22,7 @@ use crate::{
 
 /// Runs the command to its end.
 pub(crate) fn run(cli: Cli) -> ExitCode {
+    let hands_on_code = hands_on_code(&cli.command);
     let ended = match cli.command {
         Command::Completions { shell } => completion::script(shell),
         command @ (Command::App(_)
@@ -41,7 +43,26 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
     };
     match ended {
         Ok(()) => Exit::Done.into(),
+        Err(failure) if hands_on_code => failure.of_run().report(),
         Err(failure) => failure.report(),
+    }
+}
+
+/// Returns whether the exit code is that of a command which was run by hand, so that failures of our own need another.
+fn hands_on_code(command: &Command) -> bool {
+    match command {
+        Command::App(AppCommand::Run(args)) => !args.detach,
+        Command::App(AppCommand::Runs(args)) => args.follow.is_some(),
+        Command::App(_)
+        | Command::Environment(_)
+        | Command::Token(_)
+        | Command::Session(_)
+        | Command::Receiver(_)
+        | Command::Audit(_)
+        | Command::Login(_)
+        | Command::Context(_)
+        | Command::Whoami
+        | Command::Completions { .. } => false,
     }
 }
 
@@ -149,6 +170,8 @@ async fn app(session: &Session<'_>, command: AppCommand) -> Result<(), CliError>
         AppCommand::Rebuild(args) => builds::rebuild(session, &args).await,
         AppCommand::Logs(args) => logs::logs(session, &args).await,
         AppCommand::BuildLogs(args) => builds::logs(session, &args).await,
+        AppCommand::Run(args) => runs::run(session, &args).await,
+        AppCommand::Runs(args) => runs::runs(session, &args).await,
         AppCommand::Cancel(args) => deploys::cancel(session, &args).await,
         AppCommand::Promote(args) => promotion::promote(session, &args).await,
         AppCommand::ReleaseHold(target) => apps::release_hold(session, &target).await,

@@ -17,7 +17,7 @@ use crate::{
     reply::{self, Reply},
 };
 
-const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
 /// Performs an operation, and answers what it returns.

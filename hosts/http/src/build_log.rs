@@ -1,4 +1,5 @@
-//! The log of a build or a release command as plain text: the present part, or all parts until the step has ended.
+//! The log of a build, a release command or a command by hand as plain text: the present part, or all parts until it has
+//! ended.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,12 +8,14 @@ use futures_util::stream;
 use http::{HeaderValue, header::X_CONTENT_TYPE_OPTIONS};
 use rollhook_api::{
     Local,
-    operations::{LogQuery, LogStep},
+    operations::{LogQuery, LogStep, RunLogQuery},
 };
 use rollhook_core::{
+    app::AppId,
     deploy::Revision,
     request::Refusal,
-    service::{Authorized, LogPart},
+    run::RunNumber,
+    service::{Authorized, Deployer, LogPart},
 };
 use rollhook_management as management;
 use tokio::time::sleep;
@@ -31,18 +34,50 @@ const CONFIRM: Duration = Duration::from_secs(15);
 /// Answers `GET …/deploys/{revision}/log`.
 pub(crate) async fn read(call: &Call, caller: Local) -> Result<Reply, ErrorReply> {
     let query: LogQuery = call.input()?;
-    let from = query.from.unwrap_or(0);
-    let (step, follow) = (query.step.unwrap_or_default(), query.follow.unwrap_or(false));
     let (id, revision) = call.subject()?;
-    let access = caller.open(&id).await?;
+    let log = Log::OfStep(query.step.unwrap_or_default(), revision);
+    parts(call, caller, (&id, log), query.from, query.follow).await
+}
+
+/// Answers `GET …/runs/{run}/log`.
+pub(crate) async fn read_of_run(call: &Call, caller: Local) -> Result<Reply, ErrorReply> {
+    let query: RunLogQuery = call.input()?;
+    let (id, number) = call.subject()?;
+    parts(call, caller, (&id, Log::OfRun(number)), query.from, query.follow).await
+}
+
+/// A log that grows.
+#[derive(Clone, Copy)]
+enum Log {
+    OfStep(LogStep, Revision),
+    OfRun(RunNumber),
+}
+
+impl Log {
+    async fn read(self, deployer: &Deployer, access: &Authorized, from: u64, follow: bool) -> Result<LogPart, Refusal> {
+        match self {
+            Self::OfStep(step, revision) => step.read(deployer, access, (revision, from), follow).await,
+            Self::OfRun(number) => deployer.run_log(access, number, from, follow).await,
+        }
+    }
+}
+
+async fn parts(
+    call: &Call,
+    caller: Local,
+    (id, log): (&AppId, Log),
+    from: Option<u64>,
+    follow: Option<bool>,
+) -> Result<Reply, ErrorReply> {
+    let (from, follow) = (from.unwrap_or(0), follow.unwrap_or(false));
+    let access = caller.open(id).await?;
     // The first part is read before the answer begins, so that a failure still gets a status.
-    let first = step.read(&call.state.deployer, &access, (revision, from), false).await?;
+    let first = log.read(&call.state.deployer, &access, from, false).await?;
     let reading = Reading {
         state: call.state.clone(),
         caller,
         access,
-        step,
-        revision,
+        log,
         from,
         follow,
         first: Some(first),
@@ -50,7 +85,7 @@ pub(crate) async fn read(call: &Call, caller: Local) -> Result<Reply, ErrorReply
     };
     let parts = stream::unfold(reading, async |mut reading| Some((Bytes::from(reading.next().await?), reading)));
     let mut reply = reply::stream("text/plain; charset=utf-8", parts);
-    // A build and a release command write text of strangers.
+    // Builds and commands write text of strangers.
     reply.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     Ok(reply)
 }
@@ -60,8 +95,7 @@ struct Reading {
     state: Arc<State>,
     caller: Local,
     access: Authorized,
-    step: LogStep,
-    revision: Revision,
+    log: Log,
     from: u64,
     follow: bool,
     first: Option<LogPart>,
@@ -77,8 +111,7 @@ impl Reading {
                 Some(first) => LogPart { last: !self.follow, ..first },
                 None => {
                     let drain = self.state.drain.clone();
-                    let position = (self.revision, self.from);
-                    let next = self.step.read(&self.state.deployer, &self.access, position, self.follow);
+                    let next = self.log.read(&self.state.deployer, &self.access, self.from, self.follow);
                     tokio::select! {
                         part = next => part.ok()?,
                         () = sleep(CONFIRM) => LogPart { bytes: Vec::new(), last: false },

@@ -60,6 +60,7 @@ mod reply;
 mod route;
 mod router;
 mod run;
+mod runs;
 mod server;
 mod state;
 mod stream;

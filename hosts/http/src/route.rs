@@ -6,17 +6,18 @@ use rollhook_api::{
     Kind, Local, Operation,
     endpoint::{Credentials, Endpoint, open},
     operations::{
-        CancelDeploy, ChangeApp, CreateApiToken, DeleteApp, DeployApp, DisableWebhook, EnableWebhook, EndSession,
-        EndSessions, EndTrust, ListApiTokens, ListApps, ListDeploys, ListInstances, ListLocks, ListReceivers,
-        ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment, PromoteApp, ReadAudit, ReadBuildLog,
-        ReadInstanceLog, RebuildApp, RegisterApp, RegisterReceiver, ReleaseHold, RemoveReceiver, ReplaceSecret,
-        RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller, ShowDeploy, ShowWebhook, TestReceiver,
-        TrustPipeline, UnlockApp, UnlockEnvironment,
+        CancelDeploy, CancelRun, ChangeApp, CreateApiToken, DeleteApp, DeployApp, DisableWebhook, EnableWebhook,
+        EndSession, EndSessions, EndTrust, ListApiTokens, ListApps, ListDeploys, ListInstances, ListLocks,
+        ListReceivers, ListRuns, ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment, PromoteApp,
+        ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp, RegisterReceiver, ReleaseHold,
+        RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller, ShowDeploy,
+        ShowRun, ShowWebhook, StartRun, TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
     },
 };
 
 use crate::{
-    answer, apps, build_log, call::Call, deploys, error_reply::ErrorReply, events, login, probes, reply::Reply, webhook,
+    answer, apps, build_log, call::Call, deploys, error_reply::ErrorReply, events, login, probes, reply::Reply, runs,
+    webhook,
 };
 
 /// An answer under way.
@@ -74,6 +75,11 @@ pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         with::<RollBack>(|call, caller| Box::pin(deploys::roll_back(call, caller))),
         with::<PromoteApp>(|call, caller| Box::pin(deploys::accept::<PromoteApp>(call, caller))),
         with::<RebuildApp>(|call, caller| Box::pin(deploys::accept::<RebuildApp>(call, caller))),
+        with::<StartRun>(|call, caller| Box::pin(runs::start(call, caller))),
+        of::<ListRuns>(),
+        with::<ShowRun>(|call, caller| Box::pin(runs::show(call, caller))),
+        with::<ReadRunLog>(|call, caller| Box::pin(build_log::read_of_run(call, caller))),
+        of::<CancelRun>(),
         of::<LockApp>(),
         of::<UnlockApp>(),
         of::<ListLocks>(),
@@ -169,7 +175,7 @@ mod tests {
     #[test]
     fn every_route_is_found_by_its_own_path() {
         for Route { endpoint, .. } in &*ROUTES {
-            let path = endpoint.path.replace("{revision}", "7").replace(['{', '}'], "");
+            let path = endpoint.path.replace("{revision}", "7").replace("{run}", "7").replace(['{', '}'], "");
             let Found::Route(found) = find(&path, endpoint.method) else { panic!("{path}") };
             assert_eq!(found.endpoint, *endpoint);
             assert_eq!(template(&path), endpoint.path);

@@ -20,7 +20,7 @@ use rollhook_core::{
 pub enum Role {
     /// Reads apps, histories and logs, and no token.
     Viewer,
-    /// Deploys, rolls back, promotes, cancels and locks; enables webhooks, and reads their tokens and last calls.
+    /// Deploys, rolls back, promotes, cancels, locks and runs commands by hand; enables webhooks, and reads their tokens and last calls.
     Deployer,
     /// Registers, changes and deletes apps; disables webhooks; makes API tokens and reads the audit.
     Admin,
@@ -89,6 +89,8 @@ actions! {
     Rollback = "roll back", Deployer;
     /// Ends an unfinished deploy.
     Cancel = "cancel", Deployer;
+    /// Runs a command by hand, and ends it.
+    Run = "run commands by hand", Deployer;
     /// Releases the holds of rollbacks.
     ReleaseHold = "release holds", Deployer;
     /// Locks an app or an environment, and ends or changes its own lock.
@@ -132,6 +134,7 @@ impl From<AppAction> for Action {
             AppAction::Promote => Self::Promote,
             AppAction::Rollback => Self::Rollback,
             AppAction::Cancel => Self::Cancel,
+            AppAction::Run => Self::Run,
             AppAction::ReleaseHold => Self::ReleaseHold,
             AppAction::Lock => Self::Lock,
             AppAction::BreakGlass => Self::BreakGlass,
@@ -150,7 +153,8 @@ impl Action {
         match self {
             Self::Read | Self::ReadCalls => false,
             Self::Deploy | Self::Rebuild | Self::Promote | Self::Rollback | Self::Cancel => false,
-            Self::ReleaseHold
+            Self::Run
+            | Self::ReleaseHold
             | Self::Lock
             | Self::Unlock
             | Self::BreakGlass
@@ -329,6 +333,7 @@ mod tests {
             (Action::Promote, [false, true, true]),
             (Action::Rollback, [false, true, true]),
             (Action::Cancel, [false, true, true]),
+            (Action::Run, [false, true, true]),
             (Action::ReleaseHold, [false, true, true]),
             (Action::Lock, [false, true, true]),
             (Action::Unlock, [false, false, true]),

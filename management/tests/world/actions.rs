@@ -6,7 +6,9 @@ use rollhook_core::{
     action::Action as AppAction,
     app::{AppId, FullName, Policy},
     deploy::Revision,
-    request::{DeployRequest, PolicyChange, PromoteRequest, Refusal as CoreRefusal, Registration, RollbackRequest},
+    request::{
+        DeployRequest, PolicyChange, PromoteRequest, Refusal as CoreRefusal, Registration, RollbackRequest, RunRequest,
+    },
     service::{Authorized, Outcome as CoreOutcome},
 };
 use rollhook_management::{
@@ -84,6 +86,10 @@ pub async fn refusal(management: &Management, who: &Principal, id: &AppId, actio
         Action::Cancel => {
             let act = async |access| deployer.cancel(&access, Revision::FIRST).await;
             of(allowed(management, who, id, AppAction::Cancel, act).await)
+        }
+        Action::Run => {
+            let command = vec!["bin/fix".to_owned()];
+            of(management.begin_run(who, id, RunRequest::new(command)).await)
         }
         Action::ReleaseHold => {
             let act = async |access| deployer.release_hold(&access).await;

@@ -101,7 +101,10 @@ pub(crate) const PAGES: &[Page] = &[
                 rollhook completions bash | grep -c rollhook",
             )
             .around(&["source <(rollhook completions bash)"])
-            .then("fails rollhook app deploy api registry.example.com/api:v2")],
+            .then(
+                "fails rollhook app deploy api registry.example.com/api:v2
+                rollhook app runs api | grep 'bin/rails runner script/fix_orders.rb *succeeded *0'",
+            )],
     ),
     page(
         "docs/ci.md",

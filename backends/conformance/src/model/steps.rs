@@ -182,7 +182,8 @@ fn record(change: &Change, movement: &Move, given: &Given<'_>) -> Record {
         changes.push(next);
     }
     let released = state.app.holds.first().filter(|_| movement.release_hold).map(|hold| hold.by);
-    Record { driver, changes, release_holds: released.into_iter().collect(), release_ended: None, idle: movement.idle }
+    let release_holds = released.into_iter().collect();
+    Record { driver, changes, release_holds, idle: movement.idle, ..Record::default() }
 }
 
 /// The deploy in its next state, or cancelled where it cannot be in that one; `all` are the unfinished ones.

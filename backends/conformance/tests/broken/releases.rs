@@ -11,18 +11,18 @@ use rollhook_conformance::{
     releases::{
         cancel_ends_for_good, end_outlives_a_restart, failed_command_keeps_its_log, missing_image_never_begins,
         observe_unknown_is_unknown, prepare_begins_nothing, prepare_of_known_changes_nothing,
-        release_log_is_read_in_parts, start_is_once, start_of_unknown_runs_nothing, start_runs_to_the_end,
-        target_stays_as_it_is,
+        release_log_is_read_in_parts, runs_of_both_kinds_are_apart, start_is_once, start_of_unknown_runs_nothing,
+        start_runs_to_the_end, target_stays_as_it_is,
     },
 };
 use rollhook_core::{
     Result,
     app::{AppId, Settings, Target},
-    deploy::{Evidence, Revision},
+    deploy::Evidence,
     image::{Digest, ImageRef},
     ports::{
         Applied, DriverIdentity, Observation, ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState,
-        RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest, Validated,
+        RolloutDriver, RolloutFailure, RolloutSpec, RunId, RunKind, TargetRequest, Validated,
     },
 };
 use rollhook_memory::SimulatedCluster;
@@ -56,14 +56,18 @@ enum Promise {
     UnknownIsUnknown,
     /// A log is read from any byte on: here always from its begin.
     LogHasParts,
+    /// Runs of both kinds are apart: here a command by hand is the release command of its number.
+    KindsAreApart,
+    /// The exit code is known: here it is only in the words.
+    CodeIsKnown,
 }
 
 struct Runner {
     cluster: Arc<SimulatedCluster>,
     promise: Promise,
-    prepared: Mutex<BTreeSet<Revision>>,
+    prepared: Mutex<BTreeSet<RunId>>,
     /// The starts that began a command once more.
-    again: Mutex<Vec<Revision>>,
+    again: Mutex<Vec<RunId>>,
 }
 
 impl Runner {
@@ -71,19 +75,30 @@ impl Runner {
         self.promise == promise
     }
 
+    /// The run that a call is made for.
+    fn meant(&self, run: &ReleaseRun) -> ReleaseRun {
+        match run.id.kind {
+            RunKind::ByHand(number) if self.breaks(Promise::KindsAreApart) => {
+                ReleaseRun::new(&run.app, run.id.app, rollhook_conformance::samples::revision(number.get()))
+            }
+            RunKind::ByHand(_) | RunKind::Release(_) => run.clone(),
+        }
+    }
+
     async fn state(&self, run: &ReleaseRun) -> Result<ReleaseState> {
         let state = ReleaseRunner::observe(&*self.cluster, run).await?;
-        let is_made_here = self.prepared.lock().unwrap().contains(&run.id.revision);
+        let is_made_here = self.prepared.lock().unwrap().contains(&run.id);
         Ok(match state {
             _ if self.breaks(Promise::EndIsKept) && !is_made_here => ReleaseState::Unknown,
             ReleaseState::Unknown if self.breaks(Promise::UnknownIsUnknown) => ReleaseState::Running,
             ReleaseState::Unknown
-                if self.breaks(Promise::StartMakesNone) && self.again.lock().unwrap().contains(&run.id.revision) =>
+                if self.breaks(Promise::StartMakesNone) && self.again.lock().unwrap().contains(&run.id) =>
             {
                 ReleaseState::Running
             }
             ReleaseState::Failed(failure) => ReleaseState::Failed(ReleaseFailure {
                 began: failure.began || self.breaks(Promise::NeverBegan),
+                exit_code: failure.exit_code.filter(|_| !self.breaks(Promise::CodeIsKnown)),
                 log: if self.breaks(Promise::LogIsKept) { Vec::new() } else { failure.log },
                 ..failure
             }),
@@ -99,7 +114,7 @@ impl ReleaseRunner for Runner {
         if known.is_ended() && self.breaks(Promise::EndsStay) {
             return Ok(ReleaseState::Prepared);
         }
-        self.prepared.lock().unwrap().insert(spec.run.id.revision);
+        self.prepared.lock().unwrap().insert(spec.run.id);
         let spec = match self.promise {
             Promise::NewImage => spec.clone().with(|spec| {
                 spec.image = rollhook_conformance::samples::image("v1");
@@ -119,7 +134,7 @@ impl ReleaseRunner for Runner {
         if self.breaks(Promise::RunsOnce) && state != ReleaseState::Prepared
             || self.breaks(Promise::StartMakesNone) && state == ReleaseState::Unknown
         {
-            self.again.lock().unwrap().push(run.id.revision);
+            self.again.lock().unwrap().push(run.id);
         }
         if self.breaks(Promise::TargetStays) {
             let (app, target) = (&run.app, rollhook_conformance::samples::target(run.app.name.as_str()));
@@ -132,7 +147,7 @@ impl ReleaseRunner for Runner {
         if self.breaks(Promise::ReadyIsNotBegun) {
             return Ok(ReleaseState::Prepared);
         }
-        self.state(run).await
+        self.state(&self.meant(run)).await
     }
 
     async fn cancel(&self, run: &ReleaseRun) -> Result<()> {
@@ -285,7 +300,7 @@ impl Releases for Platform {
     }
 
     async fn times_begun(&self, run: &ReleaseRun) -> Can<usize> {
-        let again = self.runner.again.lock().unwrap().iter().filter(|revision| **revision == run.id.revision).count();
+        let again = self.runner.again.lock().unwrap().iter().filter(|other| **other == run.id).count();
         Ok(self.simulated.times_begun(run).await? + again)
     }
 }
@@ -309,5 +324,7 @@ fn broken_runners_of_release_commands_are_noticed() {
     notices(Promise::NewImage, start_runs_to_the_end, "the new image ran");
     notices(Promise::TargetStays, target_stays_as_it_is, "changed by another");
     notices(Promise::UnknownIsUnknown, observe_unknown_is_unknown, "Running");
+    notices(Promise::CodeIsKnown, failed_command_keeps_its_log, "exit code");
+    notices(Promise::KindsAreApart, runs_of_both_kinds_are_apart, "the release command is another run");
     notices(Promise::LogHasParts, release_log_is_read_in_parts, "left:");
 }

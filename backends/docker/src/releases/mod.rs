@@ -1,4 +1,4 @@
-//! Runs release commands, each in a container of its own.
+//! Runs commands, each in a container of its own: release commands, and those by hand.
 //!
 //! ```text
 //! prepare: pull, create NAME.making, join networks ─► NAME
@@ -124,7 +124,7 @@ impl Runner<'_> {
             Ok(Err(failure)) => {
                 // The engine keeps the error with the container.
                 let error = failure.words();
-                tracing::debug!(app = %run.app, revision = %run.id.revision, error, "starting a release command failed");
+                tracing::debug!(app = %run.app, run = %run.id.kind, error, "starting a release command failed");
                 Ok(())
             }
             Ok(Ok(_)) => Ok(()),
@@ -134,8 +134,8 @@ impl Runner<'_> {
 
     async fn cancel(&self, run: &ReleaseRun) -> Result<()> {
         self.releases.change(run.id, |known| known.is_cancelled = true);
-        if self.releases.is_cancelled(run.id) && self.machine.pulls.known(run.id).is_some() {
-            self.machine.pulls.forget(run.id.app);
+        if self.releases.is_cancelled(run.id) && self.pulls(run.id).known(run.deploy_id()).is_some() {
+            self.pulls(run.id).forget(run.id.app);
         }
         let Some(found) = find(self.engine, run).await? else { return Ok(()) };
         let container = found.container.id();
@@ -189,7 +189,7 @@ impl Runner<'_> {
 
 /// Removes the ended runs of an app, and ends those that go on.
 pub(crate) async fn forget(engine: &Engine, releases: &Releases, app: &App) -> Called<()> {
-    lock(&releases.preparations).remove(&app.uid);
+    lock(&releases.preparations).retain(|(known, _), _| *known != app.uid);
     let (running, others) = release::of_app(&list(engine).await?, &app.id, app.uid);
     for container in others {
         remove(engine, &container).await?;

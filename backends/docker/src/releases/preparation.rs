@@ -9,7 +9,7 @@ use rollhook_core::{
     deploy::Reason,
     error::Entity,
     image::is_refused_for_good,
-    ports::{Applied, DeployId, ReleaseFailure, ReleaseRun, ReleaseSpec, ReleaseState, RolloutSpec},
+    ports::{Applied, ReleaseFailure, ReleaseRun, ReleaseSpec, ReleaseState, RolloutSpec, RunId},
     slots::Slots,
 };
 use serde_json::json;
@@ -21,7 +21,7 @@ use crate::{
     engine::{Called, in_path, in_query},
     error::Failure,
     lock,
-    pulls::{self, Pull},
+    pulls::{self, Pull, Pulls},
     rules::{
         container::{Container, Seen},
         fence, plan, recreation,
@@ -37,6 +37,7 @@ const HEALS: Duration = Duration::from_secs(60);
 /// A run that this process makes ready.
 #[derive(Clone)]
 pub(super) struct Preparation {
+    run: RunId,
     rollout: Rollout,
     command: Vec<String>,
     /// The time of the first failure.
@@ -78,8 +79,10 @@ enum Made {
 
 /// The work of this process on runs.
 pub(crate) struct Releases {
-    /// The runs that this process makes ready, the newest of each app.
-    pub(super) preparations: Mutex<HashMap<AppUid, Preparation>>,
+    /// The runs that this process makes ready, the newest of each app and kind.
+    pub(super) preparations: Mutex<HashMap<Key, Preparation>>,
+    /// The images of runs by hand: their pulls and those of deploys do not end each other.
+    by_hand: Pulls,
     /// The reads of logs, each of which makes the engine read a log from its beginning.
     pub(super) log_reads: Slots,
     /// The longest time in which the engine ends a command, before the command is killed.
@@ -88,30 +91,43 @@ pub(crate) struct Releases {
 
 impl Default for Releases {
     fn default() -> Self {
-        Self { preparations: Mutex::default(), log_reads: Slots::with_share(2, 1), end_max: END_MAX }
+        let log_reads = Slots::with_share(2, 1);
+        Self { preparations: Mutex::default(), by_hand: Pulls::default(), log_reads, end_max: END_MAX }
     }
 }
 
 impl Releases {
-    fn preparation(&self, id: DeployId) -> Option<Preparation> {
-        lock(&self.preparations).get(&id.app).filter(|known| known.rollout.id == id).cloned()
+    fn preparation(&self, id: RunId) -> Option<Preparation> {
+        lock(&self.preparations).get(&key(id)).filter(|known| known.run == id).cloned()
     }
 
-    pub(super) fn change(&self, id: DeployId, change: impl FnOnce(&mut Preparation)) {
-        if let Some(known) = lock(&self.preparations).get_mut(&id.app).filter(|known| known.rollout.id == id) {
+    pub(super) fn change(&self, id: RunId, change: impl FnOnce(&mut Preparation)) {
+        if let Some(known) = lock(&self.preparations).get_mut(&key(id)).filter(|known| known.run == id) {
             change(known);
         }
     }
 
-    pub(super) fn is_cancelled(&self, id: DeployId) -> bool {
+    pub(super) fn is_cancelled(&self, id: RunId) -> bool {
         self.preparation(id).is_some_and(|known| known.is_cancelled)
     }
 }
 
+/// The app of a run, and whether it is by hand.
+type Key = (AppUid, bool);
+
+pub(super) const fn key(id: RunId) -> Key {
+    (id.app, id.kind.is_by_hand())
+}
+
 impl Runner<'_> {
+    /// The pulls of the run's kind.
+    pub(super) fn pulls(&self, id: RunId) -> &Pulls {
+        if id.kind.is_by_hand() { &self.releases.by_hand } else { &self.machine.pulls }
+    }
+
     pub(super) async fn prepare(&self, spec: &ReleaseSpec) -> Result<ReleaseState> {
         let (run, id) = (&spec.run, spec.run.id);
-        let rollout = RolloutSpec::new(run.app.clone(), id, spec.target.clone(), spec.image.clone());
+        let rollout = RolloutSpec::new(run.app.clone(), run.deploy_id(), spec.target.clone(), spec.image.clone());
         let rollout = Rollout::of(&rollout)?;
         if spec.command.is_empty() {
             return Err(Error::invalid("the release command names no program"));
@@ -121,11 +137,12 @@ impl Runner<'_> {
         }
         {
             let mut preparations = lock(&self.releases.preparations);
-            let is_known = preparations.get(&id.app).is_some_and(|known| known.rollout.id == id);
+            let is_known = preparations.get(&key(id)).is_some_and(|known| known.run == id);
             if !is_known {
                 let command = spec.command.clone();
-                let known = Preparation { rollout, command, failing_since: None, failure: None, is_cancelled: false };
-                preparations.insert(id.app, known);
+                let (failing_since, failure) = (None, None);
+                let known = Preparation { run: id, rollout, command, failing_since, failure, is_cancelled: false };
+                preparations.insert(key(id), known);
             }
         }
         self.advance(run).await
@@ -151,7 +168,7 @@ impl Runner<'_> {
                 if self.releases.is_cancelled(run.id) {
                     self.cancel(run).await?;
                 } else {
-                    lock(&self.releases.preparations).remove(&run.id.app);
+                    lock(&self.releases.preparations).remove(&key(run.id));
                 }
                 self.remove_outdated(run).await;
                 let found = find(self.engine, run).await?.ok_or(Error::Conflict(Entity::Object))?;
@@ -166,7 +183,7 @@ impl Runner<'_> {
         let mut since = Instant::now();
         self.releases.change(run.id, |known| since = *known.failing_since.get_or_insert(since));
         if !is_final && since.elapsed() < HEALS {
-            tracing::debug!(app = %run.app, revision = %run.id.revision, error = message, "preparing a release command failed");
+            tracing::debug!(app = %run.app, run = %run.id.kind, error = message, "preparing a release command failed");
             return Ok(ReleaseState::Preparing);
         }
         // A container that is not ready could yet be made so by another process.
@@ -176,7 +193,8 @@ impl Runner<'_> {
             }
             remove(self.engine, found.container.id()).await?;
         }
-        let failure = ReleaseFailure { began: false, reason: Reason::new(&reason), message, log: Vec::new() };
+        let failure =
+            ReleaseFailure { began: false, reason: Reason::new(&reason), message, exit_code: None, log: Vec::new() };
         self.releases.change(run.id, |known| known.failure = Some(failure.clone()));
         Ok(ReleaseState::Failed(failure))
     }
@@ -188,7 +206,7 @@ impl Runner<'_> {
         let found = match find(self.engine, run).await? {
             Some(found) => found,
             None => {
-                let image = match self.image(&seen, rollout).await? {
+                let image = match self.image(run.id, &seen, rollout).await? {
                     Ok(Some(image)) => image,
                     Ok(None) => return Ok(Made::Waits),
                     Err(trouble) => return Ok(Made::Trouble(trouble)),
@@ -224,7 +242,8 @@ impl Runner<'_> {
     }
 
     /// Returns the image of a run on this machine; `None` while it is pulled.
-    async fn image(&self, seen: &Seen, rollout: &Rollout) -> Called<Result<Option<String>, Trouble>> {
+    async fn image(&self, run: RunId, seen: &Seen, rollout: &Rollout) -> Called<Result<Option<String>, Trouble>> {
+        let pulls = self.pulls(run);
         let refusal = match fence::decide(seen, rollout).answer() {
             Some(Applied::Refused { reason, message }) => Some((reason, message)),
             Some(Applied::Done | Applied::Newer(_)) | None => None,
@@ -236,7 +255,7 @@ impl Runner<'_> {
         if let Some(message) = target::without_image(self.engine, seen, rollout).await? {
             return Ok(Err(Trouble::lasting(Reason::UNSUPPORTED, message)));
         }
-        match self.machine.pulls.look(self.engine, rollout).await? {
+        match pulls.look(self.engine, rollout).await? {
             Pull::There(image) => return Ok(Ok(Some(image))),
             Pull::Absent => {
                 if let Some(Applied::Refused { reason, message }) = self.machine.full(self.engine, rollout).await {
@@ -249,11 +268,11 @@ impl Runner<'_> {
                 if is_refused_for_good(&error) {
                     return Ok(Err(Trouble::lasting("image-pull-failed", message)));
                 }
-                self.machine.pulls.begin(self.engine, rollout);
+                pulls.begin(self.engine, rollout);
                 return Ok(Err(Trouble::passing("image-pull-failed", message)));
             }
         }
-        self.machine.pulls.begin(self.engine, rollout);
+        pulls.begin(self.engine, rollout);
         Ok(Ok(None))
     }
 
@@ -267,7 +286,7 @@ impl Runner<'_> {
     ) -> Called<Option<Trouble>> {
         const NOT_CREATED: &str = "container-not-created";
         let gone = || {
-            self.machine.pulls.forget(rollout.id.app);
+            self.pulls(run.id).forget(rollout.id.app);
             let message = format!("the image {} was removed after it was pulled", rollout.image);
             Ok(Some(Trouble::passing(NOT_CREATED, message)))
         };
@@ -285,7 +304,7 @@ impl Runner<'_> {
             Err(failure) if failure.is_conflict() => Ok(None),
             Err(failure) => {
                 if failure.is_not_found() {
-                    self.machine.pulls.forget(rollout.id.app);
+                    self.pulls(run.id).forget(rollout.id.app);
                 }
                 Trouble::of(failure, NOT_CREATED, "Docker refuses the release command's container").map(Some)
             }

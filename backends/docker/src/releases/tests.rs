@@ -65,7 +65,7 @@ impl FakeEngine {
 }
 
 fn release(app: &str) -> ReleaseRun {
-    ReleaseRun { app: app.parse().unwrap(), id: id(OURS, 2) }
+    ReleaseRun { app: app.parse().unwrap(), id: id(OURS, 2).into() }
 }
 
 /// The object of a run's container.

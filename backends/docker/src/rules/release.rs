@@ -1,4 +1,4 @@
-//! The containers that run release commands: their names and labels, how one is made, and what its state says.
+//! The containers that run release commands and commands by hand: their names and labels, how one is made, and what its state says.
 //!
 //! The engine starts an ended container again if it is asked to, so that reading the state before starting would let two
 //! processes run a command twice. The name decides, as renaming is atomic in the engine:
@@ -22,7 +22,7 @@ use rollhook_core::{
     app::{AppId, AppUid},
     deploy::Reason,
     image::{Digest, ImageRef},
-    ports::{DeployId, ReleaseFailure, ReleaseRun, ReleaseState},
+    ports::{ReleaseFailure, ReleaseRun, ReleaseState, RunId, RunKind},
 };
 use serde_json::{Map, Value, json};
 
@@ -31,7 +31,7 @@ use super::{
     recreation,
 };
 
-/// The label of the deploy id whose release command the container runs.
+/// The label of the id of the run whose command the container runs.
 pub(crate) const RELEASE: &str = "dev.rollhook.release";
 /// The seconds that a cancelled command has to end.
 const GRACE_SECONDS: u32 = 10;
@@ -71,7 +71,11 @@ impl Mark {
 /// Returns the name of a run's container.
 pub(crate) fn name(run: &ReleaseRun, mark: Mark) -> String {
     let ReleaseRun { app, id } = run;
-    let base = format!("rollhook.release.{}.{}.{}-{}", app.namespace, app.name, id.revision, id.app);
+    let (what, number) = match id.kind {
+        RunKind::Release(revision) => ("release", revision.get()),
+        RunKind::ByHand(number) => ("run", number.get()),
+    };
+    let base = format!("rollhook.{what}.{}.{}.{number}-{}", app.namespace, app.name, id.app);
     match mark {
         Mark::Making => format!("{base}.making"),
         Mark::Ready => base,
@@ -130,6 +134,7 @@ impl Run {
     /// Returns the state of the run. `digest` is that of its image, and `log` the last lines of its log.
     pub(crate) fn state(&self, digest: Option<Digest>, log: Vec<String>) -> ReleaseState {
         let is_cancelled = self.mark == Mark::Cancelled;
+        let code = i32::try_from(self.container.exit_code()).ok();
         match (self.container.process(), self.mark) {
             (Process::Running | Process::Restarting, _) => ReleaseState::Running,
             (Process::Created, Mark::Cancelled) => cancelled_before(),
@@ -139,16 +144,18 @@ impl Run {
                 (error, _) => {
                     let why = error.map(|error| format!(": {error}")).unwrap_or_default();
                     let message = format!("Docker cannot start the release command{why}");
-                    failed(false, "container-not-started", message, Vec::new())
+                    failed(false, "container-not-started", message, None, Vec::new())
                 }
             },
             (Process::Ended, _) if is_cancelled => {
-                failed(true, Reason::CANCELLED, "The release command was ended.".to_owned(), log)
+                failed(true, Reason::CANCELLED, "The release command was ended.".to_owned(), code, log)
             }
             (Process::Ended, _) if self.container.exit_code() == 0 && self.container.start_error().is_none() => {
                 ReleaseState::Succeeded { digest }
             }
-            (Process::Ended, _) => failed(true, Reason::RELEASE_FAILED, ended(&self.container), log),
+            (Process::Ended, _) => {
+                failed(true, Reason::RELEASE_FAILED, ended(&self.container), code.filter(|code| *code != 0), log)
+            }
         }
     }
 }
@@ -160,11 +167,11 @@ pub(crate) fn deciding(runs: Vec<Run>) -> Option<Run> {
 
 /// Returns the state of a run that never begins.
 pub(crate) fn cancelled_before() -> ReleaseState {
-    failed(false, Reason::CANCELLED, "The release command was ended before it began.".to_owned(), Vec::new())
+    failed(false, Reason::CANCELLED, "The release command was ended before it began.".to_owned(), None, Vec::new())
 }
 
-fn failed(began: bool, reason: &str, message: String, log: Vec<String>) -> ReleaseState {
-    ReleaseState::Failed(ReleaseFailure { began, reason: Reason::new(reason), message, log })
+fn failed(began: bool, reason: &str, message: String, exit_code: Option<i32>, log: Vec<String>) -> ReleaseState {
+    ReleaseState::Failed(ReleaseFailure { began, reason: Reason::new(reason), message, exit_code, log })
 }
 
 /// Returns how a command ended without success, in a sentence.
@@ -209,7 +216,7 @@ fn signal(number: i64) -> Option<&'static str> {
 ///
 /// The target's labels are left out, as are its names, addresses and ports: no proxy, Compose project or other container
 /// takes the run for an instance. `brought` is the image's configuration, whose labels the engine adds.
-pub(crate) fn body(mut deploy: Value, id: DeployId, image: &ImageRef, command: &[String], brought: &Value) -> Value {
+pub(crate) fn body(mut deploy: Value, id: RunId, image: &ImageRef, command: &[String], brought: &Value) -> Value {
     let Some(config) = deploy.as_object_mut() else { return deploy };
     for name in ["Hostname", "ExposedPorts", "MacAddress", "Tty", "OpenStdin", "StdinOnce", "AttachStdin"] {
         config.remove(name);
@@ -249,13 +256,13 @@ pub(crate) fn endpoint(settings: &Value) -> Value {
 /// A container of a run of an app, as the engine's list has it.
 struct Listed<'a> {
     container: &'a Value,
-    id: DeployId,
+    id: RunId,
     mark: Mark,
 }
 
 impl<'a> Listed<'a> {
     fn of(container: &'a Value, app: &AppId, uid: AppUid) -> Option<Self> {
-        let id: DeployId = container["Labels"][RELEASE].as_str()?.parse().ok()?;
+        let id: RunId = container["Labels"][RELEASE].as_str()?.parse().ok()?;
         let run = ReleaseRun { app: app.clone(), id };
         let mut names = container["Names"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let mark = names.find_map(|name| mark(&run, name.trim_start_matches('/')))?;
@@ -277,6 +284,11 @@ impl<'a> Listed<'a> {
     }
 }
 
+/// Returns whether a run is an earlier one of the same kind.
+fn precedes(run: RunKind, other: RunKind) -> bool {
+    run.is_by_hand() == other.is_by_hand() && run < other
+}
+
 /// Returns the containers of an app's runs in a list: those that run, and the others.
 pub(crate) fn of_app(containers: &[Value], app: &AppId, uid: AppUid) -> (Vec<String>, Vec<String>) {
     let listed = containers.iter().filter_map(|container| Listed::of(container, app, uid));
@@ -285,15 +297,15 @@ pub(crate) fn of_app(containers: &[Value], app: &AppId, uid: AppUid) -> (Vec<Str
     (ids(running), ids(others))
 }
 
-/// Returns the containers of an app's runs that are removed once this one is ready: none that runs, and none of the last
-/// three before it.
+/// Returns the containers of an app's runs that are removed once this one is ready: of those of its kind, none that runs,
+/// and none of the last three before it.
 pub(crate) fn outdated(containers: &[Value], ready: &ReleaseRun) -> Vec<String> {
     let listed = containers.iter().filter_map(|container| Listed::of(container, &ready.app, ready.id.app));
-    let earlier: Vec<Listed<'_>> = listed.filter(|run| run.id.revision < ready.id.revision && !run.runs()).collect();
-    let mut revisions: Vec<_> = earlier.iter().map(|run| Reverse(run.id.revision)).collect();
-    revisions.sort_unstable();
-    revisions.dedup();
-    let is_outdated = |run: &&Listed<'_>| revisions.iter().skip(KEPT).any(|Reverse(old)| *old == run.id.revision);
+    let earlier: Vec<Listed<'_>> = listed.filter(|run| precedes(run.id.kind, ready.id.kind) && !run.runs()).collect();
+    let mut ids: Vec<_> = earlier.iter().map(|run| Reverse(run.id)).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let is_outdated = |run: &&Listed<'_>| ids.iter().skip(KEPT).any(|Reverse(old)| *old == run.id);
     earlier.iter().filter(is_outdated).filter_map(Listed::container_id).collect()
 }
 
@@ -309,7 +321,7 @@ pub(crate) fn is_spent(
     let made_at = container["Created"].as_i64();
     let mut all = containers.iter().filter_map(|other| Listed::of(other, app, uid));
     made_at.is_some_and(|made_at| now.as_second() - made_at >= OLD_SECONDS)
-        || all.any(|other| other.id.revision > run.id.revision && other.is_over())
+        || all.any(|other| precedes(run.id.kind, other.id.kind) && other.is_over())
 }
 
 #[cfg(test)]

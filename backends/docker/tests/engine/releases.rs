@@ -27,7 +27,7 @@ fn shell(script: &str) -> Vec<String> {
 
 /// The run of this revision's command, with the target and app of a rollout.
 fn release(rollout: RolloutSpec, script: &str) -> ReleaseSpec {
-    let run = ReleaseRun { app: rollout.app, id: rollout.id };
+    let run = ReleaseRun { app: rollout.app, id: rollout.id.into() };
     ReleaseSpec::new(run, rollout.target, rollout.image, shell(script))
 }
 

@@ -165,7 +165,7 @@ impl BuildTrigger for KubernetesBuilds {
             }
             let Namespace { cluster, name } = &self.namespace;
             let environment = slots::environment_of(&job);
-            let of_pod = (build, newest(&pods), CONTAINER);
+            let of_pod = (build.into(), newest(&pods), CONTAINER);
             self.logs.part((cluster, name), &environment, of_pod, &before, from).await.map(Some)
         })
         .await

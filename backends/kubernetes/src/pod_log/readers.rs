@@ -15,9 +15,7 @@ use std::{
 use futures_util::{FutureExt, StreamExt, stream::BoxStream};
 use rollhook_core::{
     Result,
-    app::AppUid,
-    deploy::Revision,
-    ports::DeployId,
+    ports::RunId,
     slots::{Slot, Slots},
 };
 use tokio::{
@@ -46,8 +44,8 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// The log of a container, in pieces of any size.
 pub(crate) type Pieces = BoxStream<'static, Result<Vec<u8>>>;
 
-/// A deploy as a key.
-type Key = (AppUid, Revision);
+/// A run, or a build as that of its deploy, as a key.
+type Key = RunId;
 
 /// The state of a container whose log is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,17 +115,17 @@ pub(super) enum End {
 
 impl LogReaders {
     /// Returns the reader of a Job whose container ran when it was last asked for, as long as it reads.
-    pub(crate) fn reading(&self, deploy: DeployId) -> Option<Arc<Reader>> {
+    pub(crate) fn reading(&self, deploy: Key) -> Option<Arc<Reader>> {
         let readers = lock(&self.0.readers);
-        let Known { reader, .. } = readers.get(&key(deploy))?;
+        let Known { reader, .. } = readers.get(&deploy)?;
         let reads = reader.container == Container::Running && reader.text().end.is_none();
         reads.then(|| reader.asked())
     }
 
     /// Notes that a Job was seen to have ended: what its container wrote last may not have been read onward by now.
-    pub(crate) fn over(&self, deploy: DeployId) {
+    pub(crate) fn over(&self, deploy: Key) {
         let readers = lock(&self.0.readers);
-        let known = readers.get(&key(deploy)).map(|known| &known.reader);
+        let known = readers.get(&deploy).map(|known| &known.reader);
         if let Some(reader) = known.filter(|reader| reader.container == Container::Running) {
             reader.end(End::Ended);
         }
@@ -136,25 +134,25 @@ impl LogReaders {
     /// Returns the reader of this pod's log, which may begin now; `None` if no place is free for this environment.
     pub(crate) fn join(
         &self,
-        (environment, deploy): (&str, DeployId),
+        (environment, deploy): (&str, Key),
         (pod, container): (&str, Container),
         preamble: &str,
         open: impl FnOnce() -> Pieces,
     ) -> Option<Arc<Reader>> {
         let mut readers = lock(&self.0.readers);
-        let place = match readers.get(&key(deploy)) {
+        let place = match readers.get(&deploy) {
             Some(Known { reader, .. }) if reader.pod == pod && reader.serves(container) => return Some(reader.asked()),
             Some(Known { reader, .. }) => {
                 reader.replaced.notify_one();
                 // Those who wait for its next piece ask anew.
                 reader.end(End::Ended);
-                readers.remove(&key(deploy))?.place
+                readers.remove(&deploy)?.place
             }
             None => place(&self.0.places, environment)?,
         };
         let now = Instant::now();
         let reader = Arc::new(Reader {
-            deploy: key(deploy),
+            deploy,
             pod: pod.to_owned(),
             container,
             preamble: preamble.to_owned(),
@@ -165,14 +163,10 @@ impl LogReaders {
             environment: environment.to_owned(),
             blocks: self.0.blocks.clone(),
         });
-        readers.insert(key(deploy), Known { reader: reader.clone(), place });
+        readers.insert(deploy, Known { reader: reader.clone(), place });
         tokio::spawn(run(self.0.clone(), reader.clone(), open()));
         Some(reader)
     }
-}
-
-const fn key(deploy: DeployId) -> Key {
-    (deploy.app, deploy.revision)
 }
 
 /// Returns a place that is free for this environment now.
@@ -298,15 +292,15 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use futures_util::stream;
-    use rollhook_core::Error;
+    use rollhook_core::{Error, app::AppUid, deploy::Revision, ports::DeployId};
     use tokio::sync::mpsc;
 
     use super::{super::text::BLOCK, *};
 
     const ENVIRONMENT: &str = "shop-test";
 
-    fn build(number: u64) -> DeployId {
-        DeployId { app: AppUid::from_bits(7), revision: Revision::new(number).unwrap() }
+    fn build(number: u64) -> RunId {
+        DeployId { app: AppUid::from_bits(7), revision: Revision::new(number).unwrap() }.into()
     }
 
     /// The log of a container, to which a test adds.

@@ -1,4 +1,4 @@
-//! The Job of a release command's run: one container like the app's own, with the new image and the command.
+//! The Job of a run of a release command, or of one by hand: one container like the app's own, with the image and the command.
 //!
 //! A pod of the run shares with the workload's pods what its command may need, and nothing by which others would take it for
 //! one of them: no labels and annotations of theirs, no ports, no name in the network.
@@ -18,10 +18,8 @@ use k8s_openapi::{
 use kube::core::SelectorExt;
 use rollhook_core::{
     Error, Result,
-    app::AppUid,
-    deploy::Revision,
     image::ImageRef,
-    ports::{DeployId, ReleaseRun},
+    ports::{ReleaseRun, RunId, RunKind},
 };
 
 use crate::{
@@ -31,11 +29,14 @@ use crate::{
 
 /// The label with the app's uid: on the Job, and on its pod.
 const APP: &str = "rollhook.dev/release-app";
-/// The label with the revision.
+/// The label with the revision of a release command.
 const REVISION: &str = "rollhook.dev/release-revision";
-/// The labels that are common to all runs and their pods.
+/// The label with the number of a run by hand.
+const BY_HAND: &str = "rollhook.dev/run";
+/// The labels that are common to all runs and their pods: what a command may reach, as a NetworkPolicy says it, does not
+/// depend on who runs it.
 const COMMON: [(&str, &str); 2] = [(MANAGED_BY, MANAGER), ("app.kubernetes.io/component", "release-command")];
-/// The annotation of a Job with the deploy id.
+/// The annotation of a Job with the run's id.
 const RUN: &str = "rollhook.dev/release";
 /// The time that a command may run if no driver ends it: a backstop beyond any app's own deadline, which is 4 hours at most.
 const LIMIT_SECONDS: i64 = 5 * 3600;
@@ -45,39 +46,53 @@ const KEPT_SECONDS: i32 = 24 * 3600;
 const CLAIMS: usize = 50;
 
 /// The name of a run's Job.
-pub(super) fn name(run: DeployId) -> String {
-    format!("{}{}", prefix(run.app), run.revision)
+pub(super) fn name(run: RunId) -> String {
+    format!("{}{}", prefix(run), number(run.kind))
 }
 
-fn prefix(app: AppUid) -> String {
-    format!("release-{app}-")
+fn prefix(RunId { app, kind }: RunId) -> String {
+    format!("{}-{app}-", if kind.is_by_hand() { "run" } else { "release" })
 }
 
-/// The revision of a run of this app by the name of its Job. Returns `None` if that is no such name.
-pub(super) fn revision(metadata: &ObjectMeta, app: AppUid) -> Option<Revision> {
-    Revision::new(metadata.name.as_deref()?.strip_prefix(&prefix(app))?.parse().ok()?)
+/// The number of a run among those of its app and kind.
+const fn number(kind: RunKind) -> u64 {
+    match kind {
+        RunKind::Release(revision) => revision.get(),
+        RunKind::ByHand(number) => number.get(),
+    }
+}
+
+/// The number of a run of this one's app and kind by the name of its Job. Returns `None` if that is no such name.
+pub(super) fn number_of(metadata: &ObjectMeta, like: RunId) -> Option<u64> {
+    let number = metadata.name.as_deref()?.strip_prefix(&prefix(like))?.parse().ok()?;
+    Some(number).filter(|number| *number > 0)
+}
+
+/// The label that has a run's number.
+const fn label(kind: RunKind) -> &'static str {
+    if kind.is_by_hand() { BY_HAND } else { REVISION }
 }
 
 /// The selector of a run's objects.
-pub(super) fn selector(run: DeployId) -> String {
-    format!("{APP}={},{REVISION}={}", run.app, run.revision)
+pub(super) fn selector(run: RunId) -> String {
+    format!("{APP}={},{}={}", run.app, label(run.kind), number(run.kind))
 }
 
-/// The selector of the objects of an app's runs.
-pub(super) fn selector_of_app(app: AppUid) -> String {
+/// The selector of the objects of all runs of this one's app and kind.
+pub(super) fn selector_of_kind(run: RunId) -> String {
     let common = COMMON.map(|(name, value)| format!("{name}={value}")).join(",");
-    format!("{APP}={app},{common}")
+    format!("{APP}={},{},{common}", run.app, label(run.kind))
 }
 
 /// Whether the object is one of this run.
-pub(super) fn is_of(metadata: &ObjectMeta, run: DeployId) -> bool {
+pub(super) fn is_of(metadata: &ObjectMeta, run: RunId) -> bool {
     let own = labels(run);
     metadata.labels.as_ref().is_some_and(|labels| own.iter().all(|(name, value)| labels.get(name) == Some(value)))
 }
 
-fn labels(run: DeployId) -> BTreeMap<String, String> {
+fn labels(run: RunId) -> BTreeMap<String, String> {
     let common = COMMON.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let own = [(APP, run.app.to_string()), (REVISION, run.revision.to_string())];
+    let own = [(APP, run.app.to_string()), (label(run.kind), number(run.kind).to_string())];
     common.into_iter().chain(own.map(|(name, value)| (name.to_owned(), value))).collect()
 }
 
@@ -259,7 +274,7 @@ fn beside(pods: &LabelSelector) -> PodAffinity {
 
 #[cfg(test)]
 mod tests {
-    use rollhook_core::{app::AppUid, deploy::Revision};
+    use rollhook_core::{app::AppUid, deploy::Revision, ports::DeployId, run::RunNumber};
     use serde_json::{Value, json};
 
     use super::*;
@@ -267,7 +282,7 @@ mod tests {
 
     fn run() -> ReleaseRun {
         let id = DeployId { app: AppUid::from_bits(u128::MAX), revision: Revision::new(7).unwrap() };
-        ReleaseRun { app: "shop-test/api".parse().unwrap(), id }
+        ReleaseRun { app: "shop-test/api".parse().unwrap(), id: id.into() }
     }
 
     fn made(target: &Object, exclusive: &[&str]) -> Result<Job> {
@@ -393,7 +408,23 @@ mod tests {
     #[test]
     fn name_of_a_run_fits() {
         let last = DeployId { app: AppUid::from_bits(u128::MAX), revision: Revision::new(i64::MAX as u64).unwrap() };
-        assert!(name(last).len() <= 63, "{}", name(last));
+        let by_hand = RunKind::ByHand(RunNumber::new(i64::MAX as u64).unwrap());
+        let last: RunId = last.into();
+        for run in [last, RunId { kind: by_hand, ..last }] {
+            assert!(name(run).len() <= 63, "{}", name(run));
+        }
+    }
+
+    #[test]
+    fn runs_of_both_kinds_have_their_own_names_and_labels() {
+        let release = run().id;
+        let by_hand = RunId { kind: RunKind::ByHand(RunNumber::new(7).unwrap()), ..release };
+        let metadata =
+            |run: RunId| ObjectMeta { name: Some(name(run)), labels: Some(labels(run)), ..Default::default() };
+        assert_eq!(number_of(&metadata(by_hand), by_hand), Some(7));
+        assert_eq!(number_of(&metadata(by_hand), release), None);
+        assert!(is_of(&metadata(by_hand), by_hand) && !is_of(&metadata(by_hand), release));
+        assert!(!is_of(&metadata(release), by_hand));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
-use rollhook_core::{Result, app::AppUid, deploy::Revision, ports::DeployId};
+use rollhook_core::{Result, ports::RunId};
 use tokio::{sync::Mutex, time::Instant};
 
 use crate::lock;
@@ -23,12 +23,12 @@ type Last = Mutex<Option<(Instant, Result<Look>)>>;
 
 /// The last looks at the runs whose logs are being read.
 #[derive(Default)]
-pub(super) struct Looks(SyncMutex<HashMap<(AppUid, Revision), Weak<Last>>>);
+pub(super) struct Looks(SyncMutex<HashMap<RunId, Weak<Last>>>);
 
 impl Looks {
     /// Returns a look at a run that began after this call: an older one may be of the time before the run's end. Those
     /// who come meanwhile share the next one.
-    pub(super) async fn of(&self, run: DeployId, look: impl Future<Output = Result<Look>>) -> Result<Look> {
+    pub(super) async fn of(&self, run: RunId, look: impl Future<Output = Result<Look>>) -> Result<Look> {
         let came = Instant::now();
         let last = self.last(run);
         let mut last = last.lock().await;
@@ -44,8 +44,7 @@ impl Looks {
         seen
     }
 
-    fn last(&self, run: DeployId) -> Arc<Last> {
-        let run = (run.app, run.revision);
+    fn last(&self, run: RunId) -> Arc<Last> {
         let mut known = lock(&self.0);
         if let Some(last) = known.get(&run).and_then(Weak::upgrade) {
             return last;
@@ -62,11 +61,12 @@ mod tests {
     use std::cell::Cell;
 
     use futures_util::future::join_all;
+    use rollhook_core::{app::AppUid, deploy::Revision, ports::DeployId};
 
     use super::*;
 
-    fn run(revision: u64) -> DeployId {
-        DeployId { app: AppUid::from_bits(7), revision: Revision::new(revision).unwrap() }
+    fn run(revision: u64) -> RunId {
+        DeployId { app: AppUid::from_bits(7), revision: Revision::new(revision).unwrap() }.into()
     }
 
     #[tokio::test(start_paused = true)]

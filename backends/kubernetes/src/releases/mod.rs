@@ -1,7 +1,7 @@
-//! Release commands in the cluster: each one a Job in the app's namespace, beside the workload that it is for.
+//! Commands in the cluster, of releases and by hand: each one a Job in the app's namespace, beside the workload that it is for.
 //!
 //! ```text
-//!   prepare ──▶ Job release-{app uid}-{revision}, suspended    named by the run: made only once
+//!   prepare ──▶ Job release-{app uid}-{revision}, suspended    named by the run: made only once; run-{app uid}-{number} by hand
 //!      │
 //!   start ──▶ resumed and marked as started, in one patch      never a second time
 //!      │
@@ -35,9 +35,8 @@ use k8s_openapi::api::{
 use kube::api::ListParams;
 use rollhook_core::{
     Error, Result,
-    app::AppUid,
-    deploy::{Reason, Revision},
-    ports::{ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutSpec},
+    deploy::Reason,
+    ports::{ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutSpec, RunId},
 };
 use serde_json::{Value, json};
 
@@ -73,7 +72,7 @@ const CLEANUP: Duration = Duration::from_secs(3);
 #[derive(Default)]
 pub(crate) struct Releases {
     /// One for each run: callers may follow several runs of an app.
-    watches: Watches<(AppUid, Revision)>,
+    watches: Watches<RunId>,
     logs: Logs,
     looks: Looks,
 }
@@ -101,8 +100,8 @@ impl ReleaseRunner for KubernetesCluster {
     }
 
     async fn changed(&self, run: &ReleaseRun) {
-        let (key, place) = ((run.id.app, run.id.revision), (run.app.namespace.as_str(), run.id));
-        self.releases.watches.changed(key, place, || changes(&self.cluster, run)).await;
+        let place = (run.app.namespace.as_str(), run.deploy_id());
+        self.releases.watches.changed(run.id, place, || changes(&self.cluster, run)).await;
     }
 
     async fn log(&self, run: &ReleaseRun, from: u64) -> Result<Option<Vec<u8>>> {
@@ -138,6 +137,10 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn of(cluster: &'a Cluster, run: &'a ReleaseRun) -> Self {
         Self { cluster, namespace: run.app.namespace.as_str(), run }
+    }
+
+    const fn is_by_hand(&self) -> bool {
+        self.run.id.kind.is_by_hand()
     }
 
     /// The run's Job, as far as rules read it. Returns `None` if there is none that rollhook made.
@@ -183,8 +186,12 @@ impl<'a> Run<'a> {
         if known != ReleaseState::Unknown {
             return Ok(known);
         }
-        let rollout =
-            Rollout::of(&RolloutSpec::new(self.run.app.clone(), self.run.id, spec.target.clone(), spec.image.clone()))?;
+        let rollout = Rollout::of(&RolloutSpec::new(
+            self.run.app.clone(),
+            self.run.deploy_id(),
+            spec.target.clone(),
+            spec.image.clone(),
+        ))?;
         let target = match self.target(&rollout).await? {
             Ok(target) => target,
             Err(failure) => return Ok(ReleaseState::Failed(failure)),
@@ -240,6 +247,10 @@ impl<'a> Run<'a> {
         };
         Ok(match fence::decide(&object, rollout) {
             Decision::Patch | Decision::UpToDate => Ok(object),
+            // A command by hand changes nothing of the workload: whichever deploy is on it, and whether it is paused, is no
+            // matter.
+            Decision::Newer(_) if self.is_by_hand() => Ok(object),
+            Decision::Refused { reason, .. } if self.is_by_hand() && reason.as_str() == Reason::PAUSED => Ok(object),
             Decision::Newer(revision) => {
                 let message = format!("{} is at the newer revision {revision} already", object.title());
                 Err(unbegun(Reason::new(Reason::REFUSED), message))
@@ -264,8 +275,8 @@ impl<'a> Run<'a> {
     /// Has the cluster delete the app's ended runs beyond those that are kept, as far as that succeeds in a short time.
     async fn delete_old_runs(&self) {
         let delete = async {
-            let mut runs = OldRuns::new(self.run.id.app);
-            let selected = ListParams::default().labels(&job::selector_of_app(self.run.id.app));
+            let mut runs = OldRuns::new(self.run.id);
+            let selected = ListParams::default().labels(&job::selector_of_kind(self.run.id));
             self.cluster.list::<Job, ListedJob>(self.namespace, selected, |page| runs.add(page)).await?;
             for job in runs.ended() {
                 // The cluster's own cleanup deletes it: rollhook has no permission to.
@@ -427,7 +438,7 @@ impl<'a> Run<'a> {
 /// The failure of a run that was not made.
 fn unbegun(reason: Reason, why: String) -> ReleaseFailure {
     let message = format!("The release command has not begun: {why}.");
-    ReleaseFailure { began: false, reason, message, log: Vec::new() }
+    ReleaseFailure { began: false, reason, message, exit_code: None, log: Vec::new() }
 }
 
 fn text(stopped: &Stopped) -> Result<String> {

@@ -1,34 +1,34 @@
-//! The ended runs of an app that the cluster is to delete before their time, as newer ones are kept.
+//! The ended runs of an app, of one kind, that the cluster is to delete before their time, as newer ones are kept.
 
 use std::cmp::Reverse;
 
 use k8s_openapi::api::batch::v1::Job;
-use rollhook_core::{app::AppUid, deploy::Revision};
+use rollhook_core::ports::RunId;
 
 use super::job;
 use crate::rules::{jobs::is_over, listed::ListedJob};
 
-/// The number of an app's newest runs that are kept, with their pods and so with their logs.
+/// The number of an app's newest runs of each kind that are kept, with their pods and so with their logs.
 const KEPT: usize = 10;
 /// The most runs that are deleted at once: each new run deletes more.
 const AT_ONCE: usize = 10;
 
 /// The Jobs of an app's newest runs, and of ended ones beyond those, while their list is read.
 pub(super) struct OldRuns {
-    app: AppUid,
-    jobs: Vec<(Revision, Job)>,
+    like: RunId,
+    jobs: Vec<(u64, Job)>,
 }
 
 impl OldRuns {
-    pub(super) const fn new(app: AppUid) -> Self {
-        Self { app, jobs: Vec::new() }
+    pub(super) const fn new(like: RunId) -> Self {
+        Self { like, jobs: Vec::new() }
     }
 
     /// Adds a page of the list.
     pub(super) fn add(&mut self, page: Vec<ListedJob>) {
         let jobs = page.into_iter().map(Job::from);
-        self.jobs.extend(jobs.filter_map(|job| Some((job::revision(&job.metadata, self.app)?, job))));
-        self.jobs.sort_by_key(|(revision, _)| Reverse(*revision));
+        self.jobs.extend(jobs.filter_map(|job| Some((job::number_of(&job.metadata, self.like)?, job))));
+        self.jobs.sort_by_key(|(number, _)| Reverse(*number));
         let mut newer = 0;
         self.jobs.retain(|(_, job)| {
             newer += 1;
@@ -45,6 +45,7 @@ impl OldRuns {
 
 #[cfg(test)]
 mod tests {
+    use rollhook_core::{app::AppUid, deploy::Revision, ports::RunKind};
     use serde_json::json;
 
     use super::*;
@@ -57,10 +58,10 @@ mod tests {
 
     /// The names of the Jobs that are to be deleted of these pages, by their revisions.
     fn deleted(pages: Vec<Vec<ListedJob>>) -> Vec<u64> {
-        let app = AppUid::from_bits(7);
-        let mut runs = OldRuns::new(app);
+        let like = RunId { app: AppUid::from_bits(7), kind: RunKind::Release(Revision::FIRST) };
+        let mut runs = OldRuns::new(like);
         pages.into_iter().for_each(|page| runs.add(page));
-        let revisions = runs.ended().map(|job| super::job::revision(&job.metadata, app).unwrap().get());
+        let revisions = runs.ended().map(|job| super::job::number_of(&job.metadata, like).unwrap());
         revisions.collect()
     }
 

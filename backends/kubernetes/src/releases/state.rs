@@ -78,6 +78,8 @@ pub(super) struct Stopped {
     pub(super) began: Began,
     pub(super) reason: Reason,
     pub(super) message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) exit_code: Option<i32>,
     #[serde(default)]
     pub(super) log: Vec<String>,
     /// The success of a command whose pod went on without it.
@@ -133,7 +135,7 @@ impl Stopped {
     }
 
     fn of(began: Began, reason: Reason, message: String) -> Self {
-        Self { began, reason, message, log: Vec::new(), success: None }
+        Self { began, reason, message, exit_code: None, log: Vec::new(), success: None }
     }
 
     /// The end as far as it is believed: the annotation may have been written by anyone who may change Jobs in the namespace.
@@ -148,6 +150,7 @@ impl Stopped {
             },
             reason: Reason::new(self.reason.as_str()),
             message: cut(&escaped(&self.message), MESSAGE),
+            exit_code: self.exit_code,
             log: lines.collect(),
             success: self.success,
         }
@@ -155,8 +158,8 @@ impl Stopped {
 
     /// The end as a failure of the port.
     pub(super) fn into_failure(self, began: bool) -> ReleaseFailure {
-        let Self { reason, message, log, .. } = self;
-        ReleaseFailure { began, reason, message, log }
+        let Self { reason, message, exit_code, log, .. } = self;
+        ReleaseFailure { began, reason, message, exit_code, log }
     }
 }
 
@@ -337,8 +340,9 @@ fn ended_beside_others(job: &Job, pod: &Pod) -> Option<Stopped> {
     }
     let is_lost = matches!(own.reason.as_deref(), Some("ContainerStatusUnknown" | "Unknown"));
     if own.exit_code != 0 || own.signal.unwrap_or(0) > 0 || is_lost {
-        let ReleaseFailure { began, reason, message, .. } = of_pod(job, pod);
-        return Some(Stopped::of(if began { Began::Yes } else { Began::No }, reason, message));
+        let ReleaseFailure { began, reason, message, exit_code, .. } = of_pod(job, pod);
+        let stopped = Stopped::of(if began { Began::Yes } else { Began::No }, reason, message);
+        return Some(Stopped { exit_code, ..stopped });
     }
     let message =
         "The release command ended with exit code 0, and its pod was ended with the containers that were added to it.";
@@ -375,7 +379,7 @@ fn failed(job: &Job, pods: &[Pod]) -> ReleaseFailure {
 }
 
 fn ended(reason: &str, message: String) -> ReleaseFailure {
-    ReleaseFailure { began: true, reason: Reason::new(reason), message, log: Vec::new() }
+    ReleaseFailure { began: true, reason: Reason::new(reason), message, exit_code: None, log: Vec::new() }
 }
 
 fn unknown(why: String) -> ReleaseFailure {
@@ -405,7 +409,12 @@ fn of_pod(job: &Job, pod: &Pod) -> ReleaseFailure {
         return ended(reason, format!("The release command was interrupted from outside ({reason}): {why}"));
     }
     match container.and_then(|status| status.state.as_ref()?.terminated.as_ref()) {
-        Some(end) => of_container(job, end),
+        Some(end) => {
+            let failure = of_container(job, end);
+            // That of a container that was never made, or is lost, is the runtime's word, and not the command's.
+            let is_commands = failure.began && failure.reason.as_str() != Reason::RELEASE_UNKNOWN && end.exit_code != 0;
+            ReleaseFailure { exit_code: is_commands.then_some(end.exit_code), ..failure }
+        }
         None => unknown(format!("Its pod has failed: {why}")),
     }
 }

@@ -5,14 +5,14 @@ use std::{
 
 use http::{Method, Request, Response};
 use kube::client::Body;
-use rollhook_core::ports::DeployId;
+use rollhook_core::{app::AppUid, deploy::Revision, ports::DeployId};
 
 use super::*;
 use crate::lock;
 
 fn run() -> ReleaseRun {
     let id = DeployId { app: AppUid::from_bits(7), revision: Revision::new(3).unwrap() };
-    ReleaseRun { app: "shop-test/api".parse().unwrap(), id }
+    ReleaseRun { app: "shop-test/api".parse().unwrap(), id: id.into() }
 }
 
 /// A Job of the run in its namespace.

@@ -13,7 +13,7 @@ use rollhook_core::{
     Error,
     app::Target,
     deploy::Reason,
-    ports::{DeployId, ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver},
+    ports::{ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver, RunKind},
 };
 use rollhook_kubernetes::{
     KubernetesCluster,
@@ -72,9 +72,17 @@ fn write(logs: &std::path::Path, pod: &Pod) {
     std::fs::write(directory.join("app"), format!("it has begun\nand {arguments}\n")).unwrap();
 }
 
+/// The name of the run's Job.
+fn job_name(run: &ReleaseRun) -> String {
+    match run.id.kind {
+        RunKind::Release(revision) => format!("release-{}-{revision}", run.id.app),
+        RunKind::ByHand(number) => format!("run-{}-{number}", run.id.app),
+    }
+}
+
 /// How many pods of the run have begun, those that are gone among them.
 fn begun(bed: &Bed, run: &ReleaseRun) -> usize {
-    let name = format!("release-{}-{}-", run.id.app, run.id.revision);
+    let name = format!("{}-", job_name(run));
     let written = std::fs::read_dir(logs(bed)).into_iter().flatten();
     written.filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with(&name)).count()
 }
@@ -114,7 +122,7 @@ pub(crate) fn runner(bed: &Bed) -> &dyn ReleaseRunner {
 /// The run of a revision's command for the workload `api`.
 pub(crate) fn spec(bed: &Bed, kind: WorkloadKind, revision: u64, does: &str) -> ReleaseSpec {
     let order = bed.order(kind, revision, "api:v2");
-    ReleaseSpec::new(ReleaseRun { app: order.app, id: order.id }, order.target, order.image, command(does))
+    ReleaseSpec::new(ReleaseRun { app: order.app, id: order.id.into() }, order.target, order.image, command(does))
 }
 
 async fn ended(runner: &dyn ReleaseRunner, run: &ReleaseRun) -> ReleaseState {
@@ -138,12 +146,12 @@ async fn begins(bed: &Bed, spec: &ReleaseSpec) {
 }
 
 async fn job(bed: &Bed, run: &ReleaseRun) -> Job {
-    let name = format!("release-{}-{}", run.id.app, run.id.revision);
+    let name = job_name(run);
     Api::<Job>::namespaced(bed.client.clone(), &bed.namespace).get(&name).await.unwrap()
 }
 
 async fn pods_of(bed: &Bed, run: &ReleaseRun) -> Vec<Pod> {
-    let selected = ListParams::default().labels(&format!("rollhook.dev/release-revision={}", run.id.revision));
+    let selected = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={}", job_name(run)));
     Api::<Pod>::namespaced(bed.client.clone(), &bed.namespace).list(&selected).await.unwrap().items
 }
 
@@ -446,8 +454,7 @@ fn unknown_release_has_no_effect_on_other_runs() {
         bed.make(Deployment, "api:v1", json!({})).await;
         let spec = spec(bed, Deployment, 1, "succeeds");
         runner(bed).prepare(&spec).await.unwrap();
-        let unknown =
-            ReleaseRun { id: DeployId { revision: spec.run.id.revision.next(), ..spec.run.id }, ..spec.run.clone() };
+        let unknown = ReleaseRun::new(&spec.run.app, spec.run.id.app, spec.run.deploy_id().revision.next());
         runner(bed).start(&unknown).await.unwrap();
         runner(bed).cancel(&unknown).await.unwrap();
         assert_eq!(runner(bed).observe(&unknown).await.unwrap(), ReleaseState::Unknown);

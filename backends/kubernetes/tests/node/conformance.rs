@@ -11,7 +11,7 @@ use kube::{
 use rollhook_conformance::{Can, Does, Lack, Releases, Sample};
 use rollhook_core::{
     image::{Digest, ImageRef},
-    ports::ReleaseRun,
+    ports::{ReleaseRun, RunKind},
 };
 use rollhook_testing::beds::Kind;
 
@@ -112,8 +112,11 @@ impl Releases for Namespaced<Real> {
 
     async fn times_begun(&self, run: &ReleaseRun) -> Can<usize> {
         let pods = Api::<Pod>::namespaced(self.bed.client.clone(), &self.bed.namespace);
-        let (app, revision) = (run.id.app, run.id.revision);
-        let labels = format!("rollhook.dev/release-app={app},rollhook.dev/release-revision={revision}");
+        let number = match run.id.kind {
+            RunKind::Release(revision) => format!("rollhook.dev/release-revision={revision}"),
+            RunKind::ByHand(number) => format!("rollhook.dev/run={number}"),
+        };
+        let labels = format!("rollhook.dev/release-app={},{number}", run.id.app);
         let mut times = 0;
         for pod in pods.list(&ListParams::default().labels(&labels)).await.unwrap() {
             let log = pods.logs(&pod.metadata.name.unwrap(), &LogParams::default()).await.unwrap_or_default();
@@ -132,6 +135,7 @@ rollhook_conformance::cases! { bed::run, fresh().await, releases:
     cancel_ends_for_good,
     end_outlives_a_restart,
     target_stays_as_it_is,
+    runs_of_both_kinds_are_apart,
     release_log_is_read_in_parts,
 }
 

@@ -22,9 +22,8 @@ use event_listener::Event;
 use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid, Namespace, Target},
-    deploy::Revision,
     image::{Digest, ImageRef},
-    ports::{Applied, Clock, DeployId},
+    ports::{Applied, Clock, DeployId, RunId},
 };
 use script::Scripts;
 use target::Workload;
@@ -90,7 +89,7 @@ struct World {
     /// The workloads that were read at rest, with the apps that they were read for.
     watched: BTreeMap<Key, BTreeSet<AppUid>>,
     scripts: Scripts,
-    releases: BTreeMap<(AppUid, Revision), releases::Release>,
+    releases: BTreeMap<RunId, releases::Release>,
     releases_begun: Vec<ReleaseBegun>,
     keeps_releases: bool,
     effects: VecDeque<Effect>,

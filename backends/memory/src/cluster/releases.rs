@@ -1,4 +1,4 @@
-//! Runs release commands on the simulated cluster: what a run does follows from the words of its command.
+//! Runs commands on the simulated cluster: what a run does follows from the words of its command.
 
 use std::time::Duration;
 
@@ -7,24 +7,34 @@ use futures_util::future::{Either, select};
 use rollhook_core::{
     Result,
     app::AppUid,
-    deploy::Reason,
+    deploy::{Reason, Revision},
     image::ImageRef,
-    ports::{DeployId, ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState},
+    ports::{ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RunId, RunKind},
 };
 
 use super::{SimulatedCluster, World};
 
-/// A release command that has begun.
+/// A command that has begun: a release command, or one by hand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseBegun {
-    /// The deploy's id.
-    pub stamp: DeployId,
+    /// The run's id.
+    pub run: RunId,
     /// The image that ran it.
     pub image: ImageRef,
     /// The program and its arguments.
     pub command: Vec<String>,
     /// The time on the clock.
     pub at: Duration,
+}
+
+impl ReleaseBegun {
+    /// The revision whose release command it is; `None` of a command by hand.
+    pub const fn revision(&self) -> Option<Revision> {
+        match self.run.kind {
+            RunKind::Release(revision) => Some(revision),
+            RunKind::ByHand(_) => None,
+        }
+    }
 }
 
 /// A run, from the time at which it was made ready.
@@ -38,6 +48,12 @@ pub(super) struct Release {
 impl Release {
     fn has_word(&self, word: &str) -> bool {
         self.spec.command.iter().any(|argument| argument.contains(word))
+    }
+
+    /// Returns the exit code of a command that fails: 1, or the number of a last word such as `fail-3`.
+    fn exit_code(&self) -> Option<i32> {
+        let word = self.spec.command.iter().find(|argument| argument.contains("fail"))?;
+        Some(word.rsplit('-').next().and_then(|code| code.parse().ok()).unwrap_or(1))
     }
 
     /// Returns the time of the command's end, by itself or by a cancel; `None`: it was not begun, or never ends.
@@ -54,19 +70,19 @@ impl Release {
     }
 
     fn state(&self, world: &World, now: Duration, delay: Duration) -> ReleaseState {
-        let failed = |began, reason: &str, message: &str, log: Vec<String>| {
+        let failed = |began, reason: &str, message: &str, exit_code, log: Vec<String>| {
             let (reason, message) = (Reason::new(reason), message.to_owned());
-            ReleaseState::Failed(ReleaseFailure { began, reason, message, log })
+            ReleaseState::Failed(ReleaseFailure { began, reason, message, exit_code, log })
         };
         let image = &self.spec.image;
         let is_over = self.end(delay).is_some_and(|end| end <= now);
         match self.began {
             None if self.cancelled.is_some() => {
-                failed(false, Reason::CANCELLED, "The release command was ended before it began.", Vec::new())
+                failed(false, Reason::CANCELLED, "The release command was ended before it began.", None, Vec::new())
             }
             None if self.prepared_at > now => ReleaseState::Preparing,
             None if image.clone().unpinned().to_string().contains("missing") => {
-                failed(false, "ErrImagePull", &format!("The image {image} cannot be pulled."), Vec::new())
+                failed(false, "ErrImagePull", &format!("The image {image} cannot be pulled."), None, Vec::new())
             }
             None => ReleaseState::Prepared,
             Some(_) if !is_over => ReleaseState::Running,
@@ -74,9 +90,10 @@ impl Release {
                 let log = self.log(now, delay).lines().map(str::to_owned).collect();
                 let by_itself = (!self.has_word("hang")).then(|| began + delay);
                 if self.cancelled.is_some_and(|at| by_itself.is_none_or(|end| at < end)) {
-                    failed(true, Reason::CANCELLED, "The release command was ended.", log)
-                } else if self.has_word("fail") {
-                    failed(true, Reason::RELEASE_FAILED, "The release command ended with exit code 1.", log)
+                    failed(true, Reason::CANCELLED, "The release command was ended.", None, log)
+                } else if let Some(code) = self.exit_code() {
+                    let message = format!("The release command ended with exit code {code}.");
+                    failed(true, Reason::RELEASE_FAILED, &message, Some(code), log)
                 } else {
                     ReleaseState::Succeeded { digest: Some(world.scripts.digest(image)) }
                 }
@@ -99,14 +116,19 @@ impl Release {
 impl SimulatedCluster {
     /// Returns every release command that has begun, in order.
     pub fn releases(&self) -> Vec<ReleaseBegun> {
-        self.lock().releases_begun.clone()
+        self.lock().releases_begun.iter().filter(|begun| !begun.run.kind.is_by_hand()).cloned().collect()
+    }
+
+    /// Returns every command by hand that has begun, in order.
+    pub fn commands_by_hand(&self) -> Vec<ReleaseBegun> {
+        self.lock().releases_begun.iter().filter(|begun| begun.run.kind.is_by_hand()).cloned().collect()
     }
 
     /// Returns the number of the app's release commands that run.
     pub fn running_releases(&self, app: AppUid) -> usize {
         let now = self.clock.elapsed();
         let world = self.lock();
-        let of = world.releases.iter().filter(|((of, _), _)| *of == app);
+        let of = world.releases.iter().filter(|(run, _)| run.app == app && !run.kind.is_by_hand());
         of.filter(|(_, release)| release.state(&world, now, self.delay) == ReleaseState::Running).count()
     }
 
@@ -128,9 +150,8 @@ impl ReleaseRunner for SimulatedCluster {
     async fn prepare(&self, spec: &ReleaseSpec) -> Result<ReleaseState> {
         let now = self.clock.elapsed();
         let mut world = self.reach()?;
-        let key = (spec.run.id.app, spec.run.id.revision);
         let prepared_at = now + self.delay / 4;
-        world.releases.entry(key).or_insert_with(|| Release {
+        world.releases.entry(spec.run.id).or_insert_with(|| Release {
             spec: spec.clone(),
             prepared_at,
             began: None,
@@ -144,10 +165,10 @@ impl ReleaseRunner for SimulatedCluster {
         let mut world = self.reach()?;
         if world.release_state(run, now, self.delay) == ReleaseState::Prepared {
             let World { releases, releases_begun, .. } = &mut *world;
-            if let Some(release) = releases.get_mut(&(run.id.app, run.id.revision)) {
+            if let Some(release) = releases.get_mut(&run.id) {
                 release.began = Some(now);
                 let (image, command) = (release.spec.image.clone(), release.spec.command.clone());
-                releases_begun.push(ReleaseBegun { stamp: run.id, image, command, at: now });
+                releases_begun.push(ReleaseBegun { run: run.id, image, command, at: now });
             }
         }
         drop(world);
@@ -164,7 +185,7 @@ impl ReleaseRunner for SimulatedCluster {
         let now = self.clock.elapsed();
         let mut world = self.reach()?;
         let keeps_releases = world.keeps_releases;
-        if let Some(release) = world.releases.get_mut(&(run.id.app, run.id.revision)) {
+        if let Some(release) = world.releases.get_mut(&run.id) {
             let is_over = release.end(self.delay).is_some_and(|end| end <= now);
             if !is_over && !keeps_releases {
                 release.cancelled.get_or_insert(now);
@@ -179,8 +200,7 @@ impl ReleaseRunner for SimulatedCluster {
         // Listening starts before the state is read, so that no change is missed.
         let listener = self.changed.listen();
         let now = self.clock.elapsed();
-        let key = (run.id.app, run.id.revision);
-        let next = self.lock().releases.get(&key).and_then(|release| release.next_change(now, self.delay));
+        let next = self.lock().releases.get(&run.id).and_then(|release| release.next_change(now, self.delay));
         match next.and_then(|next| next.checked_sub(now)) {
             Some(left) => match select(listener, self.clock.sleep(left)).await {
                 Either::Left(_) | Either::Right(_) => {}
@@ -192,7 +212,7 @@ impl ReleaseRunner for SimulatedCluster {
     async fn log(&self, run: &ReleaseRun, from: u64) -> Result<Option<Vec<u8>>> {
         let now = self.clock.elapsed();
         let world = self.reach()?;
-        let release = world.releases.get(&(run.id.app, run.id.revision)).filter(|release| release.began.is_some());
+        let release = world.releases.get(&run.id).filter(|release| release.began.is_some());
         let log = release.map(|release| release.log(now, self.delay).into_bytes());
         let from = usize::try_from(from).unwrap_or(usize::MAX);
         Ok(log.map(|log| log.get(from..).unwrap_or_default().to_vec()))
@@ -201,7 +221,7 @@ impl ReleaseRunner for SimulatedCluster {
 
 impl World {
     fn release_state(&self, run: &ReleaseRun, now: Duration, delay: Duration) -> ReleaseState {
-        let release = self.releases.get(&(run.id.app, run.id.revision));
+        let release = self.releases.get(&run.id);
         release.map_or(ReleaseState::Unknown, |release| release.state(self, now, delay))
     }
 }

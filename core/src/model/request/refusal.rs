@@ -9,8 +9,9 @@ use crate::{
     deploy::Revision,
     image::ImageRef,
     instance::InstanceName,
-    ledger::{Released, releases},
+    ledger::{RUNS_MAX, Released, releases},
     lock::Locked,
+    run::RunNumber,
     source::{Branch, SourceRefused},
 };
 
@@ -183,6 +184,26 @@ pub enum Refusal {
     /// The release command has no known log.
     #[error("There is no log of a release command of revision {0}: it ran none, or the log is gone by now.")]
     NoReleaseLog(Revision),
+    /// A command that was begun by hand has not ended.
+    #[error(
+        "Run {0} of this app has not ended, and one command runs by hand at a time: wait for its end, or cancel it."
+    )]
+    RunUnfinished(RunNumber),
+    /// The app has no such run by hand, or it is forgotten.
+    #[error("There is no run {0} of this app; of those that ended, the last {max} are kept.", max = RUNS_MAX)]
+    RunNotFound(RunNumber),
+    /// The run by hand has ended; nothing is left to cancel.
+    #[error("Run {0} has ended already.")]
+    RunEnded(RunNumber),
+    /// No version runs whose image a command could be run with.
+    #[error("No deploy of {0} has succeeded yet, so that there is no image to run the command with. Deploy one first.")]
+    NothingRuns(AppId),
+    /// The platform runs no commands.
+    #[error("The platform that the app runs on runs no commands.")]
+    NoCommands,
+    /// The run by hand has no known log.
+    #[error("There is no log of run {0}: its command never began, or the log is gone by now.")]
+    NoRunLog(RunNumber),
     /// The app has no instance of this name.
     #[error("The app has no instance {0}: it is gone by now, or never was; list the instances.")]
     NoSuchInstance(InstanceName),
@@ -214,6 +235,8 @@ pub enum Hint {
     AdoptWorkload,
     /// Confirming that the rollback goes past release commands.
     PassReleases,
+    /// Following the unfinished run by hand, or ending it.
+    EndRun,
 }
 
 /// The class of a refusal: what its caller can do.
@@ -275,6 +298,8 @@ impl Refusal {
             | Self::NoWebhook
             | Self::NoBuildLog(_)
             | Self::NoReleaseLog(_)
+            | Self::RunNotFound(_)
+            | Self::NoRunLog(_)
             | Self::NoSuchInstance(_)
             | Self::NoInstanceLogs => RefusalKind::NotFound,
             Self::RotatedAlready
@@ -288,6 +313,10 @@ impl Refusal {
             | Self::ReleaseBetween { .. }
             | Self::CurrentChanged { .. }
             | Self::AlreadyEnded(_)
+            | Self::RunUnfinished(_)
+            | Self::RunEnded(_)
+            | Self::NothingRuns(_)
+            | Self::NoCommands
             | Self::WorkloadExists { .. }
             | Self::WorkloadTaken(_) => RefusalKind::Conflict,
             Self::SourceNotAllowed(_)
@@ -326,6 +355,7 @@ impl Refusal {
             Self::SourceNotAllowed(SourceRefused::Host) => Some(Hint::AllowSourceHost),
             Self::WorkloadExists { .. } => Some(Hint::AdoptWorkload),
             Self::ReleaseBetween { .. } => Some(Hint::PassReleases),
+            Self::RunUnfinished(_) => Some(Hint::EndRun),
             _ => None,
         }
     }

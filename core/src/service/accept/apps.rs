@@ -156,9 +156,9 @@ impl Deployer {
     /// the platform is and a release command has to be ended.
     pub async fn delete(&self, access: &Authorized) -> Outcome<()> {
         access.check(Action::Delete)?;
-        let app = self.state(access).await?.app;
+        let AppState { app, runs, .. } = self.state(access).await?;
         // Before anything is changed: a refusal leaves the app as it is.
-        self.end_releases(access).await?;
+        self.end_commands(access, runs.unfinished.map(|run| run.number)).await?;
         self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(&access.id, error))?;
         let message = format!("{} deleted the app.", access.actor());
         self.end_and_remove(access, message).await?;
@@ -174,8 +174,9 @@ impl Deployer {
     async fn end_and_remove(&self, access: &Authorized, message: String) -> Outcome<()> {
         for _ in 0..ATTEMPTS {
             self.cancel_where(access, Reason::APP_DELETED, message.clone(), |_| true).await?;
+            let by_hand = self.end_run_of_deleted(access, message.clone()).await?;
             self.end_builds(access.uid).await;
-            self.end_releases(access).await?;
+            self.end_commands(access, by_hand).await?;
             match self.journal.remove(access.uid).await {
                 // Another call was faster; a deploy that it made is cancelled as well.
                 Err(Error::Conflict(_)) => {}
@@ -239,11 +240,11 @@ fn cancelled(deploy: &Deploy, reason: &str, message: &str) -> Deploy {
 const REPOSITORIES_MAX: usize = 100;
 const REPOSITORIES_BYTES_MAX: usize = 4 * 1024;
 
-/// The most arguments of a release command, its program among them, and the most bytes of all of them.
-const RELEASE_ARGUMENTS_MAX: usize = 64;
-const RELEASE_BYTES_MAX: usize = 4 * 1024;
-/// The bounds of the deadline of a release command.
-const RELEASE_DEADLINE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(4 * 3600);
+/// The most arguments of a command, its program among them, and the most bytes of all of them.
+const ARGUMENTS_MAX: usize = 64;
+const ARGUMENT_BYTES_MAX: usize = 4 * 1024;
+/// The bounds of the deadline of a command.
+const COMMAND_DEADLINE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(4 * 3600);
 
 /// Returns the policy if a rollout can succeed under it, and each replica can keep it in memory.
 pub(crate) fn checked(policy: Policy) -> Outcome<Policy> {
@@ -262,23 +263,35 @@ pub(crate) fn checked(policy: Policy) -> Outcome<Policy> {
         let rule = format!("must be at most {REPOSITORIES_MAX}, with {REPOSITORIES_BYTES_MAX} characters in all.");
         return Err(Refusal::InvalidField(Field::PolicyRepositories, rule));
     }
-    let argument_bytes: usize = policy.release_command.iter().map(String::len).sum();
-    if policy.release_command.len() > RELEASE_ARGUMENTS_MAX || argument_bytes > RELEASE_BYTES_MAX {
-        let rule = format!("must be at most {RELEASE_ARGUMENTS_MAX} arguments, with {RELEASE_BYTES_MAX} bytes in all.");
-        return Err(Refusal::InvalidField(Field::PolicyReleaseCommand, rule));
-    }
-    if policy.release_command.first().is_some_and(|program| program.trim().is_empty())
-        || policy.release_command.iter().any(|argument| argument.contains('\0'))
-    {
-        let rule = "must begin with the name of a program, and have no NUL characters.".to_owned();
-        return Err(Refusal::InvalidField(Field::PolicyReleaseCommand, rule));
-    }
-    if !RELEASE_DEADLINE.contains(&policy.release_deadline) {
-        return Err(Refusal::InvalidField(Field::PolicyReleaseDeadline, "must be from 1s to 4h.".to_owned()));
-    }
+    check_command(Field::PolicyReleaseCommand, &policy.release_command)?;
+    check_command_deadline(Field::PolicyReleaseDeadline, policy.release_deadline)?;
     if policy.settle < policy.rollout_deadline {
         return Ok(policy);
     }
     let rule = "must be longer than the time to settle: no rollout would be over before it.".to_owned();
     Err(Refusal::InvalidField(Field::PolicyRolloutDeadline, rule))
+}
+
+/// Returns `Ok` if a release command, or one by hand, can be stored and run; no arguments are no command.
+pub(crate) fn check_command(field: Field, command: &[String]) -> Outcome<()> {
+    let bytes: usize = command.iter().map(String::len).sum();
+    if command.len() > ARGUMENTS_MAX || bytes > ARGUMENT_BYTES_MAX {
+        let rule = format!("must be at most {ARGUMENTS_MAX} arguments, with {ARGUMENT_BYTES_MAX} bytes in all.");
+        return Err(Refusal::InvalidField(field, rule));
+    }
+    if command.first().is_some_and(|program| program.trim().is_empty())
+        || command.iter().any(|argument| argument.contains('\0'))
+    {
+        let rule = "must begin with the name of a program, and have no NUL characters.".to_owned();
+        return Err(Refusal::InvalidField(field, rule));
+    }
+    Ok(())
+}
+
+/// Returns `Ok` if a command may take so long.
+pub(crate) fn check_command_deadline(field: Field, deadline: Duration) -> Outcome<()> {
+    if COMMAND_DEADLINE.contains(&deadline) {
+        return Ok(());
+    }
+    Err(Refusal::InvalidField(field, "must be from 1s to 4h.".to_owned()))
 }

@@ -10,6 +10,7 @@ mod recognized_webhooks;
 mod redeploy;
 mod register;
 mod rollback;
+mod runs;
 mod submit;
 mod token_reads;
 mod webhook;
@@ -19,6 +20,7 @@ pub use authorize::Authorized;
 pub use locks::NewLock;
 pub use push::Pushed;
 pub use register::{Registered, check_settings};
+pub use runs::{AcceptedRun, check_run};
 pub use submit::Accepted;
 
 pub(crate) use rebuild::from_git;

@@ -5,7 +5,11 @@ mod store_calls;
 use std::{future::Future, time::Duration};
 
 use event_listener::EventListener;
-use futures_util::{FutureExt, future::BoxFuture, select_biased};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, select_all},
+    select_biased,
+};
 
 use crate::{
     app::AppUid,
@@ -13,7 +17,7 @@ use crate::{
     engine::{CallError, Effect, Event, State, rollout::STALL_TIMEOUT, step},
     error::{Error, Result},
     ledger::AppState,
-    ports::{BuildTrigger, Observation, ReleaseRunner, RolloutSpec},
+    ports::{BuildTrigger, Observation, ReleaseRun, ReleaseRunner, RolloutSpec},
     service::{Deployer, drive::log, drive::polling::PendingHead, read::Subscription},
     time::Timestamp,
 };
@@ -50,6 +54,7 @@ struct Driver<'a> {
     observed_at: Option<Duration>,
     calls: log::CallLog,
     release_calls: log::CallLog,
+    by_hand_calls: log::CallLog,
     /// Ended deploys whose record's answer was lost: they are logged once they are found in the archive.
     unconfirmed: Vec<Deploy>,
     /// The store's call that failed last, and its failure, which was logged.
@@ -82,6 +87,7 @@ impl Deployer {
             observed_at: None,
             calls: log::CallLog::default(),
             release_calls: log::CallLog::default(),
+            by_hand_calls: log::CallLog::default(),
             unconfirmed: Vec::new(),
             store_failure: None,
             discarded_at: None,
@@ -156,27 +162,27 @@ impl Driver<'_> {
             Effect::Wait(until) => self.until(until, change, std::future::pending(), state).await,
             Effect::PrepareRelease(spec) => {
                 let seen = Self::release(deployer, |runner| runner.prepare(&spec)).await;
-                self.release_calls.released(&spec.run, "preparing", &seen);
-                Next::step(Event::ReleaseObserved(seen.map_err(call_error)))
+                self.called(&spec.run, "preparing", &seen);
+                Next::step(Event::ReleaseObserved(spec.run.id.kind, seen.map_err(call_error)))
             }
             Effect::StartRelease(run) => {
-                tracing::info!(app = %run.app, revision = %run.id.revision, "starting a release command");
+                log::starting(&run);
                 let answer = Self::release(deployer, |runner| runner.start(&run)).await;
-                self.release_calls.released(&run, "starting", &answer);
-                Next::step(Event::ReleaseStarted(answer.map_err(call_error)))
+                self.called(&run, "starting", &answer);
+                Next::step(Event::ReleaseStarted(run.id.kind, answer.map_err(call_error)))
             }
             Effect::ObserveRelease(run) => {
                 let seen = Self::release(deployer, |runner| runner.observe(&run)).await;
-                self.release_calls.released(&run, "observing", &seen);
-                Next::step(Event::ReleaseObserved(seen.map_err(call_error)))
+                self.called(&run, "observing", &seen);
+                Next::step(Event::ReleaseObserved(run.id.kind, seen.map_err(call_error)))
             }
             Effect::CancelRelease(run) => {
                 let answer = Self::release(deployer, |runner| runner.cancel(&run)).await;
-                self.release_calls.released(&run, "ending", &answer);
+                self.called(&run, "ending", &answer);
                 if answer.is_ok() {
-                    tracing::info!(app = %run.app, revision = %run.id.revision, "ended a release command");
+                    log::ended(&run);
                 }
-                Next::step(Event::ReleaseCancelled(answer.map_err(call_error)))
+                Next::step(Event::ReleaseCancelled(run.id.kind, answer.map_err(call_error)))
             }
             Effect::FindBuild => {
                 let found = Self::build(deployer, "finding", &self.name, |builds| builds.running(app)).await;
@@ -215,7 +221,13 @@ impl Driver<'_> {
         }
     }
 
-    /// Calls the runner of release commands.
+    /// Logs a failed call of the runner, once until one of the same kind of command succeeds or fails otherwise.
+    fn called<T>(&mut self, run: &ReleaseRun, what: &'static str, result: &Result<T>) {
+        let calls = if run.id.kind.is_by_hand() { &mut self.by_hand_calls } else { &mut self.release_calls };
+        calls.released(run, what, result);
+    }
+
+    /// Calls the runner of commands.
     async fn release<'b, T>(
         deployer: &'b Deployer,
         call: impl FnOnce(&'b dyn ReleaseRunner) -> BoxFuture<'b, Result<T>>,
@@ -319,11 +331,11 @@ impl Driver<'_> {
                 (None, _) | (_, None) => std::future::pending().await,
             }
         };
-        let run = state.releasing();
+        let runs = state.runs();
         let released = async {
-            match (self.deployer.ports.rollouts.release_runner(), &run) {
-                (Some(runner), Some(run)) => runner.changed(run).await,
-                (None, _) | (_, None) => std::future::pending().await,
+            match self.deployer.ports.rollouts.release_runner() {
+                Some(runner) if !runs.is_empty() => drop(select_all(runs.iter().map(|run| runner.changed(run))).await),
+                Some(_) | None => std::future::pending().await,
             }
         };
         let answered = select_biased! {

@@ -4,7 +4,8 @@ use crate::{
     app::AppId,
     deploy::{Deploy, Revision, State},
     error::{Error, Result},
-    ports::{ReleaseRun, RolloutSpec},
+    ports::{ReleaseRun, RolloutSpec, RunKind},
+    run::Run,
 };
 
 /// The failure of the last call to the cluster, which was logged.
@@ -24,15 +25,16 @@ enum Failure {
 impl CallLog {
     /// Logs a failed call to the cluster, once until a call succeeds or fails otherwise.
     pub(crate) fn called<T>(&mut self, spec: &RolloutSpec, what: &'static str, result: &Result<T>) {
-        self.note((&spec.app, spec.id.revision, "a rollout"), what, result);
+        self.note((&spec.app, RunKind::Release(spec.id.revision), "a rollout"), what, result);
     }
 
-    /// Logs a failed call about a release command, in the same way.
+    /// Logs a failed call about a command, in the same way.
     pub(crate) fn released<T>(&mut self, run: &ReleaseRun, what: &'static str, result: &Result<T>) {
-        self.note((&run.app, run.id.revision, "a release command"), what, result);
+        let of = if run.id.kind.is_by_hand() { "a command by hand" } else { "a release command" };
+        self.note((&run.app, run.id.kind, of), what, result);
     }
 
-    fn note<T>(&mut self, (app, revision, of): (&AppId, Revision, &str), what: &'static str, result: &Result<T>) {
+    fn note<T>(&mut self, (app, revision, of): (&AppId, RunKind, &str), what: &'static str, result: &Result<T>) {
         let failure = match result {
             Ok(_) => None,
             Err(Error::Denied { what, .. }) => Some(Failure::Denied(what.clone())),
@@ -54,6 +56,28 @@ impl CallLog {
         }
         self.failure = failure;
     }
+}
+
+/// Logs that a command is started.
+pub(crate) fn starting(run: &ReleaseRun) {
+    match run.id.kind {
+        RunKind::Release(revision) => tracing::info!(app = %run.app, %revision, "starting a release command"),
+        RunKind::ByHand(number) => tracing::info!(app = %run.app, run = %number, "starting a command by hand"),
+    }
+}
+
+/// Logs that a command was told to end.
+pub(crate) fn ended(run: &ReleaseRun) {
+    match run.id.kind {
+        RunKind::Release(revision) => tracing::info!(app = %run.app, %revision, "ended a release command"),
+        RunKind::ByHand(number) => tracing::info!(app = %run.app, run = %number, "ended a command by hand"),
+    }
+}
+
+/// Logs the state of a run by hand that was recorded.
+pub(crate) fn run_recorded(app: &str, run: &Run) {
+    let (status, exit_code) = (run.status(), run.exit_code());
+    tracing::info!(%app, run = %run.number, %status, exit_code, "recorded the status of a command by hand");
 }
 
 /// Logs the status of a deploy that was recorded; a failed one as the one warning that it causes.

@@ -228,10 +228,10 @@ impl Journal {
     /// Removes an app; a missing app is no error.
     ///
     /// # Errors
-    /// `Conflict` if the app has unfinished deploys, or another call changed it meanwhile.
+    /// `Conflict` if the app has unfinished deploys or an unfinished run by hand, or another call changed it meanwhile.
     pub(super) async fn remove(&self, app: AppUid) -> Result<()> {
         if let Some(loaded) = self.store.load(AppRef::Uid(app), None).await? {
-            if !loaded.state.unfinished.is_empty() {
+            if !loaded.state.unfinished.is_empty() || loaded.state.runs.unfinished.is_some() {
                 return Err(Error::Conflict(Entity::Version));
             }
             match self.store.commit_one(AppCommit::Remove(app, loaded.version)).await {

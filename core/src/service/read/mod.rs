@@ -8,6 +8,7 @@ mod instance_logs;
 mod progress;
 mod queries;
 mod release_log;
+mod runs;
 mod shared_reads;
 mod shared_values;
 

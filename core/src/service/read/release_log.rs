@@ -7,6 +7,7 @@ use crate::{
     ledger::releases,
     ports::{AppRef, ReleaseRun},
     request::Refusal,
+    run::RunNumber,
     service::{Authorized, Deployer, LogPart, Outcome},
 };
 
@@ -62,17 +63,19 @@ impl Deployer {
         }
     }
 
-    /// Ends the release commands of an app that is being deleted, as far as some may be running.
+    /// Ends the commands of an app that is being deleted, as far as some may be running: release commands, and one by hand.
     ///
     /// # Errors
     /// [`Refusal::ClusterUnavailable`] while the platform is away: a command that nobody knows of any more would run on.
-    pub(crate) async fn end_releases(&self, access: &Authorized) -> Outcome<()> {
+    pub(crate) async fn end_commands(&self, access: &Authorized, by_hand: Option<RunNumber>) -> Outcome<()> {
         let Some(runner) = self.ports.rollouts.release_runner() else { return Ok(()) };
         let loaded = self.journal.load(AppRef::Uid(access.uid)).await.map_err(Refusal::of_store)?;
-        for revision in loaded.map(|app| app.into_state().release_runs).unwrap_or_default() {
-            let run = ReleaseRun::new(&access.id, access.uid, revision);
+        let (app, uid) = (&access.id, access.uid);
+        let releases = loaded.map(|app| app.into_state().release_runs).unwrap_or_default();
+        let releases = releases.into_iter().map(|revision| ReleaseRun::new(app, uid, revision));
+        for run in releases.chain(by_hand.map(|number| ReleaseRun::by_hand(app, uid, number))) {
             if let Err(error) = runner.cancel(&run).await {
-                tracing::warn!(app = %access.id, %revision, error = %error.chain(), "ending a release command failed");
+                tracing::warn!(app = %access.id, run = %run.id, error = %error.chain(), "ending a command failed");
                 if error.is_transient() {
                     return Err(Refusal::ClusterUnavailable);
                 }

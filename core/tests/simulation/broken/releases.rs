@@ -32,7 +32,7 @@ impl ReleaseRunner for BrokenBackend {
             () if self.breaks(Promise::ReleaseEnd) => ReleaseState::Succeeded { digest: None },
             () if self.breaks(Promise::ReleaseCancel) && !self.environment.is_awaited(run) => {
                 let (reason, message) = (Reason::new(Reason::CANCELLED), "It was ended.".to_owned());
-                ReleaseState::Failed(ReleaseFailure { began: true, reason, message, log: Vec::new() })
+                ReleaseState::Failed(ReleaseFailure { began: true, reason, message, exit_code: None, log: Vec::new() })
             }
             () => state,
         })

@@ -9,6 +9,7 @@ mod detected;
 pub(crate) mod model;
 mod owners;
 mod releases;
+mod runs;
 mod workloads;
 
 use std::{
@@ -143,6 +144,7 @@ impl Rules {
                     && known.view.app == view.app
                     && known.view.recoveries == view.recoveries
                     && known.view.release_runs == view.release_runs
+                    && known.view.runs == view.runs
             });
             if !same {
                 self.app(uid, history, view, building(uid), moment, journal);
@@ -171,6 +173,7 @@ impl Rules {
         }
         self.holds(&known, &before, &history, &view, journal);
         self.recovered(&known, &history, &view, journal);
+        runs::changed(&known.view.runs, &view.runs, journal);
         for violation in check(&history, &view) {
             journal.expect(false, || violation.0);
         }
@@ -236,7 +239,7 @@ impl Known {
 
     /// Whether a replica is to drive the app.
     fn has_work(&self) -> bool {
-        !self.view.unfinished.is_empty() || !self.view.release_runs.is_empty() || self.view.is_polled()
+        !self.view.unfinished.is_empty() || self.view.has_runs() || self.view.is_polled()
     }
 
     fn update(&mut self, history: Vec<Deploy>, view: AppState, moment: Moment, before: &[Deploy]) {

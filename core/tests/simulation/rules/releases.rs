@@ -10,12 +10,12 @@ impl Rules {
     /// Judges a release command that has begun. `begun` are all of the run; `running`: how many of the app run now.
     pub(crate) fn release_begins(&self, begun: &[ReleaseBegun], running: usize, journal: &Journal) {
         let Some(new) = begun.last() else { return };
-        let revision = new.stamp.revision;
+        let Some(revision) = new.revision() else { return };
         journal.count("effect: a release command began");
-        let times = begun.iter().filter(|other| other.stamp == new.stamp).count();
+        let times = begun.iter().filter(|other| other.run == new.run).count();
         journal.expect(times == 1, || format!("the release command of revision {revision} began {times} times"));
         journal.expect(running <= 1, || format!("{running} release commands run beside revision {revision}'s"));
-        let Some(known) = self.known.get(&new.stamp.app) else {
+        let Some(known) = self.known.get(&new.run.app) else {
             journal.count("rule 16: a release command began as its app was deleted");
             return;
         };

@@ -59,6 +59,10 @@ pub(crate) fn release_mark(_: &mut SchemaGenerator) -> Schema {
     one_of(&[ReleaseMark::MayHaveRun, ReleaseMark::Done].map(ReleaseMark::as_str))
 }
 
+pub(crate) fn run_status(_: &mut SchemaGenerator) -> Schema {
+    one_of(&["preparing", "running", "succeeded", "failed", "cancelled", "unknown"])
+}
+
 pub(crate) fn log_step(_: &mut SchemaGenerator) -> Schema {
     one_of(&[LogStep::Build, LogStep::Release].map(LogStep::as_str))
 }

@@ -6,6 +6,7 @@ mod deploys;
 mod instances;
 mod locks;
 mod receivers;
+mod runs;
 mod sessions;
 mod webhooks;
 
@@ -18,6 +19,7 @@ pub use deploys::{
 pub use instances::{InstanceLogQuery, Lines, ListInstances, ReadInstanceLog};
 pub use locks::{ListLocks, LockApp, LockEnvironment, UnlockApp, UnlockEnvironment};
 pub use receivers::{ListReceivers, RegisterReceiver, RemoveReceiver, ReplaceSecret, TestReceiver};
+pub use runs::{CancelRun, ListRuns, ReadRunLog, RunLogQuery, ShowRun, StartRun};
 pub use sessions::{ActorQuery, EndSession, EndSessions, ListSessions, SessionsQuery};
 pub use webhooks::{
     DisableWebhook, EnableWebhook, EndTrust, ListTrusts, ListWebhookCalls, RotateWebhook, ShowWebhook, TrustPipeline,

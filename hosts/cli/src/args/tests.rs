@@ -57,7 +57,11 @@ fn every_command_in_the_documents_is_read() {
         let names_project = words.iter().any(|word| word == "--project" || word == "-p");
         // Pages name the project once, by the environment.
         let project = if names_project { [].as_slice() } else { &["--project", "shop", "--environment", "test"] };
-        let named = words.iter().map(String::as_str).chain(project.iter().copied());
+        // What follows -- is another program's.
+        let own = words.iter().position(|word| word == "--").unwrap_or(words.len());
+        let (own, others) = words.split_at(own);
+        let text = |words| <[String]>::iter(words).map(String::as_str);
+        let named = text(own).chain(project.iter().copied()).chain(text(others));
         if let Err(error) = Cli::read(words.iter()) {
             assert!(Cli::read(named).is_ok(), "{page}: {words:?}: {error}");
         }

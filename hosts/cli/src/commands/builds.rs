@@ -94,18 +94,18 @@ async fn newest(session: &Session<'_>, id: &AppId, step: LogStep) -> Result<Revi
     }
 }
 
-/// A log in whole lines, without what a terminal would obey: a build writes text of strangers.
+/// A log in whole lines, without what a terminal would obey: builds and commands write text of strangers.
 #[derive(Default)]
-struct Lines(Vec<u8>);
+pub(super) struct Lines(Vec<u8>);
 
 impl Lines {
-    fn push(&mut self, part: &[u8]) -> String {
+    pub(super) fn push(&mut self, part: &[u8]) -> String {
         self.0.extend_from_slice(part);
         let end = self.0.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         shown(&self.0.drain(..end).collect::<Vec<u8>>())
     }
 
-    fn rest(&mut self) -> String {
+    pub(super) fn rest(&mut self) -> String {
         let rest = std::mem::take(&mut self.0);
         if rest.is_empty() { String::new() } else { format!("{}\n", shown(&rest)) }
     }

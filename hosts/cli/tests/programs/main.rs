@@ -7,4 +7,5 @@ mod direct;
 mod git_apps;
 mod login;
 mod remote;
+mod runs;
 mod server;

@@ -303,3 +303,21 @@ fn pipeline_is_trusted_listed_and_trusted_no_longer() {
     bench.run("app webhook trust add api --github 74 --claim repository_id=75").exits(2);
     bench.run("app webhook trust add api").exits(2);
 }
+
+#[test]
+fn command_by_hand_is_followed_detached_and_ended() {
+    let bench = Bench::start();
+    bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
+    let failed = bench.run("app run api -- bin/fail-7").exits(7);
+    assert!(failed.out.ends_with("it failed\n"), "{failed:?}");
+    let detached = bench.run("app run api --detach -- hang").ok();
+    assert_eq!(detached.out, "Running it as run 2 of shop-test/api\n");
+    let second = bench.run("app run api -- bin/fix").exits(125);
+    assert!(second.err.contains("Run 2 of this app has not ended"), "{second:?}");
+    assert!(second.err.contains("app runs --follow") && second.err.contains("app runs --cancel"), "{second:?}");
+    bench.run("app runs api --cancel 2").ok();
+    let ended = bench.run("app runs api --follow 2").exits(125);
+    assert!(ended.err.contains("Run 2 cancelled: ") && ended.err.contains("cancelled the run"), "{ended:?}");
+    bench.run("app runs api --cancel 2").exits(1);
+    bench.run("app run api --deadline 5m -- bin/fix").ok();
+}

@@ -19,6 +19,7 @@ mod notifications;
 mod protocol;
 mod releases;
 mod replay;
+mod runs;
 mod secrecy;
 mod secrets;
 mod start;

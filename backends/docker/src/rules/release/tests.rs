@@ -5,7 +5,7 @@ use crate::rules::{
 };
 
 fn release(app: AppUid, revision: u64) -> ReleaseRun {
-    ReleaseRun { app: "shop-test/web".parse().unwrap(), id: id(app, revision) }
+    ReleaseRun { app: "shop-test/web".parse().unwrap(), id: id(app, revision).into() }
 }
 
 fn run(mark: Mark, status: &str) -> Run {
@@ -129,7 +129,7 @@ fn run_has_the_targets_environment_and_is_no_instance_of_it() {
     let brought = json!({"Labels": {TARGET: "container/other", "traefik.enable": "true", "version": "2"}});
     let image = "registry.example.com/web:v2".parse().unwrap();
     let command = ["/bin/migrate".to_owned(), "--all it takes".to_owned()];
-    let made = body(deploy, id(APP, 2), &image, &command, &brought);
+    let made = body(deploy, id(APP, 2).into(), &image, &command, &brought);
     assert_eq!((&made["Entrypoint"], &made["Cmd"]), (&json!(["/bin/migrate"]), &json!(["--all it takes"])));
     assert_eq!(
         (&made["Env"], &made["User"], &made["WorkingDir"]),

@@ -112,7 +112,7 @@ impl Driver<'_> {
     }
 
     pub(super) async fn record(&mut self, record: Record) -> Next {
-        let recorded = record.changes.clone();
+        let (recorded, run) = (record.changes.clone(), record.run.clone());
         // A failure is logged also if the answer of this commit is lost.
         self.unconfirmed = recorded.iter().filter(|deploy| deploy.status() == Status::Failed).cloned().collect();
         let record = Record { driver: Some(self.deployer.replica.clone()), ..record };
@@ -120,6 +120,7 @@ impl Driver<'_> {
         let log = |driver: &mut Self, ()| {
             driver.unconfirmed.clear();
             recorded.iter().for_each(|deploy| log::recorded(&driver.name, deploy));
+            run.iter().for_each(|run| log::run_recorded(&driver.name, run));
         };
         self.commit(make, log).await
     }
