@@ -30,7 +30,7 @@ use futures_util::{
 };
 use rollhook_core::{
     Error, Result,
-    app::{App, AppUid},
+    app::{App, AppUid, Target},
     deploy::{Evidence, Reason},
     instance::InstanceName,
     ports::{
@@ -192,6 +192,15 @@ impl RolloutDriver for Workloads {
         self.description
     }
 
+    fn unstoppable(&self, target: &Target) -> Option<String> {
+        // Settings that cannot be read are for the calls that use them to report.
+        let Ok(Some(parts)) = Parts::of(target) else { return self.inner.unstoppable(target) };
+        parts.iter().find_map(|part| {
+            let own = Target { settings: part.settings.clone(), ..target.clone() };
+            self.inner.unstoppable(&own).map(|why| format!("{}: {why}", part.name))
+        })
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         registration::validate(self.inner.as_ref(), request).await
     }
@@ -200,6 +209,11 @@ impl RolloutDriver for Workloads {
         let Some(parts) = Parts::of(&spec.target)? else { return self.inner.apply(spec).await };
         if spec.adopted {
             return self.inner.apply(&parts.get(0).spec(spec)).await;
+        }
+        // Asked before any is touched: the workloads may have been changed since the stop was accepted.
+        if let Some(message) = self.unstoppable(&spec.target).filter(|_| !spec.scale.is_keep()) {
+            let message = format!("{message} No workload was changed.");
+            return Ok(Applied::Refused { reason: Reason::new(Reason::UNSUPPORTED), message });
         }
         self.begin_first(spec, &parts).await
     }

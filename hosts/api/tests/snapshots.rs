@@ -10,7 +10,7 @@ use rollhook_api::{
 use rollhook_core::{
     action::Action,
     app::{self, AppId, AppUid, OnFailure, Source},
-    deploy::{Actor, AdmissionId, Evidence, Origin, Outage, Reason, Revision, State, Trigger},
+    deploy::{Actor, AdmissionId, Evidence, Origin, Outage, Reason, Revision, Scale, State, Trigger},
     ledger::AppState,
     lock::{Lock, LockScope, Locked, Locks},
     ports::{Instances, Sealing, WebhookSecret},
@@ -46,6 +46,7 @@ fn entry(number: u64, state: State) -> rollhook_core::deploy::Deploy {
         from: None,
         effective: revision(number),
         adopted: false,
+        scale: Scale::Keep,
         state,
         touched: true,
         release: None,

@@ -10,6 +10,7 @@ mod recognized_webhooks;
 mod redeploy;
 mod register;
 mod rollback;
+mod stop;
 mod submit;
 mod token_reads;
 mod webhook;
