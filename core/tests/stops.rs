@@ -10,7 +10,7 @@ use rollhook_core::{
     action::Action,
     app::{Policy, Target},
     deploy::{Actor, Deploy, Origin, Revision, Scale, State, Status, Trigger},
-    request::{Refusal, RollbackRequest, ScaleRequest},
+    request::{PolicyChange, Refusal, RollbackRequest, ScaleRequest, SourceChange, TargetChange},
     service::{Accepted, Authorized, NewLock, Outcome},
 };
 use rollhook_memory::Script;
@@ -316,6 +316,32 @@ fn target_that_cannot_be_scaled_is_refused_before_anything_is_recorded() {
         );
         assert_eq!(statuses(&world.quiet(&access).await).len(), 1);
         assert!(world.effects().is_empty());
+    });
+}
+
+#[test]
+fn target_that_cannot_be_scaled_any_more_is_refused_before_any_workload_is_touched() {
+    let world = World::new(SECOND);
+    let access = world.run(async {
+        let settings = json!({"kind": "DaemonSet", "name": "agent"}).as_object().unwrap().clone();
+        let agent = Target { settings, ..Target::default() };
+        world.cluster.seed(&"shop-test/api".parse().unwrap(), &agent, &image(&api("v1")));
+        world.app_of_three(Policy::default()).await
+    });
+    world.idle(async {
+        world.scale(&access, Scale::Stop).await.unwrap();
+        let settings = json!({"also": ["DaemonSet/agent"]}).as_object().unwrap().clone();
+        let change = TargetChange { settings, take_over: false };
+        world.deployer.change(&access, PolicyChange::default(), SourceChange::default(), change).await.unwrap();
+    });
+    world.run(async {
+        let stop = world.ended(&access, 2).await;
+        assert!(
+            matches!(&stop.state, State::Failed { reason, .. } if reason.as_str() == "workload-unsupported"),
+            "{stop:?}"
+        );
+        assert_eq!((stop.touched, world.pods(&access).await), (false, 3));
+        assert_eq!(world.effects(), [1]);
     });
 }
 

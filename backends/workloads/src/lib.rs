@@ -210,11 +210,6 @@ impl RolloutDriver for Workloads {
         if spec.adopted {
             return self.inner.apply(&parts.get(0).spec(spec)).await;
         }
-        // Asked before any is touched: the workloads may have been changed since the stop was accepted.
-        if let Some(message) = self.unstoppable(&spec.target).filter(|_| !spec.scale.is_keep()) {
-            let message = format!("{message} No workload was changed.");
-            return Ok(Applied::Refused { reason: Reason::new(Reason::UNSUPPORTED), message });
-        }
         self.begin_first(spec, &parts).await
     }
 

@@ -63,9 +63,9 @@ pub(super) fn note(stopped: &mut Option<Stopped>, ended: &Deploy) {
 /// Passes each stop or start that a later deploy supersedes on to that deploy: whoever waits for the one is answered by
 /// the other. A rollback takes it back instead.
 pub(super) fn pass_on(state: &mut AppState, changes: &mut [Deploy]) {
-    let passes = |change: &Deploy| match change.state {
-        State::Superseded { by, rollback: false } if !change.scale.is_keep() => Some((by, change.scale)),
-        _ => None,
+    let passes = |change: &Deploy| {
+        let State::Superseded { by, rollback: false } = change.state else { return None };
+        (!change.scale.is_keep()).then_some((by, change.scale))
     };
     let passed: Vec<(Revision, Scale)> = changes.iter().filter_map(passes).collect();
     for (by, scale) in passed {

@@ -308,7 +308,7 @@ pub trait RolloutDriver: Send + Sync {
     }
 
     /// Returns why a target with these settings cannot be stopped and started, in a sentence; `None`: it can be. An app of
-    /// which it cannot is refused a stop before anything is recorded.
+    /// which it cannot is refused a stop before anything is recorded, so that no spec asks for one.
     fn unstoppable(&self, _target: &Target) -> Option<String> {
         let platform = self.describe().platform;
         Some(format!("rollhook can neither stop nor start what runs on this {platform}."))

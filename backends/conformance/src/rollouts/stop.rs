@@ -1,11 +1,11 @@
 //! Stops and starts, and deploys of what is stopped.
 
 use rollhook_core::{
-    deploy::{Reason, Scale},
+    deploy::Scale,
     ports::{Observation, Phase, Purpose, RolloutSpec},
 };
 
-use super::{Bench, OURS, assert_refused, is_same};
+use super::{Bench, OURS, is_same};
 use crate::{
     clusters::{Clusters, Sample},
     report::{Can, Lack},
@@ -27,16 +27,12 @@ impl Bench<'_> {
     }
 }
 
-/// Returns a target with its first deploy, which can be stopped. A driver of which it cannot be refuses the stop.
+/// Returns a target with its first deploy, which can be stopped.
 async fn stoppable<'a>(cluster: &'a dyn Clusters, name: &str) -> Can<Bench<'a>> {
     let bench = Bench::new(cluster, name).await;
     bench.roll_out(&bench.order(OURS, 1, Sample::Good)?).await;
     let Some(why) = bench.rollouts.unstoppable(&bench.target) else { return Ok(bench) };
     assert!(!why.is_empty(), "a person is told why");
-    let before = bench.fingerprint().await;
-    let stop = bench.scaling(2, Sample::Good, Scale::Stop)?;
-    assert_refused(&bench.apply(&stop).await, Reason::UNSUPPORTED);
-    assert_eq!(bench.fingerprint().await, before, "a refused stop changed the target");
     Err(Lack::NotApplicable("the driver stops no targets"))
 }
 

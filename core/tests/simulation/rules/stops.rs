@@ -15,7 +15,7 @@ impl Known {
         };
         let right = match new.scale {
             Scale::Keep => true,
-            _ if new.trigger == Trigger::Rollback => {
+            Scale::Stop | Scale::Start if new.trigger == Trigger::Rollback => {
                 journal.count(takes_back);
                 self.tops.iter().any(|top| !top.scale.is_keep() && top.status() != Status::Succeeded)
             }
@@ -29,11 +29,9 @@ impl Known {
 /// Returns the entries as they were, with the stops and starts that were passed on to them. One that a deploy supersedes is
 /// passed on to that deploy.
 pub(super) fn passed_on(before: &[Deploy], history: &[Deploy], journal: &Journal) -> Vec<Deploy> {
-    let superseded = |old: &Deploy, new: &Deploy| match new.state {
-        State::Superseded { by, rollback: false } if !old.is_terminal() && !old.scale.is_keep() => {
-            Some((by, old.scale))
-        }
-        _ => None,
+    let superseded = |old: &Deploy, new: &Deploy| {
+        let State::Superseded { by, rollback: false } = new.state else { return None };
+        (!old.is_terminal() && !old.scale.is_keep()).then_some((by, old.scale))
     };
     let passed: Vec<_> = before.iter().zip(history).filter_map(|(old, new)| superseded(old, new)).collect();
     for (by, scale) in &passed {
@@ -54,7 +52,7 @@ pub(super) fn passed_on(before: &[Deploy], history: &[Deploy], journal: &Journal
 pub(super) fn count_ends(old: &Deploy, new: &Deploy, view: &rollhook_core::ledger::AppState, journal: &Journal) {
     let has_succeeded = new.status() == Status::Succeeded && old.status() != Status::Succeeded;
     match new.scale {
-        _ if !has_succeeded => {}
+        Scale::Keep | Scale::Stop | Scale::Start if !has_succeeded => {}
         Scale::Stop => journal.count("stop: an app was stopped"),
         Scale::Start => journal.count("stop: an app was started"),
         Scale::Keep => journal.count_if(view.stopped.is_some(), "stop: a deploy of a stopped app left it so"),
