@@ -9,7 +9,8 @@ use crate::{
         TrustCommand, Webhook,
     },
     commands::{
-        Session, access, apps, builds, deploys, image, lock, login, logs, promotion, receiver, session, trust, webhook,
+        Session, access, apps, builds, deploys, image, lock, login, logs, promotion, receiver, scale, session, trust,
+        webhook,
     },
     completion,
     contexts::Contexts,
@@ -146,6 +147,8 @@ async fn app(session: &Session<'_>, command: AppCommand) -> Result<(), CliError>
         AppCommand::Wait(args) => deploys::wait(session, &args).await,
         AppCommand::Set(args) => apps::set(session, &args).await,
         AppCommand::Deploy(args) => deploys::deploy(session, &args).await,
+        AppCommand::Stop(args) => scale::stop(session, &args).await,
+        AppCommand::Start(args) => scale::start(session, &args).await,
         AppCommand::Rebuild(args) => builds::rebuild(session, &args).await,
         AppCommand::Logs(args) => logs::logs(session, &args).await,
         AppCommand::BuildLogs(args) => builds::logs(session, &args).await,

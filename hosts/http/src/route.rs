@@ -10,8 +10,8 @@ use rollhook_api::{
         EndSessions, EndTrust, ListApiTokens, ListApps, ListDeploys, ListInstances, ListLocks, ListReceivers,
         ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment, PromoteApp, ReadAudit, ReadBuildLog,
         ReadInstanceLog, RebuildApp, RegisterApp, RegisterReceiver, ReleaseHold, RemoveReceiver, ReplaceSecret,
-        RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller, ShowDeploy, ShowWebhook, TestReceiver,
-        TrustPipeline, UnlockApp, UnlockEnvironment,
+        RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller, ShowDeploy, ShowWebhook, StartApp, StopApp,
+        TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
     },
 };
 
@@ -62,6 +62,8 @@ pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         of::<EndTrust>(),
         of::<ListDeploys>(),
         with::<DeployApp>(|call, caller| Box::pin(deploys::post(call, caller))),
+        with::<StopApp>(|call, caller| Box::pin(deploys::accept::<StopApp>(call, caller))),
+        with::<StartApp>(|call, caller| Box::pin(deploys::accept::<StartApp>(call, caller))),
         with::<ShowDeploy>(|call, caller| Box::pin(deploys::show(call, caller))),
         Route {
             endpoint: open::EVENTS,

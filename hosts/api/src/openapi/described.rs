@@ -11,8 +11,8 @@ use crate::{
         EndSessions, EndTrust, ListApiTokens, ListApps, ListDeploys, ListInstances, ListLocks, ListReceivers,
         ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment, PromoteApp, ReadAudit, ReadBuildLog,
         ReadInstanceLog, RebuildApp, RegisterApp, RegisterReceiver, ReleaseHold, RemoveReceiver, ReplaceSecret,
-        RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller, ShowDeploy, ShowWebhook, TestReceiver,
-        TrustPipeline, UnlockApp, UnlockEnvironment,
+        RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller, ShowDeploy, ShowWebhook, StartApp, StopApp,
+        TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
     },
 };
 
@@ -97,6 +97,8 @@ pub(super) fn endpoints() -> Vec<Described> {
         Described::of::<ListDeploys>(),
         Described::of::<ShowDeploy>(),
         Described::of::<DeployApp>(),
+        Described::of::<StopApp>(),
+        Described::of::<StartApp>(),
         Described::of::<RebuildApp>(),
         Described::of::<ReadBuildLog>(),
         Described::of::<ListInstances>(),

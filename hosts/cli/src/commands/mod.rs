@@ -11,6 +11,7 @@ pub(crate) mod logs;
 mod outcome;
 pub(crate) mod promotion;
 pub(crate) mod receiver;
+pub(crate) mod scale;
 pub(crate) mod session;
 pub(crate) mod trust;
 pub(crate) mod webhook;
