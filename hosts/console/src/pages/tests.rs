@@ -96,7 +96,7 @@ fn stopped_app_says_so_and_offers_its_start() {
         let Value::Object(more) = more else { unreachable!() };
         let mut all = newest.as_object().unwrap().clone();
         all.extend(more);
-        rendered(app(Value::Object(all)), top(), may.clone())
+        rendered(app(Value::Object(all)), top(), may)
     };
     let stopped = of(json!({ "stopped": { "since": 2, "by": "ada <x>", "at": "2026-01-01T00:00:00Z" } }));
     assert!(stopped.contains("Stopped since revision 2, by ada &#60;x&#62;"), "{stopped}");
