@@ -6,7 +6,7 @@ use std::{ops::Range, sync::Arc, time::Duration};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use rollhook_core::{
     app::{self, App, AppId, AppUid, OnFailure, Policy, Source},
-    deploy::{Actor, AdmissionId, Deploy, Outage, Revision, State, Trigger},
+    deploy::{Actor, AdmissionId, Deploy, Outage, Revision, Scale, State, Trigger},
     ledger::{Admission, AppState, Change, KeyLookup, NewDeploy, Record},
     ports::{AppCommit, Version},
     replica::ReplicaId,
@@ -156,6 +156,7 @@ pub(crate) fn deploy(state: AppState, key: Option<String>) -> Result<[Change; 3]
         from: None,
         effective: None,
         adopted: false,
+        scale: Scale::Keep,
         trace: None,
     };
     let driver = Some(ReplicaId { name: "server-host-127.0.0.1:8080".to_owned(), boot: 0x1234_5678_9abc_def0 });
@@ -178,6 +179,7 @@ pub(crate) fn deploy(state: AppState, key: Option<String>) -> Result<[Change; 3]
             changes: vec![deploy],
             release_holds: Vec::new(),
             release_ended: None,
+            run: None,
             idle,
         };
         change.record(record, now).map_err(|refused| format!("a record was refused: {refused:?}"))?;

@@ -9,7 +9,7 @@ use futures_util::{
 };
 use rollhook_core::{
     Error, Result,
-    app::{App, AppId, AppUid},
+    app::{App, AppId, AppUid, Target},
     deploy::{Commit, Deploy, Evidence, Revision},
     disk::DiskSpace,
     image::ImageRef,
@@ -211,6 +211,10 @@ impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
             Fault::None | Fault::Slow(_) | Fault::Late(_) => self.inner.changed(order).await,
             Fault::Before | Fault::Lost => future::pending().await,
         }
+    }
+
+    fn unstoppable(&self, target: &Target) -> Option<String> {
+        self.inner.unstoppable(target)
     }
 
     async fn evidence(&self, order: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {

@@ -114,6 +114,8 @@ macro_rules! rollouts {
             apply_takes_the_digest_and_not_the_tag,
             apply_missing_is_created_or_refused,
             apply_keeps_the_configuration,
+            apply_stops_and_starts,
+            apply_leaves_a_stopped_target_stopped,
             adopt_changes_nothing,
             observe_old_is_not_new,
             observe_complete_leaves_no_old_instance,

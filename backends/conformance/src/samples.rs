@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rollhook_core::{
     app::{App, AppId, AppUid, Hold, Policy, Settings, Source, Target},
-    deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, State, Trigger},
+    deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, Scale, State, Trigger},
     image::{Digest, ImageRef},
     ledger::{Admission, Admitted, Change, KeyLookup, NewDeploy},
     lock::{Lock, Locks},
@@ -102,6 +102,7 @@ pub fn deploy(tag: &str) -> NewDeploy {
         from: None,
         effective: None,
         adopted: false,
+        scale: Scale::Keep,
         trace: None,
     }
 }

@@ -60,7 +60,7 @@ use futures_util::{
 use rollhook_command::DiskLimits;
 use rollhook_core::{
     Error, Result,
-    app::{App, AppUid},
+    app::{App, AppUid, Target},
     deploy::Evidence,
     disk::DiskSpace,
     image::ImageRef,
@@ -171,6 +171,13 @@ impl RolloutDriver for DockerMachine {
 
     fn describe(&self) -> TargetDescription {
         DESCRIPTION
+    }
+
+    fn unstoppable(&self, _target: &Target) -> Option<String> {
+        Some(
+            "With Docker, an app can be neither stopped nor started by rollhook: use docker stop and docker start."
+                .to_owned(),
+        )
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {

@@ -81,13 +81,14 @@ use futures_util::{
 };
 use rollhook_core::{
     Error, Result,
-    app::{App, AppUid},
+    app::{App, AppUid, Target},
     deploy::Evidence,
     ports::{
         Applied, AtRest, DriverIdentity, InstanceLogs, Observation, ReleaseRunner, RolloutDriver, RolloutFailure,
         RolloutSpec, TargetDescription, TargetReader, TargetRequest, Validated,
     },
 };
+use serde::Deserialize;
 
 pub use events::{EventObjects, KubernetesEvents};
 pub use installation::{FoundSecret, InstallationSecrets};
@@ -101,6 +102,7 @@ use crate::{
     client::Cluster,
     description::DESCRIPTION,
     releases::Releases,
+    rules::scale,
     watch::Watches,
     workload::{Rollout, TargetKey},
 };
@@ -173,6 +175,12 @@ impl RolloutDriver for KubernetesCluster {
 
     fn describe(&self) -> TargetDescription {
         DESCRIPTION
+    }
+
+    fn unstoppable(&self, target: &Target) -> Option<String> {
+        // Settings that cannot be read are for the calls that use them to report.
+        let workload = Workload::deserialize(&target.settings).ok()?;
+        scale::obstacle(workload.kind, &workload.name)
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {

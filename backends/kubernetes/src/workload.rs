@@ -12,6 +12,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid, InvalidName, LABEL_MAX, Settings},
+    deploy::Scale,
     image::ImageRef,
     ports::{DeployId, InvalidTarget, Purpose, RolloutSpec},
 };
@@ -272,6 +273,7 @@ pub(crate) struct Rollout {
     pub(crate) image: ImageRef,
     pub(crate) adopted: bool,
     pub(crate) purpose: Purpose,
+    pub(crate) scale: Scale,
     pub(crate) cause: String,
 }
 
@@ -302,6 +304,7 @@ impl Rollout {
             image: spec.image.clone(),
             adopted: spec.adopted,
             purpose: spec.purpose,
+            scale: spec.scale,
             cause: spec.cause.clone(),
         })
     }

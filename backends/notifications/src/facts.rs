@@ -52,6 +52,9 @@ pub(crate) fn deploy(deploy: &Deploy) -> Map<String, Value> {
         }
         None => None,
     };
+    if !deploy.scale.is_keep() {
+        facts.insert("scale".to_owned(), json!(deploy.scale.as_str()));
+    }
     match &deploy.state {
         State::Failed { reason, message, .. } | State::Cancelled { reason, message } => {
             facts.insert("reason".to_owned(), json!(reason.as_str()));

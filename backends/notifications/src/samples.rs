@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rollhook_core::{
     app::{App, AppUid, Policy, Source, Target},
-    deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, State, Trigger},
+    deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, Scale, State, Trigger},
     lock::Locks,
     time::Timestamp,
 };
@@ -37,6 +37,7 @@ pub(crate) fn deploy(number: u64, state: State) -> Deploy {
         from: None,
         effective: revision,
         adopted: false,
+        scale: Scale::Keep,
         state,
         touched: true,
         release: None,

@@ -6,7 +6,7 @@ use futures_util::{FutureExt, StreamExt};
 use rollhook_core::{
     Error,
     app::{App, AppUid, Policy, Source, Target},
-    deploy::{Actor, AdmissionId, Deploy, Evidence, Reason, Revision, State, Trigger},
+    deploy::{Actor, AdmissionId, Deploy, Evidence, Reason, Revision, Scale, State, Trigger},
     ledger::{AppState, Change, KeyUse, KeyWrite},
     ports::{AppChange, AppCommit, Version},
     replica::ReplicaId,
@@ -44,6 +44,7 @@ fn ended(state: State) -> Deploy {
         from: None,
         effective: Revision::FIRST,
         adopted: false,
+        scale: Scale::Keep,
         state,
         touched: true,
         release: None,

@@ -30,7 +30,7 @@ use futures_util::{
 };
 use rollhook_core::{
     Error, Result,
-    app::{App, AppUid},
+    app::{App, AppUid, Target},
     deploy::{Evidence, Reason},
     instance::InstanceName,
     ports::{
@@ -190,6 +190,15 @@ impl RolloutDriver for Workloads {
 
     fn describe(&self) -> TargetDescription {
         self.description
+    }
+
+    fn unstoppable(&self, target: &Target) -> Option<String> {
+        // Settings that cannot be read are for the calls that use them to report.
+        let Ok(Some(parts)) = Parts::of(target) else { return self.inner.unstoppable(target) };
+        parts.iter().find_map(|part| {
+            let own = Target { settings: part.settings.clone(), ..target.clone() };
+            self.inner.unstoppable(&own).map(|why| format!("{}: {why}", part.name))
+        })
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {

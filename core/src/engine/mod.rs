@@ -31,7 +31,7 @@ use spec::spec;
 
 use crate::{
     app::Source,
-    deploy::{Deploy, Evidence, Outage, Reason, Revision, State as Stored, Status, Trigger},
+    deploy::{Deploy, Evidence, Outage, Reason, Revision, State as Stored, Status, Stopped, Trigger},
     image::Digest,
     ledger::{
         AppState, Change, Record, releases,
@@ -448,6 +448,11 @@ fn drive(state: &mut State, deploy: Deploy, now: Timestamp) -> Effect {
 fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<String>) -> Effect {
     // What the release command ran with is what was rolled out, also where the driver observes no digest.
     let digest = digest.or_else(|| deploy.digest.clone().filter(|_| deploy.release.is_some()));
+    let stays_stopped = state.app_state.stopped.as_ref().filter(|_| deploy.scale.is_keep()).map(|stopped| {
+        let Stopped { since, by, .. } = stopped;
+        format!("the app stays stopped, as by revision {since} of {by}")
+    });
+    let note = note.into_iter().chain(stays_stopped).reduce(|one, other| format!("{one}; {other}"));
     let done = Deploy { digest, ..deploy.moved(Stored::Succeeded { note }) };
     let lifts = match deploy.trigger {
         // A restore as well: after a failed rollback it brings back the version before, which then runs and must not be

@@ -9,7 +9,7 @@ use lives::Lives;
 use super::deadline;
 use crate::{
     app::{AppUid, Policy},
-    deploy::{Deploy, Outage, Reason, Revision, State},
+    deploy::{Deploy, Outage, Reason, Revision, Scale, State},
     image::Digest,
     ledger::AppState,
     ports::{Observation, Phase, RolloutFailure, RolloutFailureKind, WorkloadState},
@@ -69,7 +69,8 @@ impl<'a> Terms<'a> {
     /// Returns the terms of a deploy of the app; `None` unless it is rolling out.
     pub fn of(app_state: &'a AppState, deploy: &Deploy) -> Option<Self> {
         let State::RollingOut { since, outage } = deploy.state else { return None };
-        let replaces = app_state.current.is_some() && !deploy.adopted && !deploy.is_restore();
+        let is_stop = deploy.scale == Scale::Stop;
+        let replaces = app_state.current.is_some() && !deploy.adopted && !deploy.is_restore() && !is_stop;
         Some(Self { app: app_state.app.uid, policy: &app_state.app.policy, since, outage, replaces })
     }
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    deploy::{Deploy, Origin, State, Trigger},
+    deploy::{Deploy, Origin, Scale, State, Trigger},
     ledger::{
         AppState,
         restore::{self, Owed},
@@ -18,7 +18,9 @@ pub fn at_rest(app_state: &AppState) -> Option<RolloutSpec> {
     // While a release command runs, the version before it runs on.
     let is_waiting = app_state.releasing().is_none() && app_state.unfinished.iter().any(|deploy| deploy.is_ready());
     let is_owed = matches!(restore::owed(app_state), Owed::Restore(_));
-    spec(app_state, deploy).filter(|_| !is_waiting && !is_owed)
+    let spec = spec(app_state, deploy).filter(|_| !is_waiting && !is_owed)?;
+    // The number of instances is anybody's to change since then.
+    Some(RolloutSpec { scale: Scale::Keep, ..spec })
 }
 
 /// Returns whether a change by another party since this deploy's end is drift. After a deploy that ended without success
@@ -42,6 +44,7 @@ pub(super) fn spec(app_state: &AppState, deploy: &Deploy) -> Option<RolloutSpec>
     let image = if deploy.release.is_some() { deploy.pinned_image() } else { deploy.image.clone() }?;
     let what = match &deploy.from {
         Some(Origin::Revision(revision)) => format!("rollback to revision {revision}"),
+        Some(Origin::Same(revision)) if !deploy.scale.is_keep() => format!("{} of revision {revision}", deploy.scale),
         Some(Origin::Same(revision)) => format!("{} deploy, same as revision {revision},", deploy.trigger),
         Some(Origin::Built(revision)) => format!("{} deploy, built as revision {revision},", deploy.trigger),
         Some(Origin::Promoted { app, revision }) => format!("promotion of {app} revision {revision}"),
@@ -62,6 +65,7 @@ pub(super) fn spec(app_state: &AppState, deploy: &Deploy) -> Option<RolloutSpec>
             }
         },
         purpose: purpose(app_state, deploy),
+        scale: deploy.scale,
         cause: format!("rollhook revision {}: {what} by {}{commit}", deploy.revision, deploy.actor),
     })
 }

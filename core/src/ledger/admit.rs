@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Change, HOLDS_MAX, KeyLookup, KeyUse, KeyWrite};
 use crate::{
     app::Hold,
-    deploy::{Actor, AdmissionId, Commit, Deploy, Origin, Revision, State, Trigger},
+    deploy::{Actor, AdmissionId, Commit, Deploy, Origin, Revision, Scale, State, Trigger},
     image::ImageRef,
     lock::{LockRule, Locked},
     replica::ReplicaId,
@@ -34,6 +34,8 @@ pub struct NewDeploy {
     pub effective: Option<Revision>,
     /// The new [`Deploy::adopted`].
     pub adopted: bool,
+    /// The new [`Deploy::scale`].
+    pub scale: Scale,
     /// The new [`Deploy::trace`].
     pub trace: Option<TraceParent>,
 }
@@ -224,7 +226,8 @@ impl NewDeploy {
     /// Returns a deploy of this cause, without an image and a commit.
     pub fn new(cause: &Cause) -> Self {
         let Cause { trigger, actor } = cause.clone();
-        Self { image: None, commit: None, trigger, actor, from: None, effective: None, adopted: false, trace: None }
+        let (image, commit, from, effective, trace) = Default::default();
+        Self { image, commit, trigger, actor, from, effective, adopted: false, scale: Scale::Keep, trace }
     }
 
     /// Returns the queued entry of this deploy.
@@ -239,6 +242,7 @@ impl NewDeploy {
             from: self.from,
             effective: self.effective.unwrap_or(revision),
             adopted: self.adopted,
+            scale: self.scale,
             state: State::Queued,
             touched: false,
             release: None,

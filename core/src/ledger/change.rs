@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::{AppState, retention};
+use super::{AppState, retention, stop};
 use crate::{
     app::{App, Policy, Source, Target},
     deploy::{Deploy, Revision, Status},
@@ -191,6 +191,9 @@ impl Change {
         let has_succeeded = deploy.status() == Status::Succeeded;
         if !deploy.touched && !has_succeeded && state.latest == Some(revision) {
             state.ended_off_cluster = Some(Arc::new(deploy.without_evidence()));
+        }
+        if deploy.touched {
+            stop::note(&mut state.stopped, &deploy);
         }
         let deploy = Arc::new(deploy);
         if state.current.as_ref().is_none_or(is_older) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{AppState, UNFINISHED_MAX, runs};
-use crate::deploy::{Deploy, Origin, Revision, State, Status, Trigger};
+use crate::deploy::{Deploy, Origin, Revision, Scale, State, Status, Trigger};
 
 /// A rule that a history breaks, in a sentence that names the revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +52,11 @@ pub fn check(history: &[Deploy], state: &AppState) -> Vec<Violation> {
     expect(
         state.last_restore == newest(&Deploy::is_restore).map(|deploy| deploy.revision),
         "the newest restore is another".to_owned(),
+    );
+    let scaled = newest(&|deploy| deploy.touched && deploy.is_terminal() && !deploy.scale.is_keep());
+    expect(
+        scaled.is_none_or(|scaled| (scaled.scale == Scale::Stop) == state.stopped.is_some()),
+        "stopped is not what the newest stop or start left".to_owned(),
     );
     for recovery in &state.recoveries {
         let revision = recovery.revision;

@@ -11,7 +11,8 @@
 //! A state holds the unfinished deploys in full; a deploy that ends leaves it for the archive. [`admission`] decides
 //! what a caller's request is accepted as, [`push`] what a git host's call asks for, [`releases`] which deploys run a
 //! release command, [`rollback`] which version a rollback means, [`redeploy`] whether what runs is deployed once more,
-//! `runs` when a command by hand may begin, [`restore`] whether a failed rollout is put right and by which entry, [`retention`] which archived deploys may go,
+//! [`stop`] whether it is stopped or started, `runs` when a command by hand may begin, [`restore`] whether a failed rollout is
+//! put right and by which entry, [`retention`] which archived deploys may go,
 //! [`transitions`] what a status may become, [`history`] joins state and archive, and [`check`] shows whether a history
 //! keeps the rules. Nothing else in the workspace knows these rules.
 
@@ -25,6 +26,7 @@ pub mod releases;
 pub mod restore;
 pub mod retention;
 pub mod rollback;
+pub mod stop;
 pub mod transitions;
 
 mod admit;

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::{
     Change,
     restore::{self, Owed},
+    stop,
 };
 use crate::{
     deploy::{Deploy, Revision},
@@ -68,7 +69,9 @@ impl Change {
         if let Some(run) = record.run {
             self.put_run(*run, now);
         }
-        for change in record.changes {
+        let mut changes = record.changes;
+        stop::pass_on(&mut self.state, &mut changes);
+        for change in changes {
             self.put(Deploy { updated_at: now, ..change.bounded() });
         }
         if !record.release_holds.is_empty() {

@@ -13,10 +13,20 @@ use crate::{
 /// [`Refusal::CurrentChanged`] if another revision is current than the caller believes; [`Refusal::NotRedeployable`]
 /// where nothing has succeeded yet, or another version is on the cluster or on its way to it.
 pub fn deploy(state: &AppState, if_current: Option<Revision>, cause: &Cause) -> Result<NewDeploy, Refusal> {
+    again(state, if_current, cause, "redeploy what runs")
+}
+
+/// Returns [`deploy`] for a purpose, as in "before you redeploy what runs".
+pub(super) fn again(
+    state: &AppState,
+    if_current: Option<Revision>,
+    cause: &Cause,
+    purpose: &str,
+) -> Result<NewDeploy, Refusal> {
     state.expect_current(if_current)?;
     if let Some(ready) = state.unfinished.iter().rfind(|deploy| deploy.is_ready()) {
         return Err(Refusal::NotRedeployable(format!(
-            "Revision {}{} {}: wait for its end, or cancel it, before you redeploy what runs.",
+            "Revision {}{} {}: wait for its end, or cancel it, before you {purpose}.",
             ready.revision,
             image(ready),
             under_way(ready.status())
@@ -24,7 +34,7 @@ pub fn deploy(state: &AppState, if_current: Option<Revision>, cause: &Cause) -> 
     }
     let Some(current) = &state.current else {
         return Err(Refusal::NotRedeployable(format!(
-            "No deploy of {} has succeeded yet, so that no version runs that could be redeployed. Deploy an image or a commit.",
+            "No deploy of {} has succeeded yet: deploy an image or a commit before you {purpose}.",
             state.app.id
         )));
     };

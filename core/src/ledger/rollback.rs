@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{AppState, NewDeploy};
+use super::{AppState, NewDeploy, stop};
 use crate::{
     app::Hold,
     deploy::{Deploy, Origin, Revision, Status, Trigger},
@@ -56,11 +56,12 @@ fn before(top: &Arc<Deploy>) -> Target {
     Target::Before { below: top.effective, other_than: Arc::clone(top) }
 }
 
-/// Returns the deploy that a rollback to this version makes.
+/// Returns the deploy that a rollback to this version makes. The app stays stopped or running; a stop or start that did not
+/// succeed is taken back.
 ///
 /// # Errors
 /// [`Refusal::NothingToRollBackTo`] if the version never had an image.
-pub fn deploy(target: &Deploy, cause: &Cause) -> Result<NewDeploy, Refusal> {
+pub fn deploy(state: &AppState, target: &Deploy, cause: &Cause) -> Result<NewDeploy, Refusal> {
     let image = target.pinned_image().ok_or_else(|| {
         Refusal::NothingToRollBackTo(format!("Revision {} never had an image to return to.", target.revision))
     })?;
@@ -71,6 +72,7 @@ pub fn deploy(target: &Deploy, cause: &Cause) -> Result<NewDeploy, Refusal> {
         // The version's own revision, not that of the rollback or redeploy in between.
         from: Some(Origin::Revision(target.effective)),
         effective: Some(target.effective),
+        scale: stop::of_return(state),
         ..NewDeploy::new(cause)
     })
 }

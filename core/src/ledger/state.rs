@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     app::App,
-    deploy::{Deploy, Revision, Status},
+    deploy::{Deploy, Revision, Status, Stopped},
     replica::ReplicaId,
     request::Refusal,
     time::Timestamp,
@@ -34,6 +34,9 @@ pub struct AppState {
     /// without its evidence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_off_cluster: Option<Arc<Deploy>>,
+    /// The stop of the app; `None` while it is not stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Stopped>,
     /// The newest restore.
     pub last_restore: Option<Revision>,
     /// The recoveries of deploys that ended without success, oldest first; the last [`RECOVERIES_MAX`](super::RECOVERIES_MAX).
@@ -84,6 +87,7 @@ impl AppState {
             current: None,
             ended_on_cluster: None,
             ended_off_cluster: None,
+            stopped: None,
             last_restore: None,
             recoveries: Vec::new(),
             release_runs: Vec::new(),

@@ -12,7 +12,7 @@ use std::{sync::Arc, time::Duration};
 use super::{Admission, Admitted, AppState, Change, KeyLookup, NewDeploy, Record};
 use crate::{
     app::{App, Hold, Policy, Source},
-    deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, State, Status, Trigger},
+    deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, Scale, State, Status, Trigger},
     image::ImageRef,
     replica::ReplicaId,
     tests::{NOW, git_app, revision},
@@ -43,6 +43,7 @@ fn deploy(tag: &str) -> Admission {
         from: None,
         effective: None,
         adopted: false,
+        scale: Scale::Keep,
         trace: None,
     };
     Admission::plain(AdmissionId(7), deploy)

@@ -1,11 +1,13 @@
 //! History entries and the states that they go through.
 
+mod scale;
 mod state;
 
 use std::{fmt, num::NonZeroU64, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+pub use scale::{Scale, Stopped};
 pub use state::{Evidence, Outage, Paused, ReleaseMark, State, Status};
 
 use crate::{
@@ -350,6 +352,9 @@ pub struct Deploy {
     pub effective: Revision,
     /// Whether the entry records the image that ran when the app was registered, so that nothing is patched.
     pub adopted: bool,
+    /// The change of the number of instances: of a stop or a start, of a deploy that superseded one, and of the restore of one.
+    #[serde(default, skip_serializing_if = "Scale::is_keep")]
+    pub scale: Scale,
     /// The state that the deploy is in.
     pub state: State,
     /// Whether the deploy may have changed the cluster; recorded before the patch.
@@ -389,7 +394,7 @@ impl Deploy {
         self.trigger == Trigger::Rollback && self.actor.is_service()
     }
 
-    /// Returns whether the entry deploys the version once more that was current.
+    /// Returns whether the entry deploys the version once more that was current: as it is, or to stop or start the app.
     pub const fn is_redeploy(&self) -> bool {
         matches!(self.from, Some(Origin::Same(_)))
     }

@@ -10,7 +10,7 @@ pub use refusal::{Hint, Refusal, RefusalKind};
 
 use crate::{
     app::{Environment, FullName, Policy, Project, Settings, Source},
-    deploy::{Actor, Commit, Revision, Trigger},
+    deploy::{Actor, Commit, Revision, Scale, Trigger},
     image::ImageRef,
     source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath},
     text::{with_fields, words},
@@ -91,7 +91,7 @@ pub struct DeployRequest {
     pub key: Option<IdempotencyKey>,
 }
 
-with_fields!(DeployRequest, RedeployRequest, RollbackRequest, PromoteRequest, Registration);
+with_fields!(DeployRequest, RedeployRequest, ScaleRequest, RollbackRequest, PromoteRequest, Registration);
 
 impl DeployRequest {
     /// Returns the request to deploy an image.
@@ -139,12 +139,31 @@ pub struct RunRequest {
     pub key: Option<IdempotencyKey>,
 }
 
+/// A person's request to stop or start an app.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ScaleRequest {
+    /// Whether the app is stopped or started.
+    pub scale: Scale,
+    /// The revision that the person believes to be current; the call is refused if another one is.
+    pub if_current: Option<Revision>,
+    /// The idempotency key.
+    pub key: Option<IdempotencyKey>,
+}
+
 with_fields!(RunRequest);
 
 impl RunRequest {
     /// Returns the request to run this program with its arguments.
     pub const fn new(command: Vec<String>) -> Self {
         Self { command, deadline: None, key: None }
+    }
+}
+
+impl ScaleRequest {
+    /// Returns the request to stop or start an app, whatever is current.
+    pub const fn new(scale: Scale) -> Self {
+        Self { scale, if_current: None, key: None }
     }
 }
 

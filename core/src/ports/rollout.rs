@@ -12,7 +12,7 @@ use async_trait::async_trait;
 
 use crate::{
     app::{App, AppId, AppUid, Target},
-    deploy::{Evidence, Reason, Revision},
+    deploy::{Evidence, Reason, Revision, Scale},
     error::Result,
     image::ImageRef,
     ports::{InstanceLogs, ReleaseRunner},
@@ -83,6 +83,8 @@ pub struct RolloutSpec {
     pub settle: Duration,
     /// The purpose of the deploy.
     pub purpose: Purpose,
+    /// The change of the number of instances. A deploy that keeps the number leaves a stopped target stopped.
+    pub scale: Scale,
     /// The cause in a line, such as "rollback to revision 3 by alice".
     pub cause: String,
 }
@@ -92,8 +94,8 @@ with_fields!(RolloutSpec);
 impl RolloutSpec {
     /// Returns the specification of a deploy of this image, which settles at once and has no cause.
     pub const fn new(app: AppId, id: DeployId, target: Target, image: ImageRef) -> Self {
-        let (adopted, settle, purpose) = (false, Duration::ZERO, Purpose::Deploy);
-        Self { app, id, target, image, adopted, settle, purpose, cause: String::new() }
+        let (adopted, settle, purpose, scale) = (false, Duration::ZERO, Purpose::Deploy, Scale::Keep);
+        Self { app, id, target, image, adopted, settle, purpose, scale, cause: String::new() }
     }
 }
 
@@ -242,6 +244,10 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 ///   the tag means.
 /// - `apply_missing_is_created_or_refused`: a target that does not exist is created if its settings say how, and else
 ///   `Refused` with [`Reason::TARGET_MISSING`]; an adopted deploy creates nothing.
+/// - `apply_stops_and_starts`: a spec with [`Scale::Stop`] ends every instance and is `Complete` once none is left, those
+///   that still end included; one with [`Scale::Start`] brings back as many as there were.
+/// - `apply_leaves_a_stopped_target_stopped`: a deploy of a stopped target is `Complete` without an instance, and the
+///   start that follows runs its image.
 /// - `apply_keeps_the_configuration`: image and deploy id change; how many instances there are, their environment, and
 ///   all other configuration stays, also across a deploy that failed.
 /// - `adopt_changes_nothing`: an adopted deploy leaves the target as it is, and is `Complete` as long as the
@@ -299,6 +305,13 @@ pub trait RolloutDriver: Send + Sync {
     /// Returns the words and settings of this driver's targets, for the forms and texts of hosts: always the same.
     fn describe(&self) -> TargetDescription {
         TargetDescription::UNKNOWN
+    }
+
+    /// Returns why a target with these settings cannot be stopped and started, in a sentence; `None`: it can be. An app of
+    /// which it cannot is refused a stop before anything is recorded, so that no spec asks for one.
+    fn unstoppable(&self, _target: &Target) -> Option<String> {
+        let platform = self.describe().platform;
+        Some(format!("rollhook can neither stop nor start what runs on this {platform}."))
     }
 
     /// Returns the settings of a target with all defaults filled in, and what runs there; or what is wrong with them.

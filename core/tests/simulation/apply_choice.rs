@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rollhook_core::{
     app::Source,
-    deploy::{Commit, Revision},
-    request::{DeployRequest, IdempotencyKey, RedeployRequest, RollbackRequest},
+    deploy::{Commit, Revision, Scale},
+    request::{DeployRequest, IdempotencyKey, RedeployRequest, RollbackRequest, ScaleRequest},
 };
 
 use crate::{
@@ -175,6 +175,9 @@ impl Run {
                 Some((Request::Deploy(id(*app), self.deploy(*app, tag, keyed(*key, &name))), *key))
             }
             Ask::Redeploy { app, expects, key } => Some((self.redeploy(*app, *expects, keyed(*key, &name)), *key)),
+            Ask::Scale { app, stop, expects, key } => {
+                Some((self.scale(*app, *stop, *expects, keyed(*key, &name)), *key))
+            }
             Ask::Rollback { app, back, expects, key } => {
                 Some((self.rollback(*app, *back, *expects, keyed(*key, &name)), *key))
             }
@@ -272,6 +275,16 @@ impl Run {
         Request::Redeploy(id(app), request)
     }
 
+    fn scale(&mut self, app: usize, stop: bool, expects: Expects, key: Option<IdempotencyKey>) -> Request {
+        let if_current = self.expected(app, expects);
+        self.wish(Wish { revision: None, pinned: false, if_current });
+        let request = ScaleRequest::new(if stop { Scale::Stop } else { Scale::Start }).with(|request| {
+            request.if_current = if_current;
+            request.key = key;
+        });
+        Request::Scale(id(app), request)
+    }
+
     /// Returns the revision that the next caller believes to be current.
     fn expected(&self, app: usize, expects: Expects) -> Option<Revision> {
         let current = |known: &Known| model::current(&known.history).map(|entry| entry.revision);
@@ -302,6 +315,7 @@ pub(crate) fn told(wanted: &Request) -> String {
         Request::Push(_, delivery, _) => format!("{:?}", delivery.event),
         Request::Probe(_) => "is this old token still good?".to_owned(),
         Request::Redeploy(id, request) => format!("redeploy {id}, if current is {:?}", request.if_current),
+        Request::Scale(id, request) => format!("{} {id}, if current is {:?}", request.scale, request.if_current),
         Request::Rollback(id, request) => {
             format!("roll {id} back, to {:?}, if current is {:?}", request.revision, request.if_current)
         }

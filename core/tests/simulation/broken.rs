@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use rollhook_core::{
     Result,
-    app::{App, AppId, AppUid},
+    app::{App, AppId, AppUid, Target},
     deploy::Evidence,
     ports::{
         Applied, AtRest, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, Observation, Phase, Purpose,
@@ -157,6 +157,10 @@ impl BrokenBackend {
 impl RolloutDriver for BrokenBackend {
     async fn identity(&self) -> Result<DriverIdentity> {
         self.environment.cluster.identity().await
+    }
+
+    fn unstoppable(&self, target: &Target) -> Option<String> {
+        self.environment.cluster.unstoppable(target)
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {

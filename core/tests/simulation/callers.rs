@@ -292,6 +292,7 @@ fn touches_webhook(request: &Request) -> bool {
         | Request::Probe(_)
         | Request::Deploy(..)
         | Request::Redeploy(..)
+        | Request::Scale(..)
         | Request::Rollback(..)
         | Request::Run(..)
         | Request::EndRun(_)

@@ -74,6 +74,8 @@ pub(crate) enum Ask {
     Deploy { app: usize, tag: &'static str, key: Key },
     /// A person deploys what runs once more, perhaps only if what they expect is current.
     Redeploy { app: usize, expects: Expects, key: Key },
+    /// A person stops or starts an app, perhaps only if what they expect is current.
+    Scale { app: usize, stop: bool, expects: Expects, key: Key },
     /// A person rolls back: by default, or to a revision counted from the newest, perhaps only if what they expect is
     /// current.
     Rollback { app: usize, back: Option<usize>, expects: Expects, key: Key },
@@ -267,6 +269,8 @@ fn ask() -> impl Strategy<Value = Ask> {
             .prop_map(|(tag, key, old_token)| Ask::Post { tag, key, old_token }),
         4 => (app(), tag(), key()).prop_map(|(app, tag, key)| Ask::Deploy { app, tag, key }),
         4 => (app(), expects(), key()).prop_map(|(app, expects, key)| Ask::Redeploy { app, expects, key }),
+        3 => (app(), proptest::bool::weighted(0.6), expects(), key())
+            .prop_map(|(app, stop, expects, key)| Ask::Scale { app, stop, expects, key }),
         8 => (app(), proptest::option::weighted(0.5, 0..5usize), expects(), key())
             .prop_map(|(app, back, expects, key)| Ask::Rollback { app, back, expects, key }),
         3 => (app(), 0..3usize).prop_map(|(app, back)| Ask::Cancel { app, back }),

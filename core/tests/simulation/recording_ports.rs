@@ -13,7 +13,7 @@ use futures_util::{
 };
 use rollhook_core::{
     Error, Result,
-    app::{App, AppUid},
+    app::{App, AppUid, Target},
     deploy::{Deploy, Evidence, Revision},
     error::Entity,
     ports::{
@@ -197,6 +197,10 @@ impl RecordingPorts {
 impl RolloutDriver for RecordingPorts {
     async fn identity(&self) -> Result<DriverIdentity> {
         self.backend.rollouts.identity().await
+    }
+
+    fn unstoppable(&self, target: &Target) -> Option<String> {
+        self.backend.rollouts.unstoppable(target)
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {

@@ -244,6 +244,7 @@ pub(crate) fn rare() -> Vec<Scenario> {
         of(Kind::Image, false, false, deleted),
         of(Kind::Git, false, false, without_builder),
         of(Kind::Git, false, true, vec![dies("branches.head"), wait()]),
+        of(Kind::Image, false, false, vec![dies("rollouts.evidence"), post("missing"), wait(), wait()]),
         a_poll_that_lags_behind(),
         a_late_order_for_a_second_workload(),
     ]

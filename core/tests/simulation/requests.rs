@@ -12,7 +12,7 @@ use rollhook_core::{
     ports::WebhookSecret,
     request::{
         DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, PromoteRequest, RedeployRequest, Refusal, Registration,
-        RollbackRequest, RunRequest, SourceChange, TargetChange,
+        RollbackRequest, RunRequest, ScaleRequest, SourceChange, TargetChange,
     },
     service::{Accepted, Deployer, NewLock, Outcome, Pushed},
     token::{Credentials, Token},
@@ -53,6 +53,7 @@ pub(crate) enum Request {
     Deploy(AppId, DeployRequest),
     /// What runs is deployed once more.
     Redeploy(AppId, RedeployRequest),
+    Scale(AppId, ScaleRequest),
     Rollback(AppId, RollbackRequest),
     /// A command is run by hand, which ends well, fails, or never ends by itself.
     Run(AppId, RunRequest),
@@ -116,6 +117,11 @@ impl Request {
             Self::Redeploy(id, request) => {
                 let access = allowed(&id).await?;
                 let accepted = deployer.redeploy(&access, request).await?;
+                Ok(Answer::Accepted(access.uid(), accepted))
+            }
+            Self::Scale(id, request) => {
+                let access = allowed(&id).await?;
+                let accepted = deployer.scale(&access, request).await?;
                 Ok(Answer::Accepted(access.uid(), accepted))
             }
             Self::Rollback(id, request) => {
@@ -289,6 +295,9 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::TooManyUnfinished => "refused: too many unfinished",
         Refusal::NothingToRollBackTo(_) => "refused: nothing to roll back to",
         Refusal::NotRedeployable(_) => "refused: not redeployable",
+        Refusal::AlreadyStopped { .. } => "refused: already stopped",
+        Refusal::NotStopped => "refused: not stopped",
+        Refusal::CannotBeStopped(_) => "refused: cannot be stopped",
         Refusal::CurrentChanged { .. } => "refused: current changed",
         Refusal::AlreadyEnded(_) => "refused: already ended",
         Refusal::Workload(_) => "refused: the workload",

@@ -23,7 +23,7 @@ use serde::{
 pub use webhook::{Rotate, Webhook};
 
 use crate::{
-    deploy::{Deploy, Standing},
+    deploy::{Deploy, Standing, Stopped},
     lock::Lock,
     openapi::schemas,
     polling::Polling,
@@ -200,6 +200,9 @@ pub struct App {
     /// The newest deploy, whatever its status.
     #[serde(default)]
     pub newest: Option<Deploy>,
+    /// The stop of the app; absent while it is not stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Stopped>,
     /// The revisions that have not ended, ascending.
     #[schemars(with = "Vec<u64>")]
     pub unfinished: Vec<Revision>,
@@ -262,6 +265,7 @@ impl App {
             current: state.current.as_ref().map(entry),
             on_cluster: state.on_cluster().map(entry),
             newest: state.newest().map(entry),
+            stopped: state.stopped.as_ref().map(Stopped::of),
             unfinished: state.unfinished.iter().map(|deploy| deploy.revision).collect(),
             released: state.released.iter().map(Released::of).collect(),
             workload_image: None,

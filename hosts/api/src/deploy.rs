@@ -3,6 +3,7 @@
 mod post;
 mod promote;
 mod rollback;
+mod scale;
 
 use std::time::Duration;
 
@@ -11,13 +12,14 @@ pub use promote::{Promote, PromoteFrom};
 pub use rollback::{Rollback, RollbackAnswer, RolledBackTo};
 use rollhook_core::{
     app::AppId,
-    deploy::{self, Evidence, Origin, Reason, ReleaseMark, Revision, State, Status, Trigger},
+    deploy::{self, Evidence, Origin, Reason, ReleaseMark, Revision, Scale, State, Status, Trigger},
     engine::deadline,
     ledger::{AppState, Recovery, restore::Restoration},
     request::Refusal,
     service::{self, Accepted, Authorized, Deployer},
     time::Timestamp,
 };
+pub use scale::{ScalePost, Stopped};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +58,9 @@ pub struct DeployAnswer {
     /// The fields of the request that were ignored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignored: Vec<String>,
+    /// The stop of an app that was stopped when the deploy was accepted, and stays so; only in the first answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Stopped>,
     /// The reason of the end, as a code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -91,6 +96,7 @@ impl DeployAnswer {
             superseded_by: ending.superseded_by,
             superseded: Vec::new(),
             ignored: Vec::new(),
+            stopped: None,
             reason: ending.reason,
             message: ending.message,
             ends_within: None,
@@ -104,6 +110,7 @@ impl DeployAnswer {
         Self {
             superseded: accepted.superseded.clone(),
             ignored: accepted.ignored.iter().map(ToString::to_string).collect(),
+            stopped: accepted.stopped.as_ref().map(Stopped::of),
             replayed: accepted.replayed,
             ..Self::of(id, &accepted.deploy)
         }
@@ -286,6 +293,11 @@ pub struct Deploy {
     pub on_cluster: bool,
     /// Whether the image ran already when the app was registered.
     pub adopted: bool,
+    /// The change of the number of instances: `stop` or `start`. Of a stop or a start, of a deploy that superseded one, and
+    /// of a return that took one back; absent for every other deploy, which leaves the number as it is.
+    #[serde(default, skip_serializing_if = "Scale::is_keep")]
+    #[schemars(schema_with = "schemas::scale")]
+    pub scale: Scale,
     /// The deploy's own revision, or the one whose version it is: that a rollback finally returns to, or a redeploy repeats.
     #[schemars(with = "u64")]
     pub effective: Revision,
@@ -409,6 +421,7 @@ impl Deploy {
             current: standing.current == Some(entry.revision),
             on_cluster: standing.on_cluster == Some(entry.revision),
             adopted: entry.adopted,
+            scale: entry.scale,
             effective: entry.effective,
             from: entry.from.as_ref().map(TakenFrom::of),
             digest: entry.digest.as_ref().map(ToString::to_string),

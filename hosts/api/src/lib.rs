@@ -56,7 +56,7 @@ pub use app::{
 pub use calls::{WebhookCall, WebhookCallList};
 pub use deploy::{
     Deploy, DeployAnswer, DeployList, DeployPost, Progress, Promote, PromoteFrom, Rebuild, Restore, Rollback,
-    RollbackAnswer, RolledBackTo, Standing, TakenFrom, Until, ends_within,
+    RollbackAnswer, RolledBackTo, ScalePost, Standing, Stopped, TakenFrom, Until, ends_within,
 };
 pub use instances::{Instance, InstanceList, InstanceLog, InstanceLogLine};
 pub use lock::{Lock, LockList, LockRequest, LockedEnvironment};

@@ -187,7 +187,13 @@ kinds! {
     /// There is no version to return to, or to promote.
     NothingToRollBackTo = "nothing-to-roll-back-to", 409, "Nothing to roll back to";
     /// No version runs that could be deployed once more, or another one is on the cluster or on its way to it.
-    NotRedeployable = "not-redeployable", 409, "What runs cannot be redeployed now";
+    NotRedeployable = "not-redeployable", 409, "What runs cannot be redeployed, stopped or started now";
+    /// The app that is to be stopped is stopped.
+    AlreadyStopped = "already-stopped", 409, "The app is stopped already";
+    /// The app that is to be started is not stopped.
+    NotStopped = "not-stopped", 409, "The app is not stopped";
+    /// The workload, or its platform, can be neither stopped nor started.
+    CannotBeStopped = "cannot-be-stopped", 409, "The app cannot be stopped";
     /// The rollback goes back past release commands.
     ReleaseBetween = "release-between", 409, "Release commands ran since that revision";
     /// The token before is still let in.
@@ -311,6 +317,9 @@ impl Kind {
             CoreRefusal::TooManyUnfinished => Self::TooManyUnfinished,
             CoreRefusal::NothingToRollBackTo(_) => Self::NothingToRollBackTo,
             CoreRefusal::NotRedeployable(_) => Self::NotRedeployable,
+            CoreRefusal::AlreadyStopped { .. } => Self::AlreadyStopped,
+            CoreRefusal::NotStopped => Self::NotStopped,
+            CoreRefusal::CannotBeStopped(_) => Self::CannotBeStopped,
             CoreRefusal::ReleaseBetween { .. } => Self::ReleaseBetween,
             CoreRefusal::NoReleaseLog(_) => Self::NoReleaseLog,
             CoreRefusal::RunUnfinished(_) => Self::RunUnfinished,

@@ -32,6 +32,12 @@ pub fn mark_with_reason(deploy: &Deploy) -> Option<String> {
     mark(deploy).map(|mark| reason.map_or(mark.clone(), |reason| format!("{mark}: {reason}")))
 }
 
+/// Returns the cause of an entry in a word: its trigger, or that it stops or starts the app.
+pub fn cause(deploy: &Deploy) -> &'static str {
+    let stops_or_starts = deploy.is_redeploy() && !deploy.scale.is_keep();
+    if stops_or_starts { deploy.scale.as_str() } else { deploy.trigger.as_str() }
+}
+
 /// Returns seven digits of a full commit hash, and anything else as it is.
 pub fn short_commit(commit: &str) -> String {
     let hash = matches!(commit.len(), 40 | 64) && commit.bytes().all(|byte| byte.is_ascii_hexdigit());

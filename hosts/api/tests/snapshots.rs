@@ -10,7 +10,7 @@ use rollhook_api::{
 use rollhook_core::{
     action::Action,
     app::{self, AppId, AppUid, OnFailure, Source},
-    deploy::{Actor, AdmissionId, Evidence, Origin, Outage, Reason, Revision, State, Trigger},
+    deploy::{Actor, AdmissionId, Evidence, Origin, Outage, Reason, Revision, Scale, State, Stopped, Trigger},
     ledger::AppState,
     lock::{Lock, LockScope, Locked, Locks},
     ports::{Instances, Sealing, WebhookSecret},
@@ -46,6 +46,7 @@ fn entry(number: u64, state: State) -> rollhook_core::deploy::Deploy {
         from: None,
         effective: revision(number),
         adopted: false,
+        scale: Scale::Keep,
         state,
         touched: true,
         release: None,
@@ -217,7 +218,13 @@ fn deploys() {
 
 #[test]
 fn answers() {
-    let accepted = |deploy, superseded| Accepted { deploy, replayed: false, superseded, ignored: vec![Field::Image] };
+    let accepted = |deploy, superseded| Accepted {
+        deploy,
+        replayed: false,
+        superseded,
+        ignored: vec![Field::Image],
+        stopped: None,
+    };
     insta::assert_json_snapshot!("answer", DeployAnswer::of(&id(), &entry(5, State::Queued)));
     let superseded = State::Superseded { by: revision(7), rollback: false };
     insta::assert_json_snapshot!("answer_superseded", DeployAnswer::of(&id(), &entry(5, superseded)));
@@ -229,6 +236,10 @@ fn answers() {
         "answer_rollback",
         RollbackAnswer::of(&id(), &accepted(rollback(), vec![revision(5)]))
     );
+    let at = Timestamp::from_millis(1_767_000_000_000);
+    let stopped = Some(Stopped { since: revision(4), by: Actor::person("ada"), at });
+    let accepted = Accepted { stopped, ..accepted(rollback(), Vec::new()) };
+    insta::assert_json_snapshot!("answer_rollback_of_a_stopped_app", RollbackAnswer::of(&id(), &accepted));
 }
 
 #[test]
@@ -291,6 +302,9 @@ fn problem_has_the_status_and_the_patience_of_its_refusal_s_class() {
         Refusal::TooManyUnfinished,
         Refusal::NothingToRollBackTo(String::new()),
         Refusal::NotRedeployable(String::new()),
+        Refusal::AlreadyStopped { since: revision(2), by: Actor::Ci },
+        Refusal::NotStopped,
+        Refusal::CannotBeStopped(String::new()),
         Refusal::ReleaseBetween { target: revision(1), released: Vec::new() },
         Refusal::CurrentChanged { expected: revision(3), current: None },
         Refusal::AlreadyEnded(revision(1)),
@@ -327,7 +341,13 @@ fn problem_has_the_status_and_the_patience_of_its_refusal_s_class() {
 fn what_is_sent_is_read_back() {
     let app = App::of(&view(), Timestamp::from_millis(1_767_000_000_000));
     assert_eq!(serde_json::from_value::<App>(serde_json::to_value(&app).unwrap()).unwrap(), app);
-    let accepted = Accepted { deploy: rollback(), replayed: false, superseded: vec![revision(5)], ignored: Vec::new() };
+    let accepted = Accepted {
+        deploy: rollback(),
+        replayed: false,
+        superseded: vec![revision(5)],
+        ignored: Vec::new(),
+        stopped: None,
+    };
     let answer = RollbackAnswer::of(&id(), &accepted);
     assert_eq!(serde_json::from_value::<RollbackAnswer>(serde_json::to_value(&answer).unwrap()).unwrap(), answer);
 }
@@ -346,8 +366,13 @@ fn the_description_knows_every_member() {
     known("Deploy", serde_json::to_value(Deploy::of(&id(), &failed(), &Standing::default())).unwrap());
     known("Deploy", serde_json::to_value(Deploy::of(&id(), &rollback(), &Standing::default())).unwrap());
     known("Webhook", serde_json::to_value(webhook()).unwrap());
-    let accepted =
-        Accepted { deploy: rollback(), replayed: false, superseded: vec![revision(5)], ignored: vec![Field::Image] };
+    let accepted = Accepted {
+        deploy: rollback(),
+        replayed: false,
+        superseded: vec![revision(5)],
+        ignored: vec![Field::Image],
+        stopped: None,
+    };
     known("RollbackAnswer", serde_json::to_value(RollbackAnswer::of(&id(), &accepted)).unwrap());
     known("DeployAnswer", serde_json::to_value(DeployAnswer::of(&id(), &failed())).unwrap());
     known("CreateApp", serde_json::to_value(CreateApp::default()).unwrap());

@@ -1,6 +1,6 @@
 //! Apps as text: the list, and one app with its policy.
 
-use rollhook_api::{App, Degraded, Hold, Policy, Polling, WorkloadState, words};
+use rollhook_api::{App, Degraded, Hold, Policy, Polling, Stopped, WorkloadState, words};
 use rollhook_core::{
     app::{HoldPolicy, OnFailure, Settings, Source},
     text::escaped,
@@ -73,6 +73,9 @@ fn marks(app: &App) -> Vec<String> {
     if app.is_restored() {
         marks.push("restored after a failure".to_owned());
     }
+    if app.stopped.is_some() {
+        marks.push("stopped".to_owned());
+    }
     if let Some(deploy) = app.beside_current() {
         marks.push(format!("{} {}", deploy.revision, mark(deploy).unwrap_or_default()));
     }
@@ -106,6 +109,11 @@ pub(crate) fn trouble(degraded: &Degraded, now: Timestamp) -> String {
     format!("{}, since {}: {}", degraded.reason, when::ago(degraded.since, now), degraded.message)
 }
 
+/// Returns since when, by which revision and by whom an app is stopped.
+pub(crate) fn stopped_since(stopped: &Stopped, now: Timestamp) -> String {
+    format!("since revision {}, by {}, {}", stopped.since, stopped.by, when::ago(stopped.at, now))
+}
+
 /// Returns an app's details, a line each.
 pub(crate) fn details(app: &App, now: Timestamp) -> String {
     let mut lines: Vec<(&str, String)> = vec![
@@ -120,6 +128,7 @@ pub(crate) fn details(app: &App, now: Timestamp) -> String {
     lines.extend(source(&app.source));
     let restored = if app.is_restored() { ", restored after a failure" } else { "" };
     lines.push(("Current", entry(app.current.as_ref(), now) + restored));
+    lines.extend(app.stopped.as_ref().map(|stopped| ("Stopped", stopped_since(stopped, now))));
     lines.extend(app.beside_current().map(|deploy| ("On cluster", entry(Some(deploy), now))));
     lines.extend(app.ended_off_cluster().map(|deploy| ("Newest", entry(Some(deploy), now))));
     lines.extend(app.drift.as_ref().map(|drift| ("Drift", drift.message.clone())));

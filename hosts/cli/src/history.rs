@@ -1,7 +1,7 @@
 //! The history and its entries as text.
 
 pub(crate) use rollhook_api::words::{mark, mark_with_reason, predicate, release_predicate, short_commit, short_image};
-use rollhook_api::{Deploy, TakenFrom, terminal::plain, time::absolute};
+use rollhook_api::{Deploy, TakenFrom, terminal::plain, time::absolute, words};
 use rollhook_core::{
     deploy::{ReleaseMark, Status, Trigger},
     text::escaped,
@@ -63,7 +63,7 @@ fn row(deploy: &Deploy, when: &str, image: fn(&str) -> String, commit: fn(&str) 
         Cell::new(deploy.revision.to_string()),
         Cell::optional(deploy.image.as_deref().map(image)),
         Cell::optional(deploy.commit.as_deref().map(commit)),
-        Cell::new(deploy.trigger.as_str()),
+        Cell::new(words::cause(deploy)),
         Cell::new(when).tinted(tint(deploy)),
     ]
 }
@@ -88,6 +88,9 @@ fn origin(deploy: &Deploy, from: &TakenFrom) -> String {
     match (&from.namespace, &from.app) {
         (Some(namespace), Some(app)) => format!("{namespace}/{app} {}", from.revision),
         (Some(_) | None, _) if deploy.trigger == Trigger::Rollback => from.revision.to_string(),
+        (Some(_) | None, _) if deploy.is_redeploy() && !deploy.scale.is_keep() => {
+            format!("{} of {}", deploy.scale, from.revision)
+        }
         (Some(_) | None, _) if deploy.is_redeploy() => format!("same as {}", from.revision),
         (Some(_) | None, _) => format!("built as {}", from.revision),
     }

@@ -377,6 +377,8 @@ fn page_that_a_role_does_not_cover_is_not_offered() {
     for path in [
         "deploy",
         "redeploy",
+        "stop",
+        "start",
         "rollback",
         "release-hold",
         "delete",

@@ -4,7 +4,7 @@ use askama::Template;
 use rollhook_api::{
     App, Deploy, Lock, WorkloadState,
     time::{absolute, ago},
-    words::{predicate, short_commit, short_image},
+    words::{cause, predicate, short_commit, short_image},
 };
 use rollhook_core::{
     app::{Settings, Source},
@@ -236,7 +236,7 @@ impl Entry {
             is_on_cluster,
             image: deploy.image.as_deref().map(Image::new),
             commit: deploy.commit.as_deref().map(|commit| Commit::new(&app.source, commit)),
-            trigger: deploy.trigger.as_str(),
+            trigger: cause(deploy),
             from: origin(deploy),
             actor: escaped(&deploy.actor),
             when: When::new(deploy.created_at, frame.now),
@@ -264,6 +264,7 @@ fn origin(deploy: &Deploy) -> Option<String> {
     Some(match (&from.namespace, &from.app) {
         (Some(namespace), Some(app)) => escaped(&format!("from {namespace}/{app} #{}", from.revision)),
         (Some(_) | None, _) if deploy.trigger == Trigger::Rollback => format!("to #{}", from.revision),
+        (Some(_) | None, _) if deploy.is_redeploy() && !deploy.scale.is_keep() => format!("of #{}", from.revision),
         (Some(_) | None, _) if deploy.is_redeploy() => format!("same as #{}", from.revision),
         (Some(_) | None, _) => format!("built as #{}", from.revision),
     })

@@ -94,6 +94,7 @@ async fn ended(call: &Call, answer: DeployAnswer, access: Authorized, limit: Dur
     let mut now = DeployAnswer {
         superseded: answer.superseded,
         ignored: answer.ignored,
+        stopped: answer.stopped,
         ..DeployAnswer::of(access.app(), &waited.deploy)
     };
     if let Some(last) = &waited.superseded_by {

@@ -16,7 +16,7 @@ use futures_util::{
 };
 use rollhook_core::{
     Error, Result,
-    app::{App, AppId, AppUid},
+    app::{App, AppId, AppUid, Target},
     deploy::{Commit as GitCommit, Deploy, Evidence, Revision},
     disk::DiskSpace,
     image::ImageRef,
@@ -180,6 +180,10 @@ impl RolloutDriver for InstrumentedRolloutDriver {
 
     fn describe(&self) -> TargetDescription {
         self.inner.describe()
+    }
+
+    fn unstoppable(&self, target: &Target) -> Option<String> {
+        self.inner.unstoppable(target)
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {

@@ -11,7 +11,7 @@ use rollhook_api::{
         ListReceivers, ListRuns, ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment, PromoteApp,
         ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp, RegisterReceiver, ReleaseHold,
         RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller, ShowDeploy,
-        ShowRun, ShowWebhook, StartRun, TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
+        ShowRun, ShowWebhook, StartApp, StartRun, StopApp, TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
     },
 };
 
@@ -63,6 +63,8 @@ pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         of::<EndTrust>(),
         of::<ListDeploys>(),
         with::<DeployApp>(|call, caller| Box::pin(deploys::post(call, caller))),
+        with::<StopApp>(|call, caller| Box::pin(deploys::accept::<StopApp>(call, caller))),
+        with::<StartApp>(|call, caller| Box::pin(deploys::accept::<StartApp>(call, caller))),
         with::<ShowDeploy>(|call, caller| Box::pin(deploys::show(call, caller))),
         Route {
             endpoint: open::EVENTS,

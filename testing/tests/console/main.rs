@@ -260,11 +260,25 @@ fn an_app_is_registered_deployed_and_rolled_back_by_forms() {
     assert_eq!((latest(&server), ended(&server, 4).as_str()), (4, "succeeded"));
     assert!(browser.page(APP).contains("same as #3"));
 
+    assert!(browser.page(&format!("{APP}/stop")).contains("Stop api?"));
+    assert_eq!(browser.act(&format!("{APP}/stop"), &[("if_current", "4"), ("key", "k6")]), APP);
+    assert_eq!((latest(&server), ended(&server, 5).as_str()), (5, "succeeded"));
+    let page = browser.page(APP);
+    assert!(
+        page.contains("Stopped since revision 5, by ") && page.contains("Start…") && !page.contains("Stop…"),
+        "{page}"
+    );
+    let again = browser.post(&format!("{APP}/stop"), &[("if_current", "5"), ("key", "k7")]).expect(409).text();
+    assert!(again.contains("role=\"alert\"") && again.contains("The app is stopped already"), "{again}");
+    assert_eq!(browser.act(&format!("{APP}/start"), &[("if_current", "5"), ("key", "k8")]), APP);
+    assert_eq!((latest(&server), ended(&server, 6).as_str()), (6, "succeeded"));
+    assert!(!browser.page(APP).contains("Stopped since"));
+
     browser.act(&format!("{APP}/deploy"), &[("image", "r.example.com/api:hang")]);
-    until("it is under way", || browser.page(APP).contains("Under way: revision 5"));
+    until("it is under way", || browser.page(APP).contains("Under way: revision 7"));
     assert!(!browser.page(APP).contains("Redeploy…"), "another version is on its way");
-    browser.act(&format!("{APP}/deploys/5/cancel"), &[]);
-    assert!(browser.page(&format!("{APP}/deploys/5")).contains("cancelled"));
+    browser.act(&format!("{APP}/deploys/7/cancel"), &[]);
+    assert!(browser.page(&format!("{APP}/deploys/7")).contains("cancelled"));
 
     let kept = browser.post(&format!("{APP}/delete"), &[("typed", "apis")]).expect(422);
     assert!(kept.text().contains("Nothing was deleted"));

@@ -274,10 +274,7 @@ pub(crate) const PAGES: &[Page] = &[
             ),
         on(Cluster),
         on(Cluster)
-            .given(
-                "serve_cluster
-                rollhook login $URL --token-file admin-token --project store --environment live",
-            )
+            .given("rollhook login $URL --token-file admin-token --project store --environment live")
             .then(
                 "rollhook app deploy store registry.example.com/store:1.1.0 --wait
                 rollhook app show store | grep 'CronJob/cleanup at 2'

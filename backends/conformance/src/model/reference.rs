@@ -358,6 +358,7 @@ fn entry(admission: &Admission, revision: Revision, time: Timestamp, kept_until:
         from: new.from,
         effective: new.effective.unwrap_or(revision),
         adopted: new.adopted,
+        scale: new.scale,
         state: State::Queued,
         touched: false,
         release: None,

@@ -8,6 +8,7 @@ mod fence;
 mod observe;
 mod progress;
 mod restore;
+mod stop;
 mod tags;
 mod validate;
 
@@ -51,6 +52,7 @@ pub use observe::{
 };
 pub use progress::progress_stands_still_with_the_rollout;
 pub use restore::{restore_keeps_nothing_of_the_failed_deploy, restore_keeps_what_still_runs};
+pub use stop::{apply_leaves_a_stopped_target_stopped, apply_stops_and_starts};
 pub use tags::{apply_takes_the_digest_and_not_the_tag, observe_digest_stays_where_a_tag_moves};
 pub use validate::{
     identity_is_stable, validate_absent_is_created, validate_adopts_what_runs, validate_changes_nothing,

@@ -22,8 +22,7 @@ use rollhook_core::{
     Error, Result,
     app::{App, AppUid, Target},
     deploy::{Evidence, Revision},
-    disk::DiskSpace,
-    image::{Digest, ImageRef},
+    image::Digest,
     ports::{
         Applied, AtRest, Clock, DeployId, DriverIdentity, InstanceLogs, Observation, PastLives, Phase, Purpose,
         RolloutDriver, RolloutFailure, RolloutSpec, StoredImages, TargetReader, TargetRequest, Validated,
@@ -31,7 +30,10 @@ use rollhook_core::{
 };
 use rollhook_memory::{Script, SimulatedCluster};
 
-use crate::simulated::Simulated;
+use crate::{
+    simulated::Simulated,
+    stops::{self, Stops},
+};
 
 /// What a driver promises, and breaks here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +134,8 @@ pub(crate) enum Promise {
     PreviousIsBefore,
     /// An unknown instance has no log: here it has an empty one.
     UnknownHasNoLog,
+    /// A promise of stops and starts is broken.
+    Stops(Stops),
 }
 
 /// A driver, as one process has it.
@@ -289,10 +293,6 @@ fn by_tag(order: &RolloutSpec) -> RolloutSpec {
     order.clone().with(|spec| spec.image = order.image.clone().unpinned())
 }
 
-fn replacing(order: &RolloutSpec) -> RolloutSpec {
-    order.clone().with(|spec| spec.purpose = Purpose::Deploy)
-}
-
 /// The restore of whatever ran last.
 fn of_the_last(order: &RolloutSpec) -> RolloutSpec {
     let purpose = match order.purpose {
@@ -314,6 +314,10 @@ impl RolloutDriver for Broken {
 
     async fn identity(&self) -> Result<DriverIdentity> {
         self.cluster.identity().await
+    }
+
+    fn unstoppable(&self, target: &Target) -> Option<String> {
+        self.cluster.unstoppable(target)
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
@@ -346,8 +350,12 @@ impl RolloutDriver for Broken {
             Promise::SameImageRolls => self.restamp(order).await,
             Promise::DigestBeatsTag | Promise::DigestRuns => self.cluster.apply(&by_tag(order)).await,
             Promise::CrashingOnesEnd => self.apply_beside(order).await,
-            Promise::RestoreKeeps => self.cluster.apply(&replacing(order)).await,
+            Promise::RestoreKeeps => {
+                let replacing = order.clone().with(|spec| spec.purpose = Purpose::Deploy);
+                self.cluster.apply(&replacing).await
+            }
             Promise::FailedIsNotKept => self.cluster.apply(&of_the_last(order)).await,
+            Promise::Stops(promise) => stops::apply(&self.cluster, promise, order).await,
             Promise::AnswersInTime => {
                 self.clock.sleep(Duration::from_secs(100)).await;
                 self.cluster.apply(order).await
@@ -359,6 +367,7 @@ impl RolloutDriver for Broken {
     async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
         let seen = match self.promise {
             Promise::SameImageRolls => self.observe_restamped(order).await?,
+            Promise::Stops(promise) => stops::observe(&self.cluster, promise, order).await?,
             Promise::DigestBeatsTag | Promise::DigestRuns => self.cluster.observe(&by_tag(order)).await?,
             _ => self.cluster.observe(order).await?,
         };
@@ -467,25 +476,5 @@ impl TargetReader for Broken {
             Promise::CrashLoopIsHinted => stream::pending().boxed(),
             _ => self.cluster.target_changes(),
         }
-    }
-}
-
-#[async_trait]
-impl StoredImages for Broken {
-    fn stored_versions(&self) -> Option<usize> {
-        None
-    }
-
-    async fn discard(&self, app: &App, images: &[ImageRef]) -> Result<()> {
-        if self.promise == Promise::DiscardedRuns
-            && self.cluster.running(&app.id, &app.target).iter().any(|pod| images.contains(&pod.image))
-        {
-            self.cluster.scale(&app.id, &app.target, 0);
-        }
-        Ok(())
-    }
-
-    async fn disk_space(&self) -> Result<Option<DiskSpace>> {
-        Ok(None)
     }
 }

@@ -4,11 +4,13 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "a broken promise is the exception")]
 
 mod driver;
+mod images;
 mod instances;
 mod records;
 mod releases;
 #[path = "../simulated/mod.rs"]
 mod simulated;
+mod stops;
 mod store;
 
 use std::{

@@ -5,8 +5,11 @@ use rollhook_core::{
     ports::DeployId,
 };
 
-use super::object::{Object, STAMP, Stamp};
-use crate::workload::Rollout;
+use super::{
+    object::{Object, STAMP, Stamp},
+    scale,
+};
+use crate::workload::{Rollout, Workload};
 
 /// The decision on a rollout to a workload that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +87,10 @@ fn by_stamp(object: &Object, rollout: &Rollout, carried: Option<DeployId>) -> Op
 /// The refusal of a workload that cannot be rolled out in its present form.
 fn obstacle(object: &Object, rollout: &Rollout) -> Option<Decision> {
     let title = object.title();
+    let Workload { kind, name, .. } = &rollout.workload;
+    if let Some(why) = scale::obstacle(*kind, name).filter(|_| !rollout.scale.is_keep()) {
+        return Some(Decision::refused(Reason::UNSUPPORTED, why));
+    }
     if let Some(why) = object.unsupported().filter(|_| !rollout.adopted) {
         return Some(Decision::refused(Reason::UNSUPPORTED, why));
     }

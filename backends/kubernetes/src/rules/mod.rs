@@ -19,6 +19,7 @@ pub(crate) mod reduced;
 pub(crate) mod registration;
 pub(crate) mod retained;
 pub(crate) mod rollout_status;
+pub(crate) mod scale;
 pub(crate) mod stuck_pods;
 pub(crate) mod template;
 

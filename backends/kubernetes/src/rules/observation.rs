@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DeploymentCondition;
 use rollhook_core::{
-    deploy::Reason,
+    deploy::{Reason, Scale},
     ports::{Instances, Observation, Phase, RolloutFailure, RolloutFailureKind},
 };
 
@@ -13,6 +13,7 @@ use super::{
     pod_list::PodList,
     pods::{self, PodSummary},
     rollout_status::{self, RolloutStatus},
+    scale,
 };
 use crate::{error::shortened, workload::Rollout};
 
@@ -30,19 +31,30 @@ pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &PodList, now: Timest
     let stamp = object.stamp();
     let is_ours = stamp.id() == Some(rollout.id) || rollout.adopted && !drift::is_newer(&stamp, rollout);
     let drift = drift::of(object, rollout);
-    let is_complete = is_ours && drift.is_none() && is_complete(object, &status, &pods);
+    let drift = drift.or_else(|| scale::undone(object, rollout).filter(|_| is_ours));
+    let rests = rollout.scale != Scale::Stop || pods.left == 0 && !pods.is_part;
+    let is_complete = is_ours && drift.is_none() && rests && is_complete(object, &status, &pods);
     let failure = match drift {
         Some(message) => Some(final_failure(Reason::REVERTED, message)),
         None if is_complete || !is_ours => None,
         None => failure(object, rollout, &status, &pods),
     };
     let down_for = pods.unready_for.filter(|_| is_ours && !is_complete && object.stops_first());
-    let message = if is_ours { message(object, is_complete, &status, &pods) } else { other_revision(&stamp) };
+    let leaving = rollout.scale == Scale::Stop && !is_complete && status.is_observed;
+    let message = if is_ours && leaving {
+        leaving_message(&pods)
+    } else if is_ours {
+        message(object, is_complete, &status, &pods)
+    } else {
+        other_revision(&stamp)
+    };
     let instances = instances(object, &status, &pods).filter(|_| is_ours);
-    let progress = progress(&status, &pods);
+    let left = if rollout.scale == Scale::Stop { format!(" left={}", pods.left) } else { String::new() };
+    let progress = progress(&status, &pods) + &left;
     let phase = match is_complete {
         true => {
-            let notes = [status.note.or_else(|| note(object, rollout)), unread(object, &pods)];
+            let stopped = scale::note(object, rollout.scale);
+            let notes = [stopped.or(status.note).or_else(|| note(object, rollout)), unread(object, &pods)];
             let notes = notes.into_iter().flatten().reduce(|one, other| format!("{one}; {other}"));
             Phase::Complete { digest: pods.digest, note: notes }
         }
@@ -174,6 +186,14 @@ fn other_revision(stamp: &Stamp) -> String {
 fn message(object: &Object, is_complete: bool, status: &RolloutStatus, pods: &PodSummary) -> String {
     let message = counts(is_complete, status, pods);
     unread(object, pods).map_or_else(|| message.clone(), |unread| format!("{message}; {unread}"))
+}
+
+/// What a stop waits for.
+fn leaving_message(pods: &PodSummary) -> String {
+    match pods.left {
+        1 => "1 pod has not ended yet".to_owned(),
+        left => format!("{left} pods have not ended yet"),
+    }
 }
 
 fn counts(is_complete: bool, status: &RolloutStatus, pods: &PodSummary) -> String {

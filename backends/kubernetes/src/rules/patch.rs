@@ -1,10 +1,12 @@
-//! The one change to a workload: images of the named containers, and our annotations.
+//! The one change to a workload: images of the named containers, our annotations, and of a stop or a start the number of
+//! its pods.
 
 use serde_json::{Value, json};
 
 use super::{
     object::{CHANGE_CAUSE, NONE, Object, STAMP, Stamp, TEMPLATE_STAMP},
     retained::KeptTemplate,
+    scale,
 };
 use crate::workload::{Rollout, WorkloadKind};
 
@@ -32,16 +34,20 @@ pub(crate) fn patch(object: &Object, rollout: &Rollout, kept: Option<&KeptTempla
     if !init.is_empty() {
         template["spec"]["initContainers"] = images(init);
     }
-    let spec = match rollout.workload.kind {
+    let mut spec = match rollout.workload.kind {
         WorkloadKind::CronJob => json!({"jobTemplate": {"spec": {"template": template}}}),
         WorkloadKind::Deployment | WorkloadKind::StatefulSet | WorkloadKind::DaemonSet => json!({"template": template}),
     };
     let metadata = object.metadata();
+    let mut annotations = json!({STAMP: rollout.id.to_string(), TEMPLATE_STAMP: marker, CHANGE_CAUSE: cause(rollout)});
+    let scaled = scale::patch(object, rollout.scale);
+    scaled.annotations.into_iter().for_each(|(name, value)| annotations[name] = value);
+    scaled.spec.into_iter().for_each(|(name, value)| spec[name] = value);
     json!({
         "metadata": {
             "uid": metadata.uid,
             "resourceVersion": metadata.resource_version,
-            "annotations": {STAMP: rollout.id.to_string(), TEMPLATE_STAMP: marker, CHANGE_CAUSE: cause(rollout)},
+            "annotations": annotations,
         },
         "spec": spec,
     })
@@ -78,6 +84,17 @@ mod tests {
                 }},
             })
         );
+    }
+
+    #[test]
+    fn stop_is_in_the_same_patch() {
+        let stop = Rollout { scale: rollhook_core::deploy::Scale::Stop, ..samples::rollout(7) };
+        let stopped = patch(&samples::deployment(json!({})), &stop, None);
+        assert_eq!(stopped["spec"]["replicas"], 0);
+        assert_eq!(stopped["metadata"]["annotations"][scale::STOPPED_FROM], "3");
+        assert_eq!(stopped["spec"]["template"]["metadata"]["annotations"][STAMP], stop.id.to_string());
+        let stop = Rollout { workload: samples::rollout_of(WorkloadKind::CronJob, 7).workload, ..stop };
+        assert_eq!(patch(&samples::cron_job(json!({})), &stop, None)["spec"]["suspend"], true);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub(crate) struct PodSummary {
     /// The active pods of other revisions that the workload itself controls; a Deployment's are controlled by
     /// ReplicaSets.
     pub(crate) old: usize,
+    /// The pods of the workload that are left, of any revision, those that are being deleted among them.
+    pub(crate) left: usize,
     /// The restarts of the containers of new pods.
     pub(crate) restarts: u32,
     /// The past lives of the containers of new pods.
@@ -70,6 +72,7 @@ pub(crate) fn summary(rollout: &Rollout, object: &Object, list: &PodList, now: T
         steady: ready.iter().copied().filter(steady).count(),
         started: new.iter().copied().filter(steady).map(started).sum(),
         old: old + counted.old,
+        left: pods.iter().filter(|pod| !is_over(pod) && is_of(object, pod)).count() + counted.new + counted.old,
         restarts: new.iter().map(|pod| restarts(pod)).fold(0, u32::saturating_add),
         past_lives: new.iter().flat_map(|pod| lives::past(pod, now)).collect(),
         unready_for: unready_for(&new, pods, now).filter(|_| !counted.is_any_ready && !is_part),
@@ -124,6 +127,18 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
 pub(crate) fn controller(pod: &Pod) -> Option<&str> {
     let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
     owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
+}
+
+/// Whether the workload made the pod; of a Deployment, a ReplicaSet did.
+fn is_of(object: &Object, pod: &Pod) -> bool {
+    let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
+    let made_by = owners.iter().find(|owner| owner.controller == Some(true));
+    made_by.is_some_and(|owner| match object {
+        Object::Deployment(_) => owner.kind == "ReplicaSet",
+        Object::StatefulSet(_) | Object::DaemonSet(_) | Object::CronJob(_) => {
+            Some(&owner.uid) == object.metadata().uid.as_ref()
+        }
+    })
 }
 
 /// The states of all containers, init containers first.

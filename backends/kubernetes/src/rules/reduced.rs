@@ -16,6 +16,7 @@ use serde_json::json;
 use super::{
     drift,
     object::{Object, STAMP, TEMPLATE_STAMP},
+    scale::STOPPED_FROM,
 };
 
 /// The most conditions of a Job that are kept.
@@ -51,7 +52,7 @@ pub(crate) fn workload(object: Object, containers: &[String]) -> Object {
     let paths = owned_paths(&object, containers);
     let own = |mut all: ObjectMeta| {
         let entries = all.managed_fields.take().into_iter().flatten().map(|entry| owned(entry, &paths)).collect();
-        ObjectMeta { managed_fields: Some(entries), ..metadata(all, &[STAMP, TEMPLATE_STAMP]) }
+        ObjectMeta { managed_fields: Some(entries), ..metadata(all, &[STAMP, TEMPLATE_STAMP, STOPPED_FROM]) }
     };
     match object {
         Object::Deployment(found) => {

@@ -17,10 +17,12 @@ use k8s_openapi::{
         util::intstr::IntOrString,
     },
 };
+use rollhook_core::deploy::Scale;
 
 use super::{
     object::{CHANGE_CAUSE, MANAGED_BY, MANAGER, STAMP},
     patch,
+    scale::STOPPED_FROM,
 };
 use crate::workload::{PodSecurity, Rollout, Template};
 
@@ -30,6 +32,9 @@ const MIN_READY_SECONDS: i32 = 10;
 
 /// The Deployment, which carries the stamp from the start.
 pub(crate) fn deployment(rollout: &Rollout, template: &Template) -> Deployment {
+    let stops = rollout.scale == Scale::Stop;
+    let stopped_from = stops.then(|| (STOPPED_FROM.to_owned(), template.replicas.to_string()));
+    let replicas = if stops { 0 } else { template.replicas };
     let stamp = (STAMP.to_owned(), rollout.id.to_string());
     let cause = (CHANGE_CAUSE.to_owned(), patch::cause(rollout));
     let pod = PodSpec {
@@ -48,9 +53,12 @@ pub(crate) fn deployment(rollout: &Rollout, template: &Template) -> Deployment {
         ..ObjectMeta::default()
     };
     Deployment {
-        metadata: ObjectMeta { annotations: Some(BTreeMap::from([stamp, cause])), ..metadata(rollout) },
+        metadata: ObjectMeta {
+            annotations: Some([stamp, cause].into_iter().chain(stopped_from).collect()),
+            ..metadata(rollout)
+        },
         spec: Some(DeploymentSpec {
-            replicas: Some(i32::try_from(template.replicas).unwrap_or(i32::MAX)),
+            replicas: Some(i32::try_from(replicas).unwrap_or(i32::MAX)),
             min_ready_seconds: Some(MIN_READY_SECONDS),
             selector: LabelSelector { match_labels: Some(selector_labels(rollout)), ..LabelSelector::default() },
             template: PodTemplateSpec { metadata: Some(pod_metadata), spec: Some(pod) },

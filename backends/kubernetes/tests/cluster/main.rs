@@ -16,5 +16,6 @@ mod outage;
 mod permissions;
 mod releases;
 mod restores;
+mod stops;
 mod stuck_pods;
 mod watch;

@@ -6,7 +6,7 @@ use kube::{
 };
 use rollhook_core::{
     Error,
-    deploy::Revision,
+    deploy::{Revision, Scale},
     ports::{Phase, Purpose, ReleaseState, RolloutDriver},
 };
 use rollhook_kubernetes::{
@@ -75,8 +75,11 @@ fn the_documented_permissions_are_enough() {
         let evidence = bed.driver.evidence(&broken, failure.as_ref()).await.unwrap();
         assert!(!evidence.events.is_empty());
         bed.roll_out(&bed.order(StatefulSet, 2, "api:v2")).await;
+        let scaling = |revision, scale| bed.order(StatefulSet, revision, "api:v2").with(|spec| spec.scale = scale);
+        bed.roll_out(&scaling(3, Scale::Stop)).await;
+        bed.roll_out(&scaling(4, Scale::Start)).await;
 
-        let release = spec(&bed, StatefulSet, 3, "succeeds");
+        let release = spec(&bed, StatefulSet, 5, "succeeds");
         let runner = runner(&bed);
         assert_eq!(runner.prepare(&release).await.unwrap(), ReleaseState::Prepared);
         runner.start(&release.run).await.unwrap();

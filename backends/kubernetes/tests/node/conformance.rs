@@ -84,6 +84,8 @@ async fn fresh() -> Can<Namespaced<Real>> {
 rollhook_conformance::cases! { bed::run, fresh().await, rollouts:
     apply_then_observe_complete,
     apply_keeps_the_configuration,
+    apply_stops_and_starts,
+    apply_leaves_a_stopped_target_stopped,
     apply_same_image_rolls_again,
     apply_takes_the_digest_and_not_the_tag,
     observe_complete_leaves_no_old_instance,

@@ -9,7 +9,7 @@ use futures_util::{
 };
 use rollhook_core::{
     Result,
-    app::{AppId, AppUid, Settings},
+    app::{AppId, AppUid, Settings, Target},
     deploy::{Evidence, Reason},
     ports::{
         Applied, AtRest, Drift, DriverIdentity, InstanceLogs, InvalidTarget, Observation, ReleaseRunner, RolloutDriver,
@@ -19,7 +19,7 @@ use rollhook_core::{
 
 use super::{
     Effect, Key, Refused, SimulatedCluster, World, key, remember,
-    target::{DEPLOYMENT, DESCRIPTION, Workload},
+    target::{DAEMON_SET, DEPLOYMENT, DESCRIPTION, Workload},
     workload::{Container, Running, final_failure, waiting},
 };
 
@@ -31,6 +31,12 @@ impl RolloutDriver for SimulatedCluster {
 
     fn describe(&self) -> TargetDescription {
         DESCRIPTION
+    }
+
+    fn unstoppable(&self, target: &Target) -> Option<String> {
+        let kind = target.settings.get("kind").and_then(serde_json::Value::as_str);
+        let is_daemon_set = kind.is_some_and(|kind| kind.eq_ignore_ascii_case(DAEMON_SET));
+        is_daemon_set.then(|| "A DaemonSet has a pod on each node, and can be neither stopped nor started.".to_owned())
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
@@ -186,6 +192,7 @@ impl World {
             running.made_by = Some(spec.id);
         }
         running.old = running.old.take().filter(|_| is_there);
+        running.scale(spec.scale);
         running.stamp = Some(spec.id);
         let effect = Effect {
             namespace: spec.app.namespace.clone(),
@@ -206,6 +213,9 @@ impl Running {
         let fenced = self.fence(spec);
         if fenced.is_some() || spec.adopted {
             return fenced;
+        }
+        if Workload::of(&spec.app, &spec.target).kind == DAEMON_SET && !spec.scale.is_keep() {
+            return Some(refused(Reason::UNSUPPORTED, "a DaemonSet can be neither stopped nor started".to_owned()));
         }
         if let Some(why) = &self.unsupported {
             return Some(refused(Reason::REFUSED, why.clone()));

@@ -126,6 +126,10 @@ impl Script {
 
     fn at(&self, age: Duration, pods: u32, default_delay: Duration) -> Scene {
         let delay = self.delay.unwrap_or(default_delay);
+        if pods == 0 {
+            let next = delay.checked_sub(age).filter(|left| !left.is_zero());
+            return Scene { complete: next.is_none(), next, ..Scene::default() };
+        }
         if self.hangs {
             return Scene::default();
         }

@@ -8,7 +8,7 @@ use rollhook_core::{
 use serde_json::Value;
 
 /// The kinds of workload that Kubernetes has.
-const KINDS: [&str; 4] = [DEPLOYMENT, "StatefulSet", "DaemonSet", "CronJob"];
+const KINDS: [&str; 4] = [DEPLOYMENT, "StatefulSet", DAEMON_SET, "CronJob"];
 
 /// The settings that the simulation reads, for people.
 pub(super) const DESCRIPTION: TargetDescription = TargetDescription {
@@ -33,6 +33,8 @@ pub(super) const DESCRIPTION: TargetDescription = TargetDescription {
 };
 /// The kind that can be created.
 pub(super) const DEPLOYMENT: &str = "Deployment";
+/// The kind that cannot be scaled.
+pub(super) const DAEMON_SET: &str = "DaemonSet";
 
 /// A workload, as the settings name it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rollhook_core::{
-    deploy::{Evidence, Reason},
+    deploy::{Evidence, Reason, Scale},
     image::{Digest, ImageRef},
     ports::{DeployId, Instances, Observation, PastLives, Phase, RolloutFailure, RolloutFailureKind, RolloutSpec},
 };
@@ -59,6 +59,8 @@ pub(super) struct Running {
     pub(super) digest: Digest,
     pub(super) stamp: Option<DeployId>,
     pub(super) pods: u32,
+    /// The number of pods before the stop.
+    stopped_from: Option<u32>,
     /// The time at which the image was set.
     pub(super) since: Duration,
     /// The age of the pods by then.
@@ -78,7 +80,7 @@ impl Running {
         since: Duration,
     ) -> Self {
         let (old, kept, made_by, rollouts, stamp, before, unsupported) = Default::default();
-        let (image, own_scripts) = (image.clone(), Vec::new());
+        let (image, own_scripts, stopped_from) = (image.clone(), Vec::new(), None);
         Self {
             containers,
             image,
@@ -89,6 +91,7 @@ impl Running {
             digest,
             stamp,
             pods,
+            stopped_from,
             since,
             before,
             unsupported,
@@ -124,7 +127,7 @@ impl Running {
     /// Returns to the pods of the version before, of which some still run; the others are made again. Returns whether the
     /// rollout that is put right left any.
     pub(super) fn keep(&mut self, containers: &[String], spec: &RolloutSpec, ended: u32, now: Duration) -> bool {
-        let Some(to) = spec.purpose.returns_to() else { return false };
+        let Some(to) = spec.purpose.returns_to().filter(|_| spec.scale.is_keep()) else { return false };
         let is_before = |by: Option<DeployId>| by.is_none_or(|id| id.app != spec.id.app || id.revision <= to);
         let is_of = |old: &Before| is_before(old.deploy) && old.image.same_bits(Some(&old.digest), &spec.image, None);
         let is_set = self.image.same_bits(Some(&self.digest), &spec.image, None);
@@ -144,6 +147,22 @@ impl Running {
         self.rollouts += 1;
         self.kept = Some(Before { ended, ..old });
         true
+    }
+
+    /// Ends all pods, or brings back as many as there were. A number that another has set since a stop stays.
+    pub(super) fn scale(&mut self, scale: Scale) {
+        match scale {
+            Scale::Keep => {}
+            Scale::Stop => {
+                (self.old, self.kept) = (None, None);
+                self.stopped_from = Some(self.pods).filter(|pods| *pods > 0).or(self.stopped_from);
+                self.pods = 0;
+            }
+            Scale::Start => {
+                let before = self.stopped_from.take().unwrap_or(1);
+                self.pods = if self.pods == 0 { before } else { self.pods };
+            }
+        }
     }
 
     fn set_image(&mut self, containers: &[String], image: &ImageRef) {
@@ -237,6 +256,11 @@ impl Running {
         };
         if !is_set {
             let message = format!("the workload runs {}, which somebody else has set", self.image);
+            let seen = waiting(self.stamp, "the workload was changed by another");
+            return seen.with(|seen| seen.failure = Some(final_failure(Reason::REVERTED, message)));
+        }
+        if spec.scale == Scale::Stop && self.pods > 0 {
+            let message = format!("the workload was scaled to {} pods while it stopped", self.pods);
             let seen = waiting(self.stamp, "the workload was changed by another");
             return seen.with(|seen| seen.failure = Some(final_failure(Reason::REVERTED, message)));
         }

@@ -6,7 +6,7 @@ use super::Field;
 use crate::{
     action::Action,
     app::{AppId, Environment, FullName, Project},
-    deploy::Revision,
+    deploy::{Actor, Revision},
     image::ImageRef,
     instance::InstanceName,
     ledger::{RUNS_MAX, Released, releases},
@@ -110,6 +110,20 @@ pub enum Refusal {
     /// No version runs that could be deployed once more, or another one is on the cluster or on its way to it.
     #[error("{0}")]
     NotRedeployable(String),
+    /// The app is stopped already.
+    #[error("The app is stopped already, since revision {since} by {by}.")]
+    AlreadyStopped {
+        /// The revision that stopped it.
+        since: Revision,
+        /// The party that caused the stop.
+        by: Actor,
+    },
+    /// The app that is to be started is not stopped.
+    #[error("The app is not stopped; to start its instances anew, redeploy what runs.")]
+    NotStopped,
+    /// The app's target cannot be stopped and started.
+    #[error("{0}")]
+    CannotBeStopped(String),
     /// The rollback goes back past revisions whose release commands may have run, and the caller did not say so.
     #[error(fmt = release_between)]
     ReleaseBetween {
@@ -310,6 +324,9 @@ impl Refusal {
             | Self::ImageHeld { .. }
             | Self::NothingToRollBackTo(_)
             | Self::NotRedeployable(_)
+            | Self::AlreadyStopped { .. }
+            | Self::NotStopped
+            | Self::CannotBeStopped(_)
             | Self::ReleaseBetween { .. }
             | Self::CurrentChanged { .. }
             | Self::AlreadyEnded(_)

@@ -11,6 +11,7 @@ mod redeploy;
 mod register;
 mod rollback;
 mod runs;
+mod stop;
 mod submit;
 mod token_reads;
 mod webhook;

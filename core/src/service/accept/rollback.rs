@@ -51,7 +51,7 @@ impl Deployer {
                 let admission = Admission {
                     others: OtherDeploys::EndSuperseded,
                     hold: rollback::hold(state, &target),
-                    ..Admission::plain(admission_id, rollback::deploy(&target, &cause)?)
+                    ..Admission::plain(admission_id, rollback::deploy(state, &target, &cause)?)
                 };
                 Ok((admission, ()))
             });

@@ -3,7 +3,7 @@
 use crate::{
     action::Action,
     app::{AppId, AppUid},
-    deploy::{AdmissionId, Deploy, Revision},
+    deploy::{AdmissionId, Deploy, Revision, Scale, Stopped},
     error::{Error, Result},
     ledger::{Admission, Admitted, AppState, Change, KeyLookup, NewDeploy, UNFINISHED_MAX, admission},
     ports::{AppRef, Page},
@@ -23,6 +23,9 @@ pub struct Accepted {
     pub superseded: Vec<Revision>,
     /// The fields of the request that do not apply to the app.
     pub ignored: Vec<Field>,
+    /// The stop of an app that was stopped when the deploy was accepted, and stays so; `None` also where an earlier call
+    /// made the deploy.
+    pub stopped: Option<Stopped>,
 }
 
 /// A decision on the present state of an app: the admission, or the reason against it.
@@ -92,6 +95,8 @@ impl Deployer {
                     }
                     let driver = driver.clone().filter(|_| !lacks_builder(&change.state));
                     let deploy = NewDeploy { trace: trace.clone(), ..admission.deploy };
+                    let stays = deploy.scale == Scale::Keep;
+                    let stopped = change.state.stopped.clone().filter(|_| stays);
                     let admission = Admission { key: used.clone(), driver, locks, deploy, ..admission };
                     let admitted = change.admit(admission, lookup, now);
                     let is_refused = matches!(admitted, Admitted::Full | Admitted::Outdated | Admitted::Locked(_));
@@ -99,7 +104,7 @@ impl Deployer {
                         // A known key is answered first.
                         return Decision::ReadKey;
                     }
-                    Decision::of(admitted).map(|admitted| Ok((admitted, Some(extra))))
+                    Decision::of(admitted).map(|admitted| Ok((admitted, Some((extra, stopped)))))
                 }
                 Err(Declined::Refused(refusal)) => refuse(change, used.as_ref(), lookup, now, refusal),
                 Err(Declined::Outdated) => Decision::Answer(Ok((Admitted::Outdated, None))),
@@ -111,11 +116,13 @@ impl Deployer {
             }
             Err(error) => return Err(unwritten(&access.id, error)),
         };
+        let (extra, stopped) = extra.unzip();
+        let stopped = stopped.flatten();
         let accepted = match admitted {
             Admitted::New { deploy, superseded } => {
                 tracing::info!(app = %access.id, revision = %deploy.revision, trigger = %deploy.trigger, "accepted");
                 self.changed_here(access.uid);
-                Accepted { deploy: Deploy::clone(&deploy), replayed: false, superseded, ignored: Vec::new() }
+                Accepted { deploy: Deploy::clone(&deploy), replayed: false, superseded, ignored: Vec::new(), stopped }
             }
             Admitted::Replayed(revision) => replayed(self.entry(access, revision).await?),
             Admitted::KeyReused => return Err(Refusal::KeyReused),
@@ -133,7 +140,7 @@ impl Deployer {
         match self.admitted(access, id).await {
             Ok(Some(deploy)) => {
                 self.changed_here(access.uid);
-                Ok(Accepted { deploy, replayed: false, superseded: Vec::new(), ignored: Vec::new() })
+                Ok(Accepted { deploy, replayed: false, superseded: Vec::new(), ignored: Vec::new(), stopped: None })
             }
             Ok(None) | Err(_) => Err(Refusal::StoreUnavailable { maybe_recorded: true }),
         }
@@ -166,7 +173,7 @@ impl Deployer {
     }
 }
 
-type Answer<T> = Outcome<(Admitted, Option<T>)>;
+type Answer<T> = Outcome<(Admitted, Option<(T, Option<Stopped>)>)>;
 
 /// Returns the refusal, unless the call repeats an accepted one: the conditions of the first call may have changed
 /// since.
@@ -188,5 +195,5 @@ fn refuse<T>(
 }
 
 pub(crate) fn replayed(deploy: Deploy) -> Accepted {
-    Accepted { deploy, replayed: true, superseded: Vec::new(), ignored: Vec::new() }
+    Accepted { deploy, replayed: true, superseded: Vec::new(), ignored: Vec::new(), stopped: None }
 }

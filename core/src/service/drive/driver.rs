@@ -13,11 +13,11 @@ use futures_util::{
 
 use crate::{
     app::AppUid,
-    deploy::{Deploy, Revision, Trigger},
+    deploy::{Deploy, Reason, Revision, Trigger},
     engine::{CallError, Effect, Event, State, rollout::STALL_TIMEOUT, step},
     error::{Error, Result},
     ledger::AppState,
-    ports::{BuildTrigger, Observation, ReleaseRun, ReleaseRunner, RolloutSpec},
+    ports::{Applied, BuildTrigger, Observation, ReleaseRun, ReleaseRunner, RolloutSpec},
     service::{Deployer, drive::log, drive::polling::PendingHead, read::Subscription},
     time::Timestamp,
 };
@@ -259,6 +259,11 @@ impl Driver<'_> {
     /// Applies a revision. A slow call is dropped for a newer revision that need not wait.
     async fn apply(&mut self, spec: &RolloutSpec, change: &mut EventListener) -> Next {
         let deployer = self.deployer;
+        // The target may have been changed since the stop was accepted.
+        if let Some(message) = deployer.ports.rollouts.unstoppable(&spec.target).filter(|_| !spec.scale.is_keep()) {
+            let refused = Applied::Refused { reason: Reason::new(Reason::UNSUPPORTED), message };
+            return Next::step(Event::Applied(Ok(refused)));
+        }
         let mut applying = deployer.ports.rollouts.apply(spec).fuse();
         let begun = deployer.ports.clock.elapsed();
         loop {

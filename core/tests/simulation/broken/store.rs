@@ -183,6 +183,7 @@ impl BrokenBackend {
                 from: accepted.from,
                 effective,
                 adopted: accepted.adopted,
+                scale: accepted.scale,
                 trace: accepted.trace,
             };
             again.admit(Admission::plain(accepted.id, deploy), KeyLookup::Unread, loaded.now);

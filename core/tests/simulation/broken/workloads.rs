@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use rollhook_core::{
     Result,
-    app::{App, AppUid},
+    app::{App, AppUid, Target},
     deploy::Evidence,
     ports::{
         Applied, DriverIdentity, Observation, ReleaseRunner, RolloutDriver, RolloutFailure, RolloutSpec, StoredImages,
@@ -72,6 +72,10 @@ impl RolloutDriver for BrokenWorkloads {
 
     fn describe(&self) -> TargetDescription {
         self.sound.describe()
+    }
+
+    fn unstoppable(&self, target: &Target) -> Option<String> {
+        self.sound.unstoppable(target)
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {

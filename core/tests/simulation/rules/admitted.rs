@@ -37,6 +37,7 @@ impl Rules {
             format!("revision {revision} was accepted in spite of a lock")
         });
         journal.count_if(is_locked, "lock: a rollback went on");
+        known.scaled(before, new, journal);
         let mine = |entry: &&Deploy| entry.actor == new.actor && entry.commit == new.commit;
         let built = view.app.source != Source::Image && new.from.is_none() && revision != Revision::FIRST;
         journal.expect(!built || (new.image.is_none() && new.commit.is_some()), || {

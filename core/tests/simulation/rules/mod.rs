@@ -10,6 +10,7 @@ pub(crate) mod model;
 mod owners;
 mod releases;
 mod runs;
+mod stops;
 mod workloads;
 
 use std::{
@@ -164,7 +165,9 @@ impl Rules {
         let mut known = self.known.remove(&uid).unwrap_or_else(|| Known::new(&view));
         let before = std::mem::take(&mut known.history);
         journal.expect(before.len() <= history.len(), || "entries have gone".to_owned());
-        for (old, new) in before.iter().zip(&history).filter(|(old, new)| old != new) {
+        let passed = stops::passed_on(&before, &history, journal);
+        for (old, new) in passed.iter().zip(&history).filter(|(old, new)| old != new) {
+            stops::count_ends(old, new, &view, journal);
             self.changed(&known, &before, old, new, moment, journal);
         }
         for new in &history[before.len().min(history.len())..] {

@@ -2,7 +2,7 @@
 
 use rollhook_core::{
     app::{OnFailure, Policy},
-    deploy::{Deploy, Reason, State, Status, Trigger},
+    deploy::{Deploy, Reason, Scale, State, Status, Trigger},
 };
 
 pub(crate) fn current(history: &[Deploy]) -> Option<&Deploy> {
@@ -11,6 +11,12 @@ pub(crate) fn current(history: &[Deploy]) -> Option<&Deploy> {
 
 pub(crate) fn on_cluster(history: &[Deploy]) -> Option<&Deploy> {
     history.iter().rev().find(|entry| entry.touched)
+}
+
+/// Whether the newest stop or start that touched the cluster and has ended is a stop.
+pub(crate) fn is_stopped(history: &[Deploy]) -> bool {
+    let scaled = |entry: &&Deploy| entry.touched && entry.is_terminal() && !entry.scale.is_keep();
+    history.iter().rev().find(scaled).is_some_and(|entry| entry.scale == Scale::Stop)
 }
 
 /// The revision that a plain rollback returns to (rule 10).

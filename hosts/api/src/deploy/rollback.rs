@@ -74,10 +74,11 @@ impl RollbackAnswer {
             Some(Origin::Revision(revision)) => *revision,
             Some(Origin::Same(_) | Origin::Built(_) | Origin::Promoted { .. }) | None => accepted.deploy.effective,
         };
+        let stays = deploy.stopped.as_ref().map(|stopped| format!(" {}", stopped.stays()));
         Self {
             to: RolledBackTo { revision, image: deploy.image.clone(), commit: deploy.commit.clone() },
             deploy,
-            note: "A rollback restores the image, not configuration.".to_owned(),
+            note: "A rollback restores the image, not configuration.".to_owned() + &stays.unwrap_or_default(),
         }
     }
 }

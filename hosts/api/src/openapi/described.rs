@@ -12,7 +12,7 @@ use crate::{
         ListReceivers, ListRuns, ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment, PromoteApp,
         ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp, RegisterReceiver, ReleaseHold,
         RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller, ShowDeploy,
-        ShowRun, ShowWebhook, StartRun, TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
+        ShowRun, ShowWebhook, StartApp, StartRun, StopApp, TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
     },
 };
 
@@ -97,6 +97,8 @@ pub(super) fn endpoints() -> Vec<Described> {
         Described::of::<ListDeploys>(),
         Described::of::<ShowDeploy>(),
         Described::of::<DeployApp>(),
+        Described::of::<StopApp>(),
+        Described::of::<StartApp>(),
         Described::of::<RebuildApp>(),
         Described::of::<ReadBuildLog>(),
         Described::of::<ListInstances>(),

@@ -1,7 +1,10 @@
 //! The types of the API as JSON Schema, derived from the types themselves. The functions describe the core's types and
 //! the rollout drivers' settings, for which nothing is derived.
 
-use rollhook_core::{deploy::ReleaseMark, image::TAG_MAX};
+use rollhook_core::{
+    deploy::{ReleaseMark, Scale},
+    image::TAG_MAX,
+};
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
@@ -53,6 +56,10 @@ pub(crate) fn trigger(_: &mut SchemaGenerator) -> Schema {
 
 pub(crate) fn status(_: &mut SchemaGenerator) -> Schema {
     one_of(&["queued", "building", "releasing", "rolling_out", "succeeded", "failed", "superseded", "cancelled"])
+}
+
+pub(crate) fn scale(_: &mut SchemaGenerator) -> Schema {
+    one_of(&[Scale::Stop, Scale::Start].map(Scale::as_str))
 }
 
 pub(crate) fn release_mark(_: &mut SchemaGenerator) -> Schema {

@@ -5,9 +5,10 @@ use std::{fmt, str::FromStr, time::Duration};
 use rollhook_core::{
     action::Action,
     app::AppId,
-    deploy::Revision,
+    deploy::{Revision, Scale},
+    lock::LockReason,
     ports::Page,
-    request::{self, PromoteRequest},
+    request::{self, PromoteRequest, ScaleRequest},
     service::{Authorized, Deployer, LogPart},
     text::words,
 };
@@ -16,7 +17,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Deploy, DeployAnswer, DeployList, DeployPost, Local, Operation, Promote, Rebuild, Rollback, RollbackAnswer, Until,
+    Deploy, DeployAnswer, DeployList, DeployPost, Local, Operation, Promote, Rebuild, Rollback, RollbackAnswer,
+    ScalePost, Until,
     endpoint::{Credentials, Endpoint},
     openapi::{PAGE_MAX, schemas},
     query::{self, PageSize},
@@ -195,15 +197,66 @@ impl Operation for DeployApp {
     async fn perform(caller: &Local, id: &AppId, post: DeployPost) -> Result<DeployAnswer, Refusal> {
         let redeploy = post.redeploy(caller.key.clone())?;
         let request = post.parse(caller.key.clone())?;
-        let access = match post.break_glass()? {
-            Some(reason) => caller.management.break_glass(&caller.principal, id, &reason).await?,
-            None => caller.allow(id, Action::Deploy).await?,
-        };
+        let access = allow(caller, id, post.break_glass()?).await?;
         let accepted = match redeploy {
             Some(redeploy) => caller.deployer().redeploy(&access, redeploy).await?,
             None => caller.deployer().submit(&access, request).await?,
         };
         Ok(DeployAnswer::accepted(id, &accepted))
+    }
+}
+
+/// Stops an app: no instance is left, until it is started.
+pub struct StopApp;
+
+impl Operation for StopApp {
+    type Subject = AppId;
+    type Input = ScalePost;
+    type Answer = DeployAnswer;
+
+    const ENDPOINT: Endpoint = Endpoint::new("POST", "/api/v1/apps/{namespace}/{app}/stop", 202, "Stop an app")
+        .keyed("stop")
+        .waiting()
+        .with_optional_body();
+
+    async fn perform(caller: &Local, id: &AppId, post: ScalePost) -> Result<DeployAnswer, Refusal> {
+        scale(caller, id, post, Scale::Stop).await
+    }
+}
+
+/// Starts an app that is stopped, with as many instances as there were.
+pub struct StartApp;
+
+impl Operation for StartApp {
+    type Subject = AppId;
+    type Input = ScalePost;
+    type Answer = DeployAnswer;
+
+    const ENDPOINT: Endpoint =
+        Endpoint::new("POST", "/api/v1/apps/{namespace}/{app}/start", 202, "Start a stopped app")
+            .keyed("start")
+            .waiting()
+            .with_optional_body();
+
+    async fn perform(caller: &Local, id: &AppId, post: ScalePost) -> Result<DeployAnswer, Refusal> {
+        scale(caller, id, post, Scale::Start).await
+    }
+}
+
+async fn scale(caller: &Local, id: &AppId, post: ScalePost, scale: Scale) -> Result<DeployAnswer, Refusal> {
+    let request = ScaleRequest::new(scale).with(|request| {
+        request.if_current = post.if_current;
+        request.key = caller.key.clone();
+    });
+    let access = allow(caller, id, post.break_glass()?).await?;
+    Ok(DeployAnswer::accepted(id, &caller.deployer().scale(&access, request).await?))
+}
+
+/// Returns the proof that the caller may deploy, also in spite of a lock with a reason for that.
+async fn allow(caller: &Local, id: &AppId, reason: Option<LockReason>) -> Result<Authorized, Refusal> {
+    match reason {
+        Some(reason) => caller.management.break_glass(&caller.principal, id, &reason).await,
+        None => caller.allow(id, Action::Deploy).await,
     }
 }
 

@@ -14,7 +14,7 @@ pub use access::{AuditQuery, CreateApiToken, ListApiTokens, ReadAudit, RevokeApi
 pub use apps::{AppsQuery, ChangeApp, DeleteApp, ListApps, RegisterApp, ReleaseHold, ShowApp};
 pub use deploys::{
     CancelDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, LogQuery, LogStep, LogText, PromoteApp,
-    ReadBuildLog, RebuildApp, RollBack, ShowDeploy,
+    ReadBuildLog, RebuildApp, RollBack, ShowDeploy, StartApp, StopApp,
 };
 pub use instances::{InstanceLogQuery, Lines, ListInstances, ReadInstanceLog};
 pub use locks::{ListLocks, LockApp, LockEnvironment, UnlockApp, UnlockEnvironment};

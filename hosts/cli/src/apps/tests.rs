@@ -33,6 +33,7 @@ pub(crate) fn app() -> App {
         on_cluster: Some(rollhook_api::Deploy { on_cluster: true, ..entry(4, "def456a", Status::Failed, 600) }),
         newest: Some(entry(6, "fedcba9", Status::Queued, 60)),
         unfinished: vec![Revision::new(5).unwrap(), Revision::new(6).unwrap()],
+        stopped: None,
         drift: None,
         degraded: None,
         workloads: Vec::new(),
@@ -181,4 +182,13 @@ fn details_have_the_release_command_and_what_is_known_of_it() {
     let shown = details(&app, NOW);
     assert!(shown.contains(", 2 hours ago; its release command ran\n"), "{shown}");
     assert!(shown.contains("release-command   bin/rails db:migrate 'a b'\n"), "{shown}");
+}
+
+#[test]
+fn stopped_app_shows_since_when_and_by_whom() {
+    let since = Revision::new(5).unwrap();
+    let stopped = Some(Stopped { since, by: "ada".to_owned(), at: NOW });
+    let app = App { stopped, ..app() };
+    assert!(details(&app, NOW).contains("Stopped           since revision 5, by ada, just now\n"));
+    assert!(table(&[app], NOW, PLAIN).contains("stopped"));
 }

@@ -46,6 +46,10 @@ pub(crate) enum AppCommand {
     Set(Box<Set>),
     /// Deploy an image, or what is current once more
     Deploy(Deploy),
+    /// Stop an app: no instance is left, and deploys start none, until it is started
+    Stop(Scale),
+    /// Start a stopped app, with as many instances as there were
+    Start(Scale),
     /// Build and deploy a commit of a git app
     Rebuild(Rebuild),
     /// Show the log of a build, or of a release command
@@ -511,6 +515,18 @@ impl Deploy {
     pub(crate) fn image(&self) -> Option<&ImageRef> {
         self.posted.as_ref().or(self.image.as_ref())
     }
+}
+
+/// The arguments of `app stop` and `app start`.
+#[derive(Debug, Args)]
+pub(crate) struct Scale {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Do so in spite of a lock, for this reason, which the audit keeps (takes the role admin)
+    #[arg(long, value_name = "REASON")]
+    pub(crate) break_glass: Option<LockReason>,
+    #[command(flatten)]
+    pub(crate) wait: Wait,
 }
 
 #[derive(Debug, Args)]

@@ -23,7 +23,7 @@ use crate::{contexts::Contexts, exit::Exit};
 pub(crate) use access::{Audit, CreateToken, EndSession, ListSessions, RevokeToken, SessionCommand, TokenCommand};
 pub(crate) use app::{
     AppCommand, BuildLogs, Cancel, Create, Delete, Deploy, History, List, Logs, Promote, Rebuild, Rollback, Rotate,
-    Run, Runs, Set, Target, Wait, WaitFor, Webhook, WebhookStatus,
+    Run, Runs, Scale, Set, Target, Wait, WaitFor, Webhook, WebhookStatus,
 };
 pub(crate) use flag::{flags, in_flags, list_in_flags};
 pub(crate) use lock::{EnvironmentCommand, EnvironmentName, Lock, LockEnvironment, NewLock};

@@ -171,7 +171,8 @@ pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(),
     }
     session.output.data(&app, || {
         let now = when::now();
-        let is_known_to_run = app.drift.is_none() && app.degraded.is_none() && others.is_empty();
+        let is_known_to_run =
+            app.stopped.is_none() && app.drift.is_none() && app.degraded.is_none() && others.is_empty();
         let runs = match &app.current {
             Some(current) => {
                 let verb = if is_known_to_run { "runs" } else { "has as its current version" };
@@ -183,10 +184,12 @@ pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(),
         let drift = app.drift.as_ref().map(|drift| format!("{}\n", escaped(&drift.message))).unwrap_or_default();
         let degraded = app.degraded.as_ref().map(|degraded| escaped(&apps::trouble(degraded, now)));
         let degraded = degraded.map(|trouble| format!("Degraded {trouble}\n")).unwrap_or_default();
+        let stopped = app.stopped.as_ref().map(|stopped| escaped(&apps::stopped_since(stopped, now)));
+        let stopped = stopped.map(|stopped| format!("Stopped {stopped}\n")).unwrap_or_default();
         let locks = app.locks.iter().map(|lock| format!("Locked {}\n", escaped(&described(lock))));
         let others =
             others.iter().map(|deploy| format!("{}, {}\n", summary(deploy), when::ago(deploy.created_at, now)));
-        format!("{runs}{drift}{degraded}{}{}", locks.collect::<String>(), others.collect::<String>())
+        format!("{runs}{stopped}{drift}{degraded}{}{}", locks.collect::<String>(), others.collect::<String>())
     })
 }
 

@@ -104,6 +104,9 @@ pub(super) async fn conclude(
     for field in &answer.ignored {
         message(&format!("note: the {} was ignored", escaped(field)));
     }
+    if let Some(stopped) = &answer.stopped {
+        message(&format!("note: {}", escaped(&stopped.stays())));
+    }
     let ended = session.wait_for_end(id, answer.revision, wait).await?;
     finish(&mut answer, ended.as_ref());
     session.document(&answer)?;

@@ -12,6 +12,7 @@ mod outcome;
 pub(crate) mod promotion;
 pub(crate) mod receiver;
 pub(crate) mod runs;
+pub(crate) mod scale;
 pub(crate) mod session;
 pub(crate) mod trust;
 pub(crate) mod webhook;

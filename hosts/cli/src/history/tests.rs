@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use rollhook_core::deploy::{Evidence, Revision, Status, Trigger};
+use rollhook_core::deploy::{Evidence, Revision, Scale, Status, Trigger};
 
 use super::*;
 use crate::table::Colour;
@@ -27,6 +27,7 @@ pub(crate) fn entry(revision: u64, image: &str, status: Status, ago: u64) -> Dep
         current: false,
         on_cluster: false,
         adopted: false,
+        scale: Scale::Keep,
         effective: revision,
         from: None,
         digest: None,

@@ -56,6 +56,27 @@ fn what_runs_is_deployed_once_more() {
 }
 
 #[test]
+fn app_is_stopped_and_started() {
+    let home = cli!().fast().with_history();
+    let stop = home.run("app stop api").ok();
+    assert!(stop.out.starts_with("Stopping shop-test/api: revision 4\n"), "{stop:?}");
+    assert!(stop.out.contains("Revision 4 succeeded"), "{stop:?}");
+    let history = home.run("app history api").ok().out;
+    assert!(history.lines().nth(1).unwrap().contains("  stop  "), "{history}");
+    assert!(home.run("app history api -o wide").ok().out.contains(" stop of 3"));
+    assert!(home.run("app show api").ok().out.contains("Stopped           since revision 4, by ada"));
+    assert!(home.run("app status api").ok().out.contains("Stopped since revision 4, by ada"));
+    assert!(home.run("app list").ok().out.contains("stopped"));
+    let again = home.run("app stop api").exits(1);
+    assert!(again.err.contains("The app is stopped already, since revision 4 by ada."), "{again:?}");
+    let deploy = home.run("app deploy api r.example.com/api:four").ok();
+    assert!(deploy.err.contains("note: The app stays stopped, as by revision 4 of ada"), "{deploy:?}");
+    let start = home.run("app start api").ok();
+    assert!(start.out.starts_with("Starting shop-test/api: revision 6\n"), "{start:?}");
+    assert!(!home.run("app show api").ok().out.contains("Stopped"));
+}
+
+#[test]
 fn documents_are_whole_and_alone_on_standard_output() {
     let home = cli!().fast();
     let created = home.run("app create api --image r.example.com/api:one --settle 0s -o json").ok().json();

@@ -55,6 +55,7 @@ pub(crate) struct Shown {
     may_deploy: bool,
     /// Whether what runs may be deployed once more, as far as the page knows.
     may_redeploy: bool,
+    is_stopped: bool,
     /// The sentence that assistive technology hears.
     spoken: String,
 }
@@ -109,6 +110,7 @@ impl Shown {
             is_first,
             may_deploy: frame.may.may_deploy,
             may_redeploy: may_redeploy(app, unfinished),
+            is_stopped: app.stopped.is_some(),
             spoken: newest.map(|deploy| Entry::new(app, deploy, frame).spoken).unwrap_or_default(),
         }
     }
@@ -209,6 +211,14 @@ pub(crate) fn put_right_by(deploy: &Deploy) -> Option<Revision> {
 
 fn notices(app: &App, platform: &str) -> Vec<Notice> {
     let mut notices = Vec::new();
+    if let Some(stopped) = &app.stopped {
+        let (by, at) = (escaped(&stopped.by), rollhook_api::time::absolute(stopped.at));
+        notices.push(Notice {
+            tone: "warn",
+            mark: Mark::nothing(format!("Stopped since revision {}, by {by}", stopped.since)),
+            text: format!("Nothing runs since {at}. Deploys change the image, and start nothing."),
+        });
+    }
     if let Some(degraded) = &app.degraded {
         let since = rollhook_api::time::absolute(degraded.since);
         notices.push(Notice {

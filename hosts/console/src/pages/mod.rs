@@ -18,6 +18,7 @@ pub(crate) mod receivers;
 pub(crate) mod redeploy;
 pub(crate) mod register;
 pub(crate) mod rollback;
+pub(crate) mod scale;
 pub(crate) mod sessions;
 pub(crate) mod settings;
 pub(crate) mod sign_in;
@@ -27,6 +28,8 @@ pub(crate) mod webhook;
 
 #[cfg(test)]
 mod tests;
+
+use rollhook_core::deploy::Scale;
 
 use crate::{
     console::Call,
@@ -76,6 +79,10 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
             AppPart::NewDeploy => new_deploy::submit(call, id).await,
             AppPart::Redeploy if reads => redeploy::page(call, id).await,
             AppPart::Redeploy => redeploy::submit(call, id).await,
+            AppPart::Stop if reads => scale::page(call, id, Scale::Stop).await,
+            AppPart::Stop => scale::stop(call, id).await,
+            AppPart::Start if reads => scale::page(call, id, Scale::Start).await,
+            AppPart::Start => scale::start(call, id).await,
             AppPart::Rollback if reads => rollback::page(call, id).await,
             AppPart::Rollback => rollback::submit(call, id).await,
             AppPart::Webhook => webhook::page(call, id).await,

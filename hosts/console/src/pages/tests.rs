@@ -73,7 +73,7 @@ fn a_viewer_sees_the_history_and_no_actions() {
     };
     let viewer = rendered(app(json!({ "unfinished": [3] })), deploys(), Permissions::default());
     assert!(viewer.contains("id=\"r3\"") && viewer.contains("current"));
-    for action in ["rollback?to=", "/cancel", "/deploy\"", "/redeploy", "release-hold"] {
+    for action in ["rollback?to=", "/cancel", "/deploy\"", "/redeploy", "/stop\"", "/start\"", "release-hold"] {
         assert!(!viewer.contains(action), "{action}: {viewer}");
     }
     let deployer = rendered(
@@ -85,6 +85,24 @@ fn a_viewer_sees_the_history_and_no_actions() {
         assert!(deployer.contains(action), "{action}");
     }
     assert!(!deployer.contains("rollback?to=3"));
+}
+
+#[test]
+fn stopped_app_says_so_and_offers_its_start() {
+    let may = Permissions { may_deploy: true, ..Permissions::default() };
+    let top = || vec![deploy(2, json!({ "current": true, "on_cluster": true }))];
+    let of = |more: Value| {
+        let newest = json!({ "current": top()[0], "on_cluster": top()[0] });
+        let Value::Object(more) = more else { unreachable!() };
+        let mut all = newest.as_object().unwrap().clone();
+        all.extend(more);
+        rendered(app(Value::Object(all)), top(), may)
+    };
+    let stopped = of(json!({ "stopped": { "since": 2, "by": "ada <x>", "at": "2026-01-01T00:00:00Z" } }));
+    assert!(stopped.contains("Stopped since revision 2, by ada &#60;x&#62;"), "{stopped}");
+    assert!(stopped.contains("/start\"") && !stopped.contains("/stop\""), "{stopped}");
+    let runs = of(json!({}));
+    assert!(runs.contains("/stop\"") && !runs.contains("/start\"") && !runs.contains("Stopped since"), "{runs}");
 }
 
 #[test]

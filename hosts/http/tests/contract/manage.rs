@@ -217,6 +217,37 @@ fn redeploy_repeats_what_is_current_and_takes_no_image() {
 }
 
 #[test]
+fn stopped_app_says_so_until_it_is_started() {
+    let server = server!().run();
+    let app = server.app("api");
+    let post = |verb: &str, body: Value| {
+        server.manage("POST", &format!("{}/{verb}", app.path)).json(&body).header("prefer", "wait=20").send()
+    };
+    let not_stopped = post("start", json!({}));
+    assert_eq!((not_stopped.status, not_stopped.problem().as_str()), (409, "not-stopped"));
+    assert_eq!(post("stop", json!({ "if_current": 7 })).problem(), "current-changed");
+    assert_eq!(post("stop", json!({ "if_curent": 1 })).problem(), "malformed");
+    let done = server.manage("POST", &format!("{}/stop", app.path)).header("prefer", "wait=20").send();
+    assert_eq!((done.status, &done.json()["trigger"]), (200, &json!("manual")), "{}", done.text());
+    let entry = server.manage("GET", &format!("{}/deploys/2", app.path)).expect(200).json();
+    assert_eq!((&entry["scale"], &entry["from"]), (&json!("stop"), &json!({ "revision": 1 })));
+    let shown = || server.manage("GET", &app.path).expect(200).json()["stopped"].clone();
+    assert_eq!((&shown()["since"], shown()["by"].is_string()), (&json!(2), true));
+    let again = post("stop", json!({}));
+    assert_eq!((again.status, again.problem().as_str()), (409, "already-stopped"));
+
+    let accepted = server.post(&app, &image("v2")).expect(202).json();
+    assert_eq!(accepted["stopped"]["since"], 2, "CI is told: {accepted}");
+    let ended = server.manage("GET", &format!("{}/deploys/3", app.path)).header("prefer", "wait=20").expect(200).json();
+    assert!(ended["message"].as_str().unwrap().contains("the app stays stopped, as by revision 2"), "{ended}");
+    let back = post("rollback", json!({})).json();
+    assert!(back["note"].as_str().unwrap().contains("The app stays stopped, as by revision 2"), "{back}");
+    let done = post("start", json!({}));
+    assert_eq!(done.status, 200, "{}", done.text());
+    assert_eq!(shown(), Value::Null);
+}
+
+#[test]
 fn promotion_brings_what_another_environment_runs() {
     let server = server!().run();
     let app = server.app("api");
