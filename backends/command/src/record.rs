@@ -199,7 +199,6 @@ impl Record {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test may")]
 mod tests {
     use super::*;
 
