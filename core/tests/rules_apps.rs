@@ -414,10 +414,10 @@ fn app_whose_workload_was_taken_over_takes_it_back_with_its_history() {
             let target = TargetChange { take_over, ..TargetChange::default() };
             world.deployer.change(&api_app, PolicyChange::default(), SourceChange::default(), target)
         };
-        let state = change(true).await.unwrap();
+        let state = change(true).await.unwrap().state;
         assert_eq!(state.app.target.take_over, Some(other.uid()));
         assert!(state.app.target.settings["template"].is_object(), "what it is made with stays");
-        assert_eq!(change(true).await.unwrap().app.target, state.app.target);
+        assert_eq!(change(true).await.unwrap().state.app.target, state.app.target);
         let deployed = world.deployed(&api_app, &api("v5")).await;
         assert_eq!(deployed.status(), Status::Succeeded, "{deployed:?}");
         let history = world.history(&api_app).await;
