@@ -137,16 +137,19 @@ fn repeated_call_is_answered_with_the_first_ones_run() {
     let world = World::new(DELAY);
     world.run(async {
         let access = world.app("api", Policy::default()).await;
-        let keyed = |key: &str, word: &str| {
-            let key = IdempotencyKey { header: KeyHeader::IdempotencyKey, key: key.to_owned(), request: [7; 32] };
+        let called = |key: &str, word: &str, call: u8| {
+            let key = IdempotencyKey { header: KeyHeader::IdempotencyKey, key: key.to_owned(), request: [call; 32] };
             RunRequest::new(words(word)).with(|request| request.key = Some(key))
         };
+        let keyed = |key: &str, word: &str| called(key, word, 7);
         let first = world.deployer.begin_run(&access, keyed("a", "users")).await.unwrap();
         let again = world.deployer.begin_run(&access, keyed("a", "users")).await.unwrap();
         assert_eq!((first.replayed, again.replayed, again.run.number), (false, true, number(1)));
         world.run_ended(&access, 1).await;
         let again = world.deployer.begin_run(&access, keyed("a", "users")).await.unwrap();
         assert_eq!((again.replayed, again.run.status()), (true, RunStatus::Succeeded));
+        let another = world.deployer.begin_run(&access, called("a", "others", 8)).await;
+        assert_eq!(another, Err(Refusal::KeyReused));
         assert_eq!(world.deployer.begin_run(&access, keyed("b", "users")).await.unwrap().run.number, number(2));
         world.run_ended(&access, 2).await;
         assert_eq!(world.commands(), ["run-1", "run-2"]);
@@ -303,6 +306,21 @@ fn lost_run_ends_unknown_and_is_not_run_again() {
         world.sleep(600).await;
         assert_eq!(world.commands(), ["run-1"]);
         world.rests(&access).await;
+    });
+}
+
+#[test]
+fn command_that_was_cancelled_while_the_platform_was_away_is_told_to_end_and_has_the_time_to() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        world.begin(&access, "hang").await.unwrap();
+        world.command_begins(1).await;
+        world.cluster.set_reachable(false);
+        world.deployer.cancel_run(&access, number(1)).await.unwrap();
+        world.sleep(1_200).await;
+        world.cluster.set_reachable(true);
+        assert_eq!(world.run_ended(&access, 1).await.status(), RunStatus::Cancelled);
     });
 }
 

@@ -88,7 +88,7 @@ fn deploys_of_a_stopped_app_change_its_image_and_start_nothing() {
         let accepted = world.deploy(&access, &api("v2")).await.unwrap();
         assert_eq!(accepted.stopped.unwrap().since, revision(2), "the answer says so");
         let done = world.ended(&access, 3).await;
-        assert!(note(&done).contains("the app stays stopped, as by revision 2 of alice"), "{}", note(&done));
+        assert!(note(&done).contains("not started, as the app was stopped by revision 2 of alice"), "{}", note(&done));
         assert_eq!((world.pods(&access).await, world.stopped_since(&access).await), (0, Some(2)));
         let back = world.rollback(&access).await.unwrap();
         assert_eq!((tag(&back.deploy).as_str(), back.stopped.is_some()), ("v1", true));
@@ -162,6 +162,56 @@ fn failed_or_cancelled_stop_is_put_right_by_a_start() {
             assert_eq!((world.pods(&access).await, world.stopped_since(&access).await), (3, None));
         });
     }
+}
+
+#[test]
+fn cancelled_stop_is_taken_back_by_the_deploy_that_waits_for_its_end() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app_of_three(Policy::default()).await;
+        world.cluster.script("api:v1", Script::default().after(Duration::from_secs(3_600)));
+        world.scale(&access, Scale::Stop).await.unwrap();
+        world.sleep(5).await;
+        world.deploy(&access, &api("v2")).await.unwrap();
+        world.deployer.cancel(&access, revision(2)).await.unwrap();
+        let history = world.quiet(&access).await;
+        assert_eq!(
+            (history.len(), history[1].status()),
+            (3, Status::Cancelled),
+            "no restore beside the one that waits"
+        );
+        assert_eq!((history[2].status(), history[2].scale), (Status::Succeeded, Scale::Start));
+        assert_eq!((world.pods(&access).await, world.stopped_since(&access).await), (3, None));
+    });
+}
+
+#[test]
+fn workload_that_a_stopped_app_lost_is_made_anew_without_instances() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app_of_three(Policy::default()).await;
+        world.scaled(&access, Scale::Stop).await;
+        let target = world.target(&access).await;
+        world.cluster.delete(access.app(), &target);
+        assert_eq!(world.deployed(&access, &api("v2")).await.status(), Status::Succeeded);
+        assert_eq!((world.pods(&access).await, world.stopped_since(&access).await), (0, Some(2)));
+        world.scaled(&access, Scale::Start).await;
+        assert_eq!(world.pods(&access).await, 3);
+    });
+}
+
+#[test]
+fn workload_that_rested_before_a_stop_rests_after_the_start() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app_of_three(Policy::default()).await;
+        let target = world.target(&access).await;
+        world.cluster.scale(access.app(), &target, 0);
+        world.scaled(&access, Scale::Stop).await;
+        world.scaled(&access, Scale::Start).await;
+        assert_eq!(world.pods(&access).await, 0);
+        world.quiet(&access).await;
+    });
 }
 
 #[test]
@@ -279,19 +329,21 @@ fn number_that_another_sets_while_the_app_is_stopped_stays() {
 }
 
 #[test]
-fn stop_of_a_stopped_app_and_start_of_a_running_one_are_refused() {
+fn stopped_app_may_be_stopped_again_and_a_running_one_is_not_started() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.app_of_three(Policy::default()).await;
         assert_eq!(world.scale(&access, Scale::Start).await, Err(Refusal::NotStopped));
         world.scaled(&access, Scale::Stop).await;
-        let again = world.scale(&access, Scale::Stop).await.unwrap_err();
-        assert_eq!(again.to_string(), "The app is stopped already, since revision 2 by alice.");
+        // Another party may have started it.
+        world.scaled(&access, Scale::Stop).await;
+        let state = world.view(&access).await;
+        assert_eq!(state.stopped.as_ref().unwrap().since.get(), 2, "since the first one");
         world.cluster.script("hang", Script::hangs());
         let bare = world.register("bare", leave()).await;
         let sentence = world.scale(&bare, Scale::Stop).await.unwrap_err().to_string();
         assert!(sentence.contains("before you stop the app"), "{sentence}");
-        assert_eq!(world.quiet(&access).await.len(), 2, "nothing is recorded");
+        assert_eq!(world.quiet(&access).await.len(), 3, "what is refused is not recorded");
     });
 }
 

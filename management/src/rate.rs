@@ -1,10 +1,13 @@
 //! Rates: a number of events at once, and one more per interval.
 
 use std::{
+    collections::BTreeMap,
     mem,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
+
+use crate::access::Realm;
 
 /// A number of events at once, and one more per interval (the generic cell rate algorithm).
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +33,21 @@ impl Rate {
     /// Returns the time at which one more event is paid off, if it may happen.
     pub fn take(self, paid: Duration, now: Duration) -> Option<Duration> {
         self.wait(paid, now).is_zero().then(|| self.spend(paid, now))
+    }
+}
+
+/// The events of each realm, such as the tests of its receivers: as many as their rate allows.
+#[derive(Default)]
+pub(crate) struct OfRealms(Mutex<BTreeMap<String, Duration>>);
+
+impl OfRealms {
+    /// Counts an event of a realm before it happens. Returns whether it may.
+    pub(crate) fn take(&self, rate: Rate, realm: &Realm, now: Duration) -> bool {
+        let mut paid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        paid.retain(|_, until| *until > now);
+        let key = realm.to_string();
+        let next = rate.take(paid.get(&key).copied().unwrap_or_default(), now);
+        next.map(|until| paid.insert(key, until)).is_some()
     }
 }
 

@@ -72,6 +72,9 @@ pub enum Refusal {
     /// The receivers of a realm are tested too often.
     #[error("The receivers of {0} are tested too often; try again in some seconds.")]
     TooManyTests(Realm),
+    /// An environment is locked and unlocked too often.
+    #[error("{0} is locked and unlocked too often; try again in some seconds.")]
+    TooManyLockChanges(Realm),
     /// A realm has as many locks of environments as it may, beside those of environments with apps.
     #[error(
         "There are {0} locks of environments of {1}, and this environment has no app: end some first. An ended one counts for \
@@ -111,7 +114,10 @@ impl Refusal {
             | Self::ReceiverExists(_)
             | Self::TooManyReceivers(..)
             | Self::TooManyLocks(..) => RefusalKind::Conflict,
-            Self::TooManyTests(_) | Self::TooManyRegistrations(..) | Self::TooManyIdTokens(..) => RefusalKind::TooMany,
+            Self::TooManyTests(_)
+            | Self::TooManyLockChanges(_)
+            | Self::TooManyRegistrations(..)
+            | Self::TooManyIdTokens(..) => RefusalKind::TooMany,
             Self::ReviewUnavailable | Self::IssuerUnavailable => RefusalKind::Unavailable,
         }
     }

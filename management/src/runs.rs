@@ -14,8 +14,8 @@ use crate::{
     access::{Action, Principal},
 };
 
-/// The most characters of a command in the audit: all that a command may have, unless most of it must be escaped.
-const COMMAND_MAX: usize = 6_000;
+/// The most characters of a command in the audit.
+const COMMAND_MAX: usize = 500;
 
 impl Management {
     /// Runs a command once with the image of the app's current version. The audit has the program and its arguments.
@@ -25,7 +25,7 @@ impl Management {
     pub async fn begin_run(&self, principal: &Principal, id: &AppId, request: RunRequest) -> Outcome<AcceptedRun> {
         // What is too long for a run is too long for the audit.
         check_run(&request)?;
-        let access = self.allow_run(principal, id, &shown(&request.command)).await?;
+        let access = self.allow_run(principal, id, &format!("asked for {}", shown(&request.command))).await?;
         Ok(self.deployer.begin_run(&access, request).await?)
     }
 
@@ -34,7 +34,7 @@ impl Management {
     /// # Errors
     /// As [`Management::allow`] and [`Deployer::cancel_run`](rollhook_core::service::Deployer::cancel_run).
     pub async fn cancel_run(&self, principal: &Principal, id: &AppId, number: RunNumber) -> Outcome<Run> {
-        let access = self.allow_run(principal, id, &format!("cancelled run {number}")).await?;
+        let access = self.allow_run(principal, id, &format!("asked for the end of run {number}")).await?;
         Ok(self.deployer.cancel_run(&access, number).await?)
     }
 

@@ -253,6 +253,27 @@ fn locks_of_environments_without_apps_are_bounded_and_ended_ones_go() {
 }
 
 #[test]
+fn environment_is_locked_and_unlocked_at_a_bounded_rate() {
+    let world = ManagedWorld::new(SECOND);
+    world.run(async {
+        world.app("api", Policy::default()).await;
+        let (eve, management) = (somebody("eve", Role::Deployer), &world.management);
+        let (project, environment) = place("test");
+        let lock = async || management.lock_environment(&eve, &project, &environment, freeze(None)).await;
+        for _ in 0..10 {
+            lock().await.unwrap();
+            management.unlock_environment(&eve, &project, &environment).await.unwrap();
+        }
+        let refused = lock().await.unwrap_err();
+        assert!(matches!(refused, Refusal::TooManyLockChanges(_)), "{refused}");
+        let (_, another) = place("live");
+        management.lock_environment(&eve, &project, &another, freeze(None)).await.unwrap();
+        world.sleep(2).await;
+        lock().await.unwrap();
+    });
+}
+
+#[test]
 fn late_copy_of_an_older_lock_changes_nothing() {
     let world = ManagedWorld::new(SECOND);
     world.run(async {

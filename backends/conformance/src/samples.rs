@@ -182,7 +182,7 @@ pub fn evidence() -> Evidence {
         pod: Some("api-7d9f-x2x".to_owned()),
         state: Some("terminated: exit code 1".to_owned()),
         events: vec![line.to_owned(); 10],
-        log: (0..50).map(|number| format!("{number} {}", line.repeat(10))).collect(),
+        log: (0..50).map(|number| format!("{number} {}", line.repeat(7))).collect(),
     }
 }
 

@@ -274,6 +274,7 @@ pub(crate) struct Rollout {
     pub(crate) adopted: bool,
     pub(crate) purpose: Purpose,
     pub(crate) scale: Scale,
+    pub(crate) stopped: bool,
     pub(crate) cause: String,
 }
 
@@ -305,6 +306,7 @@ impl Rollout {
             adopted: spec.adopted,
             purpose: spec.purpose,
             scale: spec.scale,
+            stopped: spec.stopped,
             cause: spec.cause.clone(),
         })
     }

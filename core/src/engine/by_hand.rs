@@ -7,7 +7,7 @@
 use super::{
     CallError, Effect,
     rollout::UNREACHABLE_MAX,
-    run_calls::{END_WITHIN, RELOAD_INTERVAL, RunCalls},
+    run_calls::{RELOAD_INTERVAL, RunCalls},
     sentence,
 };
 use crate::{
@@ -73,7 +73,7 @@ impl ByHandProgress {
         }
         let ending_since = ending_since(run, now);
         let is_to_be_ended = ending_since.is_some() && calls.cancelled.is_none();
-        if calls.cancelled.is_some() && ending_since.is_some_and(|since| since.after(END_WITHIN) <= now) {
+        if ending_since.is_some_and(|since| calls.should_have_ended(since, now)) {
             let message = "The command was told to end, and is not seen to have ended, as where its machine is lost. Look at \
                            its run on the platform before you run another.";
             return ByHandStep::record(unknown(run, message.to_owned()));

@@ -450,7 +450,7 @@ fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<
     let digest = digest.or_else(|| deploy.digest.clone().filter(|_| deploy.release.is_some()));
     let stays_stopped = state.app_state.stopped.as_ref().filter(|_| deploy.scale.is_keep()).map(|stopped| {
         let Stopped { since, by, .. } = stopped;
-        format!("the app stays stopped, as by revision {since} of {by}")
+        format!("not started, as the app was stopped by revision {since} of {by}")
     });
     let note = note.into_iter().chain(stays_stopped).reduce(|one, other| format!("{one}; {other}"));
     let done = Deploy { digest, ..deploy.moved(Stored::Succeeded { note }) };

@@ -7,7 +7,7 @@
 use super::{
     CallError, Effect, deadline,
     rollout::UNREACHABLE_MAX,
-    run_calls::{END_WITHIN, OBSERVE_INTERVAL, RELOAD_INTERVAL, RunCalls},
+    run_calls::{OBSERVE_INTERVAL, RELOAD_INTERVAL, RunCalls},
     sentence,
 };
 use crate::{
@@ -88,7 +88,7 @@ impl ReleaseProgress {
         if is_overdue && !has_begun {
             return ReleaseStep::Record(Box::new(overdue(app_state, deploy, false)));
         }
-        if self.calls.cancelled.is_some() && is_overdue && deadline.after(END_WITHIN) <= now {
+        if is_overdue && self.calls.should_have_ended(deadline, now) {
             let message = "The release command did not end within its deadline, was told to end, and is not seen to have ended, \
                            as where its machine is lost. Look at its run on the platform: the next release command begins \
                            once it is gone.";

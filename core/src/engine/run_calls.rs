@@ -10,7 +10,7 @@ pub(super) const OBSERVE_INTERVAL: Duration = Duration::from_secs(2);
 /// The interval of loads of the app during a run without a hint from the store: hints may be lost, and the policy changed.
 pub(super) const RELOAD_INTERVAL: Duration = Duration::from_secs(15);
 /// The time within which a run that was told to end is seen to have ended.
-pub(super) const END_WITHIN: Duration = Duration::from_secs(600);
+const END_WITHIN: Duration = Duration::from_secs(600);
 /// The interval of cancels of a run that does not end.
 const CANCEL_INTERVAL: Duration = Duration::from_secs(60);
 /// The number of observations of a run that has begun without its record; the record may only be read late.
@@ -31,11 +31,21 @@ pub(super) struct RunCalls {
     pub(super) started: bool,
     /// The time at which the runner has answered a cancel.
     pub(super) cancelled: Option<Timestamp>,
+    /// The time at which it has answered the first one.
+    first_cancelled: Option<Timestamp>,
 }
 
 impl RunCalls {
     pub(super) const fn new(now: Timestamp) -> Self {
-        Self { call_at: now, failures: 0, seen_at: None, unrecorded: 0, started: false, cancelled: None }
+        Self {
+            call_at: now,
+            failures: 0,
+            seen_at: None,
+            unrecorded: 0,
+            started: false,
+            cancelled: None,
+            first_cancelled: None,
+        }
     }
 
     /// Adjusts to a clock that was set from `was` to `is`.
@@ -43,6 +53,7 @@ impl RunCalls {
         self.call_at = self.call_at.reset(was, is);
         self.seen_at = self.seen_at.map(|at| at.reset(was, is));
         self.cancelled = self.cancelled.map(|at| at.reset(was, is));
+        self.first_cancelled = self.first_cancelled.map(|at| at.reset(was, is));
     }
 
     /// Processes a hint of the runner.
@@ -60,6 +71,12 @@ impl RunCalls {
     /// Processes the answer that a run is told to end.
     pub(super) fn cancelled(&mut self, now: Timestamp) {
         (self.cancelled, self.call_at) = (Some(now), now);
+        self.first_cancelled.get_or_insert(now);
+    }
+
+    /// Returns whether a run that is to end since then, and was told so, has had the time to.
+    pub(super) fn should_have_ended(&self, since: Timestamp, now: Timestamp) -> bool {
+        self.first_cancelled.is_some_and(|told| told.max(since).after(END_WITHIN) <= now)
     }
 
     /// Processes an observation.

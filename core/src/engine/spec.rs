@@ -66,6 +66,7 @@ pub(super) fn spec(app_state: &AppState, deploy: &Deploy) -> Option<RolloutSpec>
         },
         purpose: purpose(app_state, deploy),
         scale: deploy.scale,
+        stopped: app_state.stopped.is_some(),
         cause: format!("rollhook revision {}: {what} by {}{commit}", deploy.revision, deploy.actor),
     })
 }

@@ -12,7 +12,7 @@ use crate::{
     deploy::{Actor, Outage, Reason},
     replica::ReplicaId,
     request::Refusal,
-    run::{Run, RunCancel, RunFailure, RunNumber, RunState},
+    run::{Run, RunCancel, RunFailure, RunKey, RunNumber, RunState},
     time::Timestamp,
 };
 
@@ -59,8 +59,8 @@ pub struct NewRun {
     pub actor: Actor,
     /// The time that the command may take.
     pub deadline: Duration,
-    /// The hash of the call's idempotency key and request.
-    pub key: Option<String>,
+    /// The call's idempotency key.
+    pub key: Option<RunKey>,
     /// The replica that leases the app if it is idle.
     pub driver: Option<ReplicaId>,
 }
@@ -78,12 +78,15 @@ impl Change {
     /// Accepts a run with the image of the current version. A known key is answered first.
     ///
     /// # Errors
-    /// [`Refusal::RunUnfinished`] while another run goes on, [`Refusal::NothingRuns`] if no deploy has succeeded yet; the
+    /// [`Refusal::KeyReused`] if the earlier call was another one, [`Refusal::RunUnfinished`] while another run goes on, [`Refusal::NothingRuns`] if no deploy has succeeded yet; the
     /// change is as it was.
     pub fn begin_run(&mut self, new: NewRun, now: Timestamp) -> Result<Begun, Refusal> {
         let runs = &self.state.runs;
-        if let Some(known) = runs.newest_first().find(|run| new.key.is_some() && run.key == new.key) {
-            return Ok(Begun::Replayed(Arc::clone(known)));
+        let is_same =
+            |run: &&Arc<Run>| run.key.as_ref().zip(new.key.as_ref()).is_some_and(|(one, two)| one.key == two.key);
+        if let Some(known) = runs.newest_first().find(is_same) {
+            let is_replayed = known.key == new.key;
+            return if is_replayed { Ok(Begun::Replayed(Arc::clone(known))) } else { Err(Refusal::KeyReused) };
         }
         if let Some(unfinished) = &runs.unfinished {
             return Err(Refusal::RunUnfinished(unfinished.number));

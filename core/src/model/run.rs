@@ -58,7 +58,7 @@ impl FromStr for RunNumber {
 
 /// The most characters of the message of an end.
 const MESSAGE_MAX: usize = 1_000;
-/// The most characters of an ended run's command: the audit has all of it.
+/// The most characters of an ended run's command: the audit has more of it.
 const COMMAND_MAX: usize = 200;
 
 /// A run of a command by hand.
@@ -81,14 +81,23 @@ pub struct Run {
     pub updated_at: Timestamp,
     /// The number of changes.
     pub step: u32,
-    /// The idempotency key of the call that made it, with the call's request, as a hash.
+    /// The idempotency key of the call that made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<String>,
+    pub key: Option<RunKey>,
     /// The person who asked for its end, and the time of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancelled: Option<RunCancel>,
     /// The state.
     pub state: RunState,
+}
+
+/// The idempotency key of the call that made a run, and the call, as hashes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunKey {
+    /// The hash of the key and its header.
+    pub key: String,
+    /// The hash of the call.
+    pub request: String,
 }
 
 /// A person's request to end a run.
@@ -237,6 +246,15 @@ impl Run {
     #[must_use]
     pub fn moved(&self, state: RunState) -> Self {
         Self { state, step: self.step.saturating_add(1), ..self.clone() }
+    }
+
+    /// Returns about the number of bytes that the run takes up.
+    pub(crate) fn bytes(&self) -> usize {
+        let message = match &self.state {
+            RunState::Failed(end) | RunState::Cancelled(end) | RunState::Unknown(end) => end.message.len(),
+            RunState::Preparing { .. } | RunState::Running { .. } | RunState::Succeeded => 0,
+        };
+        size_of::<Self>() + message + self.command.iter().map(|word| word.len() + size_of::<String>()).sum::<usize>()
     }
 
     /// Returns the run with texts of a bounded length.

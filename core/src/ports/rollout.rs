@@ -85,6 +85,8 @@ pub struct RolloutSpec {
     pub purpose: Purpose,
     /// The change of the number of instances. A deploy that keeps the number leaves a stopped target stopped.
     pub scale: Scale,
+    /// Whether the app is stopped: a target that is made anew is made without instances, unless this is the start.
+    pub stopped: bool,
     /// The cause in a line, such as "rollback to revision 3 by alice".
     pub cause: String,
 }
@@ -94,8 +96,9 @@ with_fields!(RolloutSpec);
 impl RolloutSpec {
     /// Returns the specification of a deploy of this image, which settles at once and has no cause.
     pub const fn new(app: AppId, id: DeployId, target: Target, image: ImageRef) -> Self {
-        let (adopted, settle, purpose, scale) = (false, Duration::ZERO, Purpose::Deploy, Scale::Keep);
-        Self { app, id, target, image, adopted, settle, purpose, scale, cause: String::new() }
+        let (adopted, settle, purpose) = (false, Duration::ZERO, Purpose::Deploy);
+        let (scale, stopped) = (Scale::Keep, false);
+        Self { app, id, target, image, adopted, settle, purpose, scale, stopped, cause: String::new() }
     }
 }
 

@@ -295,7 +295,6 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::TooManyUnfinished => "refused: too many unfinished",
         Refusal::NothingToRollBackTo(_) => "refused: nothing to roll back to",
         Refusal::NotRedeployable(_) => "refused: not redeployable",
-        Refusal::AlreadyStopped { .. } => "refused: already stopped",
         Refusal::NotStopped => "refused: not stopped",
         Refusal::CannotBeStopped(_) => "refused: cannot be stopped",
         Refusal::CurrentChanged { .. } => "refused: current changed",

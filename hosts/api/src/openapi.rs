@@ -251,7 +251,7 @@ fn parameters() -> Value {
         "revision": parameter("path", "revision", number(1), "The entry's number."),
         "run": parameter("path", "run", number(1), "The run's number."),
         "prefer": parameter("header", "Prefer", text(), "`wait=N`: answer once it has ended, after N seconds (at most 50) in any case."),
-        "idempotencyKey": parameter("header", "Idempotency-Key", key(), "Repeating the call with this key does not repeat its effect for 24 hours."),
+        "idempotencyKey": parameter("header", "Idempotency-Key", key(), "Repeating the call with this key does not repeat its effect for 24 hours; of a command by hand, as long as its run is remembered."),
         "webhookId": parameter("header", "webhook-id", key(), "Taken for the key where there is no Idempotency-Key; kept for 7 days."),
         "githubDelivery": parameter("header", "X-GitHub-Delivery", key(), "Taken for the key where there is no other; kept for 7 days."),
         "lastEventId": parameter("header", "Last-Event-ID", text(), "The id of the event that was seen last.")

@@ -188,8 +188,6 @@ kinds! {
     NothingToRollBackTo = "nothing-to-roll-back-to", 409, "Nothing to roll back to";
     /// No version runs that could be deployed once more, or another one is on the cluster or on its way to it.
     NotRedeployable = "not-redeployable", 409, "What runs cannot be redeployed, stopped or started now";
-    /// The app that is to be stopped is stopped.
-    AlreadyStopped = "already-stopped", 409, "The app is stopped already";
     /// The app that is to be started is not stopped.
     NotStopped = "not-stopped", 409, "The app is not stopped";
     /// The workload, or its platform, can be neither stopped nor started.
@@ -285,9 +283,10 @@ impl Kind {
             Refusal::ReceiverNotFound(_) => Self::ReceiverNotFound,
             Refusal::TooManyApps(..) => Self::TooManyApps,
             Refusal::TooManyTrusts => Self::TooManyTrusts,
-            Refusal::TooManyTests(_) | Refusal::TooManyRegistrations(..) | Refusal::TooManyIdTokens(..) => {
-                Self::RateLimited
-            }
+            Refusal::TooManyTests(_)
+            | Refusal::TooManyLockChanges(_)
+            | Refusal::TooManyRegistrations(..)
+            | Refusal::TooManyIdTokens(..) => Self::RateLimited,
             Refusal::TooManyLocks(..) => Self::TooManyLocks,
             Refusal::TrustNotFound(_) => Self::TrustNotFound,
             Refusal::IssuerUnavailable => Self::IssuerUnavailable,
@@ -317,7 +316,6 @@ impl Kind {
             CoreRefusal::TooManyUnfinished => Self::TooManyUnfinished,
             CoreRefusal::NothingToRollBackTo(_) => Self::NothingToRollBackTo,
             CoreRefusal::NotRedeployable(_) => Self::NotRedeployable,
-            CoreRefusal::AlreadyStopped { .. } => Self::AlreadyStopped,
             CoreRefusal::NotStopped => Self::NotStopped,
             CoreRefusal::CannotBeStopped(_) => Self::CannotBeStopped,
             CoreRefusal::ReleaseBetween { .. } => Self::ReleaseBetween,

@@ -82,16 +82,29 @@ pub const fn release_predicate(mark: ReleaseMark) -> &'static str {
 /// # Errors
 /// If a quote is not closed, or a word joins commands as only a shell reads it; in quotes it is an argument.
 pub fn command(line: &str) -> Result<Vec<String>, String> {
-    let open = || "the release command has a quote that is not closed.".to_owned();
-    let words = shlex::split(line).ok_or_else(open)?;
-    let mut unquoted =
-        line.split_whitespace().filter(|word| matches!(*word, "&&" | "||" | "|" | ";" | "&" | ">" | "<"));
-    match unquoted.find(|joins| words.iter().any(|word| word == joins)) {
+    let words = shlex::split(line).ok_or_else(|| "the release command has a quote that is not closed.".to_owned())?;
+    match for_a_shell(line) {
         Some(joins) => Err(format!(
             "the release command has {joins}, which only a shell reads: name one, such as sh -c 'bin/check && bin/migrate'."
         )),
         None => Ok(words),
     }
+}
+
+/// Returns the first character outside quotes that only a shell reads.
+fn for_a_shell(line: &str) -> Option<char> {
+    let mut quote = None;
+    let mut characters = line.chars();
+    while let Some(character) = characters.next() {
+        match (quote, character) {
+            (Some(open), close) if open == close => quote = None,
+            (None | Some('"'), '\\') => drop(characters.next()),
+            (None, '\'' | '"') => quote = Some(character),
+            (None, ';' | '&' | '|' | '<' | '>') => return Some(character),
+            _ => {}
+        }
+    }
+    None
 }
 
 /// Returns a command as the line that [`command`] reads.
@@ -113,7 +126,8 @@ mod tests {
         assert_eq!(read(shell).map(|words| words.len()), Some(3));
         let argument = vec!["grep".to_owned(), "|".to_owned(), "a;b".to_owned()];
         assert_eq!(read(&command_line(&argument)), Some(argument));
-        for line in ["bin/check && bin/migrate", "a | b", "a ; b", "a > 'b", "a \"b"] {
+        assert!(read("grep '|' 'a | b' a\\;b").is_some());
+        for line in ["bin/check && bin/migrate", "a&&b", "a | b", "a; b", "a 2>&1", "a 'b' >log", "a > 'b", "a \"b"] {
             assert!(command(line).is_err(), "{line}");
         }
     }

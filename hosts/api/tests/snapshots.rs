@@ -302,7 +302,6 @@ fn problem_has_the_status_and_the_patience_of_its_refusal_s_class() {
         Refusal::TooManyUnfinished,
         Refusal::NothingToRollBackTo(String::new()),
         Refusal::NotRedeployable(String::new()),
-        Refusal::AlreadyStopped { since: revision(2), by: Actor::Ci },
         Refusal::NotStopped,
         Refusal::CannotBeStopped(String::new()),
         Refusal::ReleaseBetween { target: revision(1), released: Vec::new() },

@@ -12,7 +12,7 @@ use http::{Method, Request, request::Parts};
 use hyper::body::Incoming as IncomingBody;
 use rollhook_api::{
     Kind, Local,
-    endpoint::{Credentials, Subject},
+    endpoint::{Credentials, Subject, open},
 };
 use rollhook_core::app::AppId;
 use rollhook_management::Refusal;
@@ -85,11 +85,15 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
     let answered = answered.and_then(|reply| call.state.streams.held(reply, || token_holder(&call)));
     let holder = || match route.handler {
         Handler::Managed(_) => Holder::Known(token_holder(&call)),
-        // The long ones are for anyone: metrics, and the description of the API.
+        // The long one is for anyone: the metrics.
         Handler::Open(_) => Holder::Stranger(limits::network(client)),
     };
     let long_answers = call.in_call.long_answers();
-    let answered = answered.and_then(|reply| call.state.answers.held(reply, &method, long_answers, holder));
+    let answered = match answered {
+        // All who read it share its bytes.
+        Ok(reply) if route.endpoint.path == open::DESCRIPTION.path => Ok(reply),
+        answered => answered.and_then(|reply| call.state.answers.held(reply, &method, long_answers, holder)),
+    };
     if let Some(target) = target.filter(|_| matches!(&answered, Err(failure) if failure.kind() == Kind::Unauthorized)) {
         call.state.limits.failed(client, &target);
         call.in_call.refused();

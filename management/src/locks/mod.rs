@@ -15,6 +15,7 @@ use rollhook_core::{
     app::{App, AppId, Environment, Namespace, Project},
     ledger::AppState,
     lock::{Lock, LockReason, LockScope, Locked},
+    ports::AppPage,
     request::{Field, Refusal as CoreRefusal},
     service::{self, Authorized},
     time::Timestamp,
@@ -25,8 +26,12 @@ use crate::{
     access::{Action, Place, Principal, Realm, Subject},
     documents,
     ports::{Record, RecordKey, RecordKind, RecordStore},
+    rate::Rate,
     refused,
 };
+
+/// The changes of an environment's lock: 1 in 2 seconds, 20 at once. Each writes all of its apps.
+const CHANGES: Rate = Rate { every: Duration::from_secs(2), burst: 20 };
 
 /// A request for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,7 +170,8 @@ impl Management {
     /// Locks all apps of an environment, and those that are registered while the lock lasts.
     ///
     /// # Errors
-    /// [`Refusal::Forbidden`], for a deployer if another party has locked the environment; [`Refusal::TooManyLocks`] where no app is; [`Busy`](rollhook_core::request::Refusal::Busy);
+    /// [`Refusal::Forbidden`], for a deployer if another party has locked the environment; [`Refusal::TooManyLockChanges`];
+    /// [`Refusal::TooManyLocks`] where no app is; [`Busy`](rollhook_core::request::Refusal::Busy);
     /// [`StoreUnavailable`](rollhook_core::request::Refusal::StoreUnavailable), after which some apps may
     /// be locked: repeat the call.
     pub async fn lock_environment(
@@ -244,6 +250,9 @@ impl Management {
             }
         }
         self.audit(principal, action, subject, granted).await?;
+        if !self.environment_changes.take(CHANGES, &realm, self.deployer.ports().clock.elapsed()) {
+            return Err(Refusal::TooManyLockChanges(realm));
+        }
         let lock = wanted.map(|lock| lock.of(principal).set(principal.actor(), now));
         // A store that lists no apps now may have some, and a lock is not to wait for that.
         let has_apps = self.has_apps(&name).await.unwrap_or(true);
@@ -267,21 +276,17 @@ impl Management {
         // Decided on this version: a lock that another party has set meanwhile stays.
         records.write(RecordKind::EnvironmentLock, record, version).await.map_err(refused)?;
         drop(counting);
+        let _turn = self.turn_of_all_apps(principal).await;
         self.copy_lock(&name, &stored).await?;
         Ok((lock, has_apps))
     }
 
     /// Returns whether an environment has apps.
     async fn has_apps(&self, name: &EnvironmentName) -> Outcome<bool> {
-        let mut pages = pin!(self.deployer.apps_of(&name.namespace));
-        while let Some(listed) = pages.try_next().await? {
-            // An app whose state cannot be read is one of this environment, as far as anybody knows.
-            if listed.iter().any(|state| state.as_ref().map_or(true, |state| Realm::of_app(&state.app) == name.realm()))
-            {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        // All apps of a namespace are of one environment.
+        let listed = self.deployer.apps(AppPage::first(1).of(name.namespace.clone())).await?;
+        // An app whose state cannot be read is one of this environment, as far as anybody knows.
+        Ok(listed.iter().any(|state| state.as_ref().map_or(true, |state| Realm::of_app(&state.app) == name.realm())))
     }
 
     /// Refuses one more record of an environment without apps if there are as many as there may be.

@@ -51,7 +51,6 @@ pub use notification::{Content, DegradedNews, DriftNews, EventKind, Notification
 pub use receiver::{
     Events, RECEIVERS_MAX, Receiver, ReceiverApps, ReceiverId, ReceiverName, ReceiverSecret, SECRET_MAX,
 };
-pub(crate) use receivers::ReceiverTests;
 pub use receivers::{NewReceiver, ReceiverStatus, reseal_receivers, sealed_receiver_secrets};
 
 use lease::Lease;

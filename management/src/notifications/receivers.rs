@@ -2,11 +2,7 @@
 //!
 //! A receiver is a record, with its secret sealed: stores do not seal records.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use futures_util::{FutureExt, select_biased};
 use serde::{Deserialize, Serialize};
@@ -162,21 +158,6 @@ pub async fn reseal_receivers(
 /// Tests of receivers of one realm: 1 in 6 seconds, 10 at once. Each is a call of a foreign server.
 const TESTS: Rate = Rate { every: Duration::from_secs(6), burst: 10 };
 
-/// The tests of receivers, by the realm of each: there are no more realms than receivers.
-#[derive(Default)]
-pub(crate) struct ReceiverTests(Mutex<BTreeMap<String, Duration>>);
-
-impl ReceiverTests {
-    /// Counts a test before it is made. Returns whether it may be.
-    fn take(&self, realm: &Realm, now: Duration) -> bool {
-        let mut paid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        paid.retain(|_, until| *until > now);
-        let key = realm.to_string();
-        let next = TESTS.take(paid.get(&key).copied().unwrap_or_default(), now);
-        next.map(|until| paid.insert(key, until)).is_some()
-    }
-}
-
 impl Management {
     /// Returns the ports by which receivers are notified.
     fn notifications(&self) -> Outcome<&NotificationPorts> {
@@ -316,7 +297,7 @@ impl Management {
         let stored = self.named_receiver(principal, name).await?;
         self.may_manage_receiver(principal, name, "tested", &stored.receiver.apps.realm).await?;
         let ports = self.notifications()?;
-        if !self.receiver_tests.take(&stored.receiver.apps.realm, self.deployer.ports().clock.elapsed()) {
+        if !self.receiver_tests.take(TESTS, &stored.receiver.apps.realm, self.deployer.ports().clock.elapsed()) {
             return Err(Refusal::TooManyTests(stored.receiver.apps.realm.clone()));
         }
         let secret = stored.secret(&*ports.sealer).map_err(refused)?;

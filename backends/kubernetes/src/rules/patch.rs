@@ -40,7 +40,7 @@ pub(crate) fn patch(object: &Object, rollout: &Rollout, kept: Option<&KeptTempla
     };
     let metadata = object.metadata();
     let mut annotations = json!({STAMP: rollout.id.to_string(), TEMPLATE_STAMP: marker, CHANGE_CAUSE: cause(rollout)});
-    let scaled = scale::patch(object, rollout.scale);
+    let scaled = scale::patch(object, rollout.scale, rollout.purpose.returns_to().is_some());
     scaled.annotations.into_iter().for_each(|(name, value)| annotations[name] = value);
     scaled.spec.into_iter().for_each(|(name, value)| spec[name] = value);
     json!({

@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 use super::object::Object;
 use crate::workload::{Rollout, WorkloadKind};
 
-/// The annotation of a workload that was stopped: the number of its replicas before; of a CronJob whether it was active.
+/// The annotation of a workload that was stopped: the number of its replicas before, also if there were none; of a CronJob
+/// whether it was active. A workload without it was not stopped.
 pub(crate) const STOPPED_FROM: &str = "rollhook.dev/stopped-from";
 /// The values of [`STOPPED_FROM`] for a CronJob.
 const ACTIVE: &str = "active";
@@ -33,19 +34,21 @@ impl ScalePatch {
     }
 }
 
-/// The change of the workload for this rollout: none where it keeps the number of pods.
-pub(crate) fn patch(object: &Object, scale: Scale) -> ScalePatch {
+/// The change of the workload for a rollout: none where it keeps the number of pods, nor where a return (`is_return`) takes
+/// back a stop that never came to this workload.
+pub(crate) fn patch(object: &Object, scale: Scale, is_return: bool) -> ScalePatch {
     let kept = object.metadata().annotations.as_ref().and_then(|all| all.get(STOPPED_FROM)).map(String::as_str);
     let none = ScalePatch::default();
     match (scale, size(object)) {
         (Scale::Keep, _) | (_, Size::Fixed) => none,
+        (Scale::Start, _) if is_return && kept.is_none() => none,
         // Of one that rests already, what was kept before stays.
-        (Scale::Stop, Size::Replicas(0)) => none,
+        (Scale::Stop, Size::Replicas(0)) => none.keep(Some(kept.unwrap_or("0"))),
         (Scale::Stop, Size::Replicas(count)) => none.set("replicas", json!(0)).keep(Some(&count.to_string())),
         // What another has set since stays.
         (Scale::Start, Size::Replicas(count)) if count > 0 => none.keep(None),
         (Scale::Start, Size::Replicas(_)) => {
-            let count: i32 = kept.and_then(|kept| kept.parse().ok()).filter(|count| *count > 0).unwrap_or(1);
+            let count: i32 = kept.and_then(|kept| kept.parse().ok()).filter(|count| *count >= 0).unwrap_or(1);
             none.set("replicas", json!(count)).keep(None)
         }
         (Scale::Stop, Size::Schedule { is_suspended: true }) => none.keep(Some(kept.unwrap_or(SUSPENDED))),
@@ -111,7 +114,7 @@ mod tests {
     use crate::rules::samples;
 
     fn changed(object: &Object, scale: Scale) -> Value {
-        let ScalePatch { annotations, spec } = patch(object, scale);
+        let ScalePatch { annotations, spec } = patch(object, scale, false);
         json!([annotations.get(STOPPED_FROM), spec])
     }
 
@@ -130,15 +133,17 @@ mod tests {
             let of = |replicas, kept| sample(sized(replicas, kept));
             assert_eq!(changed(&of(3, None), Scale::Stop), json!(["3", {"replicas": 0}]));
             assert_eq!(changed(&of(3, Some("5")), Scale::Stop), json!(["3", {"replicas": 0}]), "scaled since");
-            assert_eq!(changed(&of(0, Some("3")), Scale::Stop), json!([null, {}]), "the number from before stays");
-            assert_eq!(patch(&of(0, Some("3")), Scale::Stop), ScalePatch::default());
+            assert_eq!(changed(&of(0, Some("3")), Scale::Stop), json!(["3", {}]), "the number from before stays");
+            assert_eq!(changed(&of(0, None), Scale::Stop), json!(["0", {}]), "scaled down by a person");
+            assert_eq!(changed(&of(0, Some("0")), Scale::Start), json!([null, {"replicas": 0}]));
+            assert_eq!(patch(&of(0, None), Scale::Start, true), ScalePatch::default(), "no stop came to it");
             assert_eq!(changed(&of(0, Some("3")), Scale::Start), json!([null, {"replicas": 3}]));
-            for unknown in [None, Some("0"), Some("-4"), Some("many"), Some("99999999999")] {
+            for unknown in [None, Some("-4"), Some("many"), Some("99999999999")] {
                 assert_eq!(changed(&of(0, unknown), Scale::Start), json!([null, {"replicas": 1}]), "{unknown:?}");
             }
-            let by_another = patch(&of(5, Some("3")), Scale::Start);
+            let by_another = patch(&of(5, Some("3")), Scale::Start, false);
             assert_eq!((by_another.spec.len(), &by_another.annotations[STOPPED_FROM]), (0, &Value::Null));
-            assert_eq!(patch(&of(3, None), Scale::Keep), ScalePatch::default());
+            assert_eq!(patch(&of(3, None), Scale::Keep, false), ScalePatch::default());
         }
     }
 
@@ -154,6 +159,7 @@ mod tests {
         assert_eq!(changed(&of(true, Some("active")), Scale::Start), json!([null, {"suspend": false}]));
         assert_eq!(changed(&of(true, Some("suspended")), Scale::Start), json!([null, {}]));
         assert_eq!(changed(&of(true, None), Scale::Start), json!([null, {"suspend": false}]));
+        assert_eq!(patch(&of(true, None), Scale::Start, true), ScalePatch::default(), "no stop came to it");
         assert_eq!(changed(&of(false, Some("active")), Scale::Start), json!([null, {}]), "resumed by another");
     }
 
@@ -161,7 +167,7 @@ mod tests {
     fn daemon_set_cannot_be_stopped() {
         assert!(obstacle(WorkloadKind::DaemonSet, "agent").unwrap().starts_with("DaemonSet agent has a pod on each"));
         assert_eq!(obstacle(WorkloadKind::CronJob, "nightly"), None);
-        assert_eq!(patch(&samples::daemon_set(json!({})), Scale::Stop), ScalePatch::default());
+        assert_eq!(patch(&samples::daemon_set(json!({})), Scale::Stop, false), ScalePatch::default());
     }
 
     #[test]

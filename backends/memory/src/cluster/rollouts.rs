@@ -10,7 +10,7 @@ use futures_util::{
 use rollhook_core::{
     Result,
     app::{AppId, AppUid, Settings, Target},
-    deploy::{Evidence, Reason},
+    deploy::{Evidence, Reason, Scale},
     ports::{
         Applied, AtRest, Drift, DriverIdentity, InstanceLogs, InvalidTarget, Observation, ReleaseRunner, RolloutDriver,
         RolloutFailure, RolloutSpec, TargetDescription, TargetReader, TargetRequest, Validated,
@@ -192,7 +192,8 @@ impl World {
             running.made_by = Some(spec.id);
         }
         running.old = running.old.take().filter(|_| is_there);
-        running.scale(spec.scale);
+        let is_made_stopped = !is_there && spec.stopped && spec.scale.is_keep();
+        running.scale(if is_made_stopped { Scale::Stop } else { spec.scale }, spec.purpose.returns_to().is_some());
         running.stamp = Some(spec.id);
         let effect = Effect {
             namespace: spec.app.namespace.clone(),

@@ -149,15 +149,18 @@ impl Running {
         true
     }
 
-    /// Ends all pods, or brings back as many as there were. A number that another has set since a stop stays.
-    pub(super) fn scale(&mut self, scale: Scale) {
+    /// Ends all pods, or brings back as many as there were. A number that another has set since a stop stays, and so does that of
+    /// a workload which a stop never came to where a return (`is_return`) takes that back.
+    pub(super) fn scale(&mut self, scale: Scale, is_return: bool) {
         match scale {
             Scale::Keep => {}
             Scale::Stop => {
                 (self.old, self.kept) = (None, None);
-                self.stopped_from = Some(self.pods).filter(|pods| *pods > 0).or(self.stopped_from);
+                let kept = self.stopped_from.filter(|_| self.pods == 0);
+                self.stopped_from = kept.or(Some(self.pods));
                 self.pods = 0;
             }
+            Scale::Start if is_return && self.stopped_from.is_none() => {}
             Scale::Start => {
                 let before = self.stopped_from.take().unwrap_or(1);
                 self.pods = if self.pods == 0 { before } else { self.pods };

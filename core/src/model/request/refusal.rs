@@ -6,7 +6,7 @@ use super::Field;
 use crate::{
     action::Action,
     app::{AppId, Environment, FullName, Project},
-    deploy::{Actor, Revision},
+    deploy::Revision,
     image::ImageRef,
     instance::InstanceName,
     ledger::{RUNS_MAX, Released, releases},
@@ -110,14 +110,6 @@ pub enum Refusal {
     /// No version runs that could be deployed once more, or another one is on the cluster or on its way to it.
     #[error("{0}")]
     NotRedeployable(String),
-    /// The app is stopped already.
-    #[error("The app is stopped already, since revision {since} by {by}.")]
-    AlreadyStopped {
-        /// The revision that stopped it.
-        since: Revision,
-        /// The party that caused the stop.
-        by: Actor,
-    },
     /// The app that is to be started is not stopped.
     #[error("The app is not stopped; to start its instances anew, redeploy what runs.")]
     NotStopped,
@@ -324,7 +316,6 @@ impl Refusal {
             | Self::ImageHeld { .. }
             | Self::NothingToRollBackTo(_)
             | Self::NotRedeployable(_)
-            | Self::AlreadyStopped { .. }
             | Self::NotStopped
             | Self::CannotBeStopped(_)
             | Self::ReleaseBetween { .. }

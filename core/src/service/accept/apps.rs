@@ -99,7 +99,8 @@ impl Deployer {
         if *change == TargetChange::default() {
             return Ok(None);
         }
-        let app = self.state(access).await?.app;
+        let state = self.state(access).await?;
+        let (app, is_stopped) = (state.app, state.stopped.is_some());
         let settings = change.apply(app.target.settings.clone());
         // Before the settings of all other apps of the namespace are read.
         check_settings(&settings)?;
@@ -115,6 +116,9 @@ impl Deployer {
         let validated = self.validated(&request).await?;
         let notes = validated.notes().to_vec();
         let after = registration::changed_target(&app.target, validated)?;
+        if let Some(why) = is_stopped.then(|| self.ports.rollouts.unstoppable(&after)).flatten() {
+            return Err(Refusal::CannotBeStopped(format!("{why} The app is stopped: start it before you add that.")));
+        }
         Ok(Some(((app.target.clone(), after), notes)))
     }
 

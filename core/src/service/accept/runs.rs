@@ -6,7 +6,7 @@ use crate::{
     action::Action,
     ledger::{Begun, NewRun},
     request::{Field, Refusal, RunRequest},
-    run::{Run, RunNumber},
+    run::{Run, RunKey, RunNumber},
     service::{
         Authorized, Deployer, Outcome,
         accept::apps::{check_command, check_command_deadline},
@@ -47,7 +47,7 @@ impl Deployer {
     ///
     /// # Errors
     /// [`Refusal::RunUnfinished`] while another run goes on, [`Refusal::NothingRuns`], [`Refusal::NoCommands`],
-    /// [`Refusal::InvalidField`]; any other refusal. Nothing was recorded, unless it says that it may have been.
+    /// [`Refusal::KeyReused`], [`Refusal::InvalidField`]; any other refusal. Nothing was recorded, unless it says that it may have been.
     pub async fn begin_run(&self, access: &Authorized, request: RunRequest) -> Outcome<AcceptedRun> {
         access.check(Action::Run)?;
         check_run(&request)?;
@@ -56,7 +56,10 @@ impl Deployer {
         if self.ports.rollouts.release_runner().is_none() {
             return Err(Refusal::NoCommands);
         }
-        let key = key.map(|key| hex(&hash_of([key.header.as_str(), &key.key, &hex(&key.request)])));
+        let key = key.map(|key| RunKey {
+            key: hex(&hash_of([key.header.as_str(), &key.key])),
+            request: hex(&hash_of([hex(&key.request).as_str()])),
+        });
         let (driver, lacks_builder) = (self.driver(), self.lacks_builder());
         let new = NewRun { command, actor: access.actor().clone(), deadline, key, driver: None };
         let begun = self.journal.update(access.uid, None, move |change, _, now| {

@@ -14,7 +14,7 @@ impl Deployer {
     /// A dropped call may have been recorded or not: see [Cancellation](Deployer#cancellation).
     ///
     /// # Errors
-    /// [`Refusal::AlreadyStopped`] and [`Refusal::NotStopped`] where it would change nothing;
+    /// [`Refusal::NotStopped`] for a start of an app that is not stopped;
     /// [`Refusal::CannotBeStopped`] where the target or its platform cannot; those of [`Deployer::redeploy`]. Nothing was
     /// recorded, unless it says that it may have been.
     pub async fn scale(&self, access: &Authorized, request: ScaleRequest) -> Outcome<Accepted> {

@@ -100,5 +100,6 @@ fn weight(state: &AppState) -> usize {
     let target = &state.app.target;
     let settings = settings_bytes(&target.settings) + target.requested.as_ref().map_or(0, settings_bytes);
     let repositories: usize = state.app.policy.repositories.as_slice().iter().map(String::len).sum();
-    STATE_BYTES + settings + repositories + DEPLOY_BYTES * state.unfinished.len()
+    let words: usize = state.runs.newest_first().map(|run| run.bytes()).sum();
+    STATE_BYTES + settings + repositories + words + DEPLOY_BYTES * state.unfinished.len()
 }

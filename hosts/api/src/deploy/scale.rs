@@ -58,7 +58,7 @@ impl Stopped {
     /// Returns what people are told of it where a deploy is accepted.
     pub fn stays(&self) -> String {
         format!(
-            "The app stays stopped, as by revision {} of {}: its image changes, and nothing runs until it is started.",
+            "The app was stopped by revision {} of {}: this changes its image, and starts nothing.",
             self.since, self.by
         )
     }

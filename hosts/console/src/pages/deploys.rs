@@ -216,7 +216,7 @@ fn notices(app: &App, platform: &str) -> Vec<Notice> {
         notices.push(Notice {
             tone: "warn",
             mark: Mark::nothing(format!("Stopped since revision {}, by {by}", stopped.since)),
-            text: format!("Nothing runs since {at}. Deploys change the image, and start nothing."),
+            text: format!("It was stopped {at}. Deploys change the image, and start nothing."),
         });
     }
     if let Some(degraded) = &app.degraded {
