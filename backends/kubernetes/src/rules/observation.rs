@@ -40,7 +40,7 @@ pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &PodList, now: Timest
         None => failure(object, rollout, &status, &pods),
     };
     let down_for = pods.unready_for.filter(|_| is_ours && !is_complete && object.stops_first());
-    let leaving = rollout.scale == Scale::Stop && !is_complete && status.is_observed;
+    let leaving = rollout.scale == Scale::Stop && !is_complete && status.is_observed && pods.left > 0;
     let message = if is_ours && leaving {
         leaving_message(&pods)
     } else if is_ours {

@@ -414,3 +414,16 @@ fn deleted_workload_is_a_final_failure() {
     let seen = of_missing(&rollout(5));
     assert_eq!(code(&seen), Some((RolloutFailureKind::Final, Reason::TARGET_MISSING)));
 }
+
+#[test]
+fn stop_without_a_pod_that_is_left_says_what_else_it_waits_for() {
+    let stop = Rollout { scale: Scale::Stop, ..rollout(5) };
+    let resting = deployment(json!({"spec": {"replicas": 0}, "status": {"replicas": 1, "updatedReplicas": 0}}));
+    let seen = of(&stop, &resting, &[]);
+    assert!(!is_complete(&seen), "{seen:?}");
+    assert_eq!(seen.message, "0 of 0 new pods are ready, 1 old one is left");
+    let part = PodList { is_part: true, ..PodList::default() };
+    let rests = deployment(json!({"spec": {"replicas": 0}, "status": {"replicas": 0, "updatedReplicas": 0}}));
+    let seen = super::of(&stop, &rests, &part, Timestamp::now());
+    assert!(!is_complete(&seen) && seen.message.contains("not all pods were read"), "{seen:?}");
+}
