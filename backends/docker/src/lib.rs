@@ -104,10 +104,11 @@ impl DockerMachine {
 
     /// A driver for the engine with this socket.
     pub fn at(socket: PathBuf) -> Self {
+        let machine = Machine::default();
         Self {
             engine: Engine::new(socket),
-            machine: Machine::default(),
-            releases: Releases::default(),
+            releases: Releases::new(&machine.pulls),
+            machine,
             watch: Watch::default(),
             versions: None,
         }

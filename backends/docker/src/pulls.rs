@@ -70,11 +70,20 @@ pub(crate) struct Pulls {
 
 impl Default for Pulls {
     fn default() -> Self {
-        Self { entries: Mutex::default(), slots: Slots::new(AT_ONCE) }
+        Self::sharing(Slots::new(AT_ONCE))
     }
 }
 
 impl Pulls {
+    fn sharing(slots: Slots) -> Self {
+        Self { entries: Mutex::default(), slots }
+    }
+
+    /// Returns other pulls, which take turns with these.
+    pub(crate) fn beside(&self) -> Self {
+        Self::sharing(self.slots.clone())
+    }
+
     /// Returns the state of a deploy's image.
     pub(crate) async fn look(&self, engine: &Engine, rollout: &Rollout) -> Called<Pull> {
         if let Some(known) = self.known(rollout.id) {
@@ -291,6 +300,8 @@ fn too_long() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DockerMachine;
+    use futures_util::FutureExt;
     use rollhook_core::deploy::Revision;
 
     #[tokio::test]
@@ -309,5 +320,19 @@ mod tests {
         pulls.supersede(id(3));
         assert_eq!(pulls.known(id(2)), None);
         assert!(task.await.unwrap_err().is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn images_of_deploys_and_of_runs_by_hand_are_pulled_in_the_same_slots() {
+        let driver = DockerMachine::at("/nonexistent/socket".into());
+        let environment = "shop-test".parse().unwrap();
+        let (of_deploys, by_hand) = (&driver.machine.pulls.slots, &driver.releases.by_hand.slots);
+        let mut held = Vec::new();
+        for _ in 0..AT_ONCE {
+            held.push(of_deploys.acquire(&environment).await);
+        }
+        assert!(by_hand.acquire(&environment).now_or_never().is_none());
+        held.pop();
+        assert!(by_hand.acquire(&environment).now_or_never().is_some());
     }
 }

@@ -115,14 +115,40 @@ struct State {
     places: HashMap<Place, Watched>,
 }
 
-/// The last look at a workload.
+/// A workload that is looked at, until its app is forgotten.
 struct Known {
     deploy: DeployId,
     place: Place,
     name: String,
+    /// The last look; `None` before the end of the first.
+    last: Option<Look>,
+}
+
+/// A look at a workload.
+struct Look {
     /// The workload's resource version; `None`: it did not exist.
     mark: Option<String>,
     found: AtRest,
+}
+
+impl Look {
+    fn of_missing(rollout: &Rollout) -> Self {
+        let (drift, seen) = (Some(drift::of_missing(rollout)), observation::of_missing(rollout));
+        Self { mark: None, found: AtRest { image: None, drift, seen } }
+    }
+
+    fn of(rollout: &Rollout, object: &Object, seen: Observation) -> Self {
+        let image =
+            rollout.workload.containers.iter().find_map(|name| object.container(name)?.image.as_deref()?.parse().ok());
+        let found = AtRest { image, drift: drift::told(object, rollout), seen };
+        Self { mark: Some(mark(object.metadata())), found }
+    }
+}
+
+impl Known {
+    fn new(rollout: &Rollout, last: Option<Look>) -> Self {
+        Self { deploy: rollout.id, place: place(rollout), name: rollout.workload.name.clone(), last }
+    }
 }
 
 /// The workloads of a place as its watch shows them, which ends when this is dropped.
@@ -160,42 +186,43 @@ impl TargetsAtRest {
 
     /// Returns the rollout's workload at rest: from memory if nothing has touched it.
     pub(crate) async fn look(&self, cluster: &Cluster, rollout: &Rollout) -> Result<AtRest> {
-        self.watch(place(rollout));
-        if let Some(found) = lock(&self.shared.state).known(rollout) {
+        if let Some(found) = self.begin(rollout) {
             return Ok(found);
         }
-        let Some(object) = cluster.observed_target(rollout).await? else {
-            let found =
-                AtRest { image: None, drift: Some(drift::of_missing(rollout)), seen: observation::of_missing(rollout) };
-            let found = self.keep(rollout, None, found);
-            self.watch(place(rollout));
-            return Ok(found);
+        let look = match cluster.observed_target(rollout).await? {
+            Some(object) => {
+                let pods = cluster.pods(rollout, &object).await?;
+                let seen = observation::of(rollout, &object, &pods, jiff::Timestamp::now());
+                Look::of(rollout, &object, seen)
+            }
+            None => Look::of_missing(rollout),
         };
-        let pods = cluster.pods(rollout, &object).await?;
-        let found = self.note(rollout, &object, observation::of(rollout, &object, &pods, jiff::Timestamp::now()));
-        // Another app may have been forgotten meanwhile, and the watch with it.
-        self.watch(place(rollout));
+        let found = look.found.clone();
+        // An app that was forgotten meanwhile stays so.
+        if let Some(known) = lock(&self.shared.state).targets.get_mut(&rollout.key()) {
+            *known = Known::new(rollout, Some(look));
+        }
         Ok(found)
     }
 
     /// Notes the rollout's workload as it was read, and its observation.
     pub(crate) fn note(&self, rollout: &Rollout, object: &Object, seen: Observation) -> AtRest {
-        let image =
-            rollout.workload.containers.iter().find_map(|name| object.container(name)?.image.as_deref()?.parse().ok());
-        let found = AtRest { image, drift: drift::told(object, rollout), seen };
-        self.keep(rollout, Some(mark(object.metadata())), found)
+        let look = Look::of(rollout, object, seen);
+        let found = look.found.clone();
+        lock(&self.shared.state).targets.insert(rollout.key(), Known::new(rollout, Some(look)));
+        found
     }
 
-    fn keep(&self, rollout: &Rollout, mark: Option<String>, found: AtRest) -> AtRest {
-        let known = Known {
-            deploy: rollout.id,
-            place: place(rollout),
-            name: rollout.workload.name.clone(),
-            mark,
-            found: found.clone(),
-        };
-        lock(&self.shared.state).targets.insert(rollout.key(), known);
-        found
+    /// Begins a look. Its place is watched from here on, until the app is forgotten. Returns the answer if it is known.
+    fn begin(&self, rollout: &Rollout) -> Option<AtRest> {
+        let mut state = lock(&self.shared.state);
+        state.places.entry(place(rollout)).or_insert_with_key(|place| {
+            let follow = follow(self.cluster.clone(), place.clone(), Arc::downgrade(&self.shared));
+            let task = tokio::spawn(follow).abort_handle();
+            Watched { is_live: false, marks: HashMap::new(), task }
+        });
+        state.targets.entry(rollout.key()).or_insert_with(|| Known::new(rollout, None));
+        state.known(rollout)
     }
 
     /// Forgets an app, and the watches that only it needed.
@@ -209,16 +236,6 @@ impl TargetsAtRest {
             }
         }
     }
-
-    /// Begins to watch a place, if it is not watched.
-    fn watch(&self, place: Place) {
-        let mut state = lock(&self.shared.state);
-        state.places.entry(place).or_insert_with_key(|place| {
-            let follow = follow(self.cluster.clone(), place.clone(), Arc::downgrade(&self.shared));
-            let task = tokio::spawn(follow).abort_handle();
-            Watched { is_live: false, marks: HashMap::new(), task }
-        });
-    }
 }
 
 impl State {
@@ -226,10 +243,11 @@ impl State {
     fn known(&self, rollout: &Rollout) -> Option<AtRest> {
         let known = self.targets.get(&rollout.key()).filter(|known| known.deploy == rollout.id)?;
         let watched = self.places.get(&known.place).filter(|watched| watched.is_live)?;
-        let AtRest { drift, seen, .. } = &known.found;
+        let Look { mark, found } = known.last.as_ref()?;
+        let AtRest { drift, seen, .. } = found;
         let is_well = matches!(seen.phase, Phase::Complete { .. }) && seen.failure.is_none();
-        let is_same = watched.marks.get(&known.name) == known.mark.as_ref();
-        (is_same && (is_well || drift.is_some())).then(|| known.found.clone())
+        let is_same = watched.marks.get(&known.name) == mark.as_ref();
+        (is_same && (is_well || drift.is_some())).then(|| found.clone())
     }
 
     /// The apps whose workload, of this name in this place, is not as it was at the last look.
@@ -238,7 +256,7 @@ impl State {
         let is_outdated = |known: &Known| {
             known.place == *place
                 && name.is_none_or(|name| name == known.name)
-                && watched.marks.get(&known.name) != known.mark.as_ref()
+                && known.last.as_ref().is_some_and(|last| watched.marks.get(&known.name) != last.mark.as_ref())
         };
         self.targets.iter().filter(|(_, known)| is_outdated(known)).map(|(key, _)| key.app).collect()
     }
@@ -349,7 +367,7 @@ mod tests {
         let targets = TargetsAtRest::new(Cluster::of(nobody));
         let (rollout, (before, after)) = (samples::rollout(5), before_and_after());
         let app = rollout.id.app;
-        targets.watch(place(&rollout));
+        targets.begin(&rollout);
         let found = targets.note(&rollout, &before, seen(3));
         assert_eq!(found.drift, None);
         let event = |event| lock(&targets.shared.state).note(&place(&rollout), event);
@@ -400,7 +418,7 @@ mod tests {
         let nobody = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
         let targets = TargetsAtRest::new(Cluster::of(nobody));
         let (rollout, (before, _)) = (samples::rollout(5), before_and_after());
-        targets.watch(place(&rollout));
+        targets.begin(&rollout);
         let event = |event| lock(&targets.shared.state).note(&place(&rollout), event);
         assert_eq!(event(Event::InitApply(metadata(&before))), []);
         assert_eq!(event(Event::InitDone), []);
@@ -410,5 +428,25 @@ mod tests {
         };
         assert_eq!(known(2), None);
         assert!(known(3).is_some());
+    }
+
+    #[tokio::test]
+    async fn look_that_ends_after_its_app_was_forgotten_leaves_nothing() {
+        let nobody = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let targets = Arc::new(TargetsAtRest::new(Cluster::of(nobody)));
+        let rollout = samples::rollout(5);
+        let (app, asked) = (rollout.id.app, targets.clone());
+        let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+            assert_eq!(lock(&asked.shared.state).places.len(), 1, "it is watched before it is read");
+            asked.forget(app);
+            let gone = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "message": "", "code": 404});
+            let answer = http::Response::builder().status(404);
+            let answer = answer.body(kube::client::Body::from(gone.to_string().into_bytes())).unwrap();
+            std::future::ready(Ok::<_, std::convert::Infallible>(answer))
+        });
+        let cluster = Cluster::of(kube::Client::new(service, "default"));
+        assert!(targets.look(&cluster, &rollout).await.unwrap().drift.is_some(), "it is answered");
+        let state = lock(&targets.shared.state);
+        assert!(state.targets.is_empty() && state.places.is_empty());
     }
 }

@@ -2,10 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rollhook_api::{Kind, Local, Operation, Problem, problem};
+use rollhook_api::{App, Kind, Local, Operation, Problem, problem};
 use rollhook_core::{
     Error,
-    app::AppId,
+    app::{AppId, Target},
     ledger::AppState,
     lock::PrincipalKey,
     ports::TargetDescription,
@@ -195,6 +195,12 @@ impl Host {
     /// The words and settings of what is deployed to.
     pub(crate) fn targets(&self) -> TargetDescription {
         self.management.deployer().targets()
+    }
+
+    /// Returns whether what an app deploys to can be stopped and started, without a call.
+    pub(crate) fn can_scale(&self, app: &App) -> bool {
+        let target = Target { settings: app.workload.clone(), requested: None, take_over: None };
+        self.management.deployer().ports().rollouts.unstoppable(&target).is_none()
     }
 
     /// The address at which callers reach the server.

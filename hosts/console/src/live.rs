@@ -70,7 +70,7 @@ impl Live {
             }
         }
         let operations = self.console.host.operations(&self.access.principal, None);
-        match deploys::read(&operations, &self.id, None).await {
+        match deploys::read(&self.console.host, &operations, &self.id, None).await {
             Ok(read) => Some(self.event(&read)),
             Err(failure) => ends(&failure),
         }

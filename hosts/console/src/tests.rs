@@ -19,6 +19,7 @@ use rollhook_api::{
 };
 use rollhook_core::{
     Error, Result,
+    app::Target,
     deploy::{Actor, Evidence},
     ports::{
         Applied, Clock, DriverIdentity, Observation, Rng, RolloutDriver, RolloutFailure, RolloutSpec, SettingValue,
@@ -95,6 +96,10 @@ struct Machine(SimulatedCluster);
 impl RolloutDriver for Machine {
     fn describe(&self) -> TargetDescription {
         MACHINE
+    }
+
+    fn unstoppable(&self, target: &Target) -> Option<String> {
+        (target.settings.get("kind") == Some(&"compose".into())).then(|| "A service goes on.".to_owned())
     }
 
     async fn identity(&self) -> Result<DriverIdentity> {
@@ -586,4 +591,15 @@ fn large_list_of_a_history_waits_for_its_turn() {
     assert!(list(&test, 20).is_some() && list(&prod, 200).is_some());
     drop(turn);
     assert!(list(&test, 200).is_some_and(|listed| listed.is_ok()));
+}
+
+#[test]
+fn driver_decides_which_apps_can_be_stopped() {
+    let bench = Bench::new();
+    let operations = bench.console.host.operations(&Principal::trusted("alice"), None);
+    let mut app = done(operations.call(ShowApp, &"shop-test/api".parse().unwrap(), ())).unwrap();
+    for (kind, can_scale) in [("container", true), ("compose", false)] {
+        app.workload.insert("kind".to_owned(), kind.into());
+        assert_eq!(bench.console.host.can_scale(&app), can_scale, "{kind}");
+    }
 }

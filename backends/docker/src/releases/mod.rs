@@ -36,7 +36,7 @@ use crate::{
     bounded,
     engine::{Called, Engine, filters, in_path, in_query},
     error::Failure,
-    lock, pulls,
+    pulls,
     rules::{
         container::Process,
         origin,
@@ -189,7 +189,7 @@ impl Runner<'_> {
 
 /// Removes the ended runs of an app, and ends those that go on.
 pub(crate) async fn forget(engine: &Engine, releases: &Releases, app: &App) -> Called<()> {
-    lock(&releases.preparations).retain(|(known, _), _| *known != app.uid);
+    releases.forget(app.uid);
     let (running, others) = release::of_app(&list(engine).await?, &app.id, app.uid);
     for container in others {
         remove(engine, &container).await?;

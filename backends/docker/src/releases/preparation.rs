@@ -82,21 +82,26 @@ pub(crate) struct Releases {
     /// The runs that this process makes ready, the newest of each app and kind.
     pub(super) preparations: Mutex<HashMap<Key, Preparation>>,
     /// The images of runs by hand: their pulls and those of deploys do not end each other.
-    by_hand: Pulls,
+    pub(crate) by_hand: Pulls,
     /// The reads of logs, each of which makes the engine read a log from its beginning.
     pub(super) log_reads: Slots,
     /// The longest time in which the engine ends a command, before the command is killed.
     pub(super) end_max: Duration,
 }
 
-impl Default for Releases {
-    fn default() -> Self {
-        let log_reads = Slots::with_share(2, 1);
-        Self { preparations: Mutex::default(), by_hand: Pulls::default(), log_reads, end_max: END_MAX }
-    }
-}
-
 impl Releases {
+    /// The work beside that on deploys, whose pulls these are.
+    pub(crate) fn new(of_deploys: &Pulls) -> Self {
+        let by_hand = of_deploys.beside();
+        Self { preparations: Mutex::default(), by_hand, log_reads: Slots::with_share(2, 1), end_max: END_MAX }
+    }
+
+    /// Forgets what is known of an app's runs.
+    pub(super) fn forget(&self, app: AppUid) {
+        lock(&self.preparations).retain(|(known, _), _| *known != app);
+        self.by_hand.forget(app);
+    }
+
     fn preparation(&self, id: RunId) -> Option<Preparation> {
         lock(&self.preparations).get(&key(id)).filter(|known| known.run == id).cloned()
     }

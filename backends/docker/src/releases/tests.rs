@@ -1,6 +1,12 @@
 use std::{path::PathBuf, sync::Arc};
 
-use rollhook_core::deploy::Reason;
+use rollhook_core::{
+    app::{Policy, Settings, Source, Target},
+    deploy::Reason,
+    lock::Locks,
+    ports::RolloutDriver,
+    time::Timestamp,
+};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -11,7 +17,7 @@ use tokio::{
 use super::*;
 use crate::rules::{
     container::IMAGE,
-    samples::{OURS, container, id, with},
+    samples::{self, OURS, container, id, with},
 };
 
 /// An engine that answers calls by a function of method and path; a call without an answer hangs.
@@ -148,4 +154,27 @@ async fn log_has_nothing_beyond_its_bound() {
         assert_eq!(driver.log(&run, from).await.unwrap(), Some(Vec::new()), "without a call");
     }
     assert!(driver.log(&run, LOG_MAX - 1).await.is_err());
+}
+
+#[tokio::test]
+async fn image_of_a_run_by_hand_is_forgotten_with_its_app() {
+    let engine = FakeEngine::new(|call| call.starts_with("GET /containers/json").then(|| json!([])));
+    let driver = DockerMachine::at(engine.socket.clone());
+    let rollout = samples::rollout(5);
+    let app = App {
+        id: rollout.app.clone(),
+        uid: OURS,
+        project: "shop".parse().unwrap(),
+        environment: "test".parse().unwrap(),
+        source: Source::Image,
+        target: Target { settings: Settings::new(), requested: None, take_over: None },
+        policy: Policy::default(),
+        holds: Vec::new(),
+        locks: Locks::default(),
+        created_at: Timestamp::default(),
+    };
+    driver.releases.by_hand.begin(&driver.engine, &rollout);
+    assert!(driver.releases.by_hand.known(rollout.id).is_some());
+    RolloutDriver::forget(&driver, &app).await.unwrap();
+    assert_eq!(driver.releases.by_hand.known(rollout.id), None);
 }

@@ -129,3 +129,19 @@ async fn cancelled_run_counts_as_begun_unless_all_its_pods_were_read() {
     assert_eq!(began([pod("own", "job", 0)].into_iter().chain(fat).collect()).await, json!("yes"));
     assert_eq!(began(Vec::new()).await, json!("yes"));
 }
+
+#[tokio::test]
+async fn kept_end_of_a_log_is_shown_from_the_beginning_alone() {
+    let mut job = job();
+    let stopped = json!({"began": "yes", "reason": "cancelled", "message": "cancelled", "log": ["one", "two"]});
+    job["metadata"]["annotations"][STOPPED] = stopped.to_string().into();
+    let (cluster, run) = (cluster(None, Vec::new()).0, run());
+    let job: Job = serde_json::from_value(job).unwrap();
+    let read = async |from| Run::of(&cluster, &run).log(&Logs::default(), &job, &[], from).await.unwrap().unwrap();
+    let whole = String::from_utf8(read(0).await).unwrap();
+    assert_eq!(whole, "[rollhook: the pod is gone; these were its last lines]\none\ntwo\n");
+    // The pod's own log was followed so far: it may be longer or shorter than the kept text.
+    for followed in [1, 20, whole.len() as u64, 10_000] {
+        assert_eq!(read(followed).await, b"", "from {followed}");
+    }
+}

@@ -40,7 +40,7 @@ pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &PodList, now: Timest
         None => failure(object, rollout, &status, &pods),
     };
     let down_for = pods.unready_for.filter(|_| is_ours && !is_complete && object.stops_first());
-    let leaving = rollout.scale == Scale::Stop && !is_complete && status.is_observed;
+    let leaving = rollout.scale == Scale::Stop && !is_complete && status.is_observed && pods.left > 0;
     let message = if is_ours && leaving {
         leaving_message(&pods)
     } else if is_ours {
@@ -188,11 +188,17 @@ fn message(object: &Object, is_complete: bool, status: &RolloutStatus, pods: &Po
     unread(object, pods).map_or_else(|| message.clone(), |unread| format!("{message}; {unread}"))
 }
 
-/// What a stop waits for.
+/// What a stop waits for. The names show pods of others that the selector covers too.
 fn leaving_message(pods: &PodSummary) -> String {
+    let names = pods.left_names.join(", ");
+    let names = match pods.left - pods.left_names.len() {
+        _ if names.is_empty() => String::new(),
+        0 => format!(": {names}"),
+        more => format!(": {names} and {more} more"),
+    };
     match pods.left {
-        1 => "1 pod has not ended yet".to_owned(),
-        left => format!("{left} pods have not ended yet"),
+        1 => format!("1 pod has not ended yet{names}"),
+        left => format!("{left} pods have not ended yet{names}"),
     }
 }
 

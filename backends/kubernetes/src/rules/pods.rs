@@ -16,6 +16,9 @@ use super::{
 };
 use crate::workload::Rollout;
 
+/// The most pods that a stop names.
+const NAMED: usize = 3;
+
 /// The state of the pods of one revision.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodSummary {
@@ -32,6 +35,8 @@ pub(crate) struct PodSummary {
     pub(crate) old: usize,
     /// The pods of the workload that are left, of any revision, those that are being deleted among them.
     pub(crate) left: usize,
+    /// The names of the first of them, as far as they were kept.
+    pub(crate) left_names: Vec<String>,
     /// The restarts of the containers of new pods.
     pub(crate) restarts: u32,
     /// The past lives of the containers of new pods.
@@ -66,13 +71,15 @@ pub(crate) fn summary(rollout: &Rollout, object: &Object, list: &PodList, now: T
     let steady = |pod: &&Pod| restarts(pod) == 0;
     let uid = object.metadata().uid.as_deref();
     let old = pods.iter().filter(|pod| is_active(pod) && !is_new(rollout, &own, pod) && controller(pod) == uid).count();
+    let left: Vec<&Pod> = pods.iter().filter(|pod| !is_over(pod) && is_of(object, pod)).collect();
     PodSummary {
         new: new.len() + counted.new,
         ready: ready.len() + counted.ready,
         steady: ready.iter().copied().filter(steady).count(),
         started: new.iter().copied().filter(steady).map(started).sum(),
         old: old + counted.old,
-        left: pods.iter().filter(|pod| !is_over(pod) && is_of(object, pod)).count() + counted.new + counted.old,
+        left: left.len() + counted.new + counted.old,
+        left_names: left.iter().take(NAMED).map(|pod| name(pod).to_owned()).collect(),
         restarts: new.iter().map(|pod| restarts(pod)).fold(0, u32::saturating_add),
         past_lives: new.iter().flat_map(|pod| lives::past(pod, now)).collect(),
         unready_for: unready_for(&new, pods, now).filter(|_| !counted.is_any_ready && !is_part),

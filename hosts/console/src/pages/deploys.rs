@@ -16,7 +16,7 @@ use rollhook_core::{
 
 use crate::{
     console::Call,
-    host::{CallerOperations, Failure},
+    host::{CallerOperations, Failure, Host},
     live,
     reply::{self, Reply},
     view::{Entry, Frame, Head, Mark, When, and},
@@ -55,6 +55,8 @@ pub(crate) struct Shown {
     may_deploy: bool,
     /// Whether what runs may be deployed once more, as far as the page knows.
     may_redeploy: bool,
+    /// Whether the app's target can be stopped and started.
+    can_scale: bool,
     is_stopped: bool,
     /// The sentence that assistive technology hears.
     spoken: String,
@@ -93,7 +95,8 @@ struct Row {
 }
 
 impl Shown {
-    pub(crate) fn new(app: &App, list: &DeployList, unfinished: &[Deploy], is_first: bool, frame: &Frame) -> Self {
+    pub(crate) fn new(read: &Read, is_first: bool, frame: &Frame) -> Self {
+        let Read { app, list, unfinished, can_scale } = read;
         let rows = list.deploys.iter().map(|deploy| {
             let entry = Entry::new(app, deploy, frame);
             let put_right = put_right_by(deploy).map(|restore| format!("put right by #{restore}"));
@@ -110,6 +113,7 @@ impl Shown {
             is_first,
             may_deploy: frame.may.may_deploy,
             may_redeploy: may_redeploy(app, unfinished),
+            can_scale: *can_scale,
             is_stopped: app.stopped.is_some(),
             spoken: newest.map(|deploy| Entry::new(app, deploy, frame).spoken).unwrap_or_default(),
         }
@@ -288,21 +292,29 @@ pub(crate) struct Read {
     pub(crate) app: App,
     pub(crate) list: DeployList,
     pub(crate) unfinished: Vec<Deploy>,
+    /// Whether the app's target can be stopped and started.
+    pub(crate) can_scale: bool,
 }
 
 /// Reads what the page shows.
-pub(crate) async fn read(operations: &CallerOperations, id: &AppId, before: Option<Revision>) -> Result<Read, Failure> {
+pub(crate) async fn read(
+    host: &Host,
+    operations: &CallerOperations,
+    id: &AppId,
+    before: Option<Revision>,
+) -> Result<Read, Failure> {
     let app = operations.call(ShowApp, id, ()).await?;
     let list = operations.call(ListDeploys, id, DeploysQuery::page(before, PAGE)).await?;
     let mut unfinished: Vec<Deploy> =
         list.deploys.iter().filter(|deploy| !deploy.status.is_terminal()).cloned().collect();
     unfinished.sort_by_key(|deploy| deploy.revision);
-    Ok(Read { app, list, unfinished })
+    let can_scale = host.can_scale(&app);
+    Ok(Read { app, list, unfinished, can_scale })
 }
 
 /// Returns the part of the page that a stream renders again.
 pub(crate) fn part(read: &Read, frame: &Frame) -> String {
-    let shown = Shown::new(&read.app, &read.list, &read.unfinished, true, frame);
+    let shown = Shown::new(read, true, frame);
     let head = Head::new(&read.app, "deploys");
     DeploysPart { frame, head: &head, shown: &shown }.render().unwrap_or_default()
 }
@@ -310,9 +322,9 @@ pub(crate) fn part(read: &Read, frame: &Frame) -> String {
 /// Answers `GET /apps/{namespace}/{app}`.
 pub(crate) async fn page(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let before = call.request.query("before").and_then(|text| text.parse().ok());
-    let read = read(&call.operations(), id, before).await?;
+    let read = read(&call.console.host, &call.operations(), id, before).await?;
     let frame = call.frame();
-    let shown = Shown::new(&read.app, &read.list, &read.unfinished, before.is_none(), &frame);
+    let shown = Shown::new(&read, before.is_none(), &frame);
     let page = DeploysPage {
         frame: &frame,
         head: &Head::new(&read.app, "deploys"),

@@ -34,8 +34,12 @@ pub(super) fn app(more: Value) -> App {
 }
 
 fn rendered(app: App, deploys: Vec<Deploy>, may: Permissions) -> String {
+    rendered_of(app, deploys, may, true)
+}
+
+fn rendered_of(app: App, deploys: Vec<Deploy>, may: Permissions, can_scale: bool) -> String {
     let unfinished = deploys.iter().filter(|deploy| !deploy.status.is_terminal()).cloned().collect();
-    let read = Read { app, list: DeployList { deploys, next: None }, unfinished };
+    let read = Read { app, list: DeployList { deploys, next: None }, unfinished, can_scale };
     let now = Timestamp::from_millis(1_767_323_045_678);
     part(&read, &Frame { may, targets: MACHINE, ..Frame::signed_out(now) })
 }
@@ -103,6 +107,20 @@ fn stopped_app_says_so_and_offers_its_start() {
     assert!(stopped.contains("/start\"") && !stopped.contains("/stop\""), "{stopped}");
     let runs = of(json!({}));
     assert!(runs.contains("/stop\"") && !runs.contains("/start\"") && !runs.contains("Stopped since"), "{runs}");
+}
+
+#[test]
+fn app_that_cannot_be_stopped_offers_its_redeploy_alone() {
+    let may = Permissions { may_deploy: true, ..Permissions::default() };
+    let runs = deploy(2, json!({ "current": true, "on_cluster": true }));
+    let stopped = json!({ "since": 2, "by": "ada", "at": "2026-01-01T00:00:00Z" });
+    for more in [json!({}), json!({ "stopped": stopped })] {
+        let mut app = app(more);
+        (app.current, app.on_cluster) = (Some(runs.clone()), Some(runs.clone()));
+        let page = rendered_of(app, vec![runs.clone()], may, false);
+        assert!(page.contains("/redeploy\"") && page.contains("/deploy\""), "{page}");
+        assert!(!page.contains("/stop\"") && !page.contains("/start\""), "{page}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::rules::{
     object::{STAMP, TEMPLATE_STAMP},
+    pod_list::Counted,
     samples::{self, UID, merged, rollout, stamped},
 };
 
@@ -413,4 +414,33 @@ fn cron_job_is_complete_once_read_back() {
 fn deleted_workload_is_a_final_failure() {
     let seen = of_missing(&rollout(5));
     assert_eq!(code(&seen), Some((RolloutFailureKind::Final, Reason::TARGET_MISSING)));
+}
+
+#[test]
+fn stop_names_the_pods_that_it_waits_for() {
+    let stop = Rollout { scale: Scale::Stop, ..rollout(5) };
+    let resting = || deployment(json!({"spec": {"replicas": 0}, "status": {"replicas": 0, "updatedReplicas": 0}}));
+    let message = |names: &[&str]| {
+        let pods: Vec<Pod> = names.iter().map(|name| pod(name, 4, json!({}))).collect();
+        of(&stop, &resting(), &pods).message
+    };
+    assert_eq!(message(&["a"]), "1 pod has not ended yet: a");
+    assert_eq!(message(&["a", "b", "c"]), "3 pods have not ended yet: a, b, c");
+    assert_eq!(message(&["a", "b", "c", "d", "e"]), "5 pods have not ended yet: a, b, c and 2 more");
+    let unread = PodList { counted: Counted { old: 2, ..Counted::default() }, ..PodList::default() };
+    let seen = super::of(&stop, &resting(), &unread, Timestamp::now());
+    assert_eq!(seen.message, "2 pods have not ended yet");
+}
+
+#[test]
+fn stop_without_a_pod_that_is_left_says_what_else_it_waits_for() {
+    let stop = Rollout { scale: Scale::Stop, ..rollout(5) };
+    let resting = deployment(json!({"spec": {"replicas": 0}, "status": {"replicas": 1, "updatedReplicas": 0}}));
+    let seen = of(&stop, &resting, &[]);
+    assert!(!is_complete(&seen), "{seen:?}");
+    assert_eq!(seen.message, "0 of 0 new pods are ready, 1 old one is left");
+    let part = PodList { is_part: true, ..PodList::default() };
+    let rests = deployment(json!({"spec": {"replicas": 0}, "status": {"replicas": 0, "updatedReplicas": 0}}));
+    let seen = super::of(&stop, &rests, &part, Timestamp::now());
+    assert!(!is_complete(&seen) && seen.message.contains("not all pods were read"), "{seen:?}");
 }
