@@ -55,10 +55,8 @@ fn revision(number: u64) -> Revision {
 }
 
 fn note(deploy: &Deploy) -> String {
-    match &deploy.state {
-        State::Succeeded { note } => note.clone().unwrap_or_default(),
-        other => panic!("{other:?}"),
-    }
+    let State::Succeeded { note } = &deploy.state else { panic!("{deploy:?}") };
+    note.clone().unwrap_or_default()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use rollhook_core::{
     app::AppUid,
-    deploy::{Commit, Reason},
+    deploy::{Commit, Reason, Revision},
     image::ImageRef,
     ports::{BuildFailure, BuildSpec, BuildState, BuildTrigger, DeployId, Started},
 };
