@@ -163,23 +163,21 @@ fn failed_or_cancelled_stop_is_put_right_by_a_start() {
 }
 
 #[test]
-fn cancelled_stop_is_taken_back_by_the_deploy_that_waits_for_its_end() {
+fn second_stop_that_is_cancelled_leaves_the_app_stopped() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.app_of_three(Policy::default()).await;
+        world.scaled(&access, Scale::Stop).await;
+        let target = world.target(&access).await;
+        world.cluster.scale(access.app(), &target, 2);
         world.cluster.script("api:v1", Script::default().after(Duration::from_secs(3_600)));
         world.scale(&access, Scale::Stop).await.unwrap();
         world.sleep(5).await;
-        world.deploy(&access, &api("v2")).await.unwrap();
-        world.deployer.cancel(&access, revision(2)).await.unwrap();
+        world.deployer.cancel(&access, revision(3)).await.unwrap();
+        world.cluster.script("api:v1", Script::default());
         let history = world.quiet(&access).await;
-        assert_eq!(
-            (history.len(), history[1].status()),
-            (3, Status::Cancelled),
-            "no restore beside the one that waits"
-        );
-        assert_eq!((history[2].status(), history[2].scale), (Status::Succeeded, Scale::Start));
-        assert_eq!((world.pods(&access).await, world.stopped_since(&access).await), (3, None));
+        assert_eq!((history[3].is_restore(), history[3].scale), (true, Scale::Keep));
+        assert_eq!((world.pods(&access).await, world.stopped_since(&access).await), (0, Some(2)));
     });
 }
 

@@ -266,6 +266,13 @@ impl Management {
         self.all_apps.0.acquire(&environment.or(project).unwrap_or(party)).await
     }
 
+    /// Returns the turn of a caller who reads many records, such as pages of the audit: two of each environment, and six in
+    /// all. It ends when it is dropped.
+    pub(crate) async fn turn_of_records(&self, principal: &Principal) -> Slot<PrincipalKey> {
+        let KnownCaller { party, environment, project } = principal.known_caller();
+        self.record_lists.0.acquire(&environment.or(project).unwrap_or(party)).await
+    }
+
     /// Returns a part of the list of the apps that the principal may read, sorted by namespace and name, once its turn has
     /// come. An app that cannot be read is named in its place.
     ///

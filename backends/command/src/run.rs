@@ -140,9 +140,10 @@ impl Run {
         if let Some(message) = self.tool.refusal().await {
             return Err(Failed::For(Reason::BUILD_FAILED, message));
         }
+        // A short commit is resolved by fetching all commits.
+        let _fetched = git.turn(self.limits.fetched.acquire(&self.spec.app.namespace)).await?;
         let sha = git.resolve(&self.spec.commit).await?;
         let checkout = work.join("checkout");
-        let _fetched = git.turn(self.limits.fetched.acquire(&self.spec.app.namespace)).await?;
         git.fetch(&sha, &checkout).await?;
         // All that is read from the network is read before, so that a silent source holds no slot.
         let _slot = git.turn(self.limits.slots.acquire(&self.spec.app.namespace)).await?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::AppState;
 use crate::{
-    app::{OnFailure, Policy},
+    app::OnFailure,
     deploy::{Deploy, Reason, State},
 };
 
@@ -125,11 +125,6 @@ pub fn restoration<'a>(state: &AppState, ended: &Deploy, later: impl IntoIterato
 }
 
 /// Returns whether the deploy ended in a way that a restore puts right.
-/// Returns whether what this deploy has left on the cluster is put right, by a restore or by the deploy that goes on.
-pub(super) fn is_put_right(policy: &Policy, ended: &Deploy) -> bool {
-    policy.on_failure == OnFailure::Restore && ended.touched && ended_badly(ended)
-}
-
 fn ended_badly(deploy: &Deploy) -> bool {
     match &deploy.state {
         // The deploy that superseded it left it there if it never got to the cluster itself.

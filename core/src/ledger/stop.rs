@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{AppState, NewDeploy, redeploy, restore};
+use super::{AppState, NewDeploy, redeploy};
 use crate::{
     deploy::{Deploy, Revision, Scale, State, Status, Stopped, Trigger},
     request::{Cause, Refusal},
@@ -38,17 +38,21 @@ pub fn of_return(state: &AppState) -> Scale {
     match state.on_cluster() {
         Some(top) if top.status() == Status::Succeeded => Scale::Keep,
         Some(top) if top.trigger == Trigger::Rollback => top.scale,
+        // The app was stopped before: a return does not start it.
+        Some(top) if is_repeated(state, top) => Scale::Keep,
         Some(top) => top.scale.reversed(),
         None => Scale::Keep,
     }
 }
 
+/// Returns whether this is the stop of an app that was stopped before.
+fn is_repeated(state: &AppState, stop: &Deploy) -> bool {
+    stop.scale == Scale::Stop && state.stopped.as_ref().is_some_and(|stopped| stopped.since < stop.revision)
+}
+
 /// Notes whether the app is stopped, by the end of a deploy that touched the cluster. One that did not succeed counts as
-/// well, until the restore that takes it back; one that another party undid does not.
+/// well, until the restore that takes it back.
 pub(super) fn note(stopped: &mut Option<Stopped>, ended: &Deploy) {
-    if ended.was_changed_by_another() {
-        return;
-    }
     match ended.scale {
         Scale::Keep => {}
         Scale::Start => *stopped = None,
@@ -63,34 +67,11 @@ pub(super) fn note(stopped: &mut Option<Stopped>, ended: &Deploy) {
 }
 
 /// Passes each stop or start that a later deploy supersedes on to that deploy: whoever waits for the one is answered by
-/// the other. A rollback takes it back instead. One that ended without success is taken back by the deploy that goes on in place
-/// of its restore.
+/// the other. A rollback takes it back instead.
 pub(super) fn pass_on(state: &mut AppState, changes: &mut [Deploy]) {
-    let goes_on = |ended: &Deploy| {
-        let is_open = |other: &Deploy| !changes.iter().any(|change| change.revision == other.revision);
-        let mut later =
-            state.unfinished.iter().rev().filter(|other| other.revision > ended.revision && other.is_ready());
-        later.find(|other| is_open(other)).map(|other| other.revision)
-    };
     let passes = |change: &Deploy| {
-        if change.scale.is_keep() {
-            return None;
-        }
-        match change.state {
-            State::Superseded { by, rollback: false } => Some((by, change.scale)),
-            State::Failed { .. } | State::Cancelled { .. } if restore::is_put_right(&state.app.policy, change) => {
-                let is_return = change.trigger == Trigger::Rollback;
-                Some((goes_on(change)?, if is_return { change.scale } else { change.scale.reversed() }))
-            }
-            State::Queued
-            | State::Building { .. }
-            | State::Releasing { .. }
-            | State::RollingOut { .. }
-            | State::Succeeded { .. }
-            | State::Failed { .. }
-            | State::Superseded { .. }
-            | State::Cancelled { .. } => None,
-        }
+        let State::Superseded { by, rollback: false } = change.state else { return None };
+        (!change.scale.is_keep()).then_some((by, change.scale))
     };
     let passed: Vec<(Revision, Scale)> = changes.iter().filter_map(passes).collect();
     for (by, scale) in passed {

@@ -25,8 +25,9 @@ const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause before a source that answered with another head is asked again: it may not know of the push yet.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The number of newest entries that are searched for an earlier report of a push.
-const SEARCHED: usize = 100;
+/// The number of newest entries that are searched for an earlier report of a push: a store may read more of them by reading
+/// all that the app has.
+const SEARCHED: usize = 40;
 
 /// The outcome of a git host's call.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::{Known, model};
 use crate::journal::Journal;
 
 impl Known {
-    /// Only a redeploy stops or starts, and only where that changes something; a rollback or a restore takes back what did
+    /// Only a redeploy stops or starts, and only an app that is stopped is started; a rollback or a restore takes back what did
     /// not succeed.
     pub(super) fn scaled(&self, before: &[Deploy], new: &Deploy, journal: &Journal) {
         let takes_back = match new.is_restore() {
@@ -19,7 +19,7 @@ impl Known {
                 journal.count(takes_back);
                 self.tops.iter().any(|top| !top.scale.is_keep() && top.status() != Status::Succeeded)
             }
-            Scale::Stop => new.is_redeploy() && !model::is_stopped(before),
+            Scale::Stop => new.is_redeploy(),
             Scale::Start => new.is_redeploy() && model::is_stopped(before),
         };
         journal.expect(right, || format!("revision {} is to {}, and nobody asked for it", new.revision, new.scale));
