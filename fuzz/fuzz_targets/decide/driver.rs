@@ -177,7 +177,7 @@ impl World {
     /// Rule 12, read off the whole history.
     fn restore(&mut self, state: &State, current: &Deploy) {
         let cause = Cause { trigger: Trigger::Rollback, actor: Actor::Service };
-        let deploy = rollback::deploy(current, &cause).expect("what succeeded has an image");
+        let deploy = rollback::deploy(state.app_state(), current, &cause).expect("what succeeded has an image");
         let admission = Admission {
             expected: ExpectedLatest::Exactly(state.app_state().latest),
             ..Admission::plain(self.admission_id(), deploy)

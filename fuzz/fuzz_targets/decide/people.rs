@@ -53,7 +53,7 @@ impl World {
         assert_eq!(target, meant, "another version than the rules name");
         let Some(target) = target else { return };
         let cause = Cause { trigger: Trigger::Rollback, actor: Actor::person("alice") };
-        let deploy = rollback::deploy(&target, &cause).expect("every entry of an image app has an image");
+        let deploy = rollback::deploy(&view, &target, &cause).expect("every entry of an image app has an image");
         assert_eq!(deploy.image, target.pinned_image(), "the same bits, where they are known");
         let hold = rollback::hold(&view, &target);
         let top = view.on_cluster().filter(|top| !top.same_image(&target));

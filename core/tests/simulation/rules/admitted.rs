@@ -27,7 +27,7 @@ impl Rules {
         });
         in_time(known.latest, new.created_at, journal);
         if new.is_entered_anew() {
-            self.entered_anew(before, new, journal);
+            self.entered_anew(before, history, new, journal);
             return;
         }
         journal.count(format!("effect: accepted, {}", new.trigger));
@@ -62,13 +62,15 @@ impl Rules {
     }
 
     /// Rule 12: a build that went on below a restore, or below another that was built before it, is entered behind it.
-    fn entered_anew(&self, before: &[Deploy], new: &Deploy, journal: &Journal) {
+    fn entered_anew(&self, before: &[Deploy], history: &[Deploy], new: &Deploy, journal: &Journal) {
         let revision = new.revision;
         let first = before.iter().find(|entry| entry.revision == new.built_as());
         journal.count("rule 12: a build was entered anew behind a restore");
         let waited = first.is_some_and(|first| first.status() == Status::Building && first.image.is_none());
         journal.expect(waited, || format!("revision {revision} is entered anew, of one that waited for no build"));
-        let behind = before.iter().any(|entry| {
+        // One that was accepted with the same commit was ahead as well.
+        let joined = history.iter().skip(before.len()).filter(|entry| entry.revision < new.revision);
+        let behind = before.iter().chain(joined).any(|entry| {
             let ahead = entry.touched || (!entry.is_terminal() && entry.image.is_some());
             entry.revision > new.built_as()
                 && ahead
