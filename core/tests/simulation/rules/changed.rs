@@ -194,6 +194,11 @@ impl Rules {
             journal.count_if(rollback, "rule 9: a rollback did not wait");
             return;
         }
+        // As long as the cluster is away, nothing is seen to move.
+        if matches!(old.state, State::RollingOut { outage, .. } if outage.since.is_some()) {
+            journal.count("rule 9: one whose cluster was away was taken over");
+            return;
+        }
         let mut moved = began.own;
         let mut progress = BTreeMap::new();
         let is_single = parts(&known.view.app.target).len() == 1 && !known.is_relisted(old.revision);
