@@ -276,7 +276,7 @@ pub(crate) const PAGES: &[Page] = &[
             .then(
                 "rollhook app deploy store registry.example.com/store:1.1.0 --wait
                 rollhook app show store | grep 'CronJob/cleanup at 2'
-                rollhook app build-logs store --release | grep migrate",
+                rollhook app history store -o wide | grep done",
             )],
     ),
     page("docs/runbook/builds-waiting.md", &[on(Cluster).given(RUNBOOK)]),
