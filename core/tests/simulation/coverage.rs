@@ -101,7 +101,6 @@ pub(crate) const EXPECTED: &[&str] = &[
     "refused: may have been recorded",
     "refused: no such app",
     "refused: not redeployable",
-    "refused: already stopped",
     "refused: not stopped",
     "refused: nothing to roll back to",
     "refused: the app exists",

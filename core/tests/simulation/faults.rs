@@ -90,6 +90,8 @@ pub(crate) struct Faults {
     adrift: Mutex<Option<Duration>>,
     stale: Mutex<bool>,
     refused: Mutex<bool>,
+    /// Whether the answer to the observation that follows is lost.
+    unseen: Mutex<bool>,
     /// For how long from now its heartbeats are not what they should be.
     disturbed: Mutex<Option<Duration>>,
 }
@@ -118,6 +120,10 @@ impl Faults {
 
     pub(crate) fn refused(&self) -> bool {
         std::mem::take(&mut *self.refused.lock().unwrap())
+    }
+
+    pub(crate) fn unseen(&self) -> bool {
+        std::mem::take(&mut *self.unseen.lock().unwrap())
     }
 
     pub(crate) fn disturbed(&self) -> Option<Duration> {
@@ -166,7 +172,10 @@ impl Faults {
         let at = |done| if done { Fault::Late(Duration::ZERO) } else { Fault::Slow(Duration::ZERO) };
         match fault {
             InjectedFault::Before => Fault::Before,
-            InjectedFault::Lost => Fault::Lost,
+            InjectedFault::Lost => {
+                *self.unseen.lock().unwrap() = call == "rollouts.observe";
+                Fault::Lost
+            }
             InjectedFault::Slow(time) => Fault::Slow(time),
             InjectedFault::Late(time) => Fault::Late(time),
             InjectedFault::Crash { done } => {

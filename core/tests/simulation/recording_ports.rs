@@ -76,6 +76,7 @@ impl RecordingPorts {
             restarts: seen.restarts,
             past_lives: seen.past_lives.clone(),
             progress: seen.progress.clone(),
+            is_lost: false,
         }
     }
 
@@ -230,6 +231,7 @@ impl RolloutDriver for RecordingPorts {
     }
 
     async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {
+        let is_lost = self.faults.unseen();
         let answer = self.backend.rollouts.observe(spec).await;
         self.log_answer(&format!("observe {}", told(spec)), &answer);
         let truth = match self.environment.promise {
@@ -237,7 +239,7 @@ impl RolloutDriver for RecordingPorts {
             None => answer.as_ref().ok().cloned(),
         };
         if let Some(seen) = truth {
-            let seen = self.seen(spec, &seen);
+            let seen = Seen { is_lost, ..self.seen(spec, &seen) };
             let mut rules = self.environment.rules.lock().unwrap();
             if seen.complete && spec.purpose.is_restore() {
                 let running = self.environment.cluster.running(&spec.app, &spec.target);

@@ -231,6 +231,8 @@ pub(crate) fn rare() -> Vec<Scenario> {
         vec![dies("builds.cancel"), post("hang"), Choice::Pass(1_000), ask(Ask::Cancel { app: 0, back: 0 })];
     let adrift = fault("", InjectedFault::Adrift(Duration::from_secs(20)));
     let reach = |there| Choice::Cluster(Meddling::Reach(there));
+    let run = ask(Ask::Run { app: 0, word: "hang", key: Key::None });
+    let lost_sight_of = vec![run, Choice::Pass(2_000), reach(false), Choice::Pass(3_700_000), reach(true), wait()];
     let delete = ask(Ask::Delete { app: 0 });
     let deleted = vec![adrift, reach(false), post("v2"), Choice::Pass(300), reach(true), delete.clone(), wait()];
     let without_builder =
@@ -242,6 +244,7 @@ pub(crate) fn rare() -> Vec<Scenario> {
         of(Kind::Image, true, false, failed),
         of(Kind::Git, false, false, cancelled),
         of(Kind::Image, false, false, deleted),
+        of(Kind::Image, false, false, lost_sight_of),
         of(Kind::Git, false, false, without_builder),
         of(Kind::Git, false, true, vec![dies("branches.head"), wait()]),
         of(Kind::Image, false, false, vec![dies("rollouts.evidence"), post("missing"), wait(), wait()]),

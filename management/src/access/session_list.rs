@@ -148,35 +148,37 @@ impl Management {
     }
 
     /// Ends sessions and codes of an owner; the session that the call is made by ends last, so that a call that failed
-    /// can be repeated. Once this returns, none of them can lend another.
+    /// can be repeated. Once this returns, none of them can lend another. Returns whether the list is so young that
+    /// sessions of the owner may exist which were begun before lists were kept.
     ///
     /// # Errors
     /// [`StoreUnavailable`](rollhook_core::request::Refusal::StoreUnavailable) while the store is away,
     /// [`Busy`](rollhook_core::request::Refusal::Busy) while others change the list.
-    pub(crate) async fn end_listed(&self, owner: &RecordKey, own: &RecordKey, ending: Ending<'_>) -> Outcome<()> {
-        self.end_others(owner, own, ending).await?;
+    pub(crate) async fn end_listed(&self, owner: &RecordKey, own: &RecordKey, ending: Ending<'_>) -> Outcome<bool> {
+        let is_young = self.end_others(owner, own, ending).await?;
         self.records.remove(RecordKind::Session, own).await.map_err(refused)?;
         self.known_callers.read(own, None);
-        Ok(())
+        Ok(is_young)
     }
 
-    async fn end_others(&self, owner: &RecordKey, own: &RecordKey, ending: Ending<'_>) -> Outcome<()> {
+    async fn end_others(&self, owner: &RecordKey, own: &RecordKey, ending: Ending<'_>) -> Outcome<bool> {
         let ends = |entry: &Entry| match ending {
             Ending::This => entry.stems_from(own),
             Ending::Everywhere(claimed) => entry.stems_from(own) || entry.claimed.as_ref() == claimed,
         };
         for _ in 0..ATTEMPTS {
             let (record, mut list) = self.session_list(owner).await.map_err(refused)?;
-            let Some(record) = record else { return Ok(()) };
+            let Some(record) = record else { return Ok(true) };
             let (ended, stay): (Vec<_>, Vec<_>) = list.entries.drain(..).partition(ends);
+            let is_young = record.now.since(record.created_at) <= SESSION_MAX;
             if ended.is_empty() {
-                return Ok(());
+                return Ok(is_young);
             }
             let others: Vec<_> = ended.into_iter().filter(|entry| entry.key != *own).collect();
             self.remove_entries(&others).await.map_err(refused)?;
             list.entries = stay;
             match self.write_list(owner, &list, Some(&record)).await {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(is_young),
                 Err(Error::Conflict(_)) => {}
                 Err(error) => return Err(refused(error)),
             }

@@ -132,6 +132,14 @@ pub(crate) enum Holder {
 }
 
 impl Holder {
+    /// Returns whether both are one token with one name, or one person.
+    fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Person { subject: one, .. }, Self::Person { subject: two, .. }) => one == two,
+            _ => self == other,
+        }
+    }
+
     /// The longest time of the holder's sessions, from the sign-in on.
     const fn longest(&self) -> Duration {
         match self {
@@ -348,7 +356,7 @@ impl Management {
     /// [`Busy`](rollhook_core::request::Refusal::Busy) while others sign in and out: the call can be repeated.
     pub async fn end_session(&self, secret: &str) -> Outcome<()> {
         let Some((key, stored)) = self.ending(secret).await? else { return Ok(()) };
-        self.end_listed(&stored.holder.list(), &key, Ending::This).await
+        self.end_listed(&stored.holder.list(), &key, Ending::This).await.map(drop)
     }
 
     /// Ends every session, command lines' too, and every login code that stands for the same API token and the same
@@ -359,7 +367,18 @@ impl Management {
     pub async fn end_sessions_like(&self, secret: &str) -> Outcome<()> {
         let Some((key, like)) = self.ending(secret).await? else { return Ok(()) };
         let claimed = like.holder.claimed();
-        self.end_listed(&like.holder.list(), &key, Ending::Everywhere(claimed.as_ref())).await
+        let list = like.holder.list();
+        if !self.end_listed(&list, &key, Ending::Everywhere(claimed.as_ref())).await? {
+            return Ok(());
+        }
+        // Sessions that an earlier version began are in no list, and end within a week.
+        for (record, stored) in documents::all::<Stored>(&*self.records, RecordKind::Session).await.map_err(refused)? {
+            if !stored.is_listed && stored.holder.is_like(&like.holder) {
+                self.records.remove(RecordKind::Session, &record.key).await.map_err(refused)?;
+                self.known_callers.read(&record.key, None);
+            }
+        }
+        Ok(())
     }
 
     /// Returns the session that is to end; `None` if there is none.

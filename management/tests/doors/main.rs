@@ -213,12 +213,16 @@ fn session_of_an_earlier_version_goes_on_lends_and_ends() {
     world.idle(async {
         let management = &world.management;
         begin_earlier(&world, "one").await;
+        begin_earlier(&world, "two").await;
         assert!(management.session("one").await.is_ok());
         let lent = login(management, "one").await.unwrap();
         assert!(management.authenticate(lent.as_bytes(), None).await.is_ok());
         management.end_session("one").await.unwrap();
         assert!(is_unauthorized(management.session("one").await));
         assert!(is_unauthorized(management.authenticate(lent.as_bytes(), None).await));
+        let new = management.begin_person_session(ada()).await.unwrap();
+        management.end_sessions_like(&new).await.unwrap();
+        assert!(is_unauthorized(management.session("two").await), "sign-out everywhere finds it");
     });
 }
 

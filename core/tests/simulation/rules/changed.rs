@@ -194,17 +194,12 @@ impl Rules {
             journal.count_if(rollback, "rule 9: a rollback did not wait");
             return;
         }
-        // As long as the cluster is away, nothing is seen to move.
-        if matches!(old.state, State::RollingOut { outage, .. } if outage.since.is_some()) {
-            journal.count("rule 9: one whose cluster was away was taken over");
-            return;
-        }
         let mut moved = began.own;
         let mut progress = BTreeMap::new();
         let is_single = parts(&known.view.app.target).len() == 1 && !known.is_relisted(old.revision);
-        let seen = self.seen.get(&(known.view.app.uid, old.revision)).into_iter().flatten();
+        let seen = self.seen.get(&(known.view.app.uid, old.revision)).map_or(&[][..], Vec::as_slice);
         // What becomes of a workload that the deploy has not reached is no progress of it.
-        for seen in seen.filter(|seen| is_single || seen.is_there) {
+        for seen in answered(seen).filter(|seen| is_single || seen.is_there) {
             if progress.insert(&seen.workload, &seen.progress) != Some(&seen.progress) {
                 moved = seen.moment.own;
             }
@@ -312,4 +307,17 @@ fn told(state: &State) -> String {
         | State::Releasing { .. }
         | State::Succeeded { .. } => state.status().to_string(),
     }
+}
+
+/// Returns the observations that the replica got: of several workloads, all of one pass or none.
+fn answered(seen: &[Seen]) -> impl Iterator<Item = &Seen> {
+    let mut passes: Vec<Vec<&Seen>> = Vec::new();
+    for seen in seen {
+        let follows = |before: &&Seen| before.by == seen.by && before.workload != seen.workload;
+        match passes.last_mut().filter(|pass| pass.iter().all(follows)) {
+            Some(pass) => pass.push(seen),
+            None => passes.push(vec![seen]),
+        }
+    }
+    passes.into_iter().filter(|pass| pass.iter().all(|seen| !seen.is_lost)).flatten()
 }

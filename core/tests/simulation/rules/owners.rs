@@ -20,13 +20,23 @@ const ORPHANED: Duration = Duration::from_secs(30);
 pub(crate) struct Owners {
     named: BTreeMap<AppUid, Life>,
     /// Each life's heartbeats, as the store took them.
-    beats: BTreeMap<u64, Vec<Moment>>,
+    beats: BTreeMap<u64, Vec<Beat>>,
+    /// The number of heartbeats that the store has taken.
+    taken: u64,
     /// The newest life of each name that the store has heard of: the ones before have no leases any more.
     newest: BTreeMap<String, u64>,
     /// When each app's owner was named that is not the one before.
     changed: BTreeMap<AppUid, Duration>,
     /// Since when an app has had work and no owner that runs.
     orphans: BTreeMap<AppUid, Duration>,
+}
+
+/// A heartbeat that the store has taken.
+#[derive(Clone, Copy)]
+struct Beat {
+    /// Its place among all: several may be of one moment.
+    order: u64,
+    moment: Moment,
 }
 
 impl Owners {
@@ -37,7 +47,8 @@ impl Owners {
 
     /// The store has taken a heartbeat, and named who lives.
     pub(crate) fn beats(&mut self, life: &Life, moment: Moment) {
-        self.beats.entry(life.number).or_default().push(moment);
+        self.taken += 1;
+        self.beats.entry(life.number).or_default().push(Beat { order: self.taken, moment });
         self.newest.insert(life.name.clone(), life.number);
     }
 
@@ -53,12 +64,13 @@ impl Owners {
         // Whether the former lived is decided by what the store said to a heartbeat; the commit that follows may be
         // slow, and whoever was paused meanwhile finds another version.
         let beats = |life: &Life| self.beats.get(&life.number).map_or(&[][..], Vec::as_slice);
-        let silent_at = |asked: &Moment| {
-            let before = beats(&former).iter().rev().find(|beat| beat.now <= asked.now);
-            asked.most.saturating_sub(before.copied().unwrap_or_default().most)
+        let silent_at = |asked: Beat| {
+            let before = beats(&former).iter().rev().find(|beat| beat.order < asked.order);
+            asked.moment.most.saturating_sub(before.map(|beat| beat.moment.most).unwrap_or_default())
         };
-        let since = |asked: &&Moment| asked.now.as_secs() + 60 >= moment.now.as_secs();
-        let silent = beats(life).iter().filter(since).map(silent_at).max().unwrap_or(silent_at(&moment));
+        let is_recent = |asked: &Beat| asked.moment.now.as_secs() + 60 >= moment.now.as_secs();
+        let now = Beat { order: self.taken + 1, moment };
+        let silent = beats(life).iter().copied().filter(is_recent).map(silent_at).max().unwrap_or(silent_at(now));
         journal.count(if restarted { "rule 14: a restart freed its own lease" } else { "rule 6: a lease ran out" });
         let is_replaced = self.newest.get(&former.name).is_some_and(|newest| *newest > former.number);
         journal.expect(restarted || is_replaced || silent >= LEASE, || {
