@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::{Stream, TryStreamExt, stream};
 use serde::{Serialize, de::DeserializeOwned};
 
 use rollhook_core::error::{Error, Result};
@@ -59,14 +60,15 @@ pub(crate) async fn all_and_unreadable<T: DeserializeOwned>(
 
 /// Returns every record of a kind, newest first, whether its document can be read or not.
 pub(crate) async fn records(records: &dyn RecordStore, kind: RecordKind) -> Result<Vec<Record>> {
-    let (mut found, mut after) = (Vec::new(), None);
-    loop {
+    pages(records, kind).try_concat().await
+}
+
+/// Returns the records of a kind in pages, newest first, until the first failure.
+pub(crate) fn pages(records: &dyn RecordStore, kind: RecordKind) -> impl Stream<Item = Result<Vec<Record>>> {
+    stream::try_unfold(Some(None), move |next| async move {
+        let Some(after) = next else { return Ok(None) };
         let page = records.list(kind, after, PAGE).await?;
-        let is_last = page.len() < PAGE;
-        after = page.last().map(Record::place);
-        found.extend(page);
-        if is_last {
-            return Ok(found);
-        }
-    }
+        let next = (page.len() == PAGE).then(|| page.last().map(Record::place));
+        Ok(Some((page, next)))
+    })
 }

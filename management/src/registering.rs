@@ -45,12 +45,25 @@ const ENVIRONMENT_WAITING_MAX: usize = WAITING_MAX / 2;
 #[derive(Default)]
 pub(crate) struct Registrations(Mutex<BTreeMap<Project, Queue>>);
 
-/// The lists of apps that are read, in turns of the environments whose callers ask for them.
-pub(crate) struct AppLists(Slots<PrincipalKey>);
+/// The long lists that are read, in turns of the environments whose callers ask for them.
+pub(crate) struct Lists(Slots<PrincipalKey>);
 
-impl Default for AppLists {
+impl Default for Lists {
     fn default() -> Self {
         Self(Slots::with_share(LISTS, LISTS_OF_ONE))
+    }
+}
+
+impl Lists {
+    /// Returns the turn of a caller, among those of its environment. It ends when it is dropped.
+    pub(crate) async fn turn(&self, principal: &Principal) -> Slot<PrincipalKey> {
+        let KnownCaller { party, environment, project } = principal.known_caller();
+        self.of(&environment.or(project).unwrap_or(party)).await
+    }
+
+    /// Returns the turn of a party. It ends when it is dropped.
+    pub(crate) async fn of(&self, party: &PrincipalKey) -> Slot<PrincipalKey> {
+        self.0.acquire(party).await
     }
 }
 
@@ -262,15 +275,7 @@ impl Management {
     /// Returns the turn of a caller who holds all apps that it may read at once, such as for a page that shows them: two of
     /// each environment, and six in all. It ends when it is dropped.
     pub async fn turn_of_all_apps(&self, principal: &Principal) -> Slot<PrincipalKey> {
-        let KnownCaller { party, environment, project } = principal.known_caller();
-        self.all_apps.0.acquire(&environment.or(project).unwrap_or(party)).await
-    }
-
-    /// Returns the turn of a caller who reads many records, such as pages of the audit: two of each environment, and six in
-    /// all. It ends when it is dropped.
-    pub(crate) async fn turn_of_records(&self, principal: &Principal) -> Slot<PrincipalKey> {
-        let KnownCaller { party, environment, project } = principal.known_caller();
-        self.record_lists.0.acquire(&environment.or(project).unwrap_or(party)).await
+        self.all_apps.turn(principal).await
     }
 
     /// Returns a part of the list of the apps that the principal may read, sorted by namespace and name, once its turn has
@@ -280,8 +285,7 @@ impl Management {
     /// [`StoreUnavailable`](rollhook_core::request::Refusal::StoreUnavailable) while the store is away; [`Refusal::ReviewUnavailable`], and
     /// [`InvalidField`](rollhook_core::request::Refusal::InvalidField) if a cluster would have to be asked about too many namespaces.
     pub async fn apps(&self, principal: &Principal, mut page: AppPage) -> Outcome<Vec<ListedApp>> {
-        let KnownCaller { party, environment, project } = principal.known_caller();
-        let _turn = self.app_lists.0.acquire(&environment.or(project).unwrap_or(party)).await;
+        let _turn = self.app_lists.turn(principal).await;
         let limit = page.limit;
         let mut listed = Vec::new();
         let mut readable = self.readable(principal);

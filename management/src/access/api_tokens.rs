@@ -356,7 +356,7 @@ impl Management {
     /// [`Refusal::Forbidden`]; [`StoreUnavailable`](rollhook_core::request::Refusal::StoreUnavailable) while the store is away.
     pub async fn api_tokens(&self, principal: &Principal) -> Outcome<Vec<ApiToken>> {
         let realms = self.permit_somewhere(principal, Action::ManageTokens).await?;
-        let _turn = self.turn_of_records(principal).await;
+        let _turn = self.record_lists.turn(principal).await;
         let tokens = valid(&*self.records).await.map_err(refused)?.into_iter();
         let theirs = tokens.filter(|(_, stored)| realms.contain(&stored.grant.realm));
         Ok(theirs.map(|(record, stored)| stored.shown(&record)).collect())
@@ -369,7 +369,7 @@ impl Management {
     /// [`StoreUnavailable`](rollhook_core::request::Refusal::StoreUnavailable) while the store is away.
     pub async fn revoke_api_token(&self, principal: &Principal, name: &TokenName) -> Outcome<()> {
         let realms = self.permit_somewhere(principal, Action::ManageTokens).await?;
-        let turn = self.turn_of_records(principal).await;
+        let turn = self.record_lists.turn(principal).await;
         let mut named = valid(&*self.records).await.map_err(refused)?;
         drop(turn);
         named.retain(|(_, stored)| stored.name == *name && realms.contain(&stored.grant.realm));

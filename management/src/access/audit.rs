@@ -388,7 +388,7 @@ impl Management {
         let realms = self.permit_somewhere(principal, Action::ReadAudit).await?;
         // Where every entry counts, no more is read than is returned.
         let size = if realms.contain(&Realm::Everything) { limit.min(PAGE) } else { PAGE };
-        let _turn = self.turn_of_records(principal).await;
+        let _turn = self.record_lists.turn(principal).await;
         let mut found = Vec::new();
         for _ in 0..PAGES {
             let page = self.records.list(RecordKind::Audit, after.clone(), size).await.map_err(refused)?;

@@ -7,7 +7,9 @@
 //! The store has a session's SHA-256 as the key of its record, so that no one who reads the store can take a session
 //! over.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use futures_util::TryStreamExt;
 
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -372,10 +374,15 @@ impl Management {
             return Ok(());
         }
         // Sessions that an earlier version began are in no list, and end within a week.
-        for (record, stored) in documents::all::<Stored>(&*self.records, RecordKind::Session).await.map_err(refused)? {
-            if !stored.is_listed && stored.holder.is_like(&like.holder) {
-                self.records.remove(RecordKind::Session, &record.key).await.map_err(refused)?;
-                self.known_callers.read(&record.key, None);
+        let _turn = self.record_lists.of(&PrincipalKey::of("sessions", &[list.as_str()])).await;
+        let mut pages = pin!(documents::pages(&*self.records, RecordKind::Session));
+        while let Some(page) = pages.try_next().await.map_err(refused)? {
+            for record in page {
+                let Ok(stored) = documents::decode::<Stored>(&record) else { continue };
+                if !stored.is_listed && stored.holder.is_like(&like.holder) {
+                    self.records.remove(RecordKind::Session, &record.key).await.map_err(refused)?;
+                    self.known_callers.read(&record.key, None);
+                }
             }
         }
         Ok(())
