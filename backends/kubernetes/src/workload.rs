@@ -274,7 +274,7 @@ pub(crate) struct Rollout {
     pub(crate) adopted: bool,
     pub(crate) purpose: Purpose,
     pub(crate) scale: Scale,
-    pub(crate) stopped: bool,
+    pub(crate) is_made_stopped: bool,
     pub(crate) cause: String,
 }
 
@@ -306,7 +306,7 @@ impl Rollout {
             adopted: spec.adopted,
             purpose: spec.purpose,
             scale: spec.scale,
-            stopped: spec.stopped,
+            is_made_stopped: spec.is_made_stopped(),
             cause: spec.cause.clone(),
         })
     }

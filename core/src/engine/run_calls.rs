@@ -76,7 +76,7 @@ impl RunCalls {
 
     /// Returns whether a run that is to end since then, and was told so, has had the time to.
     pub(super) fn should_have_ended(&self, since: Timestamp, now: Timestamp) -> bool {
-        self.first_cancelled.is_some_and(|told| told.max(since).after(END_WITHIN) <= now)
+        self.first_cancelled.is_some_and(|asked| asked.max(since).after(END_WITHIN) <= now)
     }
 
     /// Processes an observation.

@@ -14,59 +14,14 @@ use crate::{
     app::{AppId, InvalidName},
     delivery::GitHost,
     image::{Digest, ImageRef},
-    text::{checked_text, words},
+    text::{checked_text, numbered, words},
     time::Timestamp,
     trace::TraceParent,
 };
 
-/// The number of a history entry: positive, per app, without gaps, never reused; higher is newer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Revision(NonZeroU64);
-
-impl Revision {
-    /// The first revision of every app.
-    pub const FIRST: Self = Self(NonZeroU64::MIN);
-
-    /// Returns the revision of this number; `None` for zero.
-    pub const fn new(number: u64) -> Option<Self> {
-        match NonZeroU64::new(number) {
-            Some(number) => Some(Self(number)),
-            None => None,
-        }
-    }
-
-    /// The revision's number.
-    pub const fn get(self) -> u64 {
-        self.0.get()
-    }
-
-    /// Returns the following revision.
-    #[must_use]
-    pub const fn next(self) -> Self {
-        Self(self.0.saturating_add(1))
-    }
-
-    /// Returns the revision that follows the newest one, or the first if there is none.
-    pub fn following(last: Option<Self>) -> Self {
-        last.map_or(Self::FIRST, Self::next)
-    }
-}
-
-impl fmt::Display for Revision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl FromStr for Revision {
-    type Err = InvalidName;
-
-    fn from_str(text: &str) -> Result<Self, InvalidName> {
-        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let number = digits.then(|| text.parse().ok()).flatten();
-        number.and_then(Self::new).ok_or_else(|| InvalidName::new("revision", text, "must be a positive whole number"))
-    }
+numbered! {
+    /// The number of a history entry: positive, per app, without gaps, never reused; higher is newer.
+    Revision, "revision"
 }
 
 checked_text! {

@@ -8,52 +8,13 @@ use crate::{
     app::InvalidName,
     deploy::{Actor, Outage, Reason},
     image::ImageRef,
-    text::words,
+    text::{numbered, words},
     time::{Timestamp, millis},
 };
 
-/// The number of a run by hand: positive, per app, ascending, never reused. It is no revision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct RunNumber(NonZeroU64);
-
-impl RunNumber {
-    /// The first run of every app.
-    pub const FIRST: Self = Self(NonZeroU64::MIN);
-
-    /// Returns the number; `None` for zero.
-    pub const fn new(number: u64) -> Option<Self> {
-        match NonZeroU64::new(number) {
-            Some(number) => Some(Self(number)),
-            None => None,
-        }
-    }
-
-    /// The number.
-    pub const fn get(self) -> u64 {
-        self.0.get()
-    }
-
-    /// Returns the number that follows the newest one, or the first if there is none.
-    pub fn following(last: Option<Self>) -> Self {
-        last.map_or(Self::FIRST, |last| Self(last.0.saturating_add(1)))
-    }
-}
-
-impl fmt::Display for RunNumber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl FromStr for RunNumber {
-    type Err = InvalidName;
-
-    fn from_str(text: &str) -> Result<Self, InvalidName> {
-        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let number = digits.then(|| text.parse().ok()).flatten();
-        number.and_then(Self::new).ok_or_else(|| InvalidName::new("run", text, "must be a positive whole number"))
-    }
+numbered! {
+    /// The number of a run by hand: positive, per app, ascending, never reused. It is no revision.
+    RunNumber, "run"
 }
 
 /// The most characters of the message of an end.

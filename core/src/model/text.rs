@@ -110,6 +110,63 @@ macro_rules! checked_text {
     };
 }
 
+/// Declares a positive number that ascends. Its `FromStr` names it by this word.
+macro_rules! numbered {
+    ($(#[$doc:meta])* $name:ident, $word:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(NonZeroU64);
+
+        impl $name {
+            /// The first one.
+            pub const FIRST: Self = Self(NonZeroU64::MIN);
+
+            /// Returns this number; `None` for zero.
+            pub const fn new(number: u64) -> Option<Self> {
+                match NonZeroU64::new(number) {
+                    Some(number) => Some(Self(number)),
+                    None => None,
+                }
+            }
+
+            /// The number.
+            pub const fn get(self) -> u64 {
+                self.0.get()
+            }
+
+            /// Returns the following one.
+            #[must_use]
+            pub const fn next(self) -> Self {
+                Self(self.0.saturating_add(1))
+            }
+
+            /// Returns the one that follows the newest, or the first if there is none.
+            pub fn following(last: Option<Self>) -> Self {
+                last.map_or(Self::FIRST, Self::next)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidName;
+
+            fn from_str(text: &str) -> Result<Self, InvalidName> {
+                let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+                let number = digits.then(|| text.parse().ok()).flatten();
+                number
+                    .and_then(Self::new)
+                    .ok_or_else(|| InvalidName::new($word, text, "must be a positive whole number"))
+            }
+        }
+    };
+}
+
 /// Implements the words that people read for the variants of an enum.
 #[doc(hidden)]
 #[macro_export]
@@ -149,6 +206,7 @@ macro_rules! with_fields {
 }
 
 #[doc(hidden)]
+pub(crate) use numbered;
 pub use {checked_text, text_conversions, with_fields, words};
 
 /// Returns the text with its control characters escaped, as a terminal or a log may show it.

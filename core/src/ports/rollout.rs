@@ -85,7 +85,7 @@ pub struct RolloutSpec {
     pub purpose: Purpose,
     /// The change of the number of instances. A deploy that keeps the number leaves a stopped target stopped.
     pub scale: Scale,
-    /// Whether the app is stopped: a target that is made anew is made without instances, unless this is the start.
+    /// Whether the app is stopped: see [`RolloutSpec::is_made_stopped`].
     pub stopped: bool,
     /// The cause in a line, such as "rollback to revision 3 by alice".
     pub cause: String,
@@ -99,6 +99,15 @@ impl RolloutSpec {
         let (adopted, settle, purpose) = (false, Duration::ZERO, Purpose::Deploy);
         let (scale, stopped) = (Scale::Keep, false);
         Self { app, id, target, image, adopted, settle, purpose, scale, stopped, cause: String::new() }
+    }
+
+    /// Returns whether a target that is made anew is made without instances: this stops the app, or leaves it stopped.
+    pub const fn is_made_stopped(&self) -> bool {
+        match self.scale {
+            Scale::Keep => self.stopped,
+            Scale::Stop => true,
+            Scale::Start => false,
+        }
     }
 }
 

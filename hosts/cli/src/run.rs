@@ -50,20 +50,8 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
 
 /// Returns whether the exit code is that of a command which was run by hand, so that failures of our own need another.
 fn hands_on_code(command: &Command) -> bool {
-    match command {
-        Command::App(AppCommand::Run(args)) => !args.detach,
-        Command::App(AppCommand::Runs(args)) => args.follow.is_some(),
-        Command::App(_)
-        | Command::Environment(_)
-        | Command::Token(_)
-        | Command::Session(_)
-        | Command::Receiver(_)
-        | Command::Audit(_)
-        | Command::Login(_)
-        | Command::Context(_)
-        | Command::Whoami
-        | Command::Completions { .. } => false,
-    }
+    matches!(command, Command::App(AppCommand::Run(args)) if !args.detach)
+        || matches!(command, Command::App(AppCommand::Runs(args)) if args.follow.is_some())
 }
 
 async fn perform(connection: &Connection, output: Output, command: Command) -> Result<(), CliError> {

@@ -17,7 +17,6 @@ use k8s_openapi::{
         util::intstr::IntOrString,
     },
 };
-use rollhook_core::deploy::Scale;
 
 use super::{
     object::{CHANGE_CAUSE, MANAGED_BY, MANAGER, STAMP},
@@ -32,11 +31,7 @@ const MIN_READY_SECONDS: i32 = 10;
 
 /// The Deployment, which carries the stamp from the start.
 pub(crate) fn deployment(rollout: &Rollout, template: &Template) -> Deployment {
-    let stops = match rollout.scale {
-        Scale::Keep => rollout.stopped,
-        Scale::Stop => true,
-        Scale::Start => false,
-    };
+    let stops = rollout.is_made_stopped;
     let stopped_from = stops.then(|| (STOPPED_FROM.to_owned(), template.replicas.to_string()));
     let replicas = if stops { 0 } else { template.replicas };
     let stamp = (STAMP.to_owned(), rollout.id.to_string());

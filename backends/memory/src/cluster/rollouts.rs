@@ -192,7 +192,7 @@ impl World {
             running.made_by = Some(spec.id);
         }
         running.old = running.old.take().filter(|_| is_there);
-        let is_made_stopped = !is_there && spec.stopped && spec.scale.is_keep();
+        let is_made_stopped = !is_there && spec.is_made_stopped();
         running.scale(if is_made_stopped { Scale::Stop } else { spec.scale }, spec.purpose.returns_to().is_some());
         running.stamp = Some(spec.id);
         let effect = Effect {

@@ -8,6 +8,7 @@ mod lock;
 mod login;
 mod named;
 mod receiver;
+mod runs;
 mod trust;
 mod value;
 
@@ -23,13 +24,14 @@ use crate::{contexts::Contexts, exit::Exit};
 pub(crate) use access::{Audit, CreateToken, EndSession, ListSessions, RevokeToken, SessionCommand, TokenCommand};
 pub(crate) use app::{
     AppCommand, BuildLogs, Cancel, Create, Delete, Deploy, History, List, Logs, Promote, Rebuild, Rollback, Rotate,
-    Run, Runs, Scale, Set, Target, Wait, WaitFor, Webhook, WebhookStatus,
+    Scale, Set, Target, Wait, WaitFor, Webhook, WebhookStatus,
 };
 pub(crate) use flag::{flags, in_flags, list_in_flags};
 pub(crate) use lock::{EnvironmentCommand, EnvironmentName, Lock, LockEnvironment, NewLock};
 pub(crate) use login::{ContextCommand, LoginArgs, Place};
 pub(crate) use named::Named;
 pub(crate) use receiver::{AddReceiverArgs, NamedReceiver, ReceiverCommand};
+pub(crate) use runs::{Run, Runs};
 pub(crate) use trust::{AddTrustArgs, RemoveTrust, TrustCommand};
 pub(crate) use value::{KeyValue, WorkloadName};
 
