@@ -44,6 +44,7 @@ fn deploy(tag: &str) -> Admission {
         effective: None,
         adopted: false,
         scale: Scale::Keep,
+        configuration: None,
         trace: None,
     };
     Admission::plain(AdmissionId(7), deploy)

@@ -36,6 +36,7 @@
 mod branches;
 mod builds;
 mod clock;
+mod configurations;
 mod history;
 mod instances;
 mod observer;
@@ -46,6 +47,7 @@ mod tokens;
 pub use branches::BranchReader;
 pub use builds::{BuildFailure, BuildSpec, BuildState, BuildTrigger, Started};
 pub use clock::{Clock, Rng, WallClock, steady};
+pub use configurations::{ConfigurationStore, StoredConfiguration};
 pub use history::{
     AppChange, AppCommit, AppPage, AppRef, Binding, Committed, Heartbeat, HistoryStore, HistoryStoreExt, ListedApp,
     Loaded, Page, StoreLimits, UnreadableApp, Version, listed_id,

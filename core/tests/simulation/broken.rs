@@ -163,6 +163,10 @@ impl RolloutDriver for BrokenBackend {
         self.environment.cluster.unstoppable(target)
     }
 
+    fn unconfigurable(&self, target: &Target) -> Option<String> {
+        self.environment.cluster.unconfigurable(target)
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         self.environment.cluster.validate(request).await
     }

@@ -204,6 +204,10 @@ impl RolloutDriver for RecordingPorts {
         self.backend.rollouts.unstoppable(target)
     }
 
+    fn unconfigurable(&self, target: &Target) -> Option<String> {
+        self.backend.rollouts.unconfigurable(target)
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         self.backend.rollouts.validate(request).await
     }

@@ -336,6 +336,7 @@ impl Stores for Fresh {
         Handles {
             history: Arc::new(Synced(store.clone())),
             tokens: Arc::new(store.clone()),
+            configurations: None,
             records: Some(Arc::new(store)),
         }
     }

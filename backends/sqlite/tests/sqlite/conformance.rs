@@ -63,7 +63,7 @@ impl Stores for Fresh {
         let clock = Arc::new(move || Timestamp::from_millis(now.load(Ordering::SeqCst)));
         let path = self.directory().join("store.db");
         let store = Arc::new(SqliteStore::open_with_clock(path, Self::ring(), clock).await.unwrap());
-        Handles { tokens: store.clone(), records: Some(store.clone()), history: store }
+        Handles { tokens: store.clone(), configurations: None, records: Some(store.clone()), history: store }
     }
 
     /// Opens a copy of the files as they lie on the disk while the store is open: nothing was closed or checkpointed.

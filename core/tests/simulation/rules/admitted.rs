@@ -56,8 +56,8 @@ impl Rules {
             }
             Trigger::Promotion => self.promotion(new, journal),
             Trigger::Git => self.found(known, before, new, journal),
-            Trigger::Manual if new.is_redeploy() => self.redeploy(before, history, new, journal),
-            Trigger::Manual => {}
+            Trigger::Manual | Trigger::Config if new.is_redeploy() => self.redeploy(before, history, new, journal),
+            Trigger::Manual | Trigger::Config => {}
         }
     }
 

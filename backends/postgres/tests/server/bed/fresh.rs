@@ -66,7 +66,7 @@ impl Fresh {
 impl Stores for Fresh {
     async fn open(&self) -> Handles {
         let store = Arc::new(PostgresStore::connect(&self.url, ring(1)).await.unwrap());
-        Handles { tokens: store.clone(), records: Some(store.clone()), history: store }
+        Handles { tokens: store.clone(), configurations: None, records: Some(store.clone()), history: store }
     }
 
     async fn reopen(&self) -> Can<Handles> {
