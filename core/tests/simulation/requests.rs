@@ -299,7 +299,6 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::CannotBeStopped(_) => "refused: cannot be stopped",
         Refusal::CannotBeConfigured(_) => "refused: cannot be configured",
         Refusal::ConfigurationForgotten(_) => "refused: the configuration is forgotten",
-        Refusal::TooManyConfigurations => "refused: too many configurations",
         Refusal::CurrentChanged { .. } => "refused: current changed",
         Refusal::AlreadyEnded(_) => "refused: already ended",
         Refusal::Workload(_) => "refused: the workload",

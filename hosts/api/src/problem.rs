@@ -247,8 +247,6 @@ kinds! {
     RateLimited = "rate-limited", 429, "Too many calls";
     /// Too many unfinished deploys.
     TooManyUnfinished = "too-many-unfinished", 429, "Too many unfinished deploys";
-    /// Too many changes of the configuration.
-    TooManyConfigurations = "too-many-configurations", 429, "Too many changes of the configuration";
     /// The headers are too large.
     HeadersTooLarge = "headers-too-large", 431, "The headers are too large";
     /// The server has a defect.
@@ -326,7 +324,6 @@ impl Kind {
             CoreRefusal::NotStopped => Self::NotStopped,
             CoreRefusal::CannotBeStopped(_) => Self::CannotBeStopped,
             CoreRefusal::CannotBeConfigured(_) => Self::CannotBeConfigured,
-            CoreRefusal::TooManyConfigurations => Self::TooManyConfigurations,
             CoreRefusal::ReleaseBetween { .. } => Self::ReleaseBetween,
             CoreRefusal::NoReleaseLog(_) => Self::NoReleaseLog,
             CoreRefusal::RunUnfinished(_) => Self::RunUnfinished,

@@ -122,9 +122,6 @@ pub enum Refusal {
     /// The app's variables cannot be set here.
     #[error("{0}")]
     CannotBeConfigured(String),
-    /// The app has as many versions of its configuration as may be stored at a time.
-    #[error("The configuration of this app was changed too often in the last minute; try again after it.")]
-    TooManyConfigurations,
     /// The rollback goes back past revisions whose release commands may have run, and the caller did not say so.
     #[error(fmt = release_between)]
     ReleaseBetween {
@@ -345,7 +342,7 @@ impl Refusal {
             | Self::KeyReused
             | Self::Workload(_) => RefusalKind::Invalid,
             Self::Locked(_) => RefusalKind::Locked,
-            Self::TooManyUnfinished | Self::TooManyConfigurations => RefusalKind::TooMany,
+            Self::TooManyUnfinished => RefusalKind::TooMany,
             Self::Busy
             | Self::StoreUnavailable { .. }
             | Self::StoreRefused(_)

@@ -9,15 +9,10 @@ use crate::{
     deploy::Trigger,
     error::{Entity, Error, Result},
     ledger::{Admission, AppState, configuration},
-    ports::{ConfigurationStore, StoredConfiguration},
+    ports::ConfigurationStore,
     request::{ConfigureRequest, Refusal},
     service::{ATTEMPTS, Accepted, Authorized, Deployer, Outcome, accept::submit::Declined, unwritten},
 };
-
-/// The most configurations of an app that are stored at a time, and the most bytes of them: beside those that are kept, those of
-/// calls that were not accepted.
-const STORED_MAX: usize = 300;
-const STORED_BYTES_MAX: u64 = 32 << 20;
 
 /// A change of the configuration that was accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +32,7 @@ impl Deployer {
     ///
     /// # Errors
     /// [`Refusal::CannotBeConfigured`] where the target's environment cannot be set, [`Refusal::InvalidField`] for a change that
-    /// cannot be made, [`Refusal::TooManyConfigurations`]; those of [`Deployer::redeploy`]. Nothing was recorded, unless it says
+    /// cannot be made; those of [`Deployer::redeploy`]. Nothing was recorded, unless it says
     /// that it may have been.
     pub async fn configure(&self, access: &Authorized, request: ConfigureRequest) -> Outcome<Configured> {
         access.check(Action::Configure)?;
@@ -54,17 +49,18 @@ impl Deployer {
             }
             state.expect_current(request.if_current)?;
             let base = state.next_configuration();
-            let before = self.variables(access.uid, base).await.map_err(Refusal::of_store)?;
+            let before = match self.variables(access.uid, base).await {
+                // What is lost is set anew, from the beginning.
+                Err(Error::NotFound(_)) => None,
+                read => read.map_err(Refusal::of_store)?,
+            };
             let before = before.unwrap_or_else(|| Variables::empty(self.salt()));
             let variables = request.change.apply(before.clone())?;
             let is_staged = request.staged || state.current.is_none();
             if variables == before && (is_staged || state.staged.is_none()) {
                 return Ok(Configured::Unchanged);
             }
-            let stored = self.forget_configurations(&state, None).await.map_err(Refusal::of_store)?;
-            if stored.len() >= STORED_MAX || stored.iter().map(|one| one.bytes).sum::<u64>() >= STORED_BYTES_MAX {
-                return Err(Refusal::TooManyConfigurations);
-            }
+            self.forget_configurations(&state, None).await.map_err(Refusal::of_store)?;
             let id = ConfigurationId(self.ports.rng.bits());
             let put = store.put(access.uid, id, &variables).await;
             put.map_err(|error| unwritten(&access.id, error))?;
@@ -130,21 +126,16 @@ impl Deployer {
         Ok(accepted.await?.map(|(accepted, _)| Configured::Deploy(Box::new(accepted))))
     }
 
-    /// Removes the app's configurations that may go; `named` are those of all archived entries, if they are known. Returns those
-    /// that stay.
+    /// Removes the app's configurations that may go; `named` are those of all archived entries, if they are known.
     pub(crate) async fn forget_configurations(
         &self,
         state: &AppState,
         named: Option<&BTreeSet<ConfigurationId>>,
-    ) -> Result<Vec<StoredConfiguration>> {
-        let Some(store) = &self.ports.configurations else { return Ok(Vec::new()) };
-        let mut stored = store.list(state.app.uid).await?;
-        let surplus = configuration::surplus(state, named, stored.clone(), self.time());
-        if !surplus.is_empty() {
-            store.remove(state.app.uid, &surplus).await?;
-            stored.retain(|one| !surplus.contains(&one.id));
-        }
-        Ok(stored)
+    ) -> Result<()> {
+        let Some(store) = &self.ports.configurations else { return Ok(()) };
+        let stored = store.list(state.app.uid).await?;
+        let surplus = configuration::surplus(state, named, stored, self.time());
+        if surplus.is_empty() { Ok(()) } else { store.remove(state.app.uid, &surplus).await }
     }
 
     /// Returns the variables of a configuration; `None` of none.

@@ -60,6 +60,6 @@ impl Deployer {
         // An entry that was archived since the read may name another one.
         let read = archived.first().map(|newest| newest.revision);
         let is_whole = retention::holds_all_since(&snapshot.state, read);
-        self.forget_configurations(&snapshot.state, is_whole.then_some(&named)).await.map(drop)
+        self.forget_configurations(&snapshot.state, is_whole.then_some(&named)).await
     }
 }
