@@ -17,7 +17,7 @@ use rollhook_core::{
     service::{Authorized, Configured, NewLock, Outcome},
 };
 use rollhook_memory::Script;
-use world::{World, api, leave, sha, statuses, tag};
+use world::{World, api, leave, sha, tag};
 
 const SECOND: Duration = Duration::from_secs(1);
 

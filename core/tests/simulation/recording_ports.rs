@@ -249,6 +249,10 @@ impl RolloutDriver for RecordingPorts {
                 let running = self.environment.cluster.running(&spec.app, &spec.target);
                 rules.restored(spec, &running, &self.environment.journal);
             }
+            if seen.complete && !spec.adopted {
+                let running = self.environment.cluster.running(&spec.app, &spec.target);
+                rules.configured(spec, &running, &self.environment.journal);
+            }
             rules.observed(spec.id, seen, &self.environment.journal);
         }
         answer

@@ -151,7 +151,7 @@ fn polled(replicas: usize, choices: Vec<Choice>) -> Scenario {
 /// A rollback goes away from a head, and the branch leaves it and comes back to it.
 fn a_held_head_comes_back() -> Scenario {
     let to = |step| Choice::Cluster(Meddling::Head { branch: 0, step });
-    let rollback = ask(Ask::Rollback { app: 0, back: None, expects: Expects::Anything, key: Key::None });
+    let rollback = ask(Ask::Rollback { app: 0, back: None, whole: false, expects: Expects::Anything, key: Key::None });
     let wait = || Choice::Pass(25_000);
     let choices = vec![rollback, wait(), to(Step::New("v3")), wait(), to(Step::Back(1)), wait()];
     polled(2, choices)
@@ -223,7 +223,8 @@ pub(crate) fn rare() -> Vec<Scenario> {
         also: ONE,
         own: Vec::new(),
     };
-    let roll_back = |back| ask(Ask::Rollback { app: 0, back, expects: Expects::Anything, key: Key::None });
+    let roll_back =
+        |back| ask(Ask::Rollback { app: 0, back, whole: false, expects: Expects::Anything, key: Key::None });
     let wait = || Choice::Pass(60_000);
     let failed = vec![post("missing"), wait(), roll_back(Some(0)), wait(), roll_back(None), wait()];
     let dies = |call| fault(call, InjectedFault::Crash { done: true });
