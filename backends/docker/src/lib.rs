@@ -74,8 +74,14 @@ pub use builds::{BuildLimits, EngineBuilder};
 pub use settings::{Kind, Replace, Template, Workload};
 
 use crate::{
-    advance::Machine, description::DESCRIPTION, engine::Engine, host::Environment, releases::Releases, rules::at_rest,
-    settings::Rollout, watch::Watch,
+    advance::Machine,
+    description::DESCRIPTION,
+    engine::Engine,
+    host::Environment,
+    releases::Releases,
+    rules::{at_rest, rest},
+    settings::Rollout,
+    watch::Watch,
 };
 
 /// The deadline of a call to a port, with all its requests.
@@ -175,10 +181,7 @@ impl RolloutDriver for DockerMachine {
     }
 
     fn unstoppable(&self, _target: &Target) -> Option<String> {
-        Some(
-            "With Docker, an app can be neither stopped nor started by rollhook: use docker stop and docker start."
-                .to_owned(),
-        )
+        None
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
@@ -236,6 +239,7 @@ impl TargetReader for DockerMachine {
         self.watch.know(rollout.id.app, &rollout.workload);
         bounded(async {
             let seen = target::read(&self.engine, &rollout.workload).await?;
+            let rollout = rest::resting(&seen, &rollout);
             let found = at_rest::of(&seen, &rollout);
             let Some(own) = at_rest::asked(&seen, &rollout, &found.seen) else { return Ok(found) };
             // By its path, a container may be no more ready than it was in the deploy.
