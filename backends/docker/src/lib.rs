@@ -16,7 +16,8 @@
 //! carries the stamp until there is a container, and reads again. Then the image is pulled, and a container is made of
 //! what inspecting the one before tells, with another image and our labels. `observe` takes the next step each time it
 //! is called: it starts the container beside the old one, watches it, gives it the old one's name, stops and removes
-//! the old one; or, where both cannot run at the same time, stops the old one first.
+//! the old one; or, where both cannot run at the same time, stops the old one first. A stop, and a deploy of a stopped
+//! app, make their container and never start it: `rules::rest`.
 //!
 //! A release command runs in a container of its own, which is of no target and is started once: `releases`.
 //!
