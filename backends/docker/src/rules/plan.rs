@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{
-    container::{self, Claim, Container, Process, Seen, Stamp},
+    container::{self, Claim, Container, Process, Seen},
     fence, recreation, rest,
 };
 use crate::settings::{Replace, Rollout};
@@ -122,9 +122,8 @@ fn wanted(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
     let others: Vec<&Container> = seen.containers.iter().filter(|other| other.id() != own.id()).collect();
     // A deploy's container that never started is nothing to go back to, and a stopped process might start it; that of a
     // stopped app says how the next one is made, and nobody starts it.
-    let is_left = |stamp: Stamp| !stamp.rests;
-    let leftover = others.iter().filter(|other| other.process() == Process::Created);
-    let leftover = leftover.filter(|other| other.stamp().is_some_and(is_left));
+    let is_left = |other: &&&Container| other.stamp().is_some_and(|stamp| !stamp.rests);
+    let leftover = others.iter().filter(|other| other.process() == Process::Created).filter(is_left);
     let leftover = ids(leftover);
     if !leftover.is_empty() {
         return Step::Remove(leftover);
