@@ -30,7 +30,7 @@ use crate::{
         observation::Work,
         origin, plan,
         plan::{Facts, Step},
-        recreation,
+        recreation, rest,
     },
     settings::Rollout,
     target,
@@ -73,6 +73,7 @@ impl Machine {
     /// Applies a rollout.
     pub(crate) async fn apply(&self, engine: &Engine, rollout: &Rollout) -> Result<Applied> {
         let seen = target::read(engine, &rollout.workload).await?;
+        let rollout = &rest::resting(&seen, rollout);
         let answer = match fence::decide(&seen, rollout).answer() {
             Some(answer) => answer,
             None => match self.refused(engine, &seen, rollout).await? {
@@ -131,6 +132,7 @@ impl Machine {
     /// Takes the next steps, and returns the observation after them.
     pub(crate) async fn observe(&self, engine: &Engine, rollout: &Rollout) -> Result<Observation> {
         let (seen, step, facts, unready) = self.advance(engine, rollout).await?;
+        let rollout = &rest::resting(&seen, rollout);
         let own = observation::own(&seen, rollout);
         let complete = step == Step::Complete || rollout.adopted;
         let digest = match own.filter(|_| complete) {
@@ -165,6 +167,7 @@ impl Machine {
         let mut taken = 0;
         loop {
             let seen = target::read(engine, &rollout.workload).await?;
+            let rollout = &rest::resting(&seen, rollout);
             let (facts, unready) = self.facts(engine, &seen, rollout).await?;
             let step = plan::next(&seen, rollout, facts);
             taken += 1;
@@ -180,6 +183,9 @@ impl Machine {
             let pull = if is_ours { self.pulls.look(engine, rollout).await? } else { Pull::Absent };
             return Ok((Facts { has_image: matches!(pull, Pull::There(_)), ..Facts::default() }, None));
         };
+        if rollout.rests {
+            return Ok((Facts { has_image: true, ..Facts::default() }, None));
+        }
         let may_start = self.starts.may_call(rollout, own.id());
         let ready_for = self.readiness.look(own, rollout).await;
         let is_drained = ready_for.is_ok() && self.readiness.is_drained(own);

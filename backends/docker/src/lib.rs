@@ -16,7 +16,8 @@
 //! carries the stamp until there is a container, and reads again. Then the image is pulled, and a container is made of
 //! what inspecting the one before tells, with another image and our labels. `observe` takes the next step each time it
 //! is called: it starts the container beside the old one, watches it, gives it the old one's name, stops and removes
-//! the old one; or, where both cannot run at the same time, stops the old one first.
+//! the old one; or, where both cannot run at the same time, stops the old one first. A stop, and a deploy of a stopped
+//! app, make their container and never start it: `rules::rest`.
 //!
 //! A release command runs in a container of its own, which is of no target and is started once: `releases`.
 //!
@@ -74,8 +75,14 @@ pub use builds::{BuildLimits, EngineBuilder};
 pub use settings::{Kind, Replace, Template, Workload};
 
 use crate::{
-    advance::Machine, description::DESCRIPTION, engine::Engine, host::Environment, releases::Releases, rules::at_rest,
-    settings::Rollout, watch::Watch,
+    advance::Machine,
+    description::DESCRIPTION,
+    engine::Engine,
+    host::Environment,
+    releases::Releases,
+    rules::{at_rest, rest},
+    settings::Rollout,
+    watch::Watch,
 };
 
 /// The deadline of a call to a port, with all its requests.
@@ -175,10 +182,7 @@ impl RolloutDriver for DockerMachine {
     }
 
     fn unstoppable(&self, _target: &Target) -> Option<String> {
-        Some(
-            "With Docker, an app can be neither stopped nor started by rollhook: use docker stop and docker start."
-                .to_owned(),
-        )
+        None
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
@@ -236,6 +240,7 @@ impl TargetReader for DockerMachine {
         self.watch.know(rollout.id.app, &rollout.workload);
         bounded(async {
             let seen = target::read(&self.engine, &rollout.workload).await?;
+            let rollout = rest::resting(&seen, &rollout);
             let found = at_rest::of(&seen, &rollout);
             let Some(own) = at_rest::asked(&seen, &rollout, &found.seen) else { return Ok(found) };
             // By its path, a container may be no more ready than it was in the deploy.

@@ -15,6 +15,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid, Settings},
+    deploy::Scale,
     image::ImageRef,
     ports::{DeployId, InvalidTarget, Purpose, RolloutSpec},
 };
@@ -242,6 +243,10 @@ pub(crate) struct Rollout {
     pub(crate) adopted: bool,
     pub(crate) settle: Duration,
     pub(crate) purpose: Purpose,
+    pub(crate) scale: Scale,
+    /// Whether the deploy leaves no container running: as far as the app's state says, until the
+    /// [target decides](crate::rules::rest::resting).
+    pub(crate) rests: bool,
 }
 
 impl Rollout {
@@ -261,6 +266,8 @@ impl Rollout {
             adopted: spec.adopted,
             settle: spec.settle,
             purpose: spec.purpose,
+            scale: spec.scale,
+            rests: spec.is_made_stopped(),
         })
     }
 }

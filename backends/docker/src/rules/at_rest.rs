@@ -20,7 +20,7 @@ pub(crate) fn of(seen: &Seen, rollout: &Rollout) -> AtRest {
 /// Returns the container to be asked whether it is ready by its path: the deploy's, if all else says that it runs well.
 pub(crate) fn asked<'a>(seen: &'a Seen, rollout: &Rollout, found: &Observation) -> Option<&'a Container> {
     let is_of_deploy = rollout.adopted || found.deploy == Some(rollout.id);
-    own(seen, rollout).filter(|_| is_of_deploy && matches!(found.phase, Phase::Complete { .. }))
+    own(seen, rollout).filter(|_| !rollout.rests && is_of_deploy && matches!(found.phase, Phase::Complete { .. }))
 }
 
 /// Returns the target whose container does not answer as one that is ready.
@@ -91,10 +91,11 @@ fn observe_own(seen: &Seen, rollout: &Rollout) -> Observation {
     let found = observation::observe(seen, rollout, &step, facts, &Work::default(), None);
     // What is left are names and containers that ended, of which no step is taken any more.
     let is_sole = own.is_some_and(|own| !seen.containers.iter().any(|other| other.id() != own.id() && other.is_up()));
-    let runs = is_ready && is_sole && found.deploy == Some(rollout.id);
+    let is_well = if rollout.rests { own.is_some_and(|own| !own.is_up()) } else { is_ready };
+    let is_well = is_well && is_sole && found.deploy == Some(rollout.id);
     found.with(|found| {
         found.failure.take_if(|failure| own.is_some_and(|own| is_over(failure.kind, own)));
-        if runs && found.phase == Phase::Progressing {
+        if is_well && found.phase == Phase::Progressing {
             found.phase = Phase::Complete { digest: None, note: None };
         }
     })
@@ -123,6 +124,9 @@ fn drift(seen: &Seen, rollout: &Rollout) -> Option<Drift> {
     let told = |message: String| Some(Drift { image: None, message });
     match own(seen, rollout).or_else(|| seen.kept(rollout.id)) {
         None => told(format!("another party removed {name}")),
+        Some(own) if rollout.rests && own.is_up() => {
+            told(format!("another party started the container {}, which was stopped", own.name()))
+        }
         Some(own) if own.is_paused() => told(format!("another party paused the container {}", own.name())),
         Some(_) => None,
     }
@@ -190,6 +194,22 @@ mod tests {
         let again = with(with(named("running"), "/State/Health", health), "/RestartCount", json!(1));
         let found = of(&seen(vec![again]), &rollout(2)).seen;
         assert_eq!((found.phase, found.failure, found.restarts), (Phase::Progressing, None, 1));
+    }
+
+    #[test]
+    fn stopped_app_is_well_until_another_party_starts_its_container() {
+        let stopped = Rollout { rests: true, ..rollout(2) };
+        let look = |status: &str| of(&seen(vec![named(status)]), &stopped);
+        for status in ["created", "exited"] {
+            let well = look(status);
+            assert!(matches!(well.seen.phase, Phase::Complete { .. }), "{status}: {}", well.seen.message);
+            assert_eq!((&well.drift, &well.seen.failure), (&None, &None));
+            assert_eq!(well.seen.instances, Some(Instances { ready: 0, wanted: 0 }));
+            assert_eq!(asked(&seen(vec![named(status)]), &stopped, &well.seen), None, "no path is asked for");
+        }
+        let started = look("running");
+        assert!(started.drift.unwrap().message.contains("started the container web"));
+        assert_eq!((started.seen.phase, started.seen.failure), (Phase::Progressing, None));
     }
 
     #[test]

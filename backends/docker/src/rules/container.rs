@@ -16,6 +16,8 @@ pub(crate) const DEPLOY: &str = "dev.rollhook.deploy";
 pub(crate) const IMAGE: &str = "dev.rollhook.image";
 /// The label of the registration that was taken over, if one was.
 pub(crate) const TOOK_OVER: &str = "dev.rollhook.took-over";
+/// The label of what a deploy that leaves no container running has made.
+pub(crate) const RESTS: &str = "dev.rollhook.rests";
 /// The label of the name that the container has once it is ready.
 pub(crate) const NAME: &str = "dev.rollhook.name";
 /// The label of a claim that names the container which its deploy keeps.
@@ -41,6 +43,8 @@ pub(crate) struct Stamp {
     /// The registration whose stamps this one replaces.
     pub(crate) took_over: Option<AppUid>,
     pub(crate) image: Option<ImageRef>,
+    /// Whether the deploy leaves no container running: its own is never started.
+    pub(crate) rests: bool,
 }
 
 impl Stamp {
@@ -49,7 +53,8 @@ impl Stamp {
         let label = |name: &str| labels[name].as_str();
         let id = label(DEPLOY)?.parse().ok()?;
         let took_over = label(TOOK_OVER).and_then(|uid| uid.parse().ok());
-        Some(Self { id, took_over, image: label(IMAGE).and_then(|image| image.parse().ok()) })
+        let image = label(IMAGE).and_then(|image| image.parse().ok());
+        Some(Self { id, took_over, image, rests: label(RESTS) == Some("true") })
     }
 
     /// The labels, with that of the target. One that says nothing is empty: a container would get its image's for one that
@@ -62,6 +67,7 @@ impl Stamp {
             (DEPLOY, self.id.to_string()),
             (TOOK_OVER, took_over),
             (IMAGE, image),
+            (RESTS, if self.rests { "true" } else { "" }.to_owned()),
         ])
     }
 }
@@ -469,9 +475,10 @@ mod tests {
 
     #[test]
     fn stamp_leaves_no_label_to_the_image() {
-        let stamp = Stamp { id: stamped(APP, 2, "running").deploy().unwrap(), took_over: None, image: None };
+        let stamp =
+            Stamp { id: stamped(APP, 2, "running").deploy().unwrap(), took_over: None, image: None, rests: false };
         let labels = stamp.labels("container/web");
-        assert_eq!((labels[TOOK_OVER].as_str(), labels[IMAGE].as_str()), ("", ""));
+        assert_eq!([TOOK_OVER, IMAGE, RESTS].map(|label| labels[label].as_str()), [""; 3]);
         assert_eq!(Stamp::of(&json!(labels)), Some(stamp));
     }
 }

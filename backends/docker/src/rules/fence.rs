@@ -97,6 +97,9 @@ pub(crate) fn scaled(seen: &Seen, rollout: &Rollout) -> Option<String> {
 /// be there, neither now nor in a reading that is younger than the claim which keeps this one.
 pub(crate) fn keepable<'a>(seen: &'a Seen, rollout: &Rollout) -> Option<&'a Container> {
     let Purpose::Restore { to } = rollout.purpose else { return None };
+    if rollout.rests {
+        return None;
+    }
     let is_failed = |id: DeployId| id.app == rollout.id.app && id.revision > to;
     let is_left = |container: &&Container| match container.deploy() {
         Some(id) => !is_failed(id),

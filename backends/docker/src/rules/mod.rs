@@ -17,6 +17,7 @@ pub(crate) mod plan;
 pub(crate) mod recreation;
 pub(crate) mod registration;
 pub(crate) mod release;
+pub(crate) mod rest;
 #[cfg(test)]
 pub(crate) mod samples;
 pub(crate) mod volumes;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rollhook_core::{
-    deploy::{Reason, Revision},
+    deploy::{Reason, Revision, Scale},
     image::{Digest, ImageRef, is_refused_for_good},
     ports::{Instances, Observation, Phase, RolloutFailure, RolloutFailureKind},
 };
@@ -18,6 +18,9 @@ use crate::settings::Rollout;
 
 /// The remark on a deploy without which there would have been no gap.
 const STOPPED_FIRST: &str = "the old container stopped before the new one started";
+
+/// The remark on a stop.
+const STOPPED: &str = "stopped: no container runs";
 
 /// The work of this process for a deploy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,23 +53,33 @@ pub(crate) fn observe(
         let is_newer = carried.is_some_and(|id| id.app == rollout.id.app);
         is_ready && !is_newer && own.is_some_and(|own| runs(own, &rollout.image))
     } else {
-        *step == Step::Complete && is_ready
+        *step == Step::Complete && (is_ready || rollout.rests)
     };
     let is_carried = rollout.adopted || carried == Some(rollout.id);
     let settles = plan::awaits_settling(seen, rollout, facts);
     let note = match own {
         _ if rollout.adopted => None,
+        _ if rollout.rests => (rollout.scale == Scale::Stop).then_some(STOPPED),
         Some(own) if seen.keeps(rollout.id, own) => Some("the container from before was never replaced, and runs on"),
-        _ if plan::is_alone(seen, rollout) && rollout.id.revision > Revision::FIRST => Some(STOPPED_FIRST),
+        _ if rollout.scale.is_keep() && plan::is_alone(seen, rollout) && rollout.id.revision > Revision::FIRST => {
+            Some(STOPPED_FIRST)
+        }
         _ => None,
     };
     let note = note.map(str::to_owned);
     let phase = if complete { Phase::Complete { digest, note } } else { Phase::Progressing };
     let progress = progress(seen, own, facts.ready_for.filter(|_| settles), work);
-    let message = if settles { settling(rollout) } else { message(own, step, is_ready, complete, work) };
+    let message = match own {
+        _ if settles => settling(rollout),
+        Some(_) if rollout.rests => resting(complete).to_owned(),
+        _ => message(own, step, is_ready, complete, work),
+    };
     Observation::new(carried, phase, progress, message).with(|observation| {
         if is_carried {
-            observation.instances = Some(Instances { ready: u32::from(is_ready && own.is_some()), wanted: 1 });
+            observation.instances =
+                Some(Instances { ready: u32::from(is_ready && own.is_some()), wanted: u32::from(!rollout.rests) });
+        }
+        if is_carried && !rollout.rests {
             observation.restarts = own.map_or(0, Container::restarts);
             observation.past_lives = own.and_then(|own| lives::past(own, work.now)).into_iter().collect();
             observation.down_for = own.filter(|_| !is_ready).and_then(|own| down_for(seen, rollout, own, work.now));
@@ -80,7 +93,8 @@ pub(crate) fn observe(
 /// For how long no container has served because the old one had to stop first; `None` if it goes on, or nothing had to.
 fn down_for(seen: &Seen, rollout: &Rollout, own: &Container, now: Timestamp) -> Option<Duration> {
     let mut others = seen.containers.iter().filter(|other| other.id() != own.id());
-    if !plan::is_alone(seen, rollout) || others.any(Container::is_up) {
+    // Before a start, none had to.
+    if rollout.scale == Scale::Start || !plan::is_alone(seen, rollout) || others.any(Container::is_up) {
         return None;
     }
     // One that ended long before was not stopped for this deploy, whose container is made once its image is there.
@@ -131,7 +145,7 @@ fn failure(seen: &Seen, rollout: &Rollout, step: &Step, facts: Facts, work: &Wor
         let connected = refused.map(|error| format!("Docker does not connect the container {}: {error}", own.name()));
         return match connected {
             Some(message) => told(RolloutFailureKind::Config, "container-not-connected", message),
-            None if facts.ended_unseen => None,
+            None if facts.ended_unseen || rollout.rests => None,
             None => diagnostics::failure(own, facts.is_ready()),
         };
     }
@@ -151,6 +165,10 @@ fn progress(seen: &Seen, own: Option<&Container>, settles_for: Option<Duration>,
     let others = seen.containers.iter().filter(|other| other.is_up()).count();
     let settles_for = settles_for.map(|settles| settles.as_secs());
     format!("{} {others} {state:?} {settles_for:?} {:?}", seen.containers.len(), work.pull)
+}
+
+fn resting(complete: bool) -> &'static str {
+    if complete { "no container runs" } else { "the containers that run are stopping" }
 }
 
 fn settling(rollout: &Rollout) -> String {
@@ -209,6 +227,24 @@ mod tests {
         assert_ne!(first.progress, second.progress);
         assert_eq!((&second.phase, &second.failure), (&Phase::Progressing, &None));
         assert!(second.message.contains("stayed so for 10 s"), "{}", second.message);
+    }
+
+    #[test]
+    fn stop_is_complete_once_nothing_runs() {
+        let stop = Rollout { scale: Scale::Stop, rests: true, ..rollout(2) };
+        let look = |seen: &Seen, step: &Step| observe(seen, &stop, step, ready(false), &Work::default(), None);
+        let mut both = seen(vec![container("web", "running"), stamped(OURS, 2, "created")]);
+        let stopping = look(&both, &Step::Stop(Vec::new()));
+        assert_eq!((&stopping.phase, &stopping.failure, stopping.down_for), (&Phase::Progressing, &None, None));
+        assert!(stopping.message.contains("stopping"), "{}", stopping.message);
+        both.containers.remove(0);
+        let stopped = look(&both, &Step::Complete);
+        assert_eq!(stopped.phase, Phase::Complete { digest: None, note: Some(STOPPED.to_owned()) });
+        assert_eq!(stopped.instances, Some(Instances { ready: 0, wanted: 0 }));
+        // A deploy of a stopped app: the history says so for itself.
+        let deploy = Rollout { scale: Scale::Keep, ..stop.clone() };
+        let stopped = observe(&both, &deploy, &Step::Complete, ready(false), &Work::default(), None);
+        assert_eq!(stopped.phase, Phase::Complete { digest: None, note: None });
     }
 
     #[test]

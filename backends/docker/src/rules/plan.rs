@@ -4,7 +4,8 @@
 //!   claim ─▶ image ─▶ container ─▶ networks ─▶ (old ones stop) ─▶ start ─▶ ready ─▶ names ─▶ old ones stop and go
 //! ```
 //!
-//! A second claim goes before the first change of an old container.
+//! A second claim goes before the first change of an old container. A deploy that leaves no container running ends the old
+//! ones before the names, and starts none.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use serde_json::Value;
 
 use super::{
     container::{self, Claim, Container, Process, Seen},
-    fence, recreation,
+    fence, recreation, rest,
 };
 use crate::settings::{Replace, Rollout};
 
@@ -119,11 +120,16 @@ fn wanted(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
         };
     };
     let others: Vec<&Container> = seen.containers.iter().filter(|other| other.id() != own.id()).collect();
-    // A deploy's container that never started is nothing to go back to, and a stopped process might start it.
-    let leftover = others.iter().filter(|other| other.process() == Process::Created && other.deploy().is_some());
+    // A deploy's container that never started is nothing to go back to, and a stopped process might start it; that of a
+    // stopped app says how the next one is made, and nobody starts it.
+    let is_left = |other: &&&Container| other.stamp().is_some_and(|stamp| !stamp.rests);
+    let leftover = others.iter().filter(|other| other.process() == Process::Created).filter(is_left);
     let leftover = ids(leftover);
     if !leftover.is_empty() {
         return Step::Remove(leftover);
+    }
+    if rollout.rests {
+        return rest::next(seen, rollout, own, &others);
     }
     if own.process() == Process::Created {
         return begin(own, &others, is_alone(seen, rollout), facts);
@@ -160,11 +166,16 @@ pub(crate) fn awaits_settling(seen: &Seen, rollout: &Rollout, facts: Facts) -> b
         && seen.containers.iter().any(serves)
 }
 
+/// The step by which the container joins the next network of the one that it is made of.
+pub(crate) fn connect(own: &Container, others: &[&Container]) -> Option<Step> {
+    let model = container::model(others.iter().copied())?;
+    let (network, endpoint) = recreation::missing_networks(model, own).into_iter().next()?;
+    Some(Step::Connect { network, container: own.id().to_owned(), endpoint })
+}
+
 fn begin(own: &Container, others: &[&Container], alone: bool, facts: Facts) -> Step {
-    let model = container::model(others.iter().copied());
-    let missing = model.map(|model| recreation::missing_networks(model, own)).unwrap_or_default();
-    if let Some((network, endpoint)) = missing.into_iter().next() {
-        return Step::Connect { network, container: own.id().to_owned(), endpoint };
+    if let Some(connect) = connect(own, others) {
+        return connect;
     }
     let running = ids(others.iter().filter(|other| other.is_up()));
     if alone && !running.is_empty() {
@@ -196,7 +207,7 @@ fn in_the_way(own: &Container, others: &[&Container]) -> Vec<String> {
 }
 
 /// The steps that follow once the container is ready: its name leads to it first, and then the old one ends.
-fn replace(
+pub(crate) fn replace(
     seen: &Seen,
     rollout: &Rollout,
     own: &Container,

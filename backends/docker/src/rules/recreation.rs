@@ -31,7 +31,7 @@ pub(crate) fn replacing_claim_name(rollout: &Rollout) -> String {
 
 /// The stamp of a deploy.
 pub(crate) fn stamp(rollout: &Rollout) -> Stamp {
-    Stamp { id: rollout.id, took_over: rollout.take_over, image: Some(rollout.image.clone()) }
+    Stamp { id: rollout.id, took_over: rollout.take_over, image: Some(rollout.image.clone()), rests: rollout.rests }
 }
 
 /// The document that makes the container anew, of this image.
@@ -53,12 +53,16 @@ pub(crate) fn body(model: &Container, defaults: &Value, rollout: &Rollout, image
     config.insert("Image".to_owned(), image.into());
     let mut host = host_config(model);
     volumes.bind(model, &mut host, brought);
-    config.insert("HostConfig".to_owned(), host);
     let primary = model.networks().find(|(network, settings)| is_primary(mode, network, settings));
     if let Some((network, settings)) = primary {
         let endpoints = json!({ network: endpoint(model, settings) });
+        if rollout.rests {
+            // The engine tells the networks of a container that was never started by their names alone.
+            host["NetworkMode"] = network.clone().into();
+        }
         config.insert("NetworkingConfig".to_owned(), json!({ "EndpointsConfig": endpoints }));
     }
+    config.insert("HostConfig".to_owned(), host);
     Value::Object(config)
 }
 
@@ -199,7 +203,7 @@ fn name_volume(model: &Container, mount: &mut Value) {
 mod tests {
     use super::*;
     use crate::rules::{
-        container::{DEPLOY, TOOK_OVER},
+        container::{DEPLOY, RESTS, TOOK_OVER},
         samples::{OURS as APP, container, id, rollout, stamped, with},
     };
 
@@ -269,6 +273,20 @@ mod tests {
         for (label, nothing) in [(TOOK_OVER, ""), (GIVEN, "[]"), (VOLUMES, "{}")] {
             assert_eq!(body["Labels"][label], nothing, "it would be the image's");
         }
+    }
+
+    #[test]
+    fn container_that_is_not_started_names_its_network() {
+        let networks = json!({"shop": {"NetworkID": "0f1e", "Aliases": ["web"]}});
+        let model = with(container("web", "running"), "/NetworkSettings/Networks", networks);
+        let model = with(model, "/HostConfig/NetworkMode", json!("0f1e"));
+        let made = |rests| body(&model, &Value::Null, &Rollout { rests, ..rollout(2) }, "web:v2", &Value::Null);
+        for (rests, mode) in [(true, "shop"), (false, "0f1e")] {
+            let made = made(rests);
+            assert_eq!(made["HostConfig"]["NetworkMode"], mode);
+            assert_eq!(made["NetworkingConfig"]["EndpointsConfig"], json!({"shop": {"Aliases": ["web"]}}));
+        }
+        assert_eq!([true, false].map(|rests| made(rests)["Labels"][RESTS].clone()), [json!("true"), json!("")]);
     }
 
     #[test]

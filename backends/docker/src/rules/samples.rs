@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rollhook_core::{
     app::AppUid,
-    deploy::Revision,
+    deploy::{Revision, Scale},
     ports::{DeployId, Purpose},
 };
 use serde_json::{Value, json};
@@ -30,6 +30,8 @@ pub(crate) fn rollout(revision: u64) -> Rollout {
         adopted: false,
         settle: Duration::ZERO,
         purpose: Purpose::Deploy,
+        scale: Scale::Keep,
+        rests: false,
     }
 }
 
@@ -42,7 +44,7 @@ pub(crate) fn seen(containers: Vec<Container>) -> Seen {
 }
 
 pub(crate) fn claim(app: AppUid, revision: u64) -> Claim {
-    let stamp = Stamp { id: id(app, revision), took_over: None, image: None };
+    let stamp = Stamp { id: id(app, revision), took_over: None, image: None, rests: false };
     let created_at = format!("2026-01-01T00:{revision:0>2}:00Z");
     Claim { name: format!("rollhook.web.{revision}"), stamp, keeps: None, replaces: false, created_at }
 }
@@ -68,7 +70,7 @@ pub(crate) fn container(name: &str, status: &str) -> Container {
 pub(crate) fn stamped(app: AppUid, revision: u64, status: &str) -> Container {
     let mut container = container(&format!("web.{revision}"), status);
     let image = format!("registry.example.com/web:v{revision}").parse().ok();
-    let stamp = Stamp { id: id(app, revision), took_over: None, image };
+    let stamp = Stamp { id: id(app, revision), took_over: None, image, rests: false };
     for (name, value) in stamp.labels("container/web") {
         container.object["Config"]["Labels"][name] = value.into();
     }

@@ -244,6 +244,8 @@ mod stop_first {
         apply_dropped_is_made_good,
         apply_keeps_the_configuration,
         apply_same_image_rolls_again,
+        apply_stops_and_starts,
+        apply_leaves_a_stopped_target_stopped,
         apply_takes_the_digest_and_not_the_tag,
         observe_complete_leaves_no_old_instance,
         observe_dead_is_not_complete,

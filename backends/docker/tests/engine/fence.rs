@@ -6,6 +6,7 @@ use rollhook_conformance::{report, samples};
 use rollhook_core::{
     Error,
     app::{AppUid, Target},
+    deploy::Scale,
     ports::{Applied, DeployId, Phase, Purpose, RolloutDriver, RolloutSpec, TargetRequest, Validated},
 };
 use rollhook_docker::DockerMachine;
@@ -175,37 +176,54 @@ async fn until_held(driver: Arc<DockerMachine>, spec: RolloutSpec, held: &Held) 
     driving.abort();
 }
 
-#[test]
-fn stopped_process_that_wakes_up_changes_nothing_after_a_newer_deploy() {
-    let case = concat!(env!("CARGO_PKG_NAME"), "/fence::stopped_process_that_wakes_up_changes_nothing");
+/// A process is stopped at each of these steps of a deploy, and wakes up after a newer one: it changes nothing.
+fn wakes_up(case: &'static str, steps: &'static [&'static str], older: Scale, newer: Scale) {
     run(async {
-        for step in STEPS {
-            let bed = match Bed::lent() {
-                Ok(bed) => bed,
-                Err(reason) => return report(case, Err(rollhook_conformance::Lack::Skip(reason))),
-            };
+        for step in steps {
+            let Some(bed) = lent(case) else { return };
             let held = Held::new(bed.socket(), step);
             let (stopped, other) = (Arc::new(DockerMachine::at(held.socket.clone())), DockerMachine::at(bed.socket()));
             let deploys = Deploys::of(bed, &other).await;
-            let first = deploys.spec(1, "app:v1");
+            let first = deploys.spec(1, "app:v1").with(|spec| spec.scale = older);
             until_held(stopped.clone(), first.clone(), &held).await;
-            deploys.complete(&other, 2, "app:v2").await;
+            deploys.completes(&other, deploys.spec(2, "app:v2").with(|spec| spec.scale = newer)).await;
 
             held.release.send_replace(true);
+            let wanted: &[&str] = if newer == Scale::Stop { &[] } else { &["app:v2"] };
             for _ in 0..8 {
                 drop(stopped.observe(&first).await);
                 pause().await;
-                assert_eq!(deploys.running(), ["app:v2"], "{step} of the older deploy took effect");
+                assert_eq!(deploys.running(), wanted, "{step} of the older deploy took effect");
             }
             let late = patiently(async || stopped.apply(&first).await).await;
             assert_eq!(late, Applied::Newer(samples::revision(2)), "{step}");
             // The next deploy removes all that the older one may have left.
-            deploys.complete(&other, 3, "app:v1").await;
+            deploys.completes(&other, deploys.spec(3, "app:v1").with(|spec| spec.scale = Scale::Start)).await;
+            assert_eq!(deploys.running(), ["app:v1"], "{step}");
             assert_eq!(deploys.bed.containers(&deploys.name, &["-a"]).len(), 1, "{step}");
             let claims = deploys.bed.docker.run(&["volume", "ls", "-q", "--filter", &format!("name={}", deploys.name)]);
             assert_eq!(claims, "", "{step}");
         }
     });
+}
+
+#[test]
+fn stopped_process_that_wakes_up_changes_nothing_after_a_newer_deploy() {
+    let case = concat!(env!("CARGO_PKG_NAME"), "/fence::stopped_process_that_wakes_up_changes_nothing");
+    wakes_up(case, &STEPS, Scale::Keep, Scale::Keep);
+}
+
+#[test]
+fn stopped_process_that_wakes_up_starts_nothing_after_a_stop() {
+    let case = concat!(env!("CARGO_PKG_NAME"), "/fence::stopped_process_that_wakes_up_starts_nothing_after_a_stop");
+    wakes_up(case, &STEPS, Scale::Keep, Scale::Stop);
+}
+
+#[test]
+fn stopped_process_that_wakes_up_stops_nothing_after_a_start() {
+    let case = concat!(env!("CARGO_PKG_NAME"), "/fence::stopped_process_that_wakes_up_stops_nothing_after_a_start");
+    let of_a_stop = &["/volumes/create", "/containers/create", "/stop", "/rename", "?force=true"];
+    wakes_up(case, of_a_stop, Scale::Stop, Scale::Start);
 }
 
 /// The lent engine, or a report of why the case cannot run.

@@ -12,4 +12,5 @@ mod load;
 mod pulls;
 mod registration;
 mod registry;
+mod stops;
 mod workloads;
