@@ -153,7 +153,7 @@ fn a_restore_that_gave_way_to_a_deploy_that_never_ran_is_made_again() {
         // As a slow engine leaves it: the restore has not begun when a deploy comes, and a person cancels that one.
         let view = world.view(&access).await;
         let cause = Cause { trigger: Trigger::Rollback, actor: Actor::Service };
-        let restore = rollback::deploy(&view, view.current.as_ref().unwrap(), false, &cause).unwrap();
+        let restore = rollback::deploy(&view, view.current.as_ref().unwrap(), &cause).unwrap();
         let admission = Admission::plain(AdmissionId(9), restore);
         world.commit(&access, |change, now| drop(change.admit(admission, KeyLookup::Unread, now))).await;
         let next = world.deploy(&access, &api("v4")).await.unwrap().deploy;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{AppState, Brought, NewDeploy, stop};
+use super::{AppState, NewDeploy, stop};
 use crate::{
     app::Hold,
     deploy::{Deploy, Origin, Revision, Status, Trigger},
@@ -56,18 +56,12 @@ fn before(top: &Arc<Deploy>) -> Target {
     Target::Before { below: top.effective, other_than: Arc::clone(top) }
 }
 
-/// Returns the deploy that a rollback to this version makes, with the version's configuration or that of the current one. The
-/// app stays stopped or running; a stop or start that did not
-/// succeed is taken back.
+/// Returns the deploy that a rollback to this version makes. The app keeps its configuration, and stays stopped or running; a
+/// stop or start that did not succeed is taken back.
 ///
 /// # Errors
 /// [`Refusal::NothingToRollBackTo`] if the version never had an image.
-pub fn deploy(
-    state: &AppState,
-    target: &Deploy,
-    with_configuration: bool,
-    cause: &Cause,
-) -> Result<NewDeploy, Refusal> {
+pub fn deploy(state: &AppState, target: &Deploy, cause: &Cause) -> Result<NewDeploy, Refusal> {
     let image = target.pinned_image().ok_or_else(|| {
         Refusal::NothingToRollBackTo(format!("Revision {} never had an image to return to.", target.revision))
     })?;
@@ -79,7 +73,6 @@ pub fn deploy(
         from: Some(Origin::Revision(target.effective)),
         effective: Some(target.effective),
         scale: stop::of_return(state),
-        configuration: with_configuration.then_some(Brought(target.configuration)),
         ..NewDeploy::new(cause)
     })
 }

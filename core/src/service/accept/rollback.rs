@@ -8,7 +8,7 @@ use crate::{
     deploy::{Deploy, Revision, Trigger},
     error::Error,
     ledger::{
-        Admission, AppState, OtherDeploys,
+        Admission, AppState, Brought, NewDeploy, OtherDeploys,
         rollback::{self, Target},
     },
     ports::Page,
@@ -52,10 +52,12 @@ impl Deployer {
                     let target = target.revision;
                     return Err(Refusal::ReleaseBetween { target, released }.into());
                 }
+                let deploy = rollback::deploy(state, &target, &cause)?;
+                let configuration = with_configuration.then_some(Brought(target.configuration));
                 let admission = Admission {
                     others: OtherDeploys::EndSuperseded,
                     hold: rollback::hold(state, &target),
-                    ..Admission::plain(admission_id, rollback::deploy(state, &target, with_configuration, &cause)?)
+                    ..Admission::plain(admission_id, NewDeploy { configuration, ..deploy })
                 };
                 Ok((admission, ()))
             });

@@ -178,7 +178,7 @@ impl Driver<'_> {
     /// Accepts a restore if it is still owed and no newer deploy was accepted; then the app is loaded again.
     pub(super) async fn restore(&mut self, app_state: &AppState, current: &Deploy) -> Next {
         let cause = Cause { trigger: Trigger::Rollback, actor: Actor::Service };
-        let Ok(deploy) = rollback::deploy(app_state, current, false, &cause) else { return Next::Stop };
+        let Ok(deploy) = rollback::deploy(app_state, current, &cause) else { return Next::Stop };
         // The trace of the failed deploy shows how it was put right.
         let deploy = NewDeploy { trace: app_state.on_cluster().and_then(|failed| failed.trace.clone()), ..deploy };
         let (expected, revision) = (ExpectedLatest::Exactly(app_state.latest), current.revision);
