@@ -1,5 +1,6 @@
 mod admit;
 mod built;
+mod configuration;
 mod history;
 mod push;
 mod record;

@@ -6,6 +6,7 @@ use crate::{
     broken::Promise,
     choices::{Ask, Choice, Expects, Key, Kind, Meddling, Scenario, Step},
     faults::InjectedFault,
+    requests::FAILS,
     run::play,
     workloads::{Also, LISTS},
 };
@@ -287,4 +288,23 @@ fn accept_by_a_restarted_replica_takes_no_lease_of_its_former_life() {
             Choice::Pass(0),
         ],
     );
+}
+
+/// A restore that was cancelled runs well, which nobody has seen for long enough when a deploy begins; the release command
+/// of that one fails, and nothing rolls out.
+#[test]
+fn what_runs_recovers_though_the_deploy_after_it_never_rolled_out() {
+    let choices = vec![
+        Choice::Pass(3_000),
+        ask(Ask::Scale { app: 0, stop: true, expects: Expects::Anything, key: Key::None }),
+        post("slow"),
+        Choice::Ahead { replica: 0, by: 60 },
+        Choice::Restart { replica: 0, orderly: false, after: 3, renamed: true },
+        Choice::Clock(-5),
+        post("v1"),
+        ask(Ask::Policy { app: 0, leave: false, hold_all: false, settle: FAILS }),
+        Choice::Pass(13_001),
+        ask(Ask::Cancel { app: 0, back: 1 }),
+    ];
+    hold(Scenario { kinds: [Kind::Git, Kind::Image], ..polled(1, choices) });
 }

@@ -40,6 +40,15 @@ enum Next {
     Stop,
 }
 
+/// The deploys of an app that are under way.
+#[derive(Default)]
+struct UnderWay {
+    /// Whether one rolls out.
+    is_rolling: bool,
+    /// Whether one rolls out, or is to.
+    is_deploying: bool,
+}
+
 /// The driver of one app.
 struct Driver<'a> {
     deployer: &'a Deployer,
@@ -115,9 +124,9 @@ impl Driver<'_> {
             state = state.without_builder();
         }
         let mut event = Event::Loaded(Box::new(app_state));
-        let mut rolling = None;
+        let mut under_way = UnderWay::default();
         loop {
-            self.look_after(&mut rolling, &event);
+            self.look_after(&mut under_way, &event);
             self.loads.drain(..).for_each(|(was, is)| state.clock_set(was, is));
             let (after, effect) = step(state, event, self.time());
             state = after;
@@ -133,12 +142,20 @@ impl Driver<'_> {
         }
     }
 
-    /// Has the target looked at once its rollout has ended: the driver of a polled app goes on.
-    fn look_after(&mut self, rolling: &mut Option<Revision>, event: &Event) {
+    /// Has the target looked at once a rollout has ended, and once nothing is to roll out any more: a deploy whose release
+    /// command fails leaves what runs to recover. The driver of a polled app goes on.
+    fn look_after(&mut self, under_way: &mut UnderWay, event: &Event) {
         if let Event::Loaded(state) | Event::ApplyDropped(state) | Event::Recorded(state) = event {
-            let before = std::mem::replace(rolling, state.rolling_out().map(|deploy| deploy.revision));
-            if before.is_some() && rolling.is_none() {
+            let now = UnderWay {
+                is_rolling: state.rolling_out().is_some(),
+                is_deploying: state.unfinished.iter().any(|deploy| deploy.is_ready()),
+            };
+            let before = std::mem::replace(under_way, now);
+            let has_rolled = before.is_rolling && !under_way.is_rolling;
+            if has_rolled {
                 self.configuration = None;
+            }
+            if has_rolled || before.is_deploying && !under_way.is_deploying {
                 self.deployer.conditions.put(self.app);
             }
         }
