@@ -17,7 +17,7 @@ use rollhook_core::{
     deploy::{Actor, AdmissionId, Deploy, Outage, Revision, State, Trigger},
     ledger::{Admission, AppState, Change, KeyLookup, NewDeploy, Record},
     ports::{AppCommit, AppRef, Clock, HistoryStore, HistoryStoreExt, Page},
-    request::{Cause, Refusal},
+    request::{Cause, PolicyChange, Refusal},
     service::Deployer,
     time::Timestamp,
 };
@@ -132,5 +132,25 @@ fn awaited_entry_is_not_current_before_it_has_succeeded() {
             }
             seen = entry.step;
         }
+    });
+}
+
+#[test]
+fn change_that_changes_nothing_is_not_written_and_is_decided_on_the_state_of_now() {
+    let world = World::new(Duration::from_secs(1));
+    let other = world.replica("two", 7);
+    world.idle(async {
+        let access = world.register("api", Policy::default()).await;
+        let settle = |seconds| PolicyChange { settle: Some(Duration::from_secs(seconds)), ..PolicyChange::default() };
+        let present = other.change_policy(&access, settle(20)).await.unwrap();
+        world.sleep(60).await;
+        let same = other.change_policy(&access, settle(20)).await.unwrap();
+        let released = other.release_hold(&access).await.unwrap();
+        assert_eq!((&same, &released, &world.view(&access).await), (&present, &present, &present), "not touched");
+        // What this process remembers is outdated by then.
+        world.deployer.change_policy(&access, settle(30)).await.unwrap();
+        let back = other.change_policy(&access, settle(20)).await.unwrap();
+        assert_eq!(back.app.policy.settle, Duration::from_secs(20));
+        assert_eq!(world.view(&access).await.app.policy.settle, Duration::from_secs(20));
     });
 }

@@ -20,6 +20,7 @@ pub mod access;
 mod bounds;
 mod documents;
 pub mod keyless;
+mod lists;
 pub mod locks;
 pub mod notifications;
 pub mod ports;
@@ -36,13 +37,14 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use futures_util::{FutureExt, future::join3, lock::Mutex, select_biased};
+use futures_util::{FutureExt, future::join3, select_biased};
 use rollhook_core::{
     service::{Deployer, Scope, StartError},
     text::with_fields,
 };
 
 pub use bounds::{AUDIT_MAX, STORED_SESSIONS_MAX};
+pub use lists::ListTurn;
 pub use rate::{Rate, RefusalLines};
 pub use recent::Recent;
 pub use refusal::{Outcome, Refusal};
@@ -102,11 +104,13 @@ pub struct Management {
     /// The lines of refused id_tokens.
     identity_lines: RefusalLines,
     /// Held from the count of bounded records to the write of one more: calls at the same time do not pass the bound.
-    counting: Mutex<()>,
+    counting: lists::Lists,
     registrations: registering::Registrations,
-    app_lists: registering::Lists,
-    all_apps: registering::Lists,
-    record_lists: registering::Lists,
+    app_lists: lists::Lists,
+    all_apps: lists::Lists,
+    record_lists: lists::Lists,
+    /// The reads of all sessions by those who sign out everywhere.
+    session_scans: lists::Lists,
     receiver_tests: rate::OfRealms,
     environment_changes: rate::OfRealms,
     unknown_tokens: access::UnknownTokens,
@@ -136,11 +140,12 @@ impl Management {
             acts: access::Acts::default(),
             audit_lines: RefusalLines::default(),
             identity_lines: RefusalLines::default(),
-            counting: Mutex::default(),
+            counting: lists::Lists::one_at_a_time(),
             registrations: registering::Registrations::default(),
-            app_lists: registering::Lists::default(),
-            all_apps: registering::Lists::default(),
-            record_lists: registering::Lists::default(),
+            app_lists: lists::Lists::default(),
+            all_apps: lists::Lists::default(),
+            record_lists: lists::Lists::default(),
+            session_scans: lists::Lists::default(),
             receiver_tests: rate::OfRealms::default(),
             environment_changes: rate::OfRealms::default(),
             unknown_tokens: access::UnknownTokens::default(),

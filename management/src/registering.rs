@@ -9,7 +9,6 @@ use std::{
 use rollhook_core::{
     action::Action as AppAction,
     app::{AppId, AppName, Environment, LABEL_MAX, Namespace, Project},
-    lock::PrincipalKey,
     ports::{AppPage, ListedApp, listed_id},
     request::{
         Field, IdempotencyKey, PolicyChange, PromoteRequest, Refusal as CoreRefusal, Registration, SourceChange,
@@ -21,7 +20,8 @@ use rollhook_core::{
 
 use crate::{
     Management, Outcome, Refusal,
-    access::{Action, KnownCaller, Place, Principal, Readable, Realm, Subject},
+    access::{Action, Place, Principal, Readable, Realm, Subject},
+    lists::ListTurn,
 };
 
 /// The most apps of an environment.
@@ -31,11 +31,6 @@ pub const PROJECT_APPS_MAX: usize = 3_000;
 /// The apps that are read at once to count them, or to find those that a principal may read.
 const PAGE: usize = 200;
 
-/// The lists of apps that are read at once, and those of the callers of one environment, or of one other caller: each page
-/// has all settings of its apps.
-const LISTS: usize = 6;
-const LISTS_OF_ONE: usize = 2;
-
 /// The most registrations of a project that wait for their turn, in this process, and of one of its environments.
 const WAITING_MAX: usize = 50;
 const ENVIRONMENT_WAITING_MAX: usize = WAITING_MAX / 2;
@@ -44,28 +39,6 @@ const ENVIRONMENT_WAITING_MAX: usize = WAITING_MAX / 2;
 /// so that calls at the same time neither pass the bounds nor hold the settings of all its apps more than once.
 #[derive(Default)]
 pub(crate) struct Registrations(Mutex<BTreeMap<Project, Queue>>);
-
-/// The long lists that are read, in turns of the environments whose callers ask for them.
-pub(crate) struct Lists(Slots<PrincipalKey>);
-
-impl Default for Lists {
-    fn default() -> Self {
-        Self(Slots::with_share(LISTS, LISTS_OF_ONE))
-    }
-}
-
-impl Lists {
-    /// Returns the turn of a caller, among those of its environment. It ends when it is dropped.
-    pub(crate) async fn turn(&self, principal: &Principal) -> Slot<PrincipalKey> {
-        let KnownCaller { party, environment, project } = principal.known_caller();
-        self.of(&environment.or(project).unwrap_or(party)).await
-    }
-
-    /// Returns the turn of a party. It ends when it is dropped.
-    pub(crate) async fn of(&self, party: &PrincipalKey) -> Slot<PrincipalKey> {
-        self.0.acquire(party).await
-    }
-}
 
 /// The registrations of a project: the one whose turn it is, and those that wait.
 struct Queue {
@@ -273,8 +246,8 @@ impl Management {
     }
 
     /// Returns the turn of a caller who holds all apps that it may read at once, such as for a page that shows them: two of
-    /// each environment, and six in all. It ends when it is dropped.
-    pub async fn turn_of_all_apps(&self, principal: &Principal) -> Slot<PrincipalKey> {
+    /// each environment, three of each project, and six in all. It ends when it is dropped.
+    pub async fn turn_of_all_apps(&self, principal: &Principal) -> ListTurn {
         self.all_apps.turn(principal).await
     }
 

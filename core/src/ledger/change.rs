@@ -111,6 +111,10 @@ impl Change {
 
     /// Replaces an app's source and policy. A polled app has work from then on.
     pub fn configure(&mut self, source: Source, policy: Policy, now: Timestamp) {
+        let has_work = !self.state.is_polled() || self.state.queued_at.is_some();
+        if has_work && (&self.state.app.source, &self.state.app.policy) == (&source, &policy) {
+            return;
+        }
         let now = self.touch(now);
         let app = Arc::make_mut(&mut self.state.app);
         (app.source, app.policy) = (source, policy);
@@ -121,8 +125,10 @@ impl Change {
 
     /// Replaces the target's settings.
     pub fn retarget(&mut self, target: Target, now: Timestamp) {
-        self.touch(now);
-        Arc::make_mut(&mut self.state.app).target = target;
+        if self.state.app.target != target {
+            self.touch(now);
+            Arc::make_mut(&mut self.state.app).target = target;
+        }
     }
 
     /// Replaces the configuration that waits for the next deploy.

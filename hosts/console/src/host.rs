@@ -7,16 +7,14 @@ use rollhook_core::{
     Error,
     app::{AppId, Target},
     ledger::AppState,
-    lock::PrincipalKey,
     ports::TargetDescription,
     request::{IdempotencyKey, Refusal as CoreRefusal},
     service::{Authorized, Deployer, Progress},
-    slots::Slot,
     text::escaped,
     time::Timestamp,
 };
 use rollhook_management::{
-    Management, Refusal, RefusalLines,
+    ListTurn, Management, Refusal, RefusalLines,
     access::{Action, GroupGrant, Person, Principal, SessionSecret},
     ports::{RecordKey, SignInProvider, SignInRequest},
 };
@@ -163,7 +161,7 @@ impl Host {
     }
 
     /// Waits until the caller may hold all apps that it may read.
-    pub(crate) async fn turn_of_all_apps(&self, principal: &Principal) -> Slot<PrincipalKey> {
+    pub(crate) async fn turn_of_all_apps(&self, principal: &Principal) -> ListTurn {
         self.management.turn_of_all_apps(principal).await
     }
 

@@ -87,7 +87,8 @@ impl Live {
         if id == self.seen {
             return Bytes::from_static(b": still here\n\n");
         }
-        let frame = Frame { may: self.access.permissions, ..Frame::signed_out(self.console.host.now()) };
+        let host = &self.console.host;
+        let frame = Frame { may: self.access.permissions, targets: host.targets(), ..Frame::signed_out(host.now()) };
         let mut event = format!("id: {id}\n");
         for line in deploys::part(read, &frame).lines() {
             let _ = writeln!(event, "data: {line}");

@@ -3,8 +3,9 @@
 //! The store has a token's SHA-256 as the key of its record, and nothing that opens anything. The record of a revoked
 //! token that could do everything stays, so that a file that still has the token does not bring it back.
 
-use std::{net::IpAddr, time::Duration};
+use std::{net::IpAddr, pin::pin, time::Duration};
 
+use futures_util::TryStreamExt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -42,6 +43,8 @@ const fn tokens_max(realm: &Realm) -> usize {
 }
 /// Names that the history shows for others than holders of tokens.
 const RESERVED: [&str; 2] = ["auto", "ci"];
+/// The time within which tokens count as made at the same time, by processes that do not see each other's yet.
+const AT_ONCE: Duration = Duration::from_secs(60);
 /// How often the last use of a token is written down at most.
 const USE_EVERY: Duration = Duration::from_secs(3600);
 
@@ -148,6 +151,29 @@ async fn valid(records: &dyn RecordStore) -> Result<Vec<(Record, Stored)>> {
     let mut tokens = documents::all(records, RecordKind::ApiToken).await?;
     tokens.retain(|(_, stored): &(Record, Stored)| stored.is_valid());
     Ok(tokens)
+}
+
+/// Returns the valid tokens that were made later than the one of this key, or at about the same time, and that one.
+async fn made_lately(records: &dyn RecordStore, key: &RecordKey) -> Result<Vec<(Record, Stored)>> {
+    let (mut found, mut made) = (Vec::new(), None);
+    let mut pages = pin!(documents::pages(records, RecordKind::ApiToken));
+    while let Some(page) = pages.try_next().await? {
+        let last = page.last().map(|record| record.created_at);
+        for record in page {
+            if record.key == *key {
+                made = Some(record.created_at);
+            }
+            if let Ok(stored) = documents::decode::<Stored>(&record)
+                && stored.is_valid()
+            {
+                found.push((record, stored));
+            }
+        }
+        if made.zip(last).is_some_and(|(made, last)| last.after(AT_ONCE) < made) {
+            break;
+        }
+    }
+    Ok(found)
 }
 
 /// Revokes a token: from now on it is refused everywhere.
@@ -313,7 +339,7 @@ impl Management {
             let rule = "must be another one: the history shows this name for others.";
             return Err(CoreRefusal::InvalidField(Field::TokenName, rule.to_owned()).into());
         }
-        let counting = self.counting.lock().await;
+        let counting = self.counting.turn(principal).await;
         let others = valid(&*self.records).await.map_err(refused)?;
         for realm in wanted.grant.realm.and_containing() {
             let most = tokens_max(&realm);
@@ -337,7 +363,7 @@ impl Management {
         self.records.write(RecordKind::ApiToken, written, None).await.map_err(refused)?;
         drop(counting);
         // Of two that were made under one name at the same time, the older one stays.
-        let named = valid(&*self.records).await.map_err(refused)?;
+        let named = made_lately(&*self.records, &key).await.map_err(refused)?;
         let oldest =
             named.iter().filter(|(_, other)| other.name == stored.name).map(|(record, _)| record.place()).min();
         let Some((record, _)) = named.iter().find(|(record, _)| record.key == key) else {

@@ -147,21 +147,31 @@ impl Management {
         Err(Refusal::BUSY)
     }
 
-    /// Ends sessions and codes of an owner; the session that the call is made by ends last, so that a call that failed
-    /// can be repeated. Once this returns, none of them can lend another. Returns whether the list is so young that
-    /// sessions of the owner may exist which were begun before lists were kept.
+    /// Ends a session of an owner, and what it lent; the session itself ends last, so that a call that failed can be
+    /// repeated.
+    ///
+    /// # Errors
+    /// As [`Management::end_others`].
+    pub(crate) async fn end_listed(&self, owner: &RecordKey, own: &RecordKey) -> Outcome<()> {
+        self.end_others(owner, own, Ending::This).await?;
+        self.end_own(own).await
+    }
+
+    /// Ends the record of a session that is in no list any more.
+    pub(crate) async fn end_own(&self, own: &RecordKey) -> Outcome<()> {
+        self.records.remove(RecordKind::Session, own).await.map_err(refused)?;
+        self.known_callers.read(own, None);
+        Ok(())
+    }
+
+    /// Ends sessions and codes of an owner; of the session that the call is made by, only its place in the list. Once this
+    /// returns, none of them can lend another. Returns whether the list is so young that sessions of the owner may exist which
+    /// were begun before lists were kept.
     ///
     /// # Errors
     /// [`StoreUnavailable`](rollhook_core::request::Refusal::StoreUnavailable) while the store is away,
     /// [`Busy`](rollhook_core::request::Refusal::Busy) while others change the list.
-    pub(crate) async fn end_listed(&self, owner: &RecordKey, own: &RecordKey, ending: Ending<'_>) -> Outcome<bool> {
-        let is_young = self.end_others(owner, own, ending).await?;
-        self.records.remove(RecordKind::Session, own).await.map_err(refused)?;
-        self.known_callers.read(own, None);
-        Ok(is_young)
-    }
-
-    async fn end_others(&self, owner: &RecordKey, own: &RecordKey, ending: Ending<'_>) -> Outcome<bool> {
+    pub(crate) async fn end_others(&self, owner: &RecordKey, own: &RecordKey, ending: Ending<'_>) -> Outcome<bool> {
         let ends = |entry: &Entry| match ending {
             Ending::This => entry.stems_from(own),
             Ending::Everywhere(claimed) => entry.stems_from(own) || entry.claimed.as_ref() == claimed,

@@ -358,28 +358,33 @@ impl Management {
     /// [`Busy`](rollhook_core::request::Refusal::Busy) while others sign in and out: the call can be repeated.
     pub async fn end_session(&self, secret: &str) -> Outcome<()> {
         let Some((key, stored)) = self.ending(secret).await? else { return Ok(()) };
-        self.end_listed(&stored.holder.list(), &key, Ending::This).await.map(drop)
+        self.end_listed(&stored.holder.list(), &key).await
     }
 
     /// Ends every session, command lines' too, and every login code that stands for the same API token and the same
-    /// claimed name, or the same person, as this one.
+    /// claimed name, or the same person, as this one, which ends last: a call that failed can be repeated.
     ///
     /// # Errors
     /// As [`Management::end_session`].
     pub async fn end_sessions_like(&self, secret: &str) -> Outcome<()> {
         let Some((key, like)) = self.ending(secret).await? else { return Ok(()) };
         let claimed = like.holder.claimed();
-        let list = like.holder.list();
-        if !self.end_listed(&list, &key, Ending::Everywhere(claimed.as_ref())).await? {
-            return Ok(());
+        if self.end_others(&like.holder.list(), &key, Ending::Everywhere(claimed.as_ref())).await? {
+            self.end_unlisted(&key, &like.holder).await?;
         }
-        // Sessions that an earlier version began are in no list, and end within a week.
-        let _turn = self.record_lists.of(&PrincipalKey::of("sessions", &[list.as_str()])).await;
+        self.end_own(&key).await
+    }
+
+    /// Ends the other sessions of a holder that are in no list, as an earlier version began them: such end within a week.
+    async fn end_unlisted(&self, own: &RecordKey, holder: &Holder) -> Outcome<()> {
+        // The holders of tokens that this process does not know, such as revoked ones, are one caller.
+        let unknown = || KnownCaller::new(PrincipalKey::of("sessions", &[]));
+        let _turn = self.session_scans.turn_of(self.caller_of(holder).unwrap_or_else(unknown)).await;
         let mut pages = pin!(documents::pages(&*self.records, RecordKind::Session));
         while let Some(page) = pages.try_next().await.map_err(refused)? {
             for record in page {
                 let Ok(stored) = documents::decode::<Stored>(&record) else { continue };
-                if !stored.is_listed && stored.holder.is_like(&like.holder) {
+                if !stored.is_listed && stored.holder.is_like(holder) && record.key != *own {
                     self.records.remove(RecordKind::Session, &record.key).await.map_err(refused)?;
                     self.known_callers.read(&record.key, None);
                 }

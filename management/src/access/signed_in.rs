@@ -23,7 +23,6 @@ use crate::{
     access::{
         Action, Place, Principal, Realm, SESSION_IDLE, Subject,
         principal::Proof,
-        session_list::Ending,
         sessions::{Holder, Stored},
     },
     documents,
@@ -209,7 +208,7 @@ impl Management {
     }
 
     async fn end_found(&self, found: &Found) -> Outcome<()> {
-        self.end_listed(&found.stored.holder.list(), &found.record.key, Ending::This).await.map(drop)
+        self.end_listed(&found.stored.holder.list(), &found.record.key).await
     }
 
     async fn manages_sessions(&self, principal: &Principal) -> Outcome<bool> {

@@ -211,6 +211,7 @@ impl Management {
     /// # Errors
     /// [`StoreUnavailable`](rollhook_core::request::Refusal::StoreUnavailable) while the store is away.
     pub async fn environment_locks(&self, principal: &Principal) -> Outcome<Vec<EnvironmentLock>> {
+        let _turn = self.record_lists.turn(principal).await;
         let now = self.deployer.store_time().await?;
         let stored: Vec<(Record, Stored)> =
             documents::all(&*self.records, RecordKind::EnvironmentLock).await.map_err(refused)?;
@@ -261,7 +262,7 @@ impl Management {
             if lock.is_none() {
                 return Ok((None, has_apps));
             }
-            counting = Some(self.counting.lock().await);
+            counting = Some(self.counting.turn(principal).await);
             self.check_number_of_locks(&realm).await?;
         }
         // The record before may be gone, and its changes were copied.

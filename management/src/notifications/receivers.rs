@@ -186,7 +186,7 @@ impl Management {
         let checked = ports.notifier.check(&wanted.destination);
         checked.map_err(|why| CoreRefusal::InvalidField(Field::ReceiverUrl, format!("The address {why}.")))?;
         let (secret, is_made) = self.secret_of(&wanted.destination, wanted.secret)?;
-        let counting = self.counting.lock().await;
+        let counting = self.counting.turn(principal).await;
         let others = all(records).await.map_err(refused)?;
         for realm in wanted.apps.realm.and_containing() {
             let most = receivers_max(&realm);

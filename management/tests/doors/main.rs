@@ -4,6 +4,7 @@
 #[path = "../notifications/bench.rs"]
 #[allow(dead_code, reason = "the ports alone are used")]
 mod bench;
+mod turns;
 mod walk;
 #[path = "../world/mod.rs"]
 mod world;

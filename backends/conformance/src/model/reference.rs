@@ -120,6 +120,8 @@ impl Reference {
                     self.touch(now);
                     self.lease = Some(replica.clone());
                 }
+                Done::Configure(policy)
+                    if self.app.policy == *policy && (policy.poll.is_none() || self.queued_at.is_some()) => {}
                 Done::Configure(policy) => {
                     let time = self.touch(now);
                     self.app.policy = policy.clone();

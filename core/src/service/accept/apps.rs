@@ -1,6 +1,6 @@
 //! An app's policy, source and holds; cancelling its deploys, and deleting it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     action::Action,
@@ -135,15 +135,20 @@ impl Deployer {
         .await
     }
 
-    /// Changes an app, or returns the refusal.
+    /// Changes an app, or returns the refusal. Nothing is committed where the app stays as it is.
     pub(crate) async fn update_app(
         &self,
         access: &Authorized,
         mut change: impl FnMut(&mut Change, Timestamp) -> Outcome<()> + Send + 'static,
     ) -> Outcome<AppState> {
-        let updated = self.journal.update(access.uid, None, move |state, _, now| match change(state, now) {
-            Ok(()) => Decision::Commit(Ok(())),
-            Err(refusal) => Decision::Answer(Err(refusal)),
+        let updated = self.journal.update(access.uid, None, move |next, _, now| {
+            let (app, queued_at) = (Arc::clone(&next.state.app), next.state.queued_at);
+            match change(next, now) {
+                // Of a state that was remembered, that is a guess.
+                Ok(()) if (&next.state.app, next.state.queued_at) == (&app, queued_at) => Decision::Answer(Ok(())),
+                Ok(()) => Decision::Commit(Ok(())),
+                Err(refusal) => Decision::Answer(Err(refusal)),
+            }
         });
         match updated.await {
             Ok((Ok(()), snapshot)) => Ok(snapshot.into_state()),

@@ -101,8 +101,10 @@ impl Deployer {
         reads: &mut SourceReads,
     ) -> Outcome<Option<Pushed>> {
         let page = Page { before: None, succeeded: false, limit: SEARCHED };
-        // Read before the branch: see `push::decide`.
+        // Read before the branch: see `push::decide`. The turn ends before a source is waited for.
+        let turn = self.push_turn(access).await;
         let (state, entries) = self.history(access, page).await?;
+        drop(turn);
         // The holds that the push was judged by are those of the app as it was then.
         if state.app != app {
             return Ok(None);

@@ -109,7 +109,8 @@ impl Deployer {
     }
 
     /// Returns the newest entry below a revision that succeeded with another image, or another configuration if that counts, of
-    /// the newest [`SEARCHED`]. A search beyond the first page waits for the turn of a long list.
+    /// the newest [`SEARCHED`]. The first page waits for other rollbacks of the environment alone; a search beyond it, for the turn of
+    /// a long list.
     async fn newest_other(
         &self,
         access: &Authorized,
@@ -119,7 +120,8 @@ impl Deployer {
     ) -> Outcome<Deploy> {
         let mut before = Some(below);
         let mut renamed = None;
-        let mut turn = None;
+        let mut short = Some(self.rollback_turn(access).await);
+        let mut long = None;
         for _ in 0..SEARCHED / SEARCH_PAGE {
             let page = Page { before, succeeded: true, limit: SEARCH_PAGE };
             let entries = self.ports.history.page(access.uid, page).await.map_err(Refusal::of_store)?;
@@ -137,8 +139,9 @@ impl Deployer {
             if !full {
                 return Err(no_other_image(&access.id, below, top, renamed.as_ref()));
             }
-            if turn.is_none() {
-                turn = Some(self.history_turn(access, SEARCHED).await);
+            drop(short.take());
+            if long.is_none() {
+                long = Some(self.history_turn(access, SEARCHED).await);
             }
         }
         Err(too_many_of_one_image(&access.id, below, top))

@@ -47,7 +47,9 @@ impl Deployer {
         if app.policy.poll.is_none() {
             return Ok(None);
         }
+        let turn = self.history_turn(access, WARNING_PAGE).await;
         let (_, newest) = self.history(access, Page { before: None, succeeded: false, limit: WARNING_PAGE }).await?;
+        drop(turn);
         let Some(entry) = newest.iter().find(|entry| entry.trigger == Trigger::Webhook) else { return Ok(None) };
         // A token that cannot be read counts as one.
         if let Ok(None) = self.ports.tokens.find(&app.id).await {

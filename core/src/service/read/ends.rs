@@ -14,6 +14,7 @@ use crate::{
     ports::Page,
     request::Refusal,
     service::{Authorized, Deployer, Outcome},
+    slots::Slot,
 };
 
 /// The longest wait for the entry of a restore that is owed: the driver of the app accepts it in its next step, unless
@@ -21,6 +22,17 @@ use crate::{
 const RESTORE_WITHIN: Duration = Duration::from_secs(5);
 /// The number of entries per read, where the restore of an entry is looked for.
 const RESTORE_PAGE: usize = 20;
+
+/// The most pages above an entry that are read: a restore begins soon after what it restores.
+const ABOVE_PAGES_MAX: usize = 50;
+
+/// The turn in which archives are read.
+enum Turn {
+    /// The caller has it.
+    OfCaller,
+    /// It is waited for once the archive has to be read.
+    Own(Option<Slot>),
+}
 
 /// The entry that a wait ended with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,12 +107,13 @@ impl Deployer {
         }
     }
 
-    /// Returns the restore of an entry, by the app's state that was read with it or later.
+    /// Returns the restore of an entry, by the app's state that was read with it or later. Where the archive has to be read
+    /// for it, the [turn](Deployer::history_turn) of a small list is waited for.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn restoration(&self, state: &AppState, entry: &Deploy) -> Outcome<Restoration> {
-        let restorations = self.restorations(state, std::slice::from_ref(entry)).await?;
+        let restorations = self.restorations_in(Turn::Own(None), state, std::slice::from_ref(entry)).await?;
         Ok(restorations.into_iter().next().unwrap_or(Restoration::NotOwed))
     }
 
@@ -110,6 +123,10 @@ impl Deployer {
     /// # Errors
     /// As [`Deployer::restoration`].
     pub async fn restorations(&self, state: &AppState, page: &[Deploy]) -> Outcome<Vec<Restoration>> {
+        self.restorations_in(Turn::OfCaller, state, page).await
+    }
+
+    async fn restorations_in(&self, mut turn: Turn, state: &AppState, page: &[Deploy]) -> Outcome<Vec<Restoration>> {
         let (mut below, mut above) = (None, None);
         let mut restorations = Vec::with_capacity(page.len());
         for (index, entry) in page.iter().enumerate() {
@@ -122,6 +139,7 @@ impl Deployer {
             let older: Vec<&Deploy> = older.iter().filter(|older| older.is_terminal()).take(RESTORE_PAGE).collect();
             let is_below = !entry.touched && older.len() < RESTORE_PAGE && !older.iter().any(|older| older.touched);
             if is_below && below.is_none() {
+                self.begin(&mut turn, state).await;
                 below = Some(self.entries_below(state, page).await?);
             }
             let earlier = older.into_iter().chain(below.iter().flatten()).take(RESTORE_PAGE);
@@ -131,12 +149,20 @@ impl Deployer {
             };
             // The first one on the cluster decides.
             if above.is_none() && !newer.iter().any(|later| later.touched) {
+                self.begin(&mut turn, state).await;
                 above = Some(self.entries_above(state, page).await?);
             }
             let later = newer.iter().rev().chain(above.iter().flatten());
             restorations.push(restore::restoration(state, ended, later));
         }
         Ok(restorations)
+    }
+
+    /// Waits for the turn to read the app's archive, unless it has begun.
+    async fn begin(&self, turn: &mut Turn, state: &AppState) {
+        if let Turn::Own(slot @ None) = turn {
+            *slot = Some(self.small_turn(&state.app.id.namespace).await);
+        }
     }
 
     /// Returns archived entries below a page, newest first.
@@ -146,18 +172,24 @@ impl Deployer {
         self.ports.history.page(state.app.uid, below).await.map_err(Refusal::of_store)
     }
 
-    /// Returns the entries above a page, ascending: up to the first that touched the cluster, or else the last restore.
+    /// Returns the restores above a page and what touched the cluster there, ascending: up to the first that touched the
+    /// cluster, or else the last restore.
     async fn entries_above(&self, state: &AppState, page: &[Deploy]) -> Outcome<Vec<Deploy>> {
         let mut later: Vec<Deploy> = Vec::new();
         let Some(mut known) = page.first().map(|newest| newest.revision) else { return Ok(later) };
-        while state.last_restore > Some(known) && !later.iter().any(|entry| entry.touched) {
+        for _ in 0..ABOVE_PAGES_MAX {
+            if state.last_restore <= Some(known) || later.iter().any(|entry| entry.touched) {
+                break;
+            }
             let last = (0..RESTORE_PAGE).fold(known, |revision, _| revision.next());
             let page = Page { before: Some(last.next()), succeeded: false, limit: RESTORE_PAGE };
             let archived = self.ports.history.page(state.app.uid, page).await.map_err(Refusal::of_store)?;
             let unfinished = state.unfinished.iter().map(|deploy| Deploy::clone(deploy));
             // An entry that has ended since the state was read is in both: its end counts.
             let read: BTreeMap<_, _> = unfinished.chain(archived).map(|entry| (entry.revision, entry)).collect();
-            later.extend(read.into_values().filter(|entry| known < entry.revision && entry.revision <= last));
+            let counts = |entry: &Deploy| entry.touched || entry.is_restore();
+            let is_of_page = |entry: &Deploy| known < entry.revision && entry.revision <= last;
+            later.extend(read.into_values().filter(|entry| is_of_page(entry) && counts(entry)));
             known = last;
         }
         Ok(later)

@@ -12,10 +12,9 @@ use rollhook_api::{
 use rollhook_core::{
     app::{AppId, Project},
     deploy::Revision,
-    lock::PrincipalKey,
-    slots::Slot,
     text::escaped,
 };
+use rollhook_management::ListTurn;
 
 use super::{
     apps, errors,
@@ -23,7 +22,7 @@ use super::{
 };
 use crate::{
     console::{Call, status},
-    host::Failure,
+    host::{CallerOperations, Failure},
     reply::{self, Reply},
     request::values,
     route::Need,
@@ -124,7 +123,7 @@ struct Asked {
     to: String,
     apps: Vec<App>,
     /// The turn of a page that holds all apps.
-    _turn: Slot<PrincipalKey>,
+    _turn: ListTurn,
 }
 
 impl Asked {
@@ -148,6 +147,13 @@ impl Asked {
     fn named(&self, environment: &str) -> BTreeMap<&str, &App> {
         let named = self.apps.iter().filter(|app| app.environment == environment);
         named.map(|app| (app.app.as_str(), app)).collect()
+    }
+
+    /// Returns the apps of these names in the environment to promote to.
+    fn ids<'a>(&self, names: impl IntoIterator<Item = &'a &'a str>) -> BTreeMap<&'a str, AppId> {
+        let targets = self.named(&self.to);
+        let id = |app: &&App| format!("{}/{}", app.namespace, app.app).parse().ok();
+        names.into_iter().filter_map(|name| Some((*name, targets.get(name).and_then(id)?))).collect()
     }
 
     /// Returns whether the caller may promote to the environment, which has apps.
@@ -264,50 +270,57 @@ pub(crate) async fn submit(call: &Call<'_>, project: &Project) -> Result<Reply, 
         let plan = Plan { error, ..asked.plan(call, None) };
         return Ok(plan.reply(call, StatusCode::UNPROCESSABLE_ENTITY, false));
     }
-    let targets = asked.named(&asked.to);
     // A repeated field is no second choice.
     let choices: BTreeMap<&str, &str> =
         chosen.iter().map(|choice| choice.split_once('@').unwrap_or((choice, ""))).collect();
-    let mut results = Vec::new();
-    for (name, revision) in choices {
-        results.push((name, promote(call, &asked, targets.get(name).copied(), revision).await));
-    }
-    if let [(_, Ok(done))] = results.as_slice() {
-        return Ok(reply::redirect(&format!("/apps/{}/{}", done.namespace, done.app)));
-    }
-    let failed = results.iter().find_map(|(_, result)| result.as_ref().err());
-    let code = match (failed, results.iter().any(|(_, result)| result.is_ok())) {
-        (Some(failure), false) => status(failure),
-        (_, _) => StatusCode::OK,
-    };
+    let operations = call.keyed("promote")?;
+    let targets = asked.ids(choices.keys());
     let plan = asked.plan(call, None);
-    let shown = |(name, result)| outcome(name, targets.get(name).map(|app| app_path(app)), result);
-    let results = results.into_iter().map(shown).collect();
+    let from = PromoteFrom { project: asked.project.clone(), environment: asked.from.clone() };
+    // Promotions of many apps take a while: the apps and their turn are given back before.
+    drop(asked);
+    let mut results = Vec::new();
+    let (mut done, mut failed) = (None, None);
+    for (&name, &revision) in &choices {
+        let target = targets.get(name);
+        let result = promote(&operations, &from, target, revision).await;
+        match (&result, target) {
+            (Ok(_), Some(target)) => done = Some(format!("/apps/{target}")),
+            (Err(failure), _) => failed = failed.or_else(|| Some(status(failure))),
+            (Ok(_), None) => {}
+        }
+        results.push(outcome(name, target, result));
+    }
+    if let ([_], Some(path)) = (results.as_slice(), &done) {
+        return Ok(reply::redirect(path));
+    }
+    let code = failed.filter(|_| done.is_none()).unwrap_or(StatusCode::OK);
     Ok(reply::html(code, &PromotedPage { frame: &call.frame(), plan: &plan, results }))
 }
 
 /// Promotes one app, unless what it is promoted from is no longer what the plan has shown.
-async fn promote(call: &Call<'_>, asked: &Asked, target: Option<&App>, revision: &str) -> Result<Deploy, Failure> {
-    let Some(target) = target else {
+async fn promote(
+    operations: &CallerOperations,
+    from: &PromoteFrom,
+    target: Option<&AppId>,
+    revision: &str,
+) -> Result<Deploy, Failure> {
+    let Some(id) = target else {
         return Err(Failure::new(Kind::AppNotFound, "The app is not in both environments."));
     };
-    let id: AppId = format!("{}/{}", target.namespace, target.app)
-        .parse()
-        .map_err(|_| Failure::new(Kind::AppNotFound, "There is no app of this name."))?;
-    let operations = call.keyed("promote")?;
     let Ok(seen) = revision.parse() else {
         return Err(Failure::new(Kind::CurrentChanged, "The plan has shown no revision. Look at it again."));
     };
-    let from = PromoteFrom { project: asked.project.clone(), environment: asked.from.clone() };
-    let answer = operations.call(PromoteApp, &id, Promote { from, if_current: Some(seen) }).await?;
+    let answer = operations.call(PromoteApp, id, Promote { from: from.clone(), if_current: Some(seen) }).await?;
     operations.call(ShowDeploy, &(id.clone(), answer.revision), DeployQuery::default()).await
 }
 
-fn outcome(name: &str, path: Option<String>, result: Result<Deploy, Failure>) -> Outcome {
-    let (status, refused) = match (result, &path) {
+fn outcome(name: &str, target: Option<&AppId>, result: Result<Deploy, Failure>) -> Outcome {
+    let href = target.map(|target| format!("/apps/{target}"));
+    let (status, refused) = match (result, &href) {
         (Ok(deploy), Some(path)) => (Some(Status::of(path, &deploy)), None),
         (Ok(_), None) => (None, None),
         (Err(failure), _) => (None, Some(escaped(&failure.problem.detail))),
     };
-    Outcome { app: escaped(name), href: path, status, refused }
+    Outcome { app: escaped(name), href, status, refused }
 }
