@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use rollhook_core::ports::{HistoryStore, TokenStore};
+use rollhook_core::ports::{ConfigurationStore, HistoryStore, TokenStore};
 use rollhook_management::ports::{RecordStore, Sealer};
 use rollhook_memory::MemoryStore;
 
@@ -17,6 +17,8 @@ pub(crate) struct Store {
     pub(crate) tokens: Arc<dyn TokenStore>,
     pub(crate) history: Arc<dyn HistoryStore>,
     pub(crate) records: Arc<dyn RecordStore>,
+    /// The values of configurations, if the store keeps them.
+    pub(crate) configurations: Option<Arc<dyn ConfigurationStore>>,
     /// The store's keys, if it seals.
     pub(crate) sealed: Option<Arc<dyn StoreKeys>>,
     /// The sealer of secrets that the service keeps as records, if the build seals.
@@ -31,7 +33,14 @@ impl Store {
     {
         let store = Arc::new(store);
         let sealer = Some(Arc::new(StoreSealer(store.clone())) as _);
-        Self { tokens: store.clone(), history: store.clone(), records: store.clone(), sealed: Some(store), sealer }
+        Self {
+            tokens: store.clone(),
+            history: store.clone(),
+            records: store.clone(),
+            configurations: None,
+            sealed: Some(store),
+            sealer,
+        }
     }
 }
 
@@ -87,7 +96,14 @@ pub(crate) async fn open(
         StoreUrl::Memory => {
             let store = Arc::new(MemoryStore::on_system_time());
             let sealer = of_this_process();
-            Ok(Store { tokens: store.clone(), history: store.clone(), records: store, sealed: None, sealer })
+            Ok(Store {
+                tokens: store.clone(),
+                history: store.clone(),
+                records: store.clone(),
+                configurations: Some(store),
+                sealed: None,
+                sealer,
+            })
         }
         #[cfg(feature = "sqlite")]
         StoreUrl::Sqlite(file) => Ok(with_key_warnings(sqlite(file, key_dir, created).await?).await),
