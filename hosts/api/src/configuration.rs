@@ -109,7 +109,8 @@ impl VariableDiff {
     }
 }
 
-/// A change of an app's configuration: the body of `PATCH …/config`. A misspelt field is refused. `Debug` shows no value.
+/// A change of an app's configuration: the body of `PATCH …/config`. A misspelt field is refused.
+// `Debug` shows no value.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConfigPatch {
