@@ -26,6 +26,8 @@ impl Management {
         let remark = remark(&request.change, request.staged);
         self.permit(principal, &app, Action::Configure, Some(&remark)).await?;
         let access = Authorized::allow(&app, principal.cause(), &[AppAction::Configure]);
+        // All of the app's variables are read and written, which may be as long as a long part of a history.
+        let _turn = self.deployer.history_turn(&access, usize::MAX).await;
         Ok(self.deployer.configure(&access, request).await?)
     }
 }
