@@ -126,7 +126,7 @@ pub(crate) async fn open(
     }
 }
 
-/// Warns of secrets that do not open. The process starts even so: webhooks can be enabled anew, and variables set anew.
+/// Warns of secrets that do not open. The process starts even so: webhooks can be enabled anew.
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 async fn with_key_warnings(store: Store) -> Store {
     let usage = match &store.sealed {
@@ -136,9 +136,9 @@ async fn with_key_warnings(store: Store) -> Store {
     for used in usage.into_iter().filter(|used| !used.held) {
         tracing::warn!(
             key = used.key,
-            tokens = used.tokens,
-            "tokens are sealed with a key that is not in the key directory: their webhooks do not open until it is there, or \
-             until they are enabled anew. Is it the directory that the other processes on this store use?"
+            secrets = used.secrets,
+            "secrets are sealed with a key that is not in the key directory: until it is there, configurations do not open, and \
+             webhooks only if they are enabled anew. Is it the directory that the other processes on this store use?"
         );
     }
     store
