@@ -7,7 +7,7 @@
 //!   service::Deployer ── ledger (pure: accept, record) ── engine (pure: step) ⇄ perform
 //!        │ only through
 //!        ▼
-//!   ports: TokenStore · HistoryStore · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
+//!   ports: TokenStore · HistoryStore · ConfigurationStore · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
 //!        ▲
 //!   backends (memory, SQLite, PostgreSQL, Kubernetes, yours)
 //! ```

@@ -89,6 +89,7 @@ fn members(refusal: &Refusal) -> Map<String, Value> {
         }
         CoreRefusal::AlreadyEnded(revision)
         | CoreRefusal::RevisionNotFound(revision)
+        | CoreRefusal::ConfigurationForgotten(revision)
         | CoreRefusal::NoBuildLog(revision)
         | CoreRefusal::NoReleaseLog(revision) => {
             json!({ "revision": revision })
