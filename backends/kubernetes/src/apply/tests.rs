@@ -34,7 +34,7 @@ impl Script {
             let answer = server.answer(&request);
             async move { Ok::<_, Infallible>(answer) }
         });
-        let applied = apply(&Cluster::of(kube::Client::new(service, "default")), rollout).await;
+        let applied = apply(&Cluster::of(kube::Client::new(service, "default")), rollout, None).await;
         assert!(script.answers.lock().unwrap().is_empty(), "all that was scripted was asked for");
         let asked = script.asked.lock().unwrap().clone();
         (applied, asked)
