@@ -216,12 +216,12 @@ pub fn replica(name: &str, boot: u64) -> ReplicaId {
     ReplicaId { name: name.to_owned(), boot }
 }
 
-/// A configuration of this number with these variables.
+/// A configuration of this number with these variables. The numbers differ in the first digits of the id, as random ones do.
 pub fn configuration(number: u128, variables: &[(&str, &str)]) -> Configuration {
     let set = variables
         .iter()
         .map(|(name, value)| (name.parse().expect("a variable's name"), Variable::new((*value).to_owned(), false)));
     let change = VariablesChange { set: set.collect(), ..VariablesChange::default() };
     let variables = change.apply(Variables::empty([7; SALT_BYTES])).expect("variables");
-    Configuration::of(ConfigurationId(number)).with(|configuration| configuration.variables = variables)
+    Configuration::of(ConfigurationId(number << 88)).with(|configuration| configuration.variables = variables)
 }
