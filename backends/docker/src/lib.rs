@@ -185,6 +185,10 @@ impl RolloutDriver for DockerMachine {
         None
     }
 
+    fn unconfigurable(&self, _target: &Target) -> Option<String> {
+        None
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         bounded(async {
             // Which engine it is has been asked at the start; it may have been away then.
