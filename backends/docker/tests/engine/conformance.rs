@@ -218,7 +218,7 @@ impl Releases for OneMachine {
 }
 
 /// The environment of a container that was inspected.
-fn environment(found: &Value) -> Environment {
+pub(crate) fn environment(found: &Value) -> Environment {
     let entries = found["Config"]["Env"].as_array().unwrap().iter();
     let entries = entries.map(|entry| entry.as_str().unwrap().split_once('=').unwrap());
     entries.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
