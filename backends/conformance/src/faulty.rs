@@ -210,25 +210,6 @@ impl<T: HistoryStore + ?Sized> HistoryStore for Faulty<T> {
 }
 
 #[async_trait]
-impl<T: ConfigurationStore + ?Sized> ConfigurationStore for Faulty<T> {
-    async fn put(&self, app: AppUid, id: ConfigurationId, variables: &Variables) -> Result<()> {
-        self.call("configurations.put", self.inner.put(app, id, variables)).await
-    }
-
-    async fn get(&self, app: AppUid, id: ConfigurationId) -> Result<Option<Variables>> {
-        self.call("configurations.get", self.inner.get(app, id)).await
-    }
-
-    async fn list(&self, app: AppUid) -> Result<Vec<StoredConfiguration>> {
-        self.call("configurations.list", self.inner.list(app)).await
-    }
-
-    async fn remove(&self, app: AppUid, ids: &[ConfigurationId]) -> Result<()> {
-        self.call("configurations.remove", self.inner.remove(app, ids)).await
-    }
-}
-
-#[async_trait]
 impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
     async fn identity(&self) -> Result<DriverIdentity> {
         self.call("rollouts.identity", self.inner.identity()).await
