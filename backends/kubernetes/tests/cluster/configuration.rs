@@ -8,7 +8,7 @@ use kube::{Api, api::ListParams};
 use rollhook_conformance::samples;
 use rollhook_core::{
     deploy::Reason,
-    ports::{Applied, RolloutDriver, RolloutSpec},
+    ports::{Applied, ReleaseState, RolloutDriver, RolloutSpec},
 };
 use rollhook_kubernetes::WorkloadKind::{self, CronJob, DaemonSet, Deployment, StatefulSet};
 use rollhook_testing::until_async;
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::{
     bed::{self, Bed},
     permissions::{documented, driver},
+    releases::{runner, spec},
 };
 
 /// A deploy with the configuration of this number.
@@ -141,6 +142,24 @@ fn workload_is_created_with_its_variables() {
         let environment = bed.environment(&pod.containers[0]).await;
         let of = |name: &str| environment.get(name).map(String::as_str);
         assert_eq!((of("MODE"), of("A"), of("B")), (Some("test"), Some("one"), Some("$(A)")));
+    });
+}
+
+#[test]
+fn command_before_the_first_deploy_has_its_variables() {
+    bed::test("command_before_the_first_deploy_has_its_variables", async |bed| {
+        let mut spec = spec(bed, Deployment, 1, "succeeds");
+        spec.target.settings.insert("template".to_owned(), json!({"env": {"A": "theirs"}}));
+        spec.configuration = Some(samples::configuration(1, &[("A", "one")]));
+        let ReleaseState::Failed(failure) = runner(bed).prepare(&spec).await.unwrap() else { panic!("both set it") };
+        assert_eq!((failure.reason.as_str(), failure.began), (Reason::CONFIGURATION_CONFLICT, false));
+        spec.target.settings.insert("template".to_owned(), json!({}));
+        assert_eq!(runner(bed).prepare(&spec).await.unwrap(), ReleaseState::Prepared);
+        assert_eq!(owners(secrets(bed).get(&name(1)).await.unwrap()), ["Job"]);
+        let mut deploy = configured(bed, Deployment, 1, 1);
+        deploy.target.settings.insert("template".to_owned(), json!({"replicas": 1}));
+        bed.roll_out(&deploy).await;
+        assert_eq!(owners(secrets(bed).get(&name(1)).await.unwrap()), ["Job", "Deployment"]);
     });
 }
 
