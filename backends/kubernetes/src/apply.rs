@@ -116,7 +116,7 @@ async fn secret_for(
     }
     Ok(match configurations::provide(cluster, &owner(rollout, object), wanted).await? {
         Provided::Refused(why) => Provision::Refused(refused(why)),
-        provided => Provision::Provided(Some(provided)),
+        provided @ (Provided::Made(_) | Provided::Found) => Provision::Provided(Some(provided)),
     })
 }
 
@@ -190,7 +190,7 @@ async fn create(
     match create_workload(cluster, rollout, template, &made).await? {
         Created::Made(made) => {
             // A failure is made up for when the rollout is applied again.
-            repair(cluster, rollout, &Object::Deployment(Box::new(made)), configuration).await?;
+            repair(cluster, rollout, &Object::Deployment(made), configuration).await?;
             if let Some(Provided::Made(_)) = secret {
                 configurations::remove_old(cluster, rollout.namespace(), rollout.id).await;
             }
@@ -207,7 +207,7 @@ async fn create(
 /// What has become of a workload that was to be made.
 enum Created {
     /// It was made.
-    Made(Deployment),
+    Made(Box<Deployment>),
     /// Another made one of its name at the same time.
     Contended,
     /// The rollout is refused.
@@ -236,7 +236,7 @@ async fn create_workload(
         }
     };
     let failure = match cluster.create(rollout.namespace(), made).await {
-        Ok(made) => return Ok(Created::Made(made)),
+        Ok(made) => return Ok(Created::Made(Box::new(made))),
         Err(failure) => failure,
     };
     let refusal = match error::is_not_found(&failure) {

@@ -35,7 +35,7 @@ impl<'a> Run<'a> {
         let owner = self.owner(configuration::reference_to(version, kind, target.metadata()));
         Ok(match configurations::provide(self.cluster, &owner, wanted).await? {
             Provided::Refused(why) => Err(unbegun(Reason::new(Reason::REFUSED), why)),
-            provided => Ok(Some(provided)),
+            provided @ (Provided::Made(_) | Provided::Found) => Ok(Some(provided)),
         })
     }
 

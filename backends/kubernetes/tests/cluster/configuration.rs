@@ -1,5 +1,7 @@
 //! The Secrets with the variables of apps, and the entries by which workloads name them.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::{
     ByteString,
     api::{apps::v1::ReplicaSet, core::v1::Secret},
@@ -8,7 +10,7 @@ use kube::{Api, api::ListParams};
 use rollhook_conformance::samples;
 use rollhook_core::{
     deploy::Reason,
-    ports::{Applied, RolloutDriver, RolloutSpec},
+    ports::{Applied, ReleaseState, RolloutDriver, RolloutSpec},
 };
 use rollhook_kubernetes::WorkloadKind::{self, CronJob, DaemonSet, Deployment, StatefulSet};
 use rollhook_testing::until_async;
@@ -17,6 +19,7 @@ use serde_json::{Value, json};
 use crate::{
     bed::{self, Bed},
     permissions::{documented, driver},
+    releases::{runner, spec},
 };
 
 /// A deploy with the configuration of this number.
@@ -39,7 +42,8 @@ fn name(number: u64) -> String {
 }
 
 fn owners(secret: Secret) -> Vec<String> {
-    secret.metadata.owner_references.unwrap_or_default().into_iter().map(|owner| owner.kind).collect()
+    let owners = secret.metadata.owner_references.unwrap_or_default().into_iter();
+    owners.map(|owner| owner.kind).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 async fn refused(bed: &Bed, spec: &RolloutSpec) -> (String, String) {
@@ -90,9 +94,7 @@ fn old_secrets_are_removed_once_nothing_names_them() {
         bed.make(CronJob, "api:v1", json!({})).await;
         bed.roll_out(&configured(&bed, Deployment, 1, 1)).await;
         bed.roll_out(&configured(&bed, CronJob, 1, 1)).await;
-        let mut both = owners(secrets(&bed).get(&name(1)).await.unwrap());
-        both.sort();
-        assert_eq!(both, ["CronJob", "Deployment"]);
+        assert_eq!(owners(secrets(&bed).get(&name(1)).await.unwrap()), ["CronJob", "Deployment"]);
         for number in 2..=11 {
             bed.roll_out(&configured(&bed, Deployment, number, number.into())).await;
         }
@@ -141,6 +143,24 @@ fn workload_is_created_with_its_variables() {
         let environment = bed.environment(&pod.containers[0]).await;
         let of = |name: &str| environment.get(name).map(String::as_str);
         assert_eq!((of("MODE"), of("A"), of("B")), (Some("test"), Some("one"), Some("$(A)")));
+    });
+}
+
+#[test]
+fn command_before_the_first_deploy_has_its_variables() {
+    bed::test("command_before_the_first_deploy_has_its_variables", async |bed| {
+        let mut spec = spec(bed, Deployment, 1, "succeeds");
+        spec.target.settings.insert("template".to_owned(), json!({"env": {"A": "theirs"}}));
+        spec.configuration = Some(samples::configuration(1, &[("A", "one")]));
+        let ReleaseState::Failed(failure) = runner(bed).prepare(&spec).await.unwrap() else { panic!("both set it") };
+        assert_eq!((failure.reason.as_str(), failure.began), (Reason::CONFIGURATION_CONFLICT, false));
+        spec.target.settings.insert("template".to_owned(), json!({}));
+        assert_eq!(runner(bed).prepare(&spec).await.unwrap(), ReleaseState::Prepared);
+        assert_eq!(owners(secrets(bed).get(&name(1)).await.unwrap()), ["Job"]);
+        let mut deploy = configured(bed, Deployment, 1, 1);
+        deploy.target.settings.insert("template".to_owned(), json!({"replicas": 1}));
+        bed.roll_out(&deploy).await;
+        assert_eq!(owners(secrets(bed).get(&name(1)).await.unwrap()), ["Deployment", "Job"]);
     });
 }
 
