@@ -26,9 +26,9 @@ pub(crate) struct Store {
 
 impl Store {
     #[cfg(any(feature = "sqlite", feature = "postgres", feature = "kubernetes"))]
-    fn sealing<S: StoreKeys + 'static>(store: S) -> Self
+    fn sealing<S>(store: S) -> Self
     where
-        S: TokenStore + HistoryStore + ConfigurationStore + RecordStore,
+        S: TokenStore + HistoryStore + ConfigurationStore + RecordStore + StoreKeys + 'static,
         StoreSealer<S>: Sealer,
     {
         let store = Arc::new(store);
