@@ -216,7 +216,7 @@ impl ConfigAnswer {
             Configured::Deploy(accepted) => Self::Deploy(Box::new(DeployAnswer::accepted(id, accepted))),
             Configured::Staged => kept(ConfigResult::Staged, "The change waits for the next deploy."),
             // The core's list of these is open to additions.
-            _ => kept(ConfigResult::Unchanged, "The app has just these variables already."),
+            Configured::Unchanged | _ => kept(ConfigResult::Unchanged, "The app has just these variables already."),
         }
     }
 }

@@ -40,7 +40,7 @@ impl Reader<'_> {
         let fail = |why| Err(Unreadable { line: begin, why });
         self.skip_blanks();
         if matches!(self.rest.peek(), None | Some('\n' | '\r' | '#')) {
-            self.to_end();
+            self.rest_of_line();
             return Ok(None);
         }
         let mut name = self.word();
@@ -57,13 +57,13 @@ impl Reader<'_> {
             Some('\'') => self.quoted('\''),
             Some('"') => self.quoted('"'),
             Some('#') => return fail("a value that begins with # must be in quotes"),
-            _ => return Ok(Some((name, unquoted(&self.to_end())))),
+            _ => return Ok(Some((name, unquoted(&self.rest_of_line())))),
         };
         let value = match value {
             Ok(value) => value,
             Err(why) => return fail(why),
         };
-        let after = self.to_end();
+        let after = self.rest_of_line();
         let after = after.trim();
         if !after.is_empty() && !after.starts_with('#') {
             return fail("has more after the closing quote");
@@ -88,7 +88,7 @@ impl Reader<'_> {
     }
 
     /// Returns the rest of the line, and reads its end.
-    fn to_end(&mut self) -> String {
+    fn rest_of_line(&mut self) -> String {
         let mut rest = String::new();
         for next in self.rest.by_ref() {
             if next == '\n' {
