@@ -120,7 +120,7 @@ fn entry(name: &str, value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rollhook_core::configuration::{SALT_BYTES, Variable, Variables};
+    use rollhook_core::configuration::{SALT_BYTES, Variables};
     use serde_json::json;
 
     use super::*;
@@ -137,6 +137,8 @@ mod tests {
     #[test]
     fn label_has_names_and_no_values() {
         let set = SetVariables::default().next(&configured(2, 7, &[("KEY", "hunter2")]));
+        let debug = format!("{:?}", configured(2, 7, &[("KEY", "hunter2")]));
+        assert!(debug.contains("KEY") && !debug.contains("hunter2"), "{debug}");
         let label = set.label();
         assert!(label.contains("KEY") && !label.contains("hunter2"), "{label}");
         assert_eq!(SetVariables::of(&made(OURS, &set), OURS), set);
@@ -213,6 +215,5 @@ mod tests {
         assert_eq!(SetVariables::default().next(&rollout).configuration, Some(ConfigurationId(7)));
         rollout.configuration = None;
         assert_eq!(SetVariables::default().next(&rollout).configuration, None);
-        assert!(!format!("{:?}", Variable::new("hunter2".to_owned(), false)).contains("hunter2"));
     }
 }
