@@ -21,7 +21,7 @@ fn running(number: u128) -> AppState {
     let plain = deploy("v1");
     let brought = NewDeploy { configuration: Some(Brought(Some(id(number)))), ..plain.deploy.clone() };
     new(&mut change, super::Admission { deploy: brought, ..plain }, NOW);
-    moved(change.state, 1, |deploy| succeeded(deploy))
+    moved(change.state, 1, succeeded)
 }
 
 fn accepted(state: AppState, trigger: Trigger) -> AppState {
