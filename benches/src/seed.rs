@@ -157,6 +157,7 @@ pub(crate) fn deploy(state: AppState, key: Option<String>) -> Result<[Change; 3]
         effective: None,
         adopted: false,
         scale: Scale::Keep,
+        configuration: None,
         trace: None,
     };
     let driver = Some(ReplicaId { name: "server-host-127.0.0.1:8080".to_owned(), boot: 0x1234_5678_9abc_def0 });

@@ -7,7 +7,7 @@
 //!   service::Deployer ── ledger (pure: accept, record) ── engine (pure: step) ⇄ perform
 //!        │ only through
 //!        ▼
-//!   ports: TokenStore · HistoryStore · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
+//!   ports: TokenStore · HistoryStore · ConfigurationStore · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
 //!        ▲
 //!   backends (memory, SQLite, PostgreSQL, Kubernetes, yours)
 //! ```
@@ -34,6 +34,6 @@ mod tests;
 
 pub use error::{Error, Result};
 pub use model::{
-    action, app, delivery, deploy, disk, error, image, instance, lock, network, replica, request, run, source, text,
-    time, token, trace,
+    action, app, configuration, delivery, deploy, disk, error, image, instance, lock, network, replica, request, run,
+    source, text, time, token, trace,
 };

@@ -10,7 +10,7 @@ use rollhook_core::{
     app::{FullName, Policy},
     deploy::Revision,
     lock::PrincipalKey,
-    request::{PolicyChange, PromoteRequest, Refusal, RollbackRequest, RunRequest},
+    request::{ConfigureRequest, PolicyChange, PromoteRequest, Refusal, RollbackRequest, RunRequest},
     run::RunNumber,
     service::{Authorized, Deployer, NewLock, Outcome},
 };
@@ -41,6 +41,8 @@ async fn refused(deployer: &Deployer, access: &Authorized, action: Action) -> Op
             assert_eq!(begun, cancelled);
             begun
         }
+        Action::ReadConfiguration => of(deployer.configuration(access, None).await),
+        Action::Configure => of(deployer.configure(access, ConfigureRequest::default()).await),
         Action::ReleaseHold => of(deployer.release_hold(access).await),
         Action::Lock => {
             let (reason, owner) = ("a freeze".parse().unwrap(), PrincipalKey::of("name", &["alice"]));

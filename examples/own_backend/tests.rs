@@ -62,7 +62,7 @@ impl Stores for Fresh {
         let clock = move || Timestamp::from_millis(millis.load(Ordering::SeqCst));
         let store = Arc::new(JsonStore::open(&self.directory(), KeyRing::of_key([7; 32]), Arc::new(clock)));
         // This store keeps no records: the platform authenticates people by itself.
-        Handles { history: store.clone(), tokens: store, records: None }
+        Handles { history: store.clone(), tokens: store, configurations: None, records: None }
     }
 
     /// Opens a copy of the file as it lies on the disk.

@@ -18,6 +18,7 @@
 
 pub mod access;
 mod bounds;
+mod configuring;
 mod documents;
 pub mod keyless;
 mod lists;

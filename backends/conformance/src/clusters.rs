@@ -1,6 +1,6 @@
 //! The harness of the rollout suite.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use rollhook_core::{
@@ -9,7 +9,7 @@ use rollhook_core::{
     ports::RolloutDriver,
 };
 
-use crate::report::Can;
+use crate::report::{Can, Lack};
 
 /// The images that the suite rolls out, by what their instances do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,9 @@ pub struct Instance {
     /// The digest of the bits that it runs; `None` if the platform does not know.
     pub digest: Option<Digest>,
 }
+
+/// The variables of an instance by their names.
+pub type Environment = BTreeMap<String, String>;
 
 /// A cluster, or whatever else a driver deploys to, and what a test must be able to do to it.
 ///
@@ -88,6 +91,19 @@ pub trait Clusters: Send + Sync {
 
     /// Returns the configuration of the target that no deploy may change, as a text: all but image and deploy id.
     async fn configuration(&self, app: &AppId, target: &Target) -> Can<String>;
+
+    /// Returns the environment of each instance that runs now, as the platform or the instance itself knows it: the
+    /// variables that were set, whoever set them. Only for drivers that set variables.
+    async fn environments(&self, app: &AppId, target: &Target) -> Can<Vec<Environment>> {
+        let _ = (app, target);
+        Err(Lack::NotApplicable("the harness reads no environments"))
+    }
+
+    /// Sets a variable in the target's environment and changes nothing else, as another controller does.
+    async fn set_variable(&self, app: &AppId, target: &Target, name: &str, value: &str) -> Can {
+        let _ = (app, target, name, value);
+        Err(Lack::NotApplicable("the harness sets no variables"))
+    }
 
     /// All instances of whatever deploy that run now, ready or not, or are started again and again; without those that
     /// were told to end.

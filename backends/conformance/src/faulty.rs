@@ -10,16 +10,18 @@ use futures_util::{
 use rollhook_core::{
     Error, Result,
     app::{App, AppId, AppUid, Target},
+    configuration::{ConfigurationId, Variables},
     deploy::{Commit, Deploy, Evidence, Revision},
     disk::DiskSpace,
     image::ImageRef,
     instance::InstanceName,
     ports::{
         self, AppChange, AppPage, AppRef, Applied, AtRest, Binding, BranchReader, BuildSpec, BuildState, BuildTrigger,
-        Clock, Committed, DeployId, DriverIdentity, Heartbeat, HistoryStore, InstanceLogPart, InstanceLogs, ListedApp,
-        Loaded, LogQuery, Observation, Page, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver,
-        RolloutFailure, RolloutSpec, Sealing, Started, StoreLimits, StoredImages, TargetInstance, TargetReader,
-        TargetRequest, TokenMark, TokenMatcher, TokenStore, Validated, Version, WebhookSecret,
+        Clock, Committed, ConfigurationStore, DeployId, DriverIdentity, Heartbeat, HistoryStore, InstanceLogPart,
+        InstanceLogs, ListedApp, Loaded, LogQuery, Observation, Page, ReleaseRun, ReleaseRunner, ReleaseSpec,
+        ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec, Sealing, Started, StoreLimits, StoredConfiguration,
+        StoredImages, TargetInstance, TargetReader, TargetRequest, TokenMark, TokenMatcher, TokenStore, Validated,
+        Version, WebhookSecret,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -113,6 +115,25 @@ impl<T: TokenStore + ?Sized> TokenStore for Faulty<T> {
 
     fn sealing(&self) -> Sealing {
         self.inner.sealing()
+    }
+}
+
+#[async_trait]
+impl<T: ConfigurationStore + ?Sized> ConfigurationStore for Faulty<T> {
+    async fn put(&self, app: AppUid, id: ConfigurationId, variables: &Variables) -> Result<()> {
+        self.call("configurations.put", self.inner.put(app, id, variables)).await
+    }
+
+    async fn get(&self, app: AppUid, id: ConfigurationId) -> Result<Option<Variables>> {
+        self.call("configurations.get", self.inner.get(app, id)).await
+    }
+
+    async fn list(&self, app: AppUid) -> Result<Vec<StoredConfiguration>> {
+        self.call("configurations.list", self.inner.list(app)).await
+    }
+
+    async fn remove(&self, app: AppUid, ids: &[ConfigurationId]) -> Result<()> {
+        self.call("configurations.remove", self.inner.remove(app, ids)).await
     }
 }
 
@@ -215,6 +236,10 @@ impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
 
     fn unstoppable(&self, target: &Target) -> Option<String> {
         self.inner.unstoppable(target)
+    }
+
+    fn unconfigurable(&self, target: &Target) -> Option<String> {
+        self.inner.unconfigurable(target)
     }
 
     async fn evidence(&self, order: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {

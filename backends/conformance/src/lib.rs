@@ -29,8 +29,9 @@
 //! impl Stores for Fresh {
 //!     async fn open(&self) -> Handles {
 //!         // A store in a file or a database is opened anew here, as another replica opens it.
+//!         let configurations = Some(self.store.clone() as _);
 //!         let records = Some(self.store.clone() as _);
-//!         Handles { history: self.store.clone(), tokens: self.store.clone(), records }
+//!         Handles { history: self.store.clone(), tokens: self.store.clone(), configurations, records }
 //!     }
 //!
 //!     async fn reopen(&self) -> Can<Handles> {
@@ -102,6 +103,7 @@
 pub mod branch_reader;
 pub mod builds;
 pub mod client;
+pub mod configurations;
 pub mod history;
 pub mod instances;
 pub mod model;
@@ -125,7 +127,7 @@ mod stores;
 pub use branches::Branches;
 pub use builders::{Builders, Made};
 pub use clock::ManualClock;
-pub use clusters::{Clusters, Instance, Sample};
+pub use clusters::{Clusters, Environment, Instance, Sample};
 pub use executor::block_on;
 pub use faulty::{Fault, Faulty, Plan};
 pub use releases::{Does, Releases};

@@ -20,6 +20,17 @@ macro_rules! stores {
             stored_token_is_sealed,
             put_outlives_an_abrupt_end,
         }
+        $crate::cases! { $block_on, $fresh, configurations:
+            put_then_get,
+            put_again_is_the_same,
+            get_unknown_is_none,
+            list_has_each_once,
+            remove_forgets,
+            put_for_a_gone_app_is_not_found,
+            configurations_go_with_their_app,
+            stored_configuration_is_sealed,
+            put_outlives_an_abrupt_end,
+        }
         $crate::cases! { $block_on, $fresh, history:
             load_unknown_is_none,
             commit_then_load,
@@ -114,6 +125,9 @@ macro_rules! rollouts {
             apply_takes_the_digest_and_not_the_tag,
             apply_missing_is_created_or_refused,
             apply_keeps_the_configuration,
+            apply_sets_the_variables,
+            restore_brings_the_variables_back,
+            variable_of_another_is_refused,
             apply_stops_and_starts,
             apply_leaves_a_stopped_target_stopped,
             adopt_changes_nothing,
@@ -152,6 +166,7 @@ macro_rules! releases {
         $crate::cases! { $block_on, $fresh, releases:
             prepare_begins_nothing,
             start_runs_to_the_end,
+            command_has_the_variables,
             start_is_once,
             start_of_unknown_runs_nothing,
             prepare_of_known_changes_nothing,

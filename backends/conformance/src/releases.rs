@@ -12,7 +12,7 @@ use rollhook_core::{
 };
 
 use crate::{
-    clusters::{Clusters, Sample},
+    clusters::{Clusters, Environment, Sample},
     report::{Can, Lack},
     rollouts::{Bench, OURS},
     samples,
@@ -42,6 +42,13 @@ pub trait Releases: Clusters {
 
     /// Returns how often the command of a run has begun, as the platform or the command's own log shows.
     async fn times_begun(&self, run: &ReleaseRun) -> Can<usize>;
+
+    /// Returns the environment of a run's command, as the platform or the command's own log shows. Only for drivers that set
+    /// variables.
+    async fn environment_of(&self, run: &ReleaseRun) -> Can<Environment> {
+        let _ = run;
+        Err(Lack::NotApplicable("the harness reads no environments"))
+    }
 }
 
 /// A target that runs revision 1, and runs of later revisions.
@@ -168,6 +175,26 @@ pub async fn prepare_begins_nothing(platform: &dyn Releases) -> Can {
         platform.pause().await;
     }
     assert_eq!(runs.began(&spec.run).await?, 0);
+    Ok(())
+}
+
+/// A command has the variables of its own deploy, and not those that the instances of the target have.
+pub async fn command_has_the_variables(platform: &dyn Releases) -> Can {
+    let runs = Runs::new(platform, "release-variables").await?;
+    let bench = &runs.bench;
+    if runs.rollouts.unconfigurable(&bench.target).is_some() {
+        return Err(Lack::NotApplicable("the driver sets no variables"));
+    }
+    let before = samples::configuration(1, &[("A", "before"), ("B", "gone")]);
+    bench.roll_out(&bench.order(OURS, 2, Sample::Good)?.with(|spec| spec.configuration = Some(before))).await;
+    let spec = runs.spec(3, Sample::Another, Does::Succeed)?;
+    let configuration = samples::configuration(2, &[("A", "one\n$two")]);
+    let spec = spec.with(|spec| spec.configuration = Some(configuration));
+    runs.begin(&spec).await;
+    runs.ended(&spec.run).await;
+    let environment = platform.environment_of(&spec.run).await?;
+    assert_eq!(environment.get("A").map(String::as_str), Some("one\n$two"));
+    assert_eq!(environment.get("B"), None, "a variable that the deploy does not have");
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rollhook_core::{
     app::{App, AppId, AppUid, Hold, Policy, Settings, Source, Target},
+    configuration::{Configuration, ConfigurationId, SALT_BYTES, Variable, Variables, VariablesChange},
     deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, Scale, State, Trigger},
     image::{Digest, ImageRef},
     ledger::{Admission, Admitted, Change, KeyLookup, NewDeploy},
@@ -103,6 +104,7 @@ pub fn deploy(tag: &str) -> NewDeploy {
         effective: None,
         adopted: false,
         scale: Scale::Keep,
+        configuration: None,
         trace: None,
     }
 }
@@ -212,4 +214,14 @@ pub fn token(seed: u8) -> Token {
 /// The replica of this name and boot id.
 pub fn replica(name: &str, boot: u64) -> ReplicaId {
     ReplicaId { name: name.to_owned(), boot }
+}
+
+/// A configuration of this number with these variables. The numbers differ in the first digits of the id, as random ones do.
+pub fn configuration(number: u128, variables: &[(&str, &str)]) -> Configuration {
+    let set = variables
+        .iter()
+        .map(|(name, value)| (name.parse().expect("a variable's name"), Variable::new((*value).to_owned(), false)));
+    let change = VariablesChange { set: set.collect(), ..VariablesChange::default() };
+    let variables = change.apply(Variables::empty([7; SALT_BYTES])).expect("variables");
+    Configuration::of(ConfigurationId(number << 88)).with(|configuration| configuration.variables = variables)
 }

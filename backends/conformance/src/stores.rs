@@ -5,12 +5,13 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use rollhook_core::{
     app::AppUid,
+    configuration::ConfigurationId,
     deploy::Revision,
-    ports::{HistoryStore, TokenStore},
+    ports::{ConfigurationStore, HistoryStore, TokenStore},
 };
 use rollhook_management::ports::RecordStore;
 
-use crate::report::Can;
+use crate::report::{Can, Lack};
 
 /// One handle on a store: what one replica holds.
 #[derive(Clone)]
@@ -19,6 +20,8 @@ pub struct Handles {
     pub history: Arc<dyn HistoryStore>,
     /// The store of tokens.
     pub tokens: Arc<dyn TokenStore>,
+    /// The store of configurations; `None` for a store that keeps none.
+    pub configurations: Option<Arc<dyn ConfigurationStore>>,
     /// The store of the service's own records; `None` for a store that keeps none.
     pub records: Option<Arc<dyn RecordStore>>,
 }
@@ -57,4 +60,10 @@ pub trait Stores: Send + Sync {
 
     /// Moves the sealed token of one app to another where it is stored.
     async fn move_secret(&self, from: AppUid, to: AppUid) -> Can;
+
+    /// Moves the sealed form of a configuration of one app to another app's configuration, where it is stored.
+    async fn move_configuration(&self, from: (AppUid, ConfigurationId), to: (AppUid, ConfigurationId)) -> Can {
+        let _ = (from, to);
+        Err(Lack::NotApplicable("the harness moves no configurations"))
+    }
 }

@@ -188,7 +188,7 @@ pub async fn stored_token_is_sealed(store: &dyn Stores) -> Can {
     handles.tokens.put(other.uid, &samples::token(2)).await.unwrap();
     let stored = store.raw_bytes().await?;
     assert!(!stored.is_empty(), "something is stored");
-    for (form, bytes) in readable_forms(&token) {
+    for (form, bytes) in readable_forms(token.expose()) {
         assert!(!stored.windows(bytes.len()).any(|window| window == bytes), "the token is stored as {form}");
     }
     store.move_secret(app.uid, other.uid).await?;
@@ -286,9 +286,9 @@ fn assert_is(found: Option<&WebhookSecret>, app: &App, token: &Token) {
     assert_eq!(found.token.expose(), token.expose(), "another token");
 }
 
-/// The ways in which bytes hold a token for everybody to read: its text, hexadecimal, and base64 at any offset.
-fn readable_forms(token: &Token) -> Vec<(&'static str, Vec<u8>)> {
-    let text = token.expose().as_bytes();
+/// The ways in which bytes hold a secret for everybody to read: its text, hexadecimal, and base64 at any offset.
+pub(crate) fn readable_forms(secret: &str) -> Vec<(&'static str, Vec<u8>)> {
+    let text = secret.as_bytes();
     let hex = rollhook_core::text::hex(text);
     let mut forms = vec![("text", text.to_vec()), ("hexadecimal digits", hex.into_bytes())];
     // What stands before it shifts base64 by up to two bytes: only whole groups look the same whatever is around them.

@@ -99,8 +99,8 @@ impl Machine {
 
     /// Returns the refusal of a deploy of which nothing would come, before the target is touched.
     async fn refused(&self, engine: &Engine, seen: &Seen, rollout: &Rollout) -> Called<Option<Applied>> {
-        match target::without_image(engine, seen, rollout).await? {
-            Some(message) => Ok(Some(Applied::Refused { reason: Reason::new(Reason::UNSUPPORTED), message })),
+        match target::unmakeable(engine, seen, rollout).await? {
+            Some((reason, message)) => Ok(Some(Applied::Refused { reason, message })),
             None => Ok(self.full(engine, rollout).await),
         }
     }

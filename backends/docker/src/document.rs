@@ -36,6 +36,10 @@ pub(crate) async fn document(
             let Some(defaults) = config(model.image_id()).await? else {
                 return Ok(Document::Unknown(model.without_image()));
             };
+            // Another party may have made the container since the deploy was applied.
+            if let Some(conflict) = recreation::conflict(model, &defaults, rollout) {
+                return Ok(Document::Unknown(conflict));
+            }
             recreation::body(model, &defaults, rollout, image, &brought)
         }
         (None, Some(template)) => creation::body(template, rollout, image),

@@ -19,6 +19,9 @@
 //! the old one; or, where both cannot run at the same time, stops the old one first. A stop, and a deploy of a stopped
 //! app, make their container and never start it: `rules::rest`.
 //!
+//! The variables of a deploy's configuration are in the environment of its container, beside those that others gave to the
+//! one before; a label has their names: `rules::variables`.
+//!
 //! A release command runs in a container of its own, which is of no target and is started once: `releases`.
 //!
 //! Access to the engine's socket is the access of root to the machine.
@@ -182,6 +185,10 @@ impl RolloutDriver for DockerMachine {
     }
 
     fn unstoppable(&self, _target: &Target) -> Option<String> {
+        None
+    }
+
+    fn unconfigurable(&self, _target: &Target) -> Option<String> {
         None
     }
 

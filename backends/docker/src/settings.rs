@@ -10,11 +10,12 @@
 //! A person gives any part of them; [`rules::registration`](crate::rules::registration) fills in the rest. `template`
 //! is stored only if the container is to be created.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid, Settings},
+    configuration::Configuration,
     deploy::Scale,
     image::ImageRef,
     ports::{DeployId, InvalidTarget, Purpose, RolloutSpec},
@@ -247,6 +248,8 @@ pub(crate) struct Rollout {
     /// Whether the deploy leaves no container running: as far as the app's state says, until the
     /// [target decides](crate::rules::rest::resting).
     pub(crate) rests: bool,
+    /// The variables to set in the environment.
+    pub(crate) configuration: Option<Arc<Configuration>>,
 }
 
 impl Rollout {
@@ -268,6 +271,7 @@ impl Rollout {
             purpose: spec.purpose,
             scale: spec.scale,
             rests: spec.is_made_stopped(),
+            configuration: spec.configuration.clone().map(Arc::new),
         })
     }
 }

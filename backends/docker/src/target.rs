@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use rollhook_core::{
     Result,
+    deploy::Reason,
     ports::{TargetRequest, Validated},
 };
 use serde_json::Value;
@@ -17,7 +18,7 @@ use crate::{
             COMPOSE_ONEOFF, COMPOSE_PROJECT, COMPOSE_SERVICE, Claim, Container, DEPLOY, KEEPS, REPLACES, Seen, Stamp,
             TARGET,
         },
-        creation, fence, plan,
+        creation, fence, plan, recreation,
         registration::Registration,
     },
     settings::{Kind, Rollout, Workload},
@@ -99,10 +100,15 @@ async fn inherited(engine: &Engine, container: &Container) -> Called<Option<Valu
     Ok(image.map(|image| image["Config"]["Labels"].clone()))
 }
 
-/// Returns why no container can be made after the one that says how, as its image is gone; `None` if it can be.
-pub(crate) async fn without_image(engine: &Engine, seen: &Seen, rollout: &Rollout) -> Called<Option<String>> {
+/// Returns why no container can be made after the one that says how, as its image is gone, or as a variable would be of two
+/// parties; `None` if it can be.
+pub(crate) async fn unmakeable(engine: &Engine, seen: &Seen, rollout: &Rollout) -> Called<Option<(Reason, String)>> {
     let Some(model) = plan::model(seen, rollout) else { return Ok(None) };
-    Ok(pulls::find(engine, model.image_id()).await?.is_none().then(|| model.without_image()))
+    let Some(image) = pulls::find(engine, model.image_id()).await? else {
+        return Ok(Some((Reason::new(Reason::UNSUPPORTED), model.without_image())));
+    };
+    let conflict = recreation::conflict(model, &image["Config"], rollout);
+    Ok(conflict.map(|message| (Reason::new(Reason::CONFIGURATION_CONFLICT), message)))
 }
 
 /// The container that a restore keeps: what is to run runs.

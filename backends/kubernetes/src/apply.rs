@@ -3,13 +3,18 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Pod, Service};
-use rollhook_core::{Error, Result, deploy::Reason, error::Entity, ports::Applied};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Pod, Service},
+};
+use rollhook_core::{Error, Result, configuration::Configuration, deploy::Reason, error::Entity, ports::Applied};
 
 use crate::{
     client::Cluster,
+    configurations::{self, Provided},
     error,
     rules::{
+        configuration::{self, Owner},
         fence::{self, Decision},
         object::Object,
         patch, pods,
@@ -25,10 +30,14 @@ const ATTEMPTS: u32 = 12;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Applies the rollout, unless the workload is at a newer one or must not be touched.
-pub(crate) async fn apply(cluster: &Cluster, rollout: &Rollout) -> Result<Applied> {
+pub(crate) async fn apply(
+    cluster: &Cluster,
+    rollout: &Rollout,
+    configuration: Option<&Configuration>,
+) -> Result<Applied> {
     for attempt in 0..ATTEMPTS {
         tokio::time::sleep(PAUSE * attempt).await;
-        if let Some(applied) = attempt_once(cluster, rollout).await? {
+        if let Some(applied) = attempt_once(cluster, rollout, configuration).await? {
             if applied == Applied::Done && !rollout.adopted {
                 match delete_stuck_pods(cluster, rollout).await {
                     Ok(()) => {}
@@ -46,22 +55,85 @@ pub(crate) async fn apply(cluster: &Cluster, rollout: &Rollout) -> Result<Applie
 }
 
 /// Reads once and writes at most once. Returns `None` if the workload has changed in between.
-async fn attempt_once(cluster: &Cluster, rollout: &Rollout) -> Result<Option<Applied>> {
-    let Some(object) = cluster.target(rollout).await? else { return create(cluster, rollout).await };
+async fn attempt_once(
+    cluster: &Cluster,
+    rollout: &Rollout,
+    configuration: Option<&Configuration>,
+) -> Result<Option<Applied>> {
+    let Some(object) = cluster.target(rollout).await? else { return create(cluster, rollout, configuration).await };
     match fence::decide(&object, rollout) {
         Decision::Patch => {}
-        Decision::UpToDate => return Ok(Some(Applied::Done)),
+        Decision::UpToDate => {
+            repair(cluster, rollout, &object, configuration).await?;
+            return Ok(Some(Applied::Done));
+        }
         Decision::Newer(revision) => return Ok(Some(Applied::Newer(revision))),
         Decision::Refused { reason, message } => return Ok(Some(Applied::Refused { reason, message })),
     }
+    let secret = match secret_for(cluster, rollout, &object, configuration).await {
+        Ok(Provision::Provided(secret)) => secret,
+        Ok(Provision::Refused(refused)) => return Ok(Some(refused)),
+        Err(Error::NotFound(_)) => return Ok(None),
+        Err(error) => return Err(error),
+    };
     let kept = kept(cluster, rollout, &object).await?;
     match cluster.patch(rollout.namespace(), &object, &patch::patch(&object, rollout, kept.as_ref())).await {
-        Ok(()) => Ok(Some(Applied::Done)),
+        Ok(()) => {
+            if let Some(Provided::Made(_)) = secret {
+                configurations::remove_old(cluster, rollout.namespace(), rollout.id).await;
+            }
+            Ok(Some(Applied::Done))
+        }
         Err(failure) => match error::refusal(&failure) {
-            Some(why) => Ok(Some(refused(format!("the cluster refuses the change of {}: {why}", object.title())))),
+            Some(why) => {
+                configurations::take_back(cluster, rollout.namespace(), secret.as_ref()).await;
+                Ok(Some(refused(format!("the cluster refuses the change of {}: {why}", object.title()))))
+            }
             None => read_again(failure),
         },
     }
+}
+
+/// The Secret of a rollout's configuration, or the refusal of the rollout.
+enum Provision {
+    /// The Secret is there; `None`: the rollout has no configuration.
+    Provided(Option<Provided>),
+    /// The rollout is refused.
+    Refused(Applied),
+}
+
+/// Provides the Secret of the configuration, which goes with the workload if that exists.
+async fn secret_for(
+    cluster: &Cluster,
+    rollout: &Rollout,
+    object: &Object,
+    wanted: Option<&Configuration>,
+) -> Result<Provision> {
+    let Some(wanted) = wanted else { return Ok(Provision::Provided(None)) };
+    if let Some(message) = configuration::conflict(object, &rollout.workload.containers, wanted) {
+        let reason = Reason::new(Reason::CONFIGURATION_CONFLICT);
+        return Ok(Provision::Refused(Applied::Refused { reason, message }));
+    }
+    Ok(match configurations::provide(cluster, &owner(rollout, object), wanted).await? {
+        Provided::Refused(why) => Provision::Refused(refused(why)),
+        provided @ (Provided::Made(_) | Provided::Found) => Provision::Provided(Some(provided)),
+    })
+}
+
+fn owner<'a>(rollout: &'a Rollout, object: &Object) -> Owner<'a> {
+    let kind = object.kind();
+    let object = configuration::reference_to(kind.api_version(), kind.as_str(), object.metadata());
+    Owner { app: &rollout.app, uid: rollout.id.app, deploy: Some(rollout.id), object }
+}
+
+/// Provides once more the Secret that a workload which carries the rollout refers to: a call that was dropped may have left
+/// it without its owner, and another party may have deleted it.
+async fn repair(cluster: &Cluster, rollout: &Rollout, object: &Object, wanted: Option<&Configuration>) -> Result<()> {
+    let Some(wanted) = wanted.filter(|_| configuration::is_referred_to(object, rollout)) else { return Ok(()) };
+    if let Provided::Refused(why) = configurations::provide(cluster, &owner(rollout, object), wanted).await? {
+        tracing::warn!(app = %rollout.app, revision = %rollout.id.revision, why, "the Secret of an app's configuration is not its own");
+    }
+    Ok(())
 }
 
 /// The retained template that the rollout brings back, if it returns to a version of which one is left.
@@ -101,31 +173,83 @@ fn read_again(failure: kube::Error) -> Result<Option<Applied>> {
     }
 }
 
-async fn create(cluster: &Cluster, rollout: &Rollout) -> Result<Option<Applied>> {
+async fn create(
+    cluster: &Cluster,
+    rollout: &Rollout,
+    configuration: Option<&Configuration>,
+) -> Result<Option<Applied>> {
+    let Some(template) = template_of(rollout) else { return Ok(Some(missing(no_target(rollout)))) };
+    let made = template::deployment(rollout, template);
+    // Pods that are made before their Secret fail at once.
+    let secret = match secret_for(cluster, rollout, &Object::Deployment(Box::new(made.clone())), configuration).await {
+        Ok(Provision::Provided(secret)) => secret,
+        Ok(Provision::Refused(refused)) => return Ok(Some(refused)),
+        Err(Error::NotFound(_)) => return Ok(Some(missing(no_namespace(rollout)))),
+        Err(error) => return Err(error),
+    };
+    match create_workload(cluster, rollout, template, &made).await? {
+        Created::Made(made) => {
+            // A failure is made up for when the rollout is applied again.
+            repair(cluster, rollout, &Object::Deployment(made), configuration).await?;
+            if let Some(Provided::Made(_)) = secret {
+                configurations::remove_old(cluster, rollout.namespace(), rollout.id).await;
+            }
+            Ok(Some(Applied::Done))
+        }
+        Created::Contended => Ok(None),
+        Created::Refused(refused) => {
+            configurations::take_back(cluster, rollout.namespace(), secret.as_ref()).await;
+            Ok(Some(refused))
+        }
+    }
+}
+
+/// What has become of a workload that was to be made.
+enum Created {
+    /// It was made.
+    Made(Box<Deployment>),
+    /// Another made one of its name at the same time.
+    Contended,
+    /// The rollout is refused.
+    Refused(Applied),
+}
+
+fn missing(message: String) -> Applied {
+    Applied::Refused { reason: Reason::new(Reason::TARGET_MISSING), message }
+}
+
+async fn create_workload(
+    cluster: &Cluster,
+    rollout: &Rollout,
+    template: &Template,
+    made: &Deployment,
+) -> Result<Created> {
     let Rollout { workload, app, .. } = rollout;
-    let missing = |message: String| Some(Applied::Refused { reason: Reason::new(Reason::TARGET_MISSING), message });
     let title = format!("{} {} in the namespace {}", workload.kind, workload.name, app.namespace);
-    let Some(template) = template_of(rollout) else { return Ok(missing(no_target(rollout))) };
     // The Service comes first: once the Deployment is there, it carries our stamp, and no Service would be made.
     let service = match ensure_service(cluster, rollout, template).await {
         Ok(service) => service,
-        Err(failure) if error::is_not_found(&failure) => return Ok(missing(no_namespace(rollout))),
+        Err(failure) if error::is_not_found(&failure) => return Ok(Created::Refused(missing(no_namespace(rollout)))),
         Err(failure) => {
             let why = error::refusal(&failure).ok_or_else(|| error::classify(failure))?;
-            return Ok(Some(refused(format!("the cluster refuses a Service for {title}: {why}"))));
+            return Ok(Created::Refused(refused(format!("the cluster refuses a Service for {title}: {why}"))));
         }
     };
-    let Err(failure) = cluster.create(rollout.namespace(), &template::deployment(rollout, template)).await else {
-        return Ok(Some(Applied::Done));
+    let failure = match cluster.create(rollout.namespace(), made).await {
+        Ok(made) => return Ok(Created::Made(Box::new(made))),
+        Err(failure) => failure,
     };
     let refusal = match error::is_not_found(&failure) {
-        true => missing(no_namespace(rollout)),
+        true => Some(missing(no_namespace(rollout))),
         false => error::refusal(&failure).map(|why| refused(format!("the cluster refuses the {title}: {why}"))),
     };
     if let (Some(_), Some(service)) = (&refusal, service) {
         cluster.delete::<Service>(rollout.namespace(), &service.metadata).await?;
     }
-    refusal.map_or_else(|| read_again(failure), |refusal| Ok(Some(refusal)))
+    match refusal {
+        Some(refusal) => Ok(Created::Refused(refusal)),
+        None => read_again(failure).map(|_| Created::Contended),
+    }
 }
 
 /// How the rollout's workload is created. Returns `None` if a person has to create it.

@@ -197,7 +197,7 @@ impl Cluster {
     /// The workload of the rollout, as observations read it: it is kept while its pods are read.
     pub(crate) async fn observed_target(&self, rollout: &Rollout) -> Result<Option<Object>> {
         let found = self.target(rollout).await?;
-        Ok(found.map(|object| reduced::workload(object, &rollout.workload.containers)))
+        Ok(found.map(|object| reduced::workload(object, rollout)))
     }
 
     /// Applies a strategic merge patch to the workload.
@@ -299,7 +299,24 @@ impl Cluster {
 
     /// Deletes the object of this metadata; one of the same name that was made since stays.
     pub(crate) async fn delete<K: Namespaced>(&self, namespace: &str, metadata: &ObjectMeta) -> Result<()> {
-        let guard = Preconditions { uid: metadata.uid.clone(), resource_version: None };
+        self.delete_if::<K>(namespace, metadata, None).await
+    }
+
+    /// Deletes the object of this metadata as it was read.
+    ///
+    /// # Errors
+    /// `Conflict` if it has changed since.
+    pub(crate) async fn delete_as_read<K: Namespaced>(&self, namespace: &str, metadata: &ObjectMeta) -> Result<()> {
+        self.delete_if::<K>(namespace, metadata, metadata.resource_version.clone()).await
+    }
+
+    async fn delete_if<K: Namespaced>(
+        &self,
+        namespace: &str,
+        metadata: &ObjectMeta,
+        resource_version: Option<String>,
+    ) -> Result<()> {
+        let guard = Preconditions { uid: metadata.uid.clone(), resource_version };
         let name = metadata.name.as_deref().unwrap_or_default();
         match self.api::<K>(namespace).delete(name, &DeleteParams::default().preconditions(guard)).await {
             Ok(_) => Ok(()),

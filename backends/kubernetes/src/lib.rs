@@ -18,7 +18,8 @@
 //! One deploy: `apply` reads the workload, and the fence compares its stamp (`rollhook.dev/revision`, `{app
 //! uid}/{revision}`) with that of the rollout. One patch, valid only for the object as it was read, sets the named
 //! containers' images and the stamp on the workload and on its pod template, so that every revision rolls out and every
-//! pod names its own. A restore writes its stamp to the workload alone, and brings the pod template back as the cluster
+//! pod names its own. Of a deploy with a configuration, the variables are in a Secret of their own (`configurations`), made before
+//! that patch, which names it in the containers' `envFrom`. A restore writes its stamp to the workload alone, and brings the pod template back as the cluster
 //! retains it of the version that ran (`rules::retained`), so that Kubernetes uses that version's ReplicaSet or
 //! ControllerRevision again, with the pods that still run; `rollhook.dev/template-revision` says by which stamp they are the
 //! restore's own. `observe` then compares the controller's counts by kubectl's rules, and reads failures, restarts
@@ -39,12 +40,14 @@
 //! | `jobs` (`batch`) | get, list, watch, create, patch, for release commands |
 //! | `persistentvolumeclaims` | get, to leave out those that only one pod may use |
 //! | `deployments`, `services` | create, and delete of `services`, to make workloads for apps that have none |
+//! | `secrets` | get, list, create, patch, delete, for apps with a configuration: of those that exist the metadata alone are read |
 
 mod apply;
 mod at_rest;
 mod bounded_answers;
 pub mod builds;
 mod client;
+mod configurations;
 mod connection;
 mod description;
 mod error;
@@ -183,12 +186,16 @@ impl RolloutDriver for KubernetesCluster {
         scale::obstacle(workload.kind, &workload.name)
     }
 
+    fn unconfigurable(&self, _target: &Target) -> Option<String> {
+        None
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         for_app(observe::validate(&self.cluster, request)).await
     }
 
     async fn apply(&self, spec: &RolloutSpec) -> Result<Applied> {
-        for_app(apply::apply(&self.cluster, &Rollout::of(spec)?)).await
+        for_app(apply::apply(&self.cluster, &Rollout::of(spec)?, spec.configuration.as_ref())).await
     }
 
     async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {

@@ -12,6 +12,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid, InvalidName, LABEL_MAX, Settings},
+    configuration::ConfigurationId,
     deploy::Scale,
     image::ImageRef,
     ports::{DeployId, InvalidTarget, Purpose, RolloutSpec},
@@ -275,6 +276,7 @@ pub(crate) struct Rollout {
     pub(crate) purpose: Purpose,
     pub(crate) scale: Scale,
     pub(crate) is_made_stopped: bool,
+    pub(crate) configuration: Option<ConfigurationId>,
     pub(crate) cause: String,
 }
 
@@ -307,6 +309,7 @@ impl Rollout {
             purpose: spec.purpose,
             scale: spec.scale,
             is_made_stopped: spec.is_made_stopped(),
+            configuration: spec.configuration.as_ref().map(|configuration| configuration.id),
             cause: spec.cause.clone(),
         })
     }

@@ -137,7 +137,8 @@ impl Tables {
         }
         self.namespaces.entry(namespace).or_default().insert(name, uid);
         let (archive, keys, expiring) = Default::default();
-        let stored = Stored { state: change.state.clone(), version, archive, keys, expiring, secret: None };
+        let (state, configurations) = (change.state.clone(), Default::default());
+        let stored = Stored { state, version, archive, keys, expiring, secret: None, configurations };
         self.apps.insert(uid, stored);
         self.put(uid, version, change, now)
     }

@@ -12,6 +12,7 @@
 
 mod builds;
 mod cluster;
+mod configurations;
 mod history;
 mod notifier;
 #[cfg(feature = "management")]

@@ -8,6 +8,7 @@ use std::{
 
 use rollhook_core::{
     app::{AppId, AppName, AppUid, Namespace},
+    configuration::{ConfigurationId, Variables},
     deploy::{Deploy, Revision},
     ledger::{AppState, KeyUse},
     ports::{AppRef, DriverIdentity, Version, WallClock, WebhookSecret, steady},
@@ -74,6 +75,7 @@ pub(crate) struct Stored {
     /// The uses of keys by the time at which they expire.
     pub(crate) expiring: BTreeSet<(Timestamp, KeyName)>,
     pub(crate) secret: Option<WebhookSecret>,
+    pub(crate) configurations: BTreeMap<ConfigurationId, (Variables, Timestamp)>,
 }
 
 /// The last heartbeat of a replica's name.

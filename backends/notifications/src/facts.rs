@@ -2,7 +2,7 @@
 
 use rollhook_core::{
     app::App,
-    deploy::{Deploy, Origin, State},
+    deploy::{Deploy, Origin, State, Trigger},
     time::Timestamp,
 };
 use serde_json::{Map, Value, json};
@@ -44,6 +44,9 @@ pub(crate) fn deploy(deploy: &Deploy) -> Map<String, Value> {
     }));
     match &deploy.from {
         Some(Origin::Revision(revision)) => facts.insert("from_revision".to_owned(), json!(revision)),
+        Some(Origin::Same(revision)) if deploy.trigger == Trigger::Config => {
+            facts.insert("image_of".to_owned(), json!(revision))
+        }
         Some(Origin::Same(revision)) => facts.insert("same_as".to_owned(), json!(revision)),
         Some(Origin::Built(revision)) => facts.insert("built_as".to_owned(), json!(revision)),
         Some(Origin::Promoted { app, revision }) => {
@@ -52,6 +55,9 @@ pub(crate) fn deploy(deploy: &Deploy) -> Map<String, Value> {
         }
         None => None,
     };
+    if deploy.configures {
+        facts.insert("configures".to_owned(), json!(true));
+    }
     if !deploy.scale.is_keep() {
         facts.insert("scale".to_owned(), json!(deploy.scale.as_str()));
     }

@@ -38,6 +38,8 @@ pub(crate) fn deploy(number: u64, state: State) -> Deploy {
         effective: revision,
         adopted: false,
         scale: Scale::Keep,
+        configuration: None,
+        configures: false,
         state,
         touched: true,
         release: None,

@@ -1,9 +1,10 @@
-//! rollhook's stores on PostgreSQL: apps, sealed tokens, history and records, for several replicas at once.
+//! rollhook's stores on PostgreSQL: apps, sealed tokens and configurations, history and records, for several replicas at
+//! once.
 //!
 //! ```text
 //!   commit ──────▶ writes ──── one statement per call: lock the apps in order → compare versions → write → NOTIFY
 //!   heartbeat, write ──▶ writes
-//!   load, page, list, work ──▶ reads
+//!   load, page, list, work, get ──▶ reads
 //!   find, read ──▶ lookups ─── one statement for all that wait
 //! ```
 //!
@@ -23,6 +24,7 @@
 
 mod address;
 mod commit;
+mod configurations;
 mod connections;
 mod error;
 mod history;

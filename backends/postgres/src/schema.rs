@@ -19,7 +19,7 @@ use crate::{
 
 /// Each step brings the schema from one version to the next; a released one never changes. Steps only add, so that a
 /// replica of the version before goes on working meanwhile.
-const STEPS: [&str; 2] = [include_str!("schema.sql"), include_str!("schema_2.sql")];
+const STEPS: [&str; 3] = [include_str!("schema.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
 
 /// The longest that a migration may take, with the wait for another replica's.
 const MIGRATION: Duration = Duration::from_secs(120);

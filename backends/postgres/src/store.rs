@@ -19,8 +19,8 @@ use crate::{address, connections::Connections, housekeeping, lookup::Lookups, sc
 /// would be smaller, and so dearer.
 pub(crate) const COMMITS: usize = 2;
 
-/// Apps, tokens, history and records in one PostgreSQL database; clones share its connections. There are at most
-/// eleven, and those that are not used are closed.
+/// Apps, tokens, configurations, history and records in one PostgreSQL database; clones share its connections. There are at
+/// most eleven, and those that are not used are closed.
 #[derive(Clone)]
 pub struct PostgresStore {
     pub(crate) writes: Connections,
@@ -38,8 +38,8 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Connects to the database that the URL names, and brings its schema `rollhook` to this version. Tokens are sealed
-    /// with the ring's keys. Must be called within a tokio runtime.
+    /// Connects to the database that the URL names, and brings its schema `rollhook` to this version. Tokens and
+    /// configurations are sealed with the ring's keys. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// `Invalid` if the URL cannot be used, or the schema is of another version or another program; `Denied` if the

@@ -22,7 +22,7 @@ const ATTEMPTS: usize = 5;
 
 /// The time in an app's document. PostgreSQL reads no JSON that has the character 0 in any of its texts, as the message
 /// of a deploy may that failed by what a program has printed; the text of none of them matters here.
-const UPDATED_AT: &str = r"replace(a.document, $nul$\u0000$nul$, $nul$\u0001$nul$)::json ->> 'updated_at'";
+pub(crate) const UPDATED_AT: &str = r"replace(a.document, $nul$\u0000$nul$, $nul$\u0001$nul$)::json ->> 'updated_at'";
 
 #[async_trait]
 impl TokenStore for PostgresStore {

@@ -1,4 +1,4 @@
-//! Seals tokens at rest with a ring of keys.
+//! Seals tokens and configurations at rest with a ring of keys.
 //!
 //! A store keeps secrets that it must be able to show again, so it cannot hash them: it seals them with
 //! XChaCha20-Poly1305 under a key that lies outside of it. A reader of the store alone learns nothing; a writer
@@ -10,12 +10,15 @@
 //! ```
 //!
 //! [`KeyRing`] holds several keys: the newest seals, every one opens. So a key is replaced by adding one
-//! ([`KeyRing::create_key`]), sealing everything anew, and then deleting the old file. A store of webhook tokens seals
-//! by [`mod@token`]; with the feature `management`, the module `text` seals other secrets, which are kept as records.
+//! ([`KeyRing::create_key`]), sealing everything anew, and then deleting the old file. A store seals webhook
+//! tokens by [`mod@token`] and configurations by [`mod@configuration`]; with the feature `management`, the module `text` seals
+//! other secrets, which are kept as records.
 
+pub mod configuration;
 #[cfg(feature = "management")]
 pub mod text;
 pub mod token;
+pub mod usage;
 
 mod directory;
 mod error;

@@ -159,6 +159,16 @@ impl KeyRing {
         keys.get(&id)?.decrypt(nonce, ciphertext, &bound(head, associated_data))
     }
 
+    /// Seals a value anew for the same purpose; returns `None` if it is sealed with the newest key.
+    ///
+    /// # Errors
+    /// As [`KeyRing::open`], also if the value is sealed with the newest key.
+    pub fn reseal(&self, sealed: &[u8], associated_data: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let text = self.open(sealed, associated_data)?;
+        let is_newest = Self::key_of(sealed)? == self.primary();
+        Ok(if is_newest { None } else { Some(self.seal(&text, associated_data)?) })
+    }
+
     /// Returns the key that a value names; the value itself may be damaged.
     ///
     /// # Errors

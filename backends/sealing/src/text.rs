@@ -31,7 +31,7 @@ fn decoded(sealed: &str) -> Result<Vec<u8>> {
     STANDARD.decode(sealed).map_err(|_| corrupt())
 }
 
-/// No purpose's data is that of a webhook token.
+/// No purpose's data is that of a webhook token or a configuration.
 fn associated_data(purpose: &str) -> Vec<u8> {
     format!("secret:{purpose}").into_bytes()
 }

@@ -1,10 +1,8 @@
 //! Webhook tokens as stores keep them: sealed for the app that they open, so that they open no other.
 
-use std::collections::BTreeMap;
-
 use rollhook_core::{Error, Result, app::AppUid, ports::WebhookSecret, time::Timestamp};
 
-use crate::{KeyId, KeyRing};
+use crate::KeyRing;
 
 /// Seals an app's tokens with the ring's newest key.
 ///
@@ -30,22 +28,7 @@ pub fn open(ring: &KeyRing, app: AppUid, sealed: &[u8], created_at: i64) -> Resu
 /// # Errors
 /// As [`open`], also if the token is sealed with the newest key.
 pub fn reseal(ring: &KeyRing, app: AppUid, sealed: &[u8]) -> Result<Option<Vec<u8>>> {
-    let data = associated_data(app);
-    let text = ring.open(sealed, &data)?;
-    let is_newest = KeyRing::key_of(sealed)? == ring.primary();
-    Ok(if is_newest { None } else { Some(ring.seal(&text, &data)?) })
-}
-
-/// Adds up sealed tokens by their keys. Each stands for a number of tokens; its beginning, up to the nonce, is enough.
-///
-/// # Errors
-/// `Corrupt` if a token names no key.
-pub fn usage(sealed: impl IntoIterator<Item = (impl AsRef<[u8]>, u64)>) -> Result<Vec<(KeyId, u64)>> {
-    let mut counts = BTreeMap::new();
-    for (sealed, count) in sealed {
-        *counts.entry(KeyRing::key_of(sealed.as_ref())?).or_default() += count;
-    }
-    Ok(counts.into_iter().collect())
+    Ok(ring.reseal(sealed, &associated_data(app))?)
 }
 
 fn associated_data(app: AppUid) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! A sealed token opens its own app, and no other.
 
 use rollhook_core::{Error, app::AppUid, ports::WebhookSecret, time::Timestamp, token::Token};
-use rollhook_sealing::{KeyRing, token};
+use rollhook_sealing::{KeyRing, token, usage};
 use zeroize::Zeroizing;
 
 const APP: AppUid = AppUid::from_bits(7);
@@ -20,9 +20,9 @@ fn token_opens_its_own_app_and_is_resealed_once() {
     let new = token::reseal(&ring(2), APP, &old).unwrap().unwrap();
     assert!(matches!(token::open(&ring(1), APP, &new, 3), Err(Error::Denied { .. })));
     assert_eq!(token::open(&ring(2), APP, &new, 3).unwrap().token.expose(), secret.expose());
-    let usage = token::usage([(&old, 2), (&new, 1), (&old, 1)]).unwrap();
-    assert_eq!(usage, [("k0001".parse().unwrap(), 3), ("k0002".parse().unwrap(), 1)]);
-    assert!(matches!(token::usage([(b"", 1)]), Err(Error::Corrupt { .. })));
+    let uses = usage::of_sealed([(&old, 2), (&new, 1), (&old, 1)]).unwrap();
+    assert_eq!(uses, [("k0001".parse().unwrap(), 3), ("k0002".parse().unwrap(), 1)]);
+    assert!(matches!(usage::of_sealed([(b"", 1)]), Err(Error::Corrupt { .. })));
 }
 
 #[test]

@@ -45,6 +45,8 @@ fn ended(state: State) -> Deploy {
         effective: Revision::FIRST,
         adopted: false,
         scale: Scale::Keep,
+        configuration: None,
+        configures: false,
         state,
         touched: true,
         release: None,

@@ -30,9 +30,10 @@ SELECT EXISTS (SELECT 1 FROM apps WHERE namespace = ?2 AND name = ?5 OR uid = ?1
 const REGISTER: &str = "
 INSERT INTO apps (uid, namespace, project, environment, name, version, queued_at, lease, document)
 VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8)";
-const REMOVE: [&str; 3] = [
+const REMOVE: [&str; 4] = [
     "DELETE FROM apps WHERE id = ?1",
     "DELETE FROM tokens WHERE app = ?1",
+    "DELETE FROM configurations WHERE app = ?1",
     // Archive and keys, which may be many, belong to an id that is never used again.
     "INSERT INTO removed (app) VALUES (?1)",
 ];

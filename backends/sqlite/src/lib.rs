@@ -1,4 +1,4 @@
-//! rollhook's stores on SQLite: apps, their archives, sealed tokens and records in one file.
+//! rollhook's stores on SQLite: apps, their archives, sealed tokens and configurations, and records in one file.
 //!
 //! ```text
 //!   commit, put, write ─▶ channel ─▶ writer ─── one BEGIN IMMEDIATE … COMMIT for all calls that wait
@@ -17,11 +17,13 @@
 
 mod call;
 mod commit;
+mod configurations;
 mod connection;
 mod error;
 mod heartbeat;
 mod history;
 mod housekeeping;
+mod keys;
 mod reader;
 #[cfg(feature = "management")]
 mod records;

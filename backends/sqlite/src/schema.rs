@@ -7,7 +7,7 @@ use crate::error::SqlError;
 
 /// Each step brings the tables from one version to the next; a released one never changes. The version is kept as the
 /// file's `user_version`. Steps only add, so that a process of the version before goes on working meanwhile.
-const STEPS: [&str; 2] = [include_str!("schema.sql"), include_str!("schema_2.sql")];
+const STEPS: [&str; 3] = [include_str!("schema.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
 /// "rhhs": tells the files of this store from those of other programs.
 const APPLICATION_ID: i64 = 0x7268_6873;
 

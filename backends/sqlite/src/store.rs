@@ -23,7 +23,7 @@ use crate::{
     writer::Writer,
 };
 
-/// Apps, deploys, tokens and records in one SQLite file; clones share its connections.
+/// Apps, deploys, tokens, configurations and records in one SQLite file; clones share its connections.
 #[derive(Clone)]
 pub struct SqliteStore {
     pub(crate) writer: Calls,
@@ -37,7 +37,8 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the file, which is created with mode 0600 if it is missing. The ring's keys seal the tokens.
+    /// Opens the file, which is created with mode 0600 if it is missing. The ring's keys seal tokens and
+    /// configurations.
     ///
     /// # Errors
     /// `Unavailable` if the file cannot be opened, `Corrupt` if it is no database, `Invalid` if a newer version or

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use zeroize::Zeroizing;
 
-use crate::{SqliteStore, commit, error::SqlError, history, records, tokens};
+use crate::{SqliteStore, commit, configurations, error::SqlError, history, records, tokens};
 
 fn file(place: &TempDir) -> PathBuf {
     place.path().join("store.db")
@@ -150,8 +150,8 @@ async fn every_statement_searches() {
     let place = tempfile::tempdir().unwrap();
     let _store = with_app(&place).await;
     let connection = Connection::open(file(&place)).unwrap();
-    for sql in commit::STATEMENTS.iter().chain(&history::STATEMENTS).chain(&records::STATEMENTS).chain([&tokens::FIND])
-    {
+    let all = commit::STATEMENTS.iter().chain(&history::STATEMENTS).chain(&records::STATEMENTS);
+    for sql in all.chain(&configurations::STATEMENTS).chain([&tokens::FIND]) {
         let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         let parameters = vec![rusqlite::types::Null; statement.parameter_count()];
         let rows = statement.query_map(rusqlite::params_from_iter(parameters), |row| row.get::<_, String>(3));

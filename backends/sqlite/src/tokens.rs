@@ -11,7 +11,7 @@ use rollhook_core::{
     time::Timestamp,
     token::Token,
 };
-use rollhook_sealing::{KeyId, KeyRing, token};
+use rollhook_sealing::{KeyRing, token};
 use rusqlite::{OptionalExtension, Row};
 
 use crate::{call::Session, history::uid, store::SqliteStore};
@@ -23,8 +23,6 @@ const PUT: &str = "
 INSERT OR REPLACE INTO tokens (app, sealed, created_at) SELECT id, ?2, ?3 FROM apps WHERE uid = ?1";
 const OF: &str = "SELECT t.sealed, t.created_at FROM tokens t JOIN apps a ON a.id = t.app WHERE a.uid = ?1";
 const REMOVE: &str = "DELETE FROM tokens WHERE app = (SELECT id FROM apps WHERE uid = ?1)";
-const ALL: &str = "SELECT a.uid, t.sealed, t.app FROM tokens t JOIN apps a ON a.id = t.app";
-const RESEAL: &str = "UPDATE tokens SET sealed = ?2 WHERE app = ?1";
 
 #[async_trait]
 impl TokenStore for SqliteStore {
@@ -69,48 +67,6 @@ impl TokenStore for SqliteStore {
     }
 }
 
-impl SqliteStore {
-    /// Returns the keys that seal and open tokens.
-    pub fn ring(&self) -> &KeyRing {
-        &self.ring
-    }
-
-    /// Returns the keys that tokens are sealed with, and the number of tokens of each.
-    ///
-    /// # Errors
-    /// `Unavailable` if the file cannot be read; `Corrupt` if a token names no key.
-    pub async fn keys_in_use(&self) -> Result<Vec<(KeyId, u64)>> {
-        self.long_reader
-            .run(|session| Ok(token::usage(sealed(session)?.iter().map(|(_, sealed, _)| (sealed, 1)))))
-            .await
-    }
-
-    /// Seals every token with the newest key, so that older keys can be deleted; returns how many were sealed with
-    /// another.
-    ///
-    /// # Errors
-    /// `Denied` if a token was sealed with a key that the ring lacks, `Corrupt` if one was damaged; nothing is changed
-    /// then.
-    pub async fn reseal(&self) -> Result<u64> {
-        let ring = Arc::clone(&self.ring);
-        self.writer
-            .run(move |session| {
-                let renewed = sealed(session)?.into_iter().filter_map(|(app, sealed, id)| {
-                    token::reseal(&ring, app, &sealed).transpose().map(|sealed| Ok((id, sealed?)))
-                });
-                let renewed: Vec<(i64, Vec<u8>)> = match renewed.collect::<Result<_>>() {
-                    Ok(renewed) => renewed,
-                    Err(error) => return Ok(Err(error)),
-                };
-                for row in &renewed {
-                    session.statement(RESEAL)?.execute((row.0, &row.1))?;
-                }
-                Ok(Ok(renewed.len() as u64))
-            })
-            .await
-    }
-}
-
 /// Writes an app's tokens.
 fn write(session: &Session<'_>, ring: &KeyRing, secret: WebhookSecret) -> rusqlite::Result<Result<WebhookSecret>> {
     let sealed = match token::seal(ring, &secret) {
@@ -120,10 +76,4 @@ fn write(session: &Session<'_>, ring: &KeyRing, secret: WebhookSecret) -> rusqli
     let parameters = (secret.app.as_bits().to_be_bytes(), sealed, secret.created_at.as_millis());
     let written = session.statement(PUT)?.execute(parameters)?;
     Ok(if written == 0 { Err(Error::NotFound(Entity::App)) } else { Ok(secret) })
-}
-
-/// Returns every token as it is stored, with its app's uid and row.
-fn sealed(session: &Session<'_>) -> rusqlite::Result<Vec<(AppUid, Vec<u8>, i64)>> {
-    let mut statement = session.statement(ALL)?;
-    statement.query_map([], |row| Ok((uid(row, 0)?, row.get(1)?, row.get(2)?)))?.collect()
 }

@@ -182,6 +182,18 @@ impl Workloads {
     }
 }
 
+impl Workloads {
+    /// Returns why something cannot be done to one of the workloads, by its name.
+    fn first_reason(&self, target: &Target, why: impl Fn(&Target) -> Option<String>) -> Option<String> {
+        // Settings that cannot be read are for the calls that use them to report.
+        let Ok(Some(parts)) = Parts::of(target) else { return why(target) };
+        parts.iter().find_map(|part| {
+            let own = Target { settings: part.settings.clone(), ..target.clone() };
+            why(&own).map(|why| format!("{}: {why}", part.name))
+        })
+    }
+}
+
 #[async_trait]
 impl RolloutDriver for Workloads {
     async fn identity(&self) -> Result<DriverIdentity> {
@@ -193,12 +205,11 @@ impl RolloutDriver for Workloads {
     }
 
     fn unstoppable(&self, target: &Target) -> Option<String> {
-        // Settings that cannot be read are for the calls that use them to report.
-        let Ok(Some(parts)) = Parts::of(target) else { return self.inner.unstoppable(target) };
-        parts.iter().find_map(|part| {
-            let own = Target { settings: part.settings.clone(), ..target.clone() };
-            self.inner.unstoppable(&own).map(|why| format!("{}: {why}", part.name))
-        })
+        self.first_reason(target, |own| self.inner.unstoppable(own))
+    }
+
+    fn unconfigurable(&self, target: &Target) -> Option<String> {
+        self.first_reason(target, |own| self.inner.unconfigurable(own))
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {

@@ -11,6 +11,7 @@ use super::{
     sentence,
 };
 use crate::{
+    configuration::Configuration,
     deploy::{Outage, Reason},
     ledger::AppState,
     ports::{ReleaseFailure, ReleaseRun, ReleaseSpec, ReleaseState},
@@ -93,7 +94,10 @@ impl ByHandProgress {
             (false, false) if calls.cancelled.is_some() => Effect::ObserveRelease(id),
             (false, false) => {
                 let (target, image) = (app_state.app.target.clone(), run.image.clone());
-                Effect::PrepareRelease(Box::new(ReleaseSpec::new(id, target, image, run.command.clone())))
+                let current = app_state.current.as_ref();
+                let configuration = current.and_then(|deploy| deploy.configuration).map(Configuration::of);
+                let spec = ReleaseSpec::new(id, target, image, run.command.clone());
+                Effect::PrepareRelease(Box::new(ReleaseSpec { configuration, ..spec }))
             }
         })
     }

@@ -34,7 +34,7 @@ use crate::{
     deploy::{Deploy, Evidence, Outage, Reason, Revision, State as Stored, Status, Stopped, Trigger},
     image::Digest,
     ledger::{
-        AppState, Change, Record, releases,
+        AppState, Change, Record, configuration, releases,
         restore::{self, Owed},
         transitions,
     },
@@ -390,6 +390,7 @@ fn taken_over(state: &State, rolling: &Deploy, now: Timestamp) -> Option<Effect>
 }
 
 fn begin(state: &State, deploy: &Deploy, mut changes: Vec<Deploy>, now: Timestamp) -> Effect {
+    let deploy = &Deploy { configuration: configuration::of(&state.app_state, deploy), ..deploy.clone() };
     changes.push(match releases::command(&state.app_state.app, deploy) {
         Some(command) => {
             deploy.moved(Stored::Releasing { since: now, command: command.to_vec(), outage: Outage::default() })
@@ -458,7 +459,7 @@ fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<
         // A restore as well: after a failed rollback it brings back the version before, which then runs and must not be
         // held.
         Trigger::Manual | Trigger::Promotion | Trigger::Rollback => true,
-        Trigger::Webhook | Trigger::Git => false,
+        Trigger::Webhook | Trigger::Git | Trigger::Config => false,
     };
     let image = done.pinned_image();
     // A rebuild of a held commit is another image, but the same held commit.

@@ -11,6 +11,7 @@ use super::{
     sentence,
 };
 use crate::{
+    configuration::Configuration,
     deploy::{Deploy, Evidence, Outage, Reason, ReleaseMark, Revision, State as Stored},
     image::Digest,
     ledger::AppState,
@@ -100,7 +101,8 @@ impl ReleaseProgress {
         if !has_begun {
             let Some(image) = deploy.image.clone() else { return ReleaseStep::Load };
             let target = app_state.app.target.clone();
-            let spec = ReleaseSpec::new(run, target, image, command.to_vec());
+            let configuration = deploy.configuration.map(Configuration::of);
+            let spec = ReleaseSpec { configuration, ..ReleaseSpec::new(run, target, image, command.to_vec()) };
             return ReleaseStep::call(Effect::PrepareRelease(Box::new(spec)));
         }
         ReleaseStep::call(match (is_to_be_ended, self.calls.is_under_way()) {

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
+    configuration::Configuration,
     deploy::{Deploy, Origin, Scale, State, Trigger},
     ledger::{
         AppState,
@@ -44,6 +45,9 @@ pub(super) fn spec(app_state: &AppState, deploy: &Deploy) -> Option<RolloutSpec>
     let image = if deploy.release.is_some() { deploy.pinned_image() } else { deploy.image.clone() }?;
     let what = match &deploy.from {
         Some(Origin::Revision(revision)) => format!("rollback to revision {revision}"),
+        Some(Origin::Same(revision)) if deploy.trigger == Trigger::Config => {
+            format!("configuration of the image of revision {revision}")
+        }
         Some(Origin::Same(revision)) if !deploy.scale.is_keep() => format!("{} of revision {revision}", deploy.scale),
         Some(Origin::Same(revision)) => format!("{} deploy, same as revision {revision},", deploy.trigger),
         Some(Origin::Built(revision)) => format!("{} deploy, built as revision {revision},", deploy.trigger),
@@ -60,12 +64,13 @@ pub(super) fn spec(app_state: &AppState, deploy: &Deploy) -> Option<RolloutSpec>
         // Whoever goes back wants to be rid of what runs now, at once.
         settle: match deploy.trigger {
             Trigger::Rollback => Duration::ZERO,
-            Trigger::Webhook | Trigger::Manual | Trigger::Promotion | Trigger::Git => {
+            Trigger::Webhook | Trigger::Manual | Trigger::Promotion | Trigger::Git | Trigger::Config => {
                 app_state.app.policy.settle_aside()
             }
         },
         purpose: purpose(app_state, deploy),
         scale: deploy.scale,
+        configuration: deploy.configuration.map(Configuration::of),
         stopped: app_state.stopped.is_some(),
         cause: format!("rollhook revision {}: {what} by {}{commit}", deploy.revision, deploy.actor),
     })
@@ -77,7 +82,7 @@ fn purpose(app_state: &AppState, deploy: &Deploy) -> Purpose {
     let (Trigger::Rollback, Some(Origin::Revision(origin))) = (deploy.trigger, &deploy.from) else {
         return Purpose::Deploy;
     };
-    let is_same = |other: &&Arc<Deploy>| other.effective == deploy.effective;
+    let is_same = |other: &&Arc<Deploy>| other.same_version(deploy);
     // Its instances carry the id that the current deploy ran as, where that was a rollback itself.
     let to = app_state.current.as_ref().filter(is_same).map_or(*origin, |current| current.revision);
     let is_repeated = app_state.ended_on_cluster.as_ref().filter(is_same).is_some_and(|before| before.is_restore());

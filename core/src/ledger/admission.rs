@@ -100,7 +100,7 @@ fn held(app: &App, image: Option<&ImageRef>, commit: Option<&Commit>, cause: &Ca
     let binding = match cause.trigger {
         Trigger::Git => true,
         Trigger::Webhook => app.policy.hold == HoldPolicy::All,
-        Trigger::Manual | Trigger::Promotion | Trigger::Rollback => false,
+        Trigger::Manual | Trigger::Promotion | Trigger::Rollback | Trigger::Config => false,
     };
     match hold_of(app, image, commit).filter(|_| binding) {
         Some(hold) => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Change, HOLDS_MAX, KeyLookup, KeyUse, KeyWrite};
 use crate::{
     app::Hold,
+    configuration::ConfigurationId,
     deploy::{Actor, AdmissionId, Commit, Deploy, Origin, Revision, Scale, State, Trigger},
     image::ImageRef,
     lock::{LockRule, Locked},
@@ -36,9 +37,15 @@ pub struct NewDeploy {
     pub adopted: bool,
     /// The new [`Deploy::scale`].
     pub scale: Scale,
+    /// The configuration that the deploy brings; `None`: the app's own is its configuration.
+    pub configuration: Option<Brought>,
     /// The new [`Deploy::trace`].
     pub trace: Option<TraceParent>,
 }
+
+/// The configuration that a deploy brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Brought(pub Option<ConfigurationId>);
 
 /// The newest revision that a decision was made on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +175,10 @@ impl Change {
         if restores {
             self.state.last_restore = Some(revision);
         }
+        if admission.deploy.trigger == Trigger::Config {
+            // It has in it what waited for the next deploy.
+            self.state.staged = None;
+        }
         self.state.queued_at.get_or_insert(now);
         if self.state.lease.is_none() {
             self.state.lease = admission.driver;
@@ -227,7 +238,18 @@ impl NewDeploy {
     pub fn new(cause: &Cause) -> Self {
         let Cause { trigger, actor } = cause.clone();
         let (image, commit, from, effective, trace) = Default::default();
-        Self { image, commit, trigger, actor, from, effective, adopted: false, scale: Scale::Keep, trace }
+        Self {
+            image,
+            commit,
+            trigger,
+            actor,
+            from,
+            effective,
+            adopted: false,
+            scale: Scale::Keep,
+            configuration: None,
+            trace,
+        }
     }
 
     /// Returns the queued entry of this deploy.
@@ -243,6 +265,8 @@ impl NewDeploy {
             effective: self.effective.unwrap_or(revision),
             adopted: self.adopted,
             scale: self.scale,
+            configuration: self.configuration.and_then(|brought| brought.0),
+            configures: self.configuration.is_some(),
             state: State::Queued,
             touched: false,
             release: None,

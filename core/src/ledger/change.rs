@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{AppState, retention, stop};
 use crate::{
     app::{App, Policy, Source, Target},
+    configuration::ConfigurationId,
     deploy::{Deploy, Revision, Status},
     lock::Lock,
     replica::ReplicaId,
@@ -130,6 +131,12 @@ impl Change {
         }
     }
 
+    /// Replaces the configuration that waits for the next deploy.
+    pub fn stage(&mut self, configuration: ConfigurationId, now: Timestamp) {
+        self.touch(now);
+        self.state.staged = Some(configuration);
+    }
+
     /// Releases all holds.
     pub fn release_holds(&mut self, now: Timestamp) {
         if !self.state.app.holds.is_empty() {
@@ -205,6 +212,7 @@ impl Change {
         if state.current.as_ref().is_none_or(is_older) {
             let is_newest = state.ended_on_cluster.as_ref().is_none_or(is_older);
             if has_succeeded {
+                state.staged.take_if(|staged| Some(*staged) == deploy.configuration);
                 state.ended_on_cluster.take_if(|known| is_older(known));
                 state.current = Some(Arc::clone(&deploy));
             } else if deploy.touched && is_newest {

@@ -97,11 +97,6 @@ pub fn check(history: &[Deploy], state: &AppState) -> Vec<Violation> {
     broken
 }
 
-/// Returns whether a deploy is of a version that was deployed before, or records what ran: neither runs a release command.
-fn has_run_before(deploy: &Deploy) -> bool {
-    deploy.trigger == Trigger::Rollback || deploy.is_redeploy() || deploy.adopted
-}
-
 fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
     let revision = deploy.revision;
     let mut broken = Vec::new();
@@ -110,6 +105,7 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
             broken.push(format!("revision {revision} {rule}"));
         }
     };
+    expect(deploy.trigger != Trigger::Config || deploy.configuration.is_some(), "configures nothing");
     expect(deploy.updated_at >= deploy.created_at, "changed before it was accepted");
     expect((deploy.step == 0) == (deploy.state == State::Queued), "is queued exactly while it was never changed");
     expect(
@@ -129,12 +125,13 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
     if let Some(Origin::Same(source)) = deploy.from {
         let is_same = |source: &Deploy| {
             source.status() == Status::Succeeded
-                && (source.pinned_image(), &source.commit, source.effective)
-                    == (deploy.image.clone(), &deploy.commit, deploy.effective)
+                && (source.pinned_image(), &source.commit) == (deploy.image.clone(), &deploy.commit)
+                && (source.effective == deploy.effective || deploy.trigger == Trigger::Config)
         };
         let source = history.iter().find(|other| other.revision == source);
         expect(source.is_none_or(is_same), "is not the version that it repeats");
-        expect(deploy.trigger == Trigger::Manual && earlier(deploy.effective), "repeats no version");
+        let is_earlier = deploy.trigger == Trigger::Manual && earlier(deploy.effective);
+        expect(is_earlier || deploy.trigger == Trigger::Config, "repeats no version");
     }
     let may_be_earlier = deploy.trigger == Trigger::Rollback || deploy.is_redeploy();
     let effective = may_be_earlier && earlier(deploy.effective) || deploy.effective == revision;
@@ -158,7 +155,7 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
     let taken = matches!(deploy.trigger, Trigger::Rollback | Trigger::Promotion) || deploy.is_redeploy();
     expect(deploy.image.is_some() || !taken, "is of an image that exists, and names none");
     expect(
-        !(has_run_before(deploy) && deploy.release.is_some()),
+        !(deploy.has_run_before() && deploy.release.is_some()),
         "ran the release command of a version that ran before",
     );
     let image_known = deploy.image.is_some() || !matches!(deploy.status(), Status::RollingOut | Status::Succeeded);

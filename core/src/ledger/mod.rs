@@ -11,13 +11,14 @@
 //! A state holds the unfinished deploys in full; a deploy that ends leaves it for the archive. [`admission`] decides
 //! what a caller's request is accepted as, [`push`] what a git host's call asks for, [`releases`] which deploys run a
 //! release command, [`rollback`] which version a rollback means, [`redeploy`] whether what runs is deployed once more,
-//! [`stop`] whether it is stopped or started, `runs` when a command by hand may begin, [`restore`] whether a failed rollout is
+//! [`configuration`] which configuration a deploy runs with, [`stop`] whether it is stopped or started, `runs` when a command by hand may begin, [`restore`] whether a failed rollout is
 //! put right and by which entry, [`retention`] which archived deploys may go,
 //! [`transitions`] what a status may become, [`history`] joins state and archive, and [`check`] shows whether a history
 //! keeps the rules. Nothing else in the workspace knows these rules.
 
 pub mod admission;
 pub mod check;
+pub mod configuration;
 pub mod history;
 pub mod push;
 pub mod redeploy;
@@ -40,7 +41,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use admit::{Admission, Admitted, ExpectedLatest, NewDeploy, OtherDeploys, UNFINISHED_MAX};
+pub use admit::{Admission, Admitted, Brought, ExpectedLatest, NewDeploy, OtherDeploys, UNFINISHED_MAX};
 pub use built::Built;
 pub use change::{Change, KeyLookup, KeyUse, KeyWrite};
 pub use record::{Record, Refused};

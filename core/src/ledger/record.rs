@@ -3,12 +3,12 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
-    Change,
+    AppState, Change, configuration,
     restore::{self, Owed},
     stop,
 };
 use crate::{
-    deploy::{Deploy, Revision},
+    deploy::{Deploy, Revision, State},
     replica::ReplicaId,
     run::Run,
     time::Timestamp,
@@ -43,6 +43,24 @@ pub enum Refused {
     NextCommit,
 }
 
+/// Passes what a superseded deploy was to change besides the image on to the deploy that supersedes it: whoever waits for the
+/// one is answered by the other. A rollback takes it back instead.
+fn pass_on(state: &mut AppState, changes: &mut [Deploy]) {
+    let successor = |change: &Deploy| {
+        let State::Superseded { by, rollback: false } = change.state else { return None };
+        Some((by, change.clone()))
+    };
+    let superseded: Vec<(Revision, Deploy)> = changes.iter().filter_map(successor).collect();
+    for (by, from) in superseded {
+        let entered = state.unfinished.iter_mut().find(|deploy| deploy.revision == by).map(Arc::make_mut);
+        let changed = changes.iter_mut().find(|change| change.revision == by);
+        for to in entered.into_iter().chain(changed) {
+            stop::pass_on(&from, to);
+            configuration::pass_on(&from, to);
+        }
+    }
+}
+
 impl Change {
     /// Moves deploys on. A refused record leaves the change as it was.
     ///
@@ -70,7 +88,7 @@ impl Change {
             self.put_run(*run, now);
         }
         let mut changes = record.changes;
-        stop::pass_on(&mut self.state, &mut changes);
+        pass_on(&mut self.state, &mut changes);
         for change in changes {
             self.put(Deploy { updated_at: now, ..change.bounded() });
         }

@@ -38,7 +38,7 @@ pub(super) fn again(
             state.app.id
         )));
     };
-    if let Some(top) = state.on_cluster().filter(|top| top.effective != current.effective) {
+    if let Some(top) = state.on_cluster().filter(|top| !top.same_version(current)) {
         return Err(Refusal::NotRedeployable(format!(
             "Revision {}{}, which {}, is on the cluster, and not the current revision {}. Roll back to return to revision \
              {}, or deploy another image.",

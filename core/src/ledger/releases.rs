@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{AppState, Change};
 use crate::{
     app::App,
-    deploy::{Deploy, Revision, Status, Trigger},
+    deploy::{Deploy, Revision, Status},
     time::Timestamp,
 };
 
@@ -25,11 +25,10 @@ pub struct Released {
 /// Returns the command that this deploy runs before its rollout; `None`: it runs none, or has run it.
 ///
 /// A rollback and a restore return to a version whose command ran before, a redeploy repeats one, and an adopted version
-/// runs already.
+/// runs already. One with another configuration runs it again: what it prepares may depend on that.
 pub fn command<'a>(app: &'a App, deploy: &Deploy) -> Option<&'a [String]> {
     let command = app.policy.release_command.as_slice();
-    let has_run =
-        deploy.trigger == Trigger::Rollback || deploy.is_redeploy() || deploy.adopted || deploy.release.is_some();
+    let has_run = deploy.has_run_before() || deploy.release.is_some();
     Some(command).filter(|command| !has_run && !command.is_empty())
 }
 

@@ -58,6 +58,14 @@ pub fn surplus(state: &AppState, archived: &[Deploy], now: Timestamp) -> Vec<Rev
     archived.iter().skip(newest).filter(goes).map(|deploy| deploy.revision).collect()
 }
 
+/// Returns whether every entry that is newer than the newest of the archive, as it was read, is unfinished.
+pub fn holds_all_since(state: &AppState, newest: Option<Revision>) -> bool {
+    let newer = state.latest.map_or(0, Revision::get)
+        - newest.map_or(0, Revision::get).min(state.latest.map_or(0, Revision::get));
+    let unfinished = state.unfinished.iter().filter(|deploy| newest.is_none_or(|newest| deploy.revision > newest));
+    u64::try_from(unfinished.count()).is_ok_and(|unfinished| unfinished == newer)
+}
+
 /// Returns the digests of the images that the app runs, is to run, or may go back to, by so many versions. `archived` are
 /// the app's newest, newest first.
 pub fn needed_digests(state: &AppState, archived: &[Deploy], versions: usize) -> Vec<Digest> {

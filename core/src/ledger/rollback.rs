@@ -56,8 +56,8 @@ fn before(top: &Arc<Deploy>) -> Target {
     Target::Before { below: top.effective, other_than: Arc::clone(top) }
 }
 
-/// Returns the deploy that a rollback to this version makes. The app stays stopped or running; a stop or start that did not
-/// succeed is taken back.
+/// Returns the deploy that a rollback to this version makes. The app keeps its configuration, and stays stopped or running; a
+/// stop or start that did not succeed is taken back.
 ///
 /// # Errors
 /// [`Refusal::NothingToRollBackTo`] if the version never had an image.

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     app::App,
+    configuration::ConfigurationId,
     deploy::{Deploy, Revision, Status, Stopped},
     replica::ReplicaId,
     request::Refusal,
@@ -34,6 +35,9 @@ pub struct AppState {
     /// without its evidence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_off_cluster: Option<Arc<Deploy>>,
+    /// The configuration that waits for the next deploy; `None`: that of the current version is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staged: Option<ConfigurationId>,
     /// The stop of the app; `None` while it is not stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Stopped>,
@@ -87,6 +91,7 @@ impl AppState {
             current: None,
             ended_on_cluster: None,
             ended_off_cluster: None,
+            staged: None,
             stopped: None,
             last_restore: None,
             recoveries: Vec::new(),

@@ -1,10 +1,8 @@
 //! Stops and starts: whether an app is stopped, and what becomes of a stop that another deploy follows.
 
-use std::sync::Arc;
-
 use super::{AppState, NewDeploy, redeploy};
 use crate::{
-    deploy::{Deploy, Revision, Scale, State, Status, Stopped, Trigger},
+    deploy::{Deploy, Revision, Scale, Status, Stopped, Trigger},
     request::{Cause, Refusal},
 };
 
@@ -66,17 +64,9 @@ pub(super) fn note(stopped: &mut Option<Stopped>, ended: &Deploy) {
     }
 }
 
-/// Passes each stop or start that a later deploy supersedes on to that deploy: whoever waits for the one is answered by
-/// the other. A rollback takes it back instead.
-pub(super) fn pass_on(state: &mut AppState, changes: &mut [Deploy]) {
-    let passes = |change: &Deploy| {
-        let State::Superseded { by, rollback: false } = change.state else { return None };
-        (!change.scale.is_keep()).then_some((by, change.scale))
-    };
-    let passed: Vec<(Revision, Scale)> = changes.iter().filter_map(passes).collect();
-    for (by, scale) in passed {
-        let entered = state.unfinished.iter_mut().find(|deploy| deploy.revision == by).map(Arc::make_mut);
-        let changed = changes.iter_mut().find(|change| change.revision == by);
-        entered.into_iter().chain(changed).filter(|deploy| deploy.scale.is_keep()).for_each(|to| to.scale = scale);
+/// Passes a stop or start that a later deploy supersedes on to that deploy.
+pub(super) fn pass_on(from: &Deploy, to: &mut Deploy) {
+    if to.scale.is_keep() {
+        to.scale = from.scale;
     }
 }

@@ -1,5 +1,6 @@
 mod admit;
 mod built;
+mod configuration;
 mod history;
 mod push;
 mod record;
@@ -44,6 +45,7 @@ fn deploy(tag: &str) -> Admission {
         effective: None,
         adopted: false,
         scale: Scale::Keep,
+        configuration: None,
         trace: None,
     };
     Admission::plain(AdmissionId(7), deploy)

@@ -21,6 +21,10 @@ pub enum Action {
     Cancel,
     /// Runs a command by hand, and ends it.
     Run,
+    /// Reads an app's configuration: names, and the values that are not secret.
+    ReadConfiguration,
+    /// Changes an app's configuration.
+    Configure,
     /// Releases the holds of rollbacks.
     ReleaseHold,
     /// Locks an app, and ends or changes its lock.
@@ -47,6 +51,8 @@ words! { Action:
     Rollback = "roll back",
     Cancel = "cancel",
     Run = "run commands by hand",
+    ReadConfiguration = "read the configuration",
+    Configure = "change the configuration",
     ReleaseHold = "release holds",
     Lock = "lock deploys",
     BreakGlass = "deploy in spite of a lock",
@@ -67,6 +73,8 @@ impl Action {
         Self::Rollback,
         Self::Cancel,
         Self::Run,
+        Self::ReadConfiguration,
+        Self::Configure,
         Self::ReleaseHold,
         Self::Lock,
         Self::BreakGlass,

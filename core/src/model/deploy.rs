@@ -12,9 +12,10 @@ pub use state::{Evidence, Outage, Paused, ReleaseMark, State, Status};
 
 use crate::{
     app::{AppId, InvalidName},
+    configuration::ConfigurationId,
     delivery::GitHost,
     image::{Digest, ImageRef},
-    text::{checked_text, numbered, words},
+    text::{checked_text, numbered, random_id, words},
     time::Timestamp,
     trace::TraceParent,
 };
@@ -77,6 +78,8 @@ pub enum Trigger {
     Rollback,
     /// A change of the source that polling found.
     Git,
+    /// A person changed the app's configuration.
+    Config,
 }
 
 words! { Trigger:
@@ -85,6 +88,7 @@ words! { Trigger:
     Promotion = "promotion",
     Rollback = "rollback",
     Git = "git",
+    Config = "config",
 }
 
 /// The party that caused a deploy.
@@ -240,6 +244,10 @@ impl Reason {
     pub const COMMAND_UNKNOWN: &'static str = "command-unknown";
     /// The command of a run by hand took longer than its deadline, and was ended.
     pub const COMMAND_DEADLINE: &'static str = "command-deadline-exceeded";
+    /// The values of the deploy's configuration are no longer stored.
+    pub const CONFIGURATION_MISSING: &'static str = "configuration-missing";
+    /// Another party has set a variable of the app's configuration in the target too.
+    pub const CONFIGURATION_CONFLICT: &'static str = "configuration-conflict";
     /// The source has no such commit.
     pub const COMMIT_NOT_FOUND: &'static str = "commit-not-found";
     /// More than one commit of the source begins with the posted prefix.
@@ -269,21 +277,9 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The random id of an accept: 128 bits, by which the accept is found again after the store's answer was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AdmissionId(pub u128);
-
-impl Serialize for AdmissionId {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{:032x}", self.0))
-    }
-}
-
-impl<'de> Deserialize<'de> for AdmissionId {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        u128::from_str_radix(&text, 16).map(Self).map_err(serde::de::Error::custom)
-    }
+random_id! {
+    /// The random id of an accept: 128 bits, by which the accept is found again after the store's answer was lost.
+    AdmissionId, "accept"
 }
 
 /// One entry of an app's history.
@@ -310,6 +306,13 @@ pub struct Deploy {
     /// The change of the number of instances: of a stop or a start, of a deploy that superseded one, and of the restore of one.
     #[serde(default, skip_serializing_if = "Scale::is_keep")]
     pub scale: Scale,
+    /// The configuration that the deploy runs with, which is decided once it begins; `None`: none was set through this
+    /// service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<ConfigurationId>,
+    /// Whether the deploy was accepted to bring its configuration.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub configures: bool,
     /// The state that the deploy is in.
     pub state: State,
     /// Whether the deploy may have changed the cluster; recorded before the patch.
@@ -349,9 +352,21 @@ impl Deploy {
         self.trigger == Trigger::Rollback && self.actor.is_service()
     }
 
-    /// Returns whether the entry deploys the version once more that was current: as it is, or to stop or start the app.
+    /// Returns whether the entry deploys the image once more that was current: as it is, to stop or start the app, or with
+    /// another configuration.
     pub const fn is_redeploy(&self) -> bool {
         matches!(self.from, Some(Origin::Same(_)))
+    }
+
+    /// Returns whether the image ran before with its release command, or records what ran: it does not run the command.
+    pub const fn has_run_before(&self) -> bool {
+        let repeats = self.is_redeploy() && !matches!(self.trigger, Trigger::Config);
+        matches!(self.trigger, Trigger::Rollback) || repeats || self.adopted
+    }
+
+    /// Returns whether both stand for one version: the same image and the same configuration.
+    pub fn same_version(&self, other: &Self) -> bool {
+        self.effective == other.effective && self.configuration == other.configuration
     }
 
     /// Returns whether the deploy failed because another party changed, paused or removed the target while it rolled out: what

@@ -2,6 +2,7 @@
 
 pub mod action;
 pub mod app;
+pub mod configuration;
 pub mod delivery;
 pub mod deploy;
 pub mod disk;

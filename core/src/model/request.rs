@@ -10,6 +10,7 @@ pub use refusal::{Hint, Refusal, RefusalKind};
 
 use crate::{
     app::{Environment, FullName, Policy, Project, Settings, Source},
+    configuration::VariablesChange,
     deploy::{Actor, Commit, Revision, Scale, Trigger},
     image::ImageRef,
     source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath},
@@ -127,6 +128,20 @@ pub struct RedeployRequest {
     pub key: Option<IdempotencyKey>,
 }
 
+/// A person's request to change an app's configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConfigureRequest {
+    /// The variables to set and to remove.
+    pub change: VariablesChange,
+    /// Whether the change waits for the next deploy; otherwise it is a deploy of its own.
+    pub staged: bool,
+    /// The revision that the person believes to be current; the call is refused if another one is.
+    pub if_current: Option<Revision>,
+    /// The idempotency key.
+    pub key: Option<IdempotencyKey>,
+}
+
 /// A person's request to run a command by hand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -151,7 +166,7 @@ pub struct ScaleRequest {
     pub key: Option<IdempotencyKey>,
 }
 
-with_fields!(RunRequest);
+with_fields!(RunRequest, ConfigureRequest);
 
 impl RunRequest {
     /// Returns the request to run this program with its arguments.
@@ -175,6 +190,8 @@ pub struct RollbackRequest {
     pub revision: Option<Revision>,
     /// The revision that the person believes to be current; the rollback is refused if another one is.
     pub if_current: Option<Revision>,
+    /// Whether the version's configuration is brought back as well; otherwise the current one stays.
+    pub with_configuration: bool,
     /// Whether the person goes back past revisions whose release commands may have run.
     pub past_releases: bool,
     /// The idempotency key.
@@ -424,6 +441,9 @@ fields! {
     BreakGlass = "break_glass",
     Same = "same",
     IfCurrent = "if_current",
+    Set = "set",
+    Unset = "unset",
+    WithConfig = "with_config",
     Command = "command",
     Deadline = "deadline",
     Overlap = "overlap",

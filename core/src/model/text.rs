@@ -167,6 +167,34 @@ macro_rules! numbered {
     };
 }
 
+/// Declares a random id of 128 bits, written as 32 hexadecimal digits.
+macro_rules! random_id {
+    ($(#[$doc:meta])* $name:ident, $word:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(pub u128);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:032x}", self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidName;
+
+            fn from_str(text: &str) -> Result<Self, InvalidName> {
+                let digits = (1..=32).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+                let bits = digits.then(|| u128::from_str_radix(text, 16).ok()).flatten();
+                bits.map(Self).ok_or_else(|| InvalidName::new($word, text, "must be 32 hexadecimal digits"))
+            }
+        }
+
+        $crate::text_conversions!($name, InvalidName, |id| id.to_string());
+    };
+}
+
 /// Implements the words that people read for the variants of an enum.
 #[doc(hidden)]
 #[macro_export]
@@ -205,9 +233,9 @@ macro_rules! with_fields {
     };
 }
 
-#[doc(hidden)]
-pub(crate) use numbered;
 pub use {checked_text, text_conversions, with_fields, words};
+#[doc(hidden)]
+pub(crate) use {numbered, random_id};
 
 /// Returns the text with its control characters escaped, as a terminal or a log may show it.
 pub fn escaped(text: &str) -> String {

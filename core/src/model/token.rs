@@ -96,7 +96,7 @@ fn finished(mut mac: Hmac<Sha256>, parts: &[&[u8]]) -> [u8; 32] {
 }
 
 /// Returns the HMAC-SHA256 of the concatenated parts, under a key of at most 64 bytes.
-fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+pub(crate) fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     finished(keyed(key), parts)
 }
 

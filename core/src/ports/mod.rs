@@ -4,8 +4,9 @@
 //!
 //! # How to write a store
 //!
-//! A store implements [`HistoryStore`] and [`TokenStore`], usually on one type. For the management plane it keeps records as
-//! well (`RecordStore`, in `rollhook-management`); a platform that judges its callers itself needs none.
+//! A store implements [`HistoryStore`] and [`TokenStore`], usually on one type, and
+//! [`ConfigurationStore`] if variables can be set. For the management plane it keeps records as well (`RecordStore`, in
+//! `rollhook-management`); a platform that judges its callers itself needs none.
 //!
 //! - **Documents and columns.** States and deploys are kept as JSON, unread: an [`AppState`](crate::ledger::AppState)
 //!   as one document with its version, each archived deploy as one. Columns hold what queries need: of a state the uid,
@@ -36,6 +37,7 @@
 mod branches;
 mod builds;
 mod clock;
+mod configurations;
 mod history;
 mod instances;
 mod observer;
@@ -46,6 +48,7 @@ mod tokens;
 pub use branches::BranchReader;
 pub use builds::{BuildFailure, BuildSpec, BuildState, BuildTrigger, Started};
 pub use clock::{Clock, Rng, WallClock, steady};
+pub use configurations::{ConfigurationStore, StoredConfiguration};
 pub use history::{
     AppChange, AppCommit, AppPage, AppRef, Binding, Committed, Heartbeat, HistoryStore, HistoryStoreExt, ListedApp,
     Loaded, Page, StoreLimits, UnreadableApp, Version, listed_id,

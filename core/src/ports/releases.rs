@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use crate::{
     app::{AppId, AppUid, InvalidName, Target},
+    configuration::Configuration,
     deploy::{Reason, Revision},
     error::Result,
     image::{Digest, ImageRef},
@@ -118,6 +119,9 @@ pub struct ReleaseSpec {
     pub image: ImageRef,
     /// The program and its arguments; not empty.
     pub command: Vec<String>,
+    /// The variables that the command gets beside the target's environment, as in
+    /// [`RolloutSpec::configuration`](crate::ports::RolloutSpec::configuration).
+    pub configuration: Option<Configuration>,
 }
 
 with_fields!(ReleaseSpec);
@@ -125,7 +129,7 @@ with_fields!(ReleaseSpec);
 impl ReleaseSpec {
     /// Returns the specification of a run of this command.
     pub const fn new(run: ReleaseRun, target: Target, image: ImageRef, command: Vec<String>) -> Self {
-        Self { run, target, image, command }
+        Self { run, target, image, command, configuration: None }
     }
 }
 
@@ -186,6 +190,7 @@ impl ReleaseState {
 ///   number of calls.
 /// - `start_runs_to_the_end`: a command that succeeds ends `Succeeded`, with the new image, the arguments as they are, and
 ///   the environment of the target.
+/// - `command_has_the_variables`: of the spec's configuration, and none that an instance of the target has of an earlier one.
 /// - `start_is_once`: repeated, also after the end and by another process, the command runs once.
 /// - `start_of_unknown_runs_nothing`: it makes no run.
 /// - `prepare_of_known_changes_nothing`: of a run that goes on or has ended, it returns the state.

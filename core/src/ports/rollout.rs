@@ -12,6 +12,7 @@ use async_trait::async_trait;
 
 use crate::{
     app::{App, AppId, AppUid, Target},
+    configuration::Configuration,
     deploy::{Evidence, Reason, Revision, Scale},
     error::Result,
     image::ImageRef,
@@ -87,6 +88,8 @@ pub struct RolloutSpec {
     pub scale: Scale,
     /// Whether the app is stopped: see [`RolloutSpec::is_made_stopped`].
     pub stopped: bool,
+    /// The variables that this service sets in the target's environment; `None`: none. What others set there stays.
+    pub configuration: Option<Configuration>,
     /// The cause in a line, such as "rollback to revision 3 by alice".
     pub cause: String,
 }
@@ -98,7 +101,19 @@ impl RolloutSpec {
     pub const fn new(app: AppId, id: DeployId, target: Target, image: ImageRef) -> Self {
         let (adopted, settle, purpose) = (false, Duration::ZERO, Purpose::Deploy);
         let (scale, stopped) = (Scale::Keep, false);
-        Self { app, id, target, image, adopted, settle, purpose, scale, stopped, cause: String::new() }
+        Self {
+            app,
+            id,
+            target,
+            image,
+            adopted,
+            settle,
+            purpose,
+            scale,
+            stopped,
+            configuration: None,
+            cause: String::new(),
+        }
     }
 
     /// Returns whether a target that is made anew is made without instances: this stops the app, or leaves it stopped.
@@ -262,6 +277,11 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 ///   start that follows runs its image.
 /// - `apply_keeps_the_configuration`: image and deploy id change; how many instances there are, their environment, and
 ///   all other configuration stays, also across a deploy that failed.
+/// - `apply_sets_the_variables`: the instances of a spec with a [`Configuration`] have its variables, whatever characters
+///   are in them, none that an earlier spec had and this one lacks, and all that others have set.
+/// - `restore_brings_the_variables_back`: the instances of a restore have the variables of its spec.
+/// - `variable_of_another_is_refused`: a variable that others have set in the target too is `Refused`, by its name, and
+///   nothing is changed.
 /// - `adopt_changes_nothing`: an adopted deploy leaves the target as it is, and is `Complete` as long as the
 ///   target runs the image that it ran at registration.
 /// - `calls_answer_in_time`: each call answers within [`ANSWER_WITHIN`], also about an image that cannot be fetched and
@@ -324,6 +344,13 @@ pub trait RolloutDriver: Send + Sync {
     fn unstoppable(&self, _target: &Target) -> Option<String> {
         let platform = self.describe().platform;
         Some(format!("rollhook can neither stop nor start what runs on this {platform}."))
+    }
+
+    /// Returns why variables cannot be set in the environment of a target with these settings, in a sentence; `None`: they
+    /// can. For an app of which they cannot, none are accepted, so that no spec has a configuration.
+    fn unconfigurable(&self, _target: &Target) -> Option<String> {
+        let platform = self.describe().platform;
+        Some(format!("rollhook cannot set the environment of what runs on this {platform}."))
     }
 
     /// Returns the settings of a target with all defaults filled in, and what runs there; or what is wrong with them.

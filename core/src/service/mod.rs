@@ -15,9 +15,11 @@ use std::{
     time::Duration,
 };
 
-pub use accept::{Accepted, AcceptedRun, Authorized, Changed, NewLock, Pushed, Registered, check_run, check_settings};
+pub use accept::{
+    Accepted, AcceptedRun, Authorized, Changed, Configured, NewLock, Pushed, Registered, check_run, check_settings,
+};
 pub use drive::{Condition, PollOutcome, Polled, StartError};
-pub use read::{LogPart, Progress, Waited};
+pub use read::{LogPart, Progress, ShownConfiguration, Waited};
 
 use futures_util::lock;
 
@@ -25,8 +27,8 @@ use crate::{
     app::{AppId, AppUid, POLL_MIN},
     error::Error,
     ports::{
-        AppPage, BranchReader, BuildTrigger, Clock, DeployObserver, DriverIdentity, HistoryStore, Rng, RolloutDriver,
-        TargetDescription, TokenStore,
+        AppPage, BranchReader, BuildTrigger, Clock, ConfigurationStore, DeployObserver, DriverIdentity, HistoryStore,
+        Rng, RolloutDriver, TargetDescription, TokenStore,
     },
     replica::ReplicaId,
     request::Refusal,
@@ -57,6 +59,8 @@ pub struct Ports {
     pub builder: Option<BuildPorts>,
     /// The monotonic clock.
     pub clock: Arc<dyn Clock>,
+    /// The values of configurations; of the same store as `history`. `None`: no configuration can be set.
+    pub configurations: Option<Arc<dyn ConfigurationStore>>,
     /// The source of randomness.
     pub rng: Arc<dyn Rng>,
 }
@@ -84,7 +88,7 @@ impl Ports {
         clock: Arc<dyn Clock>,
         rng: Arc<dyn Rng>,
     ) -> Self {
-        Self { tokens, history, rollouts, observers: Vec::new(), builder: None, clock, rng }
+        Self { tokens, history, rollouts, observers: Vec::new(), builder: None, configurations: None, clock, rng }
     }
 }
 

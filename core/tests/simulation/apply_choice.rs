@@ -178,8 +178,19 @@ impl Run {
             Ask::Scale { app, stop, expects, key } => {
                 Some((self.scale(*app, *stop, *expects, keyed(*key, &name)), *key))
             }
-            Ask::Rollback { app, back, expects, key } => {
-                Some((self.rollback(*app, *back, *expects, keyed(*key, &name)), *key))
+            Ask::Configure { app, variable, value, staged, expects, key } => {
+                let if_current = self.expected(*app, *expects);
+                self.wish(Wish { revision: None, pinned: false, if_current });
+                let request = requests::configure(*app, (*variable, *value), *staged).with(|request| {
+                    request.if_current = if_current;
+                    request.key = keyed(*key, &name);
+                });
+                // A repeated call that was staged is decided anew.
+                let key = if *staged && *key == Key::Twice { Key::Repeated } else { *key };
+                Some((Request::Configure(id(*app), request), key))
+            }
+            Ask::Rollback { app, back, whole, expects, key } => {
+                Some((self.rollback(*app, (*back, *whole), *expects, keyed(*key, &name)), *key))
             }
             Ask::Cancel { app, back } => {
                 self.revision(*app, *back).map(|revision| (Request::Cancel(id(*app), revision), Key::None))
@@ -249,7 +260,13 @@ impl Run {
         self.known(app, |known| known.history.iter().rev().nth(back).and_then(|entry| entry.commit.clone())).flatten()
     }
 
-    fn rollback(&mut self, app: usize, back: Option<usize>, expects: Expects, key: Option<IdempotencyKey>) -> Request {
+    fn rollback(
+        &mut self,
+        app: usize,
+        (back, whole): (Option<usize>, bool),
+        expects: Expects,
+        key: Option<IdempotencyKey>,
+    ) -> Request {
         let revision = back.and_then(|back| self.revision(app, back));
         let digest = |known: &Known| known.history.iter().rev().nth(back?)?.digest.clone();
         let pinned = self.known(app, digest).flatten().is_some();
@@ -258,6 +275,7 @@ impl Run {
         let request = RollbackRequest::default().with(|request| {
             request.revision = revision;
             request.if_current = if_current;
+            request.with_configuration = whole && revision.is_some();
             // One in some does not know of release commands.
             request.past_releases = !self.callers.name().len().is_multiple_of(3) || revision.is_some();
             request.key = key;
@@ -316,6 +334,10 @@ pub(crate) fn told(wanted: &Request) -> String {
         Request::Probe(_) => "is this old token still good?".to_owned(),
         Request::Redeploy(id, request) => format!("redeploy {id}, if current is {:?}", request.if_current),
         Request::Scale(id, request) => format!("{} {id}, if current is {:?}", request.scale, request.if_current),
+        Request::Configure(id, request) => {
+            let when = if request.staged { " for the next deploy" } else { "" };
+            format!("configure {id}{when}, if current is {:?}", request.if_current)
+        }
         Request::Rollback(id, request) => {
             format!("roll {id} back, to {:?}, if current is {:?}", request.revision, request.if_current)
         }

@@ -15,11 +15,12 @@ use futures_util::stream::BoxStream;
 use rollhook_core::{
     Result,
     app::{App, AppId, AppUid, Target},
+    configuration::{Configuration, ConfigurationId, Variables},
     deploy::Evidence,
     ports::{
-        Applied, AtRest, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, Observation, Phase, Purpose,
-        ReleaseRunner, RolloutDriver, RolloutFailure, RolloutSpec, Sealing, TargetReader, TargetRequest, TokenStore,
-        Validated, WebhookSecret,
+        Applied, AtRest, BranchReader, BuildTrigger, Clock, ConfigurationStore, DriverIdentity, HistoryStore,
+        Observation, Phase, Purpose, ReleaseRunner, RolloutDriver, RolloutFailure, RolloutSpec, Sealing,
+        StoredConfiguration, TargetReader, TargetRequest, TokenStore, Validated, WebhookSecret,
     },
     time::Timestamp,
     token::Token,
@@ -102,11 +103,20 @@ pub(crate) enum Promise {
     EachWorkload,
     /// A deploy is complete as soon as one workload is.
     AllComplete,
+    /// A restore brings the image back alone.
+    WholeRelease,
+    /// A target keeps the variables that it got first.
+    NewValues,
+    /// The values of another app's configuration are read.
+    OwnValues,
+    /// A configuration is removed that is needed.
+    NeededValues,
 }
 
 /// The backends of one replica.
 pub(crate) struct Backend {
     pub(crate) tokens: Arc<dyn TokenStore>,
+    pub(crate) configurations: Arc<dyn ConfigurationStore>,
     pub(crate) history: Arc<dyn HistoryStore>,
     pub(crate) rollouts: Arc<dyn RolloutDriver>,
     pub(crate) builds: Arc<dyn BuildTrigger>,
@@ -119,6 +129,7 @@ impl Backend {
         let Some(promise) = broken else {
             return Self {
                 tokens: environment.store.clone(),
+                configurations: environment.store.clone(),
                 history: environment.store.clone(),
                 rollouts: environment.cluster.clone(),
                 builds: environment.builders[0].clone(),
@@ -131,10 +142,18 @@ impl Backend {
             environment,
             clock,
             token: Mutex::default(),
+            first_values: Mutex::default(),
             last_shown: Mutex::default(),
         });
         let heads = broken.environment.builders[0].clone();
-        Self { tokens: broken.clone(), history: broken.clone(), rollouts: broken.clone(), builds: broken, heads }
+        Self {
+            tokens: broken.clone(),
+            configurations: broken.clone(),
+            history: broken.clone(),
+            rollouts: broken.clone(),
+            builds: broken,
+            heads,
+        }
     }
 }
 
@@ -143,6 +162,8 @@ struct BrokenBackend {
     environment: Arc<Environment>,
     clock: Arc<dyn Clock>,
     token: Mutex<BTreeMap<AppId, WebhookSecret>>,
+    /// The first configuration of each app.
+    first_values: Mutex<BTreeMap<AppUid, Configuration>>,
     /// The last answer about each app.
     last_shown: Mutex<BTreeMap<AppUid, store::Shown>>,
 }
@@ -163,6 +184,10 @@ impl RolloutDriver for BrokenBackend {
         self.environment.cluster.unstoppable(target)
     }
 
+    fn unconfigurable(&self, target: &Target) -> Option<String> {
+        self.environment.cluster.unconfigurable(target)
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         self.environment.cluster.validate(request).await
     }
@@ -173,7 +198,11 @@ impl RolloutDriver for BrokenBackend {
             Purpose::Restore { .. } if self.breaks(Promise::FailedPods) => Purpose::Restore { to: spec.id.revision },
             other @ (Purpose::Deploy | Purpose::Rollback { .. } | Purpose::Restore { .. }) => other,
         };
-        let spec = &spec.clone().with(|spec| spec.purpose = purpose);
+        let configuration = self.values(spec);
+        let spec = &spec.clone().with(|spec| {
+            spec.purpose = purpose;
+            spec.configuration = configuration;
+        });
         let answer = self.environment.cluster.apply(spec).await?;
         if self.breaks(Promise::Fence) && matches!(answer, Applied::Newer(_)) {
             self.environment.cluster.delete(&spec.app, &spec.target);
@@ -246,7 +275,7 @@ impl TargetReader for BrokenBackend {
 #[async_trait]
 impl TokenStore for BrokenBackend {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
-        self.environment.store.put(app, token).await
+        TokenStore::put(&*self.environment.store, app, token).await
     }
 
     async fn rotate(&self, app: AppUid, token: &Token, until: Timestamp) -> Result<WebhookSecret> {
@@ -271,5 +300,47 @@ impl TokenStore for BrokenBackend {
 
     fn sealing(&self) -> Sealing {
         self.environment.store.sealing()
+    }
+}
+
+impl BrokenBackend {
+    /// The configuration that is brought to the target.
+    fn values(&self, spec: &RolloutSpec) -> Option<Configuration> {
+        let wanted =
+            spec.configuration.clone().filter(|_| !spec.purpose.is_restore() || !self.breaks(Promise::WholeRelease))?;
+        let mut first = self.first_values.lock().unwrap();
+        let first = first.entry(spec.id.app).or_insert_with(|| wanted.clone()).clone();
+        Some(if self.breaks(Promise::NewValues) { first } else { wanted })
+    }
+}
+
+#[async_trait]
+impl ConfigurationStore for BrokenBackend {
+    async fn put(&self, app: AppUid, id: ConfigurationId, variables: &Variables) -> Result<()> {
+        ConfigurationStore::put(&*self.environment.store, app, id, variables).await
+    }
+
+    async fn get(&self, app: AppUid, id: ConfigurationId) -> Result<Option<Variables>> {
+        let others = self.environment.apps().into_iter().map(|other| other.app.uid);
+        for other in others.filter(|other| self.breaks(Promise::OwnValues) && *other != app) {
+            let listed = ConfigurationStore::list(&*self.environment.store, other).await?;
+            if let Some(stored) = listed.first() {
+                return self.environment.store.get(other, stored.id).await;
+            }
+        }
+        self.environment.store.get(app, id).await
+    }
+
+    async fn list(&self, app: AppUid) -> Result<Vec<StoredConfiguration>> {
+        let listed = ConfigurationStore::list(&*self.environment.store, app).await?;
+        if self.breaks(Promise::NeededValues) && listed.len() > 1 {
+            let ids: Vec<ConfigurationId> = listed.iter().map(|one| one.id).collect();
+            ConfigurationStore::remove(&*self.environment.store, app, &ids).await?;
+        }
+        Ok(listed)
+    }
+
+    async fn remove(&self, app: AppUid, ids: &[ConfigurationId]) -> Result<()> {
+        ConfigurationStore::remove(&*self.environment.store, app, ids).await
     }
 }

@@ -293,6 +293,7 @@ fn touches_webhook(request: &Request) -> bool {
         | Request::Deploy(..)
         | Request::Redeploy(..)
         | Request::Scale(..)
+        | Request::Configure(..)
         | Request::Rollback(..)
         | Request::Run(..)
         | Request::EndRun(_)

@@ -76,9 +76,11 @@ pub(crate) enum Ask {
     Redeploy { app: usize, expects: Expects, key: Key },
     /// A person stops or starts an app, perhaps only if what they expect is current.
     Scale { app: usize, stop: bool, expects: Expects, key: Key },
-    /// A person rolls back: by default, or to a revision counted from the newest, perhaps only if what they expect is
-    /// current.
-    Rollback { app: usize, back: Option<usize>, expects: Expects, key: Key },
+    /// A person sets one of two variables to one of some values, for now or for the next deploy.
+    Configure { app: usize, variable: u8, value: u8, staged: bool, expects: Expects, key: Key },
+    /// A person rolls back: by default, or to a revision counted from the newest and perhaps with its configuration, perhaps
+    /// only if what they expect is current.
+    Rollback { app: usize, back: Option<usize>, whole: bool, expects: Expects, key: Key },
     /// A person cancels a revision counted from the newest.
     Cancel { app: usize, back: usize },
     /// A person runs a command by hand, which ends as its word says.
@@ -171,7 +173,7 @@ pub(crate) enum Step {
 }
 
 /// Every call to a port; none of them is safe.
-pub(crate) const CALLS: [&str; 26] = [
+pub(crate) const CALLS: [&str; 29] = [
     "",
     "history.commit",
     "history.load",
@@ -198,6 +200,9 @@ pub(crate) const CALLS: [&str; 26] = [
     "releases.observe",
     "releases.cancel",
     "history.archived",
+    "configurations.put",
+    "configurations.get",
+    "configurations.remove",
 ];
 
 pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
@@ -271,8 +276,10 @@ fn ask() -> impl Strategy<Value = Ask> {
         4 => (app(), expects(), key()).prop_map(|(app, expects, key)| Ask::Redeploy { app, expects, key }),
         3 => (app(), proptest::bool::weighted(0.6), expects(), key())
             .prop_map(|(app, stop, expects, key)| Ask::Scale { app, stop, expects, key }),
-        8 => (app(), proptest::option::weighted(0.5, 0..5usize), expects(), key())
-            .prop_map(|(app, back, expects, key)| Ask::Rollback { app, back, expects, key }),
+        8 => (app(), proptest::option::weighted(0.5, 0..5usize), any::<bool>(), expects(), key())
+            .prop_map(|(app, back, whole, expects, key)| Ask::Rollback { app, back, whole, expects, key }),
+        5 => (app(), 0..2u8, 0..4u8, proptest::bool::weighted(0.3), expects(), key()).prop_map(
+            |(app, variable, value, staged, expects, key)| Ask::Configure { app, variable, value, staged, expects, key }),
         3 => (app(), 0..3usize).prop_map(|(app, back)| Ask::Cancel { app, back }),
         3 => (app(), select(&["fix", "fail-3", "hang"]), key()).prop_map(|(app, word, key)| Ask::Run { app, word, key }),
         1 => app().prop_map(|app| Ask::EndRun { app }),

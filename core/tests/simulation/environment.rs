@@ -15,8 +15,8 @@ use rollhook_core::{
     deploy::{Commit, Deploy, Revision, Status},
     ledger::AppState,
     ports::{
-        AppPage, Applied, BuildSpec, BuildTrigger, Clock, HistoryStore, HistoryStoreExt, Page, ReleaseRun,
-        RolloutDriver, RolloutSpec, RunKind,
+        AppPage, Applied, BuildSpec, BuildTrigger, Clock, ConfigurationStore, HistoryStore, HistoryStoreExt, Page,
+        ReleaseRun, RolloutDriver, RolloutSpec, RunKind,
     },
     time::Timestamp,
 };
@@ -187,7 +187,12 @@ impl Environment {
         let stored = self.apps().into_iter().map(|app| (app.app.uid, self.truth(app))).collect();
         let building = |app| self.builds_of(app) > 0;
         let deaf = self.deaf.load(Ordering::Relaxed) || !self.builder_answers();
-        self.rules.lock().unwrap().stored(stored, &building, deaf, self.moment(), &self.journal);
+        let mut rules = self.rules.lock().unwrap();
+        rules.stored(stored, &building, deaf, self.moment(), &self.journal);
+        for app in self.apps() {
+            let stored = ConfigurationStore::list(&*self.store, app.app.uid).now_or_never().unwrap().unwrap();
+            rules.stores(app.app.uid, &stored.into_iter().map(|one| one.id).collect(), &self.journal);
+        }
     }
 
     /// Judges what has become of the cluster; called after every order.

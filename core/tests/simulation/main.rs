@@ -127,6 +127,10 @@ noticed! {
     restore_of_the_failed_workload_alone: RestoreOfAll,
     workload_that_is_forgotten: EachWorkload,
     workload_that_is_complete_for_all: AllComplete,
+    restore_without_its_configuration: WholeRelease,
+    value_from_before_a_change: NewValues,
+    value_of_another_app: OwnValues,
+    configuration_removed_while_it_is_needed: NeededValues,
 }
 
 fn number(variable: &str) -> Option<u64> {

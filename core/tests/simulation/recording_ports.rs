@@ -204,6 +204,10 @@ impl RolloutDriver for RecordingPorts {
         self.backend.rollouts.unstoppable(target)
     }
 
+    fn unconfigurable(&self, target: &Target) -> Option<String> {
+        self.backend.rollouts.unconfigurable(target)
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         self.backend.rollouts.validate(request).await
     }
@@ -244,6 +248,10 @@ impl RolloutDriver for RecordingPorts {
             if seen.complete && spec.purpose.is_restore() {
                 let running = self.environment.cluster.running(&spec.app, &spec.target);
                 rules.restored(spec, &running, &self.environment.journal);
+            }
+            if seen.complete && !spec.adopted {
+                let running = self.environment.cluster.running(&spec.app, &spec.target);
+                rules.configured(spec, &running, &self.environment.journal);
             }
             rules.observed(spec.id, seen, &self.environment.journal);
         }

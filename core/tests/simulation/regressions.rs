@@ -6,6 +6,7 @@ use crate::{
     broken::Promise,
     choices::{Ask, Choice, Expects, Key, Kind, Meddling, Scenario, Step},
     faults::InjectedFault,
+    requests::FAILS,
     run::play,
     workloads::{Also, LISTS},
 };
@@ -151,7 +152,7 @@ fn polled(replicas: usize, choices: Vec<Choice>) -> Scenario {
 /// A rollback goes away from a head, and the branch leaves it and comes back to it.
 fn a_held_head_comes_back() -> Scenario {
     let to = |step| Choice::Cluster(Meddling::Head { branch: 0, step });
-    let rollback = ask(Ask::Rollback { app: 0, back: None, expects: Expects::Anything, key: Key::None });
+    let rollback = ask(Ask::Rollback { app: 0, back: None, whole: false, expects: Expects::Anything, key: Key::None });
     let wait = || Choice::Pass(25_000);
     let choices = vec![rollback, wait(), to(Step::New("v3")), wait(), to(Step::Back(1)), wait()];
     polled(2, choices)
@@ -223,7 +224,8 @@ pub(crate) fn rare() -> Vec<Scenario> {
         also: ONE,
         own: Vec::new(),
     };
-    let roll_back = |back| ask(Ask::Rollback { app: 0, back, expects: Expects::Anything, key: Key::None });
+    let roll_back =
+        |back| ask(Ask::Rollback { app: 0, back, whole: false, expects: Expects::Anything, key: Key::None });
     let wait = || Choice::Pass(60_000);
     let failed = vec![post("missing"), wait(), roll_back(Some(0)), wait(), roll_back(None), wait()];
     let dies = |call| fault(call, InjectedFault::Crash { done: true });
@@ -286,4 +288,23 @@ fn accept_by_a_restarted_replica_takes_no_lease_of_its_former_life() {
             Choice::Pass(0),
         ],
     );
+}
+
+/// A restore that was cancelled runs well, which nobody has seen for long enough when a deploy begins; the release command
+/// of that one fails, and nothing rolls out.
+#[test]
+fn what_runs_recovers_though_the_deploy_after_it_never_rolled_out() {
+    let choices = vec![
+        Choice::Pass(3_000),
+        ask(Ask::Scale { app: 0, stop: true, expects: Expects::Anything, key: Key::None }),
+        post("slow"),
+        Choice::Ahead { replica: 0, by: 60 },
+        Choice::Restart { replica: 0, orderly: false, after: 3, renamed: true },
+        Choice::Clock(-5),
+        post("v1"),
+        ask(Ask::Policy { app: 0, leave: false, hold_all: false, settle: FAILS }),
+        Choice::Pass(13_001),
+        ask(Ask::Cancel { app: 0, back: 1 }),
+    ];
+    hold(Scenario { kinds: [Kind::Git, Kind::Image], ..polled(1, choices) });
 }

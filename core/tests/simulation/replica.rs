@@ -58,12 +58,17 @@ impl Replica {
         });
         let tokens = Arc::clone(&recording_ports.backend.tokens);
         let faulty = Arc::new(Faulty::new(Arc::clone(&recording_ports), Arc::clone(&own), Arc::clone(&plan)));
-        let tokens = Arc::new(Faulty::new(tokens, Arc::clone(&own), plan));
+        let tokens = Arc::new(Faulty::new(tokens, Arc::clone(&own), Arc::clone(&plan)));
+        let configurations = Arc::clone(&recording_ports.backend.configurations);
+        let configurations = Arc::new(Faulty::new(configurations, Arc::clone(&own), plan));
         let rng = Arc::new(SeededRng(AtomicU64::new(life.number.wrapping_mul(0x1234_5678_9abc_def1))));
         let rollouts = workloads::over(faulty.clone(), environment.promise);
         let ports = Ports::new(tokens, faulty.clone(), rollouts, own, rng);
         let branches = Arc::new(RecordedReads { inner: faulty.clone(), recording_ports });
-        let ports = ports.with(|ports| ports.builder = Some(BuildPorts::new(faulty, branches)));
+        let ports = ports.with(|ports| {
+            ports.configurations = Some(configurations);
+            ports.builder = Some(BuildPorts::new(faulty, branches));
+        });
         let deployer = Arc::new(Deployer::new(ports, &life.name).with_min_poll(POLL));
         let able = environment.time.now();
         Self { life, deployer, clock, faults, paused: false, able, engine: 0, leaves: Arc::default() }

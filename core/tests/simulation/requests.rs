@@ -6,15 +6,16 @@ use rollhook_conformance::samples::settings;
 use rollhook_core::{
     action::Action,
     app::{AppId, AppUid, FullName, HoldPolicy, OnFailure, Policy, Source},
+    configuration::{Variable, VariablesChange},
     delivery::Delivery,
     deploy::{Actor, Commit, Deploy, Revision},
     lock::PrincipalKey,
     ports::WebhookSecret,
     request::{
-        DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, PromoteRequest, RedeployRequest, Refusal, Registration,
-        RollbackRequest, RunRequest, ScaleRequest, SourceChange, TargetChange,
+        ConfigureRequest, DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, PromoteRequest, RedeployRequest,
+        Refusal, Registration, RollbackRequest, RunRequest, ScaleRequest, SourceChange, TargetChange,
     },
-    service::{Accepted, Deployer, NewLock, Outcome, Pushed},
+    service::{Accepted, Configured, Deployer, NewLock, Outcome, Pushed},
     token::{Credentials, Token},
 };
 use serde_json::json;
@@ -54,6 +55,7 @@ pub(crate) enum Request {
     /// What runs is deployed once more.
     Redeploy(AppId, RedeployRequest),
     Scale(AppId, ScaleRequest),
+    Configure(AppId, ConfigureRequest),
     Rollback(AppId, RollbackRequest),
     /// A command is run by hand, which ends well, fails, or never ends by itself.
     Run(AppId, RunRequest),
@@ -123,6 +125,15 @@ impl Request {
                 let access = allowed(&id).await?;
                 let accepted = deployer.scale(&access, request).await?;
                 Ok(Answer::Accepted(access.uid(), accepted))
+            }
+            Self::Configure(id, request) => {
+                let access = allowed(&id).await?;
+                Ok(match deployer.configure(&access, request).await? {
+                    Configured::Deploy(accepted) => Answer::Accepted(access.uid(), *accepted),
+                    Configured::Staged => Answer::Changed,
+                    Configured::Unchanged => Answer::Nothing("nothing is to be configured".to_owned()),
+                    other => Answer::Nothing(format!("{other:?}")),
+                })
             }
             Self::Rollback(id, request) => {
                 let access = allowed(&id).await?;
@@ -198,6 +209,16 @@ pub(crate) fn deploy(tag: &str, name: &str, key: Option<IdempotencyKey>) -> Depl
     DeployRequest::image(image(tag)).with(|request| {
         request.commit = Some(commit);
         request.key = key;
+    })
+}
+
+/// A change of one of two variables, to a value that no other app has.
+pub(crate) fn configure(app: usize, (variable, value): (u8, u8), staged: bool) -> ConfigureRequest {
+    let name = ["A", "B"][usize::from(variable)].parse().unwrap();
+    let set = [(name, Variable::new(format!("{} {value}", id(app)), false))].into();
+    ConfigureRequest::default().with(|request| {
+        request.change = VariablesChange { set, ..VariablesChange::default() };
+        request.staged = staged;
     })
 }
 
@@ -297,6 +318,8 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::NotRedeployable(_) => "refused: not redeployable",
         Refusal::NotStopped => "refused: not stopped",
         Refusal::CannotBeStopped(_) => "refused: cannot be stopped",
+        Refusal::CannotBeConfigured(_) => "refused: cannot be configured",
+        Refusal::ConfigurationForgotten(_) => "refused: the configuration is forgotten",
         Refusal::CurrentChanged { .. } => "refused: current changed",
         Refusal::AlreadyEnded(_) => "refused: already ended",
         Refusal::Workload(_) => "refused: the workload",

@@ -258,5 +258,8 @@ fn ports(
 ) -> Ports {
     let rollouts = Arc::new(Workloads::over(cluster.clone()));
     let ports = Ports::new(store.clone(), store.clone(), rollouts, clock.clone(), Arc::new(SimRng::new(seed)));
-    ports.with(|ports| ports.builder = Some(BuildPorts::new(builds.clone(), builds.clone())))
+    ports.with(|ports| {
+        ports.configurations = Some(store.clone());
+        ports.builder = Some(BuildPorts::new(builds.clone(), builds.clone()));
+    })
 }

@@ -12,6 +12,7 @@ pub use promote::{Promote, PromoteFrom};
 pub use rollback::{Rollback, RollbackAnswer, RolledBackTo};
 use rollhook_core::{
     app::AppId,
+    configuration::ConfigurationId,
     deploy::{self, Evidence, Origin, Reason, ReleaseMark, Revision, Scale, State, Status, Trigger},
     engine::deadline,
     ledger::{AppState, Recovery, restore::Restoration},
@@ -24,6 +25,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{App, openapi::schemas, operation::Operation, operations::ShowDeploy};
+
+/// The number of digits of a configuration's id that are shown.
+const CONFIGURATION_DIGITS: usize = 10;
 
 /// The answer to an accepted deploy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -298,6 +302,13 @@ pub struct Deploy {
     #[serde(default, skip_serializing_if = "Scale::is_keep")]
     #[schemars(schema_with = "schemas::scale")]
     pub scale: Scale,
+    /// The first digits of the id of the configuration that the deploy runs with; null if none was set through this service.
+    /// Entries with the same id have the same variables.
+    #[serde(default)]
+    pub configuration: Option<String>,
+    /// Whether the deploy was made to bring its configuration: it changes it, or returns to an earlier one.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub configures: bool,
     /// The deploy's own revision, or the one whose version it is: that a rollback finally returns to, or a redeploy repeats.
     #[schemars(with = "u64")]
     pub effective: Revision,
@@ -370,7 +381,7 @@ pub struct TakenFrom {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<String>,
     /// The revision that was rolled back to (trigger `rollback`) or promoted (`promotion`), or that was current and is
-    /// deployed once more (`manual`, with a lower `effective` revision); else the one that the image was built as: a restore took the cluster during the build, so that the image was entered anew behind it.
+    /// deployed once more (`manual`, with a lower `effective` revision), or with another configuration (`config`); else the one that the image was built as: a restore took the cluster during the build, so that the image was entered anew behind it.
     #[schemars(with = "u64")]
     pub revision: Revision,
 }
@@ -422,6 +433,8 @@ impl Deploy {
             on_cluster: standing.on_cluster == Some(entry.revision),
             adopted: entry.adopted,
             scale: entry.scale,
+            configuration: entry.configuration.map(short_configuration),
+            configures: entry.configures,
             effective: entry.effective,
             from: entry.from.as_ref().map(TakenFrom::of),
             digest: entry.digest.as_ref().map(ToString::to_string),
@@ -488,8 +501,15 @@ impl Deploy {
     }
 }
 
+/// Returns the digits of a configuration's id that are shown; the objects that a platform keeps it in are named by them.
+fn short_configuration(id: ConfigurationId) -> String {
+    let mut digits = id.to_string();
+    digits.truncate(CONFIGURATION_DIGITS);
+    digits
+}
+
 /// Returns whether a flag is left out on the wire.
-fn is_false(flag: &bool) -> bool {
+pub(crate) fn is_false(flag: &bool) -> bool {
     !flag
 }
 

@@ -18,6 +18,7 @@
 pub mod access;
 pub mod app;
 pub mod calls;
+pub mod configuration;
 pub mod deploy;
 pub mod duration;
 pub mod endpoint;
@@ -54,6 +55,7 @@ pub use app::{
     Webhook,
 };
 pub use calls::{WebhookCall, WebhookCallList};
+pub use configuration::{ConfigAnswer, ConfigKept, ConfigPatch, ConfigResult, Configuration, Variable};
 pub use deploy::{
     Deploy, DeployAnswer, DeployList, DeployPost, Progress, Promote, PromoteFrom, Rebuild, Restore, Rollback,
     RollbackAnswer, RolledBackTo, ScalePost, Standing, Stopped, TakenFrom, Until, ends_within,

@@ -11,7 +11,7 @@ use self::described::{Described, endpoints};
 use crate::{
     Operation,
     endpoint::{Credentials, open},
-    operations::{ReadBuildLog, ReadRunLog},
+    operations::{ChangeConfiguration, ReadBuildLog, ReadRunLog},
     problem::Kind,
 };
 
@@ -122,6 +122,7 @@ fn operation(described: &Described) -> Value {
     }
     match endpoint {
         open::EVENTS => events(operation),
+        ChangeConfiguration::ENDPOINT => config(operation),
         ReadBuildLog::ENDPOINT | ReadRunLog::ENDPOINT => log(operation),
         _ => operation,
     }
@@ -141,6 +142,21 @@ fn events(operation: Value) -> Value {
     events["responses"]["200"]["content"] = json!({ "text/event-stream": { "schema": event } });
     events["responses"]["204"] = json!({ "description": "The deploy has ended, and the caller has seen its end." });
     events
+}
+
+fn config(mut operation: Value) -> Value {
+    let content = |schema: Value| json!({ "application/json": { "schema": schema } });
+    let deploy = || reference("schemas", "DeployAnswer");
+    operation["description"] =
+        "The change is a deploy of the image that runs, unless it is to wait for the next deploy, \
+        nothing has been deployed yet, or the app has just these variables already. No answer has a value."
+            .into();
+    operation["responses"]["202"]["content"] = content(deploy());
+    operation["responses"]["200"] = json!({
+        "description": "The deploy was waited for, and succeeded; or nothing is deployed now.",
+        "content": content(json!({ "oneOf": [deploy(), reference("schemas", "ConfigKept")] }))
+    });
+    operation
 }
 
 fn log(mut log: Value) -> Value {

@@ -89,6 +89,7 @@ fn members(refusal: &Refusal) -> Map<String, Value> {
         }
         CoreRefusal::AlreadyEnded(revision)
         | CoreRefusal::RevisionNotFound(revision)
+        | CoreRefusal::ConfigurationForgotten(revision)
         | CoreRefusal::NoBuildLog(revision)
         | CoreRefusal::NoReleaseLog(revision) => {
             json!({ "revision": revision })
@@ -140,6 +141,8 @@ kinds! {
     AppNotFound = "app-not-found", 404, "No such app";
     /// No such entry.
     RevisionNotFound = "revision-not-found", 404, "No such revision";
+    /// The values of the revision's configuration are no longer stored.
+    ConfigurationForgotten = "configuration-forgotten", 404, "The configuration is no longer kept";
     /// There is no log of a build.
     NoBuildLog = "no-build-log", 404, "No build log";
     /// There is no log of a release command.
@@ -192,6 +195,8 @@ kinds! {
     NotStopped = "not-stopped", 409, "The app is not stopped";
     /// The workload, or its platform, can be neither stopped nor started.
     CannotBeStopped = "cannot-be-stopped", 409, "The app cannot be stopped";
+    /// The environment of the workload cannot be set, or no configuration can be stored.
+    CannotBeConfigured = "cannot-be-configured", 409, "The app cannot be configured";
     /// The rollback goes back past release commands.
     ReleaseBetween = "release-between", 409, "Release commands ran since that revision";
     /// The token before is still let in.
@@ -299,6 +304,7 @@ impl Kind {
             CoreRefusal::NotAllowed(_) => Self::Forbidden,
             CoreRefusal::AppNotFound(_) | CoreRefusal::AppNotFoundIn(_) => Self::AppNotFound,
             CoreRefusal::RevisionNotFound(_) => Self::RevisionNotFound,
+            CoreRefusal::ConfigurationForgotten(_) => Self::ConfigurationForgotten,
             CoreRefusal::NoWebhook => Self::NoWebhook,
             CoreRefusal::RotatedAlready => Self::RotatedAlready,
             CoreRefusal::AppExists(_) => Self::AppExists,
@@ -318,6 +324,7 @@ impl Kind {
             CoreRefusal::NotRedeployable(_) => Self::NotRedeployable,
             CoreRefusal::NotStopped => Self::NotStopped,
             CoreRefusal::CannotBeStopped(_) => Self::CannotBeStopped,
+            CoreRefusal::CannotBeConfigured(_) => Self::CannotBeConfigured,
             CoreRefusal::ReleaseBetween { .. } => Self::ReleaseBetween,
             CoreRefusal::NoReleaseLog(_) => Self::NoReleaseLog,
             CoreRefusal::RunUnfinished(_) => Self::RunUnfinished,

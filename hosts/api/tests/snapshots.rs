@@ -47,6 +47,8 @@ fn entry(number: u64, state: State) -> rollhook_core::deploy::Deploy {
         effective: revision(number),
         adopted: false,
         scale: Scale::Keep,
+        configuration: None,
+        configures: false,
         state,
         touched: true,
         release: None,

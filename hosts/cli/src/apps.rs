@@ -128,6 +128,7 @@ pub(crate) fn details(app: &App, now: Timestamp) -> String {
     lines.extend(source(&app.source));
     let restored = if app.is_restored() { ", restored after a failure" } else { "" };
     lines.push(("Current", entry(app.current.as_ref(), now) + restored));
+    lines.extend(app.current.as_ref().and_then(configuration).map(|id| ("Configuration", id)));
     lines.extend(app.stopped.as_ref().map(|stopped| ("Stopped", stopped_since(stopped, now))));
     lines.extend(app.beside_current().map(|deploy| ("On cluster", entry(Some(deploy), now))));
     lines.extend(app.ended_off_cluster().map(|deploy| ("Newest", entry(Some(deploy), now))));
@@ -235,6 +236,12 @@ fn entry(deploy: Option<&rollhook_api::Deploy>, now: Timestamp) -> String {
     let release = deploy.release.map(|mark| format!("; its release command {}", release_predicate(mark)));
     let release = release.unwrap_or_default();
     format!("revision {}, {}, {}{mark}{release}", deploy.revision, what(deploy), when::ago(deploy.created_at, now))
+}
+
+/// Returns the configuration of what runs, if it was set here.
+fn configuration(deploy: &rollhook_api::Deploy) -> Option<String> {
+    let by = if deploy.configures { format!(", by revision {}", deploy.revision) } else { String::new() };
+    deploy.configuration.as_ref().map(|id| format!("{id}{by}; its variables: rollhook app config list {}", deploy.app))
 }
 
 fn held(hold: &Hold) -> String {

@@ -34,7 +34,10 @@ pub(crate) fn table(deploys: &[Deploy], now: Timestamp, style: Style) -> String 
 pub(crate) fn wide(deploys: &[Deploy], style: Style) -> String {
     // Only apps with a release command have the column.
     let releases = deploys.iter().any(|deploy| deploy.release.is_some());
-    let more = MORE.into_iter().chain(releases.then_some("RELEASE")).map(|heading| Column(heading, 0, Fit::Keep));
+    // And only those whose variables are set here.
+    let configurations = deploys.iter().any(|deploy| deploy.configuration.is_some());
+    let further = releases.then_some("RELEASE").into_iter().chain(configurations.then_some("CONFIG"));
+    let more = MORE.into_iter().chain(further).map(|heading| Column(heading, 0, Fit::Keep));
     let columns: Vec<Column> = COLUMNS.into_iter().chain(more).collect();
     let rows: Vec<_> = deploys
         .iter()
@@ -47,7 +50,9 @@ pub(crate) fn wide(deploys: &[Deploy], style: Style) -> String {
                 Cell::optional(deploy.digest.as_deref()),
                 Cell::optional(deploy.from.as_ref().map(|from| origin(deploy, from))),
             ]);
+            let configuration = deploy.configuration.as_deref().map(|id| configuration(deploy, id));
             row.extend(releases.then(|| Cell::optional(deploy.release.map(ReleaseMark::as_str))));
+            row.extend(configurations.then(|| Cell::optional(configuration)));
             row
         })
         .collect();
@@ -78,16 +83,26 @@ pub(crate) fn tint(deploy: &Deploy) -> Option<Tint> {
     }
 }
 
+/// Returns the id of an entry's configuration, and whether the entry brought it.
+pub(crate) fn configuration(deploy: &Deploy, id: &str) -> String {
+    format!("{id}{}", if deploy.configures { " (changed)" } else { "" })
+}
+
 /// Returns the trigger of an entry, and the revision that it repeats.
 pub(crate) fn cause(deploy: &Deploy) -> String {
-    let same = deploy.from.as_ref().filter(|_| deploy.is_redeploy()).map(|from| format!(", {}", origin(deploy, from)));
+    let repeats = deploy.is_redeploy() || deploy.trigger == Trigger::Config;
+    let same = deploy.from.as_ref().filter(|_| repeats).map(|from| format!(", {}", origin(deploy, from)));
     format!("{}{}", deploy.trigger, same.unwrap_or_default())
 }
 
 fn origin(deploy: &Deploy, from: &TakenFrom) -> String {
     match (&from.namespace, &from.app) {
         (Some(namespace), Some(app)) => format!("{namespace}/{app} {}", from.revision),
+        (Some(_) | None, _) if deploy.trigger == Trigger::Rollback && deploy.configures => {
+            format!("{} with its configuration", from.revision)
+        }
         (Some(_) | None, _) if deploy.trigger == Trigger::Rollback => from.revision.to_string(),
+        (Some(_) | None, _) if deploy.trigger == Trigger::Config => format!("image of {}", from.revision),
         (Some(_) | None, _) if deploy.is_redeploy() && !deploy.scale.is_keep() => {
             format!("{} of {}", deploy.scale, from.revision)
         }

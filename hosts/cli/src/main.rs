@@ -19,6 +19,7 @@ mod completion;
 mod confirm;
 mod contexts;
 mod direct;
+mod dotenv;
 mod exit;
 mod history;
 mod output;

@@ -9,8 +9,8 @@ use crate::{
         TrustCommand, Webhook,
     },
     commands::{
-        Session, access, apps, builds, deploys, image, lock, login, logs, promotion, receiver, runs, scale, session,
-        trust, webhook,
+        Session, access, apps, builds, config, deploys, image, lock, login, logs, promotion, receiver, runs, scale,
+        session, trust, webhook,
     },
     completion,
     contexts::Contexts,
@@ -154,6 +154,7 @@ async fn app(session: &Session<'_>, command: AppCommand) -> Result<(), CliError>
         AppCommand::Image(target) => image::image(session, &target).await,
         AppCommand::Wait(args) => deploys::wait(session, &args).await,
         AppCommand::Set(args) => apps::set(session, &args).await,
+        AppCommand::Config(command) => config::config(session, &command).await,
         AppCommand::Deploy(args) => deploys::deploy(session, &args).await,
         AppCommand::Stop(args) => scale::stop(session, &args).await,
         AppCommand::Start(args) => scale::start(session, &args).await,

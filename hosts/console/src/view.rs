@@ -263,7 +263,11 @@ fn origin(deploy: &Deploy) -> Option<String> {
     let from = deploy.from.as_ref()?;
     Some(match (&from.namespace, &from.app) {
         (Some(namespace), Some(app)) => escaped(&format!("from {namespace}/{app} #{}", from.revision)),
+        (Some(_) | None, _) if deploy.trigger == Trigger::Rollback && deploy.configures => {
+            format!("to #{} with its configuration", from.revision)
+        }
         (Some(_) | None, _) if deploy.trigger == Trigger::Rollback => format!("to #{}", from.revision),
+        (Some(_) | None, _) if deploy.trigger == Trigger::Config => format!("image of #{}", from.revision),
         (Some(_) | None, _) if deploy.is_redeploy() && !deploy.scale.is_keep() => format!("of #{}", from.revision),
         (Some(_) | None, _) if deploy.is_redeploy() => format!("same as #{}", from.revision),
         (Some(_) | None, _) => format!("built as #{}", from.revision),

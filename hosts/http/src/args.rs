@@ -23,7 +23,7 @@ pub struct Args {
 /// The commands beside serving.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Keys that tokens are sealed with
+    /// Keys that secrets are sealed with
     #[command(subcommand)]
     Keys(Keys),
     /// The admin token
@@ -61,11 +61,11 @@ pub enum Keys {
         /// The key directory
         dir: PathBuf,
     },
-    /// Seal every token with the newest key, so that older keys can be deleted
+    /// Seal every token, configuration and receiver's secret with the newest key, so that older keys can be deleted
     ///
     /// Give every replica the new key first: one that lacks it cannot open what this seals.
     Rotate(StoreSettings),
-    /// Print how many tokens are sealed with which key
+    /// Print how many secrets are sealed with which key
     Status(StoreSettings),
 }
 

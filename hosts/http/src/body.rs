@@ -267,11 +267,34 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ErrorReply> {
     Err(git_hosts::Error::ContentType.into())
 }
 
+/// Reads a JSON object whose members' names may be secrets as well, by mistake. A failure names its place alone.
+///
+/// # Errors
+/// 415; as [`object`].
+pub(crate) fn confidential<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, ErrorReply> {
+    require_json(headers)?;
+    let mut json = serde_json::Deserializer::from_slice(checked_object(body)?);
+    let read = T::deserialize(&mut json).map_err(|error| unreadable(&error))?;
+    json.end().map_err(|error| unreadable(&error))?;
+    Ok(read)
+}
+
 /// Reads a JSON object. A failure names the member that is at fault and its place, and repeats no value.
 ///
 /// # Errors
 /// 413 if it has more than 1,500 values, 400 if it is not such an object.
 pub(crate) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorReply> {
+    let mut json = serde_json::Deserializer::from_slice(checked_object(body)?);
+    let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        malformed(&if path == "." { String::new() } else { member(&path) }, error.inner())
+    })?;
+    json.end().map_err(|error| unreadable(&error))?;
+    Ok(read)
+}
+
+/// Returns a body that may be an object of not too many values.
+fn checked_object(body: &[u8]) -> Result<&[u8], ErrorReply> {
     if json_values(body) > VALUES_MAX {
         let detail =
             format!("The body must have at most {VALUES_MAX} values: members of objects and elements of lists.");
@@ -281,13 +304,7 @@ pub(crate) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorReply> 
     if body.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
         return Err(ErrorReply::new(Kind::Malformed, "The body must be a JSON object."));
     }
-    let mut json = serde_json::Deserializer::from_slice(body);
-    let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let path = error.path().to_string();
-        malformed(&if path == "." { String::new() } else { member(&path) }, error.inner())
-    })?;
-    json.end().map_err(|error| unreadable(&error))?;
-    Ok(read)
+    Ok(body)
 }
 
 /// The beginnings of tokens and signing keys.
@@ -391,6 +408,30 @@ mod tests {
             r#"{"app": hunter2}"#,
         ] {
             assert!(!told(body).contains("hunter2"), "{}", told(body));
+        }
+    }
+
+    #[test]
+    fn failure_of_a_confidential_body_repeats_no_text_of_it() {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        for body in [
+            r#"{"hunter2": 1}"#,
+            r#"{"set": "hunter2"}"#,
+            r#"{"set": ["A=hunter2"]}"#,
+            r#"{"unset": {"A": "hunter2"}}"#,
+            r#"{"unset": ["A", 7, "hunter2"]}"#,
+            r#"{"staged": "hunter2"}"#,
+            r#"{"if_current": "hunter2"}"#,
+            r#"{"set": {"A": hunter2}}"#,
+            r#"{"set": {"A": "hunter2}"#,
+            r#"{"set": {"A": "hunter2"}} hunter2"#,
+            r#""hunter2""#,
+            "A=hunter2",
+        ] {
+            let refused = confidential::<rollhook_api::ConfigPatch>(&headers, body.as_bytes()).unwrap_err();
+            assert_eq!(refused.kind(), Kind::Malformed, "{body}");
+            assert!(!format!("{refused:?}").contains("hunter2"), "{refused:?}");
         }
     }
 

@@ -186,6 +186,10 @@ impl RolloutDriver for InstrumentedRolloutDriver {
         self.inner.unstoppable(target)
     }
 
+    fn unconfigurable(&self, target: &Target) -> Option<String> {
+        self.inner.unconfigurable(target)
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         self.timed("validate", self.inner.validate(request)).await
     }

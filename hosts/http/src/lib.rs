@@ -37,6 +37,7 @@ mod build_log;
 mod call;
 mod callers;
 mod client_ip;
+mod configuration;
 mod connections;
 mod console;
 mod deploys;

@@ -36,7 +36,8 @@ use self::{
     register::{buckets_of_calls, buckets_of_deploys, buckets_of_driver, buckets_of_store, put, timed},
 };
 
-const TRIGGERS: [Trigger; 5] = [Trigger::Webhook, Trigger::Manual, Trigger::Promotion, Trigger::Rollback, Trigger::Git];
+const TRIGGERS: [Trigger; 6] =
+    [Trigger::Webhook, Trigger::Manual, Trigger::Promotion, Trigger::Rollback, Trigger::Git, Trigger::Config];
 const ENDS: [Status; 4] = [Status::Succeeded, Status::Failed, Status::Superseded, Status::Cancelled];
 
 /// Labels and their values.

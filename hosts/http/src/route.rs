@@ -6,18 +6,19 @@ use rollhook_api::{
     Kind, Local, Operation,
     endpoint::{Credentials, Endpoint, open},
     operations::{
-        CancelDeploy, CancelRun, ChangeApp, CreateApiToken, DeleteApp, DeployApp, DisableWebhook, EnableWebhook,
-        EndSession, EndSessions, EndTrust, ListApiTokens, ListApps, ListDeploys, ListInstances, ListLocks,
-        ListReceivers, ListRuns, ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment, PromoteApp,
-        ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp, RegisterReceiver, ReleaseHold,
-        RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller, ShowDeploy,
-        ShowRun, ShowWebhook, StartApp, StartRun, StopApp, TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
+        CancelDeploy, CancelRun, ChangeApp, ChangeConfiguration, CreateApiToken, DeleteApp, DeployApp, DisableWebhook,
+        EnableWebhook, EndSession, EndSessions, EndTrust, ListApiTokens, ListApps, ListDeploys, ListInstances,
+        ListLocks, ListReceivers, ListRuns, ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment,
+        PromoteApp, ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp, RegisterReceiver,
+        ReleaseHold, RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller,
+        ShowConfiguration, ShowDeploy, ShowRun, ShowWebhook, StartApp, StartRun, StopApp, TestReceiver, TrustPipeline,
+        UnlockApp, UnlockEnvironment,
     },
 };
 
 use crate::{
-    answer, apps, build_log, call::Call, deploys, error_reply::ErrorReply, events, login, probes, reply::Reply, runs,
-    webhook,
+    answer, apps, build_log, call::Call, configuration, deploys, error_reply::ErrorReply, events, login, probes,
+    reply::Reply, runs, webhook,
 };
 
 /// An answer under way.
@@ -63,6 +64,8 @@ pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         of::<EndTrust>(),
         of::<ListDeploys>(),
         with::<DeployApp>(|call, caller| Box::pin(deploys::post(call, caller))),
+        of::<ShowConfiguration>(),
+        with::<ChangeConfiguration>(|call, caller| Box::pin(configuration::change(call, caller))),
         with::<StopApp>(|call, caller| Box::pin(deploys::accept::<StopApp>(call, caller))),
         with::<StartApp>(|call, caller| Box::pin(deploys::accept::<StartApp>(call, caller))),
         with::<ShowDeploy>(|call, caller| Box::pin(deploys::show(call, caller))),

@@ -88,12 +88,12 @@ async fn print_usage(keys: &dyn StoreKeys) -> Result<(), Failure> {
     let usage = keys.usage().await?;
     for used in &usage {
         let absent = if used.held { "" } else { "  NOT IN THE KEY DIRECTORY" };
-        print(&format!("{}  {} token{}{absent}", used.key, used.tokens, if used.tokens == 1 { "" } else { "s" }))?;
+        print(&format!("{}  {} secret{}{absent}", used.key, used.secrets, if used.secrets == 1 { "" } else { "s" }))?;
     }
     if usage.iter().all(|used| used.held) {
         return Ok(());
     }
-    Err("tokens are sealed with a key that is not in the key directory: they do not open".into())
+    Err("secrets are sealed with a key that is not in the key directory: they do not open".into())
 }
 
 async fn rebind(settings: &Settings) -> Result<(), Failure> {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
-    ports::{DeployObserver, HistoryStore, RolloutDriver, TokenStore},
+    ports::{ConfigurationStore, DeployObserver, HistoryStore, RolloutDriver, TokenStore},
     service::{BuildPorts, Deployer, Ports},
 };
 
@@ -38,6 +38,13 @@ impl Builder {
     /// Builds git apps by these ports; without them there are only image apps.
     pub fn builds(mut self, builder: BuildPorts) -> Self {
         self.ports.builder = Some(builder);
+        self
+    }
+
+    /// Keeps the values of configurations here, which is of the same store as the history; without it no configuration can be
+    /// set.
+    pub fn configurations(mut self, store: Arc<dyn ConfigurationStore>) -> Self {
+        self.ports.configurations = Some(store);
         self
     }
 

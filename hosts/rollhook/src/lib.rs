@@ -7,7 +7,7 @@
 //!   Deployer                 every rule: numbering, idempotency, serialised builds, restores, holds, leases
 //!        │ only through
 //!        ▼
-//!   TokenStore · HistoryStore · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
+//!   TokenStore · HistoryStore · ConfigurationStore · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
 //!        ▲
 //!   memory · sqlite · postgres · kubernetes · docker · git · command, or your own
 //! ```
@@ -23,7 +23,7 @@
 //! | `memory` (default) | stores in memory, and a simulated cluster to try things out on |
 //! | `sqlite`, `postgres`, `kubernetes` | durable stores; `kubernetes` the rollout driver and builder as well |
 //! | `docker` | the rollout driver for the containers of one machine |
-//! | `sealing` | tokens sealed at rest, for stores of one's own; the durable stores bring it along |
+//! | `sealing` | tokens and configurations sealed at rest, for stores of one's own; the durable stores bring it along |
 //! | `management` | roles, API tokens, sign-in, trusted pipelines, locks of environments, notifications |
 //! | `workloads` | apps with several workloads, deployed as one by any rollout driver |
 //! | `git` | branches read by git, builds by a program on this machine |
@@ -104,8 +104,8 @@
 pub use async_trait::async_trait;
 pub use futures_util::stream::BoxStream;
 pub use rollhook_core::{
-    Error, Result, action, app, delivery, deploy, disk, error, image, instance, ledger, lock, network, ports, replica,
-    request, service, source, text, time, token, trace,
+    Error, Result, action, app, configuration, delivery, deploy, disk, error, image, instance, ledger, lock, network,
+    ports, replica, request, service, source, text, time, token, trace,
 };
 #[cfg(feature = "management")]
 pub use rollhook_management as management;

@@ -1,4 +1,4 @@
-//! The keys that tokens are sealed with: new ones, their replacement and their use.
+//! The keys that secrets are sealed with: new ones, their replacement and their use.
 
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "kubernetes"))]
 use std::collections::BTreeMap;
@@ -20,21 +20,21 @@ use zeroize::Zeroizing;
 use crate::store::StoreSealer;
 use crate::{Error, StoreSettings, store};
 
-/// A key that tokens are sealed with.
+/// A key that secrets are sealed with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyUse {
     /// The key's name.
     pub key: String,
-    /// The number of tokens, and of receivers' secrets, that it seals.
-    pub tokens: u64,
-    /// Whether it is in the key directory; without it, its tokens do not open.
+    /// The number of tokens, configurations and receivers' secrets that it seals.
+    pub secrets: u64,
+    /// Whether it is in the key directory; without it, its secrets do not open.
     pub held: bool,
 }
 
 /// The keys of an opened store that seals.
 #[async_trait]
 pub trait StoreKeys: Send + Sync {
-    /// Seals every token and every receiver's secret with the newest key, and returns how many had another.
+    /// Seals every token, configuration and receiver's secret with the newest key, and returns how many had another.
     async fn reseal(&self) -> PortResult<u64>;
 
     /// Returns the keys in use; other keys may be deleted.
@@ -63,7 +63,7 @@ macro_rules! store_keys {
                     *used.entry(text::key_of(&sealed)?).or_default() += 1;
                 }
                 let used = used.into_iter();
-                Ok(used.map(|(id, tokens)| KeyUse { held: held(&id), key: id.to_string(), tokens }).collect())
+                Ok(used.map(|(id, secrets)| KeyUse { held: held(&id), key: id.to_string(), secrets }).collect())
             }
 
             fn key_written(&self) -> Option<SystemTime> {

@@ -56,7 +56,7 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     let rollouts = self::driver(driver, settings, clock.clone()).await?;
     let (builder, stop) = builder::open(&settings.builder, disk, &driver, clock.clone()).await?;
     let mut created = Vec::new();
-    let Store { tokens, history, records, sealed, sealer } =
+    let Store { tokens, history, configurations, records, sealed, sealer } =
         store::open(&url, settings.store.key_dir.as_deref(), settings.patience, &mut created).await?;
     let (observers, events) = events::open(driver, &url).await?;
     let rng = Arc::new(SystemRng);
@@ -74,6 +74,7 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     let ports = Ports::new(tokens, history, rollouts, clock, rng).with(|ports| {
         ports.observers = observers;
         ports.builder = builder;
+        ports.configurations = Some(configurations);
     });
     let key_written = sealed.and_then(|sealed| sealed.key_written());
     Ok(Opened { ports, management, store: url, created, key_written, builder: stop, events })

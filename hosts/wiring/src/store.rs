@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use rollhook_core::ports::{HistoryStore, TokenStore};
+use rollhook_core::ports::{ConfigurationStore, HistoryStore, TokenStore};
 use rollhook_management::ports::{RecordStore, Sealer};
 use rollhook_memory::MemoryStore;
 
@@ -16,6 +16,7 @@ use crate::{Error, StoreUrl, keys::StoreKeys};
 pub(crate) struct Store {
     pub(crate) tokens: Arc<dyn TokenStore>,
     pub(crate) history: Arc<dyn HistoryStore>,
+    pub(crate) configurations: Arc<dyn ConfigurationStore>,
     pub(crate) records: Arc<dyn RecordStore>,
     /// The store's keys, if it seals.
     pub(crate) sealed: Option<Arc<dyn StoreKeys>>,
@@ -25,13 +26,30 @@ pub(crate) struct Store {
 
 impl Store {
     #[cfg(any(feature = "sqlite", feature = "postgres", feature = "kubernetes"))]
-    fn sealing<S: TokenStore + HistoryStore + RecordStore + StoreKeys + 'static>(store: S) -> Self
+    fn sealing<S>(store: S) -> Self
     where
+        S: TokenStore + HistoryStore + ConfigurationStore + RecordStore + StoreKeys + 'static,
         StoreSealer<S>: Sealer,
     {
         let store = Arc::new(store);
         let sealer = Some(Arc::new(StoreSealer(store.clone())) as _);
-        Self { tokens: store.clone(), history: store.clone(), records: store.clone(), sealed: Some(store), sealer }
+        let sealed = Some(store.clone() as _);
+        Self::of(store, sealed, sealer)
+    }
+
+    fn of<S: TokenStore + HistoryStore + ConfigurationStore + RecordStore + 'static>(
+        store: Arc<S>,
+        sealed: Option<Arc<dyn StoreKeys>>,
+        sealer: Option<Arc<dyn Sealer>>,
+    ) -> Self {
+        Self {
+            tokens: store.clone(),
+            history: store.clone(),
+            configurations: store.clone(),
+            records: store,
+            sealed,
+            sealer,
+        }
     }
 }
 
@@ -84,11 +102,7 @@ pub(crate) async fn open(
     created: &mut Vec<Created>,
 ) -> Result<Store, Error> {
     match url {
-        StoreUrl::Memory => {
-            let store = Arc::new(MemoryStore::on_system_time());
-            let sealer = of_this_process();
-            Ok(Store { tokens: store.clone(), history: store.clone(), records: store, sealed: None, sealer })
-        }
+        StoreUrl::Memory => Ok(Store::of(Arc::new(MemoryStore::on_system_time()), None, of_this_process())),
         #[cfg(feature = "sqlite")]
         StoreUrl::Sqlite(file) => Ok(with_key_warnings(sqlite(file, key_dir, created).await?).await),
         #[cfg(feature = "postgres")]
@@ -112,7 +126,7 @@ pub(crate) async fn open(
     }
 }
 
-/// Warns of tokens that do not open. The process starts even so: their webhooks can be enabled anew.
+/// Warns of secrets that do not open. The process starts even so: webhooks can be enabled anew.
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 async fn with_key_warnings(store: Store) -> Store {
     let usage = match &store.sealed {
@@ -122,9 +136,9 @@ async fn with_key_warnings(store: Store) -> Store {
     for used in usage.into_iter().filter(|used| !used.held) {
         tracing::warn!(
             key = used.key,
-            tokens = used.tokens,
-            "tokens are sealed with a key that is not in the key directory: their webhooks do not open until it is there, or \
-             until they are enabled anew. Is it the directory that the other processes on this store use?"
+            secrets = used.secrets,
+            "secrets are sealed with a key that is not in the key directory: until it is there, configurations do not open, and \
+             webhooks only if they are enabled anew. Is it the directory that the other processes on this store use?"
         );
     }
     store

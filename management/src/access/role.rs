@@ -91,6 +91,10 @@ actions! {
     Cancel = "cancel", Deployer;
     /// Runs a command by hand, and ends it.
     Run = "run commands by hand", Deployer;
+    /// Reads an app's configuration: the names of its variables, and the values that are not secret.
+    ReadConfiguration = "read the configuration", Deployer;
+    /// Changes an app's configuration.
+    Configure = "change the configuration", Deployer;
     /// Releases the holds of rollbacks.
     ReleaseHold = "release holds", Deployer;
     /// Locks an app or an environment, and ends or changes its own lock.
@@ -135,6 +139,8 @@ impl From<AppAction> for Action {
             AppAction::Rollback => Self::Rollback,
             AppAction::Cancel => Self::Cancel,
             AppAction::Run => Self::Run,
+            AppAction::ReadConfiguration => Self::ReadConfiguration,
+            AppAction::Configure => Self::Configure,
             AppAction::ReleaseHold => Self::ReleaseHold,
             AppAction::Lock => Self::Lock,
             AppAction::BreakGlass => Self::BreakGlass,
@@ -151,9 +157,10 @@ impl Action {
     /// Returns whether the audit has the action. The others are in the app's history, or change nothing.
     pub const fn is_audited(self) -> bool {
         match self {
-            Self::Read | Self::ReadCalls => false,
+            Self::Read | Self::ReadCalls | Self::ReadConfiguration => false,
             Self::Deploy | Self::Rebuild | Self::Promote | Self::Rollback | Self::Cancel => false,
             Self::Run
+            | Self::Configure
             | Self::ReleaseHold
             | Self::Lock
             | Self::Unlock

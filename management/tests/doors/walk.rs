@@ -4,7 +4,14 @@ use std::{collections::BTreeSet, fs, sync::Arc};
 
 use async_trait::async_trait;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use rollhook_core::{Result, action::Action, app::AppId, token::Credentials};
+use rollhook_core::{
+    Result,
+    action::Action,
+    app::AppId,
+    configuration::{Variable, VariablesChange},
+    request::ConfigureRequest,
+    token::Credentials,
+};
 use rollhook_management::{
     Management, NotificationPorts, Ports,
     access::{Permission, Realm, Role},
@@ -111,6 +118,12 @@ fn each_secret_opens_the_door_that_the_table_of_the_security_page_says_and_no_ot
         let code = management.lend_session(&browser, &challenge()).await.unwrap().to_string();
         let access = management.allow(&world.operator, &id, Action::EnableWebhook).await.unwrap();
         let webhook = management.deployer().enable_webhook(&access).await.unwrap().token.expose().to_owned();
+        let value = "postgres://shop:hunter2@db/shop";
+        let set = [("DATABASE_URL".parse().unwrap(), Variable::new(value.to_owned(), false))].into();
+        let change = VariablesChange { set, ..VariablesChange::default() };
+        let access = management.allow(&world.operator, &id, Action::Configure).await.unwrap();
+        let request = ConfigureRequest::default().with(|request| request.change = change);
+        management.deployer().configure(&access, request).await.unwrap();
         let receiver = wanted("ops", GOOD, &[EventKind::Failed], Realm::Everything);
         let receiver = management.add_receiver(&world.operator, receiver).await.unwrap().1.unwrap();
 
@@ -123,6 +136,7 @@ fn each_secret_opens_the_door_that_the_table_of_the_security_page_says_and_no_ot
             ("session of the command line", command_line),
             ("login code", code),
             ("receiver's secret", receiver.expose().to_owned()),
+            ("value of a variable", value.to_owned()),
         ];
         let table = table();
         let walked: BTreeSet<_> = secrets.iter().map(|(kind, _)| row(&table, kind)).collect();

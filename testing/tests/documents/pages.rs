@@ -105,6 +105,17 @@ pub(crate) const PAGES: &[Page] = &[
         on(Server).then("fails rollhook app deploy api registry.example.com/api:v2")],
     ),
     page(
+        "docs/configuration.md",
+        &[on(Server)
+            .given(
+                "rollhook login $URL --token-file admin-token --project shop --environment test
+                rollhook app create api --image registry.example.com/api:v1 --settle 0s --wait
+                echo postgres://u:p@db/shop > database-url",
+            )
+            .then("rollhook app config list api | grep 'DATABASE_URL *(secret)'"),
+        on(Server).then("rollhook app config list api | grep 'FEATURE_SEARCH *on'")],
+    ),
+    page(
         "docs/ci.md",
         &[on(Server)
             .given(

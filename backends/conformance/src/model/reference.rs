@@ -361,6 +361,8 @@ fn entry(admission: &Admission, revision: Revision, time: Timestamp, kept_until:
         effective: new.effective.unwrap_or(revision),
         adopted: new.adopted,
         scale: new.scale,
+        configuration: new.configuration.and_then(|brought| brought.0),
+        configures: new.configuration.is_some(),
         state: State::Queued,
         touched: false,
         release: None,

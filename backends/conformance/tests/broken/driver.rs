@@ -320,6 +320,10 @@ impl RolloutDriver for Broken {
         self.cluster.unstoppable(target)
     }
 
+    fn unconfigurable(&self, target: &Target) -> Option<String> {
+        self.cluster.unconfigurable(target)
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         let stranger = TargetRequest { registered: None, ..request.clone() };
         let request = if self.promise == Promise::OwnIsKnown { &stranger } else { request };

@@ -270,7 +270,7 @@ pub(crate) struct BrokenStores(pub(crate) Arc<BrokenStore>);
 impl Stores for BrokenStores {
     async fn open(&self) -> Handles {
         let records = Some(self.0.memory.clone() as _);
-        Handles { history: self.0.clone(), tokens: self.0.clone(), records }
+        Handles { history: self.0.clone(), configurations: None, tokens: self.0.clone(), records }
     }
 
     async fn reopen(&self) -> Can<Handles> {

@@ -3,13 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use rollhook_conformance::{Can, Clusters, Does, Instance, ManualClock, Releases, Sample, samples};
+use rollhook_conformance::{Can, Clusters, Does, Environment, Instance, ManualClock, Releases, Sample, samples};
 use rollhook_core::{
     app::{AppId, Settings, Target},
+    configuration::Configuration,
     image::{Digest, ImageRef},
     ports::{ReleaseRun, RolloutDriver},
 };
-use rollhook_memory::{Script, SimulatedCluster};
+use rollhook_memory::{Pod, Script, SimulatedCluster};
 use serde_json::json;
 
 /// A cluster whose rollouts take two seconds.
@@ -27,6 +28,11 @@ impl Simulated {
         cluster.script(":hang", script(Sample::Hanging));
         Ok(Self { clock, cluster })
     }
+}
+
+fn variables(configuration: &Configuration) -> impl Iterator<Item = (String, String)> {
+    let variables = configuration.variables.entries.iter();
+    variables.map(|(name, variable)| (name.to_string(), variable.expose().to_owned()))
 }
 
 fn script(sample: Sample) -> Script {
@@ -114,6 +120,21 @@ impl Clusters for Simulated {
         Ok(pods.map(|pod| Instance { id: pod.id, image: pod.image, digest: Some(pod.digest) }).collect())
     }
 
+    async fn environments(&self, app: &AppId, target: &Target) -> Can<Vec<Environment>> {
+        let others = self.cluster.environment(app, target);
+        let of = |pod: Pod| {
+            let mut environment = others.clone();
+            environment.extend(pod.configuration.iter().flat_map(variables));
+            environment
+        };
+        Ok(self.cluster.running(app, target).into_iter().map(of).collect())
+    }
+
+    async fn set_variable(&self, app: &AppId, target: &Target, name: &str, value: &str) -> Can {
+        assert!(self.cluster.set_variable(app, target, name, value));
+        Ok(())
+    }
+
     async fn digest(&self, image: &ImageRef) -> Can<Digest> {
         Ok(self.cluster.digest(image))
     }
@@ -140,6 +161,10 @@ impl Releases for Simulated {
             Does::Hang => "hang",
         };
         vec!["bin/release".to_owned(), word.to_owned()]
+    }
+
+    async fn environment_of(&self, run: &ReleaseRun) -> Can<Environment> {
+        Ok(self.cluster.configuration_of(&run.id).iter().flat_map(variables).collect())
     }
 
     async fn times_begun(&self, run: &ReleaseRun) -> Can<usize> {

@@ -29,6 +29,7 @@ use rollhook_core::{
 };
 use serde_json::Value;
 
+use self::preparation::Preparation;
 pub(crate) use self::preparation::Releases;
 use crate::{
     DockerMachine, LOOK,
@@ -133,7 +134,7 @@ impl Runner<'_> {
     }
 
     async fn cancel(&self, run: &ReleaseRun) -> Result<()> {
-        self.releases.change(run.id, |known| known.is_cancelled = true);
+        self.releases.change(run.id, Preparation::cancel);
         if self.releases.is_cancelled(run.id) && self.pulls(run.id).known(run.deploy_id()).is_some() {
             self.pulls(run.id).forget(run.id.app);
         }

@@ -43,7 +43,15 @@ pub(super) struct Preparation {
     /// The time of the first failure.
     failing_since: Option<Instant>,
     failure: Option<ReleaseFailure>,
-    pub(super) is_cancelled: bool,
+    is_cancelled: bool,
+}
+
+impl Preparation {
+    /// Ends the preparation: the values of variables are forgotten.
+    pub(super) fn cancel(&mut self) {
+        self.is_cancelled = true;
+        self.rollout.configuration = None;
+    }
 }
 
 /// A failed attempt to make a run ready.
@@ -133,7 +141,7 @@ impl Runner<'_> {
     pub(super) async fn prepare(&self, spec: &ReleaseSpec) -> Result<ReleaseState> {
         let (run, id) = (&spec.run, spec.run.id);
         let rollout = RolloutSpec::new(run.app.clone(), run.deploy_id(), spec.target.clone(), spec.image.clone());
-        let rollout = Rollout::of(&rollout)?;
+        let rollout = Rollout::of(&rollout.with(|rollout| rollout.configuration.clone_from(&spec.configuration)))?;
         if spec.command.is_empty() {
             return Err(Error::invalid("the release command names no program"));
         }
@@ -200,7 +208,10 @@ impl Runner<'_> {
         }
         let failure =
             ReleaseFailure { began: false, reason: Reason::new(&reason), message, exit_code: None, log: Vec::new() };
-        self.releases.change(run.id, |known| known.failure = Some(failure.clone()));
+        self.releases.change(run.id, |known| {
+            known.failure = Some(failure.clone());
+            known.rollout.configuration = None;
+        });
         Ok(ReleaseState::Failed(failure))
     }
 
@@ -257,8 +268,8 @@ impl Runner<'_> {
         if let Some((reason, message)) = refusal {
             return Ok(Err(Trouble::lasting(reason.as_str(), message)));
         }
-        if let Some(message) = target::without_image(self.engine, seen, rollout).await? {
-            return Ok(Err(Trouble::lasting(Reason::UNSUPPORTED, message)));
+        if let Some((reason, message)) = target::unmakeable(self.engine, seen, rollout).await? {
+            return Ok(Err(Trouble::lasting(reason.as_str(), message)));
         }
         match pulls.look(self.engine, rollout).await? {
             Pull::There(image) => return Ok(Ok(Some(image))),

@@ -28,6 +28,8 @@ pub(crate) const REPLACES: &str = "dev.rollhook.replaces";
 pub(crate) const GIVEN: &str = "dev.rollhook.given";
 /// The label of the volumes that images asked for.
 pub(crate) const VOLUMES: &str = "dev.rollhook.volumes";
+/// The label of the variables that deploys have set.
+pub(crate) const VARIABLES: &str = "dev.rollhook.variables";
 /// The prefix of all of these labels.
 pub(crate) const OURS: &str = "dev.rollhook.";
 

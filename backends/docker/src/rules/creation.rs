@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use rollhook_core::{app::Settings, ports::InvalidTarget};
 use serde_json::{Map, Value, json};
 
-use super::{container::leads_to_one, recreation::stamp_labels};
+use super::{container::leads_to_one, recreation::stamp_labels, variables, variables::SetVariables};
 use crate::settings::{Rollout, Template};
 
 /// A published port: address and port of this machine, and the container's port.
@@ -31,8 +31,8 @@ impl Published {
 /// The document that makes the container, of this image.
 pub(crate) fn body(template: &Template, rollout: &Rollout, image: &str) -> Value {
     let mut labels = json!(template.labels);
-    stamp_labels(&mut labels, rollout, &rollout.workload.name);
-    let env: Vec<String> = template.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    stamp_labels(&mut labels, rollout, &rollout.workload.name, &SetVariables::default().next(rollout));
+    let env = variables::of_template(template, rollout);
     let published: Vec<Published> = template.publish.iter().filter_map(|text| publish(text)).collect();
     let mut exposed: Map<String, Value> =
         published.iter().map(|published| (published.inner.clone(), json!({}))).collect();

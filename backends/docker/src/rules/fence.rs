@@ -13,7 +13,10 @@ use rollhook_core::{
     ports::{Applied, DeployId, Purpose},
 };
 
-use super::container::{Container, Seen, Stamp};
+use super::{
+    container::{Container, Seen, Stamp},
+    variables::SetVariables,
+};
 use crate::settings::Rollout;
 
 /// The decision about a deploy.
@@ -108,7 +111,10 @@ pub(crate) fn keepable<'a>(seen: &'a Seen, rollout: &Rollout) -> Option<&'a Cont
     let mut left = seen.containers.iter().filter(is_left);
     let (Some(only), None) = (left.next(), left.next()) else { return None };
     let is_ours = only.deploy().is_none_or(|id| id.app == rollout.id.app || rollout.take_over == Some(id.app));
-    (is_ours && only.serves() && !only.is_set_aside() && !seen.may_be_ended(rollout.id)).then_some(only)
+    let set = SetVariables::of(only, rollout.id.app).configuration;
+    let has_variables = set == rollout.configuration.as_ref().map(|configuration| configuration.id);
+    (is_ours && has_variables && only.serves() && !only.is_set_aside() && !seen.may_be_ended(rollout.id))
+        .then_some(only)
 }
 
 fn foreign(rollout: &Rollout, id: &str) -> Decision {
@@ -161,7 +167,7 @@ mod tests {
 
     use super::*;
     use crate::rules::container::{Claim, Stamp};
-    use crate::rules::samples::{OURS, THEIRS, claim, container, rollout, seen, stamped, taking, with};
+    use crate::rules::samples::{OURS, THEIRS, claim, configured, container, rollout, seen, stamped, taking, with};
 
     #[test]
     fn first_deploy_is_appended_to_what_exists() {
@@ -277,6 +283,13 @@ mod tests {
         let old = with(stamped(OURS, 1, "running"), "/Name", json!("/web"));
         let waits = |containers| Seen { claims: vec![claim(OURS, 2)], ..seen(containers) };
         assert_eq!(keepable(&waits(vec![old.clone()]), &restore), Some(&old));
+        let with_variables = |id| Rollout { purpose, ..configured(3, id, &[("A", "b")]) };
+        let label = SetVariables::default().next(&with_variables(7)).label();
+        let set = with(old.clone(), "/Config/Labels/dev.rollhook.variables", label.into());
+        assert_eq!(keepable(&waits(vec![set.clone()]), &with_variables(7)), Some(&set));
+        for (found, restore) in [(&set, &restore), (&set, &with_variables(8)), (&old, &with_variables(7))] {
+            assert_eq!(keepable(&waits(vec![found.clone()]), restore), None, "it has other variables");
+        }
         assert_eq!(keepable(&waits(vec![old.clone()]), &rollout(3)), None, "a deploy that a person asked for");
         let theirs = container("web", "running");
         assert_eq!(keepable(&waits(vec![theirs.clone()]), &restore), Some(&theirs), "adopted, and never deployed");

@@ -20,4 +20,5 @@ pub(crate) mod release;
 pub(crate) mod rest;
 #[cfg(test)]
 pub(crate) mod samples;
+pub(crate) mod variables;
 pub(crate) mod volumes;

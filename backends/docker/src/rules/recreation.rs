@@ -7,8 +7,9 @@ use rollhook_core::ports::DeployId;
 use serde_json::{Map, Value, json};
 
 use super::{
-    container::{Container, GIVEN, NAME, OURS, Stamp, VOLUMES},
+    container::{Container, GIVEN, NAME, OURS, Stamp, VARIABLES, VOLUMES},
     given::{self, Given, KEYED, WHOLE},
+    variables::{self, SetVariables},
     volumes::{ImageVolumes, clean},
 };
 use crate::settings::Rollout;
@@ -44,8 +45,11 @@ pub(crate) fn body(model: &Container, defaults: &Value, rollout: &Rollout, image
     if named_by_engine || mode == "host" || mode.starts_with("container:") {
         config.remove("Hostname");
     }
+    let set = SetVariables::of(model, rollout.id.app);
+    let environment = set.environment(given_environment(&config), rollout);
+    config.insert("Env".to_owned(), environment.into());
     let mut labels = config.remove("Labels").unwrap_or_else(|| json!({}));
-    stamp_labels(&mut labels, rollout, model.final_name());
+    stamp_labels(&mut labels, rollout, model.final_name(), &set.next(rollout));
     let volumes = ImageVolumes::of(model, defaults);
     labels[VOLUMES] = volumes.label().into();
     silence(&mut labels, model, brought);
@@ -68,7 +72,7 @@ pub(crate) fn body(model: &Container, defaults: &Value, rollout: &Rollout, image
 
 /// Replaces our labels. Each is there, also where it says nothing: the container would get its image's for one that is
 /// missing.
-pub(crate) fn stamp_labels(labels: &mut Value, rollout: &Rollout, last_name: &str) {
+pub(crate) fn stamp_labels(labels: &mut Value, rollout: &Rollout, last_name: &str, set: &SetVariables) {
     if !labels.is_object() {
         *labels = json!({});
     }
@@ -80,6 +84,19 @@ pub(crate) fn stamp_labels(labels: &mut Value, rollout: &Rollout, last_name: &st
     labels.insert(NAME.to_owned(), last_name.into());
     labels.insert(GIVEN.to_owned(), "[]".into());
     labels.insert(VOLUMES.to_owned(), "{}".into());
+    labels.insert(VARIABLES.to_owned(), set.label().into());
+}
+
+/// Returns why the deploy's container cannot be made of this one: both set a variable. `None` if it can be.
+pub(crate) fn conflict(model: &Container, defaults: &Value, rollout: &Rollout) -> Option<String> {
+    rollout.configuration.as_ref()?;
+    let config = without_defaults(model, defaults);
+    let set = SetVariables::of(model, rollout.id.app);
+    set.contested(given_environment(&config), rollout).map(|name| variables::conflict(name, model))
+}
+
+fn given_environment(config: &Map<String, Value>) -> &[Value] {
+    config.get("Env").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
 /// The beginnings of labels by which a proxy, Compose or another tool of the machine acts on a container.
@@ -204,7 +221,7 @@ mod tests {
     use super::*;
     use crate::rules::{
         container::{DEPLOY, RESTS, TOOK_OVER},
-        samples::{OURS as APP, container, id, rollout, stamped, with},
+        samples::{OURS as APP, configured, container, id, rollout, stamped, with},
     };
 
     fn given() -> (Container, Value) {
@@ -244,6 +261,29 @@ mod tests {
         assert_eq!(body["Env"], json!(["MODE=test", "VERSION=1"]));
         assert_eq!((&body["WorkingDir"], &body["Cmd"]), (&json!("/srv"), &json!(["serve"])));
         assert_eq!(body.get("Entrypoint"), None);
+    }
+
+    #[test]
+    fn variables_of_the_image_give_way_to_those_of_a_deploy() {
+        let (model, defaults) = given();
+        let next = configured(2, 7, &[("VERSION", "ours"), ("KEY", "hunter2")]);
+        assert_eq!(conflict(&model, &defaults, &next), None);
+        let made = body(&model, &defaults, &next, "web:v2", &defaults);
+        assert_eq!(made["Env"], json!(["MODE=test", "KEY=hunter2", "VERSION=ours"]));
+        assert!(!made["Labels"].to_string().contains("hunter2"), "{}", made["Labels"]);
+        // As the engine has it then. Where our value is the image's own, it is ours all the same.
+        for version in ["ours", "1"] {
+            let config = json!({
+                "Env": ["MODE=test", "KEY=hunter2", format!("VERSION={version}"), "PATH=/bin"],
+                "Labels": {DEPLOY: id(APP, 2).to_string(), GIVEN: r#"["Env VERSION"]"#, VARIABLES: made["Labels"][VARIABLES]},
+            });
+            let model = with(container("web", "running"), "/Config", config);
+            assert_eq!(body(&model, &defaults, &rollout(3), "web:v3", &defaults)["Env"], json!(["MODE=test"]));
+        }
+        let taken = configured(3, 8, &[("MODE", "ours")]);
+        assert!(conflict(&model, &defaults, &taken).unwrap().contains("MODE"));
+        let given = with(model, "/Config/Labels", json!({GIVEN: r#"["Env VERSION"]"#}));
+        assert!(conflict(&given, &defaults, &next).unwrap().contains("VERSION"), "a person gave it");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Containers and rollouts for tests.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
     app::AppUid,
+    configuration::{Configuration, ConfigurationId, SALT_BYTES, Variable, Variables},
     deploy::{Revision, Scale},
     ports::{DeployId, Purpose},
 };
@@ -32,7 +33,18 @@ pub(crate) fn rollout(revision: u64) -> Rollout {
         purpose: Purpose::Deploy,
         scale: Scale::Keep,
         rests: false,
+        configuration: None,
     }
+}
+
+/// A rollout with a configuration of this id.
+pub(crate) fn configured(revision: u64, id: u128, variables: &[(&str, &str)]) -> Rollout {
+    let set = variables.iter().map(|(name, value)| (name.parse().unwrap(), Variable::new((*value).to_owned(), false)));
+    let mut variables = Variables::empty([7; SALT_BYTES]);
+    variables.entries.extend(set);
+    let configuration =
+        Configuration::of(ConfigurationId(id)).with(|configuration| configuration.variables = variables);
+    Rollout { configuration: Some(Arc::new(configuration)), ..rollout(revision) }
 }
 
 pub(crate) fn taking(revision: u64, from: AppUid) -> Rollout {

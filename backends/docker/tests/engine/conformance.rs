@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use rollhook_conformance::{Can, Clusters, Does, Instance, Lack, Releases, Sample, samples};
+use rollhook_conformance::{Can, Clusters, Does, Environment, Instance, Lack, Releases, Sample, samples};
 use rollhook_core::{
     app::{AppId, Settings, Target},
     image::{Digest, ImageRef},
@@ -149,6 +149,20 @@ impl Clusters for OneMachine {
         Ok(format!("{} {} {networks:?}", found["Config"], found["HostConfig"]))
     }
 
+    async fn environments(&self, _app: &AppId, target: &Target) -> Can<Vec<Environment>> {
+        let ids = self.bed.containers(&Self::name(target), &[]);
+        Ok(ids.iter().filter_map(|id| self.bed.inspect(id)).map(|found| environment(&found)).collect())
+    }
+
+    async fn set_variable(&self, _app: &AppId, target: &Target, name: &str, value: &str) -> Can {
+        // The environment of a container is set once: another one takes its place.
+        let image = self.newest(target).unwrap()["Config"]["Image"].as_str().unwrap().to_owned();
+        let of = Self::name(target);
+        self.bed.docker.run(&["rm", "-f", &of]);
+        self.start_with(&of, &image, &format!("{name}={value}")).await;
+        Ok(())
+    }
+
     async fn instances(&self, _app: &AppId, target: &Target) -> Can<Vec<Instance>> {
         // Containers that are restarted again and again are among them.
         let ids = self.bed.containers(&Self::name(target), &[]);
@@ -194,15 +208,34 @@ impl Releases for OneMachine {
         let log = self.driver.release_runner().unwrap().log(run, 0).await.unwrap().unwrap_or_default();
         Ok(String::from_utf8(log).unwrap().lines().filter(|line| *line == "begun").count())
     }
+
+    async fn environment_of(&self, run: &ReleaseRun) -> Can<Environment> {
+        let label = format!("label=dev.rollhook.release={}", run.id);
+        let found =
+            self.bed.docker.run(&["ps", "-aq", "--filter", &label, "--filter", &format!("name={}", run.app.name)]);
+        Ok(environment(&self.bed.inspect(found.trim()).unwrap()))
+    }
+}
+
+/// The environment of a container that was inspected.
+pub(crate) fn environment(found: &Value) -> Environment {
+    let entries = found["Config"]["Env"].as_array().unwrap().iter();
+    let entries = entries.map(|entry| entry.as_str().unwrap().split_once('=').unwrap());
+    entries.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 impl OneMachine {
     /// Starts a container as a person does, and waits until it is healthy.
     async fn start(&self, name: &str, image: &str) {
+        self.start_with(name, image, "MODE=test").await;
+    }
+
+    /// The same, with another variable beside the one that all have.
+    async fn start_with(&self, name: &str, image: &str, variable: &str) {
         let docker = &self.bed.docker;
         let network = docker.network();
         let run = ["run", "-d", "--name", name, "--network", &network, "--restart", "unless-stopped"];
-        docker.run(&[&run[..], &["-e", "MODE=test", image]].concat());
+        docker.run(&[&run[..], &["-e", "MODE=test", "-e", variable, image]].concat());
         for _ in 0..80 {
             if self.bed.inspect(name).is_some_and(|found| found["State"]["Health"]["Status"] == "healthy") {
                 return;
@@ -243,6 +276,9 @@ mod stop_first {
         apply_race_ends_at_the_newest,
         apply_dropped_is_made_good,
         apply_keeps_the_configuration,
+        apply_sets_the_variables,
+        restore_brings_the_variables_back,
+        variable_of_another_is_refused,
         apply_same_image_rolls_again,
         apply_stops_and_starts,
         apply_leaves_a_stopped_target_stopped,

@@ -164,7 +164,7 @@ pub(crate) async fn pause() {
 }
 
 /// Takes the steps of a deploy until one is held.
-async fn until_held(driver: Arc<DockerMachine>, spec: RolloutSpec, held: &Held) {
+pub(crate) async fn until_held(driver: Arc<DockerMachine>, spec: RolloutSpec, held: &Held) {
     let driving = tokio::spawn(async move {
         drop(driver.apply(&spec).await);
         loop {

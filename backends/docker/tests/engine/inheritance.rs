@@ -27,7 +27,7 @@ fn image(bed: &Bed, tag: &str, from: &str, instructions: &[&str]) -> String {
 
 impl Deploys {
     /// The only container.
-    fn only(&self) -> Value {
+    pub(crate) fn only(&self) -> Value {
         let ids = self.bed.containers(&self.name, &["-a"]);
         let [id] = &ids[..] else { panic!("{ids:?}") };
         self.bed.inspect(id).unwrap()

@@ -9,3 +9,4 @@ mod fence;
 mod images;
 mod inheritance;
 mod releases;
+mod variables;

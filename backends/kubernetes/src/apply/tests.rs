@@ -8,6 +8,7 @@ use std::{
 
 use http::{Request, Response, StatusCode};
 use kube::client::Body;
+use rollhook_core::configuration::{ConfigurationId, Variables};
 use serde_json::{Value, json};
 
 use super::*;
@@ -27,6 +28,7 @@ impl Script {
     async fn play(
         answers: impl IntoIterator<Item = (u16, Value)>,
         rollout: &Rollout,
+        configuration: Option<&Configuration>,
     ) -> (Result<Applied>, Vec<String>) {
         let script = Self { answers: Arc::new(Mutex::new(answers.into_iter().collect())), ..Self::default() };
         let server = script.clone();
@@ -34,7 +36,7 @@ impl Script {
             let answer = server.answer(&request);
             async move { Ok::<_, Infallible>(answer) }
         });
-        let applied = apply(&Cluster::of(kube::Client::new(service, "default")), rollout).await;
+        let applied = apply(&Cluster::of(kube::Client::new(service, "default")), rollout, configuration).await;
         assert!(script.answers.lock().unwrap().is_empty(), "all that was scripted was asked for");
         let asked = script.asked.lock().unwrap().clone();
         (applied, asked)
@@ -63,7 +65,7 @@ fn status(code: u16, reason: &str) -> (u16, Value) {
 
 fn play(answers: impl IntoIterator<Item = (u16, Value)>, rollout: &Rollout) -> (Result<Applied>, Vec<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(Script::play(answers, rollout))
+    runtime.block_on(Script::play(answers, rollout, None))
 }
 
 fn unstamped() -> Object {
@@ -137,4 +139,81 @@ fn rollout_is_applied_again_if_listing_pods_is_denied_for_now_and_is_done_if_tha
     denied.1["message"] = json!("pods is forbidden: User \"rollhook\" cannot list resource \"pods\"");
     let (applied, _) = play([there(set()), patched(), patched(), denied], &rollout);
     assert!(matches!(applied.unwrap_err(), Error::Denied { .. }));
+}
+
+const SECRETS: &str = "POST secrets of shop-test";
+
+/// The deploy of a configuration, and its Secret as the server has it.
+fn configured() -> (Rollout, Configuration, (u16, Value)) {
+    let configuration = Configuration::of(ConfigurationId(7 << 88));
+    let rollout = Rollout { configuration: Some(configuration.id), ..rollout(5) };
+    let made = configuration::secret(&owner(&rollout, &unstamped()), &configuration).metadata;
+    let identity = json!({"uid": "s-1", "resourceVersion": "9"});
+    let metadata = merged(serde_json::to_value(made).unwrap(), identity);
+    let secret = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata});
+    (rollout, configuration, (200, secret))
+}
+
+fn play_configured(answers: impl IntoIterator<Item = (u16, Value)>) -> (Result<Applied>, Vec<String>) {
+    let (rollout, configuration, _) = configured();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(Script::play(answers, &rollout, Some(&configuration)))
+}
+
+#[test]
+fn secret_whose_answer_was_lost_is_recognised() {
+    let (rollout, _, secret) = configured();
+    let patched = there(stamped(unstamped(), &rollout));
+    let answers =
+        [there(unstamped()), status(404, "NotFound"), status(409, "AlreadyExists"), secret.clone(), patched.clone()];
+    let (applied, asked) = play_configured(answers);
+    assert_eq!(applied.unwrap(), Applied::Done);
+    let read = "GET api-config-0000000007 of secrets";
+    assert_eq!(asked, [GET, read, SECRETS, read, PATCH]);
+
+    // The one of an earlier deploy gets the stamp of this one, so that no other removes it meanwhile.
+    let mut before = secret.clone();
+    before.1["metadata"]["annotations"][STAMP] = json!(samples::rollout(4).id.to_string());
+    let (applied, asked) = play_configured([there(unstamped()), before, secret, patched]);
+    assert_eq!(applied.unwrap(), Applied::Done);
+    assert_eq!(asked, [GET, read, "PATCH api-config-0000000007 of secrets", PATCH]);
+}
+
+#[test]
+fn secret_of_a_refused_change_is_taken_back() {
+    let (_, _, secret) = configured();
+    let answers =
+        [there(unstamped()), status(404, "NotFound"), (201, secret.1), status(422, "Invalid"), status(200, "Success")];
+    let (applied, asked) = play_configured(answers);
+    assert!(matches!(applied.unwrap(), Applied::Refused { .. }));
+    assert_eq!(asked[2..], [SECRETS, PATCH, "DELETE api-config-0000000007 of secrets"]);
+}
+
+#[test]
+fn new_secret_has_the_list_of_old_ones_read_once() {
+    let (rollout, _, secret) = configured();
+    let none = (
+        200,
+        json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": []}),
+    );
+    let patched = there(stamped(unstamped(), &rollout));
+    let answers = [there(unstamped()), status(404, "NotFound"), (201, secret.1), patched, none];
+    let (applied, asked) = play_configured(answers);
+    assert_eq!(applied.unwrap(), Applied::Done);
+    assert_eq!(asked[2..], [SECRETS, PATCH, "GET secrets of shop-test"]);
+}
+
+#[test]
+fn value_is_in_no_sentence_of_a_refusal() {
+    let text = r#"{"salt": [0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0], "variables": [["A", "hunter2", false]]}"#;
+    let variables = Variables::from_text(text).unwrap();
+    let (rollout, configuration, _) = configured();
+    let configuration = configuration.with(|configuration| configuration.variables = variables);
+    let mut denied = status(422, "Invalid");
+    denied.1["message"] = json!("the policy refuses hunter2");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let answers = [there(unstamped()), status(404, "NotFound"), denied];
+    let (applied, _) = runtime.block_on(Script::play(answers, &rollout, Some(&configuration)));
+    let applied = format!("{applied:?}");
+    assert!(applied.contains("its reason quotes a value") && !applied.contains("hunter2"), "{applied}");
 }

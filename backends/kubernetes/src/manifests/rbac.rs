@@ -2,7 +2,7 @@
 //!
 //! | bound | permissions for |
 //! |---|---|
-//! | in each namespace of apps | workloads, their pods, events and logs; Jobs of release commands; Events of deploys; the apps' Secrets; writes of our custom resources |
+//! | in each namespace of apps | workloads, their pods, events and logs; Jobs of release commands; Events of deploys; the Secrets of the apps' tokens and configurations; writes of our custom resources |
 //! | in the server's own namespace | Leases of replicas; the server's records |
 //! | everywhere | reads of our custom resources, which hold no secret, and their definitions; Leases by name |
 //! | everywhere | the namespace `kube-system`, whose uid is the identity of the cluster |
@@ -89,11 +89,14 @@ pub(super) fn in_app_namespaces() -> Rules {
         rule("", &["pods"], &["list", "watch", "delete"]),
         rule("", &["pods/log"], &["get"]),
         rule("", &["events"], &["list"]),
+        // A Secret for each version of an app's configuration, named by its workloads. Of those that exist the metadata alone are
+        // listed and read, to find the old ones; Kubernetes knows no permission for that part.
+        rule("", &["secrets"], &["get", "list", "create", "patch", "delete"]),
         // How deploys go on, on their workloads and apps.
         rule("events.k8s.io", &["events"], &["create"]),
     ];
     let store = vec![
-        // Secrets are read by name, never listed or watched.
+        // Secrets of tokens are read by name, never listed or watched.
         rule("", &["secrets"], &["get", "create", "update", "delete"]),
         rule(GROUP, &["rollhookapps"], &["create", "update", "patch", "delete"]),
         rule(GROUP, &["appdeploys"], &["create", "update", "delete", "deletecollection"]),
@@ -179,10 +182,10 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_not_listed_and_not_read_by_cluster_wide_bindings() {
+    fn secrets_are_not_watched_and_not_read_by_cluster_wide_bindings() {
         for object in made() {
             for rule in rules(&object).filter(|rule| has(&rule["resources"], "secrets")) {
-                for verb in ["list", "watch", "deletecollection", "*"] {
+                for verb in ["watch", "deletecollection", "*"] {
                     assert!(!has(&rule["verbs"], verb), "{object}");
                 }
                 // It is bound by RoleBindings alone: see the next test.

@@ -18,13 +18,17 @@ use k8s_openapi::{
 use kube::core::SelectorExt;
 use rollhook_core::{
     Error, Result,
+    configuration::ConfigurationId,
     image::ImageRef,
     ports::{ReleaseRun, RunId, RunKind},
 };
 
 use crate::{
     client::parsed,
-    rules::object::{MANAGED_BY, MANAGER, Object},
+    rules::{
+        configuration,
+        object::{MANAGED_BY, MANAGER, Object},
+    },
 };
 
 /// The label with the app's uid: on the Job, and on its pod.
@@ -116,7 +120,8 @@ pub(super) fn claims(target: &Object, container: &str) -> Result<BTreeSet<String
 
 /// The Job of a run in the target's own surroundings, suspended until it is started. It has the volumes that the target's
 /// container mounts, without those that belong to one pod: the ones that a StatefulSet makes for each of its pods, and
-/// those of `exclusive` claims.
+/// those of `exclusive` claims; and the variables of this
+/// configuration in place of those of the target's.
 ///
 /// # Errors
 /// `Invalid` if the target has no such container, or if its selector would select the run's pod.
@@ -126,6 +131,7 @@ pub(super) fn of(
     container: &str,
     (image, command): (&ImageRef, &[String]),
     exclusive: &BTreeSet<String>,
+    configuration: Option<ConfigurationId>,
 ) -> Result<Job> {
     let title = target.title();
     let (Some(own), Some(pod)) = (target.container(container), target.template().and_then(|found| found.spec.as_ref()))
@@ -149,6 +155,10 @@ pub(super) fn of(
     let neighbours = target.selector().filter(|_| has_claims);
     let metadata = |annotations| ObjectMeta { labels: Some(labels.clone()), annotations, ..ObjectMeta::default() };
     let deploy = BTreeMap::from([(RUN.to_owned(), run.id.to_string())]);
+    let container = Container {
+        env_from: Some(configuration::env_from(Some(own), &run.app, configuration)),
+        ..container_like(own, image, command, &volumes)
+    };
     Ok(Job {
         metadata: ObjectMeta { name: Some(name(run.id)), ..metadata(Some(deploy)) },
         spec: Some(JobSpec {
@@ -163,7 +173,7 @@ pub(super) fn of(
             ttl_seconds_after_finished: Some(KEPT_SECONDS),
             template: PodTemplateSpec {
                 metadata: Some(metadata(None)),
-                spec: Some(pod_spec(pod, container_like(own, image, command, &volumes), volumes, neighbours)),
+                spec: Some(pod_spec(pod, container, volumes, neighbours)),
             },
             ..JobSpec::default()
         }),
@@ -201,7 +211,6 @@ fn container_like(own: &Container, image: &ImageRef, command: &[String], volumes
         command: words.next().map(|program| vec![program]),
         args: Some(words.collect()),
         env: own.env,
-        env_from: own.env_from,
         working_dir: own.working_dir,
         resources: own.resources,
         security_context: own.security_context,
@@ -289,7 +298,7 @@ mod tests {
         let command = ["bin/migrate", "--to=$(VERSION)", "$HOME"].map(str::to_owned);
         let exclusive = exclusive.iter().map(|&name| name.to_owned()).collect();
         let image = "registry.example.com/api:v7".parse().unwrap();
-        of(&run(), target, "app", (&image, &command), &exclusive)
+        of(&run(), target, "app", (&image, &command), &exclusive, None)
     }
 
     /// A template with all that a run has, and much that it has not.
@@ -439,6 +448,6 @@ mod tests {
     fn missing_container_is_refused() {
         let target = samples::deployment(json!({}));
         let image = "api:v1".parse().unwrap();
-        assert!(of(&run(), &target, "web", (&image, &["true".to_owned()]), &BTreeSet::new()).is_err());
+        assert!(of(&run(), &target, "web", (&image, &["true".to_owned()]), &BTreeSet::new(), None).is_err());
     }
 }

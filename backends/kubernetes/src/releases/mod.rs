@@ -19,6 +19,7 @@ mod job;
 mod looks;
 mod old_runs;
 mod state;
+mod variables;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -43,6 +44,7 @@ use serde_json::{Value, json};
 use crate::{
     KubernetesCluster, apply,
     client::Cluster,
+    configurations,
     error::{classify, contended, is_already_exists, is_conflict, is_not_found, refusal},
     for_app, object_version,
     pages::Extent,
@@ -186,32 +188,38 @@ impl<'a> Run<'a> {
         if known != ReleaseState::Unknown {
             return Ok(known);
         }
-        let rollout = Rollout::of(&RolloutSpec::new(
-            self.run.app.clone(),
-            self.run.deploy_id(),
-            spec.target.clone(),
-            spec.image.clone(),
-        ))?;
+        let (app, id) = (self.run.app.clone(), self.run.deploy_id());
+        let of_run = RolloutSpec::new(app, id, spec.target.clone(), spec.image.clone());
+        let id = spec.configuration.as_ref().map(|configuration| configuration.id);
+        let rollout = Rollout { configuration: id, ..Rollout::of(&of_run)? };
         let target = match self.target(&rollout).await? {
             Ok(target) => target,
             Err(failure) => return Ok(ReleaseState::Failed(failure)),
         };
         let container = rollout.workload.containers.first().map_or("", String::as_str);
         let exclusive = self.exclusive(job::claims(&target, container)?).await?;
-        let made = job::of(self.run, &target, container, (&spec.image, &spec.command), &exclusive)?;
-        let Err(failure) = self.cluster.create(self.namespace, &made).await else {
-            self.delete_old_runs().await;
-            return Ok(ReleaseState::Prepared);
+        let made = job::of(self.run, &target, container, (&spec.image, &spec.command), &exclusive, id)?;
+        let secret = match self.provide(spec, &rollout, &target).await {
+            Ok(Ok(secret)) => secret,
+            Ok(Err(failure)) => return Ok(ReleaseState::Failed(failure)),
+            Err(Error::NotFound(_)) => return Ok(ReleaseState::Failed(without_namespace(&rollout))),
+            Err(error) => return Err(error),
+        };
+        let failure = match self.cluster.create(self.namespace, &made).await {
+            Ok(job) => {
+                self.hand_over(spec, &target, &job, secret.as_ref()).await?;
+                self.delete_old_runs().await;
+                return Ok(ReleaseState::Prepared);
+            }
+            Err(failure) => failure,
         };
         if is_already_exists(&failure) {
             return self.state_of_existing().await;
         }
         if is_not_found(&failure) {
-            return Ok(ReleaseState::Failed(unbegun(
-                Reason::new(Reason::TARGET_MISSING),
-                apply::no_namespace(&rollout),
-            )));
+            return Ok(ReleaseState::Failed(without_namespace(&rollout)));
         }
+        configurations::take_back(self.cluster, self.namespace, secret.as_ref()).await;
         Err(match refusal(&failure) {
             Some(why) => Error::Invalid {
                 what: format!("the cluster refuses the release command's Job: {why}"),
@@ -436,6 +444,10 @@ impl<'a> Run<'a> {
         let goes_on = state::is_started(job) && !state::is_stopped(job) && jobs::finished(job).is_none();
         Ok(goes_on.then(Vec::new))
     }
+}
+
+fn without_namespace(rollout: &Rollout) -> ReleaseFailure {
+    unbegun(Reason::new(Reason::TARGET_MISSING), apply::no_namespace(rollout))
 }
 
 /// The failure of a run that was not made.

@@ -1,10 +1,11 @@
-//! Drift: another field manager has changed the image or the stamp of a workload since it was rolled out.
+//! Drift: another field manager has changed the image, the stamp or the configuration of a workload since it was rolled out.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use rollhook_core::{image::ImageRef, ports::Drift};
 use serde_json::Value;
 
 use super::{
+    configuration,
     object::{MANAGER, Object, STAMP, Stamp},
     retained,
 };
@@ -35,6 +36,7 @@ pub(crate) fn of(object: &Object, rollout: &Rollout) -> Option<String> {
             )
         })
         .or_else(|| changed_image(object, rollout))
+        .or_else(|| changed_configuration(object, rollout))
 }
 
 /// The change of another manager since the rollout, and the image that its containers have instead.
@@ -111,6 +113,47 @@ fn is_same(image: &str, ordered: &ImageRef, adopted: bool) -> bool {
             })
 }
 
+/// The change of the reference to the configuration's Secret. A deploy that never arrived has set none.
+fn changed_configuration(object: &Object, rollout: &Rollout) -> Option<String> {
+    if object.own_stamp().id() != Some(rollout.id) {
+        return None;
+    }
+    let wanted = rollout.configuration.map(|id| configuration::name(&rollout.app, id));
+    rollout.workload.containers.iter().find_map(|name| {
+        let found = configuration::reference(object.container(name)?, &rollout.app);
+        if found == wanted.as_deref() {
+            return None;
+        }
+        let key = format!("k:{{\"name\":\"{name}\"}}");
+        let manager = manager_of(object, &container_path(object, name, &[&key, "f:envFrom"]));
+        // As for the image: an admission webhook changes it within our own patch.
+        if found.is_some() && manager == Some(MANAGER) {
+            return None;
+        }
+        let change = match (found, &wanted) {
+            (Some(found), _) => format!("set envFrom of the container {name} to the Secret {found}"),
+            (None, wanted) => {
+                let wanted = wanted.as_deref().unwrap_or_default();
+                format!(
+                    "removed the Secret {wanted}, with the app's configuration, from envFrom of the container {name}"
+                )
+            }
+        };
+        let manager = manager.filter(|manager| *manager != MANAGER).or_else(|| last_other_manager(object));
+        let by = manager.map_or_else(|| "another".to_owned(), |manager| format!("the field manager {manager:?}"));
+        Some(format!(
+            "{by} {change} ({}): deploy again to set it anew, and let rollhook alone name that Secret",
+            object.title()
+        ))
+    })
+}
+
+/// The manager that set a variable in the `env` of a container.
+pub(crate) fn setter_of_variable<'a>(object: &'a Object, container: &str, variable: &str) -> Option<&'a str> {
+    let (key, variable) = (format!("k:{{\"name\":\"{container}\"}}"), format!("k:{{\"name\":\"{variable}\"}}"));
+    manager_of(object, &container_path(object, container, &[&key, "f:env", &variable]))
+}
+
 fn sentence(object: &Object, change: &str, manager: Option<&str>) -> String {
     let title = object.title();
     match manager.or_else(|| last_other_manager(object)) {
@@ -136,9 +179,15 @@ fn advice(manager: &str) -> &'static str {
 
 /// The path of the image of a container, whose key this is, within the fields that managers own.
 pub(crate) fn image_path<'a>(object: &Object, name: &str, key: &'a str) -> Vec<&'a str> {
+    container_path(object, name, &[key, "f:image"])
+}
+
+/// A path within the container of this name, which begins with the container's key.
+pub(crate) fn container_path<'a>(object: &Object, name: &str, rest: &[&'a str]) -> Vec<&'a str> {
     let is_init = object.init_containers().iter().any(|container| container.name == name);
     let list = if is_init { "f:initContainers" } else { "f:containers" };
-    template_path(object.kind(), &["f:spec", list, key, "f:image"])
+    let start = ["f:spec", list];
+    template_path(object.kind(), &start.iter().chain(rest).copied().collect::<Vec<_>>())
 }
 
 /// A path within the pod template of a workload of this kind.

@@ -1,9 +1,10 @@
-//! The one change to a workload: images of the named containers, our annotations, and of a stop or a start the number of
-//! its pods.
+//! The one change to a workload: images of the named containers and the Secret of the app's configuration in their
+//! environment, our annotations, and of a stop or a start the number of its pods.
 
 use serde_json::{Value, json};
 
 use super::{
+    configuration,
     object::{CHANGE_CAUSE, NONE, Object, STAMP, Stamp, TEMPLATE_STAMP},
     retained::KeptTemplate,
     scale,
@@ -21,18 +22,25 @@ pub(crate) fn patch(object: &Object, rollout: &Rollout, kept: Option<&KeptTempla
     let is_init = |name: &String| object.init_containers().iter().any(|container| container.name == *name);
     let (init, containers): (Vec<&String>, Vec<&String>) =
         rollout.workload.containers.iter().partition(|name| is_init(name));
-    let images = |names: Vec<&String>| -> Value {
-        names.into_iter().map(|name| json!({"name": name, "image": image_of(name)})).collect()
+    let container = |name: &String| {
+        let mut container = json!({"name": name, "image": image_of(name)});
+        let present = object.container(name);
+        if let Some(env_from) = present.and_then(|present| configuration::changed_env_from(present, rollout)) {
+            // The list is replaced as a whole; a `null` removes it.
+            container["envFrom"] = if env_from.is_empty() { Value::Null } else { json!(env_from) };
+        }
+        container
     };
+    let set = |names: Vec<&String>| -> Value { names.into_iter().map(container).collect() };
     // A `null` removes the annotation.
     let (stamp, marker) = match kept.map(|kept| &kept.stamp) {
         None => (json!(rollout.id.to_string()), Value::Null),
         Some(Stamp::Deploy(id)) => (json!(id.to_string()), json!(id.to_string())),
         Some(Stamp::Absent | Stamp::Unreadable(_)) => (Value::Null, json!(NONE)),
     };
-    let mut template = json!({"metadata": {"annotations": {STAMP: stamp}}, "spec": {"containers": images(containers)}});
+    let mut template = json!({"metadata": {"annotations": {STAMP: stamp}}, "spec": {"containers": set(containers)}});
     if !init.is_empty() {
-        template["spec"]["initContainers"] = images(init);
+        template["spec"]["initContainers"] = set(init);
     }
     let mut spec = match rollout.workload.kind {
         WorkloadKind::CronJob => json!({"jobTemplate": {"spec": {"template": template}}}),
@@ -104,6 +112,24 @@ mod tests {
         let template = &patch["spec"]["jobTemplate"]["spec"]["template"];
         assert_eq!(template["metadata"]["annotations"][STAMP], rollout.id.to_string());
         assert_eq!(template["spec"]["containers"][0]["image"], "registry.example.com/api:v7");
+    }
+
+    #[test]
+    fn configuration_is_in_the_same_patch_and_absent_where_nothing_changes() {
+        let id = rollhook_core::configuration::ConfigurationId(7 << 88);
+        let configured = Rollout { configuration: Some(id), ..samples::rollout(7) };
+        let theirs = json!({"secretRef": {"name": "database"}});
+        let ours = json!({"secretRef": {"name": "api-config-0000000007"}});
+        let of = |entries: Value, rollout: &Rollout| {
+            let containers = json!([{"name": "app", "image": "api:v6", "envFrom": entries}]);
+            let object = samples::deployment(json!({"spec": {"template": {"spec": {"containers": containers}}}}));
+            patch(&object, rollout, None)["spec"]["template"]["spec"]["containers"][0].get("envFrom").cloned()
+        };
+        assert_eq!(of(json!([theirs]), &configured), Some(json!([theirs, ours])));
+        assert_eq!(of(json!([theirs, ours]), &configured), None, "it is as it was");
+        assert_eq!(of(json!([theirs, ours]), &samples::rollout(7)), Some(json!([theirs])));
+        assert_eq!(of(json!([ours]), &samples::rollout(7)), Some(Value::Null), "as if there never was one");
+        assert_eq!(of(json!([theirs]), &samples::rollout(7)), None);
     }
 
     #[test]

@@ -7,17 +7,18 @@ use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment, StatefulSet},
         batch::v1::{CronJob, CronJobSpec, Job, JobSpec, JobStatus, JobTemplateSpec},
-        core::v1::{Container, PodSpec, PodTemplateSpec, ResourceRequirements},
+        core::v1::{Container, EnvFromSource, PodSpec, PodTemplateSpec, ResourceRequirements},
     },
     apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, ObjectMeta},
 };
 use serde_json::json;
 
 use super::{
-    drift,
+    configuration, drift,
     object::{Object, STAMP, TEMPLATE_STAMP},
     scale::STOPPED_FROM,
 };
+use crate::workload::Rollout;
 
 /// The most conditions of a Job that are kept.
 const CONDITIONS: usize = 32;
@@ -48,8 +49,8 @@ pub(crate) fn job(job: Job, annotations: &[&str]) -> Job {
 }
 
 /// A workload as observations read it: without the parts of its pod template that no rule reads.
-pub(crate) fn workload(object: Object, containers: &[String]) -> Object {
-    let paths = owned_paths(&object, containers);
+pub(crate) fn workload(object: Object, rollout: &Rollout) -> Object {
+    let paths = owned_paths(&object, &rollout.workload.containers);
     let own = |mut all: ObjectMeta| {
         let entries = all.managed_fields.take().into_iter().flatten().map(|entry| owned(entry, &paths)).collect();
         ObjectMeta { managed_fields: Some(entries), ..metadata(all, &[STAMP, TEMPLATE_STAMP, STOPPED_FROM]) }
@@ -58,7 +59,7 @@ pub(crate) fn workload(object: Object, containers: &[String]) -> Object {
         Object::Deployment(found) => {
             let Deployment { metadata, spec, status } = *found;
             let spec = spec.map(|mut spec| {
-                spec.template = template(spec.template, containers);
+                spec.template = template(spec.template, rollout);
                 spec
             });
             Object::Deployment(Box::new(Deployment { metadata: own(metadata), spec, status }))
@@ -66,7 +67,7 @@ pub(crate) fn workload(object: Object, containers: &[String]) -> Object {
         Object::StatefulSet(found) => {
             let StatefulSet { metadata, spec, status } = *found;
             let spec = spec.map(|mut spec| {
-                spec.template = template(spec.template, containers);
+                spec.template = template(spec.template, rollout);
                 spec.volume_claim_templates = None;
                 spec
             });
@@ -75,7 +76,7 @@ pub(crate) fn workload(object: Object, containers: &[String]) -> Object {
         Object::DaemonSet(found) => {
             let DaemonSet { metadata, spec, status } = *found;
             let spec = spec.map(|mut spec| {
-                spec.template = template(spec.template, containers);
+                spec.template = template(spec.template, rollout);
                 spec
             });
             Object::DaemonSet(Box::new(DaemonSet { metadata: own(metadata), spec, status }))
@@ -86,7 +87,7 @@ pub(crate) fn workload(object: Object, containers: &[String]) -> Object {
                 let job = spec
                     .job_template
                     .spec
-                    .map(|job| JobSpec { template: template(job.template, containers), ..JobSpec::default() });
+                    .map(|job| JobSpec { template: template(job.template, rollout), ..JobSpec::default() });
                 let job_template = JobTemplateSpec { metadata: None, spec: job };
                 CronJobSpec { job_template, ..spec }
             });
@@ -114,9 +115,10 @@ fn among(mut all: BTreeMap<String, String>, names: &[&str]) -> BTreeMap<String, 
     all
 }
 
-fn template(all: PodTemplateSpec, containers: &[String]) -> PodTemplateSpec {
+fn template(all: PodTemplateSpec, rollout: &Rollout) -> PodTemplateSpec {
     let named = |all: Vec<Container>| -> Vec<Container> {
-        all.into_iter().filter(|found| containers.contains(&found.name)).map(container).collect()
+        let named = all.into_iter().filter(|found| rollout.workload.containers.contains(&found.name));
+        named.map(|found| Container { env_from: own_entries(&found, rollout), ..container(found) }).collect()
     };
     let metadata = all.metadata.map(|metadata| ObjectMeta {
         annotations: metadata.annotations.map(|all| among(all, &[STAMP])),
@@ -130,6 +132,12 @@ fn template(all: PodTemplateSpec, containers: &[String]) -> PodTemplateSpec {
     PodTemplateSpec { metadata, spec }
 }
 
+/// The entry that names the Secret of the app's configuration.
+fn own_entries(container: &Container, rollout: &Rollout) -> Option<Vec<EnvFromSource>> {
+    let ours = container.env_from.iter().flatten().rfind(|entry| configuration::is_ours(entry, &rollout.app))?;
+    Some(vec![ours.clone()])
+}
+
 /// A container's name, image and memory limit.
 fn container(Container { name, image, resources, .. }: Container) -> Container {
     let memory = resources.and_then(|resources| resources.limits?.remove_entry("memory"));
@@ -140,17 +148,17 @@ fn container(Container { name, image, resources, .. }: Container) -> Container {
     Container { name, image, resources, ..Container::default() }
 }
 
-/// The fields whose owners rules read: our stamps, and the images of these containers.
+/// The fields whose owners rules read: our stamps, and of these containers the images and the sources of their environment.
 fn owned_paths(object: &Object, containers: &[String]) -> Vec<Vec<String>> {
     let stamp = format!("f:{STAMP}");
     let own = |path: &[&str]| path.iter().map(|step| (*step).to_owned()).collect();
     let annotation = ["f:metadata", "f:annotations", &stamp];
     let stamps = [own(&annotation), own(&drift::template_path(object.kind(), &annotation))];
-    let images = containers.iter().map(|name| {
+    let of_containers = containers.iter().flat_map(|name| {
         let key = format!("k:{{\"name\":\"{name}\"}}");
-        own(&drift::image_path(object, name, &key))
+        ["f:image", "f:envFrom"].map(|field| own(&drift::container_path(object, name, &[&key, field])))
     });
-    stamps.into_iter().chain(images).collect()
+    stamps.into_iter().chain(of_containers).collect()
 }
 
 /// A manager's entry with those of its fields that lie on one of these paths.
@@ -181,6 +189,7 @@ mod tests {
     fn bulk() -> Value {
         let container = json!({
             "name": "app", "image": "registry.example.com/api:v5", "env": [{"name": "BULK", "value": "bulk"}],
+            "envFrom": [{"secretRef": {"name": "bulk"}}, {"secretRef": {"name": "api-config-0123456789"}}],
             "resources": {"limits": {"memory": "64Mi", "bulk": "1"}},
         });
         json!({
@@ -193,7 +202,7 @@ mod tests {
     }
 
     fn reduced_and_whole(object: Object) -> [Object; 2] {
-        [workload(object.clone(), &["app".to_owned()]), object]
+        [workload(object.clone(), &samples::rollout(5)), object]
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! A template that equals a retained one has that one's ReplicaSet or ControllerRevision used again by Kubernetes itself:
 //! pods that still run stay, and their image is not pulled. So a restore brings back image and stamp as the retained
-//! template has them, and nothing else: configuration that others changed since is not a deploy's to take back, and a
-//! version whose configuration was changed is rolled out anew.
+//! template has them, with the Secret of its own configuration, and nothing else: what others configured since is not a deploy's to
+//! take back, and a version whose configuration was changed is rolled out anew.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -15,7 +15,7 @@ use rollhook_core::image::ImageRef;
 use serde_json::value::RawValue;
 
 use super::{
-    digest,
+    configuration, digest,
     listed::ListedRevision,
     object::{Object, STAMP, Stamp},
     pods,
@@ -105,8 +105,8 @@ impl KeptTemplate {
         Some(Self { stamp: Stamp::among(annotations), images: images.collect::<Option<_>>()? })
     }
 
-    /// The template with this part in place of its own.
-    fn laid_over(&self, template: &PodTemplateSpec) -> PodTemplateSpec {
+    /// The template with this part in place of its own, and with the rollout's configuration.
+    fn laid_over(&self, template: &PodTemplateSpec, rollout: &Rollout) -> PodTemplateSpec {
         let mut laid = template.clone();
         let annotations = laid.metadata.get_or_insert_default().annotations.get_or_insert_default();
         match &self.stamp {
@@ -117,6 +117,9 @@ impl KeptTemplate {
         for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
             if let Some(image) = self.images.get(&container.name) {
                 container.image = Some(image.clone());
+                if let Some(env_from) = configuration::changed_env_from(container, rollout) {
+                    container.env_from = Some(env_from).filter(|entries| !entries.is_empty());
+                }
             }
         }
         laid
@@ -165,7 +168,7 @@ pub(crate) fn find(object: &Object, rollout: &Rollout, retained: &[Retained], po
     let is_another = !rollout.workload.containers.iter().any(is_set);
     let fits = |kept: &KeptTemplate, template: PodTemplateSpec| {
         kept.is_of(rollout)
-            && plain(kept.laid_over(present)) == plain(template)
+            && plain(kept.laid_over(present, rollout)) == plain(template)
             && !kept.has_moved(rollout, object, pods)
             && (rollout.purpose.is_restore() || (is_another && running(kept) > 0))
     };

@@ -19,6 +19,7 @@ use k8s_openapi::{
 };
 
 use super::{
+    configuration,
     object::{CHANGE_CAUSE, MANAGED_BY, MANAGER, STAMP},
     patch,
     scale::STOPPED_FROM,
@@ -96,11 +97,13 @@ fn container(rollout: &Rollout, template: &Template, name: &str) -> Container {
         secret_ref: Some(SecretEnvSource { name: name.clone(), ..SecretEnvSource::default() }),
         ..EnvFromSource::default()
     };
+    let own =
+        Container { env_from: Some(template.env_from_secrets.iter().map(secret).collect()), ..Container::default() };
     Container {
         name: name.to_owned(),
         image: Some(rollout.image.to_string()),
         env: Some(template.env.iter().map(variable).collect()),
-        env_from: Some(template.env_from_secrets.iter().map(secret).collect()),
+        env_from: Some(configuration::env_from(Some(&own), &rollout.app, rollout.configuration)),
         ports: port.map(|port| vec![ContainerPort { container_port: port, ..ContainerPort::default() }]),
         readiness_probe: port.zip(template.readiness_path.clone()).map(|(port, path)| Probe {
             http_get: Some(HTTPGetAction {

@@ -68,6 +68,12 @@ pub(crate) async fn get<K: Namespaced>(api: &Api<K>, name: &str) -> Result<Optio
     bounded_by(CALL, async { api.get(name).await.map(Some).or_else(|error| none_if_gone(classify(error))) }).await
 }
 
+/// Reads the metadata of one object. Returns `None` if it does not exist.
+pub(crate) async fn get_metadata<K: Namespaced>(api: &Api<K>, name: &str) -> Result<Option<ObjectMeta>> {
+    let read = async { api.get_metadata(name).await.map(Some).or_else(|error| none_if_gone(classify(error))) };
+    Ok(bounded_by(CALL, read).await?.map(|object| object.metadata))
+}
+
 /// Reads all objects that a selector selects.
 pub(crate) async fn list<K: Namespaced>(api: &Api<K>, selector: Option<&str>) -> Result<Vec<K>> {
     let mut items = Vec::new();

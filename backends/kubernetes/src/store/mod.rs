@@ -1,4 +1,5 @@
-//! Apps, their history and records in Kubernetes itself, as custom resources; webhook tokens in Secrets beside them.
+//! Apps, their history and records in Kubernetes itself, as custom resources; webhook tokens and configurations in Secrets
+//! beside them.
 //!
 //! ```text
 //!   commit ──▶ replace RollhookApp (its version) the whole state: one compare-and-swap
@@ -22,6 +23,7 @@ mod archive;
 mod binding;
 mod cache;
 mod clock;
+mod configurations;
 mod error;
 mod foreign_owner;
 mod hand_made;
@@ -67,6 +69,7 @@ use crate::client::Cluster;
 use api::{ApiServer, check_served};
 use archive::Archive;
 use cache::Cache;
+use configurations::Configurations;
 use crd::AppObject;
 use foreign_owner::ForeignOwners;
 use heartbeat::Leases;
@@ -78,7 +81,7 @@ use watches::{Changes, Tasks};
 /// How long a connection may be silent: longer than a watch, which tells something at its end.
 const QUIET: Duration = Duration::from_secs(15);
 
-/// Apps, tokens and history in the cluster; clones share their connection and what it has seen.
+/// Apps, tokens, configurations and history in the cluster; clones share their connection and what it has seen.
 #[derive(Clone)]
 pub struct KubernetesStore {
     api: ApiServer,
@@ -89,6 +92,7 @@ pub struct KubernetesStore {
     leases: Arc<Leases>,
     foreign_owners: Arc<ForeignOwners>,
     secrets: Arc<Secrets>,
+    configurations: Arc<Configurations>,
     #[cfg(feature = "management")]
     records: Arc<Records>,
     _tasks: Arc<Tasks>,
@@ -98,7 +102,7 @@ impl KubernetesStore {
     /// Connects as `kubectl` would, or from inside a pod with its service account. Our own objects (Leases and records)
     /// are in the namespace that this connection has by default. One installation per cluster
     /// is meant, for apps are found in every namespace: its replicas, and command lines on the same store, should have
-    /// one namespace here. Tokens are sealed with the ring's keys. The custom resources are installed where they are
+    /// one namespace here. Tokens and configurations are sealed with the ring's keys. The custom resources are installed where they are
     /// missing. While the API server does not answer, this waits for as long as `patience`, and says so.
     ///
     /// # Errors
@@ -137,8 +141,10 @@ impl KubernetesStore {
         let records = Arc::new(Records::new(api.clone(), clock.clone()));
         #[cfg(feature = "management")]
         let tasks = tasks.and_of(&records, &api, &cache);
+        let ring = Arc::new(ring);
         Self {
-            secrets: Arc::new(Secrets::new(api.clone(), Arc::new(ring), clock.clone())),
+            configurations: Arc::new(Configurations::new(api.clone(), ring.clone(), clock.clone())),
+            secrets: Arc::new(Secrets::new(api.clone(), ring, clock.clone())),
             #[cfg(feature = "management")]
             records,
             api,

@@ -4,7 +4,7 @@
 //! the `RollhookApp`, by an annotation, and so reaches every replica by the watch that they have anyway. It is the token's mark,
 //! by which the service refuses callers without a read.
 
-mod object;
+pub(crate) mod object;
 mod reads;
 mod registrations;
 mod reseal;
@@ -24,8 +24,8 @@ use rollhook_core::{
 };
 use rollhook_sealing::KeyRing;
 
-pub(crate) use self::registrations::Registered;
-use self::{object::Maker, reads::Reads};
+use self::reads::Reads;
+pub(crate) use self::{object::Maker, registrations::Registered};
 use super::{
     KubernetesStore, StoreClock,
     api::{self, ApiServer, Written},
@@ -33,7 +33,7 @@ use super::{
 use crate::bounded;
 
 /// The number of attempts to write a Secret that others write at the same time.
-const ATTEMPTS: u32 = 10;
+pub(crate) const ATTEMPTS: u32 = 10;
 
 /// The Secrets of one cluster.
 pub(crate) struct Secrets {

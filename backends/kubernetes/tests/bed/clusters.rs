@@ -8,7 +8,7 @@ use kube::{
     Api, Config,
     api::{DynamicObject, ListParams},
 };
-use rollhook_conformance::{Can, Clusters, Instance, Sample, samples};
+use rollhook_conformance::{Can, Clusters, Environment, Instance, Sample, samples};
 use rollhook_core::{
     app::{AppId, Settings, Target},
     image::{Digest, ImageRef},
@@ -150,6 +150,20 @@ impl<I: Instances> Clusters for Namespaced<I> {
         spec["template"]["metadata"]["annotations"] = Value::Null;
         spec["template"]["spec"]["containers"][0]["image"] = Value::Null;
         Ok(spec.to_string())
+    }
+
+    async fn environments(&self, _app: &AppId, target: &Target) -> Can<Vec<Environment>> {
+        let mut environments = Vec::new();
+        for pod in self.pods(target).await {
+            environments.push(self.bed.environment(&pod.spec.unwrap().containers[0]).await);
+        }
+        Ok(environments)
+    }
+
+    async fn set_variable(&self, _app: &AppId, target: &Target, name: &str, value: &str) -> Can {
+        let workload = format!("deployment/{}", target.settings["name"].as_str().unwrap());
+        self.bed.kubectl(&["set", "env", &workload, &format!("{name}={value}")]);
+        Ok(())
     }
 
     async fn instances(&self, _app: &AppId, target: &Target) -> Can<Vec<Instance>> {

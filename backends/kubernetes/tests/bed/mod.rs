@@ -5,6 +5,7 @@
 pub(crate) mod clusters;
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -13,7 +14,10 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{Container, Namespace, Pod, Secret},
+};
 use kube::{
     Api, Client, Config,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
@@ -115,6 +119,21 @@ impl Bed {
         };
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind.as_str()));
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+    }
+
+    /// The environment of a container, as a kubelet reads it: of a name the last source's value, and before all the
+    /// container's own.
+    pub(crate) async fn environment(&self, container: &Container) -> BTreeMap<String, String> {
+        let mut environment = BTreeMap::new();
+        for source in container.env_from.iter().flatten() {
+            let name = &source.secret_ref.as_ref().unwrap().name;
+            let secret = Api::<Secret>::namespaced(self.client.clone(), &self.namespace).get(name).await.unwrap();
+            let text = |value: ByteString| String::from_utf8(value.0).unwrap();
+            environment.extend(secret.data.into_iter().flatten().map(|(name, value)| (name, text(value))));
+        }
+        let own = container.env.iter().flatten();
+        environment.extend(own.map(|variable| (variable.name.clone(), variable.value.clone().unwrap_or_default())));
+        environment
     }
 
     /// The pods of the namespace.

@@ -5,6 +5,7 @@
 #[path = "../bed/mod.rs"]
 mod bed;
 
+mod configuration;
 mod conformance;
 mod creation;
 mod drift;

@@ -24,7 +24,7 @@ use crate::{
 const USER: &str = "rollhook-driver";
 
 /// A driver that acts as a user who has these rules in the namespace.
-async fn driver(bed: &Bed, rules: Value) -> KubernetesCluster {
+pub(crate) async fn driver(bed: &Bed, rules: Value) -> KubernetesCluster {
     let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER});
     let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "driver"});
     let binding = json!({"roleRef": role, "subjects": [subject]});
@@ -41,7 +41,7 @@ async fn driver(bed: &Bed, rules: Value) -> KubernetesCluster {
     KubernetesCluster::with_config(config).unwrap()
 }
 
-fn documented() -> Value {
+pub(crate) fn documented() -> Value {
     let all = ["get", "list", "watch", "patch"];
     json!([
         {"apiGroups": ["apps"], "resources": ["deployments", "statefulsets", "daemonsets"], "verbs": all},
@@ -54,6 +54,7 @@ fn documented() -> Value {
         {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get"]},
         {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["create"]},
         {"apiGroups": [""], "resources": ["services"], "verbs": ["create", "delete"]},
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "create", "patch", "delete"]},
     ])
 }
 

@@ -8,7 +8,7 @@ use kube::{
     Api,
     api::{ListParams, Patch, PatchParams},
 };
-use rollhook_conformance::{Can, Does, Lack, Releases};
+use rollhook_conformance::{Can, Does, Environment, Lack, Releases};
 use rollhook_core::{
     Error,
     app::Target,
@@ -107,6 +107,11 @@ impl Releases for Namespaced<Simulated> {
 
     async fn times_begun(&self, run: &ReleaseRun) -> Can<usize> {
         Ok(begun(&self.bed, run))
+    }
+
+    async fn environment_of(&self, run: &ReleaseRun) -> Can<Environment> {
+        let pod = job(&self.bed, run).await.spec.unwrap().template.spec.unwrap();
+        Ok(self.bed.environment(&pod.containers[0]).await)
     }
 }
 

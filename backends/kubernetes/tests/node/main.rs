@@ -8,9 +8,11 @@ mod conformance;
 
 use std::{process::Command, time::Duration};
 
+use rollhook_conformance::samples;
 use rollhook_core::{
+    deploy::Revision,
     image::{Digest, ImageRef},
-    ports::{Observation, Phase, RolloutDriver, RolloutFailureKind, RolloutSpec},
+    ports::{Observation, Phase, Purpose, RolloutDriver, RolloutFailureKind, RolloutSpec},
 };
 use rollhook_kubernetes::WorkloadKind::{self, Deployment, StatefulSet};
 use rollhook_testing::beds::{Kind, script};
@@ -91,6 +93,30 @@ fn container_that_dies_after_it_was_ready_is_a_crash() {
         assert_eq!(failure.kind, RolloutFailureKind::Crash, "{failure:?}");
         let evidence = bed.driver.evidence(&order, Some(&failure)).await.unwrap();
         assert!(evidence.log.iter().any(|line| line == "dies: exiting 1"), "{evidence:?}");
+    });
+}
+
+#[test]
+fn containers_have_the_variables_and_a_restore_those_from_before() {
+    test("containers_have_the_variables_and_a_restore_those_from_before", async |bed| {
+        let v1 = push(bed, "app:v1", "app-v1");
+        bed.make(Deployment, &v1.to_string(), json!({})).await;
+        let configured = |revision: u64, number: u128, refused: &str| {
+            let configuration = samples::configuration(number, &[("REFUSES", refused)]);
+            order(bed, Deployment, revision, &v1).with(|spec| spec.configuration = Some(configuration))
+        };
+        bed.roll_out(&configured(1, 1, "$(HOSTNAME)\nnone")).await;
+        let before: Vec<Option<String>> = bed.pods().await.into_iter().map(|pod| pod.metadata.uid).collect();
+        let bad = configured(2, 2, "v1");
+        bed.apply(&bad).await;
+        let failure = bed.until(&bad, "in failure", |seen| seen.failure.is_some()).await.failure;
+        let evidence = bed.driver.evidence(&bad, failure.as_ref()).await.unwrap();
+        assert_eq!(evidence.log, ["app v1 refuses to run here"]);
+        let purpose = Purpose::Restore { to: Revision::new(1).unwrap() };
+        bed.roll_out(&configured(3, 1, "$(HOSTNAME)\nnone").with(|spec| spec.purpose = purpose)).await;
+        let after = bed.pods().await;
+        let goes_on = |uid: &Option<String>| after.iter().any(|pod| pod.metadata.uid == *uid);
+        assert!(before.iter().any(goes_on), "what the failed deploy did not replace is kept: {before:?}");
     });
 }
 

@@ -26,6 +26,7 @@ use rollhook_conformance::{Can, Handles, Lack, Stores, client, report, samples};
 use rollhook_core::{
     Result,
     app::AppUid,
+    configuration::ConfigurationId,
     deploy::{Deploy, Revision, State},
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, ListedApp,
@@ -336,6 +337,7 @@ impl Stores for Fresh {
         Handles {
             history: Arc::new(Synced(store.clone())),
             tokens: Arc::new(store.clone()),
+            configurations: Some(Arc::new(store.clone())),
             records: Some(Arc::new(store)),
         }
     }
@@ -406,6 +408,19 @@ impl Stores for Fresh {
         let of = |app: AppUid| {
             let app = app.to_string();
             secrets.iter().find(|secret| secret.labels().get("rollhook.dev/uid") == Some(&app)).unwrap()
+        };
+        let moved = Secret { data: of(from).data.clone(), ..of(to).clone() };
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &moved.namespace().unwrap());
+        api.replace(&moved.name_any(), &PostParams::default(), &moved).await.unwrap();
+        Ok(())
+    }
+
+    async fn move_configuration(&self, from: (AppUid, ConfigurationId), to: (AppUid, ConfigurationId)) -> Can {
+        let secrets: Vec<Secret> = Api::all(self.client.clone()).list(&ListParams::default()).await.unwrap().items;
+        let of = |(app, id): (AppUid, ConfigurationId)| {
+            let (app, end) = (app.to_string(), format!("-variables-{id}"));
+            let is_of = |secret: &&Secret| secret.labels().get("rollhook.dev/uid") == Some(&app);
+            secrets.iter().filter(is_of).find(|secret| secret.name_any().ends_with(&end)).unwrap()
         };
         let moved = Secret { data: of(from).data.clone(), ..of(to).clone() };
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &moved.namespace().unwrap());

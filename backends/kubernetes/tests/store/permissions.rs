@@ -7,8 +7,9 @@ use kube::client::Body;
 use rollhook_conformance::{client, samples};
 use rollhook_core::{
     Error,
+    configuration::ConfigurationId,
     ledger::Change,
-    ports::{AppPage, HistoryStore, HistoryStoreExt, TokenStore},
+    ports::{AppPage, ConfigurationStore, HistoryStore, HistoryStoreExt, TokenStore},
 };
 use rollhook_kubernetes::{KubernetesStore, ensure_crds, manifests};
 use rollhook_management::ports::{NewRecord, RecordKey, RecordKind, RecordStore};
@@ -42,7 +43,7 @@ fn printed_permissions_are_enough() {
         let alive = store.heartbeat(&replica, Duration::from_secs(15)).await.unwrap().alive;
         let state = client::register(&store, samples::app("shop", "test", "api")).await.state;
         let app = state.app.uid;
-        store.put(app, &samples::token(1)).await.unwrap();
+        TokenStore::put(&store, app, &samples::token(1)).await.unwrap();
         for number in 1..=2 {
             let deploy = admit(&store, app, "v1").await;
             fresh.shown(number, "queued").await;
@@ -55,6 +56,11 @@ fn printed_permissions_are_enough() {
         assert_eq!(client::archive(&store, app).await.len(), 1);
         assert_eq!(store.states(AppPage::first(9)).await.unwrap().len(), 1);
         assert!(TokenStore::find(&store, &state.app.id).await.unwrap().is_some());
+        let (id, variables) = (ConfigurationId(1), samples::configuration(1, &[("A", "b")]).variables);
+        ConfigurationStore::put(&store, app, id, &variables).await.unwrap();
+        assert_eq!(store.get(app, id).await.unwrap(), Some(variables));
+        assert_eq!(ConfigurationStore::list(&store, app).await.unwrap().len(), 1);
+        ConfigurationStore::remove(&store, app, &[id]).await.unwrap();
         client::remove(&store, app).await;
         assert!(TokenStore::find(&store, &state.app.id).await.unwrap().is_none());
         store.heartbeat(&replica, Duration::ZERO).await.unwrap();

@@ -1,5 +1,5 @@
-//! Tokens in the Secrets of a real API server: their makers, the cost of reads, and the replacement of their key.
-//! The promises of every token store are tested in `tests/store`.
+//! Tokens and configurations in the Secrets of a real API server: their makers, the cost of reads, and the replacement of their
+//! key. The promises of every store are tested in `tests/store`.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,6 +7,7 @@
 mod bed;
 
 mod call_counter;
+mod configurations;
 mod costs;
 mod place;
 mod secrets;

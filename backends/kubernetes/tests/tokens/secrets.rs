@@ -11,7 +11,8 @@ use rollhook_conformance::{client, samples};
 use rollhook_core::{
     Error,
     app::{App, AppUid},
-    ports::TokenStore,
+    configuration::ConfigurationId,
+    ports::{ConfigurationStore, TokenStore},
 };
 use rollhook_kubernetes::{KubernetesStore, crd::AppObject};
 use rollhook_testing::{beds::OwnCluster, skip, test_name, until_async};
@@ -64,7 +65,7 @@ fn token_of_an_earlier_app_is_refused_and_replaced() {
         secrets(bed).create(&PostParams::default(), &Secret { metadata, ..left }).await.unwrap();
         let fitting = place.store.find_fitting(&app.id, &|secret| secret.is_some()).await.unwrap();
         assert!(fitting.is_none() && TokenStore::find(&place.store, &app.id).await.unwrap().is_none());
-        place.store.put(app.uid, &samples::token(2)).await.unwrap();
+        TokenStore::put(&place.store, app.uid, &samples::token(2)).await.unwrap();
         let found = TokenStore::find(&place.store, &app.id).await.unwrap().unwrap();
         assert_eq!((found.app, found.token.expose()), (app.uid, samples::token(2).expose()));
     });
@@ -77,7 +78,7 @@ fn secret_of_another_maker_stays() {
         let theirs = json!({"metadata": {"name": NAME}, "stringData": {"password": "1234"}});
         secrets(bed).create(&PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
         assert!(TokenStore::find(&place.store, &place.app.id).await.unwrap().is_none());
-        let refused = place.store.put(place.app.uid, &samples::token(1)).await.unwrap_err();
+        let refused = TokenStore::put(&place.store, place.app.uid, &samples::token(1)).await.unwrap_err();
         let Error::Invalid { what, .. } = &refused else { panic!("{refused:?}") };
         let way_out = format!("kubectl delete secret {NAME} --namespace {}", bed.namespace);
         assert!(what.contains(&way_out), "{what}");
@@ -90,7 +91,7 @@ fn secret_of_another_maker_stays() {
 
 /// Has a cluster of its own: keys are counted over all apps.
 #[test]
-fn reseal_seals_tokens_with_the_newest_key() {
+fn reseal_seals_secrets_with_the_newest_key() {
     let cluster = match OwnCluster::named("keys") {
         Err(reason) => return skip(&test_name!(), reason),
         Ok(cluster) => cluster,
@@ -100,10 +101,20 @@ fn reseal_seals_tokens_with_the_newest_key() {
         let place = Place::of(&bed).await;
         assert!(place.store.keys_in_use().await.unwrap().is_empty());
         place.enable(1).await;
+        let (app, variables) = (place.app.uid, samples::configuration(1, &[("A", "b")]).variables);
+        for number in 0..2 {
+            ConfigurationStore::put(&place.store, app, ConfigurationId(number), &variables).await.unwrap();
+        }
         let both = store(&bed, &["k0001", "k0002"]);
-        assert_eq!(used(&both).await, [("k0001".to_owned(), 1)].into());
-        assert_eq!((both.reseal().await.unwrap(), both.reseal().await.unwrap()), (1, 0));
-        assert_eq!(used(&place.store).await, [("k0002".to_owned(), 1)].into());
+        ConfigurationStore::put(&both, app, ConfigurationId(2), &variables).await.unwrap();
+        assert_eq!(used(&both).await, [("k0001".to_owned(), 3), ("k0002".to_owned(), 1)].into());
+        assert_eq!((both.reseal().await.unwrap(), both.reseal().await.unwrap()), (3, 0));
+        assert_eq!(used(&place.store).await, [("k0002".to_owned(), 4)].into());
+        for number in 0..3 {
+            assert_eq!(both.get(app, ConfigurationId(number)).await.unwrap().as_ref(), Some(&variables));
+        }
+        let old = place.store.get(app, ConfigurationId(0)).await.unwrap_err();
+        assert!(matches!(old, Error::Denied { .. }), "it lacks the key: {old:?}");
         let found = TokenStore::find(&both, &place.app.id).await.unwrap().unwrap();
         assert_eq!(found.token.expose(), samples::token(1).expose());
         let old = TokenStore::find(&place.store, &place.app.id).await.unwrap_err();

@@ -163,6 +163,17 @@ impl SimulatedCluster {
         })
     }
 
+    /// Sets a variable in a workload's environment, as another controller does; returns whether it exists.
+    pub fn set_variable(&self, app: &AppId, target: &Target, name: &str, value: &str) -> bool {
+        self.edit(app, target, |running, _, _| drop(running.environment.insert(name.to_owned(), value.to_owned())))
+    }
+
+    /// Returns the variables that others have set in a workload's environment.
+    pub fn environment(&self, app: &AppId, target: &Target) -> BTreeMap<String, String> {
+        let world = self.lock();
+        world.workloads.get(&key(app, target)).map(|running| running.environment.clone()).unwrap_or_default()
+    }
+
     /// Takes a workload's stamp away and leaves the rest, as another controller does; returns whether it exists.
     pub fn unstamp(&self, app: &AppId, target: &Target) -> bool {
         self.edit(app, target, |running, _, _| running.stamp = None)

@@ -7,6 +7,7 @@ use futures_util::future::{Either, select};
 use rollhook_core::{
     Result,
     app::AppUid,
+    configuration::Configuration,
     deploy::{Reason, Revision},
     image::ImageRef,
     ports::{ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RunId, RunKind},
@@ -117,6 +118,11 @@ impl SimulatedCluster {
     /// Returns every release command that has begun, in order.
     pub fn releases(&self) -> Vec<ReleaseBegun> {
         self.lock().releases_begun.iter().filter(|begun| !begun.run.kind.is_by_hand()).cloned().collect()
+    }
+
+    /// Returns the configuration that a run was made ready with.
+    pub fn configuration_of(&self, run: &RunId) -> Option<Configuration> {
+        self.lock().releases.get(run)?.spec.configuration.clone()
     }
 
     /// Returns every command by hand that has begun, in order.

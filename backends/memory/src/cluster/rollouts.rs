@@ -33,6 +33,10 @@ impl RolloutDriver for SimulatedCluster {
         DESCRIPTION
     }
 
+    fn unconfigurable(&self, _target: &Target) -> Option<String> {
+        None
+    }
+
     fn unstoppable(&self, target: &Target) -> Option<String> {
         let kind = target.settings.get("kind").and_then(serde_json::Value::as_str);
         let is_daemon_set = kind.is_some_and(|kind| kind.eq_ignore_ascii_case(DAEMON_SET));
@@ -188,8 +192,7 @@ impl World {
         });
         let ended = running.ended(&self.scripts, now, delay);
         if !(is_there && running.keep(&containers, spec, ended, now)) {
-            running.roll(&containers, &spec.image, digest, ended, now);
-            running.made_by = Some(spec.id);
+            running.roll_out(&containers, spec, digest, ended, now);
         }
         running.old = running.old.take().filter(|_| is_there);
         let is_made_stopped = !is_there && spec.is_made_stopped();
@@ -225,6 +228,10 @@ impl Running {
         let containers = Workload::of(&spec.app, &spec.target).containers;
         if let Some(name) = containers.iter().find(missing) {
             return Some(refused(Reason::REFUSED, format!("the workload has no container named {name}")));
+        }
+        if let Some(name) = spec.configuration.as_ref().and_then(|configuration| self.contested(configuration)) {
+            let why = format!("another party has set the variable {name} in the workload");
+            return Some(refused(Reason::CONFIGURATION_CONFLICT, why));
         }
         let repeated = self.stamp == Some(spec.id) && self.image == spec.image;
         (!repeated).then_some(Applied::Done)

@@ -1,8 +1,9 @@
 //! A workload of the simulated cluster, and how it is observed.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use rollhook_core::{
+    configuration::{Configuration, ConfigurationId, VariableName},
     deploy::{Evidence, Reason, Scale},
     image::{Digest, ImageRef},
     ports::{DeployId, Instances, Observation, PastLives, Phase, RolloutFailure, RolloutFailureKind, RolloutSpec},
@@ -27,6 +28,8 @@ pub struct Pod {
     pub digest: Digest,
     /// The deploy that the pod was made by; `None`: it was not made by one.
     pub deploy: Option<DeployId>,
+    /// The configuration that the pod was made with.
+    pub configuration: Option<Configuration>,
 }
 
 /// The pods of a rollout before.
@@ -35,6 +38,7 @@ pub(super) struct Before {
     image: ImageRef,
     digest: Digest,
     deploy: Option<DeployId>,
+    configuration: Option<Configuration>,
     /// The number of these pods that the rollout after it has ended for good.
     ended: u32,
     /// The time at which the image was set, and the age of the pods by then.
@@ -53,6 +57,10 @@ pub(super) struct Running {
     kept: Option<Before>,
     /// The deploy that the pods of the last rollout were made by.
     pub(super) made_by: Option<DeployId>,
+    /// The configuration of the last rollout.
+    configuration: Option<Configuration>,
+    /// The variables that others have set, by name.
+    pub(super) environment: BTreeMap<String, String>,
     /// The number of rollouts so far.
     pub(super) rollouts: u64,
     /// The digest that the image stood for when it was set.
@@ -81,12 +89,15 @@ impl Running {
     ) -> Self {
         let (old, kept, made_by, rollouts, stamp, before, unsupported) = Default::default();
         let (image, own_scripts, stopped_from) = (image.clone(), Vec::new(), None);
+        let (configuration, environment) = Default::default();
         Self {
             containers,
             image,
             old,
             kept,
             made_by,
+            configuration,
+            environment,
             rollouts,
             digest,
             stamp,
@@ -113,6 +124,7 @@ impl Running {
             image: std::mem::replace(&mut self.image, image.clone()),
             digest: std::mem::replace(&mut self.digest, digest),
             deploy: self.made_by.take(),
+            configuration: self.configuration.clone(),
             ended: 0,
             since: std::mem::replace(&mut self.since, now),
             before: std::mem::take(&mut self.before),
@@ -124,13 +136,37 @@ impl Running {
         self.rollouts += 1;
     }
 
+    /// Starts another rollout of a deploy, with its configuration.
+    pub(super) fn roll_out(
+        &mut self,
+        containers: &[String],
+        spec: &RolloutSpec,
+        digest: Digest,
+        ended: u32,
+        now: Duration,
+    ) {
+        self.roll(containers, &spec.image, digest, ended, now);
+        self.configuration.clone_from(&spec.configuration);
+        self.made_by = Some(spec.id);
+    }
+
+    /// Returns the name of a variable of the configuration that others have set too.
+    pub(super) fn contested<'a>(&self, configuration: &'a Configuration) -> Option<&'a str> {
+        let mut names = configuration.variables.entries.keys().map(VariableName::as_str);
+        names.find(|name| self.environment.contains_key(*name))
+    }
+
     /// Returns to the pods of the version before, of which some still run; the others are made again. Returns whether the
     /// rollout that is put right left any.
     pub(super) fn keep(&mut self, containers: &[String], spec: &RolloutSpec, ended: u32, now: Duration) -> bool {
         let Some(to) = spec.purpose.returns_to().filter(|_| spec.scale.is_keep()) else { return false };
         let is_before = |by: Option<DeployId>| by.is_none_or(|id| id.app != spec.id.app || id.revision <= to);
-        let is_of = |old: &Before| is_before(old.deploy) && old.image.same_bits(Some(&old.digest), &spec.image, None);
-        let is_set = self.image.same_bits(Some(&self.digest), &spec.image, None);
+        let is_configured = |with: &Option<Configuration>| id(with) == id(&spec.configuration);
+        let is_of = |old: &Before| {
+            let is_same = old.image.same_bits(Some(&old.digest), &spec.image, None);
+            is_before(old.deploy) && is_same && is_configured(&old.configuration)
+        };
+        let is_set = self.image.same_bits(Some(&self.digest), &spec.image, None) && is_configured(&self.configuration);
         if is_set && spec.purpose.is_restore() && is_before(self.made_by) {
             self.image = spec.image.clone();
             return true;
@@ -143,6 +179,7 @@ impl Running {
         self.image = spec.image.clone();
         self.digest = old.digest.clone();
         self.made_by = old.deploy;
+        self.configuration.clone_from(&old.configuration);
         (self.since, self.before) = if ended == 0 { (old.since, old.before) } else { (now, Duration::ZERO) };
         self.rollouts += 1;
         self.kept = Some(Before { ended, ..old });
@@ -214,6 +251,7 @@ impl Running {
             image: self.image.clone(),
             digest: self.digest.clone(),
             deploy: self.made_by,
+            configuration: self.configuration.clone(),
         };
         (0..made).map(pod).collect()
     }
@@ -234,6 +272,7 @@ impl Running {
             image: before.image.clone(),
             digest: before.digest.clone(),
             deploy: before.deploy,
+            configuration: before.configuration.clone(),
         };
         let kept_from = self.kept.as_ref().map_or(self.pods, |kept| kept.ended.min(self.pods));
         let kept = self.kept.iter().flat_map(|kept| (kept_from..self.pods).map(move |number| before(kept, number)));
@@ -243,6 +282,7 @@ impl Running {
             image: self.image.clone(),
             digest: self.digest.clone(),
             deploy: self.made_by,
+            configuration: self.configuration.clone(),
         });
         let old = self.old.iter().filter(|_| !is_down);
         let old = old.flat_map(|old| (ready..self.pods).map(move |number| before(old, number)));
@@ -310,6 +350,10 @@ impl Running {
             log,
         }
     }
+}
+
+fn id(configuration: &Option<Configuration>) -> Option<ConfigurationId> {
+    configuration.as_ref().map(|configuration| configuration.id)
 }
 
 /// Returns the observation while another deploy runs.

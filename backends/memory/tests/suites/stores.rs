@@ -34,8 +34,9 @@ impl InMemory {
 #[async_trait]
 impl Stores for InMemory {
     async fn open(&self) -> Handles {
+        let configurations = Some(self.store.clone() as _);
         let records = Some(self.store.clone() as _);
-        Handles { history: self.store.clone(), tokens: self.store.clone(), records }
+        Handles { history: self.store.clone(), tokens: self.store.clone(), configurations, records }
     }
 
     async fn reopen(&self) -> Can<Handles> {

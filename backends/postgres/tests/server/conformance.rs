@@ -10,5 +10,6 @@ mod abrupt_end {
 
     rollhook_conformance::cases! { block_on, Fresh::on_own_server().await, history: commit_outlives_an_abrupt_end }
     rollhook_conformance::cases! { block_on, Fresh::on_own_server().await, tokens: put_outlives_an_abrupt_end }
+    rollhook_conformance::cases! { block_on, Fresh::on_own_server().await, configurations: put_outlives_an_abrupt_end }
     rollhook_conformance::cases! { block_on, Fresh::on_own_server().await, records: write_outlives_an_abrupt_end }
 }

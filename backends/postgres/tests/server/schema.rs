@@ -26,7 +26,7 @@ async fn replicas_that_start_at_once_make_one_schema() {
     for store in join_all(connects).await {
         store.unwrap();
     }
-    assert_eq!(database.number("SELECT count(*) FROM rollhook.rollhook_schema").await, 2);
+    assert_eq!(database.number("SELECT count(*) FROM rollhook.rollhook_schema").await, 3);
 }
 
 #[tokio::test]

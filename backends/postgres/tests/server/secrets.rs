@@ -4,7 +4,11 @@ use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
 use rollhook_conformance::{client, samples};
-use rollhook_core::{Error, ports::TokenStore};
+use rollhook_core::{
+    Error,
+    configuration::ConfigurationId,
+    ports::{ConfigurationStore, TokenStore},
+};
 use rollhook_management::ports::{NewRecord, RecordKey, RecordKind, RecordStore};
 use rollhook_postgres::PostgresStore;
 use sqlx::Connection;
@@ -22,23 +26,31 @@ async fn resealing_makes_old_keys_unneeded() {
         apps.push(client::register(&old, app).await.state.app);
     }
     for app in &apps {
-        old.put(app.uid, &samples::token(1)).await.unwrap();
+        TokenStore::put(&old, app.uid, &samples::token(1)).await.unwrap();
+    }
+    let variables = samples::configuration(1, &[("A", "b")]).variables;
+    for number in 0..10 {
+        ConfigurationStore::put(&old, app, ConfigurationId(number), &variables).await.unwrap();
     }
     let new = PostgresStore::connect(&database.url, ring(2)).await.unwrap();
-    new.put(apps[1].uid, &samples::token(2)).await.unwrap();
+    TokenStore::put(&new, apps[1].uid, &samples::token(2)).await.unwrap();
     let key = |text: &str| text.parse().unwrap();
-    assert_eq!(new.keys_in_use().await.unwrap(), [(key("k0001"), 250), (key("k0002"), 1)]);
-    // Of two at once, each token is sealed anew by one; one that is enabled meanwhile stays.
+    assert_eq!(new.keys_in_use().await.unwrap(), [(key("k0001"), 260), (key("k0002"), 1)]);
+    // Of two at once, each is sealed anew by one; one that is enabled meanwhile stays.
     let token = samples::token(3);
-    let (one, two, put) = tokio::join!(new.reseal(), new.reseal(), new.put(app, &token));
+    let (one, two, put) = tokio::join!(new.reseal(), new.reseal(), TokenStore::put(&new, app, &token));
     put.unwrap();
     let resealed = one.unwrap() + two.unwrap();
-    assert!((249..=250).contains(&resealed), "{resealed}");
-    assert_eq!(new.keys_in_use().await.unwrap(), [(key("k0002"), 251)]);
+    assert!((259..=260).contains(&resealed), "{resealed}");
+    assert_eq!(new.keys_in_use().await.unwrap(), [(key("k0002"), 261)]);
     assert_eq!(new.reseal().await.unwrap(), 0);
     for (app, token) in [(&apps[0], 3), (&apps[1], 2), (&apps[200], 1)] {
         let found = TokenStore::find(&new, &app.id).await.unwrap().unwrap();
         assert_eq!(found.token.expose(), samples::token(token).expose());
+    }
+    for number in 0..10 {
+        let found = new.get(app, ConfigurationId(number)).await.unwrap();
+        assert_eq!(found.as_ref(), Some(&variables));
     }
     let lacking = TokenStore::find(&old, &apps[0].id).await.unwrap_err();
     assert!(matches!(&lacking, Error::Denied { what, .. } if what.contains("k0002")), "{lacking:?}");
@@ -67,7 +79,7 @@ async fn concurrent_reads_of_records_share_statements() {
 async fn a_dump_shows_no_token() {
     let Some(database) = Database::lent("a_dump_shows_no_token").await else { return };
     let (store, app) = with_app(&database).await;
-    store.put(app, &samples::token(1)).await.unwrap();
+    TokenStore::put(&store, app, &samples::token(1)).await.unwrap();
     let dump = tokio::process::Command::new("pg_dump").arg(&database.url).output().await.unwrap();
     let text = String::from_utf8(dump.stdout).unwrap();
     assert!(dump.status.success() && text.contains("COPY rollhook.tokens"));

@@ -12,7 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use rollhook_conformance::{Can, Handles, Stores};
-use rollhook_core::{app::AppUid, deploy::Revision, time::Timestamp};
+use rollhook_core::{app::AppUid, configuration::ConfigurationId, deploy::Revision, time::Timestamp};
 use rollhook_sealing::KeyRing;
 use rollhook_sqlite::SqliteStore;
 use rusqlite::{Connection, Params};
@@ -63,7 +63,12 @@ impl Stores for Fresh {
         let clock = Arc::new(move || Timestamp::from_millis(now.load(Ordering::SeqCst)));
         let path = self.directory().join("store.db");
         let store = Arc::new(SqliteStore::open_with_clock(path, Self::ring(), clock).await.unwrap());
-        Handles { tokens: store.clone(), records: Some(store.clone()), history: store }
+        Handles {
+            tokens: store.clone(),
+            configurations: Some(store.clone()),
+            records: Some(store.clone()),
+            history: store,
+        }
     }
 
     /// Opens a copy of the files as they lie on the disk while the store is open: nothing was closed or checkpointed.
@@ -117,6 +122,14 @@ impl Stores for Fresh {
                          SELECT (SELECT id FROM apps WHERE uid = ?2), sealed, created_at FROM tokens \
                          WHERE app = (SELECT id FROM apps WHERE uid = ?1)";
         self.change(statement, (bytes(from), bytes(to)))
+    }
+
+    async fn move_configuration(&self, from: (AppUid, ConfigurationId), to: (AppUid, ConfigurationId)) -> Can {
+        let of = |app: &str, id: &str| format!("app = (SELECT id FROM apps WHERE uid = {app}) AND id = {id}");
+        let from_row = format!("SELECT sealed FROM configurations WHERE {}", of("?1", "?2"));
+        let statement = format!("UPDATE configurations SET sealed = ({from_row}) WHERE {}", of("?3", "?4"));
+        let id = |id: ConfigurationId| id.0.to_be_bytes();
+        self.change(&statement, (bytes(from.0), id(from.1), bytes(to.0), id(to.1)))
     }
 }
 

@@ -17,10 +17,11 @@ use rollhook_conformance::{client, samples};
 use rollhook_core::{
     Error, Result,
     app::AppUid,
+    configuration::ConfigurationId,
     deploy::{Reason, State},
     error::Entity,
     ledger::Change,
-    ports::{AppCommit, AppRef, HistoryStore, HistoryStoreExt, Loaded, Page, TokenStore, Version},
+    ports::{AppCommit, AppRef, ConfigurationStore, HistoryStore, HistoryStoreExt, Loaded, Page, TokenStore, Version},
 };
 use rollhook_sealing::KeyRing;
 use rollhook_sqlite::SqliteStore;
@@ -101,7 +102,7 @@ async fn waiting_commits_share_a_transaction_with_an_answer_each() {
         store.commit_one(stale),
         store.commit_one(unknown),
         store.commit_one(taken),
-        store.put(refused.state.app.uid, &token),
+        TokenStore::put(&store, refused.state.app.uid, &token),
         async { other.execute_batch("ROLLBACK").unwrap() },
     );
     let commits = store.commits() - before;
@@ -149,7 +150,7 @@ async fn dropped_call_is_written_whole_or_not_at_all() {
         }
         task.abort();
         // The writer serves calls in order: this one comes after the dropped one.
-        store.put(app, &samples::token(1)).await.unwrap();
+        TokenStore::put(&store, app, &samples::token(1)).await.unwrap();
         let loaded = client::load(&store, app).await;
         let accepted = loaded.state.latest.map_or(0, |latest| latest.get());
         assert_eq!(loaded.version.0, 1 + accepted);
@@ -193,7 +194,10 @@ async fn file_of_the_first_version_is_brought_to_this_one() {
     drop(store);
     let connection = Connection::open(file(&place)).unwrap();
     connection
-        .execute_batch("DROP INDEX keys_by_revision; ALTER TABLE deploys DROP COLUMN evidence; PRAGMA user_version = 1")
+        .execute_batch(
+            "DROP TABLE configurations; DROP INDEX keys_by_revision; ALTER TABLE deploys DROP COLUMN evidence; \
+             PRAGMA user_version = 1",
+        )
         .unwrap();
     let document = serde_json::to_string(&stored).unwrap();
     connection.execute("UPDATE deploys SET document = ?1", [document]).unwrap();
@@ -206,7 +210,9 @@ async fn file_of_the_first_version_is_brought_to_this_one() {
     let page = store.page(app, Page::newest(9)).await.unwrap();
     assert_eq!(page.len(), 2);
     assert!(page.iter().all(|deploy| *deploy == deploy.without_evidence()));
-    drop(open(&place).await);
+    let variables = samples::configuration(1, &[("A", "b")]).variables;
+    ConfigurationStore::put(&store, app, ConfigurationId(1), &variables).await.unwrap();
+    assert_eq!(open(&place).await.get(app, ConfigurationId(1)).await.unwrap(), Some(variables));
 }
 
 #[tokio::test]
@@ -229,12 +235,23 @@ async fn old_keys_are_unneeded_after_resealing() {
     let place = tempfile::tempdir().unwrap();
     let (store, loaded) = with_app(&place).await;
     let (app, token) = (&loaded.state.app, samples::token(1));
-    store.put(app.uid, &token).await.unwrap();
+    TokenStore::put(&store, app.uid, &token).await.unwrap();
+    let variables = samples::configuration(1, &[("A", "b")]).variables;
+    for number in 0..20 {
+        ConfigurationStore::put(&store, app.uid, ConfigurationId(number), &variables).await.unwrap();
+    }
     let both = SqliteStore::open(file(&place), ring(2)).await.unwrap();
-    assert_eq!(both.keys_in_use().await.unwrap(), [("k0001".parse().unwrap(), 1)]);
-    assert_eq!(both.reseal().await.unwrap(), 1);
-    assert_eq!(both.keys_in_use().await.unwrap(), [("k0002".parse().unwrap(), 1)]);
+    assert_eq!(both.keys_in_use().await.unwrap(), [("k0001".parse().unwrap(), 21)]);
+    ConfigurationStore::put(&both, app.uid, ConfigurationId(20), &variables).await.unwrap();
+    assert_eq!(both.keys_in_use().await.unwrap(), [("k0001".parse().unwrap(), 21), ("k0002".parse().unwrap(), 1)]);
+    assert_eq!(both.reseal().await.unwrap(), 21);
+    assert_eq!(both.keys_in_use().await.unwrap(), [("k0002".parse().unwrap(), 22)]);
     assert_eq!(both.reseal().await.unwrap(), 0);
+    for number in 0..=20 {
+        assert_eq!(both.get(app.uid, ConfigurationId(number)).await.unwrap().as_ref(), Some(&variables));
+    }
+    let lacking = store.get(app.uid, ConfigurationId(1)).await.unwrap_err();
+    assert!(matches!(&lacking, Error::Denied { what, .. } if what.contains("k0002")), "{lacking:?}");
     let found = TokenStore::find(&both, &app.id).await.unwrap().unwrap();
     assert_eq!(found.token.expose(), token.expose());
     let lacking = TokenStore::find(&store, &app.id).await.unwrap_err();

@@ -34,6 +34,9 @@ pub enum Refusal {
     /// The app is unknown in this project and environment; another pair may spell the same namespace.
     #[error("There is no app {0}.")]
     AppNotFoundIn(FullName),
+    /// The values of this revision's configuration are no longer stored.
+    #[error("The configuration of revision {0} is no longer kept.")]
+    ConfigurationForgotten(Revision),
     /// The history has no such entry.
     #[error("There is no revision {0} of this app.")]
     RevisionNotFound(Revision),
@@ -116,6 +119,9 @@ pub enum Refusal {
     /// The app's target cannot be stopped and started.
     #[error("{0}")]
     CannotBeStopped(String),
+    /// The app's variables cannot be set here.
+    #[error("{0}")]
+    CannotBeConfigured(String),
     /// The rollback goes back past revisions whose release commands may have run, and the caller did not say so.
     #[error(fmt = release_between)]
     ReleaseBetween {
@@ -301,6 +307,7 @@ impl Refusal {
             Self::AppNotFound(_)
             | Self::AppNotFoundIn(_)
             | Self::RevisionNotFound(_)
+            | Self::ConfigurationForgotten(_)
             | Self::NoWebhook
             | Self::NoBuildLog(_)
             | Self::NoReleaseLog(_)
@@ -318,6 +325,7 @@ impl Refusal {
             | Self::NotRedeployable(_)
             | Self::NotStopped
             | Self::CannotBeStopped(_)
+            | Self::CannotBeConfigured(_)
             | Self::ReleaseBetween { .. }
             | Self::CurrentChanged { .. }
             | Self::AlreadyEnded(_)

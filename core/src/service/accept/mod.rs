@@ -2,6 +2,7 @@
 
 mod apps;
 mod authorize;
+mod configure;
 mod locks;
 mod promote;
 mod push;
@@ -18,6 +19,7 @@ mod webhook;
 
 pub use apps::Changed;
 pub use authorize::Authorized;
+pub use configure::Configured;
 pub use locks::NewLock;
 pub use push::Pushed;
 pub use register::{Registered, check_settings};

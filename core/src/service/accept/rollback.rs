@@ -6,8 +6,9 @@ use crate::{
     action::Action,
     app::AppId,
     deploy::{Deploy, Revision, Trigger},
+    error::Error,
     ledger::{
-        Admission, AppState, OtherDeploys,
+        Admission, AppState, Brought, NewDeploy, OtherDeploys,
         rollback::{self, Target},
     },
     ports::Page,
@@ -36,7 +37,10 @@ impl Deployer {
             if let Err(away @ Refusal::StoreUnavailable { .. }) = target {
                 return Err(away);
             }
-            let past_releases = request.past_releases;
+            let (past_releases, with_configuration) = (request.past_releases, request.with_configuration);
+            if let (true, Ok(target)) = (with_configuration, &target) {
+                self.check_kept(access, target).await?;
+            }
             let (admission_id, cause) = (self.admission_id(), access.cause_of(Trigger::Rollback));
             let accepted = self.admit(access, admission_id, request.key.clone(), move |state| {
                 if !means_the_same(&read, state) {
@@ -48,10 +52,12 @@ impl Deployer {
                     let target = target.revision;
                     return Err(Refusal::ReleaseBetween { target, released }.into());
                 }
+                let deploy = rollback::deploy(state, &target, &cause)?;
+                let configuration = with_configuration.then_some(Brought(target.configuration));
                 let admission = Admission {
                     others: OtherDeploys::EndSuperseded,
                     hold: rollback::hold(state, &target),
-                    ..Admission::plain(admission_id, rollback::deploy(state, &target, &cause)?)
+                    ..Admission::plain(admission_id, NewDeploy { configuration, ..deploy })
                 };
                 Ok((admission, ()))
             });
@@ -81,7 +87,8 @@ impl Deployer {
         match &target {
             Target::Entry(entry) => Ok(entry.clone()),
             Target::Before { below, other_than } => {
-                let found = Arc::new(self.newest_other(access, *below, other_than).await?);
+                let with_configuration = request.with_configuration;
+                let found = Arc::new(self.newest_other(access, *below, other_than, with_configuration).await?);
                 *searched = Some((target, found.clone()));
                 Ok(found)
             }
@@ -89,9 +96,28 @@ impl Deployer {
         }
     }
 
-    /// Returns the newest entry below a revision that succeeded with another image, of the newest [`SEARCHED`]. The first
-    /// page waits for other rollbacks of the environment alone; a search beyond it, for the turn of a long list.
-    async fn newest_other(&self, access: &Authorized, below: Revision, top: &Deploy) -> Outcome<Deploy> {
+    /// Returns `Ok` if the configuration of a rollback's target is still stored.
+    async fn check_kept(&self, access: &Authorized, target: &Deploy) -> Outcome<()> {
+        match self.variables(access.uid, target.configuration).await {
+            Ok(_) => Ok(()),
+            Err(Error::NotFound(_)) => Err(Refusal::NothingToRollBackTo(format!(
+                "{} Its image alone can be returned to.",
+                Refusal::ConfigurationForgotten(target.revision)
+            ))),
+            Err(error) => Err(Refusal::of_store(error)),
+        }
+    }
+
+    /// Returns the newest entry below a revision that succeeded with another image, or another configuration if that counts, of
+    /// the newest [`SEARCHED`]. The first page waits for other rollbacks of the environment alone; a search beyond it, for the turn of
+    /// a long list.
+    async fn newest_other(
+        &self,
+        access: &Authorized,
+        below: Revision,
+        top: &Deploy,
+        with_configuration: bool,
+    ) -> Outcome<Deploy> {
         let mut before = Some(below);
         let mut renamed = None;
         let mut short = Some(self.rollback_turn(access).await);
@@ -102,7 +128,8 @@ impl Deployer {
             before = entries.last().map(|entry| entry.revision);
             let full = entries.len() == SEARCH_PAGE;
             for entry in entries {
-                if !entry.same_image(top) {
+                let is_configured_otherwise = with_configuration && entry.configuration != top.configuration;
+                if !entry.same_image(top) || is_configured_otherwise {
                     return Ok(entry);
                 }
                 if renamed.is_none() && name(&entry) != name(top) {

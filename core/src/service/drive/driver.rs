@@ -1,5 +1,6 @@
 //! The driver of one app: step ⇄ perform, until no work is left.
 
+mod configured;
 mod store_calls;
 
 use std::{future::Future, time::Duration};
@@ -11,8 +12,11 @@ use futures_util::{
     select_biased,
 };
 
+use configured::unconfigured;
+
 use crate::{
     app::AppUid,
+    configuration::Configuration,
     deploy::{Deploy, Reason, Revision, Trigger},
     engine::{CallError, Effect, Event, State, rollout::STALL_TIMEOUT, step},
     error::{Error, Result},
@@ -34,6 +38,15 @@ enum Next {
     Step(Box<Event>),
     Reload,
     Stop,
+}
+
+/// The deploys of an app that are under way.
+#[derive(Default)]
+struct UnderWay {
+    /// Whether one rolls out.
+    is_rolling: bool,
+    /// Whether one rolls out, or is to.
+    is_deploying: bool,
 }
 
 /// The driver of one app.
@@ -59,6 +72,8 @@ struct Driver<'a> {
     unconfirmed: Vec<Deploy>,
     /// The store's call that failed last, and its failure, which was logged.
     store_failure: Option<(StoreCall, String)>,
+    /// The configuration of the deploy that rolls out, with its variables.
+    configuration: Option<Configuration>,
     /// The current deploy when images of old versions were dropped last.
     discarded_at: Option<Revision>,
 }
@@ -90,6 +105,7 @@ impl Deployer {
             by_hand_calls: log::CallLog::default(),
             unconfirmed: Vec::new(),
             store_failure: None,
+            configuration: None,
             discarded_at: None,
         }
         .run()
@@ -108,9 +124,9 @@ impl Driver<'_> {
             state = state.without_builder();
         }
         let mut event = Event::Loaded(Box::new(app_state));
-        let mut rolling = None;
+        let mut under_way = UnderWay::default();
         loop {
-            self.look_after(&mut rolling, &event);
+            self.look_after(&mut under_way, &event);
             self.loads.drain(..).for_each(|(was, is)| state.clock_set(was, is));
             let (after, effect) = step(state, event, self.time());
             state = after;
@@ -126,11 +142,20 @@ impl Driver<'_> {
         }
     }
 
-    /// Has the target looked at once its rollout has ended: the driver of a polled app goes on.
-    fn look_after(&self, rolling: &mut Option<Revision>, event: &Event) {
+    /// Has the target looked at once a rollout has ended, and once nothing is to roll out any more: a deploy whose release
+    /// command fails leaves what runs to recover. The driver of a polled app goes on.
+    fn look_after(&mut self, under_way: &mut UnderWay, event: &Event) {
         if let Event::Loaded(state) | Event::ApplyDropped(state) | Event::Recorded(state) = event {
-            let before = std::mem::replace(rolling, state.rolling_out().map(|deploy| deploy.revision));
-            if before.is_some() && rolling.is_none() {
+            let now = UnderWay {
+                is_rolling: state.rolling_out().is_some(),
+                is_deploying: state.unfinished.iter().any(|deploy| deploy.is_ready()),
+            };
+            let before = std::mem::replace(under_way, now);
+            let has_rolled = before.is_rolling && !under_way.is_rolling;
+            if has_rolled {
+                self.configuration = None;
+            }
+            if has_rolled || before.is_deploying && !under_way.is_deploying {
                 self.deployer.conditions.put(self.app);
             }
         }
@@ -146,8 +171,15 @@ impl Driver<'_> {
         match effect {
             Effect::Record(record) => self.record(record).await,
             Effect::RecordBuilt(deploy) => self.record_built(*deploy).await,
-            Effect::Apply(spec) => self.apply(&spec, change).await,
+            Effect::Apply(spec) => match self.configured(spec).await {
+                Ok(spec) => self.apply(&spec, change).await,
+                Err(error) => Next::step(Event::Applied(unconfigured(error))),
+            },
             Effect::Observe(spec) => {
+                let spec = match self.configured(spec).await {
+                    Ok(spec) => spec,
+                    Err(error) => return Next::step(Event::Observed(Err(call_error(error)))),
+                };
                 self.observed_at = Some(deployer.ports.clock.elapsed());
                 let seen = rollouts.observe(&spec).await.map(Observation::bounded);
                 self.calls.called(&spec, "observing", &seen);
@@ -161,7 +193,13 @@ impl Driver<'_> {
             Effect::Watch(spec, until) => self.watch(&spec, until, state, change).await,
             Effect::Wait(until) => self.until(until, change, std::future::pending(), state).await,
             Effect::PrepareRelease(spec) => {
-                let seen = Self::release(deployer, |runner| runner.prepare(&spec)).await;
+                let seen = match deployer.filled(app, spec.configuration.as_ref()).await {
+                    Ok(configuration) => {
+                        let spec = spec.clone().with(|spec| spec.configuration = configuration);
+                        Self::release(deployer, |runner| runner.prepare(&spec)).await
+                    }
+                    Err(error) => Err(error),
+                };
                 self.called(&spec.run, "preparing", &seen);
                 Next::step(Event::ReleaseObserved(spec.run.id.kind, seen.map_err(call_error)))
             }
@@ -259,8 +297,11 @@ impl Driver<'_> {
     /// Applies a revision. A slow call is dropped for a newer revision that need not wait.
     async fn apply(&mut self, spec: &RolloutSpec, change: &mut EventListener) -> Next {
         let deployer = self.deployer;
-        // The target may have been changed since the stop was accepted.
-        if let Some(message) = deployer.ports.rollouts.unstoppable(&spec.target).filter(|_| !spec.scale.is_keep()) {
+        // The target may have been changed since the stop or the configuration was accepted.
+        let unstoppable = deployer.ports.rollouts.unstoppable(&spec.target).filter(|_| !spec.scale.is_keep());
+        let unconfigurable =
+            deployer.ports.rollouts.unconfigurable(&spec.target).filter(|_| spec.configuration.is_some());
+        if let Some(message) = unstoppable.or(unconfigurable) {
             let refused = Applied::Refused { reason: Reason::new(Reason::UNSUPPORTED), message };
             return Next::step(Event::Applied(Ok(refused)));
         }

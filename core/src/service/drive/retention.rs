@@ -43,13 +43,23 @@ impl Deployer {
                 break;
             }
         }
-        let forgotten = self.journal.update(app.uid, None, move |change, _, now| {
-            let mut surplus = retention::surplus(&change.state, &archived, now);
-            surplus.reverse();
-            surplus.truncate(AT_ONCE);
-            change.forget(surplus, now);
-            Decision::Commit(())
+        let archived: Arc<[Deploy]> = archived.into();
+        let forgotten = self.journal.update(app.uid, None, {
+            let archived = Arc::clone(&archived);
+            move |change, _, now| {
+                let mut surplus = retention::surplus(&change.state, &archived, now);
+                surplus.reverse();
+                surplus.truncate(AT_ONCE);
+                change.forget(surplus.clone(), now);
+                Decision::Commit(surplus)
+            }
         });
-        forgotten.await.map(drop)
+        let (forgotten, snapshot) = forgotten.await?;
+        let named = archived.iter().filter(|deploy| !forgotten.contains(&deploy.revision));
+        let named = named.filter_map(|deploy| deploy.configuration).collect();
+        // An entry that was archived since the read may name another one.
+        let read = archived.first().map(|newest| newest.revision);
+        let is_whole = retention::holds_all_since(&snapshot.state, read);
+        self.forget_configurations(&snapshot.state, is_whole.then_some(&named)).await
     }
 }

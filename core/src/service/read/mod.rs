@@ -2,6 +2,7 @@
 
 mod app_events;
 mod build_log;
+mod configuration;
 mod ends;
 mod history_lists;
 mod instance_logs;
@@ -13,6 +14,7 @@ mod shared_reads;
 mod shared_values;
 
 pub use build_log::LogPart;
+pub use configuration::ShownConfiguration;
 pub use ends::Waited;
 pub use progress::Progress;
 

@@ -10,7 +10,7 @@ use rollhook_core::{
     deploy::{Actor, Deploy, Reason, Revision, State, Trigger},
     engine::polling::HISTORY_PAGE,
     error::Entity,
-    ledger::{Admission, AppState, Change, KeyLookup, NewDeploy, Record},
+    ledger::{Admission, AppState, Brought, Change, KeyLookup, NewDeploy, Record},
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore,
         HistoryStoreExt, ListedApp, Loaded, Page, Version,
@@ -184,6 +184,7 @@ impl BrokenBackend {
                 effective,
                 adopted: accepted.adopted,
                 scale: accepted.scale,
+                configuration: accepted.configures.then_some(Brought(accepted.configuration)),
                 trace: accepted.trace,
             };
             again.admit(Admission::plain(accepted.id, deploy), KeyLookup::Unread, loaded.now);

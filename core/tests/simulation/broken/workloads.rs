@@ -78,6 +78,10 @@ impl RolloutDriver for BrokenWorkloads {
         self.sound.unstoppable(target)
     }
 
+    fn unconfigurable(&self, target: &Target) -> Option<String> {
+        self.sound.unconfigurable(target)
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         self.sound.validate(request).await
     }

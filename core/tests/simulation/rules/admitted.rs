@@ -38,6 +38,11 @@ impl Rules {
         });
         journal.count_if(is_locked, "lock: a rollback went on");
         known.scaled(before, new, journal);
+        let may_configure = new.trigger == Trigger::Config || (new.trigger == Trigger::Rollback && !new.is_restore());
+        journal.expect(!new.configures || may_configure, || {
+            format!("revision {revision} brings a configuration, and nobody asked for it")
+        });
+        journal.count_if(new.configures && new.trigger == Trigger::Rollback, "config: a rollback brought one back");
         let mine = |entry: &&Deploy| entry.actor == new.actor && entry.commit == new.commit;
         let built = view.app.source != Source::Image && new.from.is_none() && revision != Revision::FIRST;
         journal.expect(!built || (new.image.is_none() && new.commit.is_some()), || {
@@ -56,8 +61,8 @@ impl Rules {
             }
             Trigger::Promotion => self.promotion(new, journal),
             Trigger::Git => self.found(known, before, new, journal),
-            Trigger::Manual if new.is_redeploy() => self.redeploy(before, history, new, journal),
-            Trigger::Manual => {}
+            Trigger::Manual | Trigger::Config if new.is_redeploy() => self.redeploy(before, history, new, journal),
+            Trigger::Manual | Trigger::Config => {}
         }
     }
 
@@ -143,11 +148,13 @@ impl Rules {
             journal.expect(false, || format!("revision {revision} repeats a version, and none has succeeded"));
             return;
         };
+        // One with another configuration is a version of its own.
+        let effective = if new.trigger == Trigger::Config { revision } else { current.effective };
         let right = (new.image.clone(), &new.commit, new.effective, &new.from)
-            == (current.pinned_image(), &current.commit, current.effective, &Some(Origin::Same(current.revision)));
+            == (current.pinned_image(), &current.commit, effective, &Some(Origin::Same(current.revision)));
         journal.expect(right, || format!("revision {revision} is not the current revision {}", current.revision));
         let top = model::on_cluster(lower).map(|top| top.effective);
-        journal.expect(top == Some(new.effective), || {
+        journal.expect(top == Some(current.effective), || {
             format!("revision {revision} repeats {}, and version {top:?} is on the cluster", new.effective)
         });
         let is_ready = |entry: &&Deploy| entry.is_ready();

@@ -5,6 +5,7 @@ mod admitted;
 mod builds;
 mod changed;
 mod cluster;
+mod configuration;
 mod detected;
 pub(crate) mod model;
 mod owners;
@@ -20,6 +21,7 @@ use std::{
 
 use rollhook_core::{
     app::{AppId, AppUid},
+    configuration::ConfigurationId,
     deploy::{Commit, Deploy, Revision, Status, Trigger},
     image::{Digest, ImageRef},
     ledger::{AppState, check::check},
@@ -82,6 +84,8 @@ pub(crate) struct Known {
     tops: Vec<Deploy>,
     /// The revisions that have been current since then.
     currents: BTreeSet<Option<Revision>>,
+    /// The configurations that have waited for the next deploy.
+    staged: BTreeSet<Option<ConfigurationId>>,
     /// When each rollout began.
     rolling: BTreeMap<Revision, Moment>,
     /// When each build was recorded.
@@ -146,6 +150,7 @@ impl Rules {
                 known.history == history
                     && known.view.app == view.app
                     && known.view.recoveries == view.recoveries
+                    && known.view.staged == view.staged
                     && known.view.release_runs == view.release_runs
                     && known.view.runs == view.runs
             });
@@ -168,8 +173,10 @@ impl Rules {
         let before = std::mem::take(&mut known.history);
         journal.expect(before.len() <= history.len(), || "entries have gone".to_owned());
         let passed = stops::passed_on(&before, &history, journal);
+        let passed = configuration::passed_on(&passed, &history, journal);
         for (old, new) in passed.iter().zip(&history).filter(|(old, new)| old != new) {
             stops::count_ends(old, new, &view, journal);
+            let old = &known.begun(&before, old, new, journal);
             self.changed(&known, &before, old, new, moment, journal);
         }
         for new in &history[before.len().min(history.len())..] {
@@ -232,6 +239,7 @@ impl Known {
             meant: BTreeSet::new(),
             tops: Vec::new(),
             currents: [None].into(),
+            staged: [None].into(),
             rolling: BTreeMap::new(),
             building: BTreeMap::new(),
             outdated: BTreeSet::new(),
@@ -256,6 +264,7 @@ impl Known {
         }
         self.meant.extend(model::meant(&history).map(|entry| (entry.effective.get(), entry.pinned_image())));
         self.tops.extend(model::on_cluster(&history).cloned());
+        self.staged.insert(view.staged);
         self.currents.insert(model::current(&history).map(|entry| entry.revision));
         for entry in history.iter().filter(|entry| entry.status() == Status::RollingOut) {
             self.rolling.entry(entry.revision).or_insert(moment);

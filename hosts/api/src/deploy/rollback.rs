@@ -28,6 +28,9 @@ pub struct Rollback {
     /// schema of a database, stays as it is.
     #[serde(skip_serializing_if = "is_false")]
     pub past_releases: bool,
+    /// Whether the version's configuration is brought back as well; otherwise the current one stays.
+    #[serde(skip_serializing_if = "is_false")]
+    pub with_config: bool,
 }
 
 impl Rollback {
@@ -37,6 +40,7 @@ impl Rollback {
             request.revision = self.revision;
             request.if_current = self.if_current;
             request.past_releases = self.past_releases;
+            request.with_configuration = self.with_config;
             request.key = key;
         })
     }
@@ -75,10 +79,15 @@ impl RollbackAnswer {
             Some(Origin::Same(_) | Origin::Built(_) | Origin::Promoted { .. }) | None => accepted.deploy.effective,
         };
         let stays = deploy.stopped.as_ref().map(|stopped| format!(" {}", stopped.stays()));
+        let restores = if accepted.deploy.configures {
+            "The rollback restores the image and the configuration of that revision."
+        } else {
+            "A rollback restores the image, not configuration."
+        };
         Self {
             to: RolledBackTo { revision, image: deploy.image.clone(), commit: deploy.commit.clone() },
             deploy,
-            note: "A rollback restores the image, not configuration.".to_owned() + &stays.unwrap_or_default(),
+            note: restores.to_owned() + &stays.unwrap_or_default(),
         }
     }
 }

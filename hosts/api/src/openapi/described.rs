@@ -7,12 +7,13 @@ use crate::{
     Deploy, DeployAnswer, DeployPost, LoggedIn, Login, Operation, Problem, PushAnswer,
     endpoint::{Endpoint, open},
     operations::{
-        CancelDeploy, CancelRun, ChangeApp, CreateApiToken, DeleteApp, DeployApp, DisableWebhook, EnableWebhook,
-        EndSession, EndSessions, EndTrust, ListApiTokens, ListApps, ListDeploys, ListInstances, ListLocks,
-        ListReceivers, ListRuns, ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment, PromoteApp,
-        ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp, RegisterReceiver, ReleaseHold,
-        RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller, ShowDeploy,
-        ShowRun, ShowWebhook, StartApp, StartRun, StopApp, TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
+        CancelDeploy, CancelRun, ChangeApp, ChangeConfiguration, CreateApiToken, DeleteApp, DeployApp, DisableWebhook,
+        EnableWebhook, EndSession, EndSessions, EndTrust, ListApiTokens, ListApps, ListDeploys, ListInstances,
+        ListLocks, ListReceivers, ListRuns, ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment,
+        PromoteApp, ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp, RegisterReceiver,
+        ReleaseHold, RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller,
+        ShowConfiguration, ShowDeploy, ShowRun, ShowWebhook, StartApp, StartRun, StopApp, TestReceiver, TrustPipeline,
+        UnlockApp, UnlockEnvironment,
     },
 };
 
@@ -97,6 +98,8 @@ pub(super) fn endpoints() -> Vec<Described> {
         Described::of::<ListDeploys>(),
         Described::of::<ShowDeploy>(),
         Described::of::<DeployApp>(),
+        Described::of::<ShowConfiguration>(),
+        Described::of::<ChangeConfiguration>(),
         Described::of::<StopApp>(),
         Described::of::<StartApp>(),
         Described::of::<RebuildApp>(),

@@ -51,7 +51,7 @@ fn one_of(words: &[&str]) -> Schema {
 }
 
 pub(crate) fn trigger(_: &mut SchemaGenerator) -> Schema {
-    one_of(&["webhook", "manual", "promotion", "rollback", "git"])
+    one_of(&["webhook", "manual", "promotion", "rollback", "git", "config"])
 }
 
 pub(crate) fn status(_: &mut SchemaGenerator) -> Schema {

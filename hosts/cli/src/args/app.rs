@@ -15,6 +15,7 @@ use crate::exit::Exit;
 
 use super::{
     Lock,
+    config::ConfigCommand,
     runs::{Run, Runs},
     trust::TrustCommand,
     value::{CommandLine, KeyValue, WorkloadName, command_line, duration, duration_or_off},
@@ -44,6 +45,9 @@ pub(crate) enum AppCommand {
     Wait(WaitFor),
     /// Change an app's policy or source
     Set(Box<Set>),
+    /// The variables that the app's instances run with: set, unset, list, diff
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Deploy an image, or what is current once more
     Deploy(Deploy),
     /// Stop an app: no instance is left, and deploys start none, until it is started
@@ -175,6 +179,9 @@ pub(crate) struct Rollback {
     /// Do not ask before returning to a revision that never succeeded, or past release commands that ran since
     #[arg(long)]
     pub(crate) yes: bool,
+    /// Bring back the revision's configuration as well; default: the configuration stays as it is now
+    #[arg(long)]
+    pub(crate) with_config: bool,
     #[command(flatten)]
     pub(crate) wait: Wait,
 }

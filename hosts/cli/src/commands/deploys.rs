@@ -10,7 +10,7 @@ use rollhook_core::{
     text::escaped,
 };
 
-use super::{Session, outcome::succeeded};
+use super::{Session, config, outcome::succeeded};
 use crate::{args, confirm::confirm, exit::CliError, history, output::message, progress::watch, when};
 
 /// The number of entries per page.
@@ -45,14 +45,16 @@ async fn one(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<()
             text.map(|text| format!("{name:10}{}\n", escaped(text))).unwrap_or_default()
         };
         let release = entry.release.map(|mark| format!("its release command {}", history::release_predicate(mark)));
+        let configuration = entry.configuration.as_deref().map(|id| history::configuration(&entry, id));
         let (made, who) = (when::absolute(entry.created_at), escaped(&entry.actor));
         let ending: String = history::ending(&entry).iter().map(|line| format!("{line}\n")).collect();
         format!(
-            "{ending}\n{}{}{}{}{:10}{} by {who}, {made}\n",
+            "{ending}\n{}{}{}{}{}{:10}{} by {who}, {made}\n",
             optional("Image", entry.image.as_deref()),
             optional("Digest", entry.digest.as_deref()),
             optional("Commit", entry.commit.as_deref()),
             optional("Release", release.as_deref()),
+            optional("Config", configuration.as_deref()),
             "Made",
             history::cause(&entry),
         )
@@ -115,14 +117,16 @@ pub(super) async fn conclude(
 
 pub(crate) async fn rollback(session: &Session<'_>, args: &args::Rollback) -> Result<(), CliError> {
     let (id, current) = (&args.target.id()?, session.app(&args.target).await?.current);
-    if let Some(revision) = args.revision.filter(|_| !args.yes) {
-        let target = session.api.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await?;
-        if target.status != Status::Succeeded {
+    if let Some(revision) = args.revision {
+        let target = entry(session, id, revision).await?;
+        config::print_way_back(session, id, (current.as_ref(), &target), args.with_config).await;
+        if target.status != Status::Succeeded && !args.yes {
             confirm(&format!("{}\nRoll back to it all the same?", history::summary(&target)))?;
         }
     }
-    let if_current = current.map(|current| current.revision);
-    let asked = Rollback { revision: args.revision, if_current, past_releases: args.yes };
+    let if_current = current.as_ref().map(|current| current.revision);
+    let with_config = args.with_config;
+    let asked = Rollback { revision: args.revision, if_current, past_releases: args.yes, with_config };
     session.drive()?;
     let mut answer = match session.api.call(RollBack, id, asked.clone()).await {
         Err(refused) if refused.is(Kind::ReleaseBetween) => {
@@ -132,11 +136,20 @@ pub(crate) async fn rollback(session: &Session<'_>, args: &args::Rollback) -> Re
         }
         answer => answer?,
     };
+    if args.revision.is_none()
+        && let Ok(target) = entry(session, id, answer.to.revision).await
+    {
+        config::print_way_back(session, id, (current.as_ref(), &target), with_config).await;
+    }
     print_rollback(session, id, &answer)?;
     let ended = session.wait_for_end(id, answer.deploy.revision, args.wait).await?;
     finish(&mut answer.deploy, ended.as_ref());
     session.document(&answer)?;
     succeeded(ended.as_ref())
+}
+
+async fn entry(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<Deploy, CliError> {
+    session.api.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await
 }
 
 fn print_rollback(session: &Session<'_>, id: &AppId, answer: &RollbackAnswer) -> Result<(), CliError> {

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::{
     Session,
+    config::print_missing,
     deploys::{conclude, image},
 };
 use crate::{
@@ -74,9 +75,12 @@ async fn one(
     let source = promote.parse(id)?;
     if args.dry_run {
         let source = session.named(&source).await?;
-        return print(session, &[planned(id.clone(), &source, Some(&target))]);
+        print(session, &[planned(id.clone(), &source, Some(&target))])?;
+        print_missing(session, &AppId { namespace: source.namespace.parse()?, name: source.app.parse()? }, id).await;
+        return Ok(());
     }
     let source = source.id()?;
+    print_missing(session, &source, id).await;
     session.drive()?;
     let answer = session.api.call(PromoteApp, id, promote).await?;
     let (image, revision) = (image(&answer), answer.revision);

@@ -27,6 +27,8 @@ pub(crate) fn entry(revision: u64, image: &str, status: Status, ago: u64) -> Dep
         current: false,
         on_cluster: false,
         adopted: false,
+        configuration: None,
+        configures: false,
         scale: Scale::Keep,
         effective: revision,
         from: None,

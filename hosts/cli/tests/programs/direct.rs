@@ -369,3 +369,15 @@ fn app_of_another_project_that_spells_the_same_namespace_is_not_found() {
     assert!(promoted.err.contains("There is no app api in project a, environment b-c."), "{promoted:?}");
     home.run("app show api --project a-b --environment c").ok();
 }
+
+#[test]
+fn variables_are_a_revision_and_brought_back_without_a_server_too() {
+    let home = cli!().fast().with_history();
+    let set = home.run("app config set api LEVEL=info --plain").ok();
+    assert!(set.out.starts_with("Setting LEVEL of shop-test/api: revision 4\nRevision 4 succeeded"), "{set:?}");
+    assert_eq!(home.run("app config list api").ok().out, "NAME   VALUE\nLEVEL  info\n");
+    home.run("app config unset api LEVEL").ok();
+    let back = home.run("app rollback api --revision 4 --with-config").ok();
+    assert!(back.err.contains("(+LEVEL)"), "{back:?}");
+    assert_eq!(home.run("app config list api").ok().out, "NAME   VALUE\nLEVEL  info\n");
+}

@@ -2,7 +2,10 @@
 //!
 //! The server's binary is the one that lies beside ours; where there is none, it is built.
 
-use std::process::Command;
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+};
 
 use rollhook_testing::{Cli, Ended, Server, Start, cli, fixtures::Receiver, process::beside, until};
 
@@ -320,4 +323,80 @@ fn command_by_hand_is_followed_detached_and_ended() {
     assert!(ended.err.contains("Run 2 cancelled: ") && ended.err.contains("cancelled the run"), "{ended:?}");
     bench.run("app runs api --cancel 2").exits(1);
     bench.run("app run api --deadline 5m -- bin/fix").ok();
+}
+
+#[test]
+fn variables_are_set_listed_compared_staged_and_brought_back() {
+    let bench = Bench::start();
+    bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
+    let set = bench.run("app config set api LEVEL=info --plain --wait").ok();
+    assert!(set.out.starts_with("Setting LEVEL of shop-test/api: revision 2\n"), "{set:?}");
+    assert!(set.out.contains("Revision 2 succeeded"), "{set:?}");
+    let input = |words: &str, text: &str| -> Ended {
+        let mut command = bench.cli.command(words);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        child.wait_with_output().unwrap().into()
+    };
+    input("app config set api PASSWORD=- --wait", "hunter2\n").ok();
+    let file = |name: &str, content: &[u8]| {
+        let file = bench.cli.path().join(name);
+        std::fs::write(&file, content).unwrap();
+        file.display().to_string()
+    };
+    let dotenv = file(".env", b"# of the app\nexport URL='postgres://u:p@db/shop'\nTWO=\"a\\nb\" # lines\n");
+    let binary = file("key.der", &[0xff, 0x00, 0x01]);
+    let set = bench.run(&format!("app config set api KEY=@{binary} --file {dotenv} --wait")).ok();
+    assert!(set.out.contains("Setting KEY, TWO, URL of") && set.err.contains("content as base64"), "{set:?}");
+    let listed = bench.run("app config list api").ok().out;
+    let row = |name: &str| listed.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(row("LEVEL").ends_with("info") && row("PASSWORD").ends_with("(secret)"), "{listed}");
+    let json = bench.run("app config list api -o json").ok().json();
+    let length = |name: &str| {
+        let variables = json["variables"].as_array().unwrap();
+        variables.iter().find(|variable| variable["name"] == name).unwrap()["length"].as_u64().unwrap()
+    };
+    assert_eq!((length("PASSWORD"), length("TWO"), length("KEY"), length("URL")), (7, 3, 4, 22));
+    assert!(bench.run("app config list api -o wide").ok().out.contains("FINGERPRINT"));
+
+    let diff = bench.run("app config diff api 2 4").ok().out;
+    let names: Vec<_> = diff.lines().skip(1).map(|line| line.split_whitespace().next().unwrap()).collect();
+    assert_eq!(names, ["+KEY", "+PASSWORD", "+TWO", "+URL"], "{diff}");
+    let staged = bench.run("app config unset api TWO --staged").ok();
+    assert_eq!(staged.out, "Removing TWO of shop-test/api. The change waits for the next deploy.\n");
+    assert!(bench.run("app config list api").ok().out.ends_with("Waiting for the next deploy: -TWO\n"));
+    bench.run("app deploy api r.example.com/api:two --wait").ok();
+    let back = bench.run("app rollback api --revision 2 --wait").ok();
+    assert!(back.err.contains("the configuration differs (-KEY, -PASSWORD, -URL): the image alone"), "{back:?}");
+    let back = bench.run("app rollback api --revision 2 --with-config --wait").ok();
+    assert!(back.err.contains("the configuration comes back as well"), "{back:?}");
+    assert_eq!(bench.run("app config list api").ok().out, "NAME   VALUE\nLEVEL  info\n");
+    let wide = bench.run("app history api -o wide").ok().out;
+    assert!(wide.contains(" image of 1 ") && wide.contains("2 with its configuration"), "{wide}");
+    assert!(wide.lines().next().unwrap().ends_with("CONFIG") && wide.contains(" (changed)\n"), "{wide}");
+    assert!(bench.run("app show api").ok().out.contains("Configuration     "));
+
+    let shows_no_value = |ended: Ended| assert!(!format!("{ended:?}").contains("hunter2"), "{ended:?}");
+    shows_no_value(bench.run("app config set api PASSWORD-hunter2").exits(2));
+    shows_no_value(bench.run("app config set api PASS-hunter2=x").exits(2));
+    shows_no_value(bench.run("app config unset api PASSWORD=hunter2").exits(2));
+    shows_no_value(bench.run("app config set api PASSWORD=@hunter2").exits(1));
+    let broken = file("broken.env", b"A=1\nhunter2\n");
+    shows_no_value(bench.run(&format!("app config set api --file {broken}")).exits(2));
+    bench.run("app config set api A=1 A=2").exits(2);
+    bench.run("app config set api A=- B=-").exits(2);
+}
+
+#[test]
+fn promotion_names_the_variables_that_the_target_lacks() {
+    let bench = Bench::start();
+    for environment in ["test", "prod"] {
+        let create =
+            format!("app create api --environment {environment} --image r.example.com/api:one --settle 0s --wait");
+        bench.run(&create).ok();
+    }
+    bench.run("app config set api URL=x --wait").ok();
+    bench.run("app deploy api r.example.com/api:two --wait").ok();
+    let promoted = bench.run("app promote api --environment prod --from-environment test --wait").ok();
+    assert!(promoted.err.contains("note: shop-prod/api has no variable URL, which shop-test/api has"), "{promoted:?}");
 }

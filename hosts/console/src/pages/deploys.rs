@@ -179,7 +179,8 @@ fn sentence(clause: &str) -> String {
 }
 
 fn steps(app: &App, deploy: &Deploy) -> Vec<Step> {
-    let is_taken = matches!(deploy.trigger, Trigger::Rollback | Trigger::Promotion) || deploy.is_redeploy();
+    let is_taken =
+        matches!(deploy.trigger, Trigger::Rollback | Trigger::Promotion | Trigger::Config) || deploy.is_redeploy();
     let is_built = matches!(app.source, Source::Git(_)) && !is_taken;
     let at = match deploy.status {
         Status::Queued => 0,

@@ -135,7 +135,7 @@ pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
     let revision = target(call.request.field("to"))?;
     let if_current = call.request.field("if_current").and_then(|text| text.parse().ok());
     let past_releases = call.request.field("past_releases").is_some();
-    let rollback = Rollback { revision: Some(revision), if_current, past_releases };
+    let rollback = Rollback { revision: Some(revision), if_current, past_releases, with_config: false };
     match call.keyed("rollback")?.call(RollBack, id, rollback).await {
         Ok(_) => Ok(reply::redirect(&format!("/apps/{}/{}", id.namespace, id.name))),
         Err(failure) if matches!(failure.problem.status, 409 | 422) => {

@@ -37,15 +37,22 @@ pub(crate) fn name(app: &AppId) -> String {
 
 /// The maker of the Secret.
 pub(crate) fn maker(secret: &Secret) -> Maker {
-    let uid = label(secret, UID_LABEL).and_then(|uid| uid.parse().ok());
-    uid.filter(|_| is_ours(secret)).map_or(Maker::Other, Maker::Rollhook)
+    maker_of(&secret.metadata)
 }
 
-/// The token, sealed for its registration, as an object that goes with the `RollhookApp`.
-pub(crate) fn sealed(ring: &KeyRing, app: &Registered, secret: &WebhookSecret) -> Result<Secret> {
+/// The maker of the Secret with this metadata.
+pub(crate) fn maker_of(metadata: &ObjectMeta) -> Maker {
+    let uid = label(metadata, UID_LABEL).and_then(|uid| uid.parse().ok());
+    // This service touches no other.
+    let is_ours = label(metadata, MANAGED_BY) == Some(MANAGER);
+    uid.filter(|_| is_ours).map_or(Maker::Other, Maker::Rollhook)
+}
+
+/// An empty Secret of this name that goes with the `RollhookApp`.
+pub(crate) fn owned(app: &Registered, name: String) -> Secret {
     let mut object = Secret {
         metadata: ObjectMeta {
-            name: Some(name(&app.id)),
+            name: Some(name),
             namespace: Some(app.id.namespace.to_string()),
             owner_references: Some(owned_by(app.id.name.as_str(), &app.object)),
             ..ObjectMeta::default()
@@ -55,6 +62,12 @@ pub(crate) fn sealed(ring: &KeyRing, app: &Registered, secret: &WebhookSecret) -
     };
     label_as(&mut object, MANAGED_BY, MANAGER);
     label_as(&mut object, UID_LABEL, &app.uid.to_string());
+    object
+}
+
+/// The token, sealed for its registration, as an object that goes with the `RollhookApp`.
+pub(crate) fn sealed(ring: &KeyRing, app: &Registered, secret: &WebhookSecret) -> Result<Secret> {
+    let mut object = owned(app, name(&app.id));
     fill(ring, &mut object, secret)?;
     Ok(object)
 }
@@ -87,11 +100,6 @@ pub(crate) fn bytes(object: &Secret) -> Result<&[u8]> {
     data.map(|sealed| sealed.0.as_slice()).ok_or_else(|| corrupt(object, "it has no sealed token"))
 }
 
-/// Whether this service made the Secret; it touches no other.
-fn is_ours(object: &Secret) -> bool {
-    label(object, MANAGED_BY) == Some(MANAGER)
-}
-
 /// The error of a Secret that another program made under a name of ours.
 pub(crate) fn in_the_way(namespace: &str, name: &str) -> Error {
     Error::invalid(format!(
@@ -107,15 +115,16 @@ fn purpose(object: &Secret, app: AppUid) -> Vec<u8> {
     format!("webhook-token:{namespace}/{app}").into_bytes()
 }
 
-fn label<'a>(object: &'a Secret, name: &str) -> Option<&'a str> {
-    object.metadata.labels.as_ref()?.get(name).map(String::as_str)
+fn label<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
+    metadata.labels.as_ref()?.get(name).map(String::as_str)
 }
 
 fn label_as(object: &mut Secret, name: &str, value: &str) {
     object.metadata.labels.get_or_insert_default().insert(name.to_owned(), value.to_owned());
 }
 
-fn corrupt(object: &Secret, why: &str) -> Error {
+/// The error of a Secret of ours that is damaged.
+pub(crate) fn corrupt(object: &Secret, why: &str) -> Error {
     let name = object.metadata.name.as_deref().unwrap_or_default();
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
     Error::Corrupt {

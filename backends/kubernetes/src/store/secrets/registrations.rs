@@ -80,7 +80,7 @@ impl KubernetesStore {
     }
 
     /// Returns the app of this uid, read now.
-    pub(super) async fn registered(&self, uid: AppUid) -> Result<Option<Registered>> {
+    pub(crate) async fn registered(&self, uid: AppUid) -> Result<Option<Registered>> {
         Ok(self.read_uid(uid).await?.as_deref().map(Registered::of))
     }
 

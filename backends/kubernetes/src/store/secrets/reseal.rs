@@ -1,16 +1,10 @@
-//! Replacing the key that tokens are sealed with.
-
-use std::collections::BTreeMap;
+//! Replacing the key that tokens and configurations are sealed with.
 
 use k8s_openapi::api::core::v1::Secret;
 use rollhook_core::{Error, Result, error::Entity};
-use rollhook_sealing::{KeyId, KeyRing};
+use rollhook_sealing::{KeyId, KeyRing, usage};
 
-use super::{
-    ATTEMPTS, KubernetesStore, Secrets,
-    object::{self, Maker},
-    registrations::Registered,
-};
+use super::{ATTEMPTS, KubernetesStore, Maker, Secrets, object, registrations::Registered};
 use crate::store::{
     api::{self, Written},
     app_record::{AppRecord, is_copy},
@@ -19,16 +13,16 @@ use crate::store::{
 };
 
 impl KubernetesStore {
-    /// Seals every token anew with the newest key, so that older keys can be deleted; says how many were not sealed
-    /// with it before. May be interrupted, and repeated; a webhook that is enabled meanwhile has the token of that.
+    /// Seals every token and configuration anew with the newest key, so that older keys can be deleted; says how many were not
+    /// sealed with it before. May be interrupted, and repeated; a webhook that is enabled meanwhile has the token of that.
     ///
     /// # Errors
-    /// `Denied` where a token was sealed with a key that the ring lacks, `Corrupt` where one was damaged; those before
+    /// `Denied` where one was sealed with a key that the ring lacks, `Corrupt` where one was damaged; those before
     /// it are sealed anew then.
     pub async fn reseal(&self) -> Result<u64> {
         let mut count = 0;
         for app in self.all().await? {
-            count += u64::from(self.secrets.reseal(&app).await?);
+            count += u64::from(self.secrets.reseal(&app).await?) + self.configurations.reseal(&app).await?;
         }
         Ok(count)
     }
@@ -38,18 +32,19 @@ impl KubernetesStore {
         self.secrets.ring()
     }
 
-    /// The keys that tokens are sealed with, and how many with each.
+    /// The keys that tokens and configurations are sealed with, and how many with each.
     ///
     /// # Errors
-    /// `Unavailable` while the API server is away; `Corrupt` where a token names no key.
+    /// `Unavailable` while the API server is away; `Corrupt` where a token or configuration names no key.
     pub async fn keys_in_use(&self) -> Result<Vec<(KeyId, u64)>> {
-        let mut keys = BTreeMap::new();
+        let mut keys = Vec::new();
         for app in self.all().await? {
             if let Some(secret) = self.secrets.own(&app).await? {
-                *keys.entry(KeyRing::key_of(object::bytes(&secret)?)?).or_default() += 1;
+                keys.push(KeyRing::key_of(object::bytes(&secret)?)?);
             }
+            keys.extend(self.configurations.keys(&app).await?);
         }
-        Ok(keys.into_iter().collect())
+        Ok(usage::sum(keys.into_iter().map(|key| (key, 1))))
     }
 
     /// All apps, read now.

@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use rollhook_conformance::{Can, Handles, Lack, Stores};
-use rollhook_core::{app::AppUid, deploy::Revision};
+use rollhook_core::{app::AppUid, configuration::ConfigurationId, deploy::Revision};
 use rollhook_postgres::PostgresStore;
 use rollhook_testing::beds::Postgres;
 use sqlx::Row;
@@ -66,7 +66,12 @@ impl Fresh {
 impl Stores for Fresh {
     async fn open(&self) -> Handles {
         let store = Arc::new(PostgresStore::connect(&self.url, ring(1)).await.unwrap());
-        Handles { tokens: store.clone(), records: Some(store.clone()), history: store }
+        Handles {
+            tokens: store.clone(),
+            configurations: Some(store.clone()),
+            records: Some(store.clone()),
+            history: store,
+        }
     }
 
     async fn reopen(&self) -> Can<Handles> {
@@ -113,8 +118,11 @@ impl Stores for Fresh {
             }
         }
         // A column of bytes is text there as hexadecimal digits.
-        for row in self.database.rows("SELECT encode(sealed, 'escape') FROM rollhook.tokens").await {
-            bytes.extend(row.get::<&str, _>(0).as_bytes());
+        for table in ["tokens", "configurations"] {
+            let sealed = format!("SELECT encode(sealed, 'escape') FROM rollhook.{table}");
+            for row in self.database.rows(&sealed).await {
+                bytes.extend(row.get::<&str, _>(0).as_bytes());
+            }
         }
         Ok(bytes)
     }
@@ -122,6 +130,15 @@ impl Stores for Fresh {
     async fn move_secret(&self, from: AppUid, to: AppUid) -> Can {
         self.change(format!(
             "UPDATE rollhook.tokens t SET sealed = o.sealed FROM rollhook.tokens o WHERE o.app = '{from}' AND t.app = '{to}'"
+        ))
+        .await
+    }
+
+    async fn move_configuration(&self, from: (AppUid, ConfigurationId), to: (AppUid, ConfigurationId)) -> Can {
+        self.change(format!(
+            "UPDATE rollhook.configurations c SET sealed = o.sealed FROM rollhook.configurations o \
+             WHERE o.app = '{}' AND o.id = '{}' AND c.app = '{}' AND c.id = '{}'",
+            from.0, from.1, to.0, to.1
         ))
         .await
     }

@@ -1,0 +1,357 @@
+//! The Secret with a version of an app's configuration, and its entry in the containers of a pod template.
+//!
+//! A container has one entry of ours in `envFrom`, which is the last: of a name in several sources Kubernetes takes the last
+//! one's value. An entry is ours by the name of its Secret. A name in the container's own `env` would win over it, and is
+//! refused. Values come from `envFrom` as they are; Kubernetes replaces `$(NAME)` in `env` and in commands alone.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{Container, EnvFromSource, Secret, SecretEnvSource},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
+use rollhook_core::{
+    app::{AppId, AppUid},
+    configuration::{Configuration, ConfigurationId},
+    ports::DeployId,
+};
+use serde_json::{Value, json};
+
+use super::{
+    drift,
+    object::{MANAGED_BY, MANAGER, Object, STAMP, Stamp},
+};
+use crate::workload::Rollout;
+
+/// The label of a Secret with the app's uid.
+const APP: &str = "rollhook.dev/configuration-of";
+/// The label of a Secret with the id of the version.
+const ID: &str = "rollhook.dev/configuration";
+/// The number of digits of a version's id in the name of its Secret.
+const DIGITS: usize = 10;
+/// The number of an app's Secrets that are kept, the ones that were needed last, whatever names them.
+const KEPT: usize = 10;
+
+/// The name of the Secret of a version.
+pub(crate) fn name(app: &AppId, id: ConfigurationId) -> String {
+    format!("{}{}", prefix(app), &id.to_string()[..DIGITS])
+}
+
+fn prefix(app: &AppId) -> String {
+    format!("{}-config-", app.name)
+}
+
+/// Whether the entry names a Secret of the app's configuration.
+pub(crate) fn is_ours(entry: &EnvFromSource, app: &AppId) -> bool {
+    let name = entry.secret_ref.as_ref().map(|secret| secret.name.as_str());
+    let digits = name.and_then(|name| name.strip_prefix(&prefix(app)));
+    digits.is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// The selector of the Secrets of an app's configuration.
+pub(crate) fn selector(app: AppUid) -> String {
+    format!("{MANAGED_BY}={MANAGER},{APP}={app}")
+}
+
+/// The `envFrom` of a container with this version of the configuration, or with none.
+pub(crate) fn env_from(
+    container: Option<&Container>,
+    app: &AppId,
+    configuration: Option<ConfigurationId>,
+) -> Vec<EnvFromSource> {
+    let present = container.and_then(|container| container.env_from.as_deref()).unwrap_or_default();
+    let ours = configuration.map(|id| EnvFromSource {
+        secret_ref: Some(SecretEnvSource { name: name(app, id), ..SecretEnvSource::default() }),
+        ..EnvFromSource::default()
+    });
+    present.iter().filter(|entry| !is_ours(entry, app)).cloned().chain(ours).collect()
+}
+
+/// The `envFrom` that the rollout gives a container. Returns `None` if the container has it already.
+pub(crate) fn changed_env_from(container: &Container, rollout: &Rollout) -> Option<Vec<EnvFromSource>> {
+    let wanted = env_from(Some(container), &rollout.app, rollout.configuration);
+    (wanted != container.env_from.as_deref().unwrap_or_default()).then_some(wanted)
+}
+
+/// The name of the Secret of the app's configuration that the container refers to.
+pub(crate) fn reference<'a>(container: &'a Container, app: &AppId) -> Option<&'a str> {
+    let ours = container.env_from.iter().flatten().rfind(|entry| is_ours(entry, app))?;
+    ours.secret_ref.as_ref().map(|secret| secret.name.as_str())
+}
+
+/// Whether the workload refers to the Secret of the rollout's configuration.
+pub(crate) fn is_referred_to(object: &Object, rollout: &Rollout) -> bool {
+    let Some(id) = rollout.configuration else { return false };
+    let name = name(&rollout.app, id);
+    let mut containers = rollout.workload.containers.iter().filter_map(|name| object.container(name));
+    containers.any(|container| reference(container, &rollout.app) == Some(&name))
+}
+
+/// A sentence about a variable that the workload's own `env` sets too, and who set it there if that is known. Returns `None`
+/// if there is no such variable.
+pub(crate) fn conflict(object: &Object, containers: &[String], configuration: &Configuration) -> Option<String> {
+    let variables = &configuration.variables.entries;
+    containers.iter().find_map(|name| {
+        let own = object.container(name)?.env.iter().flatten();
+        let mut own = own.map(|variable| variable.name.as_str());
+        let variable = own.find(|variable| variables.keys().any(|name| name.as_str() == *variable))?;
+        let title = object.title();
+        let by = match drift::setter_of_variable(object, name, variable) {
+            None => String::new(),
+            Some(MANAGER) => ", by the app's template".to_owned(),
+            Some(manager) => format!(", by the field manager {manager:?}"),
+        };
+        Some(format!(
+            "the variable {variable} of the app's configuration is set in the container {name} of {title} as well{by}: \
+             remove it in one of the two places, then deploy again"
+        ))
+    })
+}
+
+/// The Secret of a version, which cannot be changed once it is made.
+pub(crate) fn secret(owner: &Owner, configuration: &Configuration) -> Secret {
+    let labels = [(MANAGED_BY, MANAGER.to_owned()), (APP, owner.uid.to_string()), (ID, configuration.id.to_string())];
+    let entries = configuration.variables.entries.iter();
+    let data = entries.map(|(name, value)| (name.to_string(), ByteString(value.expose().as_bytes().to_vec())));
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(name(owner.app, configuration.id)),
+            labels: Some(labels.map(|(name, value)| (name.to_owned(), value)).into()),
+            annotations: owner.deploy.map(|id| BTreeMap::from([(STAMP.to_owned(), id.to_string())])),
+            owner_references: owner.object.clone().map(|object| vec![object]),
+            ..ObjectMeta::default()
+        },
+        type_: Some("Opaque".to_owned()),
+        immutable: Some(true),
+        data: Some(data.collect()),
+        ..Secret::default()
+    }
+}
+
+/// An owner of Secrets: an app, the object of it that needs one, and the deploy for which it does.
+#[derive(Clone, Debug)]
+pub(crate) struct Owner<'a> {
+    /// The app.
+    pub(crate) app: &'a AppId,
+    /// Its registration.
+    pub(crate) uid: AppUid,
+    /// The deploy; `None` for a command by hand.
+    pub(crate) deploy: Option<DeployId>,
+    /// The object with which the Secret goes; `None` if it is not made yet.
+    pub(crate) object: Option<OwnerReference>,
+}
+
+/// The reference to an object as an owner. Returns `None` if the object is not made yet.
+pub(crate) fn reference_to(api_version: &str, kind: &str, metadata: &ObjectMeta) -> Option<OwnerReference> {
+    Some(OwnerReference {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        name: metadata.name.clone()?,
+        uid: metadata.uid.clone()?,
+        ..OwnerReference::default()
+    })
+}
+
+/// Whether the Secret is that of this version of the app's configuration.
+pub(crate) fn is_of(metadata: &ObjectMeta, owner: &Owner, id: ConfigurationId) -> bool {
+    let has = |name: &str, value: String| metadata.labels.as_ref().and_then(|all| all.get(name)) == Some(&value);
+    has(MANAGED_BY, MANAGER.to_owned()) && has(APP, owner.uid.to_string()) && has(ID, id.to_string())
+}
+
+/// The strategic merge patch by which a Secret goes with one more object and is needed by a newer deploy. Returns `None` if
+/// both are so already. Owners are merged by their uid.
+pub(crate) fn ownership(metadata: &ObjectMeta, owner: &Owner) -> Option<Value> {
+    let has =
+        |object: &OwnerReference| metadata.owner_references.iter().flatten().any(|present| present.uid == object.uid);
+    let object = owner.object.as_ref().filter(|object| !has(object));
+    let deploy = owner.deploy.filter(|id| needed_by(metadata, owner.uid) < Some(id.revision.get()));
+    if object.is_none() && deploy.is_none() {
+        return None;
+    }
+    let mut patch = json!({"metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version}});
+    if let Some(object) = object {
+        patch["metadata"]["ownerReferences"] = json!([object]);
+    }
+    if let Some(id) = deploy {
+        patch["metadata"]["annotations"] = json!({STAMP: id.to_string()});
+    }
+    Some(patch)
+}
+
+/// The last revision that needed the Secret.
+fn needed_by(metadata: &ObjectMeta, app: AppUid) -> Option<u64> {
+    let id = Stamp::among(metadata.annotations.as_ref()).id().filter(|id| id.app == app)?;
+    Some(id.revision.get())
+}
+
+/// The Secrets of an app that a deploy may remove unless something names them: without the ones that were needed last, and
+/// without those of this deploy and of later ones, whose workloads may not name them yet.
+pub(crate) fn superfluous(mut secrets: Vec<ObjectMeta>, deploy: DeployId) -> Vec<ObjectMeta> {
+    secrets.sort_by_key(|metadata| Reverse((needed_by(metadata, deploy.app), metadata.creation_timestamp.clone())));
+    let is_older = |metadata: &ObjectMeta| needed_by(metadata, deploy.app) < Some(deploy.revision.get());
+    secrets
+        .into_iter()
+        .skip(KEPT)
+        .filter(|metadata| is_older(metadata) && metadata.deletion_timestamp.is_none())
+        .collect()
+}
+
+/// Whether an object, as the JSON that it came as, names the Secret at any place.
+pub(crate) fn is_named(secret: &ObjectMeta, object: &str) -> bool {
+    // Without a name nothing is known of it.
+    secret.name.as_ref().is_none_or(|name| object.contains(&format!("\"{name}\"")))
+}
+
+#[cfg(test)]
+mod tests {
+    use rollhook_core::{configuration::Variables, deploy::Revision};
+
+    use super::*;
+    use crate::rules::samples;
+
+    const UID: AppUid = AppUid::from_bits(42);
+
+    fn app() -> AppId {
+        "shop-test/api".parse().unwrap()
+    }
+
+    fn id(number: u128) -> ConfigurationId {
+        ConfigurationId(number << 88)
+    }
+
+    fn deploy(revision: u64) -> DeployId {
+        DeployId { app: UID, revision: Revision::new(revision).unwrap() }
+    }
+
+    fn owner(app: &AppId, revision: u64) -> Owner<'_> {
+        let metadata = ObjectMeta { name: Some("api".into()), uid: Some("u-1".into()), ..ObjectMeta::default() };
+        let object = reference_to("apps/v1", "Deployment", &metadata);
+        Owner { app, uid: UID, deploy: Some(deploy(revision)), object }
+    }
+
+    fn configuration(variables: &str) -> Configuration {
+        let text =
+            json!({"salt": vec![0; 16], "variables": serde_json::from_str::<Value>(variables).unwrap()}).to_string();
+        let variables = Variables::from_text(&text).unwrap();
+        Configuration::of(id(7)).with(|configuration| configuration.variables = variables)
+    }
+
+    fn container(entries: Value) -> Container {
+        serde_json::from_value(json!({"name": "app", "envFrom": entries})).unwrap()
+    }
+
+    #[test]
+    fn our_entry_is_the_last_and_those_of_others_stay() {
+        let theirs = json!({"configMapRef": {"name": "api-config-0000000001"}});
+        let like_ours = json!({"secretRef": {"name": "api-config-more"}, "prefix": "X_"});
+        let old = json!({"secretRef": {"name": name(&app(), id(6))}});
+        let new = json!({"secretRef": {"name": "api-config-0000000007"}});
+        let of = |entries: Value, id| json!(env_from(Some(&container(entries)), &app(), id));
+        assert_eq!(
+            of(json!([old, theirs, like_ours]), Some(id(7))),
+            json!([theirs, like_ours, new]),
+            "replaced, and put last"
+        );
+        assert_eq!(of(json!([theirs, old]), None), json!([theirs]));
+        assert_eq!(json!(env_from(None, &app(), Some(id(7)))), json!([new]));
+        let rollout = Rollout { configuration: Some(id(7)), ..samples::rollout(7) };
+        assert_eq!(changed_env_from(&container(json!([theirs, new])), &rollout), None);
+        assert_eq!(changed_env_from(&container(json!(null)), &samples::rollout(7)), None);
+        assert_eq!(changed_env_from(&container(json!([new])), &samples::rollout(7)), Some(Vec::new()));
+    }
+
+    #[test]
+    fn variable_that_the_container_sets_is_named_with_its_setter() {
+        let fields = json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {
+            "k:{\"name\":\"app\"}": {"f:env": {"k:{\"name\":\"MODE\"}": {}}}}}}}});
+        let entry = json!([{"manager": "helm", "operation": "Update", "time": "2026-01-01T00:20:00Z",
+                            "fieldsType": "FieldsV1", "fieldsV1": fields}]);
+        let containers =
+            json!([{"name": "app", "image": "api:v1", "env": [{"name": "A"}, {"name": "MODE", "value": "theirs"}]}]);
+        let object = samples::deployment(json!({
+            "metadata": {"managedFields": entry}, "spec": {"template": {"spec": {"containers": containers}}},
+        }));
+        let named = |variables: &str| conflict(&object, &["app".to_owned()], &configuration(variables));
+        let message = named(r#"[["MODE", "hunter2", false]]"#).unwrap();
+        for part in ["the variable MODE", "the container app of Deployment api", "the field manager \"helm\""] {
+            assert!(message.contains(part), "{message}");
+        }
+        assert!(!message.contains("hunter2") && !message.contains("theirs"), "{message}");
+        assert!(!named(r#"[["A", "1", false]]"#).unwrap().contains("manager"), "it is not known");
+        assert_eq!(named(r#"[["MOD", "1", false]]"#), None);
+    }
+
+    #[test]
+    fn secret_has_the_values_as_they_are_and_goes_with_its_owner() {
+        let app = app();
+        let made = secret(&owner(&app, 3), &configuration(r#"[["A", "$(B)\n\u00e4", false], ["E", "", false]]"#));
+        assert_eq!(
+            serde_json::to_value(&made).unwrap(),
+            json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": true,
+                "metadata": {
+                    "name": "api-config-0000000007",
+                    "labels": {MANAGED_BY: MANAGER, APP: UID.to_string(), ID: id(7).to_string()},
+                    "annotations": {STAMP: deploy(3).to_string()},
+                    "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "api", "uid": "u-1"}],
+                },
+                "data": {"A": "JChCKQrDpA==", "E": ""},
+            })
+        );
+        assert!(is_of(&made.metadata, &owner(&app, 3), id(7)));
+        assert!(!is_of(&made.metadata, &owner(&app, 3), id(8)));
+        assert!(!is_of(&made.metadata, &Owner { uid: AppUid::from_bits(43), ..owner(&app, 3) }, id(7)));
+        assert_eq!(ownership(&made.metadata, &owner(&app, 3)), None, "it is so already");
+        assert_eq!(ownership(&made.metadata, &owner(&app, 2)), None, "a newer deploy needs it");
+        let newer = ownership(&made.metadata, &owner(&app, 4)).unwrap();
+        assert_eq!(newer["metadata"]["annotations"][STAMP], deploy(4).to_string());
+        assert!(newer["metadata"].get("ownerReferences").is_none());
+        let mut another = owner(&app, 3);
+        another.object.as_mut().unwrap().uid = "u-2".to_owned();
+        let shared = ownership(&made.metadata, &another).unwrap();
+        assert_eq!(shared["metadata"]["ownerReferences"][0]["uid"], "u-2");
+    }
+
+    /// A Secret that this revision needed last.
+    fn needed(number: u64, revision: u64) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(name(&app(), id(number.into()))),
+            annotations: Some([(STAMP.to_owned(), deploy(revision).to_string())].into()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    #[test]
+    fn secrets_that_were_needed_last_are_kept_and_those_of_later_deploys() {
+        let all = |revisions: std::ops::RangeInclusive<u64>| revisions.map(|number| needed(number, number)).collect();
+        let names =
+            |secrets: Vec<ObjectMeta>| secrets.into_iter().map(|secret| secret.name.unwrap()).collect::<Vec<_>>();
+        assert_eq!(names(superfluous(all(1..=10), deploy(10))), Vec::<String>::new());
+        let old = [name(&app(), id(2)), name(&app(), id(1))];
+        assert_eq!(names(superfluous(all(1..=12), deploy(12))), old);
+        assert_eq!(names(superfluous(all(1..=12), deploy(2))), old[1..], "revision 2 and later ones may need theirs");
+        let mut unstamped: Vec<ObjectMeta> = all(3..=12);
+        unstamped.insert(0, ObjectMeta { name: Some("api-config-old".to_owned()), ..ObjectMeta::default() });
+        assert_eq!(names(superfluous(unstamped, deploy(12))), ["api-config-old"]);
+        let ending = ObjectMeta {
+            deletion_timestamp: Some(serde_json::from_str("\"2026-01-01T00:00:00Z\"").unwrap()),
+            ..needed(1, 1)
+        };
+        assert_eq!(superfluous((2..=11).map(|at| needed(at, at)).chain([ending]).collect(), deploy(11)), []);
+    }
+
+    #[test]
+    fn secret_is_named_at_any_place_of_an_object() {
+        let secret = needed(7, 1);
+        let name = secret.name.clone().unwrap();
+        for named in [
+            json!({"spec": {"containers": [{"envFrom": [{"secretRef": {"name": name}}]}]}}),
+            json!({"data": {"spec": {"template": {"spec": {"volumes": [{"secret": {"secretName": name}}]}}}}}),
+        ] {
+            assert!(is_named(&secret, &named.to_string()));
+        }
+        assert!(!is_named(&secret, &json!({"name": format!("{name}0")}).to_string()));
+        assert!(is_named(&ObjectMeta::default(), "{}"));
+    }
+}

@@ -1,0 +1,92 @@
+//! Configuration: which one a deploy runs with, and which stored ones may go.
+//!
+//! The configuration is the current version's own. A deploy that brings another one makes it the app's by succeeding, so that
+//! there is nothing to take back where it fails. One that is staged waits for the next deploy.
+
+use std::collections::BTreeSet;
+
+use super::{AppState, Brought, NewDeploy, redeploy};
+use crate::{
+    configuration::ConfigurationId,
+    deploy::{Deploy, Revision, Trigger},
+    ports::StoredConfiguration,
+    request::{Cause, Refusal},
+    time::Timestamp,
+};
+
+/// The most configurations that are kept for the history of an app, beside those that it runs or is to run, and the most
+/// bytes of them.
+const KEPT: usize = 100;
+const KEPT_BYTES: u64 = 8 << 20;
+/// The time for which a configuration is kept though nothing names it yet: it is stored before the commit that does.
+const YOUNG: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// Returns the deploy that brings a configuration: the current image once more.
+///
+/// # Errors
+/// Those of [`redeploy::deploy`].
+pub fn deploy(
+    state: &AppState,
+    configuration: ConfigurationId,
+    if_current: Option<Revision>,
+    cause: &Cause,
+) -> Result<NewDeploy, Refusal> {
+    let again = redeploy::again(state, if_current, cause, "change the configuration of what runs")?;
+    Ok(NewDeploy { configuration: Some(Brought(Some(configuration))), effective: None, ..again })
+}
+
+/// Returns the configuration that a deploy runs with if it begins now. A rollback takes what the current version runs with, and
+/// not what waits for the next deploy.
+pub fn of(state: &AppState, deploy: &Deploy) -> Option<ConfigurationId> {
+    if deploy.configures {
+        return deploy.configuration;
+    }
+    match &state.current {
+        Some(current) if deploy.trigger == Trigger::Rollback => current.configuration,
+        _ => state.next_configuration(),
+    }
+}
+
+/// Passes a configuration on to the deploy that supersedes the one which was to bring it, unless that one brings its own.
+pub(super) fn pass_on(from: &Deploy, to: &mut Deploy) {
+    if from.configures && !to.configures {
+        (to.configuration, to.configures) = (from.configuration, true);
+    }
+}
+
+impl AppState {
+    /// The configuration that the next deploy runs with, and that a change of it begins from.
+    pub fn next_configuration(&self) -> Option<ConfigurationId> {
+        self.staged.or_else(|| self.current.as_ref()?.configuration)
+    }
+
+    /// The configurations that the app runs or is to run with.
+    pub fn configurations(&self) -> BTreeSet<ConfigurationId> {
+        let deploys = self.unfinished.iter().chain(&self.current).chain(&self.ended_on_cluster);
+        deploys.filter_map(|deploy| deploy.configuration).chain(self.staged).collect()
+    }
+}
+
+/// Returns the stored configurations that may go: those beyond the newest that are kept, and those that no entry names any
+/// more. `named` are all that archived entries name, if they are known.
+pub fn surplus(
+    state: &AppState,
+    named: Option<&BTreeSet<ConfigurationId>>,
+    mut stored: Vec<StoredConfiguration>,
+    now: Timestamp,
+) -> Vec<ConfigurationId> {
+    let in_use = state.configurations();
+    stored.sort_unstable_by_key(|one| std::cmp::Reverse((one.created_at, one.id)));
+    let (mut kept, mut bytes) = (0, 0);
+    stored.retain(|one| {
+        if in_use.contains(&one.id) {
+            return false;
+        }
+        let is_young = now.since(one.created_at) < YOUNG;
+        let is_named = named.is_none_or(|named| named.contains(&one.id)) || is_young;
+        kept += usize::from(is_named);
+        bytes += if is_named { one.bytes } else { 0 };
+        !is_named || kept > KEPT || bytes > KEPT_BYTES
+    });
+    stored.into_iter().map(|one| one.id).collect()
+}

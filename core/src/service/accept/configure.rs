@@ -1,0 +1,174 @@
+//! Changes of the configuration: each is a revision of the image that runs, or waits for the next deploy.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    action::Action,
+    app::AppUid,
+    configuration::{Configuration, ConfigurationId, SALT_BYTES, Variables},
+    deploy::Trigger,
+    error::{Entity, Error, Result},
+    ledger::{Admission, AppState, configuration},
+    ports::ConfigurationStore,
+    request::{ConfigureRequest, Refusal},
+    service::{ATTEMPTS, Accepted, Authorized, Deployer, Outcome, accept::submit::Declined, unwritten},
+};
+
+/// A change of the configuration that was accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Configured {
+    /// The deploy that brings it.
+    Deploy(Box<Accepted>),
+    /// It waits for the next deploy: the caller asked for that, or nothing has been deployed yet.
+    Staged,
+    /// The app has just these variables already.
+    Unchanged,
+}
+
+impl Deployer {
+    /// Changes an app's configuration, as a deploy of the image that runs, or for the next deploy.
+    /// A dropped call may have been recorded or not: see [Cancellation](Deployer#cancellation).
+    ///
+    /// # Errors
+    /// [`Refusal::CannotBeConfigured`] where the target's environment cannot be set, [`Refusal::InvalidField`] for a change that
+    /// cannot be made; those of [`Deployer::redeploy`]. Nothing was recorded, unless it says
+    /// that it may have been.
+    pub async fn configure(&self, access: &Authorized, request: ConfigureRequest) -> Outcome<Configured> {
+        access.check(Action::Configure)?;
+        let store = self.configurations()?;
+        if let Some(key) = &request.key
+            && let Some(accepted) = self.repeated(access, key).await?
+        {
+            return Ok(Configured::Deploy(Box::new(accepted)));
+        }
+        for _ in 0..ATTEMPTS {
+            let state = self.state(access).await?;
+            if let Some(why) = self.ports.rollouts.unconfigurable(&state.app.target) {
+                return Err(Refusal::CannotBeConfigured(why));
+            }
+            state.expect_current(request.if_current)?;
+            let base = state.next_configuration();
+            let before = match self.variables(access.uid, base).await {
+                // What is lost is set anew, from the beginning.
+                Err(Error::NotFound(_)) => None,
+                read => read.map_err(Refusal::of_store)?,
+            };
+            let before = before.unwrap_or_else(|| Variables::empty(self.salt()));
+            let variables = request.change.apply(before.clone())?;
+            let is_staged = request.staged || state.current.is_none();
+            if variables == before && (is_staged || state.staged.is_none()) {
+                return Ok(Configured::Unchanged);
+            }
+            self.forget_configurations(&state, None).await.map_err(Refusal::of_store)?;
+            let id = ConfigurationId(self.ports.rng.bits());
+            let put = store.put(access.uid, id, &variables).await;
+            put.map_err(|error| unwritten(&access.id, error))?;
+            let accepted = if is_staged {
+                self.stage(access, base, id).await
+            } else {
+                self.admit_configuration(access, base, id, &request).await
+            };
+            let is_certain = !matches!(accepted, Err(Refusal::StoreUnavailable { .. }));
+            if is_certain
+                && !matches!(accepted, Ok(Some(_)))
+                && let Err(error) = store.remove(access.uid, &[id]).await
+            {
+                tracing::warn!(app = %access.id, error = %error.chain(), "removing an unused configuration failed");
+            }
+            if let Some(configured) = accepted? {
+                return Ok(configured);
+            }
+        }
+        Err(Refusal::Busy)
+    }
+
+    /// Keeps a configuration for the next deploy. Returns `None` if it was made from one that is not the app's any more.
+    async fn stage(
+        &self,
+        access: &Authorized,
+        base: Option<ConfigurationId>,
+        id: ConfigurationId,
+    ) -> Outcome<Option<Configured>> {
+        let staged = self.update_app(access, move |change, now| {
+            if change.state.next_configuration() != base {
+                return Err(Refusal::Busy);
+            }
+            change.stage(id, now);
+            Ok(())
+        });
+        match staged.await {
+            Ok(_) => {
+                tracing::info!(app = %access.id, actor = %access.actor(), "configuration waits for the next deploy");
+                Ok(Some(Configured::Staged))
+            }
+            Err(Refusal::Busy) => Ok(None),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// Accepts the deploy of a configuration. Returns `None` if it was made from one that is not the app's any more.
+    async fn admit_configuration(
+        &self,
+        access: &Authorized,
+        base: Option<ConfigurationId>,
+        id: ConfigurationId,
+        request: &ConfigureRequest,
+    ) -> Outcome<Option<Configured>> {
+        let (admission_id, cause) = (self.admission_id(), access.cause_of(Trigger::Config));
+        let if_current = request.if_current;
+        let accepted = self.admit(access, admission_id, request.key.clone(), move |state| {
+            if state.next_configuration() != base {
+                return Err(Declined::Outdated);
+            }
+            Ok((Admission::plain(admission_id, configuration::deploy(state, id, if_current, &cause)?), ()))
+        });
+        Ok(accepted.await?.map(|(accepted, _)| Configured::Deploy(Box::new(accepted))))
+    }
+
+    /// Removes the app's configurations that may go; `named` are those of all archived entries, if they are known.
+    pub(crate) async fn forget_configurations(
+        &self,
+        state: &AppState,
+        named: Option<&BTreeSet<ConfigurationId>>,
+    ) -> Result<()> {
+        let Some(store) = &self.ports.configurations else { return Ok(()) };
+        let stored = store.list(state.app.uid).await?;
+        let surplus = configuration::surplus(state, named, stored, self.time());
+        if surplus.is_empty() { Ok(()) } else { store.remove(state.app.uid, &surplus).await }
+    }
+
+    /// Returns the variables of a configuration; `None` of none.
+    ///
+    /// # Errors
+    /// `NotFound` if they are no longer stored; those of the store.
+    pub(crate) async fn variables(&self, app: AppUid, id: Option<ConfigurationId>) -> Result<Option<Variables>> {
+        let Some(id) = id else { return Ok(None) };
+        let stored = match &self.ports.configurations {
+            Some(store) => store.get(app, id).await?,
+            None => None,
+        };
+        stored.map(Some).ok_or(Error::NotFound(Entity::Object))
+    }
+
+    /// Returns a configuration with its variables.
+    ///
+    /// # Errors
+    /// As [`Deployer::variables`].
+    pub(crate) async fn filled(&self, app: AppUid, of: Option<&Configuration>) -> Result<Option<Configuration>> {
+        let variables = self.variables(app, of.map(|of| of.id)).await?;
+        Ok(of.zip(variables).map(|(of, variables)| Configuration { id: of.id, variables }))
+    }
+
+    /// Returns the store of configurations.
+    fn configurations(&self) -> Outcome<&dyn ConfigurationStore> {
+        let none = || Refusal::CannotBeConfigured("This service has no store of configurations.".to_owned());
+        self.ports.configurations.as_deref().ok_or_else(none)
+    }
+
+    fn salt(&self) -> [u8; SALT_BYTES] {
+        let mut salt = [0; SALT_BYTES];
+        self.ports.rng.fill(&mut salt);
+        salt
+    }
+}

@@ -1,0 +1,61 @@
+//! Reading configurations: the names of variables, and what may be shown of their values.
+
+use crate::{
+    action::Action,
+    configuration::{ConfigurationId, ShownVariable},
+    deploy::Revision,
+    error::Error,
+    request::Refusal,
+    service::{Authorized, Deployer, Outcome},
+};
+
+/// The configuration of a revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShownConfiguration {
+    /// The revision; `None`: nothing has succeeded yet.
+    pub revision: Option<Revision>,
+    /// Its variables, sorted by name.
+    pub variables: Vec<ShownVariable>,
+    /// All variables that wait for the next deploy, if a change does; only beside those of the current revision.
+    pub staged: Option<Vec<ShownVariable>>,
+}
+
+impl Deployer {
+    /// Returns the configuration of a revision, or of the current one beside what waits for the next deploy.
+    ///
+    /// # Errors
+    /// [`Refusal::ConfigurationForgotten`], [`Refusal::RevisionNotFound`], [`Refusal::AppNotFound`];
+    /// [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn configuration(&self, access: &Authorized, revision: Option<Revision>) -> Outcome<ShownConfiguration> {
+        access.check(Action::ReadConfiguration)?;
+        if let Some(revision) = revision {
+            let entry = self.entry(access, revision).await?;
+            let variables = self.shown(access, entry.configuration, revision).await?;
+            return Ok(ShownConfiguration { revision: Some(revision), variables, staged: None });
+        }
+        let state = self.state(access).await?;
+        let current = state.current.as_ref();
+        let revision = current.map(|current| current.revision);
+        let of = |id| self.shown(access, id, revision.unwrap_or(Revision::FIRST));
+        let variables = of(current.and_then(|current| current.configuration)).await?;
+        let staged = match state.staged {
+            Some(staged) => Some(of(Some(staged)).await?),
+            None => None,
+        };
+        Ok(ShownConfiguration { revision, variables, staged })
+    }
+
+    async fn shown(
+        &self,
+        access: &Authorized,
+        id: Option<ConfigurationId>,
+        revision: Revision,
+    ) -> Outcome<Vec<ShownVariable>> {
+        match self.variables(access.uid, id).await {
+            Ok(variables) => Ok(variables.map(|variables| variables.shown()).unwrap_or_default()),
+            Err(Error::NotFound(_)) => Err(Refusal::ConfigurationForgotten(revision)),
+            Err(error) => Err(Refusal::of_store(error)),
+        }
+    }
+}

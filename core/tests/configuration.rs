@@ -1,0 +1,430 @@
+//! Configuration as a part of the release: each rule as a scenario on the whole engine under simulated time.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
+
+mod world;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use rollhook_core::{
+    configuration::{ConfigurationId, Variable, VariablesChange},
+    deploy::{Deploy, Reason, Revision, State, Status, Trigger},
+    ports::ConfigurationStore,
+    request::{ConfigureRequest, IdempotencyKey, KeyHeader, PolicyChange, Refusal, RollbackRequest},
+    service::{Authorized, Configured, NewLock, Outcome},
+};
+use rollhook_memory::Script;
+use world::{World, api, leave, sha, tag};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn set(variables: &[(&str, &str)]) -> ConfigureRequest {
+    let set = variables.iter().map(|(name, value)| (name.parse().unwrap(), Variable::new((*value).to_owned(), false)));
+    let change = VariablesChange { set: set.collect(), ..VariablesChange::default() };
+    ConfigureRequest::default().with(|request| request.change = change)
+}
+
+fn unset(name: &str) -> ConfigureRequest {
+    let change = VariablesChange { unset: [name.parse().unwrap()].into(), ..VariablesChange::default() };
+    ConfigureRequest::default().with(|request| request.change = change)
+}
+
+fn staged(request: ConfigureRequest) -> ConfigureRequest {
+    request.with(|request| request.staged = true)
+}
+
+fn revision(number: u64) -> Revision {
+    Revision::new(number).unwrap()
+}
+
+fn with_configuration() -> RollbackRequest {
+    RollbackRequest::default().with(|request| request.with_configuration = true)
+}
+
+fn reason(deploy: &Deploy) -> String {
+    let State::Failed { reason, .. } = &deploy.state else { panic!("{deploy:?}") };
+    reason.to_string()
+}
+
+impl World {
+    async fn configure(&self, access: &Authorized, request: ConfigureRequest) -> Outcome<Configured> {
+        self.deployer.configure(access, request).await
+    }
+
+    /// Accepts a change of the configuration as a deploy.
+    async fn configuring(&self, access: &Authorized, variables: &[(&str, &str)]) -> Deploy {
+        let configured = self.configure(access, set(variables)).await.unwrap();
+        let Configured::Deploy(accepted) = configured else { panic!("{configured:?}") };
+        accepted.deploy
+    }
+
+    /// Changes the configuration, and waits for the end of its deploy.
+    async fn configured(&self, access: &Authorized, variables: &[(&str, &str)]) -> Deploy {
+        let revision = self.configuring(access, variables).await.revision;
+        self.ended(access, revision.get()).await
+    }
+
+    /// The variables of the pods that run, which all have the same.
+    async fn running(&self, access: &Authorized) -> BTreeMap<String, String> {
+        let target = self.view(access).await.app.target.clone();
+        let of = |pod: &rollhook_memory::Pod| {
+            let variables = pod.configuration.iter().flat_map(|configuration| &configuration.variables.entries);
+            variables.map(|(name, variable)| (name.to_string(), variable.expose().to_owned())).collect()
+        };
+        let pods = self.cluster.running(access.app(), &target);
+        let all: BTreeSet<BTreeMap<String, String>> = pods.iter().map(of).collect();
+        assert_eq!(all.len(), 1, "{all:?}");
+        all.into_iter().next().unwrap()
+    }
+
+    async fn runs(&self, access: &Authorized, wanted: &[(&str, &str)]) {
+        let wanted: BTreeMap<String, String> =
+            wanted.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        assert_eq!(self.running(access).await, wanted);
+    }
+
+    /// The names of the shown variables of a revision, or of the current one and of those that wait.
+    async fn names(&self, access: &Authorized, revision: Option<u64>) -> (Vec<String>, Option<Vec<String>>) {
+        let revision = revision.and_then(Revision::new);
+        let shown = self.deployer.configuration(access, revision).await.unwrap();
+        let names = |variables: Vec<rollhook_core::configuration::ShownVariable>| {
+            variables.into_iter().map(|variable| variable.name.to_string()).collect::<Vec<_>>()
+        };
+        (names(shown.variables), shown.staged.map(names))
+    }
+
+    async fn stored(&self, access: &Authorized) -> BTreeSet<ConfigurationId> {
+        let stored = ConfigurationStore::list(&*self.store, access.uid()).await.unwrap();
+        stored.into_iter().map(|one| one.id).collect()
+    }
+
+    async fn rolled_back_by(&self, access: &Authorized, request: RollbackRequest) -> Deploy {
+        let revision = self.deployer.rollback(access, request).await.unwrap().deploy.revision;
+        self.ended(access, revision.get()).await
+    }
+}
+
+#[test]
+fn change_is_a_revision_of_the_same_image_and_later_deploys_keep_it() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        world.runs(&access, &[]).await;
+        let done = world.configured(&access, &[("A", "one"), ("B", "two")]).await;
+        assert_eq!((done.status(), done.trigger, tag(&done).as_str()), (Status::Succeeded, Trigger::Config, "v1"));
+        assert_eq!(done.effective, done.revision, "a version of its own");
+        world.runs(&access, &[("A", "one"), ("B", "two")]).await;
+        world.deployed(&access, &api("v2")).await;
+        world.runs(&access, &[("A", "one"), ("B", "two")]).await;
+        world.configured(&access, &[("A", "three")]).await;
+        let Configured::Deploy(accepted) = world.configure(&access, unset("B")).await.unwrap() else { panic!() };
+        world.ended(&access, accepted.deploy.revision.get()).await;
+        world.runs(&access, &[("A", "three")]).await;
+        assert_eq!(world.names(&access, Some(2)).await.0, ["A", "B"]);
+        assert_eq!(world.names(&access, None).await, (vec!["A".to_owned()], None));
+        world.quiet(&access).await;
+    });
+}
+
+#[test]
+fn bad_value_is_put_right_by_the_release_before_it() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", rollhook_core::app::Policy::default()).await;
+        world.configured(&access, &[("A", "good")]).await;
+        world.cluster.script("api:v1", Script::crashes());
+        let failed = world.configuring(&access, &[("A", "bad")]).await.revision;
+        world.sleep(2).await;
+        world.cluster.script("api:v1", Script::default());
+        let _ = failed;
+        world.quiet(&access).await;
+        world.cluster.script("api:v1", Script::crashes());
+        let failed = world.configured(&access, &[("A", "worse")]).await;
+        assert_eq!(failed.status(), Status::Failed);
+        world.cluster.script("api:v1", Script::default());
+        let history = world.quiet(&access).await;
+        let restore = history.last().unwrap();
+        assert!(restore.is_restore());
+        let current = world.view(&access).await.current.unwrap();
+        assert_eq!((restore.status(), restore.configuration), (Status::Succeeded, current.configuration));
+        assert_ne!(world.running(&access).await["A"], "worse");
+        let before = world.running(&access).await;
+        world.deployed(&access, &api("v2")).await;
+        assert_eq!(world.running(&access).await, before, "the value that failed is not the app's");
+    });
+}
+
+#[test]
+fn failed_deploy_of_an_image_is_restored_with_its_configuration() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", rollhook_core::app::Policy::default()).await;
+        world.configured(&access, &[("A", "one")]).await;
+        world.configure(&access, staged(set(&[("A", "two")]))).await.unwrap();
+        let failed = world.deployed(&access, &api("crash")).await;
+        assert_eq!(failed.status(), Status::Failed);
+        world.quiet(&access).await;
+        world.runs(&access, &[("A", "one")]).await;
+        assert_eq!(world.names(&access, None).await.1, Some(vec!["A".to_owned()]), "it waits for the fix");
+        world.deployed(&access, &api("v3")).await;
+        world.runs(&access, &[("A", "two")]).await;
+        assert_eq!(world.view(&access).await.staged, None);
+    });
+}
+
+#[test]
+fn rollback_keeps_the_configuration_unless_it_is_asked_for() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        world.configured(&access, &[("A", "one")]).await;
+        world.deployed(&access, &api("v2")).await;
+        world.configured(&access, &[("A", "two")]).await;
+        let back = world.rolled_back(&access).await;
+        assert_eq!((tag(&back).as_str(), back.effective.get()), ("v1", 2));
+        world.runs(&access, &[("A", "two")]).await;
+        let whole = with_configuration().with(|request| request.revision = Some(revision(3)));
+        assert_eq!(tag(&world.rolled_back_by(&access, whole).await), "v2");
+        world.runs(&access, &[("A", "one")]).await;
+        world.deployed(&access, &api("v5")).await;
+        world.runs(&access, &[("A", "one")]).await;
+        world.quiet(&access).await;
+    });
+}
+
+#[test]
+fn rollback_with_configuration_goes_back_to_the_release_before() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        world.configured(&access, &[("A", "one")]).await;
+        world.configured(&access, &[("A", "two")]).await;
+        let Err(Refusal::NothingToRollBackTo(_)) = world.rollback(&access).await else { panic!("one image") };
+        let back = world.rolled_back_by(&access, with_configuration()).await;
+        assert_eq!((tag(&back).as_str(), back.effective.get()), ("v1", 2));
+        world.runs(&access, &[("A", "one")]).await;
+        let back = world.rolled_back_by(&access, with_configuration()).await;
+        assert_eq!(back.effective.get(), 1);
+        world.runs(&access, &[]).await;
+        world.quiet(&access).await;
+    });
+}
+
+#[test]
+fn change_before_the_first_deploy_waits_for_it() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.git_app(leave()).await;
+        assert_eq!(world.configure(&access, set(&[("A", "one")])).await, Ok(Configured::Staged));
+        assert_eq!(world.configure(&access, set(&[("A", "one")])).await, Ok(Configured::Unchanged));
+        assert_eq!(world.configure(&access, set(&[("B", "two")])).await, Ok(Configured::Staged));
+        assert_eq!(world.names(&access, None).await, (vec![], Some(vec!["A".to_owned(), "B".to_owned()])));
+        world.deploy_commit(&access, "a1").await.unwrap();
+        assert_eq!(world.ended(&access, 1).await.status(), Status::Succeeded);
+        world.runs(&access, &[("A", "one"), ("B", "two")]).await;
+        assert_eq!(world.view(&access).await.staged, None);
+    });
+}
+
+#[test]
+fn staged_change_is_part_of_the_next_one_and_of_no_rollback() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        world.deployed(&access, &api("v2")).await;
+        assert_eq!(world.configure(&access, staged(set(&[("A", "one")]))).await, Ok(Configured::Staged));
+        world.rolled_back(&access).await;
+        world.runs(&access, &[]).await;
+        world.configured(&access, &[("B", "two")]).await;
+        world.runs(&access, &[("A", "one"), ("B", "two")]).await;
+        assert_eq!(world.view(&access).await.staged, None);
+    });
+}
+
+#[test]
+fn unchanged_configuration_deploys_nothing() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        world.configured(&access, &[("A", "one")]).await;
+        assert_eq!(world.configure(&access, set(&[("A", "one")])).await, Ok(Configured::Unchanged));
+        assert_eq!(world.quiet(&access).await.len(), 2);
+        assert_eq!(world.stored(&access).await.len(), 1);
+    });
+}
+
+#[test]
+fn repeated_call_is_answered_by_its_first_deploy() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        let key = IdempotencyKey::new(KeyHeader::IdempotencyKey, "k", [7; 32]).unwrap();
+        let request = set(&[("A", "one")]).with(|request| request.key = Some(key));
+        let Configured::Deploy(first) = world.configure(&access, request.clone()).await.unwrap() else { panic!() };
+        world.ended(&access, 2).await;
+        let Configured::Deploy(again) = world.configure(&access, request).await.unwrap() else { panic!() };
+        assert_eq!((again.deploy.revision, again.replayed), (first.deploy.revision, true));
+        assert_eq!(world.quiet(&access).await.len(), 2);
+    });
+}
+
+#[test]
+fn two_people_at_once_do_not_undo_each_other() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        world.configured(&access, &[("A", "one")]).await;
+        let late = set(&[("A", "two")]).with(|request| request.if_current = Some(revision(1)));
+        let refused = world.configure(&access, late).await;
+        assert!(matches!(refused, Err(Refusal::CurrentChanged { .. })), "{refused:?}");
+        let (one, two) = futures_util::join!(
+            world.configure(&access, staged(set(&[("B", "x")]))),
+            world.configure(&access, staged(set(&[("C", "y")]))),
+        );
+        assert_eq!((one, two), (Ok(Configured::Staged), Ok(Configured::Staged)));
+        assert_eq!(world.names(&access, None).await.1.unwrap(), ["A", "B", "C"]);
+    });
+}
+
+#[test]
+fn change_during_a_rollout_is_refused_and_one_during_a_build_goes_first() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.built_app(leave()).await;
+        world.deploy_commit(&access, "a2").await.unwrap();
+        let done = world.configured(&access, &[("A", "one")]).await;
+        assert_eq!((done.status(), done.revision.get()), (Status::Succeeded, 3));
+        world.runs(&access, &[("A", "one")]).await;
+        let history = world.quiet(&access).await;
+        let built = history.last().unwrap();
+        assert_eq!((built.commit.clone(), built.status()), (Some(sha("a2")), Status::Succeeded));
+        world.runs(&access, &[("A", "one")]).await;
+
+        let image = world.app("web", leave()).await;
+        world.deploy(&image, &api("v2")).await.unwrap();
+        let refused = world.configure(&image, set(&[("A", "one")])).await;
+        assert!(matches!(refused, Err(Refusal::NotRedeployable(_))), "{refused:?}");
+        assert_eq!(world.stored(&image).await.len(), 0, "what was not accepted is not kept");
+    });
+}
+
+#[test]
+fn superseded_change_is_brought_by_what_superseded_it() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        world.cluster.script("api:v1", Script::hangs());
+        let change = world.configuring(&access, &[("A", "one")]).await.revision;
+        world.deploy(&access, &api("v2")).await.unwrap();
+        assert_eq!(world.ended(&access, 3).await.status(), Status::Succeeded);
+        assert!(matches!(world.entry(&access, change.get()).await.state, State::Superseded { .. }));
+        world.runs(&access, &[("A", "one")]).await;
+        world.quiet(&access).await;
+    });
+}
+
+#[test]
+fn rollback_takes_a_change_back_that_it_supersedes() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        world.deployed(&access, &api("v2")).await;
+        world.cluster.script("api:v2", Script::hangs());
+        world.configuring(&access, &[("A", "bad")]).await;
+        world.sleep(2).await;
+        world.cluster.script("api:v2", Script::default());
+        let back = world.rolled_back(&access).await;
+        assert_eq!((tag(&back).as_str(), back.configuration), ("v2", None));
+        world.runs(&access, &[]).await;
+        world.quiet(&access).await;
+    });
+}
+
+#[test]
+fn change_runs_the_release_command_with_its_variables() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        let command = PolicyChange { release_command: Some(vec!["migrate".to_owned()]), ..PolicyChange::default() };
+        world.deployer.change_policy(&access, command).await.unwrap();
+        world.configured(&access, &[("A", "one")]).await;
+        let begun = world.cluster.releases();
+        assert_eq!(begun.len(), 1);
+        let configuration = world.cluster.configuration_of(&begun[0].run).unwrap();
+        assert_eq!(configuration.variables.entries.len(), 1);
+        world.runs(&access, &[("A", "one")]).await;
+    });
+}
+
+#[test]
+fn lock_refuses_a_change() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        let lock = NewLock {
+            reason: "a freeze".parse().unwrap(),
+            owner: rollhook_core::lock::PrincipalKey::of("name", &["alice"]),
+            ttl: None,
+        };
+        world.deployer.set_lock(&access, None, Some(lock)).await.unwrap();
+        let refused = world.configure(&access, set(&[("A", "one")])).await;
+        assert!(matches!(refused, Err(Refusal::Locked(_))), "{refused:?}");
+        assert_eq!(world.stored(&access).await.len(), 0);
+    });
+}
+
+#[test]
+fn variable_that_others_have_set_fails_the_change_before_anything_is_touched() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        let target = world.view(&access).await.app.target.clone();
+        world.cluster.set_variable(access.app(), &target, "A", "theirs");
+        let failed = world.configured(&access, &[("A", "ours")]).await;
+        assert_eq!(reason(&failed), Reason::CONFIGURATION_CONFLICT);
+        assert!(!failed.touched);
+        world.quiet(&access).await;
+        world.runs(&access, &[]).await;
+    });
+}
+
+#[test]
+fn configuration_whose_values_are_gone_is_no_success() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        world.configured(&access, &[("A", "one")]).await;
+        let ids: Vec<_> = world.stored(&access).await.into_iter().collect();
+        ConfigurationStore::remove(&*world.store, access.uid(), &ids).await.unwrap();
+        let failed = world.deployed(&access, &api("v2")).await;
+        assert_eq!(reason(&failed), Reason::CONFIGURATION_MISSING);
+        let refused = world.deployer.configuration(&access, Some(revision(2))).await;
+        assert_eq!(refused, Err(Refusal::ConfigurationForgotten(revision(2))));
+        let done = world.configured(&access, &[("B", "anew")]).await;
+        assert_eq!(done.status(), Status::Succeeded);
+        world.runs(&access, &[("B", "anew")]).await;
+    });
+}
+
+#[test]
+fn unneeded_configurations_go_and_needed_ones_stay() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        world.configured(&access, &[("A", "kept")]).await;
+        for number in 0..150 {
+            let request = staged(set(&[("B", &number.to_string())]));
+            assert_eq!(world.configure(&access, request).await, Ok(Configured::Staged));
+        }
+        let stored = world.stored(&access).await;
+        assert!(stored.len() <= 103, "{}", stored.len());
+        let state = world.view(&access).await;
+        assert!(stored.contains(&state.staged.unwrap()));
+        assert!(stored.contains(&state.current.unwrap().configuration.unwrap()));
+        world.deployer.delete(&access).await.unwrap();
+        assert!(world.stored(&access).await.is_empty());
+    });
+}

@@ -1,0 +1,225 @@
+//! Configuration: the variables of an app, as they are shown and as they are changed.
+//!
+//! No text of a request is repeated by an error, but the name of a variable that is one: people paste values into the wrong
+//! place.
+
+mod posted;
+
+use std::collections::BTreeSet;
+
+use rollhook_core::{
+    app::AppId,
+    configuration::{ShownVariable, VariableName, VariablesChange},
+    deploy::Revision,
+    request::{ConfigureRequest, Field, IdempotencyKey, Refusal},
+    service::{Configured, ShownConfiguration},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use self::posted::{PostedVariable, PostedVariables};
+use crate::{DeployAnswer, deploy::is_false};
+
+/// The configuration of a revision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Configuration {
+    /// The revision that runs with it; null if nothing has succeeded yet.
+    #[schemars(with = "Option<u64>")]
+    pub revision: Option<Revision>,
+    /// The variables, sorted by name; none if none was set through this service.
+    pub variables: Vec<Variable>,
+    /// All variables that the next deploy runs with, if a change of them waits for it; only beside the current revision's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staged: Option<Vec<Variable>>,
+}
+
+/// A variable of a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Variable {
+    /// The name.
+    pub name: String,
+    /// The length of the value in bytes.
+    pub length: usize,
+    /// A text that is the same for the same value of the same variable of this app, and tells nothing else of it.
+    pub fingerprint: String,
+    /// The value, if it was set as a plain one; no other value is ever shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+}
+
+impl Variable {
+    fn of(shown: &ShownVariable) -> Self {
+        Self {
+            name: shown.name.to_string(),
+            length: shown.length,
+            fingerprint: shown.fingerprint.clone(),
+            value: shown.value.clone(),
+        }
+    }
+}
+
+impl Configuration {
+    /// Returns the configuration as it is on the wire.
+    pub fn of(shown: &ShownConfiguration) -> Self {
+        let variables = |of: &Vec<ShownVariable>| of.iter().map(Variable::of).collect();
+        Self {
+            revision: shown.revision,
+            variables: variables(&shown.variables),
+            staged: shown.staged.as_ref().map(variables),
+        }
+    }
+}
+
+/// The difference between two lists of variables, sorted by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct VariableDiff {
+    /// The name.
+    pub name: String,
+    /// The variable of the first list; null if it has none of this name.
+    pub from: Option<Variable>,
+    /// The variable of the second list; null if it has none of this name.
+    pub to: Option<Variable>,
+}
+
+/// Returns the variables in which two lists differ.
+pub fn differences(from: &[Variable], to: &[Variable]) -> Vec<VariableDiff> {
+    let named = |variables: &[Variable], name: &str| variables.iter().find(|variable| variable.name == name).cloned();
+    let names: BTreeSet<&str> = from.iter().chain(to).map(|variable| variable.name.as_str()).collect();
+    let diffs = names.into_iter().map(|name| VariableDiff {
+        name: name.to_owned(),
+        from: named(from, name),
+        to: named(to, name),
+    });
+    let differs = |diff: &VariableDiff| match (&diff.from, &diff.to) {
+        (Some(from), Some(to)) => from.fingerprint != to.fingerprint || from.length != to.length,
+        (_, _) => true,
+    };
+    diffs.filter(differs).collect()
+}
+
+impl VariableDiff {
+    /// Returns the name with a sign: `+` if the variable is new in the second list, `-` if it is gone, `~` if it has another value.
+    pub fn signed(&self) -> String {
+        let sign = match (&self.from, &self.to) {
+            (None, _) => '+',
+            (_, None) => '-',
+            (Some(_), Some(_)) => '~',
+        };
+        format!("{sign}{}", self.name)
+    }
+}
+
+/// A change of an app's configuration: the body of `PATCH …/config`. A misspelt field is refused.
+// `Debug` shows no value.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConfigPatch {
+    /// The variables to set: by their names, each a text, which is secret, or an object of `value` and `plain`.
+    #[schemars(schema_with = "posted::schema")]
+    pub set: PostedVariables,
+    /// The names of the variables to remove.
+    #[schemars(schema_with = "posted::names")]
+    pub unset: Vec<String>,
+    /// Whether the change waits for the next deploy, and is none of its own.
+    #[serde(skip_serializing_if = "is_false")]
+    pub staged: bool,
+    /// The revision that the caller believes to be current; the call is refused if another one is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<u64>", extend("minimum" = 1))]
+    pub if_current: Option<Revision>,
+}
+
+impl ConfigPatch {
+    /// Returns the request.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`], which repeats no text but a variable's name.
+    pub fn parse(self, key: Option<IdempotencyKey>) -> Result<ConfigureRequest, Refusal> {
+        let mut unset = BTreeSet::new();
+        for text in &self.unset {
+            unset.insert(name(Field::Unset, text)?);
+        }
+        let change = VariablesChange { set: self.set.parse()?, unset };
+        if change.set.is_empty() && change.unset.is_empty() {
+            return Err(Refusal::InvalidField(Field::Set, "name a variable to set or to unset.".to_owned()));
+        }
+        Ok(ConfigureRequest::default().with(|request| {
+            request.change = change;
+            request.staged = self.staged;
+            request.if_current = self.if_current;
+            request.key = key;
+        }))
+    }
+}
+
+/// Reads the name of a variable. A text that is none may be a value, and is not repeated.
+fn name(field: Field, text: &str) -> Result<VariableName, Refusal> {
+    let refuse = |why: &str| Err(Refusal::InvalidField(field, why.to_owned()));
+    match text.parse() {
+        Ok(name) => Ok(name),
+        Err(_) if ["ROLLHOOK_", "KUBERNETES_"].iter().any(|reserved| text.starts_with(reserved)) => {
+            refuse("names that begin with ROLLHOOK_ or KUBERNETES_ are reserved: the platform sets them.")
+        }
+        Err(_) => refuse(
+            "a name is not valid: it must be letters, digits and underscores, begin with no digit, and have at most 253 \
+             characters.",
+        ),
+    }
+}
+
+/// The answer to a change of the configuration: a deploy, unless there is none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum ConfigAnswer {
+    /// The deploy that brings the change.
+    Deploy(Box<DeployAnswer>),
+    /// Nothing is deployed now.
+    Kept(ConfigKept),
+}
+
+/// The answer to a change of the configuration that deploys nothing now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConfigKept {
+    /// Project and environment, joined by a hyphen.
+    pub namespace: String,
+    /// The app's name.
+    pub app: String,
+    /// What became of the change.
+    pub result: ConfigResult,
+    /// The same, in a sentence.
+    pub message: String,
+}
+
+/// The result of a change of the configuration that deploys nothing now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum ConfigResult {
+    /// The change waits for the next deploy.
+    Staged,
+    /// The app has just these variables already.
+    Unchanged,
+}
+
+impl ConfigAnswer {
+    /// Returns the answer to a change.
+    pub fn of(id: &AppId, configured: &Configured) -> Self {
+        let kept = |result, message: &str| {
+            Self::Kept(ConfigKept {
+                namespace: id.namespace.to_string(),
+                app: id.name.to_string(),
+                result,
+                message: message.to_owned(),
+            })
+        };
+        match configured {
+            Configured::Deploy(accepted) => Self::Deploy(Box::new(DeployAnswer::accepted(id, accepted))),
+            Configured::Staged => kept(ConfigResult::Staged, "The change waits for the next deploy."),
+            // The core's list of these is open to additions.
+            Configured::Unchanged | _ => kept(ConfigResult::Unchanged, "The app has just these variables already."),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

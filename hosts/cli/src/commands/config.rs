@@ -1,0 +1,170 @@
+//! The configuration of an app: setting, removing, listing and comparing variables.
+
+mod given;
+
+use rollhook_api::{
+    ConfigAnswer, ConfigPatch, Configuration, Deploy, Variable,
+    configuration::{PostedVariables, VariableDiff, differences},
+    operations::{ChangeConfiguration, ConfigQuery, ShowConfiguration},
+};
+use rollhook_core::{app::AppId, deploy::Revision, text::escaped};
+
+use super::{Session, deploys::conclude};
+use crate::{
+    args::{ConfigCommand, ConfigDiff, ConfigList, ConfigSet, ConfigUnset, Target, When},
+    exit::CliError,
+    output::message,
+    table::{self, Cell, Column, Fit, Style},
+};
+
+pub(crate) async fn config(session: &Session<'_>, command: &ConfigCommand) -> Result<(), CliError> {
+    match command {
+        ConfigCommand::Set(args) => set(session, args).await,
+        ConfigCommand::Unset(args) => unset(session, args).await,
+        ConfigCommand::List(args) => list(session, args).await,
+        ConfigCommand::Diff(args) => diff(session, args).await,
+    }
+}
+
+async fn set(session: &Session<'_>, args: &ConfigSet) -> Result<(), CliError> {
+    let variables = given::variables(&args.variables, args.file.as_deref(), args.plain)?;
+    let names: Vec<String> = variables.keys().map(ToString::to_string).collect();
+    let posted = variables.into_iter().map(|(name, variable)| (name.to_string(), variable));
+    let patch = ConfigPatch { set: PostedVariables::new(posted), ..ConfigPatch::default() };
+    change(session, &args.target, &args.when, patch, &format!("Setting {}", names.join(", "))).await
+}
+
+async fn unset(session: &Session<'_>, args: &ConfigUnset) -> Result<(), CliError> {
+    let names = given::names(&args.names)?;
+    let doing = format!("Removing {}", names.join(", "));
+    change(session, &args.target, &args.when, ConfigPatch { unset: names, ..ConfigPatch::default() }, &doing).await
+}
+
+async fn change(
+    session: &Session<'_>,
+    target: &Target,
+    when: &When,
+    patch: ConfigPatch,
+    doing: &str,
+) -> Result<(), CliError> {
+    let id = &session.find(target).await?;
+    let if_current = session.app(target).await?.current.map(|current| current.revision);
+    if !when.staged {
+        session.drive()?;
+    }
+    let patch = ConfigPatch { staged: when.staged, if_current, ..patch };
+    match session.api.call(ChangeConfiguration, id, patch).await? {
+        ConfigAnswer::Deploy(answer) => {
+            session.output.line(&format!("{doing} of {id}: revision {}", answer.revision))?;
+            conclude(session, id, *answer, when.wait).await
+        }
+        ConfigAnswer::Kept(kept) => {
+            session.output.line(&format!("{doing} of {id}. {}", escaped(&kept.message)))?;
+            session.document(&kept)
+        }
+    }
+}
+
+async fn list(session: &Session<'_>, args: &ConfigList) -> Result<(), CliError> {
+    let id = &session.find(&args.target).await?;
+    let shown = session.api.call(ShowConfiguration, id, ConfigQuery { revision: args.revision }).await?;
+    let style = session.output.style;
+    session.output.list(&shown, || listed(&shown, style, false), || listed(&shown, style.at_any_width(), true))
+}
+
+fn listed(shown: &Configuration, style: Style, is_wide: bool) -> String {
+    let columns = [
+        Column("NAME", 0, Fit::Keep),
+        Column("VALUE", 0, Fit::Cut),
+        Column("LENGTH", 0, Fit::Keep),
+        Column("FINGERPRINT", 0, Fit::Keep),
+    ];
+    let columns = if is_wide { &columns[..] } else { &columns[..2] };
+    let row = |variable: &Variable| {
+        let secret = || Cell::new("(secret)");
+        let mut row = vec![Cell::new(&variable.name), variable.value.as_deref().map_or_else(secret, Cell::new)];
+        if is_wide {
+            row.extend([Cell::new(variable.length.to_string()), Cell::new(&variable.fingerprint)]);
+        }
+        row
+    };
+    let mut text = match (shown.variables.as_slice(), shown.revision) {
+        ([], Some(revision)) => format!("Revision {revision} runs with no variables of rollhook's.\n"),
+        ([], None) => "Nothing runs yet.\n".to_owned(),
+        (variables, _) => table::render(columns, &variables.iter().map(row).collect::<Vec<_>>(), style),
+    };
+    if let Some(staged) = &shown.staged {
+        let waiting = differences(&shown.variables, staged);
+        let waiting: Vec<String> = waiting.iter().map(VariableDiff::signed).collect();
+        text.push_str(&format!("Waiting for the next deploy: {}\n", escaped(&waiting.join(", "))));
+    }
+    text
+}
+
+async fn diff(session: &Session<'_>, args: &ConfigDiff) -> Result<(), CliError> {
+    let id = &session.find(&args.target).await?;
+    let diffs = between(session, id, args.from, args.to).await?;
+    session.output.data(&serde_json::json!({ "from": args.from, "to": args.to, "variables": diffs }), || {
+        if diffs.is_empty() {
+            return format!("Revisions {} and {} have the same variables.\n", args.from, args.to);
+        }
+        compared(&diffs, session.output.style)
+    })
+}
+
+fn compared(diffs: &[VariableDiff], style: Style) -> String {
+    let cell = |variable: &Option<Variable>| {
+        Cell::optional(variable.as_ref().map(|variable| match &variable.value {
+            Some(value) => value.clone(),
+            None => format!("(secret {}, {} bytes)", variable.fingerprint, variable.length),
+        }))
+    };
+    let row = |diff: &VariableDiff| vec![Cell::new(diff.signed()), cell(&diff.from), cell(&diff.to)];
+    let columns = [Column("NAME", 0, Fit::Keep), Column("FROM", 0, Fit::Cut), Column("TO", 0, Fit::Cut)];
+    table::render(&columns, &diffs.iter().map(row).collect::<Vec<_>>(), style)
+}
+
+async fn between(
+    session: &Session<'_>,
+    id: &AppId,
+    from: Revision,
+    to: Revision,
+) -> Result<Vec<VariableDiff>, CliError> {
+    let of = |revision| session.api.call(ShowConfiguration, id, ConfigQuery { revision: Some(revision) });
+    Ok(differences(&of(from).await?.variables, &of(to).await?.variables))
+}
+
+/// Prints in which variables the version that a rollback returns to differs from the current one, and which of them it takes.
+pub(super) async fn print_way_back(
+    session: &Session<'_>,
+    id: &AppId,
+    (current, target): (Option<&Deploy>, &Deploy),
+    with_config: bool,
+) {
+    let Some(current) = current.filter(|current| current.configuration != target.configuration) else { return };
+    let way = if with_config {
+        "the configuration comes back as well"
+    } else {
+        "the image alone comes back, and the configuration stays; --with-config brings both back"
+    };
+    // What cannot be read is left out: the rollback does not wait for it.
+    let names = match between(session, id, current.revision, target.revision).await {
+        Ok(diffs) => diffs.iter().map(VariableDiff::signed).collect::<Vec<_>>().join(", "),
+        Err(failure) => failure.lines().into_iter().next().unwrap_or_default(),
+    };
+    let (from, to) = (current.revision, target.revision);
+    message(&format!("note: from revision {from} to {to} the configuration differs ({}): {way}", escaped(&names)));
+}
+
+/// Prints the names of variables that the app which is promoted from has, and the target lacks.
+pub(super) async fn print_missing(session: &Session<'_>, from: &AppId, to: &AppId) {
+    // Who may not read the configuration is told nothing of it.
+    let of = |id| session.api.call(ShowConfiguration, id, ConfigQuery::default());
+    let (Ok(source), Ok(target)) = (of(from).await, of(to).await) else { return };
+    let has = target.staged.unwrap_or(target.variables);
+    let missing = source.variables.iter().filter(|variable| has.iter().all(|has| has.name != variable.name));
+    let missing: Vec<String> = missing.map(|variable| escaped(&variable.name)).collect();
+    if !missing.is_empty() {
+        message(&format!("note: {to} has no variable {}, which {from} has", missing.join(", ")));
+    }
+}

@@ -1,0 +1,68 @@
+//! Changes of configurations: who sets which variables is in the audit, without a value.
+
+use rollhook_core::{
+    action::Action as AppAction,
+    app::AppId,
+    configuration::{VariableName, VariablesChange},
+    request::ConfigureRequest,
+    service::{Authorized, Configured},
+};
+
+use crate::{
+    Management, Outcome,
+    access::{Action, Principal},
+};
+
+/// The most names of variables in an entry of the audit.
+const NAMES_MAX: usize = 20;
+
+impl Management {
+    /// Changes an app's configuration. The audit has the names of the variables.
+    ///
+    /// # Errors
+    /// As [`Management::allow`] and [`Deployer::configure`](rollhook_core::service::Deployer::configure).
+    pub async fn configure(&self, principal: &Principal, id: &AppId, request: ConfigureRequest) -> Outcome<Configured> {
+        let app = self.readable_app(principal, id).await?;
+        let remark = remark(&request.change, request.staged);
+        self.permit(principal, &app, Action::Configure, Some(&remark)).await?;
+        let access = Authorized::allow(&app, principal.cause(), &[AppAction::Configure]);
+        // All of the app's variables are read and written, which may be as long as a long part of a history.
+        let _turn = self.deployer.history_turn(&access, usize::MAX).await;
+        Ok(self.deployer.configure(&access, request).await?)
+    }
+}
+
+/// Returns the names that a change sets and removes.
+fn remark(change: &VariablesChange, is_staged: bool) -> String {
+    let (set, unset) = (change.set.keys().collect::<Vec<_>>(), change.unset.iter().collect::<Vec<_>>());
+    let parts = [("set", set), ("unset", unset)].into_iter().filter(|(_, names)| !names.is_empty());
+    let parts: Vec<String> = parts.map(|(verb, names)| format!("{verb} {}", listed(&names))).collect();
+    parts.join("; ") + if is_staged { ", for the next deploy" } else { "" }
+}
+
+fn listed(names: &[&VariableName]) -> String {
+    let (named, others) = names.split_at(names.len().min(NAMES_MAX));
+    let named: Vec<&str> = named.iter().map(|name| name.as_str()).collect();
+    let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+    named.join(", ") + &more
+}
+
+#[cfg(test)]
+mod tests {
+    use rollhook_core::configuration::Variable;
+
+    use super::*;
+
+    #[test]
+    fn remark_has_the_names_alone_and_not_all_of_very_many() {
+        let name = |text: &str| text.parse::<VariableName>().unwrap();
+        let value = || Variable::new("hunter2".to_owned(), false);
+        let change =
+            VariablesChange { set: [(name("B"), value()), (name("A"), value())].into(), unset: [name("C")].into() };
+        assert_eq!(remark(&change, false), "set A, B; unset C");
+        let many = (10..60).map(|number| (name(&format!("A{number}")), value())).collect();
+        let change = VariablesChange { set: many, unset: [].into() };
+        let many = remark(&change, true);
+        assert!(many.starts_with("set A10, A11,") && many.ends_with("A29 and 30 more, for the next deploy"), "{many}");
+    }
+}
