@@ -28,8 +28,9 @@ use crate::workload::Rollout;
 const APP: &str = "rollhook.dev/configuration-of";
 /// The label of a Secret with the id of the version.
 const ID: &str = "rollhook.dev/configuration";
-/// The number of digits of a version's id in the name of its Secret.
-const DIGITS: usize = 10;
+/// The number of digits of a version's id in the name of its Secret: not the ten characters that generators of names, such as
+/// kustomize's, append to their own.
+const DIGITS: usize = 16;
 /// The number of an app's Secrets that are kept, the ones that were needed last, whatever names them.
 const KEPT: usize = 10;
 

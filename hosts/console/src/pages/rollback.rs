@@ -97,7 +97,8 @@ async fn planned(call: &Call<'_>, id: &AppId, app: &App, target: &Deploy) -> Pla
     if current.is_none_or(|current| current.configuration == target.configuration) {
         return plan;
     }
-    let of = |revision| call.operations().call(ShowConfiguration, id, ConfigQuery { revision });
+    let operations = call.operations();
+    let of = |revision| operations.call(ShowConfiguration, id, ConfigQuery { revision });
     let (Ok(from), Ok(to)) = (of(None).await, of(Some(target.revision)).await) else { return plan };
     let names: Vec<String> =
         differences(&from.variables, &to.variables).iter().map(|diff| escaped(&diff.signed())).collect();
