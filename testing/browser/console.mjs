@@ -326,7 +326,7 @@ try {
   await picture('settings');
 
   step('a variable waits for the next deploy, and is never shown again');
-  await page.getByRole('link', { name: 'Configuration' }).click();
+  await page.getByRole('link', { name: 'Config', exact: true }).click();
   await page.getByLabel('Name', { exact: true }).fill('DATABASE_URL');
   await page.getByLabel('Value', { exact: true }).fill('postgres://api:hunter2@db/api');
   await page.getByLabel('Wait for the next deploy').check();

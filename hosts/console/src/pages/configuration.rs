@@ -132,7 +132,7 @@ async fn change(call: &Call<'_>, id: &AppId, patch: ConfigPatch, name: &str) -> 
             let form = Form { notice: Some(escaped(&kept.message)), ..Form::read(call, id).await?.1 };
             Ok(form.reply(call, StatusCode::OK))
         }
-        Err(failure) if (400..500).contains(&failure.problem.status) => {
+        Err(failure) if matches!(failure.problem.status, 409 | 413 | 422 | 423 | 429) => {
             // The page shows what is current by now: to submit it again is to have seen that.
             let error = Some(escaped(&failure.problem.detail));
             let form = Form { name: escaped(name), error, ..Form::read(call, id).await?.1 };
