@@ -324,6 +324,16 @@ try {
   for (const path of ['/', `${app}/deploys/3`, `${app}/webhook`, '/apps/new']) await steady(path);
   await steady(`${app}/settings`);
   await picture('settings');
+
+  step('a variable waits for the next deploy, and is never shown again');
+  await page.getByRole('link', { name: 'Config', exact: true }).click();
+  await page.getByLabel('Name', { exact: true }).fill('DATABASE_URL');
+  await page.getByLabel('Value', { exact: true }).fill('postgres://api:hunter2@db/api');
+  await page.getByLabel('Wait for the next deploy').check();
+  await page.getByRole('button', { name: 'Set', exact: true }).click();
+  await page.getByText('The change waits for the next deploy.').waitFor();
+  if ((await page.content()).includes('hunter2')) fail('a secret value is shown');
+  await picture('configuration');
   await page.goto(`${app}/delete`);
   await picture('delete');
 

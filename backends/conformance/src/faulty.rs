@@ -242,6 +242,10 @@ impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
         self.inner.unconfigurable(target)
     }
 
+    fn observes_with_variables(&self, target: &Target) -> bool {
+        self.inner.observes_with_variables(target)
+    }
+
     async fn evidence(&self, order: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
         self.call("rollouts.evidence", self.inner.evidence(order, failure)).await
     }

@@ -192,6 +192,10 @@ impl RolloutDriver for DockerMachine {
         None
     }
 
+    fn observes_with_variables(&self, _target: &Target) -> bool {
+        true
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         bounded(async {
             // Which engine it is has been asked at the start; it may have been away then.

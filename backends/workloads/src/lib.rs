@@ -212,6 +212,11 @@ impl RolloutDriver for Workloads {
         self.first_reason(target, |own| self.inner.unconfigurable(own))
     }
 
+    fn observes_with_variables(&self, target: &Target) -> bool {
+        // The later workloads are brought to the deploy while it is observed.
+        !matches!(Parts::of(target), Ok(None)) || self.inner.observes_with_variables(target)
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         registration::validate(self.inner.as_ref(), request).await
     }

@@ -175,8 +175,8 @@ impl Change {
         if restores {
             self.state.last_restore = Some(revision);
         }
-        if admission.deploy.trigger == Trigger::Config {
-            // It has in it what waited for the next deploy.
+        if admission.deploy.trigger == Trigger::Rollback && admission.deploy.configuration.is_some() {
+            // What waits was made from the configuration that the rollback goes away from.
             self.state.staged = None;
         }
         self.state.queued_at.get_or_insert(now);

@@ -212,7 +212,8 @@ impl Change {
         if state.current.as_ref().is_none_or(is_older) {
             let is_newest = state.ended_on_cluster.as_ref().is_none_or(is_older);
             if has_succeeded {
-                state.staged.take_if(|staged| Some(*staged) == deploy.configuration);
+                // A change that was accepted as a deploy has in it what waited.
+                state.staged.take_if(|staged| deploy.configures || Some(*staged) == deploy.configuration);
                 state.ended_on_cluster.take_if(|known| is_older(known));
                 state.current = Some(Arc::clone(&deploy));
             } else if deploy.touched && is_newest {

@@ -8,11 +8,14 @@ use std::collections::BTreeSet;
 use super::{AppState, Brought, NewDeploy, redeploy};
 use crate::{
     configuration::ConfigurationId,
-    deploy::{Deploy, Revision, Trigger},
+    deploy::{Deploy, Revision, Status, Trigger},
     ports::StoredConfiguration,
     request::{Cause, Refusal},
     time::Timestamp,
 };
+
+/// What a person is about to do, in a refusal.
+const PURPOSE: &str = "change the configuration of what runs";
 
 /// The most configurations that are kept for the history of an app, beside those that it runs or is to run, and the most
 /// bytes of them.
@@ -20,6 +23,24 @@ const KEPT: usize = 100;
 const KEPT_BYTES: u64 = 8 << 20;
 /// The time for which a configuration is kept though nothing names it yet: it is stored before the commit that does.
 const YOUNG: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// Returns `Ok` if the configuration can be changed now: another change, or another version, may be on its way.
+///
+/// # Errors
+/// [`Refusal::NotRedeployable`], [`Refusal::CurrentChanged`].
+pub fn check(state: &AppState, is_staged: bool, if_current: Option<Revision>, cause: &Cause) -> Result<(), Refusal> {
+    state.expect_current(if_current)?;
+    if !is_staged {
+        return redeploy::again(state, if_current, cause, PURPOSE).map(drop);
+    }
+    match state.unfinished.iter().find(|deploy| deploy.configures) {
+        Some(other) => Err(Refusal::NotRedeployable(format!(
+            "Revision {} changes the configuration: wait for its end, or cancel it, before you {PURPOSE}.",
+            other.revision
+        ))),
+        None => Ok(()),
+    }
+}
 
 /// Returns the deploy that brings a configuration: the current image once more.
 ///
@@ -31,20 +52,26 @@ pub fn deploy(
     if_current: Option<Revision>,
     cause: &Cause,
 ) -> Result<NewDeploy, Refusal> {
-    let again = redeploy::again(state, if_current, cause, "change the configuration of what runs")?;
+    let again = redeploy::again(state, if_current, cause, PURPOSE)?;
     Ok(NewDeploy { configuration: Some(Brought(Some(configuration))), effective: None, ..again })
 }
 
-/// Returns the configuration that a deploy runs with if it begins now. A rollback takes what the current version runs with, and
-/// not what waits for the next deploy.
+/// Returns the configuration that a deploy runs with if it begins now. A rollback and a redeploy take what the current version
+/// runs with, and not what waits for the next version; an adopted version runs as it is.
 pub fn of(state: &AppState, deploy: &Deploy) -> Option<ConfigurationId> {
-    if deploy.configures {
+    if deploy.configures || deploy.adopted {
         return deploy.configuration;
     }
+    let is_return = deploy.trigger == Trigger::Rollback || deploy.is_redeploy();
     match &state.current {
-        Some(current) if deploy.trigger == Trigger::Rollback => current.configuration,
-        _ => state.next_configuration(),
+        Some(current) if is_return => current.configuration,
+        Some(_) | None => state.next_configuration(),
     }
+}
+
+/// Returns whether the entry has a configuration, be it none: one that never began was given none.
+pub fn is_decided(entry: &Deploy) -> bool {
+    entry.configures || entry.touched || entry.release.is_some() || entry.status() == Status::Succeeded
 }
 
 /// Passes a configuration on to the deploy that supersedes the one which was to bring it, unless that one brings its own.

@@ -162,7 +162,7 @@ struct OwnedText {
 pub struct Configuration {
     /// The version.
     pub id: ConfigurationId,
-    /// Its variables; empty where a call needs none of them, as one that observes.
+    /// Its variables; empty where a call needs none of them.
     pub variables: Variables,
 }
 

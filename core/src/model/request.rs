@@ -443,7 +443,6 @@ fields! {
     IfCurrent = "if_current",
     Set = "set",
     Unset = "unset",
-    WithConfig = "with_config",
     Command = "command",
     Deadline = "deadline",
     Overlap = "overlap",

@@ -353,6 +353,12 @@ pub trait RolloutDriver: Send + Sync {
         Some(format!("rollhook cannot set the environment of what runs on this {platform}."))
     }
 
+    /// Returns whether [`observe`](Self::observe) may make instances of such a target, so that it needs the variables of the
+    /// spec's configuration as well. Otherwise they come with [`apply`](Self::apply) alone: they are secrets, and may be large.
+    fn observes_with_variables(&self, _target: &Target) -> bool {
+        false
+    }
+
     /// Returns the settings of a target with all defaults filled in, and what runs there; or what is wrong with them.
     ///
     /// Called when an app is registered. Has no effect.

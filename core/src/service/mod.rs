@@ -32,6 +32,7 @@ use crate::{
     },
     replica::ReplicaId,
     request::Refusal,
+    slots::Slots,
     source::AllowedSources,
     text::with_fields,
     time::Timestamp,
@@ -39,6 +40,10 @@ use crate::{
 
 /// The number of attempts of a decision whose basis has changed.
 const ATTEMPTS: u32 = 20;
+
+/// The most calls to the rollout driver that have an app's variables at once, and those for apps of one environment.
+const VARIABLES_HELD: usize = 8;
+const VARIABLES_HELD_EACH: usize = 2;
 
 /// The result of a call to the service.
 pub type Outcome<T> = Result<T, Refusal>;
@@ -135,6 +140,8 @@ pub struct Deployer {
     poll_results: drive::PollResults,
     conditions: drive::KnownConditions,
     due_discards: drive::DueDiscards,
+    /// Held by the calls to the rollout driver that have an app's variables.
+    variables_held: Slots,
     /// Held by the one that reads an app's whole archive to forget what is surplus.
     retention_turn: lock::Mutex<()>,
     min_poll: Duration,
@@ -170,6 +177,7 @@ impl Deployer {
             poll_results: drive::PollResults::default(),
             conditions: drive::KnownConditions::default(),
             due_discards: drive::DueDiscards::default(),
+            variables_held: Slots::with_share(VARIABLES_HELD, VARIABLES_HELD_EACH),
             retention_turn: lock::Mutex::default(),
             min_poll: POLL_MIN,
             scope: Scope::Store,

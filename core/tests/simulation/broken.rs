@@ -188,6 +188,10 @@ impl RolloutDriver for BrokenBackend {
         self.environment.cluster.unconfigurable(target)
     }
 
+    fn observes_with_variables(&self, target: &Target) -> bool {
+        self.environment.cluster.observes_with_variables(target)
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         self.environment.cluster.validate(request).await
     }

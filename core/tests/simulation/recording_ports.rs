@@ -208,6 +208,10 @@ impl RolloutDriver for RecordingPorts {
         self.backend.rollouts.unconfigurable(target)
     }
 
+    fn observes_with_variables(&self, target: &Target) -> bool {
+        self.backend.rollouts.observes_with_variables(target)
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         self.backend.rollouts.validate(request).await
     }

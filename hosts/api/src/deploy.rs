@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::{App, openapi::schemas, operation::Operation, operations::ShowDeploy};
 
 /// The number of digits of a configuration's id that are shown.
-const CONFIGURATION_DIGITS: usize = 10;
+const CONFIGURATION_DIGITS: usize = 16;
 
 /// The answer to an accepted deploy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -102,6 +102,10 @@ impl RolloutDriver for Machine {
         (target.settings.get("kind") == Some(&"compose".into())).then(|| "A service goes on.".to_owned())
     }
 
+    fn unconfigurable(&self, target: &Target) -> Option<String> {
+        self.0.unconfigurable(target)
+    }
+
     async fn identity(&self) -> Result<DriverIdentity> {
         self.0.identity().await
     }
@@ -222,6 +226,7 @@ impl Bench {
             Arc::new(Still),
             Arc::new(Counted::default()),
         );
+        let ports = ports.with(|ports| ports.configurations = Some(store.clone()));
         let deployer = Arc::new(Deployer::new(ports, "one"));
         for environment in ["test", "prod"] {
             let names = ("shop".parse().unwrap(), environment.parse().unwrap(), "api".parse().unwrap());
@@ -385,6 +390,8 @@ fn page_that_a_role_does_not_cover_is_not_offered() {
         "stop",
         "start",
         "rollback",
+        "config",
+        "config/unset",
         "release-hold",
         "delete",
         "deploys/1/cancel",
@@ -602,4 +609,39 @@ fn driver_decides_which_apps_can_be_stopped() {
         app.workload.insert("kind".to_owned(), kind.into());
         assert_eq!(bench.console.host.can_scale(&app), can_scale, "{kind}");
     }
+}
+
+#[test]
+fn variable_is_set_by_a_form_and_its_value_is_never_shown() {
+    let bench = Bench::new();
+    let cookie = bench.sign_in();
+    let path = "/apps/shop-test/api/config";
+    let get = |path: &str| bench.call(Method::GET, path, Some(&cookie), "");
+    let post = |path: &str, form: &str| bench.call(Method::POST, path, Some(&cookie), form);
+    assert!(text(&get(path)).contains("No variables are set through rollhook."));
+
+    // Nothing has succeeded yet, so that it waits for that.
+    let answer = post(path, "name=A&value=hun%0D%0Ater2");
+    assert_eq!(answer.response.status(), 200);
+    assert!(text(&answer).contains("The change waits for the next deploy."));
+    for page in [text(&answer), text(&get(path))] {
+        assert!(
+            page.contains("Variables of the next deploy") && page.contains("<td data-label=\"Bytes\">8</td>"),
+            "{page}"
+        );
+        assert!(!page.contains("ter2"), "{page}");
+    }
+    assert!(text(&post(path, "name=A&value=hun%0D%0Ater2")).contains("just these variables already"));
+    assert!(
+        text(&post(path, "name=B&value=%3Cb%3E&plain=yes")).contains("&#60;b&#62;"),
+        "a plain value is shown as text"
+    );
+
+    let refused = post(path, "name=9A&value=hunter3");
+    assert_eq!(refused.response.status(), 422);
+    assert!(text(&refused).contains("value=\"9A\"") && !text(&refused).contains("hunter3"), "{}", text(&refused));
+
+    assert!(text(&get(&format!("{path}/unset?name=A"))).contains("Unset A?"));
+    assert!(!text(&post(&format!("{path}/unset"), "name=A")).contains("<th scope=\"row\" class=\"mono\">A</th>"));
+    assert_eq!(post(&format!("{path}/unset"), "name=A").response.status(), 422);
 }

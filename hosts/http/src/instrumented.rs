@@ -190,6 +190,10 @@ impl RolloutDriver for InstrumentedRolloutDriver {
         self.inner.unconfigurable(target)
     }
 
+    fn observes_with_variables(&self, target: &Target) -> bool {
+        self.inner.observes_with_variables(target)
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         self.timed("validate", self.inner.validate(request)).await
     }

@@ -341,6 +341,8 @@ mod tests {
             (Action::Rollback, [false, true, true]),
             (Action::Cancel, [false, true, true]),
             (Action::Run, [false, true, true]),
+            (Action::ReadConfiguration, [false, true, true]),
+            (Action::Configure, [false, true, true]),
             (Action::ReleaseHold, [false, true, true]),
             (Action::Lock, [false, true, true]),
             (Action::Unlock, [false, false, true]),

@@ -7,7 +7,8 @@ use rollhook_core::{
     app::{AppId, FullName, Policy},
     deploy::Revision,
     request::{
-        DeployRequest, PolicyChange, PromoteRequest, Refusal as CoreRefusal, Registration, RollbackRequest, RunRequest,
+        ConfigureRequest, DeployRequest, PolicyChange, PromoteRequest, Refusal as CoreRefusal, Registration,
+        RollbackRequest, RunRequest,
     },
     service::{Authorized, Outcome as CoreOutcome},
 };
@@ -91,6 +92,11 @@ pub async fn refusal(management: &Management, who: &Principal, id: &AppId, actio
             let command = vec!["bin/fix".to_owned()];
             of(management.begin_run(who, id, RunRequest::new(command)).await)
         }
+        Action::ReadConfiguration => {
+            let act = async |access| deployer.configuration(&access, None).await;
+            of(allowed(management, who, id, AppAction::ReadConfiguration, act).await)
+        }
+        Action::Configure => of(management.configure(who, id, ConfigureRequest::default()).await),
         Action::ReleaseHold => {
             let act = async |access| deployer.release_hold(&access).await;
             of(allowed(management, who, id, AppAction::ReleaseHold, act).await)

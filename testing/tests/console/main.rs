@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
 mod browser;
+mod configuration;
 mod promotion;
 mod receivers;
 mod registration;
@@ -152,6 +153,8 @@ fn no_other_site_and_no_link_changes_anything() {
         "webhook/reveal",
         "webhook/enable",
         "webhook/disable",
+        "config",
+        "config/unset?name=A",
         "settings",
         "settings/source",
         "release-hold",
@@ -477,6 +480,7 @@ fn each_role_sees_and_does_in_the_console_what_it_may() {
     for (path, text, may) in [
         ("", "/deploy\"", deployers),
         ("", "href=\"/access\"", admins),
+        ("", "/config\"", deployers),
         ("/webhook", "/webhook/reveal\"", deployers),
         ("/webhook", "/webhook/enable\"", deployers),
         ("/webhook", "/webhook/disable\"", admins),
@@ -490,6 +494,7 @@ fn each_role_sees_and_does_in_the_console_what_it_may() {
     // And what is done although no page offers it.
     for (path, fields, may) in [
         ("/webhook/reveal", &[][..], deployers),
+        ("/config", &[("name", "A"), ("value", "b")], deployers),
         ("/deploy", &[("image", "r.example.com/api:2")], deployers),
         ("/settings", &[("settle", "0s")], admins),
         ("/webhook/disable", &[], admins),
@@ -501,7 +506,7 @@ fn each_role_sees_and_does_in_the_console_what_it_may() {
     browsers[0].get("/access").expect(403);
     let viewers = server.manage("GET", "/api/v1/audit?limit=200").expect(200).json()["entries"].clone();
     let refused = viewers.as_array().unwrap().iter().filter(|entry| entry["actor"] == "viewer-of-test");
-    assert_eq!(refused.filter(|entry| entry["allowed"] == false).count(), 4, "{viewers}");
+    assert_eq!(refused.filter(|entry| entry["allowed"] == false).count(), 5, "{viewers}");
 }
 
 #[test]

@@ -324,6 +324,10 @@ impl RolloutDriver for Broken {
         self.cluster.unconfigurable(target)
     }
 
+    fn observes_with_variables(&self, target: &Target) -> bool {
+        self.cluster.observes_with_variables(target)
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         let stranger = TargetRequest { registered: None, ..request.clone() };
         let request = if self.promise == Promise::OwnIsKnown { &stranger } else { request };

@@ -168,7 +168,7 @@ fn secret_whose_answer_was_lost_is_recognised() {
         [there(unstamped()), status(404, "NotFound"), status(409, "AlreadyExists"), secret.clone(), patched.clone()];
     let (applied, asked) = play_configured(answers);
     assert_eq!(applied.unwrap(), Applied::Done);
-    let read = "GET api-config-0000000007 of secrets";
+    let read = "GET api-config-0000000007000000 of secrets";
     assert_eq!(asked, [GET, read, SECRETS, read, PATCH]);
 
     // The one of an earlier deploy gets the stamp of this one, so that no other removes it meanwhile.
@@ -176,7 +176,7 @@ fn secret_whose_answer_was_lost_is_recognised() {
     before.1["metadata"]["annotations"][STAMP] = json!(samples::rollout(4).id.to_string());
     let (applied, asked) = play_configured([there(unstamped()), before, secret, patched]);
     assert_eq!(applied.unwrap(), Applied::Done);
-    assert_eq!(asked, [GET, read, "PATCH api-config-0000000007 of secrets", PATCH]);
+    assert_eq!(asked, [GET, read, "PATCH api-config-0000000007000000 of secrets", PATCH]);
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn secret_of_a_refused_change_is_taken_back() {
         [there(unstamped()), status(404, "NotFound"), (201, secret.1), status(422, "Invalid"), status(200, "Success")];
     let (applied, asked) = play_configured(answers);
     assert!(matches!(applied.unwrap(), Applied::Refused { .. }));
-    assert_eq!(asked[2..], [SECRETS, PATCH, "DELETE api-config-0000000007 of secrets"]);
+    assert_eq!(asked[2..], [SECRETS, PATCH, "DELETE api-config-0000000007000000 of secrets"]);
 }
 
 #[test]

@@ -28,8 +28,9 @@ use crate::workload::Rollout;
 const APP: &str = "rollhook.dev/configuration-of";
 /// The label of a Secret with the id of the version.
 const ID: &str = "rollhook.dev/configuration";
-/// The number of digits of a version's id in the name of its Secret.
-const DIGITS: usize = 10;
+/// The number of digits of a version's id in the name of its Secret: not the ten characters that generators of names, such as
+/// kustomize's, append to their own.
+const DIGITS: usize = 16;
 /// The number of an app's Secrets that are kept, the ones that were needed last, whatever names them.
 const KEPT: usize = 10;
 
@@ -243,10 +244,10 @@ mod tests {
 
     #[test]
     fn our_entry_is_the_last_and_those_of_others_stay() {
-        let theirs = json!({"configMapRef": {"name": "api-config-0000000001"}});
+        let theirs = json!({"configMapRef": {"name": "api-config-0000000001000000"}});
         let like_ours = json!({"secretRef": {"name": "api-config-more"}, "prefix": "X_"});
         let old = json!({"secretRef": {"name": name(&app(), id(6))}});
-        let new = json!({"secretRef": {"name": "api-config-0000000007"}});
+        let new = json!({"secretRef": {"name": "api-config-0000000007000000"}});
         let of = |entries: Value, id| json!(env_from(Some(&container(entries)), &app(), id));
         assert_eq!(
             of(json!([old, theirs, like_ours]), Some(id(7))),
@@ -291,7 +292,7 @@ mod tests {
             json!({
                 "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": true,
                 "metadata": {
-                    "name": "api-config-0000000007",
+                    "name": "api-config-0000000007000000",
                     "labels": {MANAGED_BY: MANAGER, APP: UID.to_string(), ID: id(7).to_string()},
                     "annotations": {STAMP: deploy(3).to_string()},
                     "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "api", "uid": "u-1"}],

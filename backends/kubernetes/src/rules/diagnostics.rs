@@ -57,11 +57,12 @@ fn is_done(status: &ContainerStatus) -> bool {
     ended.is_some_and(|ended| ended.exit_code == 0)
 }
 
-/// Whether the container was restarted, so that the log to read is that of its previous run.
+/// Whether the container was restarted, so that the log to read is that of its previous run. After its first end it is restarted
+/// at once, and may be so by the time that the log is read.
 pub(crate) fn has_crashed(status: &ContainerStatus) -> bool {
     let over = status.state.as_ref().is_some_and(|state| state.terminated.is_some());
     let before = status.last_state.as_ref().is_some_and(|state| state.terminated.is_some());
-    before && !over
+    if over { status.restart_count == 0 } else { before }
 }
 
 /// The container's state in one line; without a container, the reason why the pod has none yet.
@@ -197,6 +198,11 @@ mod tests {
         let found = failing_container(&pod, None).unwrap();
         assert_eq!(found.name, "app");
         assert!(has_crashed(found));
+        for (restarts, crashed) in [(0, true), (1, false)] {
+            let ended = container("app", false, restarts, json!({"terminated": {"exitCode": 1}}), json!({}));
+            let status: ContainerStatus = serde_json::from_value(ended).unwrap();
+            assert_eq!(has_crashed(&status), crashed, "{restarts} restarts");
+        }
         assert_eq!(
             state(&pod, Some(found)).unwrap(),
             "waiting: CrashLoopBackOff (back-off 40s); before that terminated: exit code 1; 3 restarts"

@@ -119,7 +119,7 @@ mod tests {
         let id = rollhook_core::configuration::ConfigurationId(7 << 88);
         let configured = Rollout { configuration: Some(id), ..samples::rollout(7) };
         let theirs = json!({"secretRef": {"name": "database"}});
-        let ours = json!({"secretRef": {"name": "api-config-0000000007"}});
+        let ours = json!({"secretRef": {"name": "api-config-0000000007000000"}});
         let of = |entries: Value, rollout: &Rollout| {
             let containers = json!([{"name": "app", "image": "api:v6", "envFrom": entries}]);
             let object = samples::deployment(json!({"spec": {"template": {"spec": {"containers": containers}}}}));

@@ -189,7 +189,7 @@ mod tests {
     fn bulk() -> Value {
         let container = json!({
             "name": "app", "image": "registry.example.com/api:v5", "env": [{"name": "BULK", "value": "bulk"}],
-            "envFrom": [{"secretRef": {"name": "bulk"}}, {"secretRef": {"name": "api-config-0123456789"}}],
+            "envFrom": [{"secretRef": {"name": "bulk"}}, {"secretRef": {"name": "api-config-0123456789abcdef"}}],
             "resources": {"limits": {"memory": "64Mi", "bulk": "1"}},
         });
         json!({

@@ -38,7 +38,7 @@ async fn names(bed: &Bed) -> Vec<String> {
 }
 
 fn name(number: u64) -> String {
-    format!("api-config-{number:010x}")
+    format!("api-config-{number:010x}000000")
 }
 
 fn owners(secret: Secret) -> Vec<String> {

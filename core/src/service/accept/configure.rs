@@ -47,7 +47,6 @@ impl Deployer {
             if let Some(why) = self.ports.rollouts.unconfigurable(&state.app.target) {
                 return Err(Refusal::CannotBeConfigured(why));
             }
-            state.expect_current(request.if_current)?;
             let base = state.next_configuration();
             let before = match self.variables(access.uid, base).await {
                 // What is lost is set anew, from the beginning.
@@ -57,6 +56,7 @@ impl Deployer {
             let before = before.unwrap_or_else(|| Variables::empty(self.salt()));
             let variables = request.change.apply(before.clone())?;
             let is_staged = request.staged || state.current.is_none();
+            configuration::check(&state, is_staged, request.if_current, &access.cause_of(Trigger::Config))?;
             if variables == before && (is_staged || state.staged.is_none()) {
                 return Ok(Configured::Unchanged);
             }
@@ -77,10 +77,25 @@ impl Deployer {
                 tracing::warn!(app = %access.id, error = %error.chain(), "removing an unused configuration failed");
             }
             if let Some(configured) = accepted? {
+                if configured == Configured::Staged {
+                    self.forget_replaced(&state).await;
+                }
                 return Ok(configured);
             }
         }
         Err(Refusal::Busy)
+    }
+
+    /// Removes the configuration that waited before another one did, unless a deploy has begun with it.
+    async fn forget_replaced(&self, before: &AppState) {
+        let (Some(replaced), Some(store)) = (before.staged, &self.ports.configurations) else { return };
+        let others = AppState { staged: None, ..before.clone() };
+        if others.configurations().contains(&replaced) {
+            return;
+        }
+        if let Err(error) = store.remove(before.app.uid, &[replaced]).await {
+            tracing::warn!(app = %before.app.id, error = %error.chain(), "removing a replaced configuration failed");
+        }
     }
 
     /// Keeps a configuration for the next deploy. Returns `None` if it was made from one that is not the app's any more.

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use crate::{
     action::Action,
     app::AppId,
-    deploy::{Deploy, Revision, Trigger},
-    error::Error,
+    deploy::{Deploy, Origin, Revision, Trigger},
     ledger::{
-        Admission, AppState, Brought, NewDeploy, OtherDeploys,
+        Admission, AppState, Brought, NewDeploy, OtherDeploys, configuration,
         rollback::{self, Target},
     },
     ports::Page,
@@ -30,6 +29,11 @@ impl Deployer {
     /// The refusal; nothing was recorded, unless it says that it may have been.
     pub async fn rollback(&self, access: &Authorized, request: RollbackRequest) -> Outcome<Accepted> {
         access.check(Action::Rollback)?;
+        if let (true, Some(key)) = (request.with_configuration, &request.key)
+            && let Some(accepted) = self.repeated(access, key).await?
+        {
+            return Ok(accepted);
+        }
         let mut searched = None;
         for _ in 0..ATTEMPTS {
             let read = self.state(access).await?;
@@ -54,10 +58,13 @@ impl Deployer {
                 }
                 let deploy = rollback::deploy(state, &target, &cause)?;
                 let configuration = with_configuration.then_some(Brought(target.configuration));
+                // The configuration is that of the named entry, and not of the version that it returned to.
+                let from =
+                    if with_configuration { Some(Origin::Revision(target.revision)) } else { deploy.from.clone() };
                 let admission = Admission {
                     others: OtherDeploys::EndSuperseded,
                     hold: rollback::hold(state, &target),
-                    ..Admission::plain(admission_id, NewDeploy { configuration, ..deploy })
+                    ..Admission::plain(admission_id, NewDeploy { configuration, from, ..deploy })
                 };
                 Ok((admission, ()))
             });
@@ -98,14 +105,25 @@ impl Deployer {
 
     /// Returns `Ok` if the configuration of a rollback's target is still stored.
     async fn check_kept(&self, access: &Authorized, target: &Deploy) -> Outcome<()> {
-        match self.variables(access.uid, target.configuration).await {
-            Ok(_) => Ok(()),
-            Err(Error::NotFound(_)) => Err(Refusal::NothingToRollBackTo(format!(
-                "{} Its image alone can be returned to.",
-                Refusal::ConfigurationForgotten(target.revision)
-            ))),
-            Err(error) => Err(Refusal::of_store(error)),
+        if !configuration::is_decided(target) {
+            return Err(Refusal::NothingToRollBackTo(format!(
+                "Revision {} never began, and has no configuration. Its image alone can be returned to.",
+                target.revision
+            )));
         }
+        let Some(id) = target.configuration else { return Ok(()) };
+        let stored = match &self.ports.configurations {
+            Some(store) => {
+                let _turn = self.rollback_turn(access).await;
+                store.list(access.uid).await.map_err(Refusal::of_store)?
+            }
+            None => Vec::new(),
+        };
+        if stored.iter().any(|one| one.id == id) {
+            return Ok(());
+        }
+        let forgotten = Refusal::ConfigurationForgotten(target.revision);
+        Err(Refusal::NothingToRollBackTo(format!("{forgotten} Its image alone can be returned to.")))
     }
 
     /// Returns the newest entry below a revision that succeeded with another image, or another configuration if that counts, of
@@ -118,7 +136,8 @@ impl Deployer {
         top: &Deploy,
         with_configuration: bool,
     ) -> Outcome<Deploy> {
-        let mut before = Some(below);
+        // Entries of the version itself may have run with another configuration.
+        let mut before = Some(if with_configuration { below.next() } else { below });
         let mut renamed = None;
         let mut short = Some(self.rollback_turn(access).await);
         let mut long = None;

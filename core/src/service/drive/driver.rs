@@ -12,11 +12,10 @@ use futures_util::{
     select_biased,
 };
 
-use configured::unconfigured;
+use configured::{unconfigured, without_variables};
 
 use crate::{
     app::AppUid,
-    configuration::Configuration,
     deploy::{Deploy, Reason, Revision, Trigger},
     engine::{CallError, Effect, Event, State, rollout::STALL_TIMEOUT, step},
     error::{Error, Result},
@@ -72,8 +71,6 @@ struct Driver<'a> {
     unconfirmed: Vec<Deploy>,
     /// The store's call that failed last, and its failure, which was logged.
     store_failure: Option<(StoreCall, String)>,
-    /// The configuration of the deploy that rolls out, with its variables.
-    configuration: Option<Configuration>,
     /// The current deploy when images of old versions were dropped last.
     discarded_at: Option<Revision>,
 }
@@ -105,7 +102,6 @@ impl Deployer {
             by_hand_calls: log::CallLog::default(),
             unconfirmed: Vec::new(),
             store_failure: None,
-            configuration: None,
             discarded_at: None,
         }
         .run()
@@ -144,7 +140,7 @@ impl Driver<'_> {
 
     /// Has the target looked at once a rollout has ended, and once nothing is to roll out any more: a deploy whose release
     /// command fails leaves what runs to recover. The driver of a polled app goes on.
-    fn look_after(&mut self, under_way: &mut UnderWay, event: &Event) {
+    fn look_after(&self, under_way: &mut UnderWay, event: &Event) {
         if let Event::Loaded(state) | Event::ApplyDropped(state) | Event::Recorded(state) = event {
             let now = UnderWay {
                 is_rolling: state.rolling_out().is_some(),
@@ -152,9 +148,6 @@ impl Driver<'_> {
             };
             let before = std::mem::replace(under_way, now);
             let has_rolled = before.is_rolling && !under_way.is_rolling;
-            if has_rolled {
-                self.configuration = None;
-            }
             if has_rolled || before.is_deploying && !under_way.is_deploying {
                 self.deployer.conditions.put(self.app);
             }
@@ -172,13 +165,16 @@ impl Driver<'_> {
             Effect::Record(record) => self.record(record).await,
             Effect::RecordBuilt(deploy) => self.record_built(*deploy).await,
             Effect::Apply(spec) => match self.configured(spec).await {
-                Ok(spec) => self.apply(&spec, change).await,
+                Ok((spec, _turn)) => self.apply(&spec, change).await,
                 Err(error) => Next::step(Event::Applied(unconfigured(error))),
             },
             Effect::Observe(spec) => {
-                let spec = match self.configured(spec).await {
-                    Ok(spec) => spec,
-                    Err(error) => return Next::step(Event::Observed(Err(call_error(error)))),
+                let (spec, _turn) = match rollouts.observes_with_variables(&spec.target) {
+                    true => match self.configured(spec).await {
+                        Ok(configured) => configured,
+                        Err(error) => return Next::step(Event::Observed(Err(call_error(error)))),
+                    },
+                    false => (spec, None),
                 };
                 self.observed_at = Some(deployer.ports.clock.elapsed());
                 let seen = rollouts.observe(&spec).await.map(Observation::bounded);
@@ -193,12 +189,12 @@ impl Driver<'_> {
             Effect::Watch(spec, until) => self.watch(&spec, until, state, change).await,
             Effect::Wait(until) => self.until(until, change, std::future::pending(), state).await,
             Effect::PrepareRelease(spec) => {
-                let seen = match deployer.filled(app, spec.configuration.as_ref()).await {
-                    Ok(configuration) => {
+                let seen = match Self::variables(deployer, (&spec.run.app, app), spec.configuration.as_ref()).await {
+                    Ok((configuration, _turn)) => {
                         let spec = spec.clone().with(|spec| spec.configuration = configuration);
                         Self::release(deployer, |runner| runner.prepare(&spec)).await
                     }
-                    Err(error) => Err(error),
+                    Err(error) => without_variables(error),
                 };
                 self.called(&spec.run, "preparing", &seen);
                 Next::step(Event::ReleaseObserved(spec.run.id.kind, seen.map_err(call_error)))

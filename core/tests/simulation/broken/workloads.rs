@@ -82,6 +82,10 @@ impl RolloutDriver for BrokenWorkloads {
         self.sound.unconfigurable(target)
     }
 
+    fn observes_with_variables(&self, target: &Target) -> bool {
+        self.sound.observes_with_variables(target)
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         self.sound.validate(request).await
     }

@@ -3,6 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod apps;
 pub(crate) mod command_line;
+pub(crate) mod configuration;
 pub(crate) mod confirm;
 pub(crate) mod deploys;
 pub(crate) mod entry;
@@ -98,6 +99,10 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
             AppPart::AddTrust => trust::submit(call, id).await,
             AppPart::RemoveTrust if reads => webhook::confirm_remove_trust(call, id).await,
             AppPart::RemoveTrust => webhook::remove_trust(call, id).await,
+            AppPart::Configuration if reads => configuration::page(call, id).await,
+            AppPart::Configuration => configuration::submit(call, id).await,
+            AppPart::Unset if reads => configuration::confirm_unset(call, id).await,
+            AppPart::Unset => configuration::unset(call, id).await,
             AppPart::Settings if reads => settings::page(call, id).await,
             AppPart::Settings => settings::change_policy(call, id).await,
             AppPart::Source => settings::change_source(call, id).await,

@@ -4,7 +4,8 @@ use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
     App, Deploy, Kind, Rollback,
-    operations::{DeployQuery, RollBack, ShowApp, ShowDeploy},
+    configuration::differences,
+    operations::{ConfigQuery, DeployQuery, RollBack, ShowApp, ShowConfiguration, ShowDeploy},
     words::short_image,
 };
 use rollhook_core::{
@@ -48,6 +49,8 @@ struct Plan {
     held: Option<String>,
     held_from: &'static str,
     superseded: Option<String>,
+    /// The variables in which the version's configuration differs from that of what is current.
+    variables: Option<String>,
     is_current: bool,
     if_current: Option<Revision>,
     key: String,
@@ -71,6 +74,7 @@ impl Plan {
                 HoldPolicy::All => "polling, git hosts and CI do not bring it back",
             },
             superseded: (!names.is_empty()).then(|| and(&names)),
+            variables: None,
             is_current: target.current,
             if_current: app.current.as_ref().map(|deploy| deploy.revision),
             key: call.new_key(),
@@ -84,6 +88,23 @@ impl Plan {
             false => reply::html(status, &RollbackPage { frame: &call.frame(), plan: self }),
         }
     }
+}
+
+/// Returns the plan with the variables in which the version's configuration differs, if it is still kept.
+async fn planned(call: &Call<'_>, id: &AppId, app: &App, target: &Deploy) -> Plan {
+    let plan = Plan::new(call, app, target);
+    let current = app.current.as_ref();
+    if current.is_none_or(|current| current.configuration == target.configuration) {
+        return plan;
+    }
+    let operations = call.operations();
+    let of = |revision| operations.call(ShowConfiguration, id, ConfigQuery { revision });
+    let (Ok(from), Ok(to)) = (of(None).await, of(Some(target.revision)).await) else { return plan };
+    let names: Vec<String> =
+        differences(&from.variables, &to.variables).iter().map(|diff| escaped(&diff.signed())).collect();
+    let (named, others) = names.split_at(names.len().min(NAMED_MAX));
+    let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+    Plan { variables: (!names.is_empty()).then(|| format!("{}{more}", named.join(", "))), ..plan }
 }
 
 fn caution(target: &Deploy) -> Option<String> {
@@ -127,7 +148,7 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> 
     let operations = call.operations();
     let app = operations.call(ShowApp, id, ()).await?;
     let entry = operations.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await?;
-    Ok(Plan::new(call, &app, &entry).reply(call, StatusCode::OK))
+    Ok(planned(call, id, &app, &entry).await.reply(call, StatusCode::OK))
 }
 
 /// Answers `POST …/rollback`.
@@ -135,7 +156,8 @@ pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
     let revision = target(call.request.field("to"))?;
     let if_current = call.request.field("if_current").and_then(|text| text.parse().ok());
     let past_releases = call.request.field("past_releases").is_some();
-    let rollback = Rollback { revision: Some(revision), if_current, past_releases, with_config: false };
+    let with_config = call.request.field("with_config").is_some();
+    let rollback = Rollback { revision: Some(revision), if_current, past_releases, with_config };
     match call.keyed("rollback")?.call(RollBack, id, rollback).await {
         Ok(_) => Ok(reply::redirect(&format!("/apps/{}/{}", id.namespace, id.name))),
         Err(failure) if matches!(failure.problem.status, 409 | 422) => {
@@ -143,7 +165,8 @@ pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
             let app = operations.call(ShowApp, id, ()).await?;
             let entry = operations.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await?;
             // The plan shows what is current by now: to submit it again is to have seen that.
-            let plan = Plan { error: Some(escaped(&failure.problem.detail)), ..Plan::new(call, &app, &entry) };
+            let plan = planned(call, id, &app, &entry).await;
+            let plan = Plan { error: Some(escaped(&failure.problem.detail)), ..plan };
             Ok(plan.reply(call, status(&failure)))
         }
         Err(failure) => Err(failure),
