@@ -34,7 +34,7 @@ use crate::{
     deploy::{Deploy, Evidence, Outage, Reason, Revision, State as Stored, Status, Stopped, Trigger},
     image::Digest,
     ledger::{
-        AppState, Change, Record, configuration, releases,
+        AppState, Change, Record, releases,
         restore::{self, Owed},
         transitions,
     },
@@ -390,7 +390,6 @@ fn taken_over(state: &State, rolling: &Deploy, now: Timestamp) -> Option<Effect>
 }
 
 fn begin(state: &State, deploy: &Deploy, mut changes: Vec<Deploy>, now: Timestamp) -> Effect {
-    let deploy = &Deploy { configuration: configuration::of(&state.app_state, deploy), ..deploy.clone() };
     changes.push(match releases::command(&state.app_state.app, deploy) {
         Some(command) => {
             deploy.moved(Stored::Releasing { since: now, command: command.to_vec(), outage: Outage::default() })

@@ -56,7 +56,7 @@ pub fn deploy(
     Ok(NewDeploy { configuration: Some(Brought(Some(configuration))), effective: None, ..again })
 }
 
-/// Returns the configuration that a deploy runs with if it begins now. A rollback and a redeploy take what the current version
+/// Returns the configuration that a deploy runs with which begins now. A rollback and a redeploy take what the current version
 /// runs with, and not what waits for the next version; an adopted version runs as it is.
 pub fn of(state: &AppState, deploy: &Deploy) -> Option<ConfigurationId> {
     if deploy.configures || deploy.adopted {
@@ -89,8 +89,13 @@ impl AppState {
 
     /// The configurations that the app runs or is to run with.
     pub fn configurations(&self) -> BTreeSet<ConfigurationId> {
+        self.deployed_configurations().chain(self.staged).collect()
+    }
+
+    /// The configurations of its deploys, as far as they are not archived alone.
+    pub fn deployed_configurations(&self) -> impl Iterator<Item = ConfigurationId> {
         let deploys = self.unfinished.iter().chain(&self.current).chain(&self.ended_on_cluster);
-        deploys.filter_map(|deploy| deploy.configuration).chain(self.staged).collect()
+        deploys.filter_map(|deploy| deploy.configuration)
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     stop,
 };
 use crate::{
-    deploy::{Deploy, Revision, State},
+    deploy::{Deploy, Revision, State, Status},
     replica::ReplicaId,
     run::Run,
     time::Timestamp,
@@ -62,6 +62,13 @@ fn pass_on(state: &mut AppState, changes: &mut [Deploy]) {
 }
 
 impl Change {
+    /// Returns whether a deploy begins with its next state: it has waited or was built, and is released or rolled out from now on.
+    fn begins(&self, change: &Deploy) -> bool {
+        let waits = |deploy: &Arc<Deploy>| matches!(deploy.status(), Status::Queued | Status::Building);
+        let has_begun = matches!(change.status(), Status::Releasing | Status::RollingOut);
+        has_begun && self.state.unfinished(change.revision).is_some_and(waits)
+    }
+
     /// Moves deploys on. A refused record leaves the change as it was.
     ///
     /// # Errors
@@ -89,7 +96,10 @@ impl Change {
         }
         let mut changes = record.changes;
         pass_on(&mut self.state, &mut changes);
-        for change in changes {
+        for mut change in changes {
+            if self.begins(&change) {
+                change.configuration = configuration::of(&self.state, &change);
+            }
             self.put(Deploy { updated_at: now, ..change.bounded() });
         }
         if !record.release_holds.is_empty() {

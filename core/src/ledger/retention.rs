@@ -60,8 +60,8 @@ pub fn surplus(state: &AppState, archived: &[Deploy], now: Timestamp) -> Vec<Rev
 
 /// Returns whether every entry that is newer than the newest of the archive, as it was read, is unfinished.
 pub fn holds_all_since(state: &AppState, newest: Option<Revision>) -> bool {
-    let newer = state.latest.map_or(0, Revision::get)
-        - newest.map_or(0, Revision::get).min(state.latest.map_or(0, Revision::get));
+    let number = |revision: Option<Revision>| revision.map_or(0, Revision::get);
+    let newer = number(state.latest).saturating_sub(number(newest));
     let unfinished = state.unfinished.iter().filter(|deploy| newest.is_none_or(|newest| deploy.revision > newest));
     u64::try_from(unfinished.count()).is_ok_and(|unfinished| unfinished == newer)
 }

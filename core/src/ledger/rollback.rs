@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{AppState, NewDeploy, stop};
+use super::{AppState, Brought, NewDeploy, stop};
 use crate::{
     app::Hold,
     deploy::{Deploy, Origin, Revision, Status, Trigger},
@@ -75,6 +75,13 @@ pub fn deploy(state: &AppState, target: &Deploy, cause: &Cause) -> Result<NewDep
         scale: stop::of_return(state),
         ..NewDeploy::new(cause)
     })
+}
+
+/// Returns a rollback with its target's configuration, which is that of the named entry, and not of the version that it may
+/// have returned to itself.
+pub fn with_configuration(deploy: NewDeploy, target: &Deploy) -> NewDeploy {
+    let from = Some(Origin::Revision(target.revision));
+    NewDeploy { configuration: Some(Brought(target.configuration)), from, ..deploy }
 }
 
 /// Returns the hold of a person's rollback from the deploy on the cluster to `target`; `None` if both are the same.

@@ -37,6 +37,19 @@ random_id! {
     ConfigurationId, "configuration"
 }
 
+impl ConfigurationId {
+    /// The digits of an id that are shown, and that name what a platform keeps it in. They are more than the ten characters which
+    /// generators of names, such as kustomize's, append to their own.
+    pub const SHORT: usize = 16;
+
+    /// Returns the first digits of the id.
+    pub fn short(self) -> String {
+        let mut digits = self.to_string();
+        digits.truncate(Self::SHORT);
+        digits
+    }
+}
+
 checked_text! {
     /// The name of a variable: letters, digits and `_`, without a digit at its beginning (POSIX 8.1).
     VariableName, InvalidName, variable_name

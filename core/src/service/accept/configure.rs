@@ -65,45 +65,29 @@ impl Deployer {
             let put = store.put(access.uid, id, &variables).await;
             put.map_err(|error| unwritten(&access.id, error))?;
             let accepted = if is_staged {
-                self.stage(access, base, id).await
+                self.stage(store, access, (base, id)).await
             } else {
                 self.admit_configuration(access, base, id, &request).await
             };
-            let is_certain = !matches!(accepted, Err(Refusal::StoreUnavailable { .. }));
-            if is_certain
-                && !matches!(accepted, Ok(Some(_)))
-                && let Err(error) = store.remove(access.uid, &[id]).await
+            if matches!(accepted, Ok(None))
+                || matches!(&accepted, Err(refusal) if !matches!(refusal, Refusal::StoreUnavailable { .. }))
             {
-                tracing::warn!(app = %access.id, error = %error.chain(), "removing an unused configuration failed");
+                discard(store, access, id).await;
             }
             if let Some(configured) = accepted? {
-                if configured == Configured::Staged {
-                    self.forget_replaced(&state).await;
-                }
                 return Ok(configured);
             }
         }
         Err(Refusal::Busy)
     }
 
-    /// Removes the configuration that waited before another one did, unless a deploy has begun with it.
-    async fn forget_replaced(&self, before: &AppState) {
-        let (Some(replaced), Some(store)) = (before.staged, &self.ports.configurations) else { return };
-        let others = AppState { staged: None, ..before.clone() };
-        if others.configurations().contains(&replaced) {
-            return;
-        }
-        if let Err(error) = store.remove(before.app.uid, &[replaced]).await {
-            tracing::warn!(app = %before.app.id, error = %error.chain(), "removing a replaced configuration failed");
-        }
-    }
-
-    /// Keeps a configuration for the next deploy. Returns `None` if it was made from one that is not the app's any more.
+    /// Keeps a configuration for the next deploy, in place of one that waited. Returns `None` if it was made from one that is not
+    /// the app's any more.
     async fn stage(
         &self,
+        store: &dyn ConfigurationStore,
         access: &Authorized,
-        base: Option<ConfigurationId>,
-        id: ConfigurationId,
+        (base, id): (Option<ConfigurationId>, ConfigurationId),
     ) -> Outcome<Option<Configured>> {
         let staged = self.update_app(access, move |change, now| {
             if change.state.next_configuration() != base {
@@ -113,8 +97,12 @@ impl Deployer {
             Ok(())
         });
         match staged.await {
-            Ok(_) => {
+            Ok(state) => {
                 tracing::info!(app = %access.id, actor = %access.actor(), "configuration waits for the next deploy");
+                // From this commit on no deploy begins with the one that waited.
+                if let Some(replaced) = base.filter(|base| !state.deployed_configurations().any(|id| id == *base)) {
+                    discard(store, access, replaced).await;
+                }
                 Ok(Some(Configured::Staged))
             }
             Err(Refusal::Busy) => Ok(None),
@@ -185,5 +173,12 @@ impl Deployer {
         let mut salt = [0; SALT_BYTES];
         self.ports.rng.fill(&mut salt);
         salt
+    }
+}
+
+/// Removes a configuration that nothing needs; one that stays is removed with those of the history.
+async fn discard(store: &dyn ConfigurationStore, access: &Authorized, id: ConfigurationId) {
+    if let Err(error) = store.remove(access.uid, &[id]).await {
+        tracing::warn!(app = %access.id, error = %error.chain(), "removing an unused configuration failed");
     }
 }

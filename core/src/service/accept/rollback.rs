@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::{
     action::Action,
     app::AppId,
-    deploy::{Deploy, Origin, Revision, Trigger},
+    deploy::{Deploy, Revision, Trigger},
     ledger::{
-        Admission, AppState, Brought, NewDeploy, OtherDeploys, configuration,
+        Admission, AppState, OtherDeploys, configuration,
         rollback::{self, Target},
     },
     ports::Page,
@@ -29,21 +29,16 @@ impl Deployer {
     /// The refusal; nothing was recorded, unless it says that it may have been.
     pub async fn rollback(&self, access: &Authorized, request: RollbackRequest) -> Outcome<Accepted> {
         access.check(Action::Rollback)?;
-        if let (true, Some(key)) = (request.with_configuration, &request.key)
-            && let Some(accepted) = self.repeated(access, key).await?
-        {
-            return Ok(accepted);
-        }
         let mut searched = None;
         for _ in 0..ATTEMPTS {
             let read = self.state(access).await?;
-            let target = self.target(access, &read, &request, &mut searched).await;
+            let (past_releases, with_configuration) = (request.past_releases, request.with_configuration);
+            let target = match self.target(access, &read, &request, &mut searched).await {
+                Ok(target) if with_configuration => self.check_kept(access, &target).await.map(|()| target),
+                target => target,
+            };
             if let Err(away @ Refusal::StoreUnavailable { .. }) = target {
                 return Err(away);
-            }
-            let (past_releases, with_configuration) = (request.past_releases, request.with_configuration);
-            if let (true, Ok(target)) = (with_configuration, &target) {
-                self.check_kept(access, target).await?;
             }
             let (admission_id, cause) = (self.admission_id(), access.cause_of(Trigger::Rollback));
             let accepted = self.admit(access, admission_id, request.key.clone(), move |state| {
@@ -57,14 +52,11 @@ impl Deployer {
                     return Err(Refusal::ReleaseBetween { target, released }.into());
                 }
                 let deploy = rollback::deploy(state, &target, &cause)?;
-                let configuration = with_configuration.then_some(Brought(target.configuration));
-                // The configuration is that of the named entry, and not of the version that it returned to.
-                let from =
-                    if with_configuration { Some(Origin::Revision(target.revision)) } else { deploy.from.clone() };
+                let deploy = if with_configuration { rollback::with_configuration(deploy, &target) } else { deploy };
                 let admission = Admission {
                     others: OtherDeploys::EndSuperseded,
                     hold: rollback::hold(state, &target),
-                    ..Admission::plain(admission_id, NewDeploy { configuration, from, ..deploy })
+                    ..Admission::plain(admission_id, deploy)
                 };
                 Ok((admission, ()))
             });
