@@ -296,10 +296,14 @@ mod tests {
         trash: Trash,
     }
 
+    /// A directory in memory, where removing one takes no milliseconds.
+    fn root() -> tempfile::TempDir {
+        tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+    }
+
     impl Place {
         fn new() -> Self {
-            // In memory, where removing a directory takes no milliseconds.
-            let root = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+            let root = root();
             let trash = Trash::open(root.path().join("trash"), "1".to_owned()).unwrap();
             Self { root, trash }
         }
@@ -398,8 +402,8 @@ mod tests {
 
     #[test]
     fn trash_is_private_and_emptied_by_the_next_process() {
-        // In memory as in every place, but without the thread of an earlier process, which could still be at work.
-        let root = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        // Not in a place, whose own thread could still be at work.
+        let root = root();
         let left = root.path().join("trash");
         fs::create_dir_all(left.join("1-0/a/b")).unwrap();
         fs::set_permissions(&left, fs::Permissions::from_mode(0o755)).unwrap();

@@ -8,7 +8,7 @@ mod posted;
 use std::collections::BTreeSet;
 
 use rollhook_core::{
-    app::AppId,
+    app::{AppId, InvalidName},
     configuration::{ShownVariable, VariableName, VariablesChange},
     deploy::Revision,
     request::{ConfigureRequest, Field, IdempotencyKey, Refusal},
@@ -154,17 +154,8 @@ impl ConfigPatch {
 
 /// Reads the name of a variable. A text that is none may be a value, and is not repeated.
 fn name(field: Field, text: &str) -> Result<VariableName, Refusal> {
-    let refuse = |why: &str| Err(Refusal::InvalidField(field, why.to_owned()));
-    match text.parse() {
-        Ok(name) => Ok(name),
-        Err(_) if ["ROLLHOOK_", "KUBERNETES_"].iter().any(|reserved| text.starts_with(reserved)) => {
-            refuse("names that begin with ROLLHOOK_ or KUBERNETES_ are reserved: the platform sets them.")
-        }
-        Err(_) => refuse(
-            "a name is not valid: it must be letters, digits and underscores, begin with no digit, and have at most 253 \
-             characters.",
-        ),
-    }
+    let refusal = |invalid: InvalidName| Refusal::InvalidField(field, format!("a name {}.", invalid.rule));
+    text.parse().map_err(refusal)
 }
 
 /// The answer to a change of the configuration: a deploy, unless there is none.

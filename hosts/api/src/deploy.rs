@@ -26,9 +26,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{App, openapi::schemas, operation::Operation, operations::ShowDeploy};
 
-/// The number of digits of a configuration's id that are shown.
-const CONFIGURATION_DIGITS: usize = 16;
-
 /// The answer to an accepted deploy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeployAnswer {
@@ -433,7 +430,7 @@ impl Deploy {
             on_cluster: standing.on_cluster == Some(entry.revision),
             adopted: entry.adopted,
             scale: entry.scale,
-            configuration: entry.configuration.map(short_configuration),
+            configuration: entry.configuration.map(ConfigurationId::short),
             configures: entry.configures,
             effective: entry.effective,
             from: entry.from.as_ref().map(TakenFrom::of),
@@ -499,13 +496,6 @@ impl Deploy {
         self.evidence = None;
         self
     }
-}
-
-/// Returns the digits of a configuration's id that are shown; the objects that a platform keeps it in are named by them.
-fn short_configuration(id: ConfigurationId) -> String {
-    let mut digits = id.to_string();
-    digits.truncate(CONFIGURATION_DIGITS);
-    digits
 }
 
 /// Returns whether a flag is left out on the wire.

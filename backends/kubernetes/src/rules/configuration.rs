@@ -28,15 +28,12 @@ use crate::workload::Rollout;
 const APP: &str = "rollhook.dev/configuration-of";
 /// The label of a Secret with the id of the version.
 const ID: &str = "rollhook.dev/configuration";
-/// The number of digits of a version's id in the name of its Secret: not the ten characters that generators of names, such as
-/// kustomize's, append to their own.
-const DIGITS: usize = 16;
 /// The number of an app's Secrets that are kept, the ones that were needed last, whatever names them.
 const KEPT: usize = 10;
 
 /// The name of the Secret of a version.
 pub(crate) fn name(app: &AppId, id: ConfigurationId) -> String {
-    format!("{}{}", prefix(app), &id.to_string()[..DIGITS])
+    format!("{}{}", prefix(app), id.short())
 }
 
 fn prefix(app: &AppId) -> String {
@@ -47,7 +44,9 @@ fn prefix(app: &AppId) -> String {
 pub(crate) fn is_ours(entry: &EnvFromSource, app: &AppId) -> bool {
     let name = entry.secret_ref.as_ref().map(|secret| secret.name.as_str());
     let digits = name.and_then(|name| name.strip_prefix(&prefix(app)));
-    digits.is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    digits.is_some_and(|digits| {
+        digits.len() == ConfigurationId::SHORT && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
 }
 
 /// The selector of the Secrets of an app's configuration.

@@ -21,7 +21,7 @@ use crate::{
     view::{Entry, Frame, Head, and},
 };
 
-/// The most revisions that the page names because their release commands ran.
+/// The most revisions that the page names because their release commands ran, and the most variables.
 const NAMED_MAX: usize = 5;
 
 #[derive(Template)]
@@ -102,9 +102,7 @@ async fn planned(call: &Call<'_>, id: &AppId, app: &App, target: &Deploy) -> Pla
     let (Ok(from), Ok(to)) = (of(None).await, of(Some(target.revision)).await) else { return plan };
     let names: Vec<String> =
         differences(&from.variables, &to.variables).iter().map(|diff| escaped(&diff.signed())).collect();
-    let (named, others) = names.split_at(names.len().min(NAMED_MAX));
-    let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
-    Plan { variables: (!names.is_empty()).then(|| format!("{}{more}", named.join(", "))), ..plan }
+    Plan { variables: (!names.is_empty()).then(|| first(&names)), ..plan }
 }
 
 fn caution(target: &Deploy) -> Option<String> {
@@ -126,10 +124,15 @@ fn caution(target: &Deploy) -> Option<String> {
 pub(super) fn released(app: &App, target: Revision) -> Option<String> {
     let since = rollhook_api::time::absolute(app.released_since(target).next()?.at);
     let newest: Vec<String> = app.released_since(target).rev().map(|it| format!("#{}", it.revision)).collect();
-    let (named, others) = newest.split_at(newest.len().min(NAMED_MAX));
-    let names = if others.is_empty() { and(named) } else { format!("{} and {} more", named.join(", "), others.len()) };
+    let names = first(&newest);
     let commands = if newest.len() == 1 { "command" } else { "commands" };
     Some(format!("The release {commands} of {names} ran, or may have run, since {since}."))
+}
+
+/// Returns the first of these names, and the number of the others.
+fn first(names: &[String]) -> String {
+    let (named, others) = names.split_at(names.len().min(NAMED_MAX));
+    if others.is_empty() { and(named) } else { format!("{} and {} more", named.join(", "), others.len()) }
 }
 
 fn held(from: &Deploy) -> Option<String> {

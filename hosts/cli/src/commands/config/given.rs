@@ -8,7 +8,10 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use rollhook_core::configuration::{VARIABLE_BYTES_MAX, VARIABLES_BYTES_MAX, Variable, VariableName};
+use rollhook_core::{
+    app::InvalidName,
+    configuration::{VARIABLE_BYTES_MAX, VARIABLES_BYTES_MAX, Variable, VariableName},
+};
 
 use crate::{dotenv, exit::CliError, output::message};
 
@@ -56,12 +59,7 @@ pub(super) fn names(given: &[String]) -> Result<Vec<String>, CliError> {
 }
 
 fn name(text: &str, place: &str) -> Result<VariableName, CliError> {
-    text.parse().map_err(|_| {
-        CliError::Usage(format!(
-            "{place}: the name must be letters, digits and underscores, begin with no digit, have at most 253 characters, and \
-             not begin with ROLLHOOK_ or KUBERNETES_."
-        ))
-    })
+    text.parse().map_err(|invalid: InvalidName| CliError::Usage(format!("{place}: the name {}.", invalid.rule)))
 }
 
 /// Reads at most so many bytes and one more, so that too many are seen.
