@@ -114,8 +114,8 @@ pub struct ShownVariable {
     pub value: Option<String>,
     /// The length of the value in bytes.
     pub length: usize,
-    /// A text that is the same for the same value, as long as the app's configuration was never empty; it tells nothing of the
-    /// value otherwise.
+    /// A text that is the same for the same value under the same key, which an app has until it returns to a version without a
+    /// configuration. It does not reveal the value.
     pub fingerprint: String,
 }
 
@@ -292,7 +292,7 @@ mod tests {
         let other = setting("A", "secreT").apply(variables).unwrap();
         assert_ne!(other.shown()[0].fingerprint, shown[0].fingerprint);
         let elsewhere = setting("A", "secret").apply(Variables::empty([8; SALT_BYTES])).unwrap();
-        assert_ne!(elsewhere.shown()[0].fingerprint, shown[0].fingerprint, "nobody can try values out");
+        assert_ne!(elsewhere.shown()[0].fingerprint, shown[0].fingerprint, "values cannot be tried out elsewhere");
     }
 
     #[test]
