@@ -28,7 +28,10 @@ impl Driver<'_> {
     /// `NotFound` if they are no longer stored; those of the store.
     pub(super) async fn configured(&mut self, spec: RolloutSpec) -> Result<(RolloutSpec, Option<Slot>)> {
         let filled = Self::variables(self.deployer, (&spec.app, self.app), spec.configuration.as_ref()).await;
-        self.calls.called(&spec, "reading the configuration of", &filled);
+        if filled.is_err() {
+            // Read again, the call that needed it succeeds or fails: that is the line.
+            self.calls.called(&spec, "reading the configuration of", &filled);
+        }
         let (configuration, turn) = filled?;
         Ok((spec.with(|spec| spec.configuration = configuration), turn))
     }
