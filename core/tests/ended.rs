@@ -193,10 +193,31 @@ fn progressed_returns_at_the_next_progress_and_changed_at_the_next_step() {
         world.deploy(&access, &api("v2")).await.unwrap();
         world.sleep(5).await;
         let step = world.entry(&access, 2).await.step;
-        let (_, progressed) = world.deployer.progressed(&access, revision(2), step, LONG).await.unwrap();
+        let (_, progressed) = world.deployer.progressed(&access, revision(2), (step, None), LONG).await.unwrap();
         assert_eq!((progressed.status(), progressed.step), (Status::RollingOut, step), "it settles");
         let (_, changed) = world.deployer.changed(&access, revision(2), step, LONG).await.unwrap();
         assert_eq!((changed.status(), changed.step), (Status::Succeeded, step + 1));
+    });
+}
+
+#[test]
+fn what_was_observed_between_two_calls_is_returned_at_once() {
+    let world = World::new(SECOND);
+    world.cluster.script("hang", Script::hangs());
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        world.deploy(&access, &api("hang")).await.unwrap();
+        world.sleep(5).await;
+        let (state, entry) = world.deployer.entry_and_state(&access, revision(2)).await.unwrap();
+        let mark = world.deployer.progress(&state, &entry).unwrap().mark();
+        let progressed = async |mark: &str| {
+            let begun = world.clock.elapsed();
+            let seen = (entry.step, Some(mark));
+            world.deployer.progressed(&access, revision(2), seen, 10 * SECOND).await.unwrap();
+            world.clock.elapsed() - begun
+        };
+        assert_eq!(progressed("00000000").await, Duration::ZERO, "it shows something else");
+        assert_eq!(progressed(&mark).await, 10 * SECOND, "it shows just that");
     });
 }
 

@@ -178,6 +178,9 @@ pub struct Progress {
     /// The condition that the step waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Stands for the counts and the condition: `mark` of a call that waits for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<String>,
     /// The time at which the step fails unless it is over. Absent while the cluster or the builder cannot be reached, or the
     /// build waits for a slot: that time does not count, so that the deadline moves on.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::time::maybe")]
@@ -193,6 +196,7 @@ impl Progress {
             ready: progress.instances.map(|instances| instances.ready),
             wanted: progress.instances.map(|instances| instances.wanted),
             message: progress.message.clone(),
+            mark: Some(progress.mark()),
             deadline: progress.deadline,
         }
     }
@@ -361,9 +365,9 @@ pub struct Deploy {
 
 /// The condition that a reader of an entry waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
-    /// The entry is past this many steps, or the progress of its rollout changes.
-    Changed(u32),
+pub enum Until<'a> {
+    /// The entry is past this many steps, or the progress of its step changes, or has another mark than this one.
+    Changed(u32, Option<&'a str>),
     /// The entry has ended.
     Ended,
 }
@@ -465,7 +469,7 @@ impl Deploy {
         deployer: &Deployer,
         access: &Authorized,
         revision: Revision,
-        (until, limit): (Until, Duration),
+        (until, limit): (Until<'_>, Duration),
     ) -> Result<Self, Refusal> {
         let (mut state, mut entry) = deployer.entry_and_state(access, revision).await?;
         let mut restore_limit = limit;
@@ -474,8 +478,8 @@ impl Deploy {
             restore_limit = Duration::ZERO;
             (state, entry) = match until {
                 _ if limit.is_zero() => (state, entry),
-                Until::Changed(seen) if entry.step > seen => (state, entry),
-                Until::Changed(seen) => deployer.progressed(access, revision, seen, limit).await?,
+                Until::Changed(seen, _) if entry.step > seen => (state, entry),
+                Until::Changed(seen, mark) => deployer.progressed(access, revision, (seen, mark), limit).await?,
                 // No entry has so many steps.
                 Until::Ended => deployer.changed(access, revision, u32::MAX, limit).await?,
             };

@@ -15,8 +15,9 @@ use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    App, Deploy, Until,
+    App, Deploy,
     endpoint::{Endpoint, Subject},
+    operations::DeployQuery,
 };
 
 /// An operation of the API. Input and answer are the wire's types, so that a program works the same on a server and on a
@@ -98,14 +99,19 @@ impl Local {
         self.management.open(&principal, id).await
     }
 
-    /// Returns an entry of the history once it is past `seen` steps or its rollout has progressed, or as it is after
+    /// Returns an entry of the history once it is past what was seen of it, or as it is after
     /// `limit` at the latest. An entry that has ended is returned once the restore that it owes exists.
     ///
     /// # Errors
     /// As [`Management::open`] and [`Deploy::read`].
-    pub async fn changed(&self, id: &AppId, revision: Revision, seen: u32, limit: Duration) -> Result<Deploy, Refusal> {
+    pub async fn changed(
+        &self,
+        (id, revision): &(AppId, Revision),
+        seen: &DeployQuery,
+        limit: Duration,
+    ) -> Result<Deploy, Refusal> {
         let access = self.open(id).await?;
-        Ok(Deploy::read(self.deployer(), &access, revision, (Until::Changed(seen), limit)).await?)
+        Ok(Deploy::read(self.deployer(), &access, *revision, (seen.until(), limit)).await?)
     }
 
     /// Returns the caller's proof that it may do this to an app.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rollhook_api::{Deploy, Local, Operation};
+use rollhook_api::{Deploy, Local, Operation, operations::DeployQuery};
 use rollhook_core::{app::AppId, deploy::Revision};
 
 use crate::{exit::CliError, remote::Server};
@@ -29,17 +29,16 @@ impl Api {
         }
     }
 
-    /// Returns an entry once it is past `seen` steps or its rollout has progressed, or as it is after `limit` at the
-    /// latest.
+    /// Returns an entry once it has changed or progressed since this reading of it, or as it is after `limit` at the latest.
     pub(crate) async fn changed(
         &self,
         subject: &(AppId, Revision),
-        seen: u32,
+        last: &Deploy,
         limit: Duration,
     ) -> Result<Deploy, CliError> {
         match self {
-            Self::Server(server) => Box::pin(server.changed(subject, seen, limit)).await,
-            Self::Local(local) => Ok(Box::pin(local.changed(&subject.0, subject.1, seen, limit)).await?),
+            Self::Server(server) => Box::pin(server.changed(subject, last, limit)).await,
+            Self::Local(local) => Ok(Box::pin(local.changed(subject, &DeployQuery::after(last), limit)).await?),
         }
     }
 }

@@ -105,7 +105,7 @@ async fn follow(api: &Api, id: &AppId, mut revision: Revision, progress: &mut Pr
             None => api.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await,
             Some(last) => {
                 let entry = (id.clone(), revision);
-                let changed = api.changed(&entry, last.step, WAIT);
+                let changed = api.changed(&entry, last, WAIT);
                 shown(progress, last, failures, changed).await
             }
         };
@@ -189,8 +189,14 @@ mod tests {
         let rolling = entry(5, "def456a", Status::RollingOut, 0);
         assert_eq!(activity(&rolling), "Revision 5 rolls out: registry.example.com/api:def456a");
         let message = Some("2 of 4 new pods are ready\u{1b}".to_owned());
-        let progress =
-            Some(Progress { since: rolling.updated_at, ready: Some(2), wanted: Some(4), message, deadline: None });
+        let progress = Some(Progress {
+            since: rolling.updated_at,
+            ready: Some(2),
+            wanted: Some(4),
+            message,
+            mark: None,
+            deadline: None,
+        });
         let observed = Deploy { progress, ..rolling };
         assert_eq!(activity(&observed), "Revision 5: 2 of 4 new pods are ready\\u{1b}");
         assert_eq!(time_left(&observed), None);

@@ -24,7 +24,8 @@ pub(crate) async fn show(call: &Call, caller: Local) -> Result<Reply, ErrorReply
 
 /// Answers one entry with its evidence, at once or, if the caller prefers to wait, after its end or its next change.
 pub(crate) async fn entry(call: &Call, access: &Authorized) -> Result<Reply, ErrorReply> {
-    let until = call.input::<DeployQuery>()?.until();
+    let query: DeployQuery = call.input()?;
+    let until = query.until();
     let (_, revision): (AppId, Revision) = call.subject()?;
     call.body.release();
     let (deployer, wait) = (&call.state.deployer, headers::wait(&call.headers));

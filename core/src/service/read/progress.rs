@@ -7,6 +7,8 @@ use std::{
     time::Duration,
 };
 
+use sha2::{Digest, Sha256};
+
 use crate::{
     app::{AppUid, Policy},
     deploy::{Deploy, Outage, Paused, Revision, State},
@@ -14,6 +16,7 @@ use crate::{
     ledger::AppState,
     ports::{Instances, Observation, Phase},
     service::{Authorized, Deployer},
+    text::hex,
     time::Timestamp,
 };
 
@@ -32,6 +35,15 @@ pub struct Progress {
     /// The time at which the step fails unless it is over; `None` while the platform cannot be reached or the build waits
     /// for a slot, for which time it moves on.
     pub deadline: Option<Timestamp>,
+}
+
+impl Progress {
+    /// Returns a short text that stands for what was observed: a caller that names it learns of what was observed between two
+    /// calls.
+    pub fn mark(&self) -> String {
+        let observed = format!("{:?} {:?}", self.instances, self.message);
+        hex(&Sha256::digest(observed)[..4])
+    }
 }
 
 /// The last observation of a rollout.

@@ -154,8 +154,8 @@ impl Deployer {
         self.changed_until(access, (revision, seen), limit, |_, _| false).await
     }
 
-    /// Returns as [`Deployer::changed`] does, and also once the progress of the entry's rollout is another than at the
-    /// begin of the call.
+    /// Returns as [`Deployer::changed`] does, and also once the progress of the entry's step has another
+    /// [mark](Progress::mark) than `seen` names, or is another than at the begin of the call.
     ///
     /// # Errors
     /// As [`Deployer::changed`].
@@ -163,13 +163,14 @@ impl Deployer {
         &self,
         access: &Authorized,
         revision: Revision,
-        seen: u32,
+        (seen, mark): (u32, Option<&str>),
         limit: Duration,
     ) -> Outcome<(AppState, Deploy)> {
         let mut first = None;
         let is_another = |state: &AppState, entry: &Deploy| {
             let progress = self.progress(state, entry);
-            *first.get_or_insert_with(|| progress.clone()) != progress
+            let is_unseen = mark.zip(progress.as_ref()).is_some_and(|(mark, progress)| progress.mark() != mark);
+            is_unseen || *first.get_or_insert_with(|| progress.clone()) != progress
         };
         self.changed_until(access, (revision, seen), limit, is_another).await
     }

@@ -57,12 +57,21 @@ pub struct DeployQuery {
     #[serde(with = "query", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u32", extend("maximum" = u32::MAX))]
     pub seen: Option<u32>,
+    /// With `seen`: the `mark` of the progress that the caller knows, so that what was observed since is answered at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mark: Option<String>,
 }
 
 impl DeployQuery {
+    /// Returns the query for what follows this reading of an entry.
+    pub fn after(last: &Deploy) -> Self {
+        let mark = last.progress.as_ref().and_then(|progress| progress.mark.clone());
+        Self { seen: Some(last.step), mark }
+    }
+
     /// Returns the condition that the caller waits for.
-    pub fn until(&self) -> Until {
-        self.seen.map_or(Until::Ended, Until::Changed)
+    pub fn until(&self) -> Until<'_> {
+        self.seen.map_or(Until::Ended, |seen| Until::Changed(seen, self.mark.as_deref()))
     }
 }
 

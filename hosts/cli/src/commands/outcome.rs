@@ -76,7 +76,7 @@ impl Session<'_> {
         if !matches!(ended.status, Status::Failed | Status::Cancelled) {
             return Ok(());
         }
-        let now = self.api.changed(&(id.clone(), ended.revision), ended.step, RESTORE_WITHIN).await?;
+        let now = self.api.changed(&(id.clone(), ended.revision), ended, RESTORE_WITHIN).await?;
         let Some(Restore { revision, image, .. }) = &now.restore else { return Ok(()) };
         let image = escaped(&image.as_deref().map(short_image).unwrap_or_default());
         let Some(revision) = revision else {

@@ -46,18 +46,17 @@ impl Server {
         }
     }
 
-    /// Returns an entry once it is past `seen` steps or its rollout has progressed, or as it is after `limit` at the
-    /// latest.
+    /// Returns an entry once it has changed or progressed since this reading of it, or as it is after `limit` at the latest.
     pub(crate) async fn changed(
         &self,
         subject: &(AppId, Revision),
-        seen: u32,
+        last: &Deploy,
         limit: Duration,
     ) -> Result<Deploy, CliError> {
         let pause = tokio::time::sleep(PAUSE.min(limit));
-        let (path, _) = written::<ShowDeploy>(subject, &DeployQuery { seen: Some(seen) })?;
+        let (path, _) = written::<ShowDeploy>(subject, &DeployQuery::after(last))?;
         let entry: Deploy = self.read(&self.waiting(&path, limit.min(WAIT_MAX)).await?)?;
-        if entry.step <= seen && !entry.status.is_terminal() {
+        if entry.step <= last.step && !entry.status.is_terminal() {
             pause.await;
         }
         Ok(entry)
