@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use rollhook_conformance::samples;
 use rollhook_core::{
     app::Policy,
     configuration::{ConfigurationId, Variable, VariablesChange},
@@ -419,6 +420,30 @@ fn unneeded_configurations_go_and_needed_ones_stay() {
         assert_eq!(refused, Err(Refusal::ConfigurationForgotten(revision(2))));
         world.deployer.delete(&access).await.unwrap();
         assert!(world.stored(&access).await.is_empty());
+    });
+}
+
+#[test]
+fn full_environment_takes_what_is_smaller_and_keeps_less_for_the_history() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default().with(|policy| policy.settle = Duration::ZERO)).await;
+        let large = "x".repeat(100_000);
+        for number in 0..6 {
+            world.configured(&access, &[("A", &format!("{number}{large}")), ("B", "b")]).await;
+        }
+        // What the other apps of the environment have.
+        let other = world.app("other", leave()).await;
+        let nine = ["A", "B", "C", "D", "E", "F", "G", "H", "I"].map(|name| (name, &*large));
+        let full = samples::configuration(1, &nine).variables;
+        for number in 1..=75 {
+            ConfigurationStore::put(&*world.store, other.uid(), ConfigurationId(number), &full).await.unwrap();
+        }
+        let refused = world.configure(&access, set(&[("C", "more")])).await;
+        assert_eq!(refused, Err(Refusal::ConfigurationsFull));
+        assert!(world.stored(&access).await.len() <= 4, "older ones have made room, the others' do not");
+        let smaller = world.configure(&access, unset("B")).await;
+        assert!(matches!(smaller, Ok(Configured::Deploy(_))), "{smaller:?}");
     });
 }
 

@@ -103,6 +103,28 @@ pub async fn list_has_each_once(store: &dyn Stores) -> Can {
     Ok(())
 }
 
+/// The bytes of an environment are those that its apps' lists have.
+pub async fn bytes_of_an_environment(store: &dyn Stores) -> Can {
+    let (handles, configurations, app) = opened(store).await?;
+    let beside = client::register(&*handles.history, samples::app("shop", "test", "web")).await.state.app.uid;
+    let other = register(&handles, "prod").await;
+    let namespace = app.id.namespace.clone();
+    assert_eq!(configurations.bytes_of(&namespace).await.unwrap(), 0);
+    for (app, size) in [(app.uid, 1_000), (beside, 2_000), (other.uid, 4_000)] {
+        configurations.put(app, ONE, &variables(&"x".repeat(size))).await.unwrap();
+        configurations.put(app, TWO, &variables("")).await.unwrap();
+    }
+    configurations.remove(beside, &[TWO]).await.unwrap();
+    let mut listed = 0;
+    for app in [app.uid, beside] {
+        listed += configurations.list(app).await.unwrap().iter().map(|one| one.bytes).sum::<u64>();
+    }
+    assert_eq!(configurations.bytes_of(&namespace).await.unwrap(), listed);
+    assert!((3_000..10_000).contains(&listed), "{listed}");
+    assert_eq!(configurations.bytes_of(&"nobody".parse().unwrap()).await.unwrap(), 0);
+    Ok(())
+}
+
 /// Those that were removed are gone, and no other one is.
 pub async fn remove_forgets(store: &dyn Stores) -> Can {
     let (handles, configurations, app) = opened(store).await?;

@@ -9,7 +9,7 @@ use futures_util::{
 };
 use rollhook_core::{
     Error, Result,
-    app::{App, AppId, AppUid, Target},
+    app::{App, AppId, AppUid, Namespace, Target},
     configuration::{ConfigurationId, Variables},
     deploy::{Commit, Deploy, Evidence, Revision},
     disk::DiskSpace,
@@ -130,6 +130,10 @@ impl<T: ConfigurationStore + ?Sized> ConfigurationStore for Faulty<T> {
 
     async fn list(&self, app: AppUid) -> Result<Vec<StoredConfiguration>> {
         self.call("configurations.list", self.inner.list(app)).await
+    }
+
+    async fn bytes_of(&self, namespace: &Namespace) -> Result<u64> {
+        self.call("configurations.bytes_of", self.inner.bytes_of(namespace)).await
     }
 
     async fn remove(&self, app: AppUid, ids: &[ConfigurationId]) -> Result<()> {

@@ -27,6 +27,7 @@ macro_rules! stores {
             list_has_each_once,
             remove_forgets,
             put_for_a_gone_app_is_not_found,
+            bytes_of_an_environment,
             configurations_go_with_their_app,
             stored_configuration_is_sealed,
             put_outlives_an_abrupt_end,

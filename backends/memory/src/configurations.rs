@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use rollhook_core::{
     Error, Result,
-    app::AppUid,
+    app::{AppUid, Namespace},
     configuration::{ConfigurationId, Variables},
     error::Entity,
     ports::{ConfigurationStore, StoredConfiguration},
@@ -18,7 +18,9 @@ impl ConfigurationStore for MemoryStore {
         let mut tables = self.lock();
         let stored = tables.apps.get_mut(&app).ok_or(Error::NotFound(Entity::App))?;
         let now = stored.state.time(now);
-        stored.configurations.entry(id).or_insert_with(|| (variables.clone(), now));
+        let bytes = u64::try_from(variables.to_text().len()).unwrap_or(u64::MAX);
+        let listed = StoredConfiguration { id, bytes, created_at: now };
+        stored.configurations.entry(id).or_insert_with(|| (variables.clone(), listed));
         Ok(())
     }
 
@@ -34,11 +36,13 @@ impl ConfigurationStore for MemoryStore {
     async fn list(&self, app: AppUid) -> Result<Vec<StoredConfiguration>> {
         let tables = self.lock();
         let stored = tables.apps.get(&app).into_iter().flat_map(|stored| &stored.configurations);
-        let listed = stored.map(|(id, (variables, created_at))| {
-            let bytes = u64::try_from(variables.to_text().len()).unwrap_or(u64::MAX);
-            StoredConfiguration { id: *id, bytes, created_at: *created_at }
-        });
-        Ok(listed.collect())
+        Ok(stored.map(|(_, (_, listed))| *listed).collect())
+    }
+
+    async fn bytes_of(&self, namespace: &Namespace) -> Result<u64> {
+        let tables = self.lock();
+        let apps = tables.apps.values().filter(|stored| stored.state.app.id.namespace == *namespace);
+        Ok(apps.flat_map(|stored| stored.configurations.values()).map(|(_, listed)| listed.bytes).sum())
     }
 
     async fn remove(&self, app: AppUid, ids: &[ConfigurationId]) -> Result<()> {

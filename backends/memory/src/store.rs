@@ -11,7 +11,7 @@ use rollhook_core::{
     configuration::{ConfigurationId, Variables},
     deploy::{Deploy, Revision},
     ledger::{AppState, KeyUse},
-    ports::{AppRef, DriverIdentity, Version, WallClock, WebhookSecret, steady},
+    ports::{AppRef, DriverIdentity, StoredConfiguration, Version, WallClock, WebhookSecret, steady},
     request::KeyHeader,
     time::Timestamp,
 };
@@ -75,7 +75,7 @@ pub(crate) struct Stored {
     /// The uses of keys by the time at which they expire.
     pub(crate) expiring: BTreeSet<(Timestamp, KeyName)>,
     pub(crate) secret: Option<WebhookSecret>,
-    pub(crate) configurations: BTreeMap<ConfigurationId, (Variables, Timestamp)>,
+    pub(crate) configurations: BTreeMap<ConfigurationId, (Variables, StoredConfiguration)>,
 }
 
 /// The last heartbeat of a replica's name.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use rollhook_core::{
     Error, Result,
-    app::AppUid,
+    app::{AppUid, Namespace},
     configuration::{ConfigurationId, Variables},
     error::Entity,
     ports::{ConfigurationStore, StoredConfiguration},
@@ -61,6 +61,16 @@ impl ConfigurationStore for PostgresStore {
             Ok(StoredConfiguration { id: id(column(row, 0)?)?, bytes: bytes.unsigned_abs(), created_at })
         };
         rows.await?.iter().map(listed).collect()
+    }
+
+    async fn bytes_of(&self, namespace: &Namespace) -> Result<u64> {
+        let rows = self.reads.read(format!(
+            "SELECT coalesce(sum(octet_length(c.sealed)), 0)::bigint FROM rollhook.configurations c \
+             JOIN rollhook.apps a ON a.uid = c.app WHERE a.namespace = '{namespace}'"
+        ));
+        let rows = rows.await?;
+        let bytes: i64 = rows.first().map_or(Ok(0), |row| column(row, 0))?;
+        Ok(bytes.unsigned_abs())
     }
 
     async fn remove(&self, app: AppUid, ids: &[ConfigurationId]) -> Result<()> {

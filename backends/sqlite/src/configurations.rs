@@ -5,13 +5,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use rollhook_core::{
     Error, Result,
-    app::AppUid,
+    app::{AppUid, Namespace},
     configuration::{ConfigurationId, Variables},
     error::Entity,
     ports::{ConfigurationStore, StoredConfiguration},
     time::Timestamp,
 };
-use rollhook_sealing::{KeyRing, configuration};
+use rollhook_sealing::configuration::{self, Sealed};
 use rusqlite::{OptionalExtension, Row};
 
 use crate::{call::Session, store::SqliteStore};
@@ -24,17 +24,21 @@ const GET: &str = "
 SELECT sealed FROM configurations WHERE app = (SELECT id FROM apps WHERE uid = ?1) AND id = ?2";
 const LIST: &str = "
 SELECT id, created_at, length(sealed) FROM configurations WHERE app = (SELECT id FROM apps WHERE uid = ?1)";
+const BYTES_OF: &str = "
+SELECT coalesce(sum(length(c.sealed)), 0) FROM apps a JOIN configurations c ON c.app = a.id WHERE a.namespace = ?1";
 const REMOVE: &str = "DELETE FROM configurations WHERE app = (SELECT id FROM apps WHERE uid = ?1) AND id = ?2";
 
 /// For a check of their plans.
 #[cfg(test)]
-pub(crate) const STATEMENTS: [&str; 4] = [IS_THERE, GET, LIST, REMOVE];
+pub(crate) const STATEMENTS: [&str; 5] = [IS_THERE, GET, LIST, BYTES_OF, REMOVE];
 
 #[async_trait]
 impl ConfigurationStore for SqliteStore {
     async fn put(&self, app: AppUid, id: ConfigurationId, variables: &Variables) -> Result<()> {
         let (ring, variables) = (Arc::clone(&self.ring), variables.clone());
-        self.writer.run(move |session| write(session, &ring, app, id, &variables)).await
+        // Beside the writer, for which everyone else waits.
+        let sealed = self.long_reader.run(move |_| Ok(configuration::seal(&ring, app, id, &variables))).await?;
+        self.writer.run(move |session| write(session, app, id, &sealed)).await
     }
 
     async fn get(&self, app: AppUid, id: ConfigurationId) -> Result<Option<Variables>> {
@@ -60,6 +64,15 @@ impl ConfigurationStore for SqliteStore {
         list.await
     }
 
+    async fn bytes_of(&self, namespace: &Namespace) -> Result<u64> {
+        let namespace = namespace.to_string();
+        let bytes = self.long_reader.run(move |session| {
+            let bytes: i64 = session.statement(BYTES_OF)?.query_row([namespace], |row| row.get(0))?;
+            Ok(Ok(bytes.unsigned_abs()))
+        });
+        bytes.await
+    }
+
     async fn remove(&self, app: AppUid, ids: &[ConfigurationId]) -> Result<()> {
         let ids = ids.to_vec();
         let remove = self.writer.run(move |session| {
@@ -73,20 +86,10 @@ impl ConfigurationStore for SqliteStore {
     }
 }
 
-/// Seals and writes a configuration.
-fn write(
-    session: &Session<'_>,
-    ring: &KeyRing,
-    app: AppUid,
-    id: ConfigurationId,
-    variables: &Variables,
-) -> rusqlite::Result<Result<()>> {
+/// Writes a configuration.
+fn write(session: &Session<'_>, app: AppUid, id: ConfigurationId, sealed: &Sealed) -> rusqlite::Result<Result<()>> {
     let row = session.statement(IS_THERE)?.query_row([uid(app)], |row| row.get::<_, i64>(0)).optional()?;
     let Some(row) = row else { return Ok(Err(Error::NotFound(Entity::App))) };
-    let sealed = match configuration::seal(ring, app, id, variables) {
-        Ok(sealed) => sealed,
-        Err(error) => return Ok(Err(error)),
-    };
     let values = (row, bytes(id), session.now.as_millis(), sealed.key.as_str(), &sealed.bytes);
     session.statement(PUT)?.execute(values)?;
     Ok(Ok(()))

@@ -17,10 +17,12 @@ use crate::{
 /// What a person is about to do, in a refusal.
 const PURPOSE: &str = "change the configuration of what runs";
 
-/// The most configurations that are kept for the history of an app, beside those that it runs or is to run, and the most
-/// bytes of them.
+/// The most configurations that are kept for the history of an app, beside those that it runs or is to run.
 const KEPT: usize = 100;
-const KEPT_BYTES: u64 = 8 << 20;
+/// The most bytes of them.
+pub const KEPT_BYTES: u64 = 8 << 20;
+/// The most bytes of them in an environment whose apps have all the bytes that they may have.
+pub const KEPT_BYTES_IF_FULL: u64 = 256 << 10;
 /// The time for which a configuration is kept though nothing names it yet: it is stored before the commit that does.
 const YOUNG: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -99,11 +101,12 @@ impl AppState {
     }
 }
 
-/// Returns the stored configurations that may go: those beyond the newest that are kept, and those that no entry names any
-/// more. `named` are all that archived entries name, if they are known.
+/// Returns the stored configurations that may go: those beyond the newest that are kept, which have at most these bytes, and
+/// those that no entry names any more. `named` are all that archived entries name, if they are known.
 pub fn surplus(
     state: &AppState,
     named: Option<&BTreeSet<ConfigurationId>>,
+    kept_bytes: u64,
     mut stored: Vec<StoredConfiguration>,
     now: Timestamp,
 ) -> Vec<ConfigurationId> {
@@ -118,7 +121,7 @@ pub fn surplus(
         let is_named = named.is_none_or(|named| named.contains(&one.id)) || is_young;
         kept += usize::from(is_named);
         bytes += if is_named { one.bytes } else { 0 };
-        !is_named || kept > KEPT || bytes > KEPT_BYTES
+        !is_named || kept > KEPT || bytes > kept_bytes
     });
     stored.into_iter().map(|one| one.id).collect()
 }

@@ -21,6 +21,8 @@ pub const VARIABLES_MAX: usize = 500;
 /// The most bytes of all variables in their stored form, which is JSON: sealed, they fit into one Secret of Kubernetes, which
 /// holds 1 MiB, and the environment that they make is below Linux' 2 MiB.
 pub const VARIABLES_BYTES_MAX: usize = 1_000_000;
+/// The most bytes of all configurations of an environment's apps, those for their histories included.
+pub const ENVIRONMENT_BYTES_MAX: u64 = 64 << 20;
 /// The most bytes of a name and its value: Linux starts no program with a longer one.
 pub const VARIABLE_BYTES_MAX: usize = 128 * 1024 - 2;
 /// The longest name, as Kubernetes has it for the keys of a Secret.

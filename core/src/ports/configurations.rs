@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use crate::{
-    app::AppUid,
+    app::{AppUid, Namespace},
     configuration::{ConfigurationId, Variables},
     error::Result,
     time::Timestamp,
@@ -29,6 +29,8 @@ pub struct StoredConfiguration {
 /// - `put_again_is_the_same`: a repeated `put` of the same id and variables changes nothing.
 /// - `get_unknown_is_none`: an id that was never put or is removed, also if another app has it.
 /// - `list_has_each_once`: those of the app, in any order, and none of another one.
+/// - `bytes_of_an_environment`: the sum of what `list` has of its apps; 0 of an unknown one. A change that is being made may count
+///   or not.
 /// - `remove_forgets`; removing a missing one is no error.
 /// - `put_for_a_gone_app_is_not_found`: `NotFound(App)`.
 /// - `configurations_go_with_their_app`: an app that is registered anew under the same name has none.
@@ -44,6 +46,9 @@ pub trait ConfigurationStore: Send + Sync {
 
     /// Returns the app's configurations; none for an unknown app.
     async fn list(&self, app: AppUid) -> Result<Vec<StoredConfiguration>>;
+
+    /// Returns the bytes of all configurations of an environment's apps.
+    async fn bytes_of(&self, namespace: &Namespace) -> Result<u64>;
 
     /// Removes configurations.
     async fn remove(&self, app: AppUid, ids: &[ConfigurationId]) -> Result<()>;

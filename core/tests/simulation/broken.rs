@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use rollhook_core::{
     Result,
-    app::{App, AppId, AppUid, Target},
+    app::{App, AppId, AppUid, Namespace, Target},
     configuration::{Configuration, ConfigurationId, Variables},
     deploy::Evidence,
     ports::{
@@ -342,6 +342,10 @@ impl ConfigurationStore for BrokenBackend {
             ConfigurationStore::remove(&*self.environment.store, app, &ids).await?;
         }
         Ok(listed)
+    }
+
+    async fn bytes_of(&self, namespace: &Namespace) -> Result<u64> {
+        self.environment.store.bytes_of(namespace).await
     }
 
     async fn remove(&self, app: AppUid, ids: &[ConfigurationId]) -> Result<()> {

@@ -319,6 +319,7 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::NotStopped => "refused: not stopped",
         Refusal::CannotBeStopped(_) => "refused: cannot be stopped",
         Refusal::CannotBeConfigured(_) => "refused: cannot be configured",
+        Refusal::ConfigurationsFull => "refused: configurations are full",
         Refusal::ConfigurationForgotten(_) => "refused: the configuration is forgotten",
         Refusal::CurrentChanged { .. } => "refused: current changed",
         Refusal::AlreadyEnded(_) => "refused: already ended",

@@ -197,6 +197,8 @@ kinds! {
     CannotBeStopped = "cannot-be-stopped", 409, "The app cannot be stopped";
     /// The environment of the workload cannot be set, or no configuration can be stored.
     CannotBeConfigured = "cannot-be-configured", 409, "The app cannot be configured";
+    /// The configurations of the environment's apps have all the bytes that they may have.
+    ConfigurationsFull = "configurations-full", 409, "The configurations of the environment are too large together";
     /// The rollback goes back past release commands.
     ReleaseBetween = "release-between", 409, "Release commands ran since that revision";
     /// The token before is still let in.
@@ -325,6 +327,7 @@ impl Kind {
             CoreRefusal::NotStopped => Self::NotStopped,
             CoreRefusal::CannotBeStopped(_) => Self::CannotBeStopped,
             CoreRefusal::CannotBeConfigured(_) => Self::CannotBeConfigured,
+            CoreRefusal::ConfigurationsFull => Self::ConfigurationsFull,
             CoreRefusal::ReleaseBetween { .. } => Self::ReleaseBetween,
             CoreRefusal::NoReleaseLog(_) => Self::NoReleaseLog,
             CoreRefusal::RunUnfinished(_) => Self::RunUnfinished,

@@ -83,14 +83,14 @@ fn surplus_is_what_nothing_needs_and_the_newest_are_kept() {
     let many =
         |count: u128, bytes: u64| (1..=count).map(|number| stored(number, bytes, number as u64)).collect::<Vec<_>>();
     let now = after(100_000);
-    assert!(configuration::surplus(&state, None, many(102, 10), now).is_empty());
-    let gone = configuration::surplus(&state, None, many(110, 10), now);
+    assert!(configuration::surplus(&state, None, configuration::KEPT_BYTES, many(102, 10), now).is_empty());
+    let gone = configuration::surplus(&state, None, configuration::KEPT_BYTES, many(110, 10), now);
     assert_eq!(gone.into_iter().collect::<BTreeSet<_>>(), (3..=10).map(id).collect(), "the oldest, but what is in use");
-    let gone = configuration::surplus(&state, None, many(20, 1 << 20), now);
+    let gone = configuration::surplus(&state, None, configuration::KEPT_BYTES, many(20, 1 << 20), now);
     assert_eq!(gone.into_iter().collect::<BTreeSet<_>>(), (3..=12).map(id).collect(), "8 MiB beside what is in use");
     let named = [id(5)].into();
-    let gone = configuration::surplus(&state, Some(&named), many(6, 10), now);
+    let gone = configuration::surplus(&state, Some(&named), configuration::KEPT_BYTES, many(6, 10), now);
     assert_eq!(gone.into_iter().collect::<BTreeSet<_>>(), [id(3), id(4), id(6)].into(), "what no entry names");
-    let gone = configuration::surplus(&state, Some(&named), many(6, 10), after(30));
+    let gone = configuration::surplus(&state, Some(&named), configuration::KEPT_BYTES, many(6, 10), after(30));
     assert!(gone.is_empty(), "what was stored a moment ago may be named by the next commit");
 }

@@ -6,6 +6,7 @@ use super::Field;
 use crate::{
     action::Action,
     app::{AppId, Environment, FullName, Project},
+    configuration,
     deploy::Revision,
     image::ImageRef,
     instance::InstanceName,
@@ -122,6 +123,13 @@ pub enum Refusal {
     /// The app's variables cannot be set here.
     #[error("{0}")]
     CannotBeConfigured(String),
+    /// The configurations of the environment's apps have all the bytes that they may have.
+    #[error(
+        "The configurations of this environment's apps have {} MiB together, which is the most they may have: unset what no app \
+         needs, or delete apps that are not used.",
+        configuration::ENVIRONMENT_BYTES_MAX >> 20
+    )]
+    ConfigurationsFull,
     /// The rollback goes back past revisions whose release commands may have run, and the caller did not say so.
     #[error(fmt = release_between)]
     ReleaseBetween {
@@ -326,6 +334,7 @@ impl Refusal {
             | Self::NotStopped
             | Self::CannotBeStopped(_)
             | Self::CannotBeConfigured(_)
+            | Self::ConfigurationsFull
             | Self::ReleaseBetween { .. }
             | Self::CurrentChanged { .. }
             | Self::AlreadyEnded(_)

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::{
     action::Action,
     app::AppUid,
-    configuration::{Configuration, ConfigurationId, SALT_BYTES, Variables},
+    configuration::{Configuration, ConfigurationId, ENVIRONMENT_BYTES_MAX, SALT_BYTES, Variables},
     deploy::Trigger,
     error::{Entity, Error, Result},
     ledger::{Admission, AppState, configuration},
@@ -31,7 +31,7 @@ impl Deployer {
     /// A dropped call may have been recorded or not: see [Cancellation](Deployer#cancellation).
     ///
     /// # Errors
-    /// [`Refusal::CannotBeConfigured`] where the target's environment cannot be set, [`Refusal::InvalidField`] for a change that
+    /// [`Refusal::CannotBeConfigured`] where the target's environment cannot be set, [`Refusal::ConfigurationsFull`], [`Refusal::InvalidField`] for a change that
     /// cannot be made; those of [`Deployer::redeploy`]. Nothing was recorded, unless it says
     /// that it may have been.
     pub async fn configure(&self, access: &Authorized, request: ConfigureRequest) -> Outcome<Configured> {
@@ -61,6 +61,7 @@ impl Deployer {
                 return Ok(Configured::Unchanged);
             }
             self.forget_configurations(&state, None).await.map_err(Refusal::of_store)?;
+            self.make_room(store, &state, (&before, &variables)).await?;
             let id = ConfigurationId(self.ports.rng.bits());
             let put = store.put(access.uid, id, &variables).await;
             put.map_err(|error| unwritten(&access.id, error))?;
@@ -79,6 +80,27 @@ impl Deployer {
             }
         }
         Err(Refusal::Busy)
+    }
+
+    /// Makes room in the environment for one more configuration of the app, at the expense of its older ones. One that takes
+    /// nothing more than the one before it always fits: how else should there be less?
+    async fn make_room(
+        &self,
+        store: &dyn ConfigurationStore,
+        state: &AppState,
+        (before, variables): (&Variables, &Variables),
+    ) -> Outcome<()> {
+        let bytes = |variables: &Variables| u64::try_from(variables.to_text().len()).unwrap_or(u64::MAX);
+        let more = bytes(variables);
+        let is_full = async || {
+            let stored = store.bytes_of(&state.app.id.namespace).await.map_err(Refusal::of_store)?;
+            Ok(stored.saturating_add(more) > ENVIRONMENT_BYTES_MAX)
+        };
+        if !is_full().await? {
+            return Ok(());
+        }
+        self.forget_beyond(state, None, configuration::KEPT_BYTES_IF_FULL).await.map_err(Refusal::of_store)?;
+        if more > bytes(before) && is_full().await? { Err(Refusal::ConfigurationsFull) } else { Ok(()) }
     }
 
     /// Keeps a configuration for the next deploy, in place of one that waited. Returns `None` if it was made from one that is not
@@ -135,9 +157,18 @@ impl Deployer {
         state: &AppState,
         named: Option<&BTreeSet<ConfigurationId>>,
     ) -> Result<()> {
+        self.forget_beyond(state, named, configuration::KEPT_BYTES).await
+    }
+
+    async fn forget_beyond(
+        &self,
+        state: &AppState,
+        named: Option<&BTreeSet<ConfigurationId>>,
+        kept_bytes: u64,
+    ) -> Result<()> {
         let Some(store) = &self.ports.configurations else { return Ok(()) };
         let stored = store.list(state.app.uid).await?;
-        let surplus = configuration::surplus(state, named, stored, self.time());
+        let surplus = configuration::surplus(state, named, kept_bytes, stored, self.time());
         if surplus.is_empty() { Ok(()) } else { store.remove(state.app.uid, &surplus).await }
     }
 

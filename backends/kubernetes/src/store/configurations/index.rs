@@ -46,6 +46,11 @@ impl Index {
         Ok(())
     }
 
+    /// The size of all configurations of the app.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.values().map(|entry| entry.bytes).sum()
+    }
+
     /// The configurations as a store lists them.
     pub(crate) fn listed(self) -> Vec<StoredConfiguration> {
         let listed = self.0.into_iter().map(|(id, entry)| {

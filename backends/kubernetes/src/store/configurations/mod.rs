@@ -4,7 +4,7 @@
 //! ```text
 //!   put    ──▶ note it in the index ──▶ create {app}-variables-{id}
 //!   get    ──▶ {app}-variables-{id}
-//!   list   ──▶ the index, {app}-variables
+//!   list   ──▶ the index, {app}-variables; for the bytes of an environment, that of each of its apps
 //!   remove ──▶ delete {app}-variables-{id} ──▶ take it out of the index
 //! ```
 
@@ -20,7 +20,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use rollhook_core::{
     Error, Result,
-    app::{AppId, AppUid},
+    app::{AppId, AppUid, Namespace},
     configuration::{ConfigurationId, Variables},
     error::Entity,
     ports::{ConfigurationStore, StoredConfiguration},
@@ -38,7 +38,7 @@ use super::{
 };
 use crate::bounded;
 
-/// The most Secrets that are deleted at the same time.
+/// The most Secrets that are read or deleted at the same time.
 const AT_ONCE: usize = 8;
 
 /// The configurations of one cluster.
@@ -98,6 +98,13 @@ impl Configurations {
         let found: Option<Secret> = api::get(&self.within(&app.id), &object::index_name(&app.id)).await?;
         let ours = found.filter(|secret| maker(secret) == Maker::Rollhook(app.uid));
         ours.as_ref().map_or_else(|| Ok(Index::default()), Index::read)
+    }
+
+    /// Returns the bytes of all configurations of these apps.
+    async fn bytes(&self, apps: Vec<Registered>) -> Result<u64> {
+        let indexes = apps.iter().map(|app| self.index(app).boxed()).collect::<Vec<BoxFuture<'_, Result<Index>>>>();
+        let sum = |sum: u64, index: Index| async move { Ok(sum.saturating_add(index.bytes())) };
+        stream::iter(indexes).buffer_unordered(AT_ONCE).try_fold(0, sum).await
     }
 
     /// Changes the app's index, unless the change says that there is nothing to do.
@@ -196,6 +203,10 @@ impl ConfigurationStore for KubernetesStore {
             }
         };
         bounded(list).await
+    }
+
+    async fn bytes_of(&self, namespace: &Namespace) -> Result<u64> {
+        bounded(async { self.configurations.bytes(self.known_of(namespace).await?).await }).await
     }
 
     async fn remove(&self, app: AppUid, ids: &[ConfigurationId]) -> Result<()> {

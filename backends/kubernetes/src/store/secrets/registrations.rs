@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::api::Patch;
 use rollhook_core::{
     Error, Result,
-    app::{AppId, AppUid},
+    app::{AppId, AppUid, Namespace},
     error::Entity,
     time::Timestamp,
 };
@@ -57,10 +57,21 @@ impl Registered {
 impl KubernetesStore {
     /// Returns the app of this name, from the watch; costs no call.
     pub(super) async fn known(&self, id: &AppId) -> Result<Option<Registered>> {
+        self.listed().await?;
+        Ok(self.cache.named(id).as_deref().map(Registered::of))
+    }
+
+    /// Returns the apps of an environment, from the watch.
+    pub(in crate::store) async fn known_of(&self, namespace: &Namespace) -> Result<Vec<Registered>> {
+        self.listed().await?;
+        let (records, _) = self.cache.pick(|record| record.state.app.id.namespace == *namespace);
+        Ok(records.iter().map(|record| Registered::of(record)).collect())
+    }
+
+    async fn listed(&self) -> Result<()> {
         tokio::time::timeout(FIRST_LIST, self.cache.apps_listed()).await.map_err(|error| {
             Error::unavailable("the apps could not be read from the cluster since this process began", error)
-        })?;
-        Ok(self.cache.named(id).as_deref().map(Registered::of))
+        })
     }
 
     /// Returns the app of this name, by one call.
