@@ -11,6 +11,7 @@
 //! sent twice. A span that could not be confirmed or sent is missing: a trace is a picture, and the history is the truth.
 
 mod collector;
+mod conventions;
 mod phases;
 mod spans;
 

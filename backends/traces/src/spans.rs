@@ -16,7 +16,7 @@ use rollhook_core::{
 };
 use sha2::{Digest as _, Sha256};
 
-use crate::phases::Phase;
+use crate::{conventions, phases::Phase};
 
 /// Returns the spans that end with this commit.
 pub(crate) fn of_commit(commit: &ConfirmedCommit<'_>) -> Vec<SpanData> {
@@ -45,7 +45,9 @@ fn is_traced(deploy: &Deploy) -> bool {
 fn of_phase(app: &App, deploy: &Deploy, phase: Phase, begin: Timestamp, end: Timestamp) -> SpanData {
     let parent = span_id(deploy, "deploy");
     let own = span_id(deploy, phase.name());
-    SpanData { parent_span_id: parent, name: phase.name().into(), ..span(app, deploy, own, (begin, end)) }
+    let mut span = span(app, deploy, own, (begin, end));
+    span.attributes.extend(conventions::of_phase(deploy, phase));
+    SpanData { parent_span_id: parent, name: phase.name().into(), ..span }
 }
 
 /// Returns the span of a whole deploy, which has ended.
@@ -56,7 +58,7 @@ fn of_deploy(app: &App, deploy: &Deploy) -> SpanData {
     span.parent_span_id = caller.unwrap_or(SpanId::INVALID);
     span.parent_span_is_remote = caller.is_some();
     span.name = format!("deploy {}", app.id).into();
-    span.span_kind = SpanKind::Consumer;
+    span.attributes.extend(conventions::of_run(app, deploy));
     span
 }
 
@@ -65,7 +67,7 @@ fn span(app: &App, deploy: &Deploy, id: SpanId, (begin, end): (Timestamp, Timest
         span_context: SpanContext::new(trace_id(deploy), id, TraceFlags::SAMPLED, false, TraceState::default()),
         parent_span_id: SpanId::INVALID,
         parent_span_is_remote: false,
-        span_kind: SpanKind::Internal,
+        span_kind: SpanKind::Server,
         name: "".into(),
         start_time: time(begin),
         end_time: time(end),
@@ -114,7 +116,7 @@ fn attributes(app: &App, deploy: &Deploy) -> Vec<KeyValue> {
         text("rollhook.trigger", &deploy.trigger),
         text("rollhook.status", &deploy.status()),
     ];
-    attributes.extend(deploy.image.as_ref().map(|image| text("container.image.name", image)));
+    attributes.extend(deploy.image.iter().flat_map(conventions::of_image));
     attributes.extend(deploy.commit.as_ref().map(|commit| text("vcs.ref.head.revision", commit)));
     if let State::Failed { reason, .. } | State::Cancelled { reason, .. } = &deploy.state {
         attributes.push(text("rollhook.reason", reason));

@@ -45,6 +45,12 @@ impl Traced {
     }
 }
 
+/// An attribute of a span, as text.
+fn fact(span: &SpanData, key: &str) -> String {
+    let found = span.attributes.iter().find(|attribute| attribute.key.as_str() == key);
+    found.map(|attribute| attribute.value.to_string()).unwrap_or_default()
+}
+
 #[test]
 fn deploy_is_one_trace_of_what_its_commits_end() {
     let mut traced = Traced::new();
@@ -67,6 +73,16 @@ fn deploy_is_one_trace_of_what_its_commits_end() {
         assert_eq!(phase.parent_span_id, whole[0].span_context.span_id());
         assert!(phase.start_time <= phase.end_time);
     }
+    let image = samples::image("v1");
+    let repository = image.repository().to_owned();
+    assert_eq!(fact(&whole[0], "cicd.pipeline.result"), "success");
+    assert_eq!(fact(&whole[0], "container.image.name"), repository);
+    assert_eq!(fact(&whole[0], "container.image.tags"), "[\"v1\"]");
+    for (phase, task) in [(2, ("build", "build")), (4, ("rollout", "deploy"))] {
+        let facts = ["cicd.pipeline.task.name", "cicd.pipeline.task.type"].map(|key| fact(&phases[phase], key));
+        assert_eq!((&*facts[0], &*facts[1]), task);
+    }
+    assert_eq!(fact(&phases[1], "cicd.pipeline.run.state"), "pending", "the queue is no task");
     let accept = &phases[0];
     assert_eq!(accept.end_time.duration_since(accept.start_time).unwrap(), Duration::from_millis(7), "the write");
 }
@@ -92,6 +108,23 @@ fn failure_is_exported_by_its_reason_alone() {
     assert_eq!(traced.names(), ["accept", "queue", "deploy shop-test/api"]);
     let exported = format!("{:?}", traced.spans);
     assert!(exported.contains("Crash") && !exported.contains("hunter2"), "{exported}");
+}
+
+#[test]
+fn end_is_the_result_of_the_run() {
+    let failed = |reason| State::Failed { reason: Reason::new(reason), message: String::new(), evidence: None };
+    for (state, wanted) in [
+        (failed(Reason::RELEASE_DEADLINE), "timeout"),
+        (failed(Reason::UNREACHABLE), "error"),
+        (failed("Crash"), "failure"),
+        (State::Superseded { by: rollhook_core::deploy::Revision::FIRST, rollback: false }, "skip"),
+        (State::Cancelled { reason: Reason::new(Reason::CANCELLED), message: String::new() }, "cancellation"),
+    ] {
+        let mut traced = Traced::new();
+        let deploy = traced.accept(samples::deploy("v1"));
+        traced.record(deploy.moved(state));
+        assert_eq!(fact(traced.spans.last().unwrap(), "cicd.pipeline.result"), wanted);
+    }
 }
 
 #[test]
