@@ -12,7 +12,7 @@ use sha2::Sha256;
 
 use crate::{answer::failure, facts};
 
-/// Returns the call that tells a receiver.
+/// Returns the call that posts an event to a receiver.
 ///
 /// # Errors
 /// If the URL or the secret cannot be used, which adding the receiver has checked.
@@ -20,8 +20,9 @@ pub(crate) fn request(
     url: &str,
     secret: &ReceiverSecret,
     notification: &Notification,
+    event: &Value,
 ) -> Result<Request<Vec<u8>>, DeliveryFailure> {
-    let body = event(notification).to_string();
+    let body = event.to_string();
     let sent_at = notification.sent_at.as_millis().div_euclid(1000).to_string();
     let signature = signature(secret, notification.id.as_str(), &sent_at, &body)
         .ok_or_else(|| failure("the receiver's secret is not one of Standard Webhooks"))?;
@@ -43,7 +44,7 @@ fn signature(secret: &ReceiverSecret, id: &str, sent_at: &str, body: &str) -> Op
 }
 
 /// Returns the event.
-fn event(notification: &Notification) -> Value {
+pub(crate) fn event(notification: &Notification) -> Value {
     let base_url = &notification.base_url;
     let (kind, source, subject, data) = match &notification.content {
         Content::Deploy { app, deploy, event } => {

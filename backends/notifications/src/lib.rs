@@ -8,6 +8,7 @@
 
 mod answer;
 mod api;
+mod cd_event;
 mod cloud_event;
 mod facts;
 mod github;

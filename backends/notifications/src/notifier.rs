@@ -4,13 +4,14 @@ use async_trait::async_trait;
 use http::{Request, Response};
 use rollhook_https::Fetch;
 use rollhook_management::{
-    notifications::{Destination, Notification, ReceiverSecret},
+    notifications::{Destination, DestinationUrl, Notification, ReceiverSecret},
     ports::{Delivered, DeliveryFailure, Notifier},
 };
+use serde_json::Value;
 
 use crate::{
     answer::{failure, judge, unanswered},
-    cloud_event, github, gitlab,
+    cd_event, cloud_event, github, gitlab,
     hosts::AllowedReceivers,
     slack,
 };
@@ -72,6 +73,18 @@ impl HttpNotifier {
         self.allowed.may_be_repeated(host)
     }
 
+    /// Posts an event, with a signature.
+    async fn post(
+        &self,
+        url: &DestinationUrl,
+        secret: &ReceiverSecret,
+        notification: &Notification,
+        event: &Value,
+    ) -> Result<Delivered, DeliveryFailure> {
+        let (host, answer) = self.call(cloud_event::request(url.as_str(), secret, notification, event)?).await?;
+        Ok(Delivered { reference: None, answer: judge(&host, &answer)? })
+    }
+
     async fn tell(
         &self,
         destination: &Destination,
@@ -81,9 +94,12 @@ impl HttpNotifier {
     ) -> Result<Delivered, DeliveryFailure> {
         match destination {
             Destination::Webhook { url } => {
-                let (host, answer) = self.call(cloud_event::request(url.as_str(), secret, notification)?).await?;
-                Ok(Delivered { reference: None, answer: judge(&host, &answer)? })
+                self.post(url, secret, notification, &cloud_event::event(notification)).await
             }
+            Destination::CdEvents { url } => match cd_event::event(notification) {
+                Ok(event) => self.post(url, secret, notification, &event).await,
+                Err(why) => Ok(untold(why)),
+            },
             Destination::Slack { api, channel } => {
                 slack::tell((self, api), channel, secret, notification, reference).await
             }

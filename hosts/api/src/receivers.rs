@@ -32,7 +32,7 @@ pub struct AddReceiver {
     /// The kind.
     #[schemars(schema_with = "schemas::receiver_kind")]
     pub kind: String,
-    /// A `webhook`'s URL, which CloudEvents are posted to. Of the others, the URL of the service's API; absent: the
+    /// The URL that a `webhook`'s CloudEvents, or `cdevents`, are posted to. Of the others, the URL of the service's API; absent: the
     /// usual one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
@@ -42,7 +42,7 @@ pub struct AddReceiver {
     /// The repository of `github`, `OWNER/REPOSITORY`; the project of `gitlab`, its number or its path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repository: Option<String>,
-    /// A `webhook`'s secret of signatures, `whsec_` and base64; absent: one is made. Of the others, the token that the
+    /// The secret of a `webhook`'s or of `cdevents`' signatures, `whsec_` and base64; absent: one is made. Of the others, the token that the
     /// service has given, which they need.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = SECRET_MAX))]
@@ -90,12 +90,13 @@ impl AddReceiver {
         if self.kind != "slack" {
             absent(Field::ReceiverChannel, channel)?;
         }
-        if matches!(self.kind.as_str(), "webhook" | "slack") {
+        if matches!(self.kind.as_str(), "webhook" | "cdevents" | "slack") {
             absent(Field::ReceiverRepository, repository)?;
         }
         let repository = repository.map(String::as_str);
         Ok(match self.kind.as_str() {
             "webhook" => Destination::Webhook { url: needed(Field::ReceiverUrl, self.url.as_deref())? },
+            "cdevents" => Destination::CdEvents { url: needed(Field::ReceiverUrl, self.url.as_deref())? },
             "slack" => Destination::Slack {
                 api: api(Destination::SLACK_API)?,
                 channel: needed(Field::ReceiverChannel, channel.map(String::as_str))?,
@@ -239,7 +240,7 @@ impl std::fmt::Debug for AddedReceiver {
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RotateReceiver {
-    /// The new secret; absent: one is made, for a `webhook`.
+    /// The new secret; absent: one is made, for a `webhook` and `cdevents`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = SECRET_MAX))]
     pub secret: Option<String>,

@@ -143,6 +143,11 @@ pub enum Destination {
         /// The URL.
         url: DestinationUrl,
     },
+    /// CDEvents, in CloudEvents, are posted to a URL in the same way.
+    CdEvents {
+        /// The URL.
+        url: DestinationUrl,
+    },
     /// A channel of Slack has one message per deploy, which is changed as the deploy goes on.
     Slack {
         /// Slack's Web API.
@@ -168,7 +173,7 @@ pub enum Destination {
 
 impl Destination {
     /// The kinds, as people name them.
-    pub const KINDS: [&str; 4] = ["webhook", "slack", "github", "gitlab"];
+    pub const KINDS: [&str; 5] = ["webhook", "cdevents", "slack", "github", "gitlab"];
     /// The URL of Slack's Web API.
     pub const SLACK_API: &str = "https://slack.com/api";
     /// The URL of GitHub's REST API.
@@ -180,6 +185,7 @@ impl Destination {
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Webhook { .. } => "webhook",
+            Self::CdEvents { .. } => "cdevents",
             Self::Slack { .. } => "slack",
             Self::GitHub { .. } => "github",
             Self::GitLab { .. } => "gitlab",
@@ -189,7 +195,7 @@ impl Destination {
     /// The URL that is called, or that the paths of those calls are appended to.
     pub fn url(&self) -> &str {
         match self {
-            Self::Webhook { url } => url.as_str(),
+            Self::Webhook { url } | Self::CdEvents { url } => url.as_str(),
             Self::Slack { api, .. } | Self::GitHub { api, .. } | Self::GitLab { api, .. } => api.as_str(),
         }
     }
@@ -200,7 +206,7 @@ impl Destination {
             if self.url() == usual { what.to_owned() } else { format!("{what} at {}", self.url()) }
         };
         match self {
-            Self::Webhook { url } => url.to_string(),
+            Self::Webhook { url } | Self::CdEvents { url } => url.to_string(),
             Self::Slack { channel, .. } => at(channel.as_str(), Self::SLACK_API),
             Self::GitHub { repository, .. } => at(repository.as_str(), Self::GITHUB_API),
             Self::GitLab { project, .. } => at(project.as_str(), Self::GITLAB_API),
@@ -209,7 +215,7 @@ impl Destination {
 
     /// Returns a new secret, if one can be made for this kind: the others' secrets are given by their services.
     pub fn new_secret(&self, rng: &dyn Rng) -> Option<ReceiverSecret> {
-        matches!(self, Self::Webhook { .. }).then(|| ReceiverSecret::new_signing_key(rng))
+        matches!(self, Self::Webhook { .. } | Self::CdEvents { .. }).then(|| ReceiverSecret::new_signing_key(rng))
     }
 
     /// Returns `Ok` if this can be the secret of a receiver of this kind.
@@ -218,13 +224,17 @@ impl Destination {
     /// The rule that it breaks.
     pub fn check_secret(&self, secret: &ReceiverSecret) -> Result<(), &'static str> {
         match self {
-            Self::Webhook { .. } if secret.signing_key().is_none() => {
+            Self::Webhook { .. } | Self::CdEvents { .. } if secret.signing_key().is_none() => {
                 Err("must be whsec_ and the base64 of 24 to 64 bytes (Standard Webhooks).")
             }
             Self::Slack { .. } if !secret.expose().starts_with("xoxb-") => {
                 Err("must be the token of a Slack app's bot, which begins with xoxb-.")
             }
-            Self::Webhook { .. } | Self::Slack { .. } | Self::GitHub { .. } | Self::GitLab { .. } => Ok(()),
+            Self::Webhook { .. }
+            | Self::CdEvents { .. }
+            | Self::Slack { .. }
+            | Self::GitHub { .. }
+            | Self::GitLab { .. } => Ok(()),
         }
     }
 }
@@ -279,6 +289,7 @@ mod tests {
         let api = |url: &str| url.parse().unwrap();
         let known = [
             Destination::Webhook { url: "https://hooks.example.com/".parse().unwrap() },
+            Destination::CdEvents { url: "https://hooks.example.com/cd".parse().unwrap() },
             Destination::Slack { api: api(Destination::SLACK_API), channel: "#deploys".parse().unwrap() },
             Destination::GitHub { api: api("https://ghe.example.com/api/v3"), repository: "a/b".parse().unwrap() },
             Destination::GitLab { api: api(Destination::GITLAB_API), project: "17".parse().unwrap() },
@@ -289,6 +300,15 @@ mod tests {
             assert_eq!(&serde_json::from_value::<Destination>(stored).unwrap(), destination);
         }
         let places = known.map(|destination| destination.place());
-        assert_eq!(places, ["https://hooks.example.com/", "#deploys", "a/b at https://ghe.example.com/api/v3", "17"]);
+        assert_eq!(
+            places,
+            [
+                "https://hooks.example.com/",
+                "https://hooks.example.com/cd",
+                "#deploys",
+                "a/b at https://ghe.example.com/api/v3",
+                "17"
+            ]
+        );
     }
 }

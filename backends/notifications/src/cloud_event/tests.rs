@@ -38,7 +38,7 @@ fn standard_webhooks_published_vector() {
 fn call_has_the_headers_of_standard_webhooks() {
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".parse().unwrap();
     let notification = samples::notification(samples::failed());
-    let request = request("https://hooks.example.com/x", &secret, &notification).unwrap();
+    let request = request("https://hooks.example.com/x", &secret, &notification, &event(&notification)).unwrap();
     let header = |name| request.headers()[name].to_str().unwrap().to_owned();
     assert_eq!(header("webhook-timestamp"), "1767323060");
     assert_eq!(header("webhook-id"), notification.id.as_str());

@@ -22,7 +22,7 @@ pub(crate) enum ReceiverCommand {
         /// The receiver.
         #[command(flatten)]
         receiver: NamedReceiver,
-        /// File with the new secret [default: one is made for a webhook, and printed]
+        /// File with the new secret [default: one is made for a URL, and printed]
         #[arg(long, value_name = "FILE")]
         secret_file: Option<PathBuf>,
     },
@@ -40,6 +40,9 @@ pub(crate) struct AddReceiverArgs {
     /// Tell this URL by CloudEvents, with signatures of Standard Webhooks
     #[arg(long, value_name = "URL", group = "destination", conflicts_with = "api_url")]
     pub(crate) webhook: Option<String>,
+    /// Send CDEvents of services that were deployed, upgraded or rolled back to this URL, signed in the same way
+    #[arg(long, value_name = "URL", group = "destination", conflicts_with = "api_url")]
+    pub(crate) cdevents: Option<String>,
     /// Tell this channel of Slack, its id or # and its name, by one message per deploy
     #[arg(long, value_name = "CHANNEL", group = "destination", requires = "secret_file")]
     pub(crate) slack: Option<String>,

@@ -18,16 +18,13 @@ use crate::{
 };
 
 pub(crate) async fn add(session: &Session<'_>, args: &AddReceiverArgs) -> Result<(), CliError> {
-    let kind = match (&args.slack, &args.github, &args.gitlab) {
-        (Some(_), _, _) => "slack",
-        (_, Some(_), _) => "github",
-        (_, _, Some(_)) => "gitlab",
-        (None, None, None) => "webhook",
-    };
+    let kinds =
+        [(&args.cdevents, "cdevents"), (&args.slack, "slack"), (&args.github, "github"), (&args.gitlab, "gitlab")];
+    let kind = kinds.iter().find(|(given, _)| given.is_some()).map_or("webhook", |(_, kind)| kind);
     let request = AddReceiver {
         name: args.name.to_string(),
         kind: kind.to_owned(),
-        url: args.webhook.clone().or_else(|| args.api_url.clone()),
+        url: [&args.webhook, &args.cdevents, &args.api_url].into_iter().find_map(Clone::clone),
         channel: args.slack.clone(),
         repository: args.github.clone().or_else(|| args.gitlab.clone()),
         secret: read_secret(args.secret_file.as_deref())?,

@@ -73,7 +73,7 @@ struct Form {
 }
 
 impl Form {
-    fn kinds(&self) -> [(&'static str, &'static str); 4] {
+    fn kinds(&self) -> [(&'static str, &'static str); Destination::KINDS.len()] {
         Destination::KINDS.map(|kind| (kind, kind_in_words(kind)))
     }
 
@@ -96,6 +96,7 @@ impl Form {
 
 fn kind_in_words(kind: &str) -> &'static str {
     match kind {
+        "cdevents" => "URL, CDEvents",
         "slack" => "Slack",
         "github" => "GitHub",
         "gitlab" => "GitLab",
