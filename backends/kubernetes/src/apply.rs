@@ -16,10 +16,10 @@ use crate::{
     rules::{
         configuration::{self, Owner},
         fence::{self, Decision},
-        object::Object,
+        object::{CONFIGURED_BY, Object},
         patch, pods,
         retained::{self, KeptTemplate},
-        stuck_pods, template,
+        secret_drift, stuck_pods, template,
     },
     workload::{Rollout, Template, WorkloadKind},
 };
@@ -64,8 +64,8 @@ async fn attempt_once(
     match fence::decide(&object, rollout) {
         Decision::Patch => {}
         Decision::UpToDate => {
-            repair(cluster, rollout, &object, configuration).await?;
-            return Ok(Some(Applied::Done));
+            let is_done = repair(cluster, rollout, &object, configuration).await?;
+            return Ok(is_done.then_some(Applied::Done));
         }
         Decision::Newer(revision) => return Ok(Some(Applied::Newer(revision))),
         Decision::Refused { reason, message } => return Ok(Some(Applied::Refused { reason, message })),
@@ -77,7 +77,9 @@ async fn attempt_once(
         Err(error) => return Err(error),
     };
     let kept = kept(cluster, rollout, &object).await?;
-    match cluster.patch(rollout.namespace(), &object, &patch::patch(&object, rollout, kept.as_ref())).await {
+    let mut patch = patch::patch(&object, rollout, kept.as_ref());
+    secret_drift::note(&mut patch, &object, secret.as_ref().and_then(Provided::uid));
+    match cluster.patch(rollout.namespace(), &object, &patch).await {
         Ok(()) => {
             if let Some(Provided::Made(_)) = secret {
                 configurations::remove_old(cluster, rollout.namespace(), rollout.id).await;
@@ -86,7 +88,10 @@ async fn attempt_once(
         }
         Err(failure) => match error::refusal(&failure) {
             Some(why) => {
-                configurations::take_back(cluster, rollout.namespace(), secret.as_ref()).await;
+                // One that was missing is needed by what runs.
+                if !configuration::is_referred_to(&object, rollout) {
+                    configurations::take_back(cluster, rollout.namespace(), secret.as_ref()).await;
+                }
                 Ok(Some(refused(format!("the cluster refuses the change of {}: {why}", object.title()))))
             }
             None => read_again(failure),
@@ -114,9 +119,10 @@ async fn secret_for(
         let reason = Reason::new(Reason::CONFIGURATION_CONFLICT);
         return Ok(Provision::Refused(Applied::Refused { reason, message }));
     }
-    Ok(match configurations::provide(cluster, &owner(rollout, object), wanted).await? {
+    let known = secret_drift::noted(object);
+    Ok(match configurations::provide(cluster, &owner(rollout, object), wanted, known).await? {
         Provided::Refused(why) => Provision::Refused(refused(why)),
-        provided @ (Provided::Made(_) | Provided::Found) => Provision::Provided(Some(provided)),
+        provided @ (Provided::Made(_) | Provided::Found(_)) => Provision::Provided(Some(provided)),
     })
 }
 
@@ -127,13 +133,21 @@ fn owner<'a>(rollout: &'a Rollout, object: &Object) -> Owner<'a> {
 }
 
 /// Provides once more the Secret that a workload which carries the rollout refers to: a call that was dropped may have left
-/// it without its owner, and another party may have deleted it.
-async fn repair(cluster: &Cluster, rollout: &Rollout, object: &Object, wanted: Option<&Configuration>) -> Result<()> {
-    let Some(wanted) = wanted.filter(|_| configuration::is_referred_to(object, rollout)) else { return Ok(()) };
-    if let Provided::Refused(why) = configurations::provide(cluster, &owner(rollout, object), wanted).await? {
+/// it without its owner, and another party may have deleted it. Returns `false` if the workload has changed in between.
+async fn repair(cluster: &Cluster, rollout: &Rollout, object: &Object, wanted: Option<&Configuration>) -> Result<bool> {
+    let Some(wanted) = wanted.filter(|_| configuration::is_referred_to(object, rollout)) else { return Ok(true) };
+    let known = secret_drift::noted(object);
+    let provided = configurations::provide(cluster, &owner(rollout, object), wanted, known).await?;
+    if let Provided::Refused(why) = &provided {
         tracing::warn!(app = %rollout.app, revision = %rollout.id.revision, why, "the Secret of an app's configuration is not its own");
+        return Ok(true);
     }
-    Ok(())
+    let Some(patch) = secret_drift::note_alone(object, provided.uid()) else { return Ok(true) };
+    match cluster.patch(rollout.namespace(), object, &patch).await {
+        Ok(()) => Ok(true),
+        Err(failure) if error::is_conflict(&failure) || error::is_not_found(&failure) => Ok(false),
+        Err(failure) => Err(error::classify(failure)),
+    }
 }
 
 /// The retained template that the rollout brings back, if it returns to a version of which one is left.
@@ -179,7 +193,7 @@ async fn create(
     configuration: Option<&Configuration>,
 ) -> Result<Option<Applied>> {
     let Some(template) = template_of(rollout) else { return Ok(Some(missing(no_target(rollout)))) };
-    let made = template::deployment(rollout, template);
+    let mut made = template::deployment(rollout, template);
     // Pods that are made before their Secret fail at once.
     let secret = match secret_for(cluster, rollout, &Object::Deployment(Box::new(made.clone())), configuration).await {
         Ok(Provision::Provided(secret)) => secret,
@@ -187,10 +201,15 @@ async fn create(
         Err(Error::NotFound(_)) => return Ok(Some(missing(no_namespace(rollout)))),
         Err(error) => return Err(error),
     };
+    if let Some(uid) = secret.as_ref().and_then(Provided::uid) {
+        made.metadata.annotations.get_or_insert_default().insert(CONFIGURED_BY.to_owned(), uid.to_owned());
+    }
     match create_workload(cluster, rollout, template, &made).await? {
         Created::Made(made) => {
             // A failure is made up for when the rollout is applied again.
-            repair(cluster, rollout, &Object::Deployment(made), configuration).await?;
+            if !repair(cluster, rollout, &Object::Deployment(made), configuration).await? {
+                return Ok(None);
+            }
             if let Some(Provided::Made(_)) = secret {
                 configurations::remove_old(cluster, rollout.namespace(), rollout.id).await;
             }

@@ -18,19 +18,25 @@ use kube::{
     runtime::watcher::{self, Event},
 };
 use rollhook_core::{
-    Result,
+    Error, Result,
     app::AppUid,
     ports::{AtRest, DeployId, Observation, Phase},
 };
-use tokio::{sync::mpsc, task::AbortHandle};
+use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
 
 use crate::{
     client::Cluster,
+    configurations,
     error::GRANT,
     lock,
     object_version::{self, ObjectVersion},
     retries::{self, Retries},
-    rules::{drift, object::Object, observation},
+    rules::{
+        drift,
+        object::Object,
+        observation,
+        secret_drift::{self, NeededSecret},
+    },
     workload::{Rollout, TargetKey, WorkloadKind},
 };
 
@@ -38,6 +44,11 @@ use crate::{
 const WATCH: u32 = 60;
 /// How long the connection of a watch may be silent: longer than a watch, which tells something at its end.
 pub(crate) const SILENCE: Duration = Duration::from_secs(75);
+
+/// Secrets are not watched, which would take the permission to watch all of a namespace. An app with a configuration is looked
+/// at again after this time, and one such app in each interval.
+const SECRETS_AGE: Duration = Duration::from_secs(60);
+const SECRETS_PACE: Duration = Duration::from_millis(250);
 
 /// The namespace and the kind of workloads that are watched together.
 type Place = (String, WorkloadKind);
@@ -104,7 +115,15 @@ impl Hints {
             if next.is_some() {
                 return next;
             }
-            self.queued.recv().await?;
+            match tokio::time::timeout(SECRETS_PACE, self.queued.recv()).await {
+                Ok(queued) => queued?,
+                Err(_) => {
+                    let next = lock(&self.shared.upgrade()?.state).next_with_secret();
+                    if next.is_some() {
+                        return next;
+                    }
+                }
+            }
         }
     }
 }
@@ -122,32 +141,43 @@ struct Known {
     name: String,
     /// The last look; `None` before the end of the first.
     last: Option<Look>,
+    /// The time at which the Secret was looked at, or was to be.
+    secret_at: Instant,
 }
 
 /// A look at a workload.
+#[derive(Clone)]
 struct Look {
     /// The workload's resource version; `None`: it did not exist.
     mark: Option<String>,
     found: AtRest,
+    /// The Secret of its configuration, which each look reads.
+    secret: Option<NeededSecret>,
 }
 
 impl Look {
     fn of_missing(rollout: &Rollout) -> Self {
         let (drift, seen) = (Some(drift::of_missing(rollout)), observation::of_missing(rollout));
-        Self { mark: None, found: AtRest { image: None, drift, seen } }
+        Self { mark: None, found: AtRest { image: None, drift, seen }, secret: None }
     }
 
     fn of(rollout: &Rollout, object: &Object, seen: Observation) -> Self {
         let image =
             rollout.workload.containers.iter().find_map(|name| object.container(name)?.image.as_deref()?.parse().ok());
         let found = AtRest { image, drift: drift::told(object, rollout), seen };
-        Self { mark: Some(mark(object.metadata())), found }
+        Self { mark: Some(mark(object.metadata())), found, secret: secret_drift::needed(object, rollout) }
     }
 }
 
 impl Known {
     fn new(rollout: &Rollout, last: Option<Look>) -> Self {
-        Self { deploy: rollout.id, place: place(rollout), name: rollout.workload.name.clone(), last }
+        Self {
+            deploy: rollout.id,
+            place: place(rollout),
+            name: rollout.workload.name.clone(),
+            last,
+            secret_at: Instant::now(),
+        }
     }
 }
 
@@ -186,9 +216,26 @@ impl TargetsAtRest {
 
     /// Returns the rollout's workload at rest: from memory if nothing has touched it.
     pub(crate) async fn look(&self, cluster: &Cluster, rollout: &Rollout) -> Result<AtRest> {
-        if let Some(found) = self.begin(rollout) {
-            return Ok(found);
+        let look = match self.begin(rollout) {
+            Some(known) => known,
+            None => self.read(cluster, rollout).await?,
+        };
+        let mut found = look.found;
+        if let Some(needed) = look.secret.filter(|_| found.drift.is_none()) {
+            found.drift = match configurations::metadata(cluster, rollout.namespace(), &needed.name).await {
+                Ok(metadata) => secret_drift::of(&needed, metadata.as_ref()),
+                Err(error @ Error::Denied { .. }) => {
+                    tracing::debug!(app = %rollout.app, error = %error.chain(), "reading the Secret of an app's configuration is not permitted");
+                    None
+                }
+                Err(error) => return Err(error),
+            };
         }
+        Ok(found)
+    }
+
+    /// Reads the rollout's workload.
+    async fn read(&self, cluster: &Cluster, rollout: &Rollout) -> Result<Look> {
         let look = match cluster.observed_target(rollout).await? {
             Some(object) => {
                 let pods = cluster.pods(rollout, &object).await?;
@@ -197,12 +244,11 @@ impl TargetsAtRest {
             }
             None => Look::of_missing(rollout),
         };
-        let found = look.found.clone();
         // An app that was forgotten meanwhile stays so.
         if let Some(known) = lock(&self.shared.state).targets.get_mut(&rollout.key()) {
-            *known = Known::new(rollout, Some(look));
+            *known = Known::new(rollout, Some(look.clone()));
         }
-        Ok(found)
+        Ok(look)
     }
 
     /// Notes the rollout's workload as it was read, and its observation.
@@ -213,8 +259,8 @@ impl TargetsAtRest {
         found
     }
 
-    /// Begins a look. Its place is watched from here on, until the app is forgotten. Returns the answer if it is known.
-    fn begin(&self, rollout: &Rollout) -> Option<AtRest> {
+    /// Begins a look. Its place is watched from here on, until the app is forgotten. Returns the last look if its answer is still known.
+    fn begin(&self, rollout: &Rollout) -> Option<Look> {
         let mut state = lock(&self.shared.state);
         state.places.entry(place(rollout)).or_insert_with_key(|place| {
             let follow = follow(self.cluster.clone(), place.clone(), Arc::downgrade(&self.shared));
@@ -239,15 +285,27 @@ impl TargetsAtRest {
 }
 
 impl State {
+    /// The next app whose Secret was not looked at for a while; it counts as looked at from now on.
+    fn next_with_secret(&mut self) -> Option<AppUid> {
+        let has_secret = |known: &Known| known.last.as_ref().is_some_and(|last| last.secret.is_some());
+        let waiting = self.targets.iter_mut().filter(|(_, known)| has_secret(known));
+        let (key, known) = waiting.min_by_key(|(_, known)| known.secret_at)?;
+        if known.secret_at.elapsed() < SECRETS_AGE {
+            return None;
+        }
+        known.secret_at = Instant::now();
+        Some(key.app)
+    }
+
     /// The last look at the rollout's workload. Returns `None` if its answer may be another now.
-    fn known(&self, rollout: &Rollout) -> Option<AtRest> {
+    fn known(&self, rollout: &Rollout) -> Option<Look> {
         let known = self.targets.get(&rollout.key()).filter(|known| known.deploy == rollout.id)?;
         let watched = self.places.get(&known.place).filter(|watched| watched.is_live)?;
-        let Look { mark, found } = known.last.as_ref()?;
-        let AtRest { drift, seen, .. } = found;
+        let look = known.last.as_ref()?;
+        let AtRest { drift, seen, .. } = &look.found;
         let is_well = matches!(seen.phase, Phase::Complete { .. }) && seen.failure.is_none();
-        let is_same = watched.marks.get(&known.name) == mark.as_ref();
-        (is_same && (is_well || drift.is_some())).then(|| found.clone())
+        let is_same = watched.marks.get(&known.name) == look.mark.as_ref();
+        (is_same && (is_well || drift.is_some())).then(|| look.clone())
     }
 
     /// The apps whose workload, of this name in this place, is not as it was at the last look.
@@ -371,7 +429,7 @@ mod tests {
         let found = targets.note(&rollout, &before, seen(3));
         assert_eq!(found.drift, None);
         let event = |event| lock(&targets.shared.state).note(&place(&rollout), event);
-        let known = || lock(&targets.shared.state).known(&rollout);
+        let known = || lock(&targets.shared.state).known(&rollout).map(|look| look.found);
         assert_eq!(known(), None, "nothing is known of changes");
         assert_eq!(event(Event::Init), []);
         assert_eq!(event(Event::InitApply(metadata(&before))), []);
@@ -386,7 +444,7 @@ mod tests {
             "registry.example.com/api:hotfix"
         );
         assert_eq!(known(), Some(found));
-        assert_eq!(lock(&targets.shared.state).known(&samples::rollout(6)), None, "of another revision");
+        assert!(lock(&targets.shared.state).known(&samples::rollout(6)).is_none(), "of another revision");
         assert_eq!(event(Event::Delete(metadata(&after))), [app]);
         targets.forget(app);
         assert!(lock(&targets.shared.state).places.is_empty(), "its watch has ended");
@@ -414,6 +472,33 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn app_is_looked_at_for_its_secret_once_in_a_while() {
+        let nobody = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let targets = TargetsAtRest::new(Cluster::of(nobody));
+        let id = rollhook_core::configuration::ConfigurationId(7 << 88);
+        let rollout = Rollout { configuration: Some(id), ..samples::rollout(5) };
+        let (Object::Deployment(object), _) = before_and_after() else { panic!("no Deployment") };
+        let entries = json!([{"secretRef": {"name": "api-config-0000000007000000"}}]);
+        let containers = json!([{"name": "app", "image": "registry.example.com/api:v5", "envFrom": entries}]);
+        let configured = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+        let object = samples::deployment(merged(serde_json::to_value(object).unwrap(), configured));
+        targets.note(&rollout, &object, seen(3));
+        let next = || lock(&targets.shared.state).next_with_secret();
+        assert_eq!(next(), None, "it has just been looked at");
+        let age = |targets: &TargetsAtRest| {
+            let mut state = lock(&targets.shared.state);
+            let known = state.targets.get_mut(&rollout.key()).unwrap();
+            known.secret_at = known.secret_at.checked_sub(SECRETS_AGE).unwrap();
+        };
+        age(&targets);
+        assert_eq!((next(), next()), (Some(rollout.id.app), None));
+        let without = samples::rollout(5);
+        targets.note(&without, &before_and_after().0, seen(3));
+        age(&targets);
+        assert_eq!(next(), None, "it has no configuration any more");
+    }
+
+    #[tokio::test]
     async fn pods_that_are_not_well_are_read_each_time() {
         let nobody = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
         let targets = TargetsAtRest::new(Cluster::of(nobody));
@@ -424,7 +509,7 @@ mod tests {
         assert_eq!(event(Event::InitDone), []);
         let known = |ready| {
             targets.note(&rollout, &before, seen(ready));
-            lock(&targets.shared.state).known(&rollout)
+            lock(&targets.shared.state).known(&rollout).map(|look| look.found)
         };
         assert_eq!(known(2), None);
         assert!(known(3).is_some());

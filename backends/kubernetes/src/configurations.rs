@@ -1,6 +1,7 @@
 //! The Secrets with an app's configuration: made before what refers to them, and removed once nothing does.
 //!
-//! Of a Secret that exists the metadata alone are read, so that values come back into this process at no place.
+//! Of a Secret that exists the metadata alone are read, but for one that a deploy asks for and its workload does not know yet:
+//! others may have made it.
 
 use std::time::Duration;
 
@@ -22,7 +23,10 @@ use crate::{
     client::{Cluster, patch_parameters, post_parameters},
     error::{classify, contended, is_already_exists, is_conflict, is_not_found, refusal},
     pages::Extent,
-    rules::configuration::{self, Owner},
+    rules::{
+        configuration::{self, Owner},
+        quoted::{error_without_values, without_values},
+    },
 };
 
 /// The number of attempts on a Secret that others change at the same time.
@@ -40,18 +44,34 @@ pub(crate) enum Provided {
     /// It was made.
     Made(Box<ObjectMeta>),
     /// It was there already.
-    Found,
+    Found(Box<ObjectMeta>),
     /// The cluster refuses it, or another party's has its name: a sentence without its end.
     Refused(String),
 }
 
+impl Provided {
+    /// The uid of the Secret.
+    pub(crate) fn uid(&self) -> Option<&str> {
+        match self {
+            Self::Made(metadata) | Self::Found(metadata) => metadata.uid.as_deref(),
+            Self::Refused(_) => None,
+        }
+    }
+}
+
 type Secrets = Api<PartialObjectMeta<Secret>>;
 
-/// Provides the Secret of the configuration for its owner.
+/// Provides the Secret of the configuration for its owner. One with other content takes its place, unless it has the uid that is
+/// known.
 ///
 /// # Errors
 /// `NotFound` if there is no such namespace; those of the cluster.
-pub(crate) async fn provide(cluster: &Cluster, owner: &Owner<'_>, wanted: &Configuration) -> Result<Provided> {
+pub(crate) async fn provide(
+    cluster: &Cluster,
+    owner: &Owner<'_>,
+    wanted: &Configuration,
+    known: Option<&str>,
+) -> Result<Provided> {
     let (namespace, name) = (owner.app.namespace.as_str(), configuration::name(owner.app, wanted.id));
     let secrets: Secrets = cluster.api(namespace);
     for _ in 0..ATTEMPTS {
@@ -60,8 +80,10 @@ pub(crate) async fn provide(cluster: &Cluster, owner: &Owner<'_>, wanted: &Confi
                 Ok(metadata) => return Ok(Provided::Made(Box::new(metadata))),
                 Err(failure) if is_already_exists(&failure) => continue,
                 Err(failure) => {
-                    let why = refusal(&failure).ok_or_else(|| classify(failure))?;
-                    let why = if quotes_value(&why, wanted) { "its reason quotes a value".to_owned() } else { why };
+                    let whole = format!("{failure} {failure:?}");
+                    let refused = refusal(&failure);
+                    let why = refused.ok_or_else(|| error_without_values(classify(failure), &whole, wanted))?;
+                    let why = without_values(why, &whole, wanted);
                     return Ok(Provided::Refused(format!("the cluster refuses the Secret {name}: {why}")));
                 }
             }
@@ -74,9 +96,19 @@ pub(crate) async fn provide(cluster: &Cluster, owner: &Owner<'_>, wanted: &Confi
         if found.deletion_timestamp.is_some() {
             continue;
         }
-        let Some(patch) = configuration::ownership(&found, owner) else { return Ok(Provided::Found) };
+        if (known.is_none() || found.uid.as_deref() != known) && !is_as_made(cluster, namespace, &found, wanted).await?
+        {
+            tracing::warn!(
+                namespace,
+                secret = name,
+                "replacing a Secret of an app's configuration that another party made"
+            );
+            cluster.delete::<Secret>(namespace, &found).await?;
+            continue;
+        }
+        let Some(patch) = configuration::ownership(&found, owner) else { return Ok(Provided::Found(Box::new(found))) };
         match secrets.patch(&name, &patch_parameters(), &Patch::Strategic(patch)).await {
-            Ok(_) => return Ok(Provided::Found),
+            Ok(_) => return Ok(Provided::Found(Box::new(found))),
             Err(failure) if is_conflict(&failure) || is_not_found(&failure) => {}
             Err(failure) => return Err(classify(failure)),
         }
@@ -84,10 +116,18 @@ pub(crate) async fn provide(cluster: &Cluster, owner: &Owner<'_>, wanted: &Confi
     Err(contended())
 }
 
-/// Whether a sentence of the cluster, as of an admission webhook, has a value that is no mere digit or word.
-fn quotes_value(why: &str, wanted: &Configuration) -> bool {
-    let mut values = wanted.variables.entries.values().map(|variable| variable.expose());
-    values.any(|value| value.len() >= 4 && why.contains(value))
+/// Whether the Secret of this metadata is as this service makes it. One that is gone meanwhile is, and is missed later.
+async fn is_as_made(cluster: &Cluster, namespace: &str, found: &ObjectMeta, wanted: &Configuration) -> Result<bool> {
+    let name = found.name.as_deref().unwrap_or_default();
+    let secret = cluster.api::<Secret>(namespace).get_opt(name).await.map_err(classify)?;
+    let secret = secret.filter(|secret| secret.metadata.uid == found.uid);
+    Ok(secret.is_none_or(|secret| configuration::has_content(&secret, wanted)))
+}
+
+/// The metadata of a Secret; `None` if there is none of this name.
+pub(crate) async fn metadata(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<ObjectMeta>> {
+    let secrets: Secrets = cluster.api(namespace);
+    Ok(secrets.get_opt(name).await.map_err(classify)?.map(|found| found.metadata))
 }
 
 async fn create(cluster: &Cluster, secret: &Secret, namespace: &str) -> kube::Result<ObjectMeta> {

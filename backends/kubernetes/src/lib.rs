@@ -40,7 +40,7 @@
 //! | `jobs` (`batch`) | get, list, watch, create, patch, for release commands |
 //! | `persistentvolumeclaims` | get, to leave out those that only one pod may use |
 //! | `deployments`, `services` | create, and delete of `services`, to make workloads for apps that have none |
-//! | `secrets` | get, list, create, patch, delete, for apps with a configuration: of those that exist the metadata alone are read |
+//! | `secrets` | get, list, create, patch, delete, for apps with a configuration: of those that exist the metadata alone are read, but for one that a deploy asks for and its workload does not know yet |
 
 mod apply;
 mod at_rest;

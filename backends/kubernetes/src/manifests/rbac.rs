@@ -90,7 +90,8 @@ pub(super) fn in_app_namespaces() -> Rules {
         rule("", &["pods/log"], &["get"]),
         rule("", &["events"], &["list"]),
         // A Secret for each version of an app's configuration, named by its workloads. Of those that exist the metadata alone are
-        // listed and read, to find the old ones; Kubernetes knows no permission for that part.
+        // listed and read, to find the old ones; Kubernetes knows no permission for that part. One that a deploy asks for is
+        // compared, if its workload does not know it yet.
         rule("", &["secrets"], &["get", "list", "create", "patch", "delete"]),
         // How deploys go on, on their workloads and apps.
         rule("events.k8s.io", &["events"], &["create"]),

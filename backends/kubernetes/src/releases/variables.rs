@@ -13,6 +13,7 @@ use crate::{
     rules::{
         configuration::{self, Owner},
         object::Object,
+        secret_drift,
     },
     workload::Rollout,
 };
@@ -33,9 +34,9 @@ impl<'a> Run<'a> {
         }
         let (kind, version) = (target.kind().as_str(), target.kind().api_version());
         let owner = self.owner(configuration::reference_to(version, kind, target.metadata()));
-        Ok(match configurations::provide(self.cluster, &owner, wanted).await? {
+        Ok(match configurations::provide(self.cluster, &owner, wanted, secret_drift::noted(target)).await? {
             Provided::Refused(why) => Err(unbegun(Reason::new(Reason::REFUSED), why)),
-            provided @ (Provided::Made(_) | Provided::Found) => Ok(Some(provided)),
+            provided @ (Provided::Made(_) | Provided::Found(_)) => Ok(Some(provided)),
         })
     }
 
@@ -50,7 +51,8 @@ impl<'a> Run<'a> {
         let Some(wanted) = &spec.configuration else { return Ok(()) };
         if target.metadata().uid.is_none() {
             let owner = self.owner(configuration::reference_to("batch/v1", "Job", &job.metadata));
-            configurations::provide(self.cluster, &owner, wanted).await?;
+            let known = secret.and_then(Provided::uid);
+            configurations::provide(self.cluster, &owner, wanted, known).await?;
         }
         if let (Some(Provided::Made(_)), false) = (secret, self.is_by_hand()) {
             configurations::remove_old(self.cluster, self.namespace, self.run.deploy_id()).await;

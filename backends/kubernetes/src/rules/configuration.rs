@@ -129,6 +129,16 @@ pub(crate) fn secret(owner: &Owner, configuration: &Configuration) -> Secret {
     }
 }
 
+/// Whether a Secret is as [`secret`] makes it of this configuration.
+pub(crate) fn has_content(secret: &Secret, configuration: &Configuration) -> bool {
+    let wanted = &configuration.variables.entries;
+    let data = secret.data.as_ref();
+    let value = |name: &str| data.and_then(|data| data.get(name)).map(|value| value.0.as_slice());
+    secret.immutable == Some(true)
+        && data.map_or(0, BTreeMap::len) == wanted.len()
+        && wanted.iter().all(|(name, variable)| value(name.as_str()) == Some(variable.expose().as_bytes()))
+}
+
 /// An owner of Secrets: an app, the object of it that needs one, and the deploy for which it does.
 #[derive(Clone, Debug)]
 pub(crate) struct Owner<'a> {

@@ -16,11 +16,13 @@ pub(crate) mod observation;
 pub(crate) mod patch;
 pub(crate) mod pod_list;
 pub(crate) mod pods;
+pub(crate) mod quoted;
 pub(crate) mod reduced;
 pub(crate) mod registration;
 pub(crate) mod retained;
 pub(crate) mod rollout_status;
 pub(crate) mod scale;
+pub(crate) mod secret_drift;
 pub(crate) mod stuck_pods;
 pub(crate) mod template;
 

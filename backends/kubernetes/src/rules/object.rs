@@ -21,6 +21,8 @@ use crate::workload::WorkloadKind;
 pub(crate) const STAMP: &str = "rollhook.dev/revision";
 /// The annotation of a workload whose pod template was brought back as it was: the stamp of that template, or [`NONE`].
 pub(crate) const TEMPLATE_STAMP: &str = "rollhook.dev/template-revision";
+/// The annotation of a workload with the uid of the Secret of the configuration that it was brought to.
+pub(crate) const CONFIGURED_BY: &str = "rollhook.dev/configuration-uid";
 /// The value of [`TEMPLATE_STAMP`] for a template from before the app's first deploy, which has no stamp.
 pub(crate) const NONE: &str = "none";
 /// The annotation that `kubectl rollout history` shows.

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::{
     configuration, drift,
-    object::{Object, STAMP, TEMPLATE_STAMP},
+    object::{CONFIGURED_BY, Object, STAMP, TEMPLATE_STAMP},
     scale::STOPPED_FROM,
 };
 use crate::workload::Rollout;
@@ -53,7 +53,10 @@ pub(crate) fn workload(object: Object, rollout: &Rollout) -> Object {
     let paths = owned_paths(&object, &rollout.workload.containers);
     let own = |mut all: ObjectMeta| {
         let entries = all.managed_fields.take().into_iter().flatten().map(|entry| owned(entry, &paths)).collect();
-        ObjectMeta { managed_fields: Some(entries), ..metadata(all, &[STAMP, TEMPLATE_STAMP, STOPPED_FROM]) }
+        ObjectMeta {
+            managed_fields: Some(entries),
+            ..metadata(all, &[STAMP, TEMPLATE_STAMP, STOPPED_FROM, CONFIGURED_BY])
+        }
     };
     match object {
         Object::Deployment(found) => {

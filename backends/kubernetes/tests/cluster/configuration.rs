@@ -4,11 +4,19 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::{
     ByteString,
-    api::{apps::v1::ReplicaSet, core::v1::Secret},
+    api::{
+        admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+        apps::v1::ReplicaSet,
+        core::v1::Secret,
+    },
 };
-use kube::{Api, api::ListParams};
+use kube::{
+    Api,
+    api::{ListParams, PostParams},
+};
 use rollhook_conformance::samples;
 use rollhook_core::{
+    configuration::{Configuration, Variables},
     deploy::Reason,
     ports::{Applied, ReleaseState, RolloutDriver, RolloutSpec},
 };
@@ -151,7 +159,7 @@ fn command_before_the_first_deploy_has_its_variables() {
     bed::test("command_before_the_first_deploy_has_its_variables", async |bed| {
         let mut spec = spec(bed, Deployment, 1, "succeeds");
         spec.target.settings.insert("template".to_owned(), json!({"env": {"A": "theirs"}}));
-        spec.configuration = Some(samples::configuration(1, &[("A", "one")]));
+        spec.configuration = configured(bed, Deployment, 1, 1).configuration;
         let ReleaseState::Failed(failure) = runner(bed).prepare(&spec).await.unwrap() else { panic!("both set it") };
         assert_eq!((failure.reason.as_str(), failure.began), (Reason::CONFIGURATION_CONFLICT, false));
         spec.target.settings.insert("template".to_owned(), json!({}));
@@ -186,5 +194,118 @@ fn manager_that_removes_or_replaces_the_secret_is_named() {
             let drift = bed.driver.target_reader().unwrap().at_rest(&spec).await.unwrap().drift.unwrap();
             assert_eq!(drift.message, failure.message);
         }
+    });
+}
+
+/// The Secret as it is, with another value.
+async fn replace_with_another_value(bed: &Bed, name: &str) {
+    let mut theirs = secrets(bed).get(name).await.unwrap();
+    secrets(bed).delete(name, &Default::default()).await.unwrap();
+    let metadata = std::mem::take(&mut theirs.metadata);
+    theirs.metadata.name = metadata.name;
+    theirs.metadata.labels = metadata.labels;
+    theirs.metadata.annotations = metadata.annotations;
+    theirs.metadata.owner_references = metadata.owner_references;
+    theirs.data.as_mut().unwrap().insert("A".to_owned(), ByteString(b"theirs".to_vec()));
+    let by = PostParams { field_manager: Some("kubectl-replace".to_owned()), ..PostParams::default() };
+    secrets(bed).create(&by, &theirs).await.unwrap();
+}
+
+#[test]
+fn secret_that_another_deletes_or_replaces_is_drift_until_the_next_deploy() {
+    bed::test("secret_that_another_deletes_or_replaces_is_drift_until_the_next_deploy", async |bed| {
+        let bed = &bed.with_driver(driver(bed, documented()).await);
+        // Permissions count a moment after they were given.
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        let reader = bed.driver.target_reader().unwrap();
+        let drift = async |spec: &RolloutSpec| {
+            // At rest a configuration is known by its id alone.
+            let configuration = spec.configuration.as_ref().map(|configuration| Configuration::of(configuration.id));
+            let spec = spec.clone().with(|spec| spec.configuration = configuration);
+            reader.at_rest(&spec).await.unwrap().drift.map(|drift| drift.message)
+        };
+        for (number, kind) in [(1, Deployment), (2, CronJob)] {
+            let (first, second) = (10 * number + 1, 10 * number + 2);
+            bed.make(kind, "api:v1", json!({})).await;
+            let spec = configured(bed, kind, first, number.into());
+            bed.roll_out(&spec).await;
+            assert_eq!(drift(&spec).await, None);
+            replace_with_another_value(bed, &name(number)).await;
+            let message = drift(&spec).await.unwrap();
+            assert!(
+                message.starts_with("the field manager \"kubectl-replace\" made the Secret api-config-"),
+                "{message}"
+            );
+
+            // The next deploy of the same variables brings them back.
+            let spec = configured(bed, kind, second, number.into());
+            bed.roll_out(&spec).await;
+            assert_eq!(drift(&spec).await, None);
+            let secret = secrets(bed).get(&name(number)).await.unwrap();
+            assert_eq!(secret.data.as_ref().unwrap()["A"], ByteString(b"one".to_vec()));
+            assert_eq!(owners(secret), [kind.as_str()]);
+
+            secrets(bed).delete(&name(number), &Default::default()).await.unwrap();
+            let message = drift(&spec).await.unwrap();
+            assert!(message.starts_with("another deleted the Secret api-config-"), "{message}");
+            bed.apply(&spec).await;
+            assert_eq!(drift(&spec).await, None, "it is made anew, and known");
+            bed.objects(kind).delete("api", &Default::default()).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn secret_that_was_made_before_the_deploy_is_compared() {
+    bed::test("secret_that_was_made_before_the_deploy_is_compared", async |bed| {
+        bed.make(Deployment, "api:v1", json!({})).await;
+        bed.roll_out(&configured(bed, Deployment, 1, 1)).await;
+        bed.roll_out(&configured(bed, Deployment, 2, 2)).await;
+        // A version that is not current, to which a rollback returns.
+        replace_with_another_value(bed, &name(1)).await;
+        bed.roll_out(&configured(bed, Deployment, 3, 1)).await;
+        let secret = secrets(bed).get(&name(1)).await.unwrap();
+        assert_eq!(secret.data.as_ref().unwrap()["A"], ByteString(b"one".to_vec()));
+        let kept = secret.metadata.uid;
+        bed.roll_out(&configured(bed, Deployment, 4, 1)).await;
+        assert_eq!(secrets(bed).get(&name(1)).await.unwrap().metadata.uid, kept, "one that is right stays");
+    });
+}
+
+#[test]
+fn refusal_that_quotes_a_value_is_not_shown() {
+    bed::test("refusal_that_quotes_a_value_is_not_shown", async |bed| {
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(bed.client.clone());
+        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(bed.client.clone());
+        let policy = format!("quotes-{}", bed.namespace);
+        let made = json!({"metadata": {"name": policy}, "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["secrets"]}]},
+            "validations": [{"expression": "false", "messageExpression": "'no Secret like ' + string(object.data['A'])"}]}});
+        policies.create(&PostParams::default(), &serde_json::from_value(made).unwrap()).await.unwrap();
+        let selected = json!({"matchLabels": {"kubernetes.io/metadata.name": bed.namespace}});
+        let made = json!({"metadata": {"name": policy}, "spec": {"policyName": policy, "validationActions": ["Deny"],
+            "matchResources": {"namespaceSelector": selected}}});
+        bindings.create(&PostParams::default(), &serde_json::from_value(made).unwrap()).await.unwrap();
+        until_async("the policy holds", async || {
+            let made =
+                serde_json::from_value(json!({"metadata": {"name": "probe"}, "stringData": {"A": "x"}})).unwrap();
+            let parameters = PostParams { dry_run: true, ..PostParams::default() };
+            match secrets(bed).create(&parameters, &made).await {
+                Err(error) if error.to_string().contains("eA==") => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+        bed.make(Deployment, "api:v1", json!({})).await;
+        let mut spec = configured(bed, Deployment, 1, 1);
+        let text = json!({"salt": vec![0; 16], "variables": [["A", "correct horse battery", false]]}).to_string();
+        spec.configuration.as_mut().unwrap().variables = Variables::from_text(&text).unwrap();
+        let (reason, message) = refused(bed, &spec).await;
+        assert_eq!(reason, Reason::REFUSED);
+        assert!(message.ends_with("its reason quotes a value of the app's configuration"), "{message}");
+        policies.delete(&policy, &Default::default()).await.unwrap();
+        bindings.delete(&policy, &Default::default()).await.unwrap();
     });
 }
