@@ -113,6 +113,12 @@ pub(crate) fn name(settings: &Settings, index: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rollhook_core::{
+        app::AppUid,
+        configuration::{Configuration, ConfigurationId},
+        deploy::Revision,
+        ports::DeployId,
+    };
     use serde_json::json;
 
     use super::*;
@@ -135,6 +141,20 @@ mod tests {
             [("Deployment/web", 0), ("Deployment/worker", 0), ("CronJob/nightly", 1), ("CronJob/hourly", 1)]
         );
         assert!(parts.iter().all(|part| part.settings.len() == 2), "what the driver below knows, and no more");
+    }
+
+    #[test]
+    fn settings_of_the_configuration_are_of_the_first_workload() {
+        let also = json!([{ "kind": "container", "name": "worker" }]);
+        let target = target(json!({ "kind": "container", "name": "web", "also": also }));
+        let parts = Parts::of(&target).unwrap().unwrap();
+        let id = DeployId { app: AppUid::from_bits(1), revision: Revision::FIRST };
+        let mut configuration = Configuration::of(ConfigurationId(7));
+        configuration.variables.settings.insert("memory".to_owned(), "1g".into());
+        let spec = RolloutSpec::new("shop-test/web".parse().unwrap(), id, target, "web:v1".parse().unwrap())
+            .with(|spec| spec.configuration = Some(configuration));
+        let settings = parts.specs(&spec).into_iter().map(|spec| spec.configuration.unwrap().variables.settings.len());
+        assert_eq!(settings.collect::<Vec<_>>(), [1, 0]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `rollhook app …`.
 
 use clap::{Args, Subcommand};
-use rollhook_api::{GitChoice, PolicyPatch, SourcePatch, WorkloadPatch};
+use rollhook_api::{GitChoice, PolicyPatch, SourcePatch};
 use rollhook_core::{
     app::{AppId, AppName, Environment, FullName, InvalidName, Project, Settings},
     deploy::{Commit, Revision},
@@ -429,12 +429,6 @@ pub(crate) struct Set {
     /// Let deploys overwrite the deploy id of another registration that the workload carries now
     #[arg(long)]
     pub(crate) take_over: bool,
-    /// With Docker: path that answers with 2xx or 3xx once the container is ready; empty for none
-    #[arg(long, value_name = "PATH")]
-    readiness_path: Option<String>,
-    /// With Docker: port of the container that answers there [default: the only one that it exposes]
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
-    readiness_port: Option<u16>,
     /// All workloads that deploys change, in their order, the present first one first; repeatable, as with app create. The
     /// next deploy brings them to one version
     #[arg(long = "workload", value_name = "[+]KIND/NAME[:CONTAINER]")]
@@ -472,6 +466,12 @@ pub(crate) struct MadeWith {
     /// none of these
     #[arg(long = "label", value_name = "NAME=VALUE")]
     labels: Option<Vec<String>>,
+    /// Path that answers with 2xx or 3xx once the container is ready; empty for none
+    #[arg(long, value_name = "PATH")]
+    readiness_path: Option<String>,
+    /// Port of the container that answers there [default: the only one that it exposes]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    readiness_port: Option<u16>,
     #[command(flatten)]
     pub(crate) when: When,
 }
@@ -496,6 +496,8 @@ impl MadeWith {
             ("volumes", list(&self.volumes).map(Value::from)),
             ("network", self.network.clone().map(Value::from)),
             ("labels", labels.map(Value::from)),
+            ("readiness_path", self.readiness_path.clone().map(Value::from)),
+            ("readiness_port", self.readiness_port.map(Value::from)),
         ];
         Ok(given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect())
     }
@@ -504,13 +506,6 @@ impl MadeWith {
 fn label(text: &str) -> Result<(String, Value), String> {
     let (name, value) = text.split_once('=').ok_or("--label: must be NAME=VALUE.")?;
     Ok((name.to_owned(), value.into()))
-}
-
-impl Set {
-    /// Returns the change of the workload that the flags ask for.
-    pub(crate) fn workload(&self) -> WorkloadPatch {
-        WorkloadPatch { readiness_path: self.readiness_path.clone(), readiness_port: self.readiness_port, also: None }
-    }
 }
 
 #[derive(Debug, Args)]

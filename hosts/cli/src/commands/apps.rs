@@ -214,7 +214,7 @@ pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), CliErro
     let patch = AppPatch {
         policy: args.policy.patch(),
         source: args.git.patch(),
-        workload: WorkloadPatch { also, ..args.workload() },
+        workload: WorkloadPatch { also },
         take_over: args.take_over,
     };
     let made_with = args.made_with.settings().map_err(CliError::Usage)?;
