@@ -84,11 +84,9 @@ impl MadeWith {
         let mounted = self.volumes.iter().flatten().filter(|text| !text.starts_with(':')).cloned();
         let publish = self.publish.clone().unwrap_or_default();
         let template = Template { memory, publish, volumes: mounted.collect(), ..Template::default() };
-        creation::check(&template).map_err(|invalid| match invalid {
-            InvalidTarget::Setting { name, rule } => {
-                InvalidTarget::setting(name.replacen("template.", "settings.", 1), rule)
-            }
-            other => other,
+        creation::check(&template).map_err(|invalid| {
+            let InvalidTarget::Setting { name, rule } = invalid else { return invalid };
+            InvalidTarget::setting(name.replacen("template.", "settings.", 1), rule)
         })?;
         if self.cpu.as_ref().is_some_and(|text| !text.is_empty() && made_with::nano_cpus(text).is_none()) {
             return invalid("cpu", "must be processor time such as 1.5 or 500m, at least 10m.");

@@ -22,7 +22,7 @@ pub enum Configured {
     Deploy(Box<Accepted>),
     /// It waits for the next deploy: the caller asked for that, or nothing has been deployed yet.
     Staged,
-    /// The app has just these variables already.
+    /// The app has just this configuration already.
     Unchanged,
 }
 
