@@ -6,6 +6,7 @@ use rollhook_core::{
     configuration::{VariableName, VariablesChange},
     request::ConfigureRequest,
     service::{Authorized, Configured},
+    text::escaped,
 };
 
 use crate::{
@@ -15,6 +16,8 @@ use crate::{
 
 /// The most names of variables in an entry of the audit.
 const NAMES_MAX: usize = 20;
+/// The most characters of a name there.
+const NAME_MAX: usize = 253;
 
 impl Management {
     /// Changes an app's configuration. The audit has the names of the variables.
@@ -34,15 +37,19 @@ impl Management {
 
 /// Returns the names that a change sets and removes.
 fn remark(change: &VariablesChange, is_staged: bool) -> String {
-    let (set, unset) = (change.set.keys().collect::<Vec<_>>(), change.unset.iter().collect::<Vec<_>>());
-    let parts = [("set", set), ("unset", unset)].into_iter().filter(|(_, names)| !names.is_empty());
+    let (set, unset) = (change.set.keys(), change.unset.iter());
+    let (set, unset) = (set.map(VariableName::as_str), unset.map(VariableName::as_str));
+    let settings = change.settings.keys().map(String::as_str);
+    let parts = [("set", set.collect()), ("unset", unset.collect()), ("made with", settings.collect())];
+    let parts = parts.into_iter().filter(|(_, names): &(_, Vec<&str>)| !names.is_empty());
     let parts: Vec<String> = parts.map(|(verb, names)| format!("{verb} {}", listed(&names))).collect();
     parts.join("; ") + if is_staged { ", for the next deploy" } else { "" }
 }
 
-fn listed(names: &[&VariableName]) -> String {
+fn listed(names: &[&str]) -> String {
     let (named, others) = names.split_at(names.len().min(NAMES_MAX));
-    let named: Vec<&str> = named.iter().map(|name| name.as_str()).collect();
+    let named: Vec<String> =
+        named.iter().map(|name| escaped(&name.chars().take(NAME_MAX).collect::<String>())).collect();
     let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
     named.join(", ") + &more
 }
@@ -57,11 +64,17 @@ mod tests {
     fn remark_has_the_names_alone_and_not_all_of_very_many() {
         let name = |text: &str| text.parse::<VariableName>().unwrap();
         let value = || Variable::new("hunter2".to_owned(), false);
-        let change =
-            VariablesChange { set: [(name("B"), value()), (name("A"), value())].into(), unset: [name("C")].into() };
+        let change = VariablesChange {
+            set: [(name("B"), value()), (name("A"), value())].into(),
+            unset: [name("C")].into(),
+            ..VariablesChange::default()
+        };
         assert_eq!(remark(&change, false), "set A, B; unset C");
+        let memory = [("memory".to_owned(), "1g".into())].into_iter().collect();
+        let change = VariablesChange { settings: memory, ..change };
+        assert_eq!(remark(&change, false), "set A, B; unset C; made with memory");
         let many = (10..60).map(|number| (name(&format!("A{number}")), value())).collect();
-        let change = VariablesChange { set: many, unset: [].into() };
+        let change = VariablesChange { set: many, ..VariablesChange::default() };
         let many = remark(&change, true);
         assert!(many.starts_with("set A10, A11,") && many.ends_with("A29 and 30 more, for the next deploy"), "{many}");
     }

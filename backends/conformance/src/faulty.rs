@@ -17,11 +17,11 @@ use rollhook_core::{
     instance::InstanceName,
     ports::{
         self, AppChange, AppPage, AppRef, Applied, AtRest, Binding, BranchReader, BuildSpec, BuildState, BuildTrigger,
-        Clock, Committed, ConfigurationStore, DeployId, DriverIdentity, Heartbeat, HistoryStore, InstanceLogPart,
-        InstanceLogs, ListedApp, Loaded, LogQuery, Observation, Page, ReleaseRun, ReleaseRunner, ReleaseSpec,
-        ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec, Sealing, Started, StoreLimits, StoredConfiguration,
-        StoredImages, TargetInstance, TargetReader, TargetRequest, TokenMark, TokenMatcher, TokenStore, Validated,
-        Version, WebhookSecret,
+        CheckedSettings, Clock, Committed, ConfigurationStore, DeployId, DriverIdentity, Heartbeat, HistoryStore,
+        InstanceLogPart, InstanceLogs, ListedApp, Loaded, LogQuery, Observation, Page, ReleaseRun, ReleaseRunner,
+        ReleaseSpec, ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec, Sealing, SettingsRequest, Started,
+        StoreLimits, StoredConfiguration, StoredImages, TargetInstance, TargetReader, TargetRequest, TokenMark,
+        TokenMatcher, TokenStore, Validated, Version, WebhookSecret,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -244,6 +244,10 @@ impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
 
     fn unconfigurable(&self, target: &Target) -> Option<String> {
         self.inner.unconfigurable(target)
+    }
+
+    async fn check_settings(&self, request: &SettingsRequest) -> Result<CheckedSettings> {
+        self.call("rollouts.check_settings", self.inner.check_settings(request)).await
     }
 
     fn observes_with_variables(&self, target: &Target) -> bool {

@@ -22,6 +22,9 @@
 //! The variables of a deploy's configuration are in the environment of its container, beside those that others gave to the
 //! one before; a label has their names: `rules::variables`.
 //!
+//! What the configuration says that containers are made with, such as memory and ports, is laid over what others gave; a label
+//! keeps what it replaced: `rules::made_with`.
+//!
 //! A release command runs in a container of its own, which is of no target and is started once: `releases`.
 //!
 //! Access to the engine's socket is the access of root to the machine.
@@ -40,6 +43,7 @@ mod instances;
 mod layers;
 mod log_pieces;
 mod logins;
+mod made_with;
 mod pulls;
 mod readiness;
 mod refusals;
@@ -69,8 +73,9 @@ use rollhook_core::{
     disk::DiskSpace,
     image::ImageRef,
     ports::{
-        Applied, AtRest, DriverIdentity, InstanceLogs, Observation, ReleaseRunner, RolloutDriver, RolloutFailure,
-        RolloutSpec, StoredImages, TargetDescription, TargetReader, TargetRequest, Validated,
+        Applied, AtRest, CheckedSettings, DriverIdentity, InstanceLogs, Observation, ReleaseRunner, RolloutDriver,
+        RolloutFailure, RolloutSpec, SettingsRequest, StoredImages, TargetDescription, TargetReader, TargetRequest,
+        Validated,
     },
 };
 
@@ -190,6 +195,10 @@ impl RolloutDriver for DockerMachine {
 
     fn unconfigurable(&self, _target: &Target) -> Option<String> {
         None
+    }
+
+    async fn check_settings(&self, request: &SettingsRequest) -> Result<CheckedSettings> {
+        bounded(made_with::check(&self.engine, request)).await
     }
 
     fn observes_with_variables(&self, _target: &Target) -> bool {

@@ -10,7 +10,10 @@ use tokio::{net::TcpStream, time::Instant};
 
 use crate::{
     lock,
-    rules::container::{Container, Process},
+    rules::{
+        container::{Container, Process},
+        made_with::Laid,
+    },
     settings::Rollout,
 };
 
@@ -47,7 +50,7 @@ impl Readiness {
         if container.health().is_some_and(|health| health != "healthy") {
             return Err(None);
         }
-        match rollout.workload.readiness() {
+        match asked(container, rollout) {
             Some(_) => answer(container, rollout).await.map_err(Some),
             // An adopted container ran before it was registered.
             None if rollout.adopted || container.health().is_some() || self.has_run(container) => Ok(()),
@@ -79,10 +82,19 @@ impl Readiness {
 /// # Errors
 /// Its answer, if that does not say that it is ready.
 pub(crate) async fn answer(container: &Container, rollout: &Rollout) -> Result<(), String> {
-    match rollout.workload.readiness() {
-        Some((port, path)) => ask(container, port, path).await,
+    match asked(container, rollout) {
+        Some((port, path)) => ask(container, port, &path).await,
         None => Ok(()),
     }
+}
+
+/// The port and the path that answer once the container is ready, if it is asked: those that it was made with, or the app's.
+fn asked(container: &Container, rollout: &Rollout) -> Option<(u16, String)> {
+    let set = Laid::of(container, rollout.id.app).set;
+    let registered = rollout.workload.readiness();
+    let path = set.readiness_path.or_else(|| registered.map(|(_, path)| path.to_owned()));
+    let port = set.readiness_port.or(rollout.workload.known_port());
+    port.zip(path.filter(|path| !path.is_empty()))
 }
 
 /// A state of a container since its last start.

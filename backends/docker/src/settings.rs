@@ -10,6 +10,8 @@
 //! A person gives any part of them; [`rules::registration`](crate::rules::registration) fills in the rest. `template`
 //! is stored only if the container is to be created.
 
+mod made_with;
+
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use rollhook_core::{
@@ -22,6 +24,8 @@ use rollhook_core::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
+
+pub(crate) use self::made_with::MadeWith;
 
 /// The kinds of target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,7 +107,12 @@ impl Workload {
     pub(crate) fn readiness(&self) -> Option<(u16, &str)> {
         let template = self.template.as_ref();
         let path = self.readiness_path.as_deref().or(template.and_then(|template| template.readiness_path.as_deref()));
-        self.readiness_port.or(template.and_then(|template| template.port)).zip(path)
+        self.known_port().zip(path)
+    }
+
+    /// The port at which a readiness path is asked, as far as the settings say.
+    pub(crate) fn known_port(&self) -> Option<u16> {
+        self.readiness_port.or(self.template.as_ref().and_then(|template| template.port))
     }
 
     /// The settings that name the target.
@@ -225,6 +234,10 @@ fn template(settings: Settings) -> Result<Template, InvalidTarget> {
     Ok(template)
 }
 
+pub(crate) fn is_path(text: &str) -> bool {
+    text.starts_with('/') && !text.contains(|c: char| c.is_whitespace() || c.is_control())
+}
+
 fn one_of<T: DeserializeOwned>(name: &str, value: &Value, words: &str) -> Result<T, InvalidTarget> {
     T::deserialize(value).map_err(|_| InvalidTarget::setting(name, format!("must be {words}.")))
 }
@@ -250,6 +263,8 @@ pub(crate) struct Rollout {
     pub(crate) rests: bool,
     /// The variables to set in the environment.
     pub(crate) configuration: Option<Arc<Configuration>>,
+    /// What the configuration says that the container is made with.
+    pub(crate) made_with: MadeWith,
 }
 
 impl Rollout {
@@ -272,6 +287,10 @@ impl Rollout {
             scale: spec.scale,
             rests: spec.is_made_stopped(),
             configuration: spec.configuration.clone().map(Arc::new),
+            made_with: match &spec.configuration {
+                Some(configuration) => MadeWith::of_stored(&configuration.variables.settings)?,
+                None => MadeWith::default(),
+            },
         })
     }
 }

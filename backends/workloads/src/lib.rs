@@ -34,9 +34,10 @@ use rollhook_core::{
     deploy::{Evidence, Reason},
     instance::InstanceName,
     ports::{
-        Applied, AtRest, DriverIdentity, InstanceLogPart, InstanceLogs, LogQuery, Observation, Phase, ReleaseRun,
-        ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec, StoredImages,
-        TargetDescription, TargetInstance, TargetReader, TargetRequest, TargetSetting, Validated,
+        Applied, AtRest, CheckedSettings, DriverIdentity, InstanceLogPart, InstanceLogs, LogQuery, Observation, Phase,
+        ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec,
+        SettingsRequest, StoredImages, TargetDescription, TargetInstance, TargetReader, TargetRequest, TargetSetting,
+        Validated,
     },
 };
 
@@ -210,6 +211,15 @@ impl RolloutDriver for Workloads {
 
     fn unconfigurable(&self, target: &Target) -> Option<String> {
         self.first_reason(target, |own| self.inner.unconfigurable(own))
+    }
+
+    async fn check_settings(&self, request: &SettingsRequest) -> Result<CheckedSettings> {
+        if matches!(Parts::of(&request.target), Ok(None)) {
+            return self.inner.check_settings(request).await;
+        }
+        let why = "The app has several workloads, and settings would be of all of them: only variables can be changed, or \
+                   what others make the workloads with.";
+        Ok(CheckedSettings::Unsupported(why.to_owned()))
     }
 
     fn observes_with_variables(&self, target: &Target) -> bool {

@@ -19,6 +19,8 @@ pub(crate) const PARTS_MAX: usize = 16;
 pub(crate) struct Part {
     /// The workload's name for people, such as `Deployment/worker`.
     pub(crate) name: String,
+    /// Whether it is the app's own, which comes first.
+    pub(crate) is_first: bool,
     /// The number of the stage that it is rolled out in, from 0 on.
     pub(crate) stage: usize,
     /// The settings by which the driver below finds it.
@@ -34,7 +36,13 @@ impl Part {
 
     /// Returns the specification of this workload's share of a rollout.
     pub(crate) fn spec(&self, spec: &RolloutSpec) -> RolloutSpec {
-        spec.clone().with(|spec| spec.target.settings = self.settings.clone())
+        spec.clone().with(|spec| {
+            spec.target.settings = self.settings.clone();
+            // They were given to the app when its first workload was its only one.
+            if let Some(configuration) = spec.configuration.as_mut().filter(|_| !self.is_first) {
+                configuration.variables.settings.clear();
+            }
+        })
     }
 }
 
@@ -53,7 +61,7 @@ impl Parts {
             return Ok(None);
         }
         let mut stage = 0;
-        let mut parts = vec![Part { name: name(&first, 0), stage, settings: first }];
+        let mut parts = vec![Part { name: name(&first, 0), is_first: true, stage, settings: first }];
         for (index, value) in also.into_iter().enumerate() {
             let Value::Object(mut settings) = value else {
                 let what = format!("the workload's setting {ALSO} lists something else than workloads");
@@ -61,7 +69,7 @@ impl Parts {
             };
             let is_together = settings.remove(TOGETHER) == Some(Value::Bool(true));
             stage += usize::from(!is_together);
-            parts.push(Part { name: name(&settings, index + 1), stage, settings });
+            parts.push(Part { name: name(&settings, index + 1), is_first: false, stage, settings });
         }
         Ok(Some(Self(parts)))
     }
@@ -105,6 +113,12 @@ pub(crate) fn name(settings: &Settings, index: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rollhook_core::{
+        app::AppUid,
+        configuration::{Configuration, ConfigurationId},
+        deploy::Revision,
+        ports::DeployId,
+    };
     use serde_json::json;
 
     use super::*;
@@ -127,6 +141,20 @@ mod tests {
             [("Deployment/web", 0), ("Deployment/worker", 0), ("CronJob/nightly", 1), ("CronJob/hourly", 1)]
         );
         assert!(parts.iter().all(|part| part.settings.len() == 2), "what the driver below knows, and no more");
+    }
+
+    #[test]
+    fn settings_of_the_configuration_are_of_the_first_workload() {
+        let also = json!([{ "kind": "container", "name": "worker" }]);
+        let target = target(json!({ "kind": "container", "name": "web", "also": also }));
+        let parts = Parts::of(&target).unwrap().unwrap();
+        let id = DeployId { app: AppUid::from_bits(1), revision: Revision::FIRST };
+        let mut configuration = Configuration::of(ConfigurationId(7));
+        configuration.variables.settings.insert("memory".to_owned(), "1g".into());
+        let spec = RolloutSpec::new("shop-test/web".parse().unwrap(), id, target, "web:v1".parse().unwrap())
+            .with(|spec| spec.configuration = Some(configuration));
+        let settings = parts.specs(&spec).into_iter().map(|spec| spec.configuration.unwrap().variables.settings.len());
+        assert_eq!(settings.collect::<Vec<_>>(), [1, 0]);
     }
 
     #[test]

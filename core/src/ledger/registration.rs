@@ -83,7 +83,8 @@ pub fn changed_target(before: &Target, validated: Validated) -> Result<Target, R
     }
 }
 
-fn refusal(invalid: InvalidTarget) -> Refusal {
+/// Returns the refusal of an invalid target, or of one of its settings.
+pub(crate) fn refusal(invalid: InvalidTarget) -> Refusal {
     match invalid {
         InvalidTarget::Setting { name, rule } => Refusal::InvalidSetting(name, rule),
         InvalidTarget::Unusable(why) => Refusal::Workload(why),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::{
-    app::InvalidName,
+    app::{InvalidName, Settings},
     request::{Field, Refusal},
     text::{checked_text, hex, random_id, with_fields},
     token::mac,
@@ -25,6 +25,8 @@ pub const VARIABLES_BYTES_MAX: usize = 1_000_000;
 pub const ENVIRONMENT_BYTES_MAX: u64 = 64 << 20;
 /// The most bytes of a name and its value: Linux starts no program with a longer one.
 pub const VARIABLE_BYTES_MAX: usize = 128 * 1024 - 2;
+/// The most bytes of what instances are made with, as JSON.
+pub const SETTINGS_BYTES_MAX: usize = 16 * 1024;
 /// The longest name, as Kubernetes has it for the keys of a Secret.
 const NAME_MAX: usize = 253;
 /// The first characters of names that are not for people to set.
@@ -103,6 +105,9 @@ impl fmt::Debug for Variable {
 pub struct Variables {
     /// The variables by their names.
     pub entries: BTreeMap<VariableName, Variable>,
+    /// What instances are made with beside their variables, such as memory and ports, as far as it is set through this service.
+    /// Only the rollout driver reads it, and it is no secret.
+    pub settings: Settings,
     /// The random key of the fingerprints, of all versions of one app's configuration.
     salt: [u8; SALT_BYTES],
 }
@@ -124,7 +129,7 @@ pub struct ShownVariable {
 impl Variables {
     /// Returns no variables, with the key of the fingerprints of those to come.
     pub fn empty(salt: [u8; SALT_BYTES]) -> Self {
-        Self { entries: BTreeMap::new(), salt }
+        Self { salt, ..Self::default() }
     }
 
     /// Returns the variables as people may see them.
@@ -145,7 +150,7 @@ impl Variables {
     pub fn to_text(&self) -> Zeroizing<String> {
         let variables =
             self.entries.iter().map(|(name, variable)| (name.as_str(), variable.expose(), variable.is_plain));
-        let text = Text { salt: self.salt, variables: variables.collect() };
+        let text = Text { salt: self.salt, variables: variables.collect(), settings: &self.settings };
         Zeroizing::new(serde_json::to_string(&text).unwrap_or_default())
     }
 
@@ -153,7 +158,7 @@ impl Variables {
     pub fn from_text(text: &str) -> Option<Self> {
         let text: OwnedText = serde_json::from_str(text).ok()?;
         let entries = text.variables.into_iter().map(|(name, value, is_plain)| (name, Variable::new(value, is_plain)));
-        Some(Self { entries: entries.collect(), salt: text.salt })
+        Some(Self { entries: entries.collect(), settings: text.settings, salt: text.salt })
     }
 }
 
@@ -162,6 +167,8 @@ impl Variables {
 struct Text<'a> {
     salt: [u8; SALT_BYTES],
     variables: Vec<(&'a str, &'a str, bool)>,
+    #[serde(skip_serializing_if = "Settings::is_empty")]
+    settings: &'a Settings,
 }
 
 /// The stored form, as it is read.
@@ -169,6 +176,8 @@ struct Text<'a> {
 struct OwnedText {
     salt: [u8; SALT_BYTES],
     variables: Vec<(VariableName, String, bool)>,
+    #[serde(default)]
+    settings: Settings,
 }
 
 /// A version of an app's configuration, as a deploy brings it to its target.
@@ -190,22 +199,30 @@ impl Configuration {
     }
 }
 
-/// A change of variables.
+/// A change of variables, and of what instances are made with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VariablesChange {
     /// The variables to set.
     pub set: BTreeMap<VariableName, Variable>,
     /// The names of variables to remove.
     pub unset: BTreeSet<VariableName>,
+    /// What instances are made with, by name: each value takes the place of the one before, and null is for a setting that is
+    /// not set any more.
+    pub settings: Settings,
 }
 
 impl VariablesChange {
+    /// Returns whether nothing is to be changed.
+    pub fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.unset.is_empty() && self.settings.is_empty()
+    }
+
     /// Returns the variables with the change made.
     ///
     /// # Errors
     /// [`Refusal::InvalidField`] for a change that contradicts itself, and for more than instances can be started with.
     pub fn apply(&self, mut variables: Variables) -> Result<Variables, Refusal> {
-        if self.set.is_empty() && self.unset.is_empty() {
+        if self.is_empty() {
             return Err(Refusal::InvalidField(Field::Set, "name a variable to set or to unset.".to_owned()));
         }
         if let Some(both) = self.set.keys().find(|name| self.unset.contains(name)) {
@@ -217,6 +234,13 @@ impl VariablesChange {
             }
         }
         variables.entries.extend(self.set.clone());
+        for (name, value) in &self.settings {
+            if value.is_null() {
+                variables.settings.remove(name);
+            } else {
+                variables.settings.insert(name.clone(), value.clone());
+            }
+        }
         checked(variables)
     }
 }
@@ -239,6 +263,11 @@ fn checked(variables: Variables) -> Result<Variables, Refusal> {
     if variables.entries.len() > VARIABLES_MAX {
         return refuse(format!("there would be {} variables, and {VARIABLES_MAX} may be.", variables.entries.len()));
     }
+    let bytes = serde_json::to_string(&variables.settings).map_or(usize::MAX, |text| text.len());
+    if bytes > SETTINGS_BYTES_MAX {
+        let rule = format!("would have {bytes} bytes as JSON, and {SETTINGS_BYTES_MAX} may be.");
+        return Err(Refusal::InvalidSetting("settings".to_owned(), rule));
+    }
     let bytes = variables.to_text().len();
     if bytes > VARIABLES_BYTES_MAX {
         return refuse(format!("all variables would have {bytes} bytes as JSON, and {VARIABLES_BYTES_MAX} may be."));
@@ -256,7 +285,7 @@ mod tests {
 
     fn setting(name_of: &str, value: &str) -> VariablesChange {
         let set = [(name(name_of), Variable::new(value.to_owned(), false))].into();
-        VariablesChange { set, unset: BTreeSet::new() }
+        VariablesChange { set, ..VariablesChange::default() }
     }
 
     #[test]
@@ -295,6 +324,23 @@ mod tests {
         assert_ne!(other.shown()[0].fingerprint, shown[0].fingerprint);
         let elsewhere = setting("A", "secret").apply(Variables::empty([8; SALT_BYTES])).unwrap();
         assert_ne!(elsewhere.shown()[0].fingerprint, shown[0].fingerprint, "values cannot be tried out elsewhere");
+    }
+
+    #[test]
+    fn settings_are_stored_beside_the_variables() {
+        let change = |settings: serde_json::Value| VariablesChange {
+            settings: settings.as_object().unwrap().clone(),
+            ..VariablesChange::default()
+        };
+        let variables = setting("A", "secret").apply(Variables::empty([7; SALT_BYTES])).unwrap();
+        assert!(!variables.to_text().contains("settings"), "as before there were any");
+        let made = change(serde_json::json!({"memory": "1g", "publish": []})).apply(variables.clone()).unwrap();
+        assert_eq!(Variables::from_text(&made.to_text()), Some(made.clone()));
+        assert_eq!(made.entries, variables.entries);
+        let next = change(serde_json::json!({"memory": null, "publish": ["8080:80"]})).apply(made).unwrap();
+        assert_eq!(serde_json::Value::Object(next.settings), serde_json::json!({"publish": ["8080:80"]}));
+        let large = change(serde_json::json!({ "labels": "a".repeat(SETTINGS_BYTES_MAX) })).apply(variables);
+        assert!(matches!(large, Err(Refusal::InvalidSetting(name, _)) if name == "settings"));
     }
 
     #[test]

@@ -59,8 +59,9 @@ pub use instances::{
 pub use observer::{ConfirmedCommit, DeployObserver};
 pub use releases::{ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RunId, RunKind};
 pub use rollout::{
-    ANSWER_WITHIN, Applied, AtRest, DeployId, Drift, DriverIdentity, Instances, InvalidTarget, Observation, PastLives,
-    Phase, Purpose, RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec, SettingValue, StoredImages,
-    TargetDescription, TargetReader, TargetRequest, TargetSetting, Validated, WorkloadState,
+    ANSWER_WITHIN, Applied, AtRest, CheckedSettings, DeployId, Drift, DriverIdentity, Instances, InvalidTarget,
+    Observation, PastLives, Phase, Purpose, RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec,
+    SettingValue, SettingsRequest, StoredImages, TargetDescription, TargetReader, TargetRequest, TargetSetting,
+    Validated, WorkloadState,
 };
 pub use tokens::{PreviousToken, Sealing, TokenMark, TokenMatcher, TokenStore, WebhookSecret};

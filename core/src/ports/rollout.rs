@@ -24,7 +24,7 @@ pub use at_rest::{AtRest, Drift, TargetReader};
 pub use description::{SettingValue, TargetDescription, TargetSetting};
 pub use images::StoredImages;
 pub use observation::{Instances, Observation, PastLives, Phase, RolloutFailure, RolloutFailureKind, WorkloadState};
-pub use target::{InvalidTarget, TargetRequest, Validated};
+pub use target::{CheckedSettings, InvalidTarget, SettingsRequest, TargetRequest, Validated};
 
 /// `{app uid}/{revision}`: carried by a target and its instances, and the fence of every change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -351,6 +351,18 @@ pub trait RolloutDriver: Send + Sync {
     fn unconfigurable(&self, _target: &Target) -> Option<String> {
         let platform = self.describe().platform;
         Some(format!("rollhook cannot set the environment of what runs on this {platform}."))
+    }
+
+    /// Checks what instances of a target are to be made with beside their variables, such as memory and ports. Called before
+    /// such a configuration is stored, so that a spec has none that was not checked. Has no effect.
+    ///
+    /// Each deploy makes its instances with the settings of its spec's configuration. Where that has none of a name, they are
+    /// made with what others gave.
+    async fn check_settings(&self, _request: &SettingsRequest) -> Result<CheckedSettings> {
+        let platform = self.describe().platform;
+        let why =
+            format!("rollhook does not change what instances are made with on this {platform}, but for variables.");
+        Ok(CheckedSettings::Unsupported(why))
     }
 
     /// Returns whether [`observe`](Self::observe) may make instances of such a target, so that it needs the variables of the

@@ -8,7 +8,7 @@ mod posted;
 use std::collections::BTreeSet;
 
 use rollhook_core::{
-    app::{AppId, InvalidName},
+    app::{AppId, InvalidName, Settings},
     configuration::{ShownVariable, VariableName, VariablesChange},
     deploy::Revision,
     request::{ConfigureRequest, Field, IdempotencyKey, Refusal},
@@ -16,9 +16,10 @@ use rollhook_core::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub use self::posted::{PostedVariable, PostedVariables};
-use crate::{DeployAnswer, deploy::is_false};
+use crate::{DeployAnswer, deploy::is_false, openapi::schemas};
 
 /// The configuration of a revision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -31,6 +32,14 @@ pub struct Configuration {
     /// All variables that the next deploy runs with, if a change of them waits for it; only beside the current revision's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staged: Option<Vec<Variable>>,
+    /// What containers are made with beside the variables, such as memory and ports, as far as it is set through this service.
+    #[serde(default, skip_serializing_if = "Settings::is_empty")]
+    #[schemars(schema_with = "schemas::made_with")]
+    pub settings: Settings,
+    /// All of these that the next deploy runs with, if a change waits for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::made_with")]
+    pub staged_settings: Option<Settings>,
 }
 
 /// A variable of a configuration.
@@ -66,6 +75,8 @@ impl Configuration {
             revision: shown.revision,
             variables: variables(&shown.variables),
             staged: shown.staged.as_ref().map(variables),
+            settings: shown.settings.clone(),
+            staged_settings: shown.staged_settings.clone(),
         }
     }
 }
@@ -100,13 +111,60 @@ pub fn differences(from: &[Variable], to: &[Variable]) -> Vec<VariableDiff> {
 impl VariableDiff {
     /// Returns the name with a sign: `+` if the variable is new in the second list, `-` if it is gone, `~` if it has another value.
     pub fn signed(&self) -> String {
-        let sign = match (&self.from, &self.to) {
-            (None, _) => '+',
-            (_, None) => '-',
-            (Some(_), Some(_)) => '~',
-        };
-        format!("{sign}{}", self.name)
+        format!("{}{}", sign(self.from.is_some(), self.to.is_some()), self.name)
     }
+}
+
+/// The difference between two versions in what containers are made with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SettingDiff {
+    /// The name.
+    pub name: String,
+    /// The value of the first version; null if it has none.
+    pub from: Option<Value>,
+    /// The value of the second version; null if it has none.
+    pub to: Option<Value>,
+}
+
+/// Returns the settings in which two versions differ, sorted by name.
+pub fn setting_differences(from: &Settings, to: &Settings) -> Vec<SettingDiff> {
+    let names: BTreeSet<&String> = from.keys().chain(to.keys()).collect();
+    let diffs = names.into_iter().map(|name| SettingDiff {
+        name: name.clone(),
+        from: from.get(name).cloned(),
+        to: to.get(name).cloned(),
+    });
+    diffs.filter(|diff| diff.from != diff.to).collect()
+}
+
+impl SettingDiff {
+    /// Returns the name with a sign, as [`VariableDiff::signed`] does.
+    pub fn signed(&self) -> String {
+        format!("{}{}", sign(self.from.is_some(), self.to.is_some()), self.name)
+    }
+}
+
+/// Returns the sign of a difference between what is in the first version and what is in the second.
+fn sign(is_in_first: bool, is_in_second: bool) -> char {
+    match (is_in_first, is_in_second) {
+        (false, _) => '+',
+        (true, false) => '-',
+        (true, true) => '~',
+    }
+}
+
+/// Returns a setting's value as people read it: a list by its entries, and one that is empty as none.
+pub fn setting_text(value: &Value) -> String {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Array(values) => values.iter().map(setting_text).collect::<Vec<_>>().join(", "),
+        Value::Object(members) => {
+            let members = members.iter().map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()));
+            members.collect::<Vec<_>>().join(", ")
+        }
+        other => other.to_string(),
+    };
+    if text.is_empty() { "(none)".to_owned() } else { text }
 }
 
 /// A change of an app's configuration: the body of `PATCH …/config`. A misspelt field is refused.
@@ -120,6 +178,10 @@ pub struct ConfigPatch {
     /// The names of the variables to remove.
     #[schemars(schema_with = "posted::names")]
     pub unset: Vec<String>,
+    /// With Docker: what containers are made with, by name; an empty value stands for none, and null for what others gave.
+    #[serde(skip_serializing_if = "Settings::is_empty")]
+    #[schemars(schema_with = "schemas::made_with")]
+    pub settings: Settings,
     /// Whether the change waits for the next deploy, and is none of its own.
     #[serde(skip_serializing_if = "is_false")]
     pub staged: bool,
@@ -139,8 +201,8 @@ impl ConfigPatch {
         for text in &self.unset {
             unset.insert(name(Field::Unset, text)?);
         }
-        let change = VariablesChange { set: self.set.parse()?, unset };
-        if change.set.is_empty() && change.unset.is_empty() {
+        let change = VariablesChange { set: self.set.parse()?, unset, settings: self.settings };
+        if change.is_empty() {
             return Err(Refusal::InvalidField(Field::Set, "name a variable to set or to unset.".to_owned()));
         }
         Ok(ConfigureRequest::default().with(|request| {
@@ -188,7 +250,7 @@ pub struct ConfigKept {
 pub enum ConfigResult {
     /// The change waits for the next deploy.
     Staged,
-    /// The app has just these variables already.
+    /// The app has just this configuration already.
     Unchanged,
 }
 
@@ -207,7 +269,7 @@ impl ConfigAnswer {
             Configured::Deploy(accepted) => Self::Deploy(Box::new(DeployAnswer::accepted(id, accepted))),
             Configured::Staged => kept(ConfigResult::Staged, "The change waits for the next deploy."),
             // The core's list of these is open to additions.
-            Configured::Unchanged | _ => kept(ConfigResult::Unchanged, "The app has just these variables already."),
+            Configured::Unchanged | _ => kept(ConfigResult::Unchanged, "The app has just this configuration already."),
         }
     }
 }

@@ -149,7 +149,7 @@ fn config(mut operation: Value) -> Value {
     let deploy = || reference("schemas", "DeployAnswer");
     operation["description"] =
         "The change is a deploy of the image that runs, unless it is to wait for the next deploy, \
-        nothing has been deployed yet, or the app has just these variables already. No answer has a value."
+        nothing has been deployed yet, or the app has just this configuration already. No answer has a value."
             .into();
     operation["responses"]["202"]["content"] = content(deploy());
     operation["responses"]["200"] = json!({

@@ -11,13 +11,6 @@ use crate::openapi::schemas;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkloadPatch {
-    /// Path that answers with 2xx or 3xx once the container is ready; an empty one removes path and port.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub readiness_path: Option<String>,
-    /// Port of the container that answers there; by default the only one that it exposes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub readiness_port: Option<u16>,
     /// The workloads beside the first one that deploys change too, in their order: `KIND/NAME` or `KIND/NAME:CONTAINER,…`, with
     /// a `+` before those that go together with the one before; or as an app shows them. It replaces the list, and deploys
     /// nothing.
@@ -34,12 +27,8 @@ impl WorkloadPatch {
 
     /// Returns the change, for the rollout driver to check.
     pub fn parse(self, take_over: bool) -> TargetChange {
-        let is_removed = self.readiness_path.as_deref() == Some("");
-        let path = self.readiness_path.map(|path| if is_removed { Value::Null } else { path.into() });
-        let port = self.readiness_port.map(Value::from).or(is_removed.then_some(Value::Null));
-        let given = [("readiness_path", path), ("readiness_port", port), ("also", self.also.map(Value::from))];
-        let settings: Settings =
-            given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+        let also = self.also.map(|also| ("also".to_owned(), Value::from(also)));
+        let settings: Settings = also.into_iter().collect();
         TargetChange { settings, take_over }
     }
 }

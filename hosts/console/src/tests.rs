@@ -631,7 +631,7 @@ fn variable_is_set_by_a_form_and_its_value_is_never_shown() {
         );
         assert!(!page.contains("ter2"), "{page}");
     }
-    assert!(text(&post(path, "name=A&value=hun%0D%0Ater2")).contains("just these variables already"));
+    assert!(text(&post(path, "name=A&value=hun%0D%0Ater2")).contains("just this configuration already"));
     assert!(
         text(&post(path, "name=B&value=%3Cb%3E&plain=yes")).contains("&#60;b&#62;"),
         "a plain value is shown as text"

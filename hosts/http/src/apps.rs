@@ -35,10 +35,9 @@ fn patch(mut patch: Value) -> Result<AppPatch, ErrorReply> {
             *value = defaults.get(name).cloned().unwrap_or_default();
         }
     }
-    for (part, name) in [("source", "credentials"), ("workload", "readiness_path")] {
-        if let Some(removed) = patch.get_mut(part).and_then(|part| part.get_mut(name)).filter(|value| value.is_null()) {
-            *removed = Value::String(String::new());
-        }
+    let credentials = patch.get_mut("source").and_then(|source| source.get_mut("credentials"));
+    if let Some(removed) = credentials.filter(|value| value.is_null()) {
+        *removed = Value::String(String::new());
     }
     body::object(patch.to_string().as_bytes())
 }

@@ -22,10 +22,11 @@ use rollhook_core::{
     image::ImageRef,
     instance::InstanceName,
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Applied, AtRest, Binding, BranchReader, Committed, DriverIdentity,
-        Heartbeat, HistoryStore, InstanceLogPart, InstanceLogs, ListedApp, Loaded, LogQuery, Observation, Page,
-        ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits,
-        StoredImages, TargetDescription, TargetInstance, TargetReader, TargetRequest, Validated,
+        AppChange, AppCommit, AppPage, AppRef, Applied, AtRest, Binding, BranchReader, CheckedSettings, Committed,
+        DriverIdentity, Heartbeat, HistoryStore, InstanceLogPart, InstanceLogs, ListedApp, Loaded, LogQuery,
+        Observation, Page, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver, RolloutFailure,
+        RolloutSpec, SettingsRequest, StoreLimits, StoredImages, TargetDescription, TargetInstance, TargetReader,
+        TargetRequest, Validated,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -188,6 +189,10 @@ impl RolloutDriver for InstrumentedRolloutDriver {
 
     fn unconfigurable(&self, target: &Target) -> Option<String> {
         self.inner.unconfigurable(target)
+    }
+
+    async fn check_settings(&self, request: &SettingsRequest) -> Result<CheckedSettings> {
+        self.timed("check_settings", self.inner.check_settings(request)).await
     }
 
     fn observes_with_variables(&self, target: &Target) -> bool {

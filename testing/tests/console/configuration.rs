@@ -28,7 +28,10 @@ fn variables_are_set_in_a_form_and_brought_back_by_a_rollback() {
     assert!(outdated.contains("Revision 3 is current by now") && outdated.contains("value=\"3\""), "{outdated}");
 
     let plan = browser.page(&format!("{APP}/rollback?to=2"));
-    assert!(plan.contains("this revision ran with ~GREETING") && plan.contains("Bring its variables back"), "{plan}");
+    assert!(
+        plan.contains("this revision ran with ~GREETING") && plan.contains("Bring its configuration back"),
+        "{plan}"
+    );
     let back = [("to", "2"), ("if_current", "3"), ("key", "k1"), ("with_config", "yes")];
     assert_eq!(browser.act(&format!("{APP}/rollback"), &back), APP);
     assert_eq!(ended(&server, 4), "succeeded");

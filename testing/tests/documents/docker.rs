@@ -49,6 +49,7 @@ fn reader(docker: &Docker, git: &GitHost) -> Reader {
         .with("DOCKER_HOST", &host)
         .with("DOCKER_CONFIG", &docker.state.join("config").display().to_string())
         .with("REGISTRY", &docker.registry())
+        .with("URL", &url)
         .with("NETWORK", &docker.network())
         .with("ROLLHOOK_ALLOW_LOCAL_SOURCES", "true")
         .knows(IMAGES)

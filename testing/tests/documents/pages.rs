@@ -113,7 +113,18 @@ pub(crate) const PAGES: &[Page] = &[
                 echo postgres://u:p@db/shop > database-url",
             )
             .then("rollhook app config list api | grep 'DATABASE_URL *(secret)'"),
-        on(Server).then("rollhook app config list api | grep 'FEATURE_SEARCH *on'")],
+        on(Server).then("rollhook app config list api | grep 'FEATURE_SEARCH *on'"),
+        on(Docker)
+            .given(
+                "image v1
+                docker network create shop
+                docker run -d --name web --network $NETWORK $REGISTRY/shop/web:v1
+                serve rollhook-server --driver docker
+                export ROLLHOOK_SERVER=$URL ROLLHOOK_TOKEN_FILE=.local/share/rollhook/admin-token
+                export ROLLHOOK_PROJECT=shop ROLLHOOK_ENVIRONMENT=prod
+                rollhook app create web --settle 1s --wait",
+            )
+            .then("docker inspect web | grep '\"Memory\": 0,'; docker inspect web | grep /var/lib/app; docker inspect web | grep '\"shop\"'")],
     ),
     page(
         "docs/ci.md",
@@ -245,6 +256,7 @@ pub(crate) const PAGES: &[Page] = &[
                 )
                 .then("rollhook app history web | grep 'shop/web:v1.*(current)'"),
             on(Docker).given("without_app").then("docker inspect web | grep '\"MODE=production\"'"),
+            on(Docker).then("docker inspect web | grep '\"Memory\": 1073741824'"),
             on(Docker).then("rollhook app history web | grep 'shop/web:v2.*(current)'"),
             on(Docker).then("rollhook app history web | grep 'shop/web:v1.*rollback.*(current)'"),
             on(Docker)

@@ -24,8 +24,9 @@ use rollhook_core::{
     deploy::{Evidence, Revision},
     image::Digest,
     ports::{
-        Applied, AtRest, Clock, DeployId, DriverIdentity, InstanceLogs, Observation, PastLives, Phase, Purpose,
-        RolloutDriver, RolloutFailure, RolloutSpec, StoredImages, TargetReader, TargetRequest, Validated,
+        Applied, AtRest, CheckedSettings, Clock, DeployId, DriverIdentity, InstanceLogs, Observation, PastLives, Phase,
+        Purpose, RolloutDriver, RolloutFailure, RolloutSpec, SettingsRequest, StoredImages, TargetReader,
+        TargetRequest, Validated,
     },
 };
 use rollhook_memory::{Script, SimulatedCluster};
@@ -322,6 +323,10 @@ impl RolloutDriver for Broken {
 
     fn unconfigurable(&self, target: &Target) -> Option<String> {
         self.cluster.unconfigurable(target)
+    }
+
+    async fn check_settings(&self, request: &SettingsRequest) -> Result<CheckedSettings> {
+        self.cluster.check_settings(request).await
     }
 
     fn observes_with_variables(&self, target: &Target) -> bool {

@@ -239,7 +239,8 @@ impl Runner<'_> {
         if found.mark != Mark::Making {
             return Ok(Made::Ready);
         }
-        let missing = model.map(|model| recreation::missing_networks(model, &found.container)).unwrap_or_default();
+        let missing =
+            model.map(|model| recreation::missing_networks(model, rollout, &found.container)).unwrap_or_default();
         for (network, endpoint) in missing {
             let path = format!("/networks/{}/connect", in_path(&network));
             let body = json!({ "Container": found.container.id(), "EndpointConfig": release::endpoint(&endpoint) });

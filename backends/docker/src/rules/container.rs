@@ -30,6 +30,8 @@ pub(crate) const GIVEN: &str = "dev.rollhook.given";
 pub(crate) const VOLUMES: &str = "dev.rollhook.volumes";
 /// The label of the variables that deploys have set.
 pub(crate) const VARIABLES: &str = "dev.rollhook.variables";
+/// The label of what a deploy's settings made of the container, and of what they replaced.
+pub(crate) const SETTINGS: &str = "dev.rollhook.settings";
 /// The prefix of all of these labels.
 pub(crate) const OURS: &str = "dev.rollhook.";
 

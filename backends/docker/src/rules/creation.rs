@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use rollhook_core::{app::Settings, ports::InvalidTarget};
 use serde_json::{Map, Value, json};
 
-use super::{container::leads_to_one, recreation::stamp_labels, variables, variables::SetVariables};
+use super::{container::leads_to_one, made_with::Laid, recreation::stamp_labels, variables, variables::SetVariables};
 use crate::settings::{Rollout, Template};
 
 /// A published port: address and port of this machine, and the container's port.
@@ -33,17 +33,8 @@ pub(crate) fn body(template: &Template, rollout: &Rollout, image: &str) -> Value
     let mut labels = json!(template.labels);
     stamp_labels(&mut labels, rollout, &rollout.workload.name, &SetVariables::default().next(rollout));
     let env = variables::of_template(template, rollout);
-    let published: Vec<Published> = template.publish.iter().filter_map(|text| publish(text)).collect();
-    let mut exposed: Map<String, Value> =
-        published.iter().map(|published| (published.inner.clone(), json!({}))).collect();
+    let (mut exposed, bindings) = published(&template.publish);
     exposed.extend(template.port.map(|port| (format!("{port}/tcp"), json!({}))));
-    let mut bindings = Map::new();
-    for published in published {
-        let bound = json!({ "HostIp": published.address, "HostPort": published.ports() });
-        if let Some(all) = bindings.entry(published.inner).or_insert_with(|| json!([])).as_array_mut() {
-            all.push(bound);
-        }
-    }
     let mut host = json!({
         "Binds": template.volumes,
         "PortBindings": bindings,
@@ -56,7 +47,35 @@ pub(crate) fn body(template: &Template, rollout: &Rollout, image: &str) -> Value
     if let Some(bytes) = template.memory.as_deref().and_then(memory) {
         host["Memory"] = bytes.into();
     }
-    json!({ "Image": image, "Env": env, "ExposedPorts": exposed, "Labels": labels, "HostConfig": host })
+    let mut body = json!({ "Image": image, "Env": env, "ExposedPorts": exposed, "Labels": labels, "HostConfig": host });
+    Laid::lay(&mut body, None, rollout);
+    body
+}
+
+/// The ports of published ones as the engine reads them: those of the container that are exposed, and where they lead from.
+pub(super) fn published(texts: &[String]) -> (Map<String, Value>, Map<String, Value>) {
+    let (mut exposed, mut bindings) = (Map::new(), Map::new());
+    for published in texts.iter().filter_map(|text| publish(text)) {
+        exposed.insert(published.inner.clone(), json!({}));
+        let bound = json!({ "HostIp": published.address, "HostPort": published.ports() });
+        if let Some(all) = bindings.entry(published.inner).or_insert_with(|| json!([])).as_array_mut() {
+            all.push(bound);
+        }
+    }
+    (exposed, bindings)
+}
+
+/// The ports of this machine that are published: address, ports, of which each container takes one, and protocol.
+pub(crate) fn published_from(texts: &[String]) -> impl Iterator<Item = (String, RangeInclusive<u16>, String)> {
+    texts.iter().filter_map(|text| publish(text)).map(|published| {
+        let protocol = published.inner.split_once('/').map_or("tcp", |(_, protocol)| protocol).to_owned();
+        (published.address, published.ports, protocol)
+    })
+}
+
+/// The place of a volume, of `SOURCE:PLACE` or `SOURCE:PLACE:ro`.
+pub(crate) fn place(volume: &str) -> Option<&str> {
+    volume.split(':').nth(1)
 }
 
 /// Checks a template.
@@ -122,7 +141,7 @@ pub(crate) fn in_turn(template: &Template) -> impl Iterator<Item = String> {
 
 /// A volume or directory that the container may write to, which two at once may damage.
 pub(crate) fn writes_to(template: &Template) -> Option<&str> {
-    template.volumes.iter().find(|volume| !volume.ends_with(":ro")).and_then(|volume| volume.split(':').nth(1))
+    template.volumes.iter().find(|volume| !volume.ends_with(":ro")).and_then(|volume| place(volume))
 }
 
 fn publish(text: &str) -> Option<Published> {

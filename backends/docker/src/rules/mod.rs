@@ -10,6 +10,7 @@ pub(crate) mod given;
 pub(crate) mod images;
 pub(crate) mod instances;
 pub(crate) mod lives;
+pub(crate) mod made_with;
 pub(crate) mod notes;
 pub(crate) mod observation;
 pub(crate) mod origin;

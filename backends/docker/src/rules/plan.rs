@@ -132,11 +132,11 @@ fn wanted(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
         return rest::next(seen, rollout, own, &others);
     }
     if own.process() == Process::Created {
-        return begin(own, &others, is_alone(seen, rollout), facts);
+        return begin(own, rollout, &others, is_alone(seen, rollout), facts);
     }
     let running = ids(others.iter().filter(|other| other.is_up()));
     if facts.ended_unseen {
-        return begin(own, &others, is_alone(seen, rollout), facts);
+        return begin(own, rollout, &others, is_alone(seen, rollout), facts);
     }
     if !facts.is_ready() {
         let alone = is_alone(seen, rollout);
@@ -153,7 +153,9 @@ fn wanted(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
 pub(crate) fn is_alone(seen: &Seen, rollout: &Rollout) -> bool {
     let is_of_now = |container: &&Container| container.is_up() || container.deploy() == Some(rollout.id);
     let mut now = seen.containers.iter().filter(is_of_now);
-    rollout.workload.replace == Replace::StopFirst || now.any(|container| container.sole().is_some())
+    let writes = || seen.of(rollout.id).is_some_and(|own| own.writes_to().is_some());
+    rollout.made_with.replace(rollout.workload.replace, writes) == Replace::StopFirst
+        || now.any(|container| container.sole().is_some())
 }
 
 /// Whether the old container serves on until the new one, which is ready, has stayed so for the app's settling time: a
@@ -167,14 +169,14 @@ pub(crate) fn awaits_settling(seen: &Seen, rollout: &Rollout, facts: Facts) -> b
 }
 
 /// The step by which the container joins the next network of the one that it is made of.
-pub(crate) fn connect(own: &Container, others: &[&Container]) -> Option<Step> {
+pub(crate) fn connect(own: &Container, rollout: &Rollout, others: &[&Container]) -> Option<Step> {
     let model = container::model(others.iter().copied())?;
-    let (network, endpoint) = recreation::missing_networks(model, own).into_iter().next()?;
+    let (network, endpoint) = recreation::missing_networks(model, rollout, own).into_iter().next()?;
     Some(Step::Connect { network, container: own.id().to_owned(), endpoint })
 }
 
-fn begin(own: &Container, others: &[&Container], alone: bool, facts: Facts) -> Step {
-    if let Some(connect) = connect(own, others) {
+fn begin(own: &Container, rollout: &Rollout, others: &[&Container], alone: bool, facts: Facts) -> Step {
+    if let Some(connect) = connect(own, rollout, others) {
         return connect;
     }
     let running = ids(others.iter().filter(|other| other.is_up()));

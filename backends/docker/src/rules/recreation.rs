@@ -7,8 +7,9 @@ use rollhook_core::ports::DeployId;
 use serde_json::{Map, Value, json};
 
 use super::{
-    container::{Container, GIVEN, NAME, OURS, Stamp, VARIABLES, VOLUMES},
+    container::{Container, GIVEN, NAME, OURS, SETTINGS, Stamp, VARIABLES, VOLUMES},
     given::{self, Given, KEYED, WHOLE},
+    made_with::{self, Laid},
     variables::{self, SetVariables},
     volumes::{ImageVolumes, clean},
 };
@@ -39,6 +40,7 @@ pub(crate) fn stamp(rollout: &Rollout) -> Stamp {
 ///
 /// `defaults` is the configuration of the image that the container before was made of, `brought` that of the image.
 pub(crate) fn body(model: &Container, defaults: &Value, rollout: &Rollout, image: &str, brought: &Value) -> Value {
+    let model = &*Laid::without(model, rollout.id.app);
     let mut config = without_defaults(model, defaults);
     let mode = model.object["HostConfig"]["NetworkMode"].as_str().unwrap_or_default();
     let named_by_engine = config.get("Hostname").and_then(Value::as_str) == Some(model.short_id());
@@ -67,7 +69,9 @@ pub(crate) fn body(model: &Container, defaults: &Value, rollout: &Rollout, image
         config.insert("NetworkingConfig".to_owned(), json!({ "EndpointsConfig": endpoints }));
     }
     config.insert("HostConfig".to_owned(), host);
-    Value::Object(config)
+    let mut body = Value::Object(config);
+    Laid::lay(&mut body, Some(model), rollout);
+    body
 }
 
 /// Replaces our labels. Each is there, also where it says nothing: the container would get its image's for one that is
@@ -85,6 +89,7 @@ pub(crate) fn stamp_labels(labels: &mut Value, rollout: &Rollout, last_name: &st
     labels.insert(GIVEN.to_owned(), "[]".into());
     labels.insert(VOLUMES.to_owned(), "{}".into());
     labels.insert(VARIABLES.to_owned(), set.label().into());
+    labels.insert(SETTINGS.to_owned(), "{}".into());
 }
 
 /// Returns why the deploy's container cannot be made of this one: both set a variable. `None` if it can be.
@@ -123,9 +128,10 @@ pub(crate) fn silenced(brought: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// The networks of the model that a container made of it has yet to join, with how it joins.
-pub(crate) fn missing_networks(model: &Container, made: &Container) -> Vec<(String, Value)> {
+pub(crate) fn missing_networks(model: &Container, rollout: &Rollout, made: &Container) -> Vec<(String, Value)> {
+    let model = &*Laid::without(model, rollout.id.app);
     let joined: Vec<&String> = made.networks().map(|(network, _)| network).collect();
-    let missing = model.networks().filter(|(network, _)| !joined.contains(network));
+    let missing = made_with::networks(model, rollout).filter(|(network, _)| !joined.contains(network));
     missing.map(|(network, settings)| (network.clone(), endpoint(model, settings))).collect()
 }
 
@@ -136,7 +142,7 @@ fn is_primary(mode: &str, network: &str, settings: &Value) -> bool {
 }
 
 /// The settings that were asked for of a network, without the addresses that came of them.
-fn endpoint(model: &Container, settings: &Value) -> Value {
+pub(super) fn endpoint(model: &Container, settings: &Value) -> Value {
     let mut kept = Map::new();
     for name in ["IPAMConfig", "Links", "DriverOpts", "GwPriority"] {
         if let Some(value) = settings.get(name).filter(|value| !value.is_null()) {
@@ -398,6 +404,9 @@ mod tests {
         let made = body(&model, &Value::Null, &rollout(2), "web:v2", &Value::Null);
         assert_eq!(made["NetworkingConfig"]["EndpointsConfig"], json!({"shop": {"Aliases": ["web"]}}));
         let joined = stamped(APP, 2, "created");
-        assert_eq!(missing_networks(&model, &joined), [("proxy".to_owned(), json!({"DriverOpts": {"a": "b"}}))]);
+        assert_eq!(
+            missing_networks(&model, &rollout(2), &joined),
+            [("proxy".to_owned(), json!({"DriverOpts": {"a": "b"}}))]
+        );
     }
 }

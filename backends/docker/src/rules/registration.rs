@@ -9,7 +9,7 @@ use super::{
     container::{COMPOSE_PROJECT, Container, Seen},
     creation, fence, notes,
 };
-use crate::settings::{Kind, Replace, RequestedSettings, Workload};
+use crate::settings::{Kind, Replace, RequestedSettings, Workload, is_path};
 
 /// A registration whose settings were read.
 #[derive(Clone, Debug)]
@@ -201,10 +201,6 @@ impl<'a> Registration<'a> {
         workload.template = Some(template);
         Ok(Validated::Create { settings: workload.settings(), take_over, notes })
     }
-}
-
-fn is_path(text: &str) -> bool {
-    text.starts_with('/') && !text.contains(|c: char| c.is_whitespace() || c.is_control())
 }
 
 /// Whether the engine takes the name for a container.

@@ -30,7 +30,7 @@ pub(crate) fn resting(seen: &Seen, rollout: &Rollout) -> Rollout {
 /// their place. The next start makes its container of that one; and since no engine starts at its own start what it never
 /// started before, the restart policy can stay as it is.
 pub(crate) fn next(seen: &Seen, rollout: &Rollout, own: &Container, others: &[&Container]) -> Step {
-    if let Some(connect) = plan::connect(own, others) {
+    if let Some(connect) = plan::connect(own, rollout, others) {
         return connect;
     }
     // Another party may have started its own.

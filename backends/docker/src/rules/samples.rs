@@ -11,7 +11,7 @@ use rollhook_core::{
 use serde_json::{Value, json};
 
 use super::container::{Claim, Container, Seen, Stamp};
-use crate::settings::{Kind, Rollout, Workload};
+use crate::settings::{Kind, MadeWith, Rollout, Workload};
 
 pub(crate) const OURS: AppUid = AppUid::from_bits(0xa11);
 pub(crate) const THEIRS: AppUid = AppUid::from_bits(0xb0b);
@@ -34,6 +34,7 @@ pub(crate) fn rollout(revision: u64) -> Rollout {
         scale: Scale::Keep,
         rests: false,
         configuration: None,
+        made_with: MadeWith::default(),
     }
 }
 

@@ -75,7 +75,7 @@ fn unnamed(model: &Container) -> impl Iterator<Item = (&str, &str, &'static str)
 }
 
 /// The source and the place of a bind.
-fn bound(bind: &Value) -> Option<(&str, &str)> {
+pub(super) fn bound(bind: &Value) -> Option<(&str, &str)> {
     let mut parts = bind.as_str()?.split(':');
     Some((parts.next()?, parts.next()?))
 }

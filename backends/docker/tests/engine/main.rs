@@ -8,5 +8,6 @@ mod conformance;
 mod fence;
 mod images;
 mod inheritance;
+mod made_with;
 mod releases;
 mod variables;

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::description::TEMPLATE;
 use crate::{
-    app::{AppId, AppUid, Settings},
+    app::{AppId, AppUid, Settings, Target},
     image::ImageRef,
 };
 
@@ -83,6 +83,28 @@ impl Validated {
             Self::Invalid(_) => &[],
         }
     }
+}
+
+/// What the instances of a registered app are to be made with, as a change of its configuration asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingsRequest {
+    /// The app's name.
+    pub app: AppId,
+    /// The app's target.
+    pub target: Target,
+    /// All settings of the changed configuration, by name.
+    pub settings: Settings,
+}
+
+/// The answer to a [`SettingsRequest`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CheckedSettings {
+    /// Instances can be made with these, in which all defaults are filled in. They are stored, and shown to people.
+    Valid(Settings),
+    /// One of the settings is not valid, or the target has no place for it. A setting is named `settings.NAME`.
+    Invalid(InvalidTarget),
+    /// No setting of such a target can be changed through this service: why, in a sentence.
+    Unsupported(String),
 }
 
 /// Why a target cannot be registered. The texts are shown to the person who registers the app.

@@ -22,7 +22,7 @@ pub enum Configured {
     Deploy(Box<Accepted>),
     /// It waits for the next deploy: the caller asked for that, or nothing has been deployed yet.
     Staged,
-    /// The app has just these variables already.
+    /// The app has just this configuration already.
     Unchanged,
 }
 
@@ -31,8 +31,9 @@ impl Deployer {
     /// A dropped call may have been recorded or not: see [Cancellation](Deployer#cancellation).
     ///
     /// # Errors
-    /// [`Refusal::CannotBeConfigured`] where the target's environment cannot be set, [`Refusal::ConfigurationsFull`], [`Refusal::InvalidField`] for a change that
-    /// cannot be made; those of [`Deployer::redeploy`]. Nothing was recorded, unless it says
+    /// [`Refusal::CannotBeConfigured`] where the target's environment cannot be set, [`Refusal::ConfigurationsFull`],
+    /// [`Refusal::InvalidField`] and [`Refusal::InvalidSetting`] for a change that cannot be made; those of [`Deployer::redeploy`].
+    /// Nothing was recorded, unless it says
     /// that it may have been.
     pub async fn configure(&self, access: &Authorized, request: ConfigureRequest) -> Outcome<Configured> {
         access.check(Action::Configure)?;
@@ -55,6 +56,7 @@ impl Deployer {
             };
             let before = before.unwrap_or_else(|| Variables::empty(self.salt()));
             let variables = request.change.apply(before.clone())?;
+            let variables = self.check_made_with(&state.app, &before, variables).await?;
             let is_staged = request.staged || state.current.is_none();
             configuration::check(&state, is_staged, request.if_current, &access.cause_of(Trigger::Config))?;
             if variables == before && (is_staged || state.staged.is_none()) {

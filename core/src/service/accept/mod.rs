@@ -12,6 +12,7 @@ mod redeploy;
 mod register;
 mod rollback;
 mod runs;
+mod settings;
 mod stop;
 mod submit;
 mod token_reads;

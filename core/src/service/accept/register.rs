@@ -157,17 +157,18 @@ impl Deployer {
 
     /// Returns the rollout driver's answer about a target.
     pub(super) async fn validated(&self, request: &TargetRequest) -> Outcome<Validated> {
-        self.ports.rollouts.validate(request).await.map_err(|error| {
-            tracing::warn!(app = %request.app, error = %error.chain(), "validating the target failed");
-            match error {
-                // Permissions may be granted, and an API server that has just started denies those that it will grant.
-                Error::Denied { what, .. } => Refusal::ClusterDenied(what),
-                Error::Unavailable { .. } | Error::Conflict(_) => Refusal::ClusterUnavailable,
-                Error::NotFound(_) | Error::Invalid { .. } | Error::Corrupt { .. } => {
-                    Refusal::Workload(error.to_string())
-                }
-            }
-        })
+        self.ports.rollouts.validate(request).await.map_err(|error| Self::refusal_of_target(&request.app, error))
+    }
+
+    /// Returns the refusal where the rollout driver did not answer about a target.
+    pub(super) fn refusal_of_target(app: &AppId, error: Error) -> Refusal {
+        tracing::warn!(%app, error = %error.chain(), "validating the target failed");
+        match error {
+            // Permissions may be granted, and an API server that has just started denies those that it will grant.
+            Error::Denied { what, .. } => Refusal::ClusterDenied(what),
+            Error::Unavailable { .. } | Error::Conflict(_) => Refusal::ClusterUnavailable,
+            Error::NotFound(_) | Error::Invalid { .. } | Error::Corrupt { .. } => Refusal::Workload(error.to_string()),
+        }
     }
 
     /// Returns the other apps of a namespace, with the settings of their targets.

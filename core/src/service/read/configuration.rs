@@ -2,6 +2,7 @@
 
 use crate::{
     action::Action,
+    app::Settings,
     configuration::{ConfigurationId, ShownVariable},
     deploy::Revision,
     error::Error,
@@ -19,6 +20,10 @@ pub struct ShownConfiguration {
     pub variables: Vec<ShownVariable>,
     /// All variables that wait for the next deploy, if a change does; only beside those of the current revision.
     pub staged: Option<Vec<ShownVariable>>,
+    /// What its instances are made with beside the variables, as far as it is set through this service.
+    pub settings: Settings,
+    /// All of these that the next deploy runs with, if a change waits for it.
+    pub staged_settings: Option<Settings>,
 }
 
 impl Deployer {
@@ -31,19 +36,21 @@ impl Deployer {
         access.check(Action::ReadConfiguration)?;
         if let Some(revision) = revision {
             let entry = self.entry(access, revision).await?;
-            let variables = self.shown(access, entry.configuration, revision).await?;
-            return Ok(ShownConfiguration { revision: Some(revision), variables, staged: None });
+            let (variables, settings) = self.shown(access, entry.configuration, revision).await?;
+            let revision = Some(revision);
+            return Ok(ShownConfiguration { revision, variables, staged: None, settings, staged_settings: None });
         }
         let state = self.state(access).await?;
         let current = state.current.as_ref();
         let revision = current.map(|current| current.revision);
         let of = |id| self.shown(access, id, revision.unwrap_or(Revision::FIRST));
-        let variables = of(current.and_then(|current| current.configuration)).await?;
+        let (variables, settings) = of(current.and_then(|current| current.configuration)).await?;
         let staged = match state.staged {
             Some(staged) => Some(of(Some(staged)).await?),
             None => None,
         };
-        Ok(ShownConfiguration { revision, variables, staged })
+        let (staged, staged_settings) = staged.unzip();
+        Ok(ShownConfiguration { revision, variables, staged, settings, staged_settings })
     }
 
     async fn shown(
@@ -51,9 +58,9 @@ impl Deployer {
         access: &Authorized,
         id: Option<ConfigurationId>,
         revision: Revision,
-    ) -> Outcome<Vec<ShownVariable>> {
+    ) -> Outcome<(Vec<ShownVariable>, Settings)> {
         match self.variables(access.uid, id).await {
-            Ok(variables) => Ok(variables.map(|variables| variables.shown()).unwrap_or_default()),
+            Ok(variables) => Ok(variables.map(|variables| (variables.shown(), variables.settings)).unwrap_or_default()),
             Err(Error::NotFound(_)) => Err(Refusal::ConfigurationForgotten(revision)),
             Err(error) => Err(Refusal::of_store(error)),
         }

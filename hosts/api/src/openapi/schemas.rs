@@ -135,6 +135,17 @@ pub(crate) fn workload(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "properties": members })
 }
 
+pub(crate) fn made_with(_: &mut SchemaGenerator) -> Schema {
+    let (text, texts) =
+        (|| json!({ "type": ["string", "null"] }), || json!({ "type": ["array", "null"], "items": text() }));
+    let members = json!({
+        "memory": text(), "cpu": text(), "publish": texts(), "volumes": texts(), "network": text(),
+        "labels": { "type": ["object", "null"], "additionalProperties": { "type": "string" } },
+        "readiness_path": text(), "readiness_port": { "type": ["integer", "null"], "minimum": 1, "maximum": 65_535 }
+    });
+    json_schema!({ "type": "object", "properties": members })
+}
+
 pub(crate) fn also(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "array", "items": { "type": ["string", "object"] } })
 }

@@ -7,11 +7,13 @@ pub(crate) fn flag(field: &str) -> Option<String> {
     Some(match (part, name) {
         ("git" | "source", "url") => "--git".to_owned(),
         ("workload", "kind" | "name" | "also") => "--workload".to_owned(),
-        ("policy" | "template" | "workload", several) if SEVERAL.contains(&several) => {
+        ("policy" | "template" | "workload" | "settings", several) if SEVERAL.contains(&several) => {
             format!("--{}", singular(several).replace('_', "-"))
         }
         ("from", name) => format!("--from-{name}"),
-        ("git" | "source" | "workload" | "policy" | "template", name) => format!("--{}", name.replace('_', "-")),
+        ("git" | "source" | "workload" | "policy" | "template" | "settings", name) => {
+            format!("--{}", name.replace('_', "-"))
+        }
         (_, _) => return None,
     })
 }

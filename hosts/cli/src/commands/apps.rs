@@ -10,7 +10,7 @@ use rollhook_core::{
 };
 use serde_json::Value;
 
-use super::{Session, deploys::image, lock::described, outcome::succeeded};
+use super::{Session, config::make_with, deploys::image, lock::described, outcome::succeeded};
 use crate::{
     apps,
     args::{Create, Delete, KeyValue, List, Set, Target, WorkloadName, flags},
@@ -214,11 +214,25 @@ pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), CliErro
     let patch = AppPatch {
         policy: args.policy.patch(),
         source: args.git.patch(),
-        workload: WorkloadPatch { also, ..args.workload() },
+        workload: WorkloadPatch { also },
         take_over: args.take_over,
     };
+    let made_with = args.made_with.settings().map_err(CliError::Usage)?;
+    let when = &args.made_with.when;
+    if made_with.is_empty() && (when.staged || when.wait.wait) {
+        let why = "--staged and --wait are for what the container is made with, such as --memory 1g.";
+        return Err(CliError::Usage(why.to_owned()));
+    }
     if patch == AppPatch::default() {
+        if !made_with.is_empty() {
+            return make_with(session, &args.target, when, made_with).await;
+        }
         return Err(CliError::Usage("Say what to change, such as --settle 30s; see --help.".to_owned()));
+    }
+    if !made_with.is_empty() {
+        let why =
+            "What the container is made with is a revision, and the rest is not: change each by a command of its own.";
+        return Err(CliError::Usage(why.to_owned()));
     }
     let changes_source = !patch.source.is_empty();
     let changes_workload = patch.take_over || !patch.workload.is_empty();

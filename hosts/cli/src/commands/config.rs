@@ -4,10 +4,16 @@ mod given;
 
 use rollhook_api::{
     ConfigAnswer, ConfigPatch, Configuration, Deploy, Variable,
-    configuration::{PostedVariables, VariableDiff, differences},
+    configuration::{PostedVariables, SettingDiff, VariableDiff, differences, setting_differences, setting_text},
     operations::{ChangeConfiguration, ConfigQuery, ShowConfiguration},
 };
-use rollhook_core::{app::AppId, deploy::Revision, text::escaped};
+use rollhook_core::{
+    app::{AppId, Settings},
+    deploy::Revision,
+    text::escaped,
+};
+
+use serde_json::Value;
 
 use super::{Session, deploys::conclude};
 use crate::{
@@ -38,6 +44,18 @@ async fn unset(session: &Session<'_>, args: &ConfigUnset) -> Result<(), CliError
     let names = given::names(&args.names)?;
     let doing = format!("Removing {}", names.join(", "));
     change(session, &args.target, &args.when, ConfigPatch { unset: names, ..ConfigPatch::default() }, &doing).await
+}
+
+/// Changes what an app's containers are made with.
+pub(super) async fn make_with(
+    session: &Session<'_>,
+    target: &Target,
+    when: &When,
+    settings: Settings,
+) -> Result<(), CliError> {
+    let names: Vec<&str> = settings.keys().map(String::as_str).collect();
+    let doing = format!("Setting {}", names.join(", "));
+    change(session, target, when, ConfigPatch { settings, ..ConfigPatch::default() }, &doing).await
 }
 
 async fn change(
@@ -89,13 +107,22 @@ fn listed(shown: &Configuration, style: Style, is_wide: bool) -> String {
         row
     };
     let mut text = match (shown.variables.as_slice(), shown.revision) {
+        ([], Some(_)) if !shown.settings.is_empty() => String::new(),
         ([], Some(revision)) => format!("Revision {revision} runs with no variables of rollhook's.\n"),
         ([], None) => "Nothing runs yet.\n".to_owned(),
         (variables, _) => table::render(columns, &variables.iter().map(row).collect::<Vec<_>>(), style),
     };
+    if !shown.settings.is_empty() {
+        let columns = [Column("MADE WITH", 0, Fit::Keep), Column("VALUE", 0, Fit::Cut)];
+        let row = |(name, value): (&String, &Value)| vec![Cell::new(name), Cell::new(setting_text(value))];
+        text.push_str(&table::render(&columns, &shown.settings.iter().map(row).collect::<Vec<_>>(), style));
+    }
     if let Some(staged) = &shown.staged {
         let waiting = differences(&shown.variables, staged);
-        let waiting: Vec<String> = waiting.iter().map(VariableDiff::signed).collect();
+        let staged_settings = shown.staged_settings.clone().unwrap_or_default();
+        let made_with = setting_differences(&shown.settings, &staged_settings);
+        let waiting = waiting.iter().map(VariableDiff::signed).chain(made_with.iter().map(SettingDiff::signed));
+        let waiting: Vec<String> = waiting.collect();
         text.push_str(&format!("Waiting for the next deploy: {}\n", escaped(&waiting.join(", "))));
     }
     text
@@ -103,16 +130,18 @@ fn listed(shown: &Configuration, style: Style, is_wide: bool) -> String {
 
 async fn diff(session: &Session<'_>, args: &ConfigDiff) -> Result<(), CliError> {
     let id = &session.find(&args.target).await?;
-    let diffs = between(session, id, args.from, args.to).await?;
-    session.output.data(&serde_json::json!({ "from": args.from, "to": args.to, "variables": diffs }), || {
-        if diffs.is_empty() {
-            return format!("Revisions {} and {} have the same variables.\n", args.from, args.to);
+    let Differences { variables, settings } = between(session, id, args.from, args.to).await?;
+    let document =
+        serde_json::json!({ "from": args.from, "to": args.to, "variables": variables, "settings": settings });
+    session.output.data(&document, || {
+        if variables.is_empty() && settings.is_empty() {
+            return format!("Revisions {} and {} have the same configuration.\n", args.from, args.to);
         }
-        compared(&diffs, session.output.style)
+        compared(&variables, &settings, session.output.style)
     })
 }
 
-fn compared(diffs: &[VariableDiff], style: Style) -> String {
+fn compared(diffs: &[VariableDiff], settings: &[SettingDiff], style: Style) -> String {
     let cell = |variable: &Option<Variable>| {
         Cell::optional(variable.as_ref().map(|variable| match &variable.value {
             Some(value) => value.clone(),
@@ -121,17 +150,30 @@ fn compared(diffs: &[VariableDiff], style: Style) -> String {
     };
     let row = |diff: &VariableDiff| vec![Cell::new(diff.signed()), cell(&diff.from), cell(&diff.to)];
     let columns = [Column("NAME", 0, Fit::Keep), Column("FROM", 0, Fit::Cut), Column("TO", 0, Fit::Cut)];
-    table::render(&columns, &diffs.iter().map(row).collect::<Vec<_>>(), style)
+    let made_with = |value: &Option<Value>| Cell::optional(value.as_ref().map(setting_text));
+    let settings =
+        settings.iter().map(|diff| vec![Cell::new(diff.signed()), made_with(&diff.from), made_with(&diff.to)]);
+    table::render(&columns, &diffs.iter().map(row).chain(settings).collect::<Vec<_>>(), style)
 }
 
-async fn between(
-    session: &Session<'_>,
-    id: &AppId,
-    from: Revision,
-    to: Revision,
-) -> Result<Vec<VariableDiff>, CliError> {
+/// The differences between the configurations of two revisions.
+struct Differences {
+    variables: Vec<VariableDiff>,
+    settings: Vec<SettingDiff>,
+}
+
+impl Differences {
+    fn signed(&self) -> String {
+        let settings = self.settings.iter().map(SettingDiff::signed);
+        self.variables.iter().map(VariableDiff::signed).chain(settings).collect::<Vec<_>>().join(", ")
+    }
+}
+
+async fn between(session: &Session<'_>, id: &AppId, from: Revision, to: Revision) -> Result<Differences, CliError> {
     let of = |revision| session.api.call(ShowConfiguration, id, ConfigQuery { revision: Some(revision) });
-    Ok(differences(&of(from).await?.variables, &of(to).await?.variables))
+    let (from, to) = (of(from).await?, of(to).await?);
+    let variables = differences(&from.variables, &to.variables);
+    Ok(Differences { variables, settings: setting_differences(&from.settings, &to.settings) })
 }
 
 /// Prints in which variables the version that a rollback returns to differs from the current one, and which of them it takes.
@@ -149,7 +191,7 @@ pub(super) async fn print_way_back(
     };
     // What cannot be read is left out: the rollback does not wait for it.
     let names = match between(session, id, current.revision, target.revision).await {
-        Ok(diffs) => diffs.iter().map(VariableDiff::signed).collect::<Vec<_>>().join(", "),
+        Ok(diffs) => diffs.signed(),
         Err(failure) => failure.lines().into_iter().next().unwrap_or_default(),
     };
     let (from, to) = (current.revision, target.revision);

@@ -7,10 +7,15 @@ use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
     App, ConfigAnswer, ConfigPatch, Variable,
-    configuration::PostedVariables,
+    configuration::{PostedVariables, setting_text},
     operations::{ChangeConfiguration, ConfigQuery, ShowApp, ShowConfiguration},
 };
-use rollhook_core::{app::AppId, configuration, deploy::Revision, text::escaped};
+use rollhook_core::{
+    app::{AppId, Settings},
+    configuration,
+    deploy::Revision,
+    text::escaped,
+};
 
 use super::confirm::Question;
 use crate::{
@@ -43,6 +48,8 @@ struct List {
     title: String,
     help: &'static str,
     variables: Vec<Row>,
+    /// What containers are made with beside them: names and values.
+    settings: Vec<(String, String)>,
     /// Whether the next change begins from these.
     is_next: bool,
 }
@@ -53,6 +60,10 @@ struct Row {
     value: Option<String>,
     length: usize,
     fingerprint: String,
+}
+
+fn settings(settings: &Settings) -> Vec<(String, String)> {
+    settings.iter().map(|(name, value)| (escaped(name), escaped(&setting_text(value)))).collect()
 }
 
 fn rows(variables: &[Variable]) -> Vec<Row> {
@@ -78,6 +89,7 @@ impl Form {
             },
             help: "What the app runs with, beside what others have set. Deploys keep it, and so do rollbacks unless asked.",
             variables: rows(&shown.variables),
+            settings: settings(&shown.settings),
             is_next: shown.staged.is_none(),
         }];
         lists.extend(shown.staged.map(|staged| List {
@@ -85,6 +97,7 @@ impl Form {
             title: "Variables of the next deploy".to_owned(),
             help: "A change waits for the next deploy, which runs with these.",
             variables: rows(&staged),
+            settings: settings(&shown.staged_settings.unwrap_or_default()),
             is_next: true,
         }));
         let form = Self {

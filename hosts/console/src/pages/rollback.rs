@@ -4,7 +4,7 @@ use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
     App, Deploy, Kind, Rollback,
-    configuration::differences,
+    configuration::{differences, setting_differences},
     operations::{ConfigQuery, DeployQuery, RollBack, ShowApp, ShowConfiguration, ShowDeploy},
     words::short_image,
 };
@@ -100,8 +100,10 @@ async fn planned(call: &Call<'_>, id: &AppId, app: &App, target: &Deploy) -> Pla
     let operations = call.operations();
     let of = |revision| operations.call(ShowConfiguration, id, ConfigQuery { revision });
     let (Ok(from), Ok(to)) = (of(None).await, of(Some(target.revision)).await) else { return plan };
-    let names: Vec<String> =
-        differences(&from.variables, &to.variables).iter().map(|diff| escaped(&diff.signed())).collect();
+    let variables = differences(&from.variables, &to.variables);
+    let settings = setting_differences(&from.settings, &to.settings);
+    let names = variables.iter().map(|diff| diff.signed()).chain(settings.iter().map(|diff| diff.signed()));
+    let names: Vec<String> = names.map(|name| escaped(&name)).collect();
     Plan { variables: (!names.is_empty()).then(|| first(&names)), ..plan }
 }
 

@@ -34,6 +34,21 @@ fn deploy(server: &Server, app: &App, revision: u64) -> Value {
 }
 
 #[test]
+fn settings_are_refused_where_nothing_is_made_with_them() {
+    let server = bench();
+    let app = server.app_with("api", json!({ "settle": "0s" }));
+    let settings = json!({ "set": { "A": "b" }, "settings": { "memory": "1g" } });
+    let refused = patch(&server, &app, &settings).expect(409).json();
+    assert_eq!(refused["type"], "/problems/cannot-be-configured", "{refused}");
+    for large in [json!({ "memory": "1".repeat(20_000) }), json!("1g")] {
+        let status = patch(&server, &app, &json!({ "settings": large })).send().status;
+        let status = patch(&server, &app, &json!({ "settings": large })).send().status;
+        assert!([400, 422].contains(&status), "{status}");
+    }
+    assert_eq!(shown(&server, &app, ""), json!({ "revision": 1, "variables": [] }), "nothing was recorded");
+}
+
+#[test]
 fn change_is_a_revision_and_is_listed_without_secret_values() {
     let server = bench();
     let app = server.app_with("api", json!({ "settle": "0s" }));

@@ -9,6 +9,7 @@ mod deploys;
 mod disk;
 mod faults;
 mod load;
+mod made_with;
 mod pulls;
 mod registration;
 mod registry;

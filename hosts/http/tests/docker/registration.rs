@@ -51,15 +51,17 @@ fn container_that_exists_is_asked_for_a_path_and_the_costs_are_told() {
     for note in ["as port", "--publish 127.0.0.1:8081-8082:80", "has run for 5 s", "--readiness-path"] {
         assert!(created.err.contains(note), "{note}: {created:?}");
     }
-    let set = cli.run(&format!("app set {name} --readiness-path /nowhere --readiness-port 8080")).ok();
-    assert!(set.out.contains("ready once /nowhere answers on port 8080"), "{set:?}");
-    let failed = cli.run(&format!("app deploy {name} app:v2 --wait")).exits(3);
+    let failed = cli.run(&format!("app set {name} --readiness-path /nowhere --readiness-port 8080 --wait")).exits(3);
     assert!(format!("{}{}", failed.out, failed.err).contains("/nowhere"), "{failed:?}");
-    cli.run(&format!("app set {name} --readiness-path /version")).ok();
+    cli.run(&format!("app set {name} --readiness-path /version --wait")).ok();
+    let listed = cli.run(&format!("app config list {name}")).ok();
+    assert!(
+        listed.out.contains("readiness_port") && listed.out.contains("8080"),
+        "the only one that it exposes: {listed:?}"
+    );
     cli.run(&format!("app deploy {name} app:v2 --wait")).ok();
     assert_eq!(bench.version(&name), "v2");
-    let removed = cli.run(&format!("app set {name} --readiness-path=")).ok();
-    assert!(!removed.out.contains("ready once"), "{removed:?}");
+    cli.run(&format!("app set {name} --readiness-path= --wait")).ok();
 }
 
 #[test]

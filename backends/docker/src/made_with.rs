@@ -1,0 +1,107 @@
+//! The check of what containers are to be made with, by what is on the machine.
+
+use rollhook_core::{
+    Error, Result,
+    app::Settings,
+    ports::{CheckedSettings, InvalidTarget, SettingsRequest},
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    disk,
+    engine::{Called, Engine, filters, in_path},
+    rules::{
+        container::{COMPOSE_PROJECT, COMPOSE_SERVICE, TARGET},
+        creation,
+        made_with::addresses_meet,
+    },
+    settings::{MadeWith, Workload},
+    target,
+};
+
+/// Checks settings, and completes them.
+pub(crate) async fn check(engine: &Engine, request: &SettingsRequest) -> Result<CheckedSettings> {
+    let workload = Workload::deserialize(&request.target.settings)
+        .map_err(|error| Error::corrupt(format!("the target of app {} is not a container", request.app), error))?;
+    let checked = match MadeWith::parse(&request.settings) {
+        Ok(made_with) => on_machine(engine, &workload, made_with, &request.settings).await?,
+        Err(invalid) => Err(invalid),
+    };
+    Ok(checked.map_or_else(CheckedSettings::Invalid, CheckedSettings::Valid))
+}
+
+async fn on_machine(
+    engine: &Engine,
+    workload: &Workload,
+    made_with: MadeWith,
+    settings: &Settings,
+) -> Called<Result<Settings, InvalidTarget>> {
+    let mut settings = settings.clone();
+    if made_with.readiness_path.as_ref().is_some_and(|path| !path.is_empty()) {
+        let unreachable = creation::unreachable(&engine.get("/info").await?);
+        if let Some(InvalidTarget::Setting { rule, .. }) = unreachable
+            && disk::own_container(engine).await?.is_none()
+        {
+            return Ok(Err(InvalidTarget::setting("settings.readiness_path", rule)));
+        }
+        if made_with.readiness_port.or(workload.known_port()).is_none() {
+            let seen = target::read(engine, workload).await?;
+            let Some(port) = seen.model().and_then(|model| model.exposed_port()) else {
+                let rule = "needs a port, readiness_port: the container does not expose just one.";
+                return Ok(Err(InvalidTarget::setting("settings.readiness_path", rule)));
+            };
+            settings.insert("readiness_port".to_owned(), port.into());
+        }
+    }
+    if let Some(network) = made_with.network()
+        && engine.find(&format!("/networks/{}", in_path(network))).await?.is_none()
+    {
+        let rule = "must be a network of this machine: make it first, with docker network create.";
+        return Ok(Err(InvalidTarget::setting("settings.network", rule)));
+    }
+    Ok(match taken_port(engine, workload, made_with.publish.as_deref().unwrap_or_default()).await? {
+        Some(rule) => Err(InvalidTarget::setting("settings.publish", rule)),
+        None => Ok(settings),
+    })
+}
+
+/// Returns why ports cannot be published: containers of others that run have them. `None` if they can be.
+async fn taken_port(engine: &Engine, workload: &Workload, publish: &[String]) -> Called<Option<String>> {
+    for (address, ports, protocol) in creation::published_from(publish) {
+        let wanted = format!("{}-{}/{protocol}", ports.start(), ports.end());
+        let found = engine.get(&format!("/containers/json?{}", filters(&[("publish", &[wanted])]))).await?;
+        let mut taken = Vec::new();
+        for other in found.as_array().into_iter().flatten().filter(|other| !is_own(other, workload)) {
+            let bound = other["Ports"].as_array().into_iter().flatten().filter(|bound| {
+                bound["Type"].as_str() == Some(&protocol)
+                    && addresses_meet(&address, bound["IP"].as_str().unwrap_or_default())
+            });
+            let bound =
+                bound.filter_map(|bound| bound["PublicPort"].as_u64().and_then(|port| u16::try_from(port).ok()));
+            let name = other["Names"][0].as_str().unwrap_or_default().trim_start_matches('/');
+            taken.extend(bound.filter(|port| ports.contains(port)).map(|port| (port, name.to_owned())));
+        }
+        taken.sort_unstable();
+        taken.dedup_by_key(|(port, _)| *port);
+        // Of several, versions take two in turn.
+        let wanted = usize::from(ports.start() != ports.end()) + 1;
+        if let Some((port, name)) = taken.first().filter(|_| ports.len() < taken.len() + wanted) {
+            return Ok(Some(format!("must be free ports: {port} leads to the container {name}.")));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a container of the engine's list is the target's.
+fn is_own(listed: &Value, workload: &Workload) -> bool {
+    let label = |name: &str| listed["Labels"][name].as_str();
+    let mut names = listed["Names"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    label(TARGET).map_or_else(
+        || match workload.service() {
+            Some(service) => label(COMPOSE_PROJECT).zip(label(COMPOSE_SERVICE)) == Some(service),
+            None => names.any(|name| name.trim_start_matches('/') == workload.name),
+        },
+        |target| target == workload.key(),
+    )
+}
