@@ -20,7 +20,7 @@ use kube::{
 use rollhook_core::{
     Error, Result,
     app::AppUid,
-    ports::{AtRest, DeployId, Observation, Phase},
+    ports::{AtRest, DeployId, Drift, Observation, Phase},
 };
 use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
 
@@ -216,22 +216,20 @@ impl TargetsAtRest {
 
     /// Returns the rollout's workload at rest: from memory if nothing has touched it.
     pub(crate) async fn look(&self, cluster: &Cluster, rollout: &Rollout) -> Result<AtRest> {
-        let look = match self.begin(rollout) {
+        let known = self.begin(rollout);
+        let is_known = known.is_some();
+        let look = match known {
             Some(known) => known,
             None => self.read(cluster, rollout).await?,
         };
-        let mut found = look.found;
-        if let Some(needed) = look.secret.filter(|_| found.drift.is_none()) {
-            found.drift = match configurations::metadata(cluster, rollout.namespace(), &needed.name).await {
-                Ok(metadata) => secret_drift::of(&needed, metadata.as_ref()),
-                Err(error @ Error::Denied { .. }) => {
-                    tracing::debug!(app = %rollout.app, error = %error.chain(), "reading the Secret of an app's configuration is not permitted");
-                    None
-                }
-                Err(error) => return Err(error),
-            };
+        let drift = secret_drift(cluster, rollout, &look).await?;
+        if drift.is_some() && is_known {
+            // The watch may be behind: a deploy that has just made the Secret anew has noted it on the workload.
+            let look = self.read(cluster, rollout).await?;
+            let drift = secret_drift(cluster, rollout, &look).await?;
+            return Ok(AtRest { drift: look.found.drift.or(drift), ..look.found });
         }
-        Ok(found)
+        Ok(AtRest { drift: look.found.drift.or(drift), ..look.found })
     }
 
     /// Reads the rollout's workload.
@@ -281,6 +279,20 @@ impl TargetsAtRest {
                 places.remove(&known.place);
             }
         }
+    }
+}
+
+/// Returns how others have changed the Secret that a workload needs; `None` too if the workload itself was changed, or the Secret
+/// may not be read.
+async fn secret_drift(cluster: &Cluster, rollout: &Rollout, look: &Look) -> Result<Option<Drift>> {
+    let Some(needed) = look.secret.as_ref().filter(|_| look.found.drift.is_none()) else { return Ok(None) };
+    match configurations::metadata(cluster, rollout.namespace(), &needed.name).await {
+        Ok(metadata) => Ok(secret_drift::of(needed, metadata.as_ref())),
+        Err(error @ Error::Denied { .. }) => {
+            tracing::debug!(app = %rollout.app, error = %error.chain(), "reading the Secret of an app's configuration is not permitted");
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 
