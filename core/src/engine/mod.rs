@@ -8,6 +8,7 @@ mod by_hand;
 mod commands;
 pub mod deadline;
 mod events;
+mod evidence;
 pub mod health;
 mod interleave;
 pub mod polling;
@@ -475,6 +476,7 @@ fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<
 }
 
 fn fail(state: &State, deploy: Deploy, failure: FailureReport, evidence: Option<Evidence>, touched: bool) -> Effect {
+    let evidence = evidence::with_workloads(state, &deploy, &failure.reason, evidence);
     let ended = |message: String| {
         let state = Stored::Failed { reason: failure.reason.clone(), message, evidence: evidence.clone() };
         Deploy { touched, ..deploy.moved(state) }

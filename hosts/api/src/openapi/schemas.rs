@@ -161,8 +161,12 @@ pub(crate) fn holds(generator: &mut SchemaGenerator) -> Schema {
 }
 
 pub(crate) fn evidence(_: &mut SchemaGenerator) -> Schema {
+    let ends = ["failed", "complete", "restored", "unfinished", "not-touched"];
+    let workload = json!({ "name": text(), "state": { "type": "string", "enum": ends }, "message": text() });
+    let workload = json!({ "type": "object", "required": ["name", "state", "message"], "properties": workload });
     let members = json!({
-        "container": nullable(), "pod": nullable(), "state": nullable(), "events": texts(), "log": texts()
+        "container": nullable(), "pod": nullable(), "state": nullable(), "events": texts(), "log": texts(),
+        "workloads": { "type": "array", "items": workload }
     });
     json_schema!({ "type": "object", "properties": members })
 }
