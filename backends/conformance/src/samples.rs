@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rollhook_core::{
     app::{App, AppId, AppUid, Hold, Policy, Settings, Source, Target},
     configuration::{Configuration, ConfigurationId, SALT_BYTES, Variable, Variables, VariablesChange},
-    deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, Scale, State, Trigger, WorkloadEnd, WorkloadEvidence},
+    deploy::{
+        Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, Scale, State, Trigger, WorkloadEnd,
+        WorkloadEvidence,
+    },
     image::{Digest, ImageRef},
     ledger::{Admission, Admitted, Change, KeyLookup, NewDeploy},
     lock::{Lock, Locks},

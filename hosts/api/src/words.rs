@@ -35,7 +35,8 @@ pub fn mark_with_reason(deploy: &Deploy) -> Option<String> {
 /// Returns the line of a workload in the evidence of a failed deploy: `Deployment/web: complete`.
 pub fn workload_evidence(workload: &WorkloadEvidence) -> String {
     let WorkloadEvidence { name, state, message } = workload;
-    let more = message.strip_prefix(state.as_str()).map_or(message.as_str(), |more| more.trim_start_matches([':', ' ']));
+    let more =
+        message.strip_prefix(state.as_str()).map_or(message.as_str(), |more| more.trim_start_matches([':', ' ']));
     if more.is_empty() { format!("{name}: {state}") } else { format!("{name}: {state}: {more}") }
 }
 

@@ -10,7 +10,10 @@ use rollhook_api::{
 use rollhook_core::{
     action::Action,
     app::{self, AppId, AppUid, OnFailure, Source},
-    deploy::{Actor, AdmissionId, Evidence, Origin, Outage, Reason, Revision, Scale, State, Stopped, Trigger, WorkloadEnd, WorkloadEvidence},
+    deploy::{
+        Actor, AdmissionId, Evidence, Origin, Outage, Reason, Revision, Scale, State, Stopped, Trigger, WorkloadEnd,
+        WorkloadEvidence,
+    },
     ledger::AppState,
     lock::{Lock, LockScope, Locked, Locks},
     ports::{Instances, Sealing, WebhookSecret},

@@ -12,6 +12,8 @@ use crate::operations::LogStep;
 
 /// The pattern of a DNS-1123 label.
 pub(crate) const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+/// A DNS-1123 label, or nothing.
+pub(crate) const LABEL_OR_NONE: &str = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$";
 
 /// The pattern of an app's name with its namespace.
 pub(crate) const APP: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
