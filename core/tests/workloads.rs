@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use rollhook_conformance::{Fault, Faulty, Plan, samples::settings};
 use rollhook_core::{
     app::{Policy, Target},
-    deploy::{Deploy, Reason, Revision, Status},
+    deploy::{Deploy, Reason, Revision, State, Status},
     ports::{Clock, LogQuery, RolloutDriver},
     request::{Refusal, Registration, RollbackRequest, TargetChange},
     service::{Authorized, Deployer},
@@ -98,6 +98,12 @@ fn message(deploy: &Deploy) -> String {
     reason(deploy).1
 }
 
+/// The states of the workloads in the evidence of a failed deploy.
+fn ends(deploy: &Deploy) -> Vec<String> {
+    let State::Failed { evidence: Some(evidence), .. } = &deploy.state else { panic!("{deploy:?}") };
+    evidence.workloads.iter().map(|workload| format!("{}: {}", workload.name, workload.state)).collect()
+}
+
 #[test]
 fn workloads_change_one_after_the_other_under_one_deploy() {
     let world = World::new(DELAY);
@@ -139,6 +145,10 @@ fn workload_that_fails_is_named_and_all_that_were_touched_are_restored() {
         let why = message(&failed);
         assert!(why.starts_with("Deployment/worker: "), "{why}");
         assert!(why.contains("Deployment/web is complete, CronJob/nightly was not deployed to"), "{why}");
+        assert_eq!(
+            ends(&failed),
+            ["Deployment/worker: failed", "Deployment/web: complete", "CronJob/nightly: not touched"]
+        );
         let restored = world.ended(&access, 3).await;
         assert_eq!(restored.status(), Status::Succeeded);
         // Neither the worker, whose old pods never ended, nor what was not touched is started anew.
@@ -176,6 +186,7 @@ fn all_settle_together() {
         world.breaks(&web(), "v2", Script::dies_after(Duration::from_secs(12)));
         let failed = world.deployed(&access, V2).await;
         assert!(message(&failed).contains("in Deployment/web"), "{}", message(&failed));
+        assert_eq!(ends(&failed)[0], "Deployment/web: failed");
         assert_eq!(world.ended(&access, 3).await.status(), Status::Succeeded);
         assert!(world.running().iter().all(|running| running.starts_with("v1 by")), "{:?}", world.running());
     });

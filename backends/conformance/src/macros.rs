@@ -48,6 +48,7 @@ macro_rules! stores {
             page_is_newest_first,
             page_has_no_evidence,
             list_is_sorted_and_paged,
+            fresh_list_has_what_others_committed,
             work_is_what_no_living_replica_drives,
             heartbeat_names_the_living,
             bind_driver_keeps_the_first,

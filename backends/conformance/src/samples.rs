@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rollhook_core::{
     app::{App, AppId, AppUid, Hold, Policy, Settings, Source, Target},
     configuration::{Configuration, ConfigurationId, SALT_BYTES, Variable, Variables, VariablesChange},
-    deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, Scale, State, Trigger},
+    deploy::{
+        Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, Scale, State, Trigger, WorkloadEnd,
+        WorkloadEvidence,
+    },
     image::{Digest, ImageRef},
     ledger::{Admission, Admitted, Change, KeyLookup, NewDeploy},
     lock::{Lock, Locks},
@@ -185,6 +188,13 @@ pub fn evidence() -> Evidence {
         state: Some("terminated: exit code 1".to_owned()),
         events: vec![line.to_owned(); 10],
         log: (0..50).map(|number| format!("{number} {}", line.repeat(7))).collect(),
+        workloads: (0..16)
+            .map(|number| WorkloadEvidence {
+                name: format!("Deployment/worker-{number}"),
+                state: WorkloadEnd::Unfinished,
+                message: line.to_owned(),
+            })
+            .collect(),
     }
 }
 

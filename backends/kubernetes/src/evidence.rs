@@ -46,7 +46,7 @@ pub(crate) async fn evidence(
     let (events, log) =
         futures_util::join!(in_time(events(cluster, namespace, pod.metadata.uid.as_deref())), in_time(log));
     let state = diagnostics::state(pod, failing);
-    Ok(Evidence { pod: Some(pods::name(pod).to_owned()), state, container, events, log })
+    Ok(Evidence { pod: Some(pods::name(pod).to_owned()), state, container, events, log, ..Evidence::default() })
 }
 
 /// The lines, or none if they take too long.

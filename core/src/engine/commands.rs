@@ -5,7 +5,7 @@ use super::{
     by_hand::ByHandStep,
     interleave, record, record_all,
     release::{self, ReleaseProgress, ReleaseStep},
-    rolling_out, rollout, superseded,
+    release_turns, rolling_out, rollout, superseded,
 };
 use crate::{
     deploy::{Deploy, State as Stored},
@@ -73,6 +73,10 @@ pub(super) fn releasing_next(state: &mut State, deploy: &Deploy, now: Timestamp)
             Err(until) if newer.is_some() => Effect::Wait(until.min(gives_way_at)),
             Err(until) => Effect::Wait(until),
         };
+    }
+    if let Some(turn) = state.app_state.awaited_turn(deploy.revision) {
+        let effect = release_turns::next(state, turn, now);
+        return if newer.is_some() { interleave::no_longer_than(effect, gives_way_at) } else { effect };
     }
     let release = state.release.get_or_insert_with(|| ReleaseProgress::new(deploy.revision, now));
     let step = release.next_step(&state.app_state, state.read_at, now);

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::polling::{Detected, Finding};
 use crate::{
+    app::ReleaseGroup,
     deploy::{Commit, Deploy, Evidence, Revision},
-    ledger::{AppState, Record},
+    ledger::{AppState, Record, release_turns::OtherTurn},
     ports::{
         Applied, BuildSpec, BuildState, DeployId, Observation, ReleaseRun, ReleaseSpec, ReleaseState, RolloutFailure,
         RolloutSpec, RunKind, Started,
@@ -46,6 +47,13 @@ pub enum Event {
     ReleaseStarted(RunKind, Result<(), CallError>),
     /// The release runner answered a cancel.
     ReleaseCancelled(RunKind, Result<(), CallError>),
+    /// The turns of the other apps in the release group were read, or could not be.
+    TurnsRead {
+        /// The turns; `None` if they could not be read.
+        others: Option<Vec<OtherTurn>>,
+        /// Whether nothing committed before the read is missing.
+        is_fresh: bool,
+    },
     /// The release runner hinted at a change.
     ReleaseChanged,
     /// The builder reported the app's build that has not ended.
@@ -95,6 +103,13 @@ pub enum Effect {
     ObserveRelease(ReleaseRun),
     /// End a run.
     CancelRelease(ReleaseRun),
+    /// Read the turns of the other apps in a release group.
+    ReadTurns {
+        /// The group.
+        group: ReleaseGroup,
+        /// Whether nothing committed before the read may be missing.
+        is_fresh: bool,
+    },
     /// Accept a restore of this version, unless a newer deploy was accepted.
     Restore(Arc<Deploy>),
     /// Ask the builder for the app's build that has not ended.

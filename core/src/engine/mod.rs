@@ -8,10 +8,12 @@ mod by_hand;
 mod commands;
 pub mod deadline;
 mod events;
+mod evidence;
 pub mod health;
 mod interleave;
 pub mod polling;
 pub mod release;
+mod release_turns;
 pub mod retry;
 pub mod rollout;
 mod run_calls;
@@ -62,6 +64,8 @@ pub struct State {
     started_here: Option<Revision>,
     /// The begin of the last observation: its answer may be late, and does not cover the time since.
     observe_began_at: Timestamp,
+    /// The time of the next read of the other apps in the release group.
+    turns_read_at: Timestamp,
     build_queue: BuildQueue,
     poll: Polling,
     /// Whether this process builds and polls.
@@ -81,6 +85,7 @@ impl State {
             pending: Vec::new(),
             started_here: None,
             observe_began_at: Timestamp::default(),
+            turns_read_at: Timestamp::default(),
             build_queue: BuildQueue::default(),
             poll: Polling::default(),
             has_builder: true,
@@ -106,6 +111,7 @@ impl State {
         self.rollout.iter_mut().for_each(|rollout| rollout.clock_set(was, is));
         self.release.iter_mut().for_each(|release| release.clock_set(was, is));
         self.by_hand.iter_mut().for_each(|run| run.clock_set(was, is));
+        self.turns_read_at = self.turns_read_at.reset(was, is);
         self.build_queue.clock_set(was, is);
         self.poll.clock_set(was, is);
     }
@@ -192,6 +198,7 @@ fn process(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
         Event::ReleaseObserved(of, seen) => return commands::observed(state, of, seen, now),
         Event::ReleaseStarted(of, answer) => return commands::started(state, of, answer, now),
         Event::ReleaseCancelled(of, answer) => return commands::cancelled(state, of, answer, now),
+        Event::TurnsRead { others, is_fresh } => return release_turns::read(state, others, is_fresh, now),
         Event::ReleaseChanged => {
             state.release.iter_mut().for_each(|release| release.changed(now));
             state.by_hand.iter_mut().for_each(|run| run.changed(now));
@@ -475,6 +482,7 @@ fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<
 }
 
 fn fail(state: &State, deploy: Deploy, failure: FailureReport, evidence: Option<Evidence>, touched: bool) -> Effect {
+    let evidence = evidence::with_workloads(state, &deploy, &failure.reason, evidence);
     let ended = |message: String| {
         let state = Stored::Failed { reason: failure.reason.clone(), message, evidence: evidence.clone() };
         Deploy { touched, ..deploy.moved(state) }

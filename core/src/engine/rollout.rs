@@ -174,6 +174,11 @@ impl RolloutProgress {
         self.last = Some((asked, seen));
     }
 
+    /// Returns the workloads of a target that has several, as of the last observation.
+    pub(super) fn workloads(&self) -> &[WorkloadState] {
+        self.last.as_ref().map_or(&[], |(_, seen)| &seen.workloads)
+    }
+
     /// Returns when a newer revision may take over, unless there is progress until then. Settling counts as progress,
     /// unless a container restarts meanwhile.
     pub fn stalled_at(&self, policy: &Policy) -> Timestamp {

@@ -187,6 +187,7 @@ impl Change {
         let revision = deploy.revision;
         self.changed.insert(revision);
         self.note_release(&deploy);
+        self.note_turn(&deploy);
         let state = &mut self.state;
         let is_older = |known: &Arc<Deploy>| known.revision < revision;
         state.ended_off_cluster.take_if(|known| is_older(known));

@@ -81,6 +81,11 @@ pub fn check(history: &[Deploy], state: &AppState) -> Vec<Violation> {
     expect(!is_idle || unfinished.is_empty(), "idle with unfinished deploys".to_owned());
     expect(!is_idle || state.lease.is_none(), "idle and leased".to_owned());
     expect(!is_idle || state.release_runs.is_empty(), "idle, and a release command may run".to_owned());
+    let has_run = |revision| state.release_runs.contains(&revision);
+    expect(
+        state.release_turns.iter().all(|turn| has_run(turn.revision)),
+        "a turn without a run of a release command".to_owned(),
+    );
     for rule in runs::broken_by(state) {
         expect(false, rule);
     }

@@ -10,7 +10,7 @@
 //!
 //! A state holds the unfinished deploys in full; a deploy that ends leaves it for the archive. [`admission`] decides
 //! what a caller's request is accepted as, [`push`] what a git host's call asks for, [`releases`] which deploys run a
-//! release command, [`rollback`] which version a rollback means, [`redeploy`] whether what runs is deployed once more,
+//! release command, [`release_turns`] which of several apps runs its own first, [`rollback`] which version a rollback means, [`redeploy`] whether what runs is deployed once more,
 //! [`configuration`] which configuration a deploy runs with, [`stop`] whether it is stopped or started, `runs` when a command by hand may begin, [`restore`] whether a failed rollout is
 //! put right and by which entry, [`retention`] which archived deploys may go,
 //! [`transitions`] what a status may become, [`history`] joins state and archive, and [`check`] shows whether a history
@@ -23,6 +23,7 @@ pub mod history;
 pub mod push;
 pub mod redeploy;
 pub mod registration;
+pub mod release_turns;
 pub mod releases;
 pub mod restore;
 pub mod retention;
@@ -46,6 +47,7 @@ pub use built::Built;
 pub use change::{Change, KeyLookup, KeyUse, KeyWrite};
 pub use record::{Record, Refused};
 pub use recovery::{RECOVERIES_MAX, Recovery};
+pub use release_turns::ReleaseTurn;
 pub use releases::Released;
 pub use runs::{Begun, NewRun, RUNS_MAX, Runs};
 pub use state::AppState;

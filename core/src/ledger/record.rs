@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
-    AppState, Change, configuration,
+    AppState, Change, ReleaseTurn, configuration,
     restore::{self, Owed},
     stop,
 };
@@ -25,6 +25,8 @@ pub struct Record {
     pub release_holds: Vec<Revision>,
     /// The run of a release command whose end was observed.
     pub release_ended: Option<Revision>,
+    /// The turn of a release command in its next state.
+    pub release_turn: Option<ReleaseTurn>,
     /// The run by hand in its next state, with `step` one higher than stored. The ledger sets `updated_at`.
     pub run: Option<Box<Run>>,
     /// The driver has nothing left to do: without unfinished deploys, an owed restore or polling, the app becomes idle.
@@ -90,9 +92,15 @@ impl Change {
         if let Some(run) = &record.run {
             self.check_run(run)?;
         }
+        if record.release_turn.as_ref().is_some_and(|turn| !self.may_put_turn(turn)) {
+            return Err(Refused::Outdated);
+        }
         let now = self.touch(now);
         if let Some(run) = record.run {
             self.put_run(*run, now);
+        }
+        if let Some(turn) = record.release_turn {
+            self.put_turn(turn);
         }
         let mut changes = record.changes;
         pass_on(&mut self.state, &mut changes);
@@ -108,6 +116,8 @@ impl Change {
         }
         let state = &mut self.state;
         state.release_runs.retain(|run| record.release_ended != Some(*run));
+        self.drop_turns();
+        let state = &mut self.state;
         let owes = matches!(restore::owed(state), Owed::Restore(_));
         let is_done = state.unfinished.is_empty() && !state.has_runs() && !state.is_polled() && !owes;
         if record.idle && is_done {

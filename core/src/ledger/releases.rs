@@ -72,8 +72,9 @@ impl Change {
     pub(super) fn note_release(&mut self, deploy: &Deploy) {
         let (revision, state) = (deploy.revision, &mut self.state);
         let is_releasing = state.releasing().is_some_and(|known| known.revision == revision);
-        if deploy.is_terminal() && is_releasing && deploy.release.is_none() && state.abandoned_release().is_some() {
-            // Nothing of its run was made ready while the abandoned one went on.
+        let has_waited = state.abandoned_release().is_some() || state.awaited_turn(revision).is_some();
+        if deploy.is_terminal() && is_releasing && deploy.release.is_none() && has_waited {
+            // Nothing of its run was made ready while the abandoned one went on, or another app's.
             state.release_runs.retain(|run| *run != revision);
         }
         if deploy.status() == Status::Releasing {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Recovery, Released, Runs,
+    Recovery, ReleaseTurn, Released, Runs,
     restore::{self, Owed},
 };
 use crate::{
@@ -50,6 +50,9 @@ pub struct AppState {
     /// observed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub release_runs: Vec<Revision>,
+    /// The turns of these runs in their groups, of those that are in one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub release_turns: Vec<ReleaseTurn>,
     /// The revisions whose release commands may have run, ascending; the last
     /// [`RELEASED_MAX`](super::releases::RELEASED_MAX).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -96,6 +99,7 @@ impl AppState {
             last_restore: None,
             recoveries: Vec::new(),
             release_runs: Vec::new(),
+            release_turns: Vec::new(),
             released: Vec::new(),
             runs: Runs::default(),
             lease: None,

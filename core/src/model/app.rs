@@ -73,6 +73,11 @@ checked_text! {
     /// An app's name within its namespace: a DNS-1123 label.
     AppName, InvalidName, |text| label("app", text)
 }
+checked_text! {
+    /// The name of a group of apps of a namespace that share a database, so that one release command of them runs at a time:
+    /// a DNS-1123 label.
+    ReleaseGroup, InvalidName, |text| label("release group", text)
+}
 
 impl Namespace {
     /// Returns the namespace that a project and an environment spell.
@@ -272,6 +277,9 @@ pub struct Policy {
     /// How long the release command may take.
     #[serde(with = "millis", rename = "release_deadline_ms", default = "release_deadline_by_default")]
     pub release_deadline: Duration,
+    /// The apps of the namespace with which the release command takes turns; `None`: it waits for no other app's.
+    // Written even if it is `None`: see `poll`.
+    pub release_group: Option<ReleaseGroup>,
     /// The image repositories that a webhook may deploy from; empty: any.
     pub repositories: Repositories,
     /// The number of the newest deploys that stay in the history; those that a rollback may need stay as well.
@@ -329,6 +337,7 @@ impl Default for Policy {
             build_deadline: Duration::from_secs(30 * 60),
             release_command: Vec::new(),
             release_deadline: release_deadline_by_default(),
+            release_group: None,
             repositories: Repositories::default(),
             keep: keep_by_default(),
             poll: None,

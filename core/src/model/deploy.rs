@@ -8,7 +8,7 @@ use std::{fmt, num::NonZeroU64, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 pub use scale::{Scale, Stopped};
-pub use state::{Evidence, Outage, Paused, ReleaseMark, State, Status};
+pub use state::{Evidence, Outage, Paused, ReleaseMark, State, Status, WorkloadEnd, WorkloadEvidence};
 
 use crate::{
     app::{AppId, InvalidName},

@@ -138,18 +138,27 @@ pub struct AppPage {
     pub after: Option<AppId>,
     /// At most this many.
     pub limit: usize,
+    /// Whether every commit that was answered before the call, to whichever process, is to be seen; a store may list
+    /// what it remembers otherwise.
+    pub is_fresh: bool,
 }
 
 impl AppPage {
     /// Returns the first part.
     pub const fn first(limit: usize) -> Self {
-        Self { namespace: None, after: None, limit }
+        Self { namespace: None, after: None, limit, is_fresh: false }
     }
 
     /// Returns the part without apps of other namespaces than this, if there is one.
     #[must_use]
     pub fn of(self, namespace: impl Into<Option<Namespace>>) -> Self {
         Self { namespace: namespace.into(), ..self }
+    }
+
+    /// Returns the part as it is stored now.
+    #[must_use]
+    pub fn fresh(self, is_fresh: bool) -> Self {
+        Self { is_fresh, ..self }
     }
 
     /// Returns the part that follows an app, if there is one.
@@ -258,6 +267,8 @@ impl Default for StoreLimits {
 /// - `page_has_no_evidence`: the deploys of a page lack their evidence, which is long; [`HistoryStore::archived`] returns
 ///   one deploy with it. A store reads the evidence of as few deploys as it can at a time.
 /// - `list_is_sorted_and_paged`: by namespace, then name; `namespace` and `after` narrow it.
+/// - `fresh_list_has_what_others_committed`: with `is_fresh`, every registration and commit that was answered before, also
+///   those of another handle, at once. Release commands of a group take turns by it.
 /// - `work_is_what_no_living_replica_drives`: apps with `queued_at` whose lease none of the given replicas has, longest
 ///   waiting first, at most `limit`.
 /// - `heartbeat_names_the_living`: replicas whose last heartbeat is not older than its `ttl`, by the store's clock: one

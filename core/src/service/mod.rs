@@ -228,7 +228,7 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while it does not.
     pub async fn ready(&self) -> Outcome<()> {
-        let page = AppPage { namespace: None, after: None, limit: 1 };
+        let page = AppPage::first(1);
         self.ports.history.list(page).await.map(drop).map_err(Refusal::of_store)
     }
 }

@@ -95,6 +95,8 @@ pub(crate) enum Promise {
     ReleaseEnd,
     /// A release command that is told to end goes on.
     ReleaseCancel,
+    /// The turns of other apps in a release group are not seen.
+    ReleaseTurns,
     /// A deploy changes all workloads at once.
     Stages,
     /// A restore brings back only the workload that failed.

@@ -173,7 +173,7 @@ pub(crate) enum Step {
 }
 
 /// Every call to a port; none of them is safe.
-pub(crate) const CALLS: [&str; 29] = [
+pub(crate) const CALLS: [&str; 30] = [
     "",
     "history.commit",
     "history.load",
@@ -203,6 +203,7 @@ pub(crate) const CALLS: [&str; 29] = [
     "configurations.put",
     "configurations.get",
     "configurations.remove",
+    "history.list",
 ];
 
 pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {

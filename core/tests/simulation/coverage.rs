@@ -159,6 +159,8 @@ pub(crate) const EXPECTED: &[&str] = &[
     "rule 16: an app was removed",
     "rule 16: an app was removed whose build had been told to end",
     "rule 16: an order under way arrived after its app was deleted",
+    "rule 18: a release command began as another app waited for its turn",
+    "rule 18: a release command had waited for that of another app",
     "rule 19: a deploy succeeded whose workloads had been changed",
     "rule 19: a further workload failed",
     "rule 19: a late order reached a workload before a newer deploy did",

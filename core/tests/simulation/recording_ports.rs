@@ -327,8 +327,8 @@ impl RecordingPorts {
         }
         let begun = self.environment.cluster.releases();
         if begun.len() > before {
-            let running = self.environment.cluster.running_releases(run.id.app);
-            self.environment.rules.lock().unwrap().release_begins(&begun, running, &self.environment.journal);
+            let running_of = |app| self.environment.cluster.running_releases(app);
+            self.environment.rules.lock().unwrap().release_begins(&begun, running_of, &self.environment.journal);
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     broken::Promise,
     choices::{Ask, Choice, Expects, Key, Kind, Meddling, Scenario, Step},
     faults::InjectedFault,
-    requests::FAILS,
+    requests::{FAILS, HANGS, MIGRATES},
     run::play,
     workloads::{Also, LISTS},
 };
@@ -166,6 +166,37 @@ fn a_head_that_is_held_is_not_deployed_when_it_comes_back() {
     assert!(ended.broken.as_ref().is_some_and(|rule| rule.ends_with("was found, and is held")), "{}", log());
 }
 
+/// While an app's release command runs, another one of its group is registered, and deployed.
+fn two_apps_of_a_release_group(replicas: usize) -> Scenario {
+    let releases = |app, settle| ask(Ask::Policy { app, leave: false, hold_all: false, settle });
+    let wait = || Choice::Pass(15_000);
+    let choices = vec![
+        releases(0, HANGS),
+        ask(Ask::Register { app: 2, take_over: true }),
+        wait(),
+        releases(2, MIGRATES),
+        post("v2"),
+        Choice::Pass(3_000),
+        asked_of(1, Ask::Deploy { app: 2, tag: "v1", key: Key::None }),
+        Choice::Restart { replica: 1, orderly: false, after: 3, renamed: false },
+        wait(),
+        wait(),
+    ];
+    let (kinds, also) = ([Kind::Image; 2], ONE);
+    let (settled, leave, hold_all, polled, own) = (true, false, false, false, Vec::new());
+    Scenario { replicas, settled, leave, hold_all, polled, kinds, choices, also, own }
+}
+
+#[test]
+fn release_commands_of_a_group_run_one_at_a_time() {
+    for replicas in 1..=3 {
+        hold(two_apps_of_a_release_group(replicas));
+        let ended = play(&two_apps_of_a_release_group(replicas), Some(Promise::ReleaseTurns), true);
+        let log = || ended.log.join("\n");
+        assert!(ended.broken.as_ref().is_some_and(|rule| rule.contains("runs its command beside one of")), "{}", log());
+    }
+}
+
 /// A branch moves on, and a look is answered by a server that has not heard of it.
 fn a_poll_that_lags_behind() -> Scenario {
     let to = |tag| Choice::Cluster(Meddling::Head { branch: 0, step: Step::New(tag) });
@@ -252,6 +283,7 @@ pub(crate) fn rare() -> Vec<Scenario> {
         of(Kind::Image, false, false, vec![dies("rollouts.evidence"), post("missing"), wait(), wait()]),
         a_poll_that_lags_behind(),
         a_late_order_for_a_second_workload(),
+        two_apps_of_a_release_group(2),
     ]
 }
 

@@ -279,6 +279,7 @@ fn registration(app: usize, take_over: bool, kind: Kind, also: Also) -> Registra
         policy.settle = Duration::from_secs(3);
         policy.rollout_deadline = Duration::from_secs(45);
         policy.build_deadline = Duration::from_secs(45);
+        policy.release_group = "database".parse().ok();
     });
     let app = Registration::new("shop".parse().unwrap(), environment.parse().unwrap(), name.parse().unwrap());
     app.with(|app| {

@@ -118,7 +118,8 @@ impl World {
             Effect::PrepareRelease(_)
             | Effect::StartRelease(_)
             | Effect::ObserveRelease(_)
-            | Effect::CancelRelease(_) => panic!("an app without a release command runs one: {effect:?}"),
+            | Effect::CancelRelease(_)
+            | Effect::ReadTurns { .. } => panic!("an app without a release command runs one: {effect:?}"),
             Effect::FindBuild
             | Effect::StartBuild(_)
             | Effect::RecordBuilt(_)

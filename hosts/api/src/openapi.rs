@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn stated_patterns_and_ranges_are_those_that_are_enforced() {
         use rollhook_core::{
-            app::KEEP,
+            app::{KEEP, ReleaseGroup},
             deploy::Commit,
             image::{ImageRef, Repositories, TAG_MAX},
             source::ImageRepository,
@@ -355,6 +355,8 @@ mod tests {
         }
         let is_interval = |text: &str| text == "off" || is_duration(text);
         enforced("PolicyPatch/properties/poll", &is_interval, &["off", "5m"], &["", "on", "5", "off5m"]);
+        let is_group = |text: &str| text.is_empty() || text.parse::<ReleaseGroup>().is_ok();
+        enforced("PolicyPatch/properties/release_group", &is_group, &["", "orders", "a-1"], &["A", "-a", "a-", "a b"]);
         let keep = &document["components"]["schemas"]["PolicyPatch"]["properties"]["keep"];
         assert_eq!((&keep["minimum"], &keep["maximum"]), (&json!(KEEP.start()), &json!(KEEP.end())));
     }

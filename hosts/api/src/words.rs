@@ -1,7 +1,7 @@
 //! The words in which the command line and the console say the same things.
 
 use rollhook_core::{
-    deploy::{ReleaseMark, Status},
+    deploy::{ReleaseMark, Status, WorkloadEvidence},
     image::{Digest, ImageRef},
 };
 
@@ -30,6 +30,14 @@ pub fn mark(deploy: &Deploy) -> Option<String> {
 pub fn mark_with_reason(deploy: &Deploy) -> Option<String> {
     let reason = deploy.reason.as_deref().filter(|reason| *reason != deploy.status.as_str());
     mark(deploy).map(|mark| reason.map_or(mark.clone(), |reason| format!("{mark}: {reason}")))
+}
+
+/// Returns the line of a workload in the evidence of a failed deploy: `Deployment/web: complete`.
+pub fn workload_evidence(workload: &WorkloadEvidence) -> String {
+    let WorkloadEvidence { name, state, message } = workload;
+    let more =
+        message.strip_prefix(state.as_str()).map_or(message.as_str(), |more| more.trim_start_matches([':', ' ']));
+    if more.is_empty() { format!("{name}: {state}") } else { format!("{name}: {state}: {more}") }
 }
 
 /// Returns the cause of an entry in a word: its trigger, or that it stops or starts the app.

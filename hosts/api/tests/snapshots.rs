@@ -10,7 +10,10 @@ use rollhook_api::{
 use rollhook_core::{
     action::Action,
     app::{self, AppId, AppUid, OnFailure, Source},
-    deploy::{Actor, AdmissionId, Evidence, Origin, Outage, Reason, Revision, Scale, State, Stopped, Trigger},
+    deploy::{
+        Actor, AdmissionId, Evidence, Origin, Outage, Reason, Revision, Scale, State, Stopped, Trigger, WorkloadEnd,
+        WorkloadEvidence,
+    },
     ledger::AppState,
     lock::{Lock, LockScope, Locked, Locks},
     ports::{Instances, Sealing, WebhookSecret},
@@ -73,6 +76,11 @@ fn failed() -> rollhook_core::deploy::Deploy {
         state: Some("waiting: ImagePullBackOff".to_owned()),
         events: vec!["Failed to pull image".to_owned()],
         log: Vec::new(),
+        workloads: vec![WorkloadEvidence {
+            name: "Deployment/web".to_owned(),
+            state: WorkloadEnd::NotTouched,
+            message: "not touched: it waits for those before it".to_owned(),
+        }],
     };
     let message = "Container api cannot pull its image.".to_owned();
     entry(4, State::Failed { reason: Reason::new("ImagePullBackOff"), message, evidence: Some(evidence) })

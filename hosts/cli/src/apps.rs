@@ -290,6 +290,10 @@ fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
         ("build-deadline", policy.build_deadline.clone()),
         ("release-command", release_command),
         ("release-deadline", policy.release_deadline.clone()),
+        (
+            "release-group",
+            if policy.release_group.is_empty() { "none".to_owned() } else { policy.release_group.clone() },
+        ),
         ("repository", repositories),
         ("keep", policy.keep.to_string()),
         ("poll", policy.poll.clone()),

@@ -149,6 +149,11 @@ pub(crate) fn ending(deploy: &Deploy) -> Vec<String> {
             lines.extend(given.iter().map(|line| format!("    {}", plain(line))));
         }
     }
+    if !evidence.workloads.is_empty() {
+        lines.push("  workloads:".to_owned());
+        let line = |workload| format!("    {}", escaped(&words::workload_evidence(workload)));
+        lines.extend(evidence.workloads.iter().map(line));
+    }
     lines
 }
 

@@ -279,6 +279,9 @@ pub(crate) const PAGES: &[Page] = &[
                 fails rollhook app rollback api
                 rollhook app rollback api --yes --wait",
             ),
+        on(Server)
+            .given("rollhook app create backoffice --image registry.example.com/shop/backoffice:1.0.0 --settle 0s --wait")
+            .then("rollhook app show backoffice | grep orders"),
         on(Cluster)
             .given(
                 "kubectl create namespace whole-live

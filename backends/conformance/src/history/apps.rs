@@ -8,7 +8,7 @@ use futures_util::{
     stream::BoxStream,
 };
 use rollhook_core::{
-    app::{AppUid, Policy, Source},
+    app::{AppId, AppUid, Namespace, Policy, Source},
     ledger::Change,
     ports::{AppChange, AppPage, HistoryStoreExt, Version},
 };
@@ -62,6 +62,30 @@ pub async fn list_is_sorted_and_paged(store: &dyn Stores) -> Can {
     let gone = history.states(AppPage::first(1)).await.unwrap()[0].app.uid;
     client::remove(&*history, gone).await;
     assert_eq!(listed(AppPage::first(100)).await, all[1..]);
+    Ok(())
+}
+
+/// A fresh list has every registration and commit that another handle was answered, at once.
+pub async fn fresh_list_has_what_others_committed(store: &dyn Stores) -> Can {
+    let (history, other) = (store.open().await.history, store.open().await.history);
+    let first = |limit| AppPage::first(limit).of("shop-test".parse::<Namespace>().unwrap()).fresh(true);
+    let page = || first(100);
+    assert_eq!(other.states(page()).await.unwrap(), []);
+    for name in ["api", "web", "worker"] {
+        let app = client::register(&*history, samples::app("shop", "test", name)).await.state.app.uid;
+        for tag in ["v1", "v2"] {
+            client::admit(&*history, app, samples::admission(samples::deploy(tag))).await;
+            let listed = other.states(page()).await.unwrap();
+            let found = listed.into_iter().find(|state| state.app.uid == app);
+            let stored = client::load(&*history, app).await.state;
+            assert_eq!(found, Some(stored), "{name}: a fresh list has what was committed before");
+        }
+    }
+    let after = first(1).after("shop-test/api".parse::<AppId>().unwrap());
+    let listed = other.states(after).await.unwrap();
+    assert_eq!(listed.iter().map(|state| state.app.id.name.as_str()).collect::<Vec<_>>(), ["web"]);
+    client::remove(&*history, listed[0].app.uid).await;
+    assert_eq!(other.states(page()).await.unwrap().len(), 2, "a fresh list lacks what was removed before");
     Ok(())
 }
 

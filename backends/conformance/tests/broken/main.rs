@@ -194,6 +194,12 @@ fn page_with_evidence_is_noticed() {
 }
 
 #[test]
+fn list_from_memory_is_noticed() {
+    let case = history::fresh_list_has_what_others_committed;
+    store_notices(StorePromise::ListIsFresh, case, "a fresh list has what was committed before");
+}
+
+#[test]
 fn lost_time_of_a_registration_is_noticed() {
     store_notices(StorePromise::RegistrationTime, history::commit_then_load, "loaded as it was committed");
 }

@@ -187,6 +187,9 @@ impl HistoryStore for KubernetesStore {
 
     async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
         self.ready().await?;
+        if page.is_fresh {
+            return self.list_anew(page).boxed().await;
+        }
         let listed = self.cache.list(&page);
         // Without its definition the cluster has no apps: that is no empty list.
         if listed.is_empty() && self.cache.is_empty() {

@@ -8,7 +8,7 @@ use rollhook_core::{
     app::{AppId, AppUid},
     error::Entity,
     ledger::KeyUse,
-    ports::{AppChange, AppRef, Loaded, Version},
+    ports::{AppChange, AppPage, AppRef, ListedApp, Loaded, UnreadableApp, Version},
     replica::ReplicaId,
     request::IdempotencyKey,
 };
@@ -126,6 +126,27 @@ impl KubernetesStore {
             None => Ok(record),
             Some(why) => Err(Error::invalid(why)),
         }
+    }
+
+    /// A part of the list of apps as the API server has it now, whatever the watches have seen.
+    pub(crate) async fn list_anew(&self, page: AppPage) -> Result<Vec<ListedApp>> {
+        let api = page.namespace.as_ref().map_or_else(|| self.api.all(), |of| self.api.within(of.as_str()));
+        let mut found: Vec<AppObject> = list(&api, None).await?;
+        found.retain(is_there);
+        // An object whose name is no app's is none.
+        let named = found.into_iter().filter_map(|object| {
+            let namespace = object.metadata.namespace.as_deref()?.parse().ok()?;
+            Some((AppId { namespace, name: object.metadata.name.as_deref()?.parse().ok()? }, object))
+        });
+        let mut named: Vec<(AppId, AppObject)> =
+            named.filter(|(id, _)| page.after.as_ref().is_none_or(|after| id > after)).collect();
+        named.sort_by(|(one, _), (other, _)| one.cmp(other));
+        named.truncate(page.limit);
+        let read = |(id, object)| match AppRecord::read(object) {
+            Ok(record) => Ok(record.state),
+            Err(error) => Err(UnreadableApp { id, error }),
+        };
+        Ok(named.into_iter().map(read).collect())
     }
 
     /// The apps with work that no living replica drives, longest waiting first. An app that cannot be read comes last:

@@ -348,6 +348,7 @@ impl Running {
             ],
             pod: Some(pod),
             log,
+            ..Evidence::default()
         }
     }
 }

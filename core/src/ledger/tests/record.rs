@@ -103,8 +103,17 @@ fn texts_of_an_end_are_cut_to_what_an_entry_may_hold() {
         let mut failed = failed(&change.state.unfinished[1]);
         if let State::Failed { message, evidence, .. } = &mut failed.state {
             let [container, pod, state] = facts.clone();
-            (*message, *evidence) =
-                (long(), Some(Evidence { container, pod, state, events: vec![long(); 50], log: vec![long(); 500] }));
+            (*message, *evidence) = (
+                long(),
+                Some(Evidence {
+                    container,
+                    pod,
+                    state,
+                    events: vec![long(); 50],
+                    log: vec![long(); 500],
+                    ..Evidence::default()
+                }),
+            );
         }
         change.record(record(vec![failed]), NOW).unwrap();
     });

@@ -25,6 +25,44 @@ pub struct Evidence {
     pub events: Vec<String>,
     /// The last lines that the container logged, oldest first, at most 50 of at most 500 characters.
     pub log: Vec<String>,
+    /// The workloads of a target that has several, that which failed first; empty for a target that has one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<WorkloadEvidence>,
+}
+
+/// The state of one of several workloads when their deploy failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkloadEvidence {
+    /// The workload's name for people, such as `Deployment/worker`.
+    pub name: String,
+    /// The workload's state.
+    pub state: WorkloadEnd,
+    /// The same in a line for people, such as what it waited for.
+    pub message: String,
+}
+
+/// How far a deploy that failed had come on one of several workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkloadEnd {
+    /// The deploy failed on it.
+    Failed,
+    /// The deploy was complete on it.
+    Complete,
+    /// The deploy, a restore or another return to an earlier version, had brought it back.
+    Restored,
+    /// The deploy had begun on it, and was not complete.
+    Unfinished,
+    /// The deploy had not come to it.
+    NotTouched,
+}
+
+words! { WorkloadEnd:
+    Failed = "failed",
+    Complete = "complete",
+    Restored = "restored",
+    Unfinished = "unfinished",
+    NotTouched = "not touched",
 }
 
 /// The most characters of each text of an entry's evidence.
@@ -33,10 +71,12 @@ const TEXT_MAX: usize = 500;
 const EVENTS_MAX: (usize, usize) = (10, 4 << 10);
 /// The same of the log.
 const LOG_MAX: (usize, usize) = (100, 24 << 10);
+/// The most bytes of all workloads as JSON writes them, and the most characters of what is said of each.
+const WORKLOADS_MAX: (usize, usize) = (8 << 10, 200);
 
 impl Evidence {
     /// Returns the evidence with what an entry may hold of it: its texts come from outside, and every failed entry keeps them. Of
-    /// the events and the log, the last lines stay.
+    /// the events and the log, the last lines stay, and of the workloads the first ones.
     #[must_use]
     pub(super) fn bounded(mut self) -> Self {
         for fact in [&mut self.container, &mut self.pod, &mut self.state].into_iter().flatten() {
@@ -44,6 +84,13 @@ impl Evidence {
         }
         keep_last(&mut self.events, EVENTS_MAX);
         keep_last(&mut self.log, LOG_MAX);
+        let mut sum = 0_usize;
+        self.workloads.retain_mut(|workload| {
+            text::cut(&mut workload.name, TEXT_MAX);
+            text::cut(&mut workload.message, WORKLOADS_MAX.1);
+            sum = sum.saturating_add(written(workload));
+            sum <= WORKLOADS_MAX.0
+        });
         self
     }
 }
@@ -51,7 +98,6 @@ impl Evidence {
 /// Keeps the last lines: so many, and so many bytes as JSON writes them, which a control character has six of.
 fn keep_last(lines: &mut Vec<String>, (count, bytes): (usize, usize)) {
     lines.iter_mut().for_each(|line| text::cut(line, TEXT_MAX));
-    let written = |line: &String| serde_json::to_string(line).map_or(usize::MAX, |text| text.len());
     let lengths = lines.iter().rev().take(count).map(written);
     let sums = lengths.scan(0_usize, |sum, length| {
         *sum = sum.saturating_add(length);
@@ -59,6 +105,11 @@ fn keep_last(lines: &mut Vec<String>, (count, bytes): (usize, usize)) {
     });
     let kept = sums.take_while(|sum| *sum <= bytes).count();
     lines.drain(..lines.len() - kept);
+}
+
+/// Returns the bytes of a value as JSON writes it.
+fn written(value: &(impl Serialize + ?Sized)) -> usize {
+    serde_json::to_string(value).map_or(usize::MAX, |text| text.len())
 }
 
 /// Time that a deadline does not count, such as that in which the cluster could not be reached.
@@ -257,5 +308,23 @@ mod tests {
             assert!(kept.log.last().unwrap().starts_with("200"));
         }
         assert_eq!(bounded(lines(200, "")).log, lines(200, "")[100..]);
+    }
+
+    #[test]
+    fn evidence_of_workloads_is_bounded_and_the_first_stay() {
+        let workload = |text: &str| WorkloadEvidence {
+            name: text.to_owned(),
+            state: WorkloadEnd::Failed,
+            message: text.to_owned(),
+        };
+        let kept = |text: &str| {
+            let workloads = (0..16).map(|number| workload(&format!("{number}{text}"))).collect();
+            Evidence { workloads, ..Evidence::default() }.bounded().workloads
+        };
+        assert_eq!(kept(&"x".repeat(100)).len(), 16);
+        for text in ["x", "\u{1}", "é"] {
+            let kept = kept(&text.repeat(5_000));
+            assert!(!kept.is_empty() && kept[0].name.starts_with('0') && written(&kept) <= 9 << 10);
+        }
     }
 }

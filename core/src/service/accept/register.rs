@@ -262,7 +262,7 @@ impl Deployer {
     }
 
     async fn namespace_taken(&self, app: App) -> Refusal {
-        let page = AppPage { namespace: Some(app.id.namespace.clone()), after: None, limit: 1 };
+        let page = AppPage::first(1).of(app.id.namespace.clone());
         let other = self.ports.history.list(page).await.ok().and_then(|apps| apps.into_iter().flatten().next());
         let owner = other.map_or_else(|| Arc::new(app.clone()), |other| other.app);
         let (project, environment) = (owner.project.clone(), owner.environment.clone());

@@ -218,6 +218,10 @@ impl Driver<'_> {
                 }
                 Next::step(Event::ReleaseCancelled(run.id.kind, answer.map_err(call_error)))
             }
+            Effect::ReadTurns { group, is_fresh } => {
+                let others = deployer.other_turns(&state.app_state().app, &group, is_fresh, self.time()).await;
+                Next::step(Event::TurnsRead { others, is_fresh })
+            }
             Effect::FindBuild => {
                 let found = Self::build(deployer, "finding", &self.name, |builds| builds.running(app)).await;
                 Next::step(Event::BuildFound(found))

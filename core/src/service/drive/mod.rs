@@ -6,6 +6,7 @@ mod lease;
 mod log;
 mod poll_results;
 mod polling;
+mod release_turns;
 mod retention;
 mod run;
 mod start;

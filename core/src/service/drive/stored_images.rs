@@ -18,7 +18,7 @@ use crate::{
     error::Result,
     image::{Digest, ImageRef},
     ledger::{AppState, retention},
-    ports::{AppRef, Page, StoredImages},
+    ports::{AppPage, AppRef, Page, StoredImages},
     service::Deployer,
 };
 
@@ -61,7 +61,7 @@ impl Deployer {
         if self.stored_images().is_none() {
             return;
         }
-        let mut pages = pin!(self.listed(None));
+        let mut pages = pin!(self.listed(AppPage::first(0)));
         while let Some(apps) = pages.next().await {
             match apps {
                 Ok(apps) => self.discard_images(apps.into_iter().flatten().map(|state| state.app.uid)).await,
@@ -88,7 +88,7 @@ impl Deployer {
             return Ok(());
         }
         let mut needed: HashSet<Digest> = HashSet::new();
-        let mut pages = pin!(self.listed(None));
+        let mut pages = pin!(self.listed(AppPage::first(0)));
         while let Some(apps) = pages.try_next().await? {
             for listed in apps {
                 // An app that cannot be read may need any image.

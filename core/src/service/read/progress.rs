@@ -13,7 +13,7 @@ use crate::{
     app::{AppUid, Policy},
     deploy::{Deploy, Outage, Paused, Revision, State},
     engine::deadline,
-    ledger::AppState,
+    ledger::{AppState, ReleaseTurn, release_turns::ReleaseAhead},
     ports::{Instances, Observation, Phase},
     service::{Authorized, Deployer},
     text::hex,
@@ -95,7 +95,10 @@ impl Deployer {
         let (policy, platform) = (&state.app.policy, self.targets().platform);
         match &entry.state {
             State::Building { since, paused, .. } if entry.image.is_none() => Some(building(policy, *since, *paused)),
-            State::Releasing { since, outage, .. } => Some(releasing(policy, *since, (*outage, platform))),
+            State::Releasing { since, outage, .. } => {
+                let turn = state.awaited_turn(entry.revision);
+                Some(turn.map_or_else(|| releasing(policy, *since, (*outage, platform)), |turn| waiting(turn, *since)))
+            }
             State::RollingOut { since, outage } => {
                 let observed = self.observations.of(state.app.uid, entry.revision);
                 Some(progress(observed, policy, *since, (*outage, platform)))
@@ -138,6 +141,14 @@ fn releasing(policy: &Policy, since: Timestamp, (outage, platform): (Outage, &st
     let message = outage.since.map(|_| unreachable(platform));
     let deadline = message.is_none().then(|| deadline::of_release(policy, since, outage.past));
     Progress { since, instances: None, message, deadline }
+}
+
+/// Returns the progress of a release command that waits for its turn in its group.
+fn waiting(turn: &ReleaseTurn, since: Timestamp) -> Progress {
+    let message = turn.waits_for.as_ref().map(|ReleaseAhead { app, revision }| {
+        format!("waits for the release command of {app}, revision {revision}: that time does not count")
+    });
+    Progress { since, instances: None, message, deadline: None }
 }
 
 /// Returns what a step waits for during an outage.

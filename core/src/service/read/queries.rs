@@ -82,16 +82,16 @@ impl Deployer {
 
     /// Returns the apps of a namespace in pages, until the first failure.
     pub fn apps_of(&self, namespace: &Namespace) -> impl Stream<Item = Outcome<Vec<ListedApp>>> {
-        self.listed(Some(namespace.clone())).map_err(Refusal::of_store)
+        self.listed(AppPage::first(ALL_PAGE).of(namespace.clone())).map_err(Refusal::of_store)
     }
 
-    /// Returns the apps of a namespace, or all, in pages, until the first failure.
-    pub(crate) fn listed(&self, namespace: Option<Namespace>) -> impl Stream<Item = Result<Vec<ListedApp>>> {
-        stream::try_unfold(Some(None), move |next: Option<Option<AppId>>| {
-            let namespace = namespace.clone();
+    /// Returns the apps of a page and those that follow it, in pages, until the first failure.
+    pub(crate) fn listed(&self, page: AppPage) -> impl Stream<Item = Result<Vec<ListedApp>>> {
+        stream::try_unfold(Some(page.after.clone()), move |next: Option<Option<AppId>>| {
+            let page = page.clone();
             async move {
                 let Some(after) = next else { return Ok(None) };
-                let page = AppPage { namespace, after, limit: ALL_PAGE };
+                let page = AppPage { after, limit: ALL_PAGE, ..page };
                 Ok(Some(following(self.ports.history.list(page).await?)))
             }
         })

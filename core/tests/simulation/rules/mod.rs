@@ -152,6 +152,7 @@ impl Rules {
                     && known.view.recoveries == view.recoveries
                     && known.view.staged == view.staged
                     && known.view.release_runs == view.release_runs
+                    && known.view.release_turns == view.release_turns
                     && known.view.runs == view.runs
             });
             if !same {
@@ -186,6 +187,7 @@ impl Rules {
         self.holds(&known, &before, &history, &view, journal);
         self.recovered(&known, &history, &view, journal);
         runs::changed(&known.view.runs, &view.runs, journal);
+        releases::turned(&known.view.release_turns, &view.release_turns, journal);
         for violation in check(&history, &view) {
             journal.expect(false, || violation.0);
         }

@@ -1,7 +1,7 @@
 //! An app's policy as it is on the wire, and its changes.
 
 use rollhook_core::{
-    app::{self, HoldPolicy, KEEP, OnFailure},
+    app::{self, HoldPolicy, InvalidName, KEEP, LABEL_MAX, OnFailure, ReleaseGroup},
     image::Repositories,
     request::{Field, PolicyChange, Refusal},
 };
@@ -38,6 +38,9 @@ pub struct Policy {
     /// The longest time that the release command may take.
     #[serde(default = "release_deadline_by_default")]
     pub release_deadline: String,
+    /// The group of apps of the namespace that run their release commands one at a time; empty for none.
+    #[serde(default)]
+    pub release_group: String,
     /// The image repositories that a webhook may deploy from; empty for any.
     pub repositories: Vec<String>,
     /// The number of the newest deploys that stay in the history.
@@ -84,6 +87,7 @@ impl Policy {
             build_deadline: duration::format(policy.build_deadline),
             release_command: policy.release_command.clone(),
             release_deadline: duration::format(policy.release_deadline),
+            release_group: policy.release_group.as_ref().map(ToString::to_string).unwrap_or_default(),
             repositories: policy.repositories.as_slice().to_vec(),
             keep: policy.keep,
             poll: policy.poll.map_or_else(off, duration::format),
@@ -134,6 +138,11 @@ pub struct PolicyPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = schemas::DURATION))]
     pub release_deadline: Option<String>,
+    /// The group of apps of the namespace that run their release commands one at a time, such as those of one database: a
+    /// DNS label; empty for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::LABEL_OR_NONE, "maxLength" = LABEL_MAX))]
+    pub release_group: Option<String>,
     /// The image repositories that a webhook may deploy from; empty for any.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("items" = schemas::repositories()))]
@@ -170,6 +179,15 @@ impl PolicyPatch {
             build_deadline: length(Field::PolicyBuildDeadline, self.build_deadline)?,
             release_command: self.release_command,
             release_deadline: length(Field::PolicyReleaseDeadline, self.release_deadline)?,
+            release_group: match self.release_group {
+                Some(none) if none.is_empty() => Some(None),
+                group => {
+                    let group = group.map(|group| group.parse::<ReleaseGroup>());
+                    let rule = |error: InvalidName| format!("{}.", error.rule);
+                    let group = group.transpose().map_err(|error| invalid(Field::PolicyReleaseGroup, &rule(error)))?;
+                    group.map(Some)
+                }
+            },
             repositories: field(Field::PolicyRepositories, self.repositories.map(Repositories::try_from).transpose())?,
             keep: self.keep,
             poll: match self.poll {

@@ -12,6 +12,8 @@ use crate::operations::LogStep;
 
 /// The pattern of a DNS-1123 label.
 pub(crate) const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+/// A DNS-1123 label, or nothing.
+pub(crate) const LABEL_OR_NONE: &str = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$";
 
 /// The pattern of an app's name with its namespace.
 pub(crate) const APP: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
@@ -172,8 +174,12 @@ pub(crate) fn holds(generator: &mut SchemaGenerator) -> Schema {
 }
 
 pub(crate) fn evidence(_: &mut SchemaGenerator) -> Schema {
+    let ends = ["failed", "complete", "restored", "unfinished", "not-touched"];
+    let workload = json!({ "name": text(), "state": { "type": "string", "enum": ends }, "message": text() });
+    let workload = json!({ "type": "object", "required": ["name", "state", "message"], "properties": workload });
     let members = json!({
-        "container": nullable(), "pod": nullable(), "state": nullable(), "events": texts(), "log": texts()
+        "container": nullable(), "pod": nullable(), "state": nullable(), "events": texts(), "log": texts(),
+        "workloads": { "type": "array", "items": workload }
     });
     json_schema!({ "type": "object", "properties": members })
 }

@@ -20,7 +20,7 @@ use super::{
     config::{ConfigCommand, When},
     runs::{Run, Runs},
     trust::TrustCommand,
-    value::{CommandLine, KeyValue, WorkloadName, command_line, duration, duration_or_off},
+    value::{CommandLine, KeyValue, WorkloadName, command_line, duration, duration_or_off, release_group},
 };
 
 #[derive(Debug, Subcommand)]
@@ -377,6 +377,10 @@ pub(crate) struct PolicyFlags {
     /// How long the release command may take, such as 10m
     #[arg(long, value_name = "TIME", value_parser = duration)]
     release_deadline: Option<String>,
+    /// A group of apps of the environment, such as those of one database, that run their release commands one at a time;
+    /// empty for none
+    #[arg(long, value_name = "NAME", value_parser = release_group)]
+    release_group: Option<String>,
     /// A repository that the webhook may deploy from, or PATH/* for all below a path; repeatable, or comma-separated;
     /// empty for any
     #[arg(long = "repository", alias = "repositories", value_name = "REPOSITORY", value_delimiter = ',')]
@@ -403,6 +407,7 @@ impl PolicyFlags {
             build_deadline: self.build_deadline.clone(),
             release_command: self.release_command.as_ref().map(|command| command.0.clone()),
             release_deadline: self.release_deadline.clone(),
+            release_group: self.release_group.clone(),
             // One empty entry is how a command line says "none".
             repositories: self.repositories.as_ref().map(given),
             keep: self.keep,

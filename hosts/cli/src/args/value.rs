@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
+use rollhook_core::app::{InvalidName, ReleaseGroup};
+
 /// `NAME=VALUE`, an environment variable of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyValue {
@@ -109,6 +111,14 @@ pub(crate) struct CommandLine(pub(crate) Vec<String>);
 /// The rule that the text breaks.
 pub(super) fn command_line(text: &str) -> Result<CommandLine, String> {
     rollhook_api::words::command(text).map(CommandLine)
+}
+
+/// Checks the name of a release group, or nothing, and returns it as it was written.
+///
+/// # Errors
+/// The rule that the text breaks.
+pub(super) fn release_group(text: &str) -> Result<String, InvalidName> {
+    if text.is_empty() { Ok(String::new()) } else { text.parse().map(|group: ReleaseGroup| group.to_string()) }
 }
 
 /// Checks a duration or `off`, and returns it as it was written.

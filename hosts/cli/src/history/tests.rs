@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use rollhook_core::deploy::{Evidence, Revision, Scale, Status, Trigger};
+use rollhook_core::deploy::{Evidence, Revision, Scale, Status, Trigger, WorkloadEnd, WorkloadEvidence};
 
 use super::*;
 use crate::table::Colour;
@@ -154,6 +154,10 @@ fn an_empty_history_is_its_headings() {
     assert_eq!(table(&[], NOW, PLAIN), "#   IMAGE  COMMIT    TRIGGER    WHEN\n");
 }
 
+fn workload(name: &str, state: WorkloadEnd, message: &str) -> WorkloadEvidence {
+    WorkloadEvidence { name: name.to_owned(), state, message: message.to_owned() }
+}
+
 #[test]
 fn a_failure_is_told_with_what_was_seen() {
     let evidence = Evidence {
@@ -162,6 +166,11 @@ fn a_failure_is_told_with_what_was_seen() {
         state: Some("terminated: exit code 1".to_owned()),
         events: vec!["BackOff: Back-off restarting failed container".to_owned()],
         log: vec!["starting".to_owned(), "panic: \u{1b}[31mno database\u{1b}[0m".to_owned()],
+        workloads: vec![
+            workload("Deployment/worker", WorkloadEnd::Failed, "0 of 1 new instances are ready"),
+            workload("Deployment/web", WorkloadEnd::Complete, "1 of 1 new instances are ready"),
+            workload("CronJob/\u{1b}nightly", WorkloadEnd::NotTouched, "not touched: it waits for those before it"),
+        ],
     };
     let failed = Deploy {
         reason: Some("CrashLoopBackOff".to_owned()),

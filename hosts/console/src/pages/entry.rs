@@ -5,7 +5,7 @@ use http::StatusCode;
 use rollhook_api::{
     App, Deploy, Kind, Restore,
     operations::{CancelDeploy, DeployQuery, LogQuery, LogStep, LogText, ReadBuildLog, ShowApp, ShowDeploy},
-    words::{predicate, release_predicate, short_image},
+    words::{predicate, release_predicate, short_image, workload_evidence},
 };
 use rollhook_core::{
     app::{AppId, OnFailure, Source},
@@ -47,6 +47,8 @@ struct Evidence {
     /// The part of the deploy that wrote the log.
     source: &'static str,
     log: Vec<String>,
+    /// The states of several workloads, a line each.
+    workloads: Vec<String>,
 }
 
 /// The bytes of the log of an ended step that the page shows; the command line shows all.
@@ -105,7 +107,8 @@ fn evidence(deploy: &Deploy) -> Option<Evidence> {
         Some(_) => "container",
         None => "build",
     };
-    Some(Evidence { facts, events: lines(&evidence.events), source, log: lines(&evidence.log) })
+    let workloads = evidence.workloads.iter().map(|workload| escaped(&workload_evidence(workload))).collect();
+    Some(Evidence { facts, events: lines(&evidence.events), source, log: lines(&evidence.log), workloads })
 }
 
 /// Returns what came of a rollout that did not succeed.

@@ -1,0 +1,262 @@
+//! Release groups: each rule as a scenario on the whole engine under simulated time.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
+
+mod world;
+
+use std::time::Duration;
+
+use rollhook_core::{
+    app::Policy,
+    deploy::{Deploy, Reason, Revision, Status},
+    ports::Clock,
+    request::PolicyChange,
+    service::Authorized,
+};
+use world::{World, api, reason};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// How long a rollout and a release command take.
+const DELAY: Duration = Duration::from_secs(8);
+
+fn command(word: &str) -> Vec<String> {
+    vec!["bin/release".to_owned(), word.to_owned()]
+}
+
+fn of_group(group: &str) -> Policy {
+    Policy::default().with(|policy| {
+        policy.release_command = command("migrate");
+        policy.release_group = group.parse().ok();
+    })
+}
+
+impl World {
+    /// The release commands that have begun since the first versions ran: app and revision.
+    fn commands(&self, apps: &[&Authorized]) -> Vec<(String, u64)> {
+        let begun = self.cluster.releases().into_iter().filter(|begun| begun.revision() > Some(Revision::FIRST));
+        begun
+            .map(|begun| {
+                let app = apps.iter().find(|app| app.uid() == begun.run.app).unwrap();
+                (app.app().name.to_string(), begun.revision().unwrap().get())
+            })
+            .collect()
+    }
+
+    fn running(&self, apps: &[&Authorized]) -> usize {
+        apps.iter().map(|app| self.cluster.running_releases(app.uid())).sum()
+    }
+
+    /// Waits until an entry has ended, and no two commands run until then.
+    async fn ends_alone(&self, apps: &[&Authorized], access: &Authorized, revision: u64) -> Deploy {
+        for _ in 0..60_000 {
+            assert!(self.running(apps) <= 1, "{:?}", self.commands(apps));
+            let entry = self.entry(access, revision).await;
+            if entry.is_terminal() {
+                return entry;
+            }
+            self.clock.sleep(SECOND / 10).await;
+        }
+        panic!("revision {revision} never ends");
+    }
+
+    /// Waits until a command by this name has begun.
+    async fn begins(&self, apps: &[&Authorized], app: &str, revision: u64) {
+        for _ in 0..6000 {
+            if self.commands(apps).contains(&(app.to_owned(), revision)) {
+                return;
+            }
+            self.clock.sleep(SECOND / 10).await;
+        }
+        panic!("the command of {app} never begins: {:?}", self.commands(apps));
+    }
+
+    async fn policy(&self, access: &Authorized, change: PolicyChange) {
+        self.deployer.change_policy(access, change).await.unwrap();
+    }
+
+    /// Has the app's commands never end by themselves.
+    async fn hangs(&self, access: &Authorized) {
+        self.policy(access, PolicyChange { release_command: Some(command("hang")), ..PolicyChange::default() }).await;
+    }
+
+    /// What the entry's release step waits for.
+    async fn waits_for(&self, access: &Authorized, revision: u64) -> Option<String> {
+        let state = self.view(access).await;
+        let entry = self.entry(access, revision).await;
+        let progress = self.deployer.progress(&state, &entry)?;
+        progress.message.inspect(|_| assert_eq!(progress.deadline, None))
+    }
+}
+
+fn named(begun: &[(&str, u64)]) -> Vec<(String, u64)> {
+    begun.iter().map(|(app, revision)| ((*app).to_owned(), *revision)).collect()
+}
+
+#[test]
+fn commands_of_a_group_run_one_at_a_time_in_their_order() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let mut apps = Vec::new();
+        for name in ["api", "web", "worker"] {
+            apps.push(world.app(name, of_group("orders")).await);
+        }
+        let apps: Vec<&Authorized> = apps.iter().collect();
+        for app in [apps[2], apps[0], apps[1]] {
+            world.deploy(app, &api("v2")).await.unwrap();
+            world.sleep(1).await;
+        }
+        world.sleep(5).await;
+        let message = "waits for the release command of worker, revision 2: that time does not count";
+        assert_eq!(world.waits_for(apps[0], 2).await.as_deref(), Some(message));
+        for app in &apps {
+            assert_eq!(world.ends_alone(&apps, app, 2).await.status(), Status::Succeeded);
+        }
+        assert_eq!(world.commands(&apps), named(&[("worker", 2), ("api", 2), ("web", 2)]));
+        for app in &apps {
+            world.quiet(app).await;
+            let state = world.view(app).await;
+            assert_eq!((state.release_runs, state.release_turns), (vec![], vec![]));
+        }
+    });
+}
+
+#[test]
+fn commands_at_the_same_moment_run_one_at_a_time() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let mut apps = Vec::new();
+        for number in 0..6 {
+            apps.push(world.app(&format!("app-{number}"), of_group("orders")).await);
+        }
+        let apps: Vec<&Authorized> = apps.iter().collect();
+        for app in &apps {
+            world.deploy(app, &api("v2")).await.unwrap();
+        }
+        for app in &apps {
+            assert_eq!(world.ends_alone(&apps, app, 2).await.status(), Status::Succeeded);
+        }
+        assert_eq!(world.commands(&apps).len(), 6);
+    });
+}
+
+#[test]
+fn another_group_and_no_group_wait_for_nobody() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let holder = world.app("api", of_group("orders")).await;
+        let other = world.app("web", of_group("stock")).await;
+        let alone = Policy::default().with(|policy| policy.release_command = command("migrate"));
+        let alone = world.app("worker", alone).await;
+        world.hangs(&holder).await;
+        world.deploy(&holder, &api("v2")).await.unwrap();
+        world.begins(&[&holder], "api", 2).await;
+        for app in [&other, &alone] {
+            assert_eq!(world.deployed(app, &api("v2")).await.status(), Status::Succeeded);
+        }
+        assert_eq!(world.entry(&holder, 2).await.status(), Status::Releasing);
+    });
+}
+
+#[test]
+fn waiting_does_not_count_towards_the_deadline() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let holder = world.app("api", of_group("orders")).await;
+        let waiting = world.app("web", of_group("orders").with(|policy| policy.release_deadline = 20 * SECOND)).await;
+        world.hangs(&holder).await;
+        world.deploy(&holder, &api("v2")).await.unwrap();
+        world.begins(&[&holder], "api", 2).await;
+        world.deploy(&waiting, &api("v2")).await.unwrap();
+        let apps = [&holder, &waiting];
+        assert_eq!(reason(&world.ends_alone(&apps, &holder, 2).await).0, Reason::RELEASE_DEADLINE, "after ten minutes");
+        assert_eq!(world.ends_alone(&apps, &waiting, 2).await.status(), Status::Succeeded);
+    });
+}
+
+#[test]
+fn one_that_waits_can_be_cancelled_and_is_overtaken_by_a_newer_deploy() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let holder = world.app("api", of_group("orders")).await;
+        let waiting = world.app("web", of_group("orders")).await;
+        let apps = [&holder, &waiting];
+        world.hangs(&holder).await;
+        world.deploy(&holder, &api("v2")).await.unwrap();
+        world.begins(&apps, "api", 2).await;
+        world.deploy(&waiting, &api("v2")).await.unwrap();
+        world.sleep(20).await;
+        world.deployer.cancel(&waiting, Revision::new(2).unwrap()).await.unwrap();
+        let state = world.view(&waiting).await;
+        assert_eq!((state.release_runs, state.release_turns), (vec![], vec![]), "nothing was made ready");
+        world.deploy(&waiting, &api("v3")).await.unwrap();
+        world.sleep(20).await;
+        world.deploy(&waiting, &api("v4")).await.unwrap();
+        assert_eq!(world.ended(&waiting, 3).await.status(), Status::Superseded);
+        world.deployer.cancel(&holder, Revision::new(2).unwrap()).await.unwrap();
+        assert_eq!(world.ends_alone(&apps, &waiting, 4).await.status(), Status::Succeeded);
+        assert_eq!(world.commands(&apps), named(&[("api", 2), ("web", 4)]));
+    });
+}
+
+#[test]
+fn turn_outlives_the_process_that_took_it() {
+    let world = World::new(DELAY);
+    let (holder, waiting) = world.run(async {
+        let holder = world.app("api", of_group("orders")).await;
+        let waiting = world.app("web", of_group("orders")).await;
+        world.hangs(&holder).await;
+        world.deploy(&holder, &api("v2")).await.unwrap();
+        world.begins(&[&holder, &waiting], "api", 2).await;
+        world.deploy(&waiting, &api("v2")).await.unwrap();
+        (holder, waiting)
+    });
+    let other = world.replica("two", 7);
+    world.run_beside(&other, async {
+        let apps = [&holder, &waiting];
+        world.sleep(60).await;
+        assert_eq!(world.commands(&apps), named(&[("api", 2)]));
+        other.cancel(&holder, Revision::new(2).unwrap()).await.unwrap();
+        assert_eq!(world.ends_alone(&apps, &waiting, 2).await.status(), Status::Succeeded);
+    });
+}
+
+#[test]
+fn lost_run_and_deleted_app_free_the_group() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let holder = world.app("api", of_group("orders")).await;
+        let waiting = world.app("web", of_group("orders")).await;
+        world.hangs(&holder).await;
+        world.deploy(&holder, &api("v2")).await.unwrap();
+        world.begins(&[&holder, &waiting], "api", 2).await;
+        world.deploy(&waiting, &api("v2")).await.unwrap();
+        world.sleep(5).await;
+        world.cluster.lose_releases();
+        assert_eq!(reason(&world.ended(&holder, 2).await).0, Reason::RELEASE_UNKNOWN);
+        assert_eq!(world.ended(&waiting, 2).await.status(), Status::Succeeded);
+        world.deploy(&holder, &api("v3")).await.unwrap();
+        world.begins(&[&holder, &waiting], "api", 3).await;
+        world.deploy(&waiting, &api("v3")).await.unwrap();
+        world.sleep(5).await;
+        world.deployer.delete(&world.access(holder.app()).await).await.unwrap();
+        assert_eq!(world.ended(&waiting, 3).await.status(), Status::Succeeded);
+    });
+}
+
+#[test]
+fn run_that_never_ends_holds_the_group_for_an_hour_after_its_deploy() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let holder = world.app("api", of_group("orders")).await;
+        let waiting = world.app("web", of_group("orders")).await;
+        world.hangs(&holder).await;
+        world.deploy(&holder, &api("v2")).await.unwrap();
+        world.begins(&[&holder, &waiting], "api", 2).await;
+        world.deploy(&waiting, &api("v2")).await.unwrap();
+        world.cluster.keep_releases(true);
+        world.deployer.cancel(&holder, Revision::new(2).unwrap()).await.unwrap();
+        world.sleep(3500).await;
+        assert_eq!(world.entry(&waiting, 2).await.status(), Status::Releasing);
+        assert_eq!(world.ended(&waiting, 2).await.status(), Status::Succeeded);
+    });
+}
