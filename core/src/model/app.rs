@@ -272,6 +272,9 @@ pub struct Policy {
     /// How long the release command may take.
     #[serde(with = "millis", rename = "release_deadline_ms", default = "release_deadline_by_default")]
     pub release_deadline: Duration,
+    /// Whether a change of the configuration runs the release command as well.
+    #[serde(default = "release_on_config_by_default")]
+    pub release_on_config: bool,
     /// The image repositories that a webhook may deploy from; empty: any.
     pub repositories: Repositories,
     /// The number of the newest deploys that stay in the history; those that a rollback may need stay as well.
@@ -308,6 +311,11 @@ const fn release_deadline_by_default() -> Duration {
     Duration::from_secs(10 * 60)
 }
 
+/// What the command prepares may depend on the variables.
+const fn release_on_config_by_default() -> bool {
+    true
+}
+
 const fn keep_by_default() -> u32 {
     200
 }
@@ -329,6 +337,7 @@ impl Default for Policy {
             build_deadline: Duration::from_secs(30 * 60),
             release_command: Vec::new(),
             release_deadline: release_deadline_by_default(),
+            release_on_config: release_on_config_by_default(),
             repositories: Repositories::default(),
             keep: keep_by_default(),
             poll: None,

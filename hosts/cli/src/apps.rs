@@ -290,6 +290,7 @@ fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
         ("build-deadline", policy.build_deadline.clone()),
         ("release-command", release_command),
         ("release-deadline", policy.release_deadline.clone()),
+        ("release-on-config", if policy.release_on_config { "on" } else { "off" }.to_owned()),
         ("repository", repositories),
         ("keep", policy.keep.to_string()),
         ("poll", policy.poll.clone()),

@@ -38,6 +38,9 @@ pub struct Policy {
     /// The longest time that the release command may take.
     #[serde(default = "release_deadline_by_default")]
     pub release_deadline: String,
+    /// Whether a change of the configuration runs the release command as well.
+    #[serde(default = "release_on_config_by_default")]
+    pub release_on_config: bool,
     /// The image repositories that a webhook may deploy from; empty for any.
     pub repositories: Vec<String>,
     /// The number of the newest deploys that stay in the history.
@@ -67,6 +70,10 @@ fn release_deadline_by_default() -> String {
     duration::format(app::Policy::default().release_deadline)
 }
 
+fn release_on_config_by_default() -> bool {
+    app::Policy::default().release_on_config
+}
+
 fn keep_by_default() -> u32 {
     app::Policy::default().keep
 }
@@ -84,6 +91,7 @@ impl Policy {
             build_deadline: duration::format(policy.build_deadline),
             release_command: policy.release_command.clone(),
             release_deadline: duration::format(policy.release_deadline),
+            release_on_config: policy.release_on_config,
             repositories: policy.repositories.as_slice().to_vec(),
             keep: policy.keep,
             poll: policy.poll.map_or_else(off, duration::format),
@@ -134,6 +142,9 @@ pub struct PolicyPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = schemas::DURATION))]
     pub release_deadline: Option<String>,
+    /// Whether a change of the configuration runs the release command as well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release_on_config: Option<bool>,
     /// The image repositories that a webhook may deploy from; empty for any.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("items" = schemas::repositories()))]
@@ -170,6 +181,7 @@ impl PolicyPatch {
             build_deadline: length(Field::PolicyBuildDeadline, self.build_deadline)?,
             release_command: self.release_command,
             release_deadline: length(Field::PolicyReleaseDeadline, self.release_deadline)?,
+            release_on_config: self.release_on_config,
             repositories: field(Field::PolicyRepositories, self.repositories.map(Repositories::try_from).transpose())?,
             keep: self.keep,
             poll: match self.poll {

@@ -18,7 +18,7 @@ use super::{
     config::ConfigCommand,
     runs::{Run, Runs},
     trust::TrustCommand,
-    value::{CommandLine, KeyValue, WorkloadName, command_line, duration, duration_or_off},
+    value::{CommandLine, KeyValue, WorkloadName, command_line, duration, duration_or_off, on_or_off},
 };
 
 #[derive(Debug, Subcommand)]
@@ -375,6 +375,9 @@ pub(crate) struct PolicyFlags {
     /// How long the release command may take, such as 10m
     #[arg(long, value_name = "TIME", value_parser = duration)]
     release_deadline: Option<String>,
+    /// Whether a change of the configuration runs the release command first
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    release_on_config: Option<bool>,
     /// A repository that the webhook may deploy from, or PATH/* for all below a path; repeatable, or comma-separated;
     /// empty for any
     #[arg(long = "repository", alias = "repositories", value_name = "REPOSITORY", value_delimiter = ',')]
@@ -401,6 +404,7 @@ impl PolicyFlags {
             build_deadline: self.build_deadline.clone(),
             release_command: self.release_command.as_ref().map(|command| command.0.clone()),
             release_deadline: self.release_deadline.clone(),
+            release_on_config: self.release_on_config,
             // One empty entry is how a command line says "none".
             repositories: self.repositories.as_ref().map(given),
             keep: self.keep,

@@ -53,6 +53,7 @@ struct Form {
     build_deadline: String,
     release_command: String,
     release_deadline: String,
+    release_on_config: String,
     repositories: String,
     keep: String,
     poll: String,
@@ -78,6 +79,7 @@ impl Form {
             build_deadline: policy.build_deadline.clone(),
             release_command: command_line(&policy.release_command),
             release_deadline: policy.release_deadline.clone(),
+            release_on_config: if policy.release_on_config { "on" } else { "off" }.to_owned(),
             repositories: policy.repositories.join("\n"),
             keep: policy.keep.to_string(),
             poll: policy.poll.clone(),
@@ -96,6 +98,7 @@ impl Form {
             build_deadline: text("build_deadline"),
             release_command: text("release_command"),
             release_deadline: text("release_deadline"),
+            release_on_config: text("release_on_config"),
             repositories: text("repositories"),
             keep: text("keep"),
             poll: text("poll"),
@@ -116,10 +119,20 @@ impl Form {
             build_deadline: given(&self.build_deadline),
             release_command: Some(command(&self.release_command).map_err(|rule| invalid(&rule))?),
             release_deadline: given(&self.release_deadline),
+            release_on_config: on_or_off(&self.release_on_config)?,
             repositories: Some(repositories.map(str::to_owned).collect()),
             keep: keep.transpose()?,
             poll: given(&self.poll),
         })
+    }
+}
+
+fn on_or_off(text: &str) -> Result<Option<bool>, Failure> {
+    match text {
+        "" => Ok(None),
+        "on" => Ok(Some(true)),
+        "off" => Ok(Some(false)),
+        _ => Err(invalid("release-on-config must be on or off.")),
     }
 }
 
