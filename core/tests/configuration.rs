@@ -13,7 +13,7 @@ use rollhook_conformance::samples;
 use rollhook_core::{
     app::Policy,
     configuration::{ConfigurationId, Variable, VariablesChange},
-    deploy::{Deploy, Origin, Reason, Revision, State, Status, Trigger},
+    deploy::{Deploy, Origin, Reason, ReleaseMark, Revision, State, Status, Trigger},
     ports::ConfigurationStore,
     request::{ConfigureRequest, IdempotencyKey, KeyHeader, PolicyChange, RedeployRequest, Refusal, RollbackRequest},
     service::{Authorized, Configured, NewLock, Outcome},
@@ -352,6 +352,31 @@ fn change_runs_the_release_command_with_its_variables() {
         let configuration = world.cluster.configuration_of(&begun[0].run).unwrap();
         assert_eq!(configuration.variables.entries.len(), 1);
         world.runs(&access, &[("A", "one")]).await;
+    });
+}
+
+#[test]
+fn change_leaves_the_release_command_out_where_the_policy_says_so() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        let command = PolicyChange {
+            release_command: Some(vec!["migrate".to_owned()]),
+            release_on_config: Some(false),
+            ..PolicyChange::default()
+        };
+        world.deployer.change_policy(&access, command).await.unwrap();
+        let done = world.configured(&access, &[("A", "one")]).await;
+        assert_eq!((done.status(), done.release), (Status::Succeeded, None));
+        assert_eq!(world.cluster.releases().len(), 0);
+        let deployed = world.deployed(&access, &api("v2")).await;
+        assert_eq!(deployed.release, Some(ReleaseMark::Done), "every other deploy runs it");
+        let back = RollbackRequest::default().with(|request| request.revision = Some(revision(2)));
+        let refused = world.deployer.rollback(&access, back).await;
+        assert!(
+            matches!(&refused, Err(Refusal::ReleaseBetween { released, .. }) if released.len() == 1),
+            "{refused:?}"
+        );
     });
 }
 

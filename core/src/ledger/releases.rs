@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{AppState, Change};
 use crate::{
     app::App,
-    deploy::{Deploy, Revision, Status},
+    deploy::{Deploy, Revision, Status, Trigger},
     time::Timestamp,
 };
 
@@ -25,11 +25,13 @@ pub struct Released {
 /// Returns the command that this deploy runs before its rollout; `None`: it runs none, or has run it.
 ///
 /// A rollback and a restore return to a version whose command ran before, a redeploy repeats one, and an adopted version
-/// runs already. One with another configuration runs it again: what it prepares may depend on that.
+/// runs already. One with another configuration runs it again, unless the policy says otherwise: what it prepares may
+/// depend on that.
 pub fn command<'a>(app: &'a App, deploy: &Deploy) -> Option<&'a [String]> {
     let command = app.policy.release_command.as_slice();
     let has_run = deploy.has_run_before() || deploy.release.is_some();
-    Some(command).filter(|command| !has_run && !command.is_empty())
+    let is_left_out = deploy.trigger == Trigger::Config && !app.policy.release_on_config;
+    Some(command).filter(|command| !has_run && !is_left_out && !command.is_empty())
 }
 
 /// The most revisions that a sentence names.

@@ -280,6 +280,9 @@ pub struct Policy {
     /// The apps of the namespace with which the release command takes turns; `None`: it waits for no other app's.
     // Written even if it is `None`: see `poll`.
     pub release_group: Option<ReleaseGroup>,
+    /// Whether a change of the configuration runs the release command as well.
+    #[serde(default = "release_on_config_by_default")]
+    pub release_on_config: bool,
     /// The image repositories that a webhook may deploy from; empty: any.
     pub repositories: Repositories,
     /// The number of the newest deploys that stay in the history; those that a rollback may need stay as well.
@@ -316,6 +319,11 @@ const fn release_deadline_by_default() -> Duration {
     Duration::from_secs(10 * 60)
 }
 
+/// What the command prepares may depend on the variables.
+const fn release_on_config_by_default() -> bool {
+    true
+}
+
 const fn keep_by_default() -> u32 {
     200
 }
@@ -338,6 +346,7 @@ impl Default for Policy {
             release_command: Vec::new(),
             release_deadline: release_deadline_by_default(),
             release_group: None,
+            release_on_config: release_on_config_by_default(),
             repositories: Repositories::default(),
             keep: keep_by_default(),
             poll: None,

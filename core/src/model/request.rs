@@ -317,6 +317,8 @@ pub struct PolicyChange {
     pub release_deadline: Option<Duration>,
     /// The new [`Policy::release_group`]; `Some(None)` removes it.
     pub release_group: Option<Option<crate::app::ReleaseGroup>>,
+    /// The new [`Policy::release_on_config`].
+    pub release_on_config: Option<bool>,
     /// The new [`Policy::repositories`].
     pub repositories: Option<crate::image::Repositories>,
     /// The new [`Policy::keep`].
@@ -396,6 +398,7 @@ impl PolicyChange {
             release_command: self.release_command.unwrap_or(policy.release_command),
             release_deadline: self.release_deadline.unwrap_or(policy.release_deadline),
             release_group: self.release_group.unwrap_or(policy.release_group),
+            release_on_config: self.release_on_config.unwrap_or(policy.release_on_config),
             repositories: self.repositories.unwrap_or(policy.repositories),
             keep: self.keep.unwrap_or(policy.keep),
             poll: self.poll.unwrap_or(policy.poll),

@@ -264,6 +264,7 @@ pub(crate) fn policy(leave: bool, hold_all: bool, settle: u8) -> PolicyChange {
         settle: Some(Duration::from_secs(settle.into())),
         release_command: Some(word.map(str::to_owned).into_iter().collect()),
         release_deadline: Some(Duration::from_secs(20)),
+        release_on_config: Some(!hold_all),
         ..PolicyChange::default()
     }
 }

@@ -407,7 +407,8 @@ impl Deploy {
     pub fn has_release_step(&self, app: &App) -> bool {
         let may_come = !self.status.is_terminal() && !app.policy.release_command.is_empty();
         let has_run = self.trigger == Trigger::Rollback || self.is_redeploy();
-        self.release.is_some() || self.status == Status::Releasing || may_come && !has_run
+        let is_left_out = self.trigger == Trigger::Config && !app.policy.release_on_config;
+        self.release.is_some() || self.status == Status::Releasing || may_come && !has_run && !is_left_out
     }
 
     /// Returns whether the deploy failed at its release command, so that its evidence is the command's.

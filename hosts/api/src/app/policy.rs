@@ -41,6 +41,9 @@ pub struct Policy {
     /// The group of apps of the namespace that run their release commands one at a time; empty for none.
     #[serde(default)]
     pub release_group: String,
+    /// Whether a change of the configuration runs the release command as well.
+    #[serde(default = "release_on_config_by_default")]
+    pub release_on_config: bool,
     /// The image repositories that a webhook may deploy from; empty for any.
     pub repositories: Vec<String>,
     /// The number of the newest deploys that stay in the history.
@@ -70,6 +73,10 @@ fn release_deadline_by_default() -> String {
     duration::format(app::Policy::default().release_deadline)
 }
 
+fn release_on_config_by_default() -> bool {
+    app::Policy::default().release_on_config
+}
+
 fn keep_by_default() -> u32 {
     app::Policy::default().keep
 }
@@ -88,6 +95,7 @@ impl Policy {
             release_command: policy.release_command.clone(),
             release_deadline: duration::format(policy.release_deadline),
             release_group: policy.release_group.as_ref().map(ToString::to_string).unwrap_or_default(),
+            release_on_config: policy.release_on_config,
             repositories: policy.repositories.as_slice().to_vec(),
             keep: policy.keep,
             poll: policy.poll.map_or_else(off, duration::format),
@@ -143,6 +151,9 @@ pub struct PolicyPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = schemas::LABEL_OR_NONE, "maxLength" = LABEL_MAX))]
     pub release_group: Option<String>,
+    /// Whether a change of the configuration runs the release command as well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release_on_config: Option<bool>,
     /// The image repositories that a webhook may deploy from; empty for any.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("items" = schemas::repositories()))]
@@ -188,6 +199,7 @@ impl PolicyPatch {
                     group.map(Some)
                 }
             },
+            release_on_config: self.release_on_config,
             repositories: field(Field::PolicyRepositories, self.repositories.map(Repositories::try_from).transpose())?,
             keep: self.keep,
             poll: match self.poll {

@@ -20,7 +20,7 @@ use super::{
     config::{ConfigCommand, When},
     runs::{Run, Runs},
     trust::TrustCommand,
-    value::{CommandLine, KeyValue, WorkloadName, command_line, duration, duration_or_off, release_group},
+    value::{CommandLine, KeyValue, WorkloadName, command_line, duration, duration_or_off, on_or_off, release_group},
 };
 
 #[derive(Debug, Subcommand)]
@@ -381,6 +381,9 @@ pub(crate) struct PolicyFlags {
     /// empty for none
     #[arg(long, value_name = "NAME", value_parser = release_group)]
     release_group: Option<String>,
+    /// Whether a change of the configuration runs the release command first
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    release_on_config: Option<bool>,
     /// A repository that the webhook may deploy from, or PATH/* for all below a path; repeatable, or comma-separated;
     /// empty for any
     #[arg(long = "repository", alias = "repositories", value_name = "REPOSITORY", value_delimiter = ',')]
@@ -408,6 +411,7 @@ impl PolicyFlags {
             release_command: self.release_command.as_ref().map(|command| command.0.clone()),
             release_deadline: self.release_deadline.clone(),
             release_group: self.release_group.clone(),
+            release_on_config: self.release_on_config,
             // One empty entry is how a command line says "none".
             repositories: self.repositories.as_ref().map(given),
             keep: self.keep,

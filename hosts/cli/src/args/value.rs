@@ -128,6 +128,19 @@ pub(super) fn release_group(text: &str) -> Result<String, InvalidName> {
 pub(super) fn duration_or_off(text: &str) -> Result<String, &'static str> {
     if text == "off" { Ok(text.to_owned()) } else { duration(text) }
 }
+
+/// Reads a switch.
+///
+/// # Errors
+/// The rule that the text breaks.
+pub(super) fn on_or_off(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("must be on or off"),
+    }
+}
+
 /// Checks the time of a token or a lock, and returns it as it was written.
 ///
 /// # Errors

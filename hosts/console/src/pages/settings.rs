@@ -54,6 +54,7 @@ struct Form {
     release_command: String,
     release_deadline: String,
     release_group: String,
+    release_on_config: String,
     repositories: String,
     keep: String,
     poll: String,
@@ -80,6 +81,7 @@ impl Form {
             release_command: command_line(&policy.release_command),
             release_deadline: policy.release_deadline.clone(),
             release_group: policy.release_group.clone(),
+            release_on_config: if policy.release_on_config { "on" } else { "off" }.to_owned(),
             repositories: policy.repositories.join("\n"),
             keep: policy.keep.to_string(),
             poll: policy.poll.clone(),
@@ -99,6 +101,7 @@ impl Form {
             release_command: text("release_command"),
             release_deadline: text("release_deadline"),
             release_group: text("release_group"),
+            release_on_config: text("release_on_config"),
             repositories: text("repositories"),
             keep: text("keep"),
             poll: text("poll"),
@@ -120,10 +123,20 @@ impl Form {
             release_command: Some(command(&self.release_command).map_err(|rule| invalid(&rule))?),
             release_deadline: given(&self.release_deadline),
             release_group: Some(self.release_group.trim().to_owned()),
+            release_on_config: on_or_off(&self.release_on_config)?,
             repositories: Some(repositories.map(str::to_owned).collect()),
             keep: keep.transpose()?,
             poll: given(&self.poll),
         })
+    }
+}
+
+fn on_or_off(text: &str) -> Result<Option<bool>, Failure> {
+    match text {
+        "" => Ok(None),
+        "on" => Ok(Some(true)),
+        "off" => Ok(Some(false)),
+        _ => Err(invalid("release-on-config must be on or off.")),
     }
 }
 
