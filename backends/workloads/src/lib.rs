@@ -42,7 +42,7 @@ use rollhook_core::{
 
 use crate::{
     begun::Begun,
-    parts::{Part, Parts},
+    parts::{Part, Parts, split},
     report::Refused,
 };
 
@@ -210,6 +210,10 @@ impl RolloutDriver for Workloads {
 
     fn unconfigurable(&self, target: &Target) -> Option<String> {
         self.first_reason(target, |own| self.inner.unconfigurable(own))
+    }
+
+    fn has_same_workloads(&self, before: &Target, after: &Target) -> bool {
+        split(&before.settings).1 == split(&after.settings).1
     }
 
     fn observes_with_variables(&self, target: &Target) -> bool {
