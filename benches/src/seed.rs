@@ -175,14 +175,7 @@ pub(crate) fn deploy(state: AppState, key: Option<String>) -> Result<[Change; 3]
     };
     let recorded = |before: &Change, deploy: Deploy, idle: bool| {
         let mut change = Change::on(before.state.clone());
-        let record = Record {
-            driver: driver.clone(),
-            changes: vec![deploy],
-            release_holds: Vec::new(),
-            release_ended: None,
-            run: None,
-            idle,
-        };
+        let record = Record { driver: driver.clone(), changes: vec![deploy], idle, ..Record::default() };
         change.record(record, now).map_err(|refused| format!("a record was refused: {refused:?}"))?;
         Ok::<_, Failure>(change)
     };

@@ -11,7 +11,7 @@ use rollhook_core::{
     app::{Policy, Target},
     deploy::{Deploy, Reason, Revision, State, Status},
     ports::{Clock, LogQuery, RolloutDriver},
-    request::{Refusal, Registration, RollbackRequest, TargetChange},
+    request::{PolicyChange, Refusal, Registration, RollbackRequest, TargetChange},
     service::{Authorized, Deployer},
 };
 use rollhook_memory::Script;
@@ -323,6 +323,28 @@ fn workload_that_is_added_is_shown_behind_until_the_next_deploy() {
         assert_eq!(world.running(), ["v2 by 2", "v2 by 2", "v1 by -"]);
         assert_eq!(world.deployed(&access, "registry.example.com/api:v3").await.status(), Status::Succeeded);
         assert_eq!(world.running(), ["v3 by 5", "v3 by 5", "v3 by 5"]);
+    });
+}
+
+#[test]
+fn workloads_are_not_changed_while_a_deploy_rolls_out() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.release(Policy::default()).await;
+        world.deploy(&access, V2).await.unwrap();
+        world.sleep(1).await;
+        let change = async |also| {
+            let change = TargetChange { settings: settings(json!({ "also": also })), take_over: false };
+            world.deployer.change(&access, Default::default(), Default::default(), change).await
+        };
+        let refused = change(json!(["Deployment/worker"])).await.unwrap_err();
+        assert_eq!(refused, Refusal::DeployUnfinished(Revision::new(2).unwrap()));
+        change(json!(["Deployment/worker", "CronJob/nightly"])).await.unwrap();
+        let policy = PolicyChange { keep: Some(50), ..PolicyChange::default() };
+        world.deployer.change_policy(&access, policy).await.unwrap();
+        assert_eq!(world.view(&access).await.unfinished[0].status(), Status::RollingOut);
+        assert_eq!(world.ended(&access, 2).await.status(), Status::Succeeded);
+        change(json!(["Deployment/worker"])).await.unwrap();
     });
 }
 

@@ -4,6 +4,7 @@ use rollhook_core::{
     action::Action as AppAction,
     app::AppId,
     configuration::{VariableName, VariablesChange},
+    lock::LockReason,
     request::ConfigureRequest,
     service::{Authorized, Configured},
     text::escaped,
@@ -20,15 +21,31 @@ const NAMES_MAX: usize = 20;
 const NAME_MAX: usize = 253;
 
 impl Management {
-    /// Changes an app's configuration. The audit has the names of the variables.
+    /// Changes an app's configuration, with a reason in spite of its locks. The audit has the names of the variables, and the
+    /// reason.
     ///
     /// # Errors
     /// As [`Management::allow`] and [`Deployer::configure`](rollhook_core::service::Deployer::configure).
-    pub async fn configure(&self, principal: &Principal, id: &AppId, request: ConfigureRequest) -> Outcome<Configured> {
+    pub async fn configure(
+        &self,
+        principal: &Principal,
+        id: &AppId,
+        request: ConfigureRequest,
+        in_spite_of_locks: Option<&LockReason>,
+    ) -> Outcome<Configured> {
         let app = self.readable_app(principal, id).await?;
+        if let Some(reason) = in_spite_of_locks {
+            self.permit(principal, &app, Action::BreakGlass, Some(reason.as_str())).await?;
+        }
         let remark = remark(&request.change, request.staged);
         self.permit(principal, &app, Action::Configure, Some(&remark)).await?;
-        let access = Authorized::allow(&app, principal.cause(), &[AppAction::Configure]);
+        let access = match in_spite_of_locks {
+            Some(_) => {
+                let actions = [AppAction::Configure, AppAction::BreakGlass];
+                Authorized::allow(&app, principal.cause(), &actions).in_spite_of_locks()?
+            }
+            None => Authorized::allow(&app, principal.cause(), &[AppAction::Configure]),
+        };
         // All of the app's variables are read and written, which may be as long as a long part of a history.
         let _turn = self.deployer.history_turn(&access, usize::MAX).await;
         Ok(self.deployer.configure(&access, request).await?)

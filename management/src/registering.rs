@@ -227,12 +227,15 @@ impl Management {
         Ok(self.deployer.disable_webhook(&access).await?)
     }
 
-    /// Deploys the image that another environment's app runs. An app that the principal may not read is unknown to it.
+    /// Deploys the image that another environment's app runs. An app that the principal may not read is unknown to it, and
+    /// variables that the app lacks are named to those alone who may list the variables of both.
     ///
     /// # Errors
     /// As [`Management::allow`], and as [`Deployer::promote`](rollhook_core::service::Deployer::promote).
     pub async fn promote(&self, principal: &Principal, id: &AppId, request: PromoteRequest) -> Outcome<Accepted> {
-        let access = self.allow(principal, id, AppAction::Promote).await?;
+        let app = self.readable_app(principal, id).await?;
+        self.permit(principal, &app, Action::Promote, None).await?;
+        let access = Authorized::allow(&app, principal.cause(), &[AppAction::Promote]);
         let from = &request.from;
         let realm = Realm::Environment { project: from.project.clone(), environment: from.environment.clone() };
         let invalid = |name: rollhook_core::app::InvalidName| {
@@ -242,7 +245,20 @@ impl Management {
         if !self.may(principal, Action::Read, Place::app(&from_id, &realm)).await?.is_yes() {
             return Err(CoreRefusal::AppNotFoundIn(from.clone()).into());
         }
-        Ok(self.deployer.promote(&access, request).await?)
+        match self.deployer.promote(&access, request.clone()).await {
+            Err(CoreRefusal::VariablesMissing { .. })
+                if !self.may_list_variables(principal, &from_id, &realm).await?
+                    || !self.may_list_variables(principal, id, &Realm::of_app(&app)).await? =>
+            {
+                let request = request.with(|request| request.without_variables = true);
+                Ok(self.deployer.promote(&access, request).await?)
+            }
+            promoted => Ok(promoted?),
+        }
+    }
+
+    async fn may_list_variables(&self, principal: &Principal, id: &AppId, realm: &Realm) -> Outcome<bool> {
+        Ok(self.may(principal, Action::ReadConfiguration, Place::app(id, realm)).await?.is_yes())
     }
 
     /// Returns the turn of a caller who holds all apps that it may read at once, such as for a page that shows them: two of

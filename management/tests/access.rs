@@ -8,8 +8,10 @@ use std::time::Duration;
 use rollhook_core::{
     action::Action as AppAction,
     app::{FullName, Policy},
+    configuration::{Variable, VariablesChange},
     ports::{AppPage, Clock as _},
-    request::{Field, PromoteRequest, Refusal as CoreRefusal},
+    request::{ConfigureRequest, DeployRequest, Field, PromoteRequest, Refusal as CoreRefusal},
+    service::Configured,
     token::Token,
 };
 use rollhook_management::{
@@ -114,6 +116,42 @@ fn promotion_from_an_app_that_the_caller_may_not_read_finds_none() {
         let who = principal(Role::Admin, realm("shop", "test"));
         let refused = world.management.promote(&who, &id, PromoteRequest::new(from.clone())).await.unwrap_err();
         assert_eq!(refused, CoreRefusal::AppNotFoundIn(from).into());
+    });
+}
+
+#[test]
+fn variables_that_a_promotion_lacks_are_named_to_those_who_may_list_both() {
+    let world = ManagedWorld::new(INSTANT);
+    world.run(async {
+        let prod = register(&world, "shop", "prod").await;
+        let test = register(&world, "shop", "test").await;
+        let set = [("URL".parse().unwrap(), Variable::new("hunter2".to_owned(), false))].into();
+        let change = VariablesChange { set, ..VariablesChange::default() };
+        let request = ConfigureRequest::default().with(|request| request.change = change);
+        let configured = world.management.configure(&world.operator, &prod, request, None).await.unwrap();
+        assert_eq!(configured, Configured::Staged, "nothing runs yet");
+        let access = world.management.allow(&world.operator, &prod, AppAction::Deploy).await.unwrap();
+        let image = DeployRequest::image("registry.example.com/api:2".parse().unwrap());
+        let accepted = world.deployer.submit(&access, image).await.unwrap();
+        world.ended(&access, accepted.deploy.revision.get()).await;
+
+        let from = FullName {
+            project: "shop".parse().unwrap(),
+            environment: "prod".parse().unwrap(),
+            name: "api".parse().unwrap(),
+        };
+        let promote = || PromoteRequest::new(from.clone());
+        let with_role_there = |role| {
+            let here = Grant { role: Role::Deployer, realm: realm("shop", "test") };
+            Principal::new("a", [here, Grant { role, realm: realm("shop", "prod") }])
+        };
+        let (blind, sees) = (with_role_there(Role::Viewer), with_role_there(Role::Deployer));
+        let refused = world.management.promote(&sees, &test, promote()).await.unwrap_err();
+        let variables = vec!["URL".parse().unwrap()];
+        assert_eq!(refused, CoreRefusal::VariablesMissing { from: prod.clone(), variables }.into());
+        world.management.promote(&blind, &test, promote()).await.unwrap();
+        let confirmed = promote().with(|request| request.without_variables = true);
+        world.management.promote(&sees, &test, confirmed).await.unwrap();
     });
 }
 

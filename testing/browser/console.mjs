@@ -391,12 +391,22 @@ try {
   await dialog.getByRole('button', { name: 'Promote to prod' }).click();
   await page.waitForURL(`${base}/apps/shop-prod/web`);
   await says(row(2), 'current');
+  const variables = { FEATURE_SEARCH: { value: 'on', plain: true }, SEARCH_URL: 'https://search.example.com' };
+  await api('PATCH', '/api/v1/apps/shop-test/search/config', { set: variables });
+  for (let turn = 0; (await api('GET', '/api/v1/apps/shop-test/search')).current.revision < 2; turn++) {
+    if (turn > 100) fail('the variables are not there');
+    await page.waitForTimeout(200);
+  }
   await page.goto('/');
   await page.getByRole('link', { name: 'Promote in shop' }).click();
   await says(page.locator('main'), 'What test runs, to prod');
+  await says(page.locator('main'), 'lacks FEATURE_SEARCH and SEARCH_URL');
   await says(page.locator('main'), 'the same image runs already');
   await picture('promote');
   await steady('/projects/shop/promote');
+  await expecting(409, () => page.getByRole('button', { name: 'Promote to prod' }).click());
+  await says(page.getByRole('alert'), 'Nothing was promoted.');
+  await page.getByLabel('They run without these variables').check();
   await page.getByRole('button', { name: 'Promote to prod' }).click();
   await says(page.locator('main'), 'Promoted from test to prod');
   await page.evaluate(() => { window.sameDocument = true; });
@@ -406,6 +416,24 @@ try {
   await expecting(422, () => page.goto('/projects/shop/promote?from=test&to=test'));
   await says(page.getByRole('alert'), 'not promoted to itself');
   await picture('promote-refused');
+
+  step('commands by hand, with their logs');
+  await page.goto('/apps/shop-prod/web/runs');
+  await says(page.locator('main'), 'No command was run by hand yet.');
+  for (const command of [['bin/rails', 'runner', 'script/fix_orders.rb'], ['bin/fail', '--with', "two words"]]) {
+    const { number } = await api('POST', '/api/v1/apps/shop-prod/web/runs', { command });
+    for (let turn = 0; !['succeeded', 'failed'].includes((await api('GET', `/api/v1/apps/shop-prod/web/runs/${number}`)).status); turn++) {
+      if (turn > 100) fail(`run ${number} does not end`);
+      await page.waitForTimeout(200);
+    }
+  }
+  await page.goto('/apps/shop-prod/web');
+  await page.getByRole('link', { name: 'Runs' }).click();
+  await says(page.locator('main'), 'script/fix_orders.rb');
+  await picture('runs');
+  await page.getByRole('link', { name: 'Log of run 1' }).click();
+  await says(page.locator('main'), 'exit code 0');
+  await picture('run');
 
   step('search as one types, and by the keyboard alone');
   await page.goto('/');

@@ -250,6 +250,10 @@ impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
         self.call("rollouts.check_settings", self.inner.check_settings(request)).await
     }
 
+    fn has_same_workloads(&self, before: &Target, after: &Target) -> bool {
+        self.inner.has_same_workloads(before, after)
+    }
+
     fn observes_with_variables(&self, target: &Target) -> bool {
         self.inner.observes_with_variables(target)
     }

@@ -43,7 +43,7 @@ use rollhook_core::{
 
 use crate::{
     begun::Begun,
-    parts::{Part, Parts},
+    parts::{Part, Parts, split},
     report::Refused,
 };
 
@@ -220,6 +220,10 @@ impl RolloutDriver for Workloads {
         let why = "The app has several workloads, and settings would be of all of them: only variables can be changed, or \
                    what others make the workloads with.";
         Ok(CheckedSettings::Unsupported(why.to_owned()))
+    }
+
+    fn has_same_workloads(&self, before: &Target, after: &Target) -> bool {
+        split(&before.settings).1 == split(&after.settings).1
     }
 
     fn observes_with_variables(&self, target: &Target) -> bool {

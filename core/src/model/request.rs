@@ -206,6 +206,9 @@ pub struct PromoteRequest {
     pub from: FullName,
     /// The revision that the person believes to be current there; the promotion is refused if another one is.
     pub if_current: Option<Revision>,
+    /// Whether the image is deployed without variables that the app there has and this one lacks; otherwise the promotion is
+    /// refused, and the refusal names them.
+    pub without_variables: bool,
     /// The idempotency key.
     pub key: Option<IdempotencyKey>,
 }
@@ -213,7 +216,7 @@ pub struct PromoteRequest {
 impl PromoteRequest {
     /// Returns the request to promote what the app runs, whatever that is.
     pub const fn new(from: FullName) -> Self {
-        Self { from, if_current: None, key: None }
+        Self { from, if_current: None, without_variables: false, key: None }
     }
 }
 

@@ -365,6 +365,12 @@ pub trait RolloutDriver: Send + Sync {
         Ok(CheckedSettings::Unsupported(why))
     }
 
+    /// Returns whether a target has the same workloads after a change of its settings. Otherwise the settings are not changed
+    /// while a deploy rolls out: a workload that is taken away would be left out of its restore.
+    fn has_same_workloads(&self, _before: &Target, _after: &Target) -> bool {
+        true
+    }
+
     /// Returns whether [`observe`](Self::observe) may make instances of such a target, so that it needs the variables of the
     /// spec's configuration as well. Otherwise they come with [`apply`](Self::apply) alone: they are secrets, and may be large.
     fn observes_with_variables(&self, _target: &Target) -> bool {

@@ -190,6 +190,10 @@ impl RolloutDriver for BrokenBackend {
         self.environment.cluster.unconfigurable(target)
     }
 
+    fn has_same_workloads(&self, before: &Target, after: &Target) -> bool {
+        self.environment.cluster.has_same_workloads(before, after)
+    }
+
     fn observes_with_variables(&self, target: &Target) -> bool {
         self.environment.cluster.observes_with_variables(target)
     }

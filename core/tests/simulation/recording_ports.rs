@@ -208,6 +208,10 @@ impl RolloutDriver for RecordingPorts {
         self.backend.rollouts.unconfigurable(target)
     }
 
+    fn has_same_workloads(&self, before: &Target, after: &Target) -> bool {
+        self.backend.rollouts.has_same_workloads(before, after)
+    }
+
     fn observes_with_variables(&self, target: &Target) -> bool {
         self.backend.rollouts.observes_with_variables(target)
     }

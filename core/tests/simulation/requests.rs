@@ -334,6 +334,8 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::ClusterUnavailable | Refusal::ClusterDenied(_) => "refused: the cluster is away",
         Refusal::BuilderUnavailable => "refused: the builder is away",
         Refusal::SourceUnavailable { .. } => "refused: the source is away",
+        Refusal::VariablesMissing { .. } => "refused: variables are missing",
+        Refusal::DeployUnfinished(_) => "refused: a deploy rolls out",
         Refusal::ReleaseBetween { .. } => "refused: past release commands",
         Refusal::NoReleaseLog(_) => "refused: no log of a release command",
         Refusal::RunUnfinished(_) => "refused: a command by hand goes on",

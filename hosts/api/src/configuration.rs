@@ -11,6 +11,7 @@ use rollhook_core::{
     app::{AppId, InvalidName, Settings},
     configuration::{ShownVariable, VariableName, VariablesChange},
     deploy::Revision,
+    lock::{LockReason, REASON_MAX},
     request::{ConfigureRequest, Field, IdempotencyKey, Refusal},
     service::{Configured, ShownConfiguration},
 };
@@ -162,7 +163,7 @@ pub fn setting_text(value: &Value) -> String {
             let members = members.iter().map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()));
             members.collect::<Vec<_>>().join(", ")
         }
-        other => other.to_string(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
     };
     if text.is_empty() { "(none)".to_owned() } else { text }
 }
@@ -189,9 +190,26 @@ pub struct ConfigPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<u64>", extend("minimum" = 1))]
     pub if_current: Option<Revision>,
+    /// The reason for the change in spite of a lock: an admin's, for one that does not wait. The audit keeps it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minLength" = 1, "maxLength" = REASON_MAX))]
+    pub break_glass: Option<String>,
 }
 
 impl ConfigPatch {
+    /// Returns the reason for the change in spite of a lock.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`], which does not repeat the text.
+    pub fn break_glass(&self) -> Result<Option<LockReason>, Refusal> {
+        let invalid = |rule: String| Refusal::InvalidField(Field::BreakGlass, rule);
+        let Some(text) = &self.break_glass else { return Ok(None) };
+        if self.staged {
+            return Err(invalid("goes with a change that is deployed now; no lock refuses one that waits.".to_owned()));
+        }
+        text.parse().map(Some).map_err(|reason: InvalidName| invalid(format!("{}.", reason.rule)))
+    }
+
     /// Returns the request.
     ///
     /// # Errors

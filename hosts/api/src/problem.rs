@@ -87,7 +87,11 @@ fn members(refusal: &Refusal) -> Map<String, Value> {
             let released: Vec<_> = released.iter().map(Released::of).collect();
             json!({ "target": target, "released": released })
         }
+        CoreRefusal::VariablesMissing { from, variables } => {
+            json!({ "from": from.to_string(), "variables": variables })
+        }
         CoreRefusal::AlreadyEnded(revision)
+        | CoreRefusal::DeployUnfinished(revision)
         | CoreRefusal::RevisionNotFound(revision)
         | CoreRefusal::ConfigurationForgotten(revision)
         | CoreRefusal::NoBuildLog(revision)
@@ -201,10 +205,14 @@ kinds! {
     ConfigurationsFull = "configurations-full", 409, "The configurations of the environment are too large together";
     /// The rollback goes back past release commands.
     ReleaseBetween = "release-between", 409, "Release commands ran since that revision";
+    /// The app lacks variables that the one which is promoted from has.
+    VariablesMissing = "variables-missing", 409, "The app lacks variables that the promoted one has";
     /// The token before is still let in.
     RotatedAlready = "rotated-already", 409, "The token was rotated already";
     /// Another revision is current than the caller believed.
     CurrentChanged = "current-changed", 409, "Another revision is current";
+    /// The app is to get other workloads, and a deploy rolls out.
+    DeployUnfinished = "deploy-unfinished", 409, "A deploy rolls out";
     /// The deploy has ended.
     AlreadyEnded = "already-ended", 409, "The deploy has ended already";
     /// Another command by hand has not ended.
@@ -329,6 +337,7 @@ impl Kind {
             CoreRefusal::CannotBeConfigured(_) => Self::CannotBeConfigured,
             CoreRefusal::ConfigurationsFull => Self::ConfigurationsFull,
             CoreRefusal::ReleaseBetween { .. } => Self::ReleaseBetween,
+            CoreRefusal::VariablesMissing { .. } => Self::VariablesMissing,
             CoreRefusal::NoReleaseLog(_) => Self::NoReleaseLog,
             CoreRefusal::RunUnfinished(_) => Self::RunUnfinished,
             CoreRefusal::RunNotFound(_) => Self::RunNotFound,
@@ -339,6 +348,7 @@ impl Kind {
             CoreRefusal::NoSuchInstance(_) => Self::NoSuchInstance,
             CoreRefusal::NoInstanceLogs => Self::NoInstanceLogs,
             CoreRefusal::CurrentChanged { .. } => Self::CurrentChanged,
+            CoreRefusal::DeployUnfinished(_) => Self::DeployUnfinished,
             CoreRefusal::AlreadyEnded(_) => Self::AlreadyEnded,
             CoreRefusal::Workload(_) => Self::InvalidWorkload,
             CoreRefusal::WorkloadTaken(_) => Self::WorkloadTaken,

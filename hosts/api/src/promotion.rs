@@ -3,7 +3,7 @@
 use rollhook_core::{app::Source, deploy::Revision};
 use serde::Serialize;
 
-use crate::{App, Deploy};
+use crate::{App, Configuration, Deploy};
 
 /// The plan for one app of an environment that is promoted to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -20,6 +20,9 @@ pub struct Plan {
     /// Why the app stays as it is; `None`: the image is deployed.
     #[serde(skip)]
     pub skipped: Option<&'static str>,
+    /// The names of the variables that the app lacks and the one which is promoted from has, as far as they are known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing_variables: Vec<String>,
 }
 
 impl Plan {
@@ -38,8 +41,27 @@ impl Plan {
             _ => None,
         };
         let revision = from.map(|deploy| deploy.revision);
-        Self { app: name.to_owned(), image: image(from), revision, present: image(to), skipped }
+        Self {
+            app: name.to_owned(),
+            image: image(from),
+            revision,
+            present: image(to),
+            skipped,
+            missing_variables: Vec::new(),
+        }
     }
+
+    /// Returns whether the app may lack variables, so that both configurations are to be compared.
+    pub fn compares_variables(&self, source: &App) -> bool {
+        self.skipped.is_none() && running(Some(source)).is_some_and(|deploy| deploy.configuration.is_some())
+    }
+}
+
+/// Returns the names of the variables that a configuration has, and the next deploy with another one lacks.
+pub fn missing_variables(source: &Configuration, target: &Configuration) -> Vec<String> {
+    let has = target.staged.as_ref().unwrap_or(&target.variables);
+    let lacks = |name: &&String| has.iter().all(|has| has.name != **name);
+    source.variables.iter().map(|variable| &variable.name).filter(lacks).cloned().collect()
 }
 
 /// Returns whether both apps run the same image, as far as their current deploys tell it: by digest, if both are known.

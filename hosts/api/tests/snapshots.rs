@@ -204,7 +204,7 @@ fn requests() {
     insta::assert_json_snapshot!("deploy_post", DeployPost { image: Some("a:b".to_owned()), ..DeployPost::default() });
     insta::assert_json_snapshot!("rollback", Rollback { if_current: Some(revision(3)), ..Rollback::default() });
     let from = PromoteFrom { project: "shop".to_owned(), environment: "test".to_owned() };
-    insta::assert_json_snapshot!("promote", Promote { from, if_current: None });
+    insta::assert_json_snapshot!("promote", Promote { from, if_current: None, without_variables: false });
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use rollhook_core::{
     app::{AppId, Project},
     deploy::Revision,
+    run::RunNumber,
 };
 use rollhook_management::{
     access::{SessionId, TokenName},
@@ -44,6 +45,7 @@ pub(crate) enum Page {
     Receiver(ReceiverName, ReceiverPart),
     App(AppId, AppPart),
     Deploy(AppId, Revision, DeployPart),
+    Run(AppId, RunNumber, RunPart),
 }
 
 /// The parts of an app's pages.
@@ -54,6 +56,7 @@ pub(crate) enum AppPart {
     Logs,
     LogList,
     LogMore,
+    Runs,
     NewDeploy,
     Redeploy,
     Stop,
@@ -69,6 +72,7 @@ pub(crate) enum AppPart {
     Unset,
     Settings,
     Source,
+    Workloads,
     ReleaseHold,
     Rotate,
     Lock,
@@ -83,6 +87,13 @@ pub(crate) enum DeployPart {
     Status,
     Log,
     Cancel,
+}
+
+/// The parts of the pages of a command that was run by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunPart {
+    Run,
+    Log,
 }
 
 /// The parts of a receiver's pages.
@@ -110,6 +121,7 @@ const APP_PARTS: &[(AppPart, &str, &[&str], &str)] = &[
     (AppPart::Logs, "logs", READ, "/apps/{namespace}/{app}/logs"),
     (AppPart::LogList, "logs/list", READ, "/apps/{namespace}/{app}/logs/list"),
     (AppPart::LogMore, "logs/more", READ, "/apps/{namespace}/{app}/logs/more"),
+    (AppPart::Runs, "runs", READ, "/apps/{namespace}/{app}/runs"),
     (AppPart::NewDeploy, "deploy", BOTH, "/apps/{namespace}/{app}/deploy"),
     (AppPart::Redeploy, "redeploy", BOTH, "/apps/{namespace}/{app}/redeploy"),
     (AppPart::Stop, "stop", BOTH, "/apps/{namespace}/{app}/stop"),
@@ -125,6 +137,7 @@ const APP_PARTS: &[(AppPart, &str, &[&str], &str)] = &[
     (AppPart::Unset, "config/unset", BOTH, "/apps/{namespace}/{app}/config/unset"),
     (AppPart::Settings, "settings", BOTH, "/apps/{namespace}/{app}/settings"),
     (AppPart::Source, "settings/source", BOTH, "/apps/{namespace}/{app}/settings/source"),
+    (AppPart::Workloads, "settings/workloads", BOTH, "/apps/{namespace}/{app}/settings/workloads"),
     (AppPart::ReleaseHold, "release-hold", BOTH, "/apps/{namespace}/{app}/release-hold"),
     (AppPart::Rotate, "webhook/rotate", BOTH, "/apps/{namespace}/{app}/webhook/rotate"),
     (AppPart::Lock, "lock", BOTH, "/apps/{namespace}/{app}/lock"),
@@ -137,6 +150,11 @@ const DEPLOY_PARTS: &[(DeployPart, &str, &[&str], &str)] = &[
     (DeployPart::Status, "status", READ, "/apps/{namespace}/{app}/deploys/{revision}/status"),
     (DeployPart::Log, "log", READ, "/apps/{namespace}/{app}/deploys/{revision}/log"),
     (DeployPart::Cancel, "cancel", BOTH, "/apps/{namespace}/{app}/deploys/{revision}/cancel"),
+];
+
+const RUN_PARTS: &[(RunPart, &str, &[&str], &str)] = &[
+    (RunPart::Run, "", READ, "/apps/{namespace}/{app}/runs/{run}"),
+    (RunPart::Log, "log", READ, "/apps/{namespace}/{app}/runs/{run}/log"),
 ];
 
 const RECEIVER_PARTS: &[(ReceiverPart, &str, &[&str], &str)] = &[
@@ -198,6 +216,7 @@ impl Route {
             Self::Page(Page::Receiver(_, part)) => methods(RECEIVER_PARTS, *part),
             Self::Page(Page::App(_, part)) => methods(APP_PARTS, *part),
             Self::Page(Page::Deploy(_, _, part)) => methods(DEPLOY_PARTS, *part),
+            Self::Page(Page::Run(_, _, part)) => methods(RUN_PARTS, *part),
         }
     }
 
@@ -208,6 +227,7 @@ impl Route {
             Self::Page(
                 Page::App(_, AppPart::Live | AppPart::LogList | AppPart::LogMore)
                     | Page::Deploy(_, _, DeployPart::Log | DeployPart::Status)
+                    | Page::Run(_, _, RunPart::Log)
             )
         )
     }
@@ -234,6 +254,7 @@ impl Route {
             Self::Page(Page::Receiver(_, part)) => label(RECEIVER_PARTS, *part),
             Self::Page(Page::App(_, part)) => label(APP_PARTS, *part),
             Self::Page(Page::Deploy(_, _, part)) => label(DEPLOY_PARTS, *part),
+            Self::Page(Page::Run(_, _, part)) => label(RUN_PARTS, *part),
             Self::Unknown => "unknown",
         }
     }
@@ -243,7 +264,7 @@ impl Page {
     /// The app that the page is of.
     pub(crate) const fn app(&self) -> Option<&AppId> {
         match self {
-            Self::App(id, _) | Self::Deploy(id, ..) => Some(id),
+            Self::App(id, _) | Self::Deploy(id, ..) | Self::Run(id, ..) => Some(id),
             Self::Apps | Self::Register | Self::Promote(_) | Self::CommandLine => None,
             Self::SignOut | Self::SignOutEverywhere => None,
             Self::Access | Self::NewToken | Self::Revoke(_) | Self::EndSession(_) | Self::EndSessions => None,
@@ -261,17 +282,18 @@ impl Page {
             Self::Receivers | Self::Receiver(..) => Need::Access,
             Self::App(_, part) => match part {
                 AppPart::Deploys | AppPart::Live | AppPart::Webhook => Need::Nothing,
-                AppPart::Logs | AppPart::LogList | AppPart::LogMore => Need::Nothing,
-                AppPart::Settings | AppPart::Source | AppPart::Reveal if reads => Need::Nothing,
+                AppPart::Logs | AppPart::LogList | AppPart::LogMore | AppPart::Runs => Need::Nothing,
+                AppPart::Settings | AppPart::Source | AppPart::Workloads | AppPart::Reveal if reads => Need::Nothing,
                 AppPart::NewDeploy | AppPart::Redeploy | AppPart::Rollback => Need::Deploy,
                 AppPart::Stop | AppPart::Start => Need::Deploy,
                 AppPart::Configuration | AppPart::Unset => Need::Deploy,
                 AppPart::ReleaseHold | AppPart::Lock | AppPart::Unlock => Need::Deploy,
                 AppPart::Reveal | AppPart::Enable | AppPart::Rotate => Need::Token,
                 AppPart::Disable | AppPart::AddTrust | AppPart::RemoveTrust | AppPart::Settings => Need::Administer,
-                AppPart::Source | AppPart::Delete => Need::Administer,
+                AppPart::Source | AppPart::Workloads | AppPart::Delete => Need::Administer,
             },
             Self::Deploy(_, _, DeployPart::Cancel) => Need::Deploy,
+            Self::Run(_, _, RunPart::Run | RunPart::Log) => Need::Nothing,
             Self::Deploy(_, _, DeployPart::Entry | DeployPart::Status | DeployPart::Log) => Need::Nothing,
         }
     }
@@ -315,6 +337,11 @@ fn below_apps(rest: &str) -> Option<Page> {
         let (part, ..) = DEPLOY_PARTS.iter().find(|(_, path, ..)| *path == below)?;
         return Some(Page::Deploy(id, revision.parse().ok()?, *part));
     }
+    if let Some(below) = below.strip_prefix("runs/") {
+        let (number, below) = below.split_once('/').unwrap_or((below, ""));
+        let (part, ..) = RUN_PARTS.iter().find(|(_, path, ..)| *path == below)?;
+        return Some(Page::Run(id, number.parse().ok()?, *part));
+    }
     let (part, ..) = APP_PARTS.iter().find(|(_, path, ..)| *path == below)?;
     Some(Page::App(id, *part))
 }
@@ -347,6 +374,11 @@ mod tests {
             assert!(matches!(found, Route::Page(Page::Deploy(_, _, found)) if found == *part), "{label}");
             assert_eq!(template(&fill(label)), *label);
         }
+        for (part, .., label) in RUN_PARTS {
+            let path = fill(label).replace("{run}", "3");
+            assert!(matches!(Route::of(&path), Route::Page(Page::Run(_, _, found)) if found == *part), "{label}");
+            assert_eq!(template(&path), *label);
+        }
         for (part, .., label) in RECEIVER_PARTS {
             let path = label.replace("{receiver}", "ops");
             assert!(matches!(Route::of(&path), Route::Page(Page::Receiver(_, found)) if found == *part), "{label}");
@@ -371,7 +403,7 @@ mod tests {
         {
             assert_eq!(Route::of(path), Route::Unknown, "{path}");
         }
-        for path in ["/apps/shop-test/api/deploys/0", "/apps/shop-test/api/deploys/x", "/apps/shop-test/api/x"] {
+        for path in ["/apps/shop-test/api/deploys/0", "/apps/shop-test/api/runs/x", "/apps/shop-test/api/x"] {
             assert_eq!(Route::of(path), Route::Unknown, "{path}");
         }
         assert!(!claims("/api/v1/apps") && !claims("/metrics") && claims("/apps/Bad_/api") && claims("/"));

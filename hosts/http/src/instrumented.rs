@@ -195,6 +195,10 @@ impl RolloutDriver for InstrumentedRolloutDriver {
         self.timed("check_settings", self.inner.check_settings(request)).await
     }
 
+    fn has_same_workloads(&self, before: &Target, after: &Target) -> bool {
+        self.inner.has_same_workloads(before, after)
+    }
+
     fn observes_with_variables(&self, target: &Target) -> bool {
         self.inner.observes_with_variables(target)
     }

@@ -9,10 +9,10 @@ use rollhook_api::{
         CancelDeploy, CancelRun, ChangeApp, ChangeConfiguration, CreateApiToken, DeleteApp, DeployApp, DisableWebhook,
         EnableWebhook, EndSession, EndSessions, EndTrust, ListApiTokens, ListApps, ListDeploys, ListInstances,
         ListLocks, ListReceivers, ListRuns, ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment,
-        PromoteApp, ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp, RegisterReceiver,
-        ReleaseHold, RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller,
-        ShowConfiguration, ShowDeploy, ShowRun, ShowWebhook, StartApp, StartRun, StopApp, TestReceiver, TrustPipeline,
-        UnlockApp, UnlockEnvironment,
+        PlanRollback, PromoteApp, ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp,
+        RegisterReceiver, ReleaseHold, RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack, RotateWebhook, ShowApp,
+        ShowCaller, ShowConfiguration, ShowDeploy, ShowRun, ShowWebhook, StartApp, StartRun, StopApp, TestReceiver,
+        TrustPipeline, UnlockApp, UnlockEnvironment,
     },
 };
 
@@ -77,6 +77,7 @@ pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         of::<ListInstances>(),
         of::<ReadInstanceLog>(),
         of::<CancelDeploy>(),
+        of::<PlanRollback>(),
         with::<RollBack>(|call, caller| Box::pin(deploys::roll_back(call, caller))),
         with::<PromoteApp>(|call, caller| Box::pin(deploys::accept::<PromoteApp>(call, caller))),
         with::<RebuildApp>(|call, caller| Box::pin(deploys::accept::<RebuildApp>(call, caller))),

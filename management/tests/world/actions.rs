@@ -96,7 +96,7 @@ pub async fn refusal(management: &Management, who: &Principal, id: &AppId, actio
             let act = async |access| deployer.configuration(&access, None).await;
             of(allowed(management, who, id, AppAction::ReadConfiguration, act).await)
         }
-        Action::Configure => of(management.configure(who, id, ConfigureRequest::default()).await),
+        Action::Configure => of(management.configure(who, id, ConfigureRequest::default(), None).await),
         Action::ReleaseHold => {
             let act = async |access| deployer.release_hold(&access).await;
             of(allowed(management, who, id, AppAction::ReleaseHold, act).await)

@@ -7,6 +7,7 @@ mod configuration;
 mod promotion;
 mod receivers;
 mod registration;
+mod runs;
 mod sessions;
 mod webhook;
 

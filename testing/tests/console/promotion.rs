@@ -141,3 +141,33 @@ fn promotion_is_offered_to_those_who_may_deploy_where_it_leads() {
     let cookie = reply.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
     assert_eq!(Browser { server: &server, cookie }.act(PROMOTE, &fields), "/apps/shop-prod/api");
 }
+
+#[test]
+fn apps_that_lack_variables_are_promoted_after_a_tick() {
+    let server = server!().run();
+    shop(&server);
+    for (name, variables) in [("api", json!({ "URL": "hunter2", "A": "1" })), ("worker", json!({ "A": "1" }))] {
+        let set = server.manage("PATCH", &format!("/api/v1/apps/shop-test/{name}/config"));
+        set.json(&json!({ "set": variables })).header("prefer", "wait=50").expect(200);
+    }
+    let browser = Browser::signed_in(&server);
+    let plan = browser.page(PROMOTE);
+    assert!(plan.contains("lacks A and URL") && plan.matches("lacks ").count() == 1, "{plan}");
+    assert!(plan.contains("name=\"without_variables\"") && !plan.contains("hunter2"), "{plan}");
+    let one = browser.page(&format!("{PROMOTE}?from=test&to=prod&app=api"));
+    assert!(one.contains("In prod it lacks A and URL") && one.contains("value=\"yes\" required"), "{one}");
+    let web = browser.page(&format!("{PROMOTE}?from=test&to=prod&app=web"));
+    assert!(!web.contains("without_variables"), "{web}");
+
+    let fields = [("from", "test"), ("to", "prod"), ("app", "api@2"), ("app", "web@1"), ("key", "k1")];
+    let asked = browser.post(PROMOTE, &fields).expect(409).text();
+    assert!(asked.contains("Nothing was promoted.") && asked.contains("value=\"web@1\" checked"), "{asked}");
+    let alone = browser.post(PROMOTE, &[("from", "test"), ("to", "prod"), ("app", "api@2")]).expect(409).text();
+    assert!(alone.contains("Promote api to prod?") && alone.contains("Nothing was promoted."), "{alone}");
+    assert_eq!((revisions(&server, "prod", "api"), revisions(&server, "prod", "web")), (1, 1));
+    // Only the chosen ones are asked for.
+    assert_eq!(browser.act(PROMOTE, &[("from", "test"), ("to", "prod"), ("app", "web@1")]), "/apps/shop-prod/web");
+    let ticked = [("from", "test"), ("to", "prod"), ("app", "api@2"), ("without_variables", "yes"), ("key", "k2")];
+    assert_eq!(browser.act(PROMOTE, &ticked), "/apps/shop-prod/api");
+    assert_eq!(entry(&server, "prod", "api", 2)["status"], "succeeded");
+}

@@ -44,7 +44,7 @@ pub(crate) fn error_without_values(error: Error, whole: &str, configuration: &Co
         Error::Denied { .. } => Error::Denied { what, cause: None },
         Error::NotFound(entity) => Error::NotFound(entity),
         Error::Conflict(entity) => Error::Conflict(entity),
-        _ => Error::Invalid { what, cause: None },
+        Error::Invalid { .. } | Error::Corrupt { .. } => Error::Invalid { what, cause: None },
     }
 }
 

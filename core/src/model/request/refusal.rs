@@ -6,7 +6,7 @@ use super::Field;
 use crate::{
     action::Action,
     app::{AppId, Environment, FullName, Project},
-    configuration,
+    configuration::{self, VariableName},
     deploy::Revision,
     image::ImageRef,
     instance::InstanceName,
@@ -138,6 +138,14 @@ pub enum Refusal {
         /// The revisions above it whose release commands may have run, ascending.
         released: Vec<Released>,
     },
+    /// The app lacks variables that the one which is promoted from has, and the caller did not say so.
+    #[error(fmt = variables_missing)]
+    VariablesMissing {
+        /// The app that is promoted from.
+        from: AppId,
+        /// The names of the variables, sorted.
+        variables: Vec<VariableName>,
+    },
     /// Another revision is current than the caller believed.
     #[error(fmt = current_changed)]
     CurrentChanged {
@@ -146,6 +154,12 @@ pub enum Refusal {
         /// The current revision.
         current: Option<Revision>,
     },
+    /// A deploy rolls out, and the app is to get other workloads.
+    #[error(
+        "Revision {0} rolls out. The list of workloads stays as it is until its end: one that is taken off would be left out of \
+         its restore. Wait for it, or cancel it."
+    )]
+    DeployUnfinished(Revision),
     /// The deploy has ended; nothing is left to cancel.
     #[error("Revision {0} has ended already.")]
     AlreadyEnded(Revision),
@@ -255,6 +269,8 @@ pub enum Hint {
     AdoptWorkload,
     /// Confirming that the rollback goes past release commands.
     PassReleases,
+    /// Confirming that the image is promoted without variables.
+    PassVariables,
     /// Following the unfinished run by hand, or ending it.
     EndRun,
 }
@@ -336,7 +352,9 @@ impl Refusal {
             | Self::CannotBeConfigured(_)
             | Self::ConfigurationsFull
             | Self::ReleaseBetween { .. }
+            | Self::VariablesMissing { .. }
             | Self::CurrentChanged { .. }
+            | Self::DeployUnfinished(_)
             | Self::AlreadyEnded(_)
             | Self::RunUnfinished(_)
             | Self::RunEnded(_)
@@ -380,6 +398,7 @@ impl Refusal {
             Self::SourceNotAllowed(SourceRefused::Host) => Some(Hint::AllowSourceHost),
             Self::WorkloadExists { .. } => Some(Hint::AdoptWorkload),
             Self::ReleaseBetween { .. } => Some(Hint::PassReleases),
+            Self::VariablesMissing { .. } => Some(Hint::PassVariables),
             Self::RunUnfinished(_) => Some(Hint::EndRun),
             _ => None,
         }
@@ -395,6 +414,20 @@ fn release_between(target: &Revision, released: &[Released], f: &mut fmt::Format
         f,
         "The {commands} ran, or may have run, since revision {target}: what they changed, such as the schema of a database, \
          stays as it is, and revision {target} has to work with it."
+    )
+}
+
+/// The most variables that a sentence names.
+const NAMED_MAX: usize = 10;
+
+fn variables_missing(from: &AppId, variables: &[VariableName], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (named, others) = variables.split_at(variables.len().min(NAMED_MAX));
+    let named: Vec<&str> = named.iter().map(VariableName::as_str).collect();
+    let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+    write!(
+        f,
+        "{from} has variables that this app lacks: {}{more}. A promotion carries the image alone, which would run without them.",
+        named.join(", ")
     )
 }
 

@@ -38,7 +38,8 @@ impl Deployer {
     /// source ends.
     ///
     /// # Errors
-    /// As [`Deployer::change_policy`]; [`Refusal::WrongKind`] for an image app's source; for a target that the rollout
+    /// As [`Deployer::change_policy`]; [`Refusal::DeployUnfinished`] for other workloads while a deploy rolls out;
+    /// [`Refusal::WrongKind`] for an image app's source; for a target that the rollout
     /// driver does not take as [`Deployer::register`].
     pub async fn change(
         &self,
@@ -51,7 +52,14 @@ impl Deployer {
         access.check(Action::Change)?;
         let (new_target, notes) = self.changed_target(access, &target).await?.unzip();
         let is_moved = new_target.as_ref().is_some_and(|(before, after)| before.settings != after.settings);
+        let rollouts = &self.ports.rollouts;
+        let is_regrouped =
+            new_target.as_ref().is_some_and(|(before, after)| !rollouts.has_same_workloads(before, after));
         let changed = self.update_app(access, move |change, now| {
+            let rolls_out = |deploy: &&Arc<Deploy>| matches!(deploy.status(), Status::Releasing | Status::RollingOut);
+            if let Some(deploy) = change.state.unfinished.iter().find(rolls_out).filter(|_| is_regrouped) {
+                return Err(Refusal::DeployUnfinished(deploy.revision));
+            }
             let app = &change.state.app;
             // Another call has changed the target meanwhile.
             if new_target.as_ref().is_some_and(|(before, _)| *before != app.target) {

@@ -67,6 +67,16 @@ impl Deployer {
         Err(Refusal::Busy)
     }
 
+    /// Returns the entry that a rollback would return to by now.
+    ///
+    /// # Errors
+    /// [`Refusal::NothingToRollBackTo`], [`Refusal::RevisionNotFound`], [`Refusal::CurrentChanged`], [`Refusal::AppNotFound`];
+    /// [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn rollback_target(&self, access: &Authorized, request: &RollbackRequest) -> Outcome<Arc<Deploy>> {
+        access.check(Action::Rollback)?;
+        self.target(access, &self.state(access).await?, request, &mut None).await
+    }
+
     /// Returns the entry that a rollback returns to. What an earlier attempt has searched for is not searched for again.
     async fn target(
         &self,

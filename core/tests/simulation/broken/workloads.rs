@@ -82,6 +82,10 @@ impl RolloutDriver for BrokenWorkloads {
         self.sound.unconfigurable(target)
     }
 
+    fn has_same_workloads(&self, before: &Target, after: &Target) -> bool {
+        self.sound.has_same_workloads(before, after)
+    }
+
     fn observes_with_variables(&self, target: &Target) -> bool {
         self.sound.observes_with_variables(target)
     }

@@ -8,6 +8,7 @@ use rollhook_core::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::is_false;
 use crate::{
     app::{field, object},
     openapi::schemas,
@@ -23,6 +24,10 @@ pub struct Promote {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<u64>", extend("minimum" = 1))]
     pub if_current: Option<Revision>,
+    /// Whether the image is deployed without variables that the app there has and this one lacks: a promotion carries no
+    /// configuration. Otherwise the call is refused (409 `variables-missing`), and the answer names them.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub without_variables: bool,
 }
 
 /// The environment whose app of the same name is promoted.

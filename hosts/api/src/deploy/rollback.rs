@@ -2,7 +2,7 @@
 
 use rollhook_core::{
     app::AppId,
-    deploy::{Origin, Revision},
+    deploy::{self, Origin, Revision},
     request::{self, IdempotencyKey},
     service::Accepted,
 };
@@ -68,6 +68,17 @@ pub struct RolledBackTo {
     pub image: Option<String>,
     /// The version's commit.
     pub commit: Option<String>,
+}
+
+impl RolledBackTo {
+    /// Returns the version that a rollback to an entry returns to: with its configuration, the entry's own.
+    pub fn of(entry: &deploy::Deploy, with_config: bool) -> Self {
+        Self {
+            revision: if with_config { entry.revision } else { entry.effective },
+            image: entry.pinned_image().map(|image| image.to_string()),
+            commit: entry.commit.as_ref().map(ToString::to_string),
+        }
+    }
 }
 
 impl RollbackAnswer {

@@ -10,10 +10,10 @@ use crate::{
         CancelDeploy, CancelRun, ChangeApp, ChangeConfiguration, CreateApiToken, DeleteApp, DeployApp, DisableWebhook,
         EnableWebhook, EndSession, EndSessions, EndTrust, ListApiTokens, ListApps, ListDeploys, ListInstances,
         ListLocks, ListReceivers, ListRuns, ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment,
-        PromoteApp, ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp, RegisterReceiver,
-        ReleaseHold, RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller,
-        ShowConfiguration, ShowDeploy, ShowRun, ShowWebhook, StartApp, StartRun, StopApp, TestReceiver, TrustPipeline,
-        UnlockApp, UnlockEnvironment,
+        PlanRollback, PromoteApp, ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp,
+        RegisterReceiver, ReleaseHold, RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack, RotateWebhook, ShowApp,
+        ShowCaller, ShowConfiguration, ShowDeploy, ShowRun, ShowWebhook, StartApp, StartRun, StopApp, TestReceiver,
+        TrustPipeline, UnlockApp, UnlockEnvironment,
     },
 };
 
@@ -107,6 +107,7 @@ pub(super) fn endpoints() -> Vec<Described> {
         Described::of::<ListInstances>(),
         Described::of::<ReadInstanceLog>(),
         Described::of::<CancelDeploy>(),
+        Described::of::<PlanRollback>(),
         Described::of::<RollBack>(),
         Described::of::<PromoteApp>(),
         Described::of::<StartRun>(),

@@ -50,7 +50,10 @@ impl Operation for ChangeConfiguration {
             .waiting();
 
     async fn perform(caller: &Local, id: &AppId, patch: ConfigPatch) -> Result<ConfigAnswer, Refusal> {
+        let reason = patch.break_glass()?;
         let request = patch.parse(caller.key.clone())?;
-        Ok(ConfigAnswer::of(id, &caller.management.configure(&caller.principal, id, request).await?))
+        let management = &caller.management;
+        let configured = management.configure(&caller.principal, id, request, reason.as_ref()).await?;
+        Ok(ConfigAnswer::of(id, &configured))
     }
 }

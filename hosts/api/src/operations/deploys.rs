@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Deploy, DeployAnswer, DeployList, DeployPost, Local, Operation, Promote, Rebuild, Rollback, RollbackAnswer,
-    ScalePost, Until,
+    RolledBackTo, ScalePost, Until,
     endpoint::{Credentials, Endpoint},
     openapi::{PAGE_MAX, schemas},
     query::{self, PageSize},
@@ -355,6 +355,36 @@ impl Operation for RollBack {
     }
 }
 
+/// The query of a planned rollback.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RollbackQuery {
+    /// The rollback that brings the version's configuration back as well, of which another version may be the last good one.
+    #[serde(with = "query", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "bool")]
+    pub with_config: Option<bool>,
+}
+
+/// Shows the version that a rollback without a revision would return to.
+pub struct PlanRollback;
+
+impl Operation for PlanRollback {
+    type Subject = AppId;
+    type Input = RollbackQuery;
+    type Answer = RolledBackTo;
+
+    const ENDPOINT: Endpoint =
+        Endpoint::get("/api/v1/apps/{namespace}/{app}/rollback", "The version that a rollback returns to");
+
+    async fn perform(caller: &Local, id: &AppId, query: RollbackQuery) -> Result<RolledBackTo, Refusal> {
+        let with_config = query.with_config.unwrap_or_default();
+        let request = Rollback { with_config, ..Rollback::default() }.parse(None);
+        // Its search takes the turns of rollbacks.
+        let access = caller.allow(id, Action::Rollback).await?;
+        Ok(RolledBackTo::of(&*caller.deployer().rollback_target(&access, &request).await?, with_config))
+    }
+}
+
 /// Deploys the current image of another environment's app.
 pub struct PromoteApp;
 
@@ -372,6 +402,7 @@ impl Operation for PromoteApp {
         let (from, key) = (promote.parse(id)?, caller.key.clone());
         let request = PromoteRequest::new(from).with(|request| {
             request.if_current = promote.if_current;
+            request.without_variables = promote.without_variables;
             request.key = key;
         });
         Ok(DeployAnswer::accepted(id, &caller.management.promote(&caller.principal, id, request).await?))

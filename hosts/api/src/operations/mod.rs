@@ -15,8 +15,8 @@ pub use access::{AuditQuery, CreateApiToken, ListApiTokens, ReadAudit, RevokeApi
 pub use apps::{AppsQuery, ChangeApp, DeleteApp, ListApps, RegisterApp, ReleaseHold, ShowApp};
 pub use configuration::{ChangeConfiguration, ConfigQuery, ShowConfiguration};
 pub use deploys::{
-    CancelDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, LogQuery, LogStep, LogText, PromoteApp,
-    ReadBuildLog, RebuildApp, RollBack, ShowDeploy, StartApp, StopApp,
+    CancelDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, LogQuery, LogStep, LogText, PlanRollback,
+    PromoteApp, ReadBuildLog, RebuildApp, RollBack, RollbackQuery, ShowDeploy, StartApp, StopApp,
 };
 pub use instances::{InstanceLogQuery, Lines, ListInstances, ReadInstanceLog};
 pub use locks::{ListLocks, LockApp, LockEnvironment, UnlockApp, UnlockEnvironment};

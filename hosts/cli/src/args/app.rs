@@ -635,6 +635,9 @@ pub(crate) struct Promote {
     /// Show what would be promoted, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Do not ask before apps are promoted that lack variables which the other environment's have
+    #[arg(long)]
+    pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) wait: Wait,
 }

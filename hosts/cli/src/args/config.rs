@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use rollhook_core::deploy::Revision;
+use rollhook_core::{deploy::Revision, lock::LockReason};
 
 use super::{Target, Wait};
 
@@ -48,8 +48,11 @@ pub(crate) struct ConfigSet {
 #[derive(Debug, Args)]
 pub(crate) struct When {
     /// Let the change wait for the next deploy, whatever it deploys
-    #[arg(long, conflicts_with = "wait")]
+    #[arg(long, conflicts_with_all = ["wait", "break_glass"])]
     pub(crate) staged: bool,
+    /// Change it in spite of a lock, for this reason, which the audit keeps (takes the role admin)
+    #[arg(long, value_name = "REASON")]
+    pub(crate) break_glass: Option<LockReason>,
     #[command(flatten)]
     pub(crate) wait: Wait,
 }

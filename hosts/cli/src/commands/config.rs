@@ -6,6 +6,7 @@ use rollhook_api::{
     ConfigAnswer, ConfigPatch, Configuration, Deploy, Variable,
     configuration::{PostedVariables, SettingDiff, VariableDiff, differences, setting_differences, setting_text},
     operations::{ChangeConfiguration, ConfigQuery, ShowConfiguration},
+    promotion::missing_variables,
 };
 use rollhook_core::{
     app::{AppId, Settings},
@@ -70,7 +71,8 @@ async fn change(
     if !when.staged {
         session.drive()?;
     }
-    let patch = ConfigPatch { staged: when.staged, if_current, ..patch };
+    let break_glass = when.break_glass.as_ref().map(ToString::to_string);
+    let patch = ConfigPatch { staged: when.staged, if_current, break_glass, ..patch };
     match session.api.call(ChangeConfiguration, id, patch).await? {
         ConfigAnswer::Deploy(answer) => {
             session.output.line(&format!("{doing} of {id}: revision {}", answer.revision))?;
@@ -198,15 +200,13 @@ pub(super) async fn print_way_back(
     message(&format!("note: from revision {from} to {to} the configuration differs ({}): {way}", escaped(&names)));
 }
 
-/// Prints the names of variables that the app which is promoted from has, and the target lacks.
-pub(super) async fn print_missing(session: &Session<'_>, from: &AppId, to: &AppId) {
-    // Who may not read the configuration is told nothing of it.
+/// Returns the names of variables that the app which is promoted from has, and the target lacks.
+pub(super) async fn missing(session: &Session<'_>, from: &AppId, to: &AppId) -> Vec<String> {
+    // Who may not read a configuration is told nothing of it, and not asked.
     let of = |id| session.api.call(ShowConfiguration, id, ConfigQuery::default());
-    let (Ok(source), Ok(target)) = (of(from).await, of(to).await) else { return };
-    let has = target.staged.unwrap_or(target.variables);
-    let missing = source.variables.iter().filter(|variable| has.iter().all(|has| has.name != variable.name));
-    let missing: Vec<String> = missing.map(|variable| escaped(&variable.name)).collect();
-    if !missing.is_empty() {
-        message(&format!("note: {to} has no variable {}, which {from} has", missing.join(", ")));
+    let Ok(source) = of(from).await else { return Vec::new() };
+    if source.variables.is_empty() {
+        return Vec::new();
     }
+    of(to).await.map(|target| missing_variables(&source, &target)).unwrap_or_default()
 }

@@ -2,7 +2,10 @@
 
 use rollhook_api::{
     Deploy, DeployAnswer, DeployList, DeployPost, Kind, Rollback, RollbackAnswer, duration,
-    operations::{CancelDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, RollBack, ShowDeploy},
+    operations::{
+        CancelDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, PlanRollback, RollBack, RollbackQuery,
+        ShowDeploy,
+    },
 };
 use rollhook_core::{
     app::AppId,
@@ -117,6 +120,19 @@ pub(super) async fn conclude(
 
 pub(crate) async fn rollback(session: &Session<'_>, args: &args::Rollback) -> Result<(), CliError> {
     let (id, current) = (&args.target.id()?, session.app(&args.target).await?.current);
+    let planned = match args.revision {
+        Some(_) => args.revision,
+        // A rollback does not wait for what is only printed.
+        None => {
+            let query = RollbackQuery { with_config: Some(args.with_config) };
+            session.api.call(PlanRollback, id, query).await.ok().map(|to| to.revision)
+        }
+    };
+    if args.revision.is_none()
+        && let Some(planned) = planned
+    {
+        print_way_back(session, id, current.as_ref(), planned, args.with_config).await;
+    }
     if let Some(revision) = args.revision {
         let target = entry(session, id, revision).await?;
         config::print_way_back(session, id, (current.as_ref(), &target), args.with_config).await;
@@ -136,16 +152,21 @@ pub(crate) async fn rollback(session: &Session<'_>, args: &args::Rollback) -> Re
         }
         answer => answer?,
     };
-    if args.revision.is_none()
-        && let Ok(target) = entry(session, id, answer.to.revision).await
-    {
-        config::print_way_back(session, id, (current.as_ref(), &target), with_config).await;
+    // What runs has changed meanwhile, and with it the last good version.
+    if planned != Some(answer.to.revision) && args.revision.is_none() {
+        print_way_back(session, id, current.as_ref(), answer.to.revision, with_config).await;
     }
     print_rollback(session, id, &answer)?;
     let ended = session.wait_for_end(id, answer.deploy.revision, args.wait).await?;
     finish(&mut answer.deploy, ended.as_ref());
     session.document(&answer)?;
     succeeded(ended.as_ref())
+}
+
+async fn print_way_back(session: &Session<'_>, id: &AppId, current: Option<&Deploy>, to: Revision, with_config: bool) {
+    if let Ok(target) = entry(session, id, to).await {
+        config::print_way_back(session, id, (current, &target), with_config).await;
+    }
 }
 
 async fn entry(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<Deploy, CliError> {

@@ -11,14 +11,15 @@ use rollhook_core::{
 use serde::Serialize;
 
 use super::{
-    Session,
-    config::print_missing,
+    Session, config,
     deploys::{conclude, image},
 };
 use crate::{
     args,
+    confirm::confirm,
     exit::CliError,
     history::short_image,
+    output::message,
     progress::watch,
     table::{self, Cell, Column, Fit, Tint},
 };
@@ -75,13 +76,17 @@ async fn one(
     let source = promote.parse(id)?;
     if args.dry_run {
         let source = session.named(&source).await?;
-        print(session, &[planned(id.clone(), &source, Some(&target))])?;
-        print_missing(session, &AppId { namespace: source.namespace.parse()?, name: source.app.parse()? }, id).await;
-        return Ok(());
+        let mut promoted = planned(id.clone(), &source, Some(&target));
+        promoted.plan.missing_variables = config::missing(session, &source_id(&source)?, id).await;
+        let promoted = [promoted];
+        missing(&promoted, from)?.iter().for_each(|lacks| note(lacks));
+        return print(session, &promoted);
     }
     let source = source.id()?;
-    print_missing(session, &source, id).await;
+    let missing = lacks(id, &source, &config::missing(session, &source, id).await);
+    ask(missing.as_slice(), args.yes)?;
     session.drive()?;
+    let promote = Promote { without_variables: args.yes || missing.is_some(), ..promote };
     let answer = session.api.call(PromoteApp, id, promote).await?;
     let (image, revision) = (image(&answer), answer.revision);
     session.output.line(&format!("Promoting {image} from {source} to {id}: revision {revision}"))?;
@@ -108,11 +113,21 @@ async fn all(
         return Err(CliError::Other(why));
     }
     let mut promoted = planned_all(&sources, &targets, &Namespace::of(to.0, to.1)?);
-    if !args.dry_run {
+    for app in &mut promoted {
+        if let Some(source) = sources.readable.get(&app.id.name).filter(|source| app.plan.compares_variables(source)) {
+            app.plan.missing_variables = config::missing(session, &source_id(source)?, &app.id).await;
+        }
+    }
+    let missing = missing(&promoted, from)?;
+    if args.dry_run {
+        missing.iter().for_each(|lacks| note(lacks));
+    } else {
+        ask(&missing, args.yes)?;
         session.drive()?;
         for app in promoted.iter_mut().filter(|app| matches!(app.outcome, Outcome::Planned)) {
             // The planned revision, and none that came meanwhile.
-            let promote = Promote { if_current: app.plan.revision, ..request(from) };
+            let without_variables = args.yes || !app.plan.missing_variables.is_empty();
+            let promote = Promote { if_current: app.plan.revision, without_variables, ..request(from) };
             app.outcome = match session.api.call(PromoteApp, &app.id, promote).await {
                 Ok(answer) => Outcome::Accepted { revision: answer.revision, status: answer.status },
                 Err(failure) => Outcome::Refused { message: failure.lines().join(" ") },
@@ -165,7 +180,38 @@ fn ended_badly(app: &Promoted) -> bool {
 
 fn request((project, environment): EnvironmentOf<'_>) -> Promote {
     let from = PromoteFrom { project: project.to_string(), environment: environment.to_string() };
-    Promote { from, if_current: None }
+    Promote { from, ..Promote::default() }
+}
+
+fn source_id(source: &App) -> Result<AppId, CliError> {
+    Ok(AppId { namespace: source.namespace.parse()?, name: source.app.parse()? })
+}
+
+/// Returns a sentence for each app that lacks variables.
+fn missing(promoted: &[Promoted], (project, environment): EnvironmentOf<'_>) -> Result<Vec<String>, CliError> {
+    let namespace = Namespace::of(project, environment)?;
+    let source = |app: &Promoted| AppId { namespace: namespace.clone(), name: app.id.name.clone() };
+    Ok(promoted.iter().filter_map(|app| lacks(&app.id, &source(app), &app.plan.missing_variables)).collect())
+}
+
+fn lacks(to: &AppId, from: &AppId, variables: &[String]) -> Option<String> {
+    let names: Vec<String> = variables.iter().map(|name| escaped(name)).collect();
+    let s = if names.len() == 1 { "" } else { "s" };
+    (!names.is_empty()).then(|| format!("{to} has no variable{s} {}, which {from} has", names.join(", ")))
+}
+
+/// Asks before images are promoted to apps that lack variables.
+fn ask(missing: &[String], is_confirmed: bool) -> Result<(), CliError> {
+    if missing.is_empty() || is_confirmed {
+        missing.iter().for_each(|lacks| note(lacks));
+        return Ok(());
+    }
+    let lines = missing.join("\n");
+    confirm(&format!("{lines}\nA promotion carries the image, and no configuration. Promote all the same?"))
+}
+
+fn note(lacks: &str) {
+    message(&format!("note: {lacks}"));
 }
 
 /// The apps of an environment by their names.

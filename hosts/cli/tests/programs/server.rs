@@ -388,7 +388,7 @@ fn variables_are_set_listed_compared_staged_and_brought_back() {
 }
 
 #[test]
-fn promotion_names_the_variables_that_the_target_lacks() {
+fn promotion_asks_before_it_goes_to_an_app_that_lacks_variables() {
     let bench = Bench::start();
     for environment in ["test", "prod"] {
         let create =
@@ -397,6 +397,49 @@ fn promotion_names_the_variables_that_the_target_lacks() {
     }
     bench.run("app config set api URL=x --wait").ok();
     bench.run("app deploy api r.example.com/api:two --wait").ok();
-    let promoted = bench.run("app promote api --environment prod --from-environment test --wait").ok();
-    assert!(promoted.err.contains("note: shop-prod/api has no variable URL, which shop-test/api has"), "{promoted:?}");
+    let named = "shop-prod/api has no variable URL, which shop-test/api has";
+    let one = "app promote api --environment prod --from-environment test --wait";
+    for promote in [one, "app promote --all --environment prod --from-environment test --wait"] {
+        let planned = bench.run(&format!("{promote} --dry-run -o json")).ok();
+        assert!(planned.err.contains(&format!("note: {named}")), "{planned:?}");
+        assert_eq!(planned.json()["apps"][0]["missing_variables"], serde_json::json!(["URL"]));
+        let asked = bench.run(promote).exits(6);
+        assert!(asked.err.contains(named) && asked.err.contains("Promote all the same?"), "{asked:?}");
+        assert!(asked.err.contains("confirm with --yes"), "{asked:?}");
+        assert!(bench.run("app show api -e prod").ok().out.contains("api:one"), "nothing is promoted");
+    }
+    let promoted = bench.run(&format!("{one} --yes")).ok();
+    assert!(promoted.err.contains(&format!("note: {named}")), "{promoted:?}");
+    bench.run("app deploy api r.example.com/api:three --wait").ok();
+    bench.run("app promote --all --environment prod --from-environment test --wait --yes").ok();
+    assert!(bench.run("app show api -e prod").ok().out.contains("api:three"));
+    bench.run("app config set api -e prod URL=y --wait").ok();
+    bench.run("app deploy api r.example.com/api:four --wait").ok();
+    let promoted = bench.run(one).ok();
+    assert!(!promoted.err.contains("has no variable"), "{promoted:?}");
+}
+
+#[test]
+fn rollback_prints_the_difference_of_variables_before_it_begins() {
+    let bench = Bench::start();
+    bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
+    bench.run("app config set api URL=x --wait").ok();
+    bench.run("app deploy api r.example.com/api:two --wait").ok();
+    bench.run("app config unset api URL --wait").ok();
+    bench.run("app config set api LATER=y --wait").ok();
+    // The last good version by its image alone is what was deployed before the image changed.
+    let back = bench.run("app rollback api --wait").ok();
+    let (note, begun) =
+        ("the configuration differs (-LATER, +URL): the image alone comes back", "A rollback restores the image");
+    assert!(back.err.contains(note), "{back:?}");
+    assert_eq!(back.err.matches("the configuration differs").count(), 1, "{back:?}");
+    assert!(back.err.find(note) < back.err.find(begun), "{back:?}");
+    assert!(bench.run("app config list api").ok().out.contains("LATER"));
+
+    bench.run("app lock api --reason fair").ok();
+    bench.run("app config set api A=1 --wait").exits(1);
+    bench.run("app config set api A=1 --staged --break-glass outage").exits(2);
+    bench.run("app config set api A=1 --wait --break-glass outage").ok();
+    bench.run("app config unset api A --wait --break-glass outage").ok();
+    assert!(bench.run("audit").ok().out.contains("outage"));
 }

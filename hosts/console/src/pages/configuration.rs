@@ -38,6 +38,9 @@ struct Form {
     lists: Vec<List>,
     name: String,
     if_current: Option<Revision>,
+    /// Whether a lock refuses changes that give no reason.
+    is_locked: bool,
+    break_glass: String,
     notice: Option<String>,
     error: Option<String>,
 }
@@ -105,6 +108,8 @@ impl Form {
             lists,
             name: String::new(),
             if_current: app.current.as_ref().map(|deploy| deploy.revision),
+            is_locked: !app.locks.is_empty() && call.access.permissions.may_administer,
+            break_glass: String::new(),
             notice: None,
             error: None,
         };
@@ -132,6 +137,7 @@ pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
         set: PostedVariables::new([(name.clone(), variable)]),
         staged: call.request.field("staged").is_some(),
         if_current: call.request.field("if_current").and_then(|text| text.parse().ok()),
+        break_glass: call.request.field("break_glass").filter(|reason| !reason.is_empty()),
         ..ConfigPatch::default()
     };
     change(call, id, patch, &name).await
@@ -139,6 +145,7 @@ pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
 
 /// Makes a change, and shows the deploys if it is one, and else the configuration.
 async fn change(call: &Call<'_>, id: &AppId, patch: ConfigPatch, name: &str) -> Result<Reply, Failure> {
+    let reason = patch.break_glass.clone().unwrap_or_default();
     match call.operations().call(ChangeConfiguration, id, patch).await {
         Ok(ConfigAnswer::Deploy(_)) => Ok(reply::redirect(&format!("/apps/{}/{}", id.namespace, id.name))),
         Ok(ConfigAnswer::Kept(kept)) => {
@@ -148,7 +155,8 @@ async fn change(call: &Call<'_>, id: &AppId, patch: ConfigPatch, name: &str) -> 
         Err(failure) if matches!(failure.problem.status, 409 | 413 | 422 | 423 | 429) => {
             // The page shows what is current by now: to submit it again is to have seen that.
             let error = Some(escaped(&failure.problem.detail));
-            let form = Form { name: escaped(name), error, ..Form::read(call, id).await?.1 };
+            let form =
+                Form { name: escaped(name), break_glass: escaped(&reason), error, ..Form::read(call, id).await?.1 };
             Ok(form.reply(call, status(&failure)))
         }
         Err(failure) => Err(failure),

@@ -161,7 +161,7 @@ async fn step_log(
 }
 
 /// Returns the HTML of a part of a log from a byte on, and the byte of its continuation if there may be one to show.
-fn shown(bytes: &[u8], from: u64, goes_on: bool) -> (String, Option<u64>) {
+pub(super) fn shown(bytes: &[u8], from: u64, goes_on: bool) -> (String, Option<u64>) {
     let is_long = bytes.len() >= LONG_PART;
     // The last line may not be whole, or not yet.
     let whole = match bytes.iter().rposition(|byte| *byte == b'\n') {

@@ -8,6 +8,7 @@ pub(crate) mod confirm;
 pub(crate) mod deploys;
 pub(crate) mod entry;
 pub(crate) mod errors;
+mod further;
 mod git_fields;
 pub(crate) mod lock;
 pub(crate) mod logs;
@@ -19,6 +20,7 @@ pub(crate) mod receivers;
 pub(crate) mod redeploy;
 pub(crate) mod register;
 pub(crate) mod rollback;
+pub(crate) mod runs;
 pub(crate) mod scale;
 pub(crate) mod sessions;
 pub(crate) mod settings;
@@ -37,7 +39,7 @@ use crate::{
     host::Failure,
     live,
     reply::{Reply, redirect},
-    route::{AppPart, DeployPart, Page, ReceiverPart},
+    route::{AppPart, DeployPart, Page, ReceiverPart, RunPart},
 };
 
 /// Answers a call of a person who is signed in and has the permission for the page.
@@ -76,6 +78,7 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
             AppPart::Logs => logs::page(call, id).await,
             AppPart::LogList => logs::list(call, id).await,
             AppPart::LogMore => logs::more(call, id).await,
+            AppPart::Runs => runs::page(call, id).await,
             AppPart::NewDeploy if reads => new_deploy::page(call, id).await,
             AppPart::NewDeploy => new_deploy::submit(call, id).await,
             AppPart::Redeploy if reads => redeploy::page(call, id).await,
@@ -89,7 +92,9 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
             AppPart::Webhook => webhook::page(call, id).await,
             // The address that a form leaves in the browser, when it is entered again.
             AppPart::Reveal if reads => Ok(redirect(&format!("/apps/{}/{}/webhook", id.namespace, id.name))),
-            AppPart::Source if reads => Ok(redirect(&format!("/apps/{}/{}/settings", id.namespace, id.name))),
+            AppPart::Source | AppPart::Workloads if reads => {
+                Ok(redirect(&format!("/apps/{}/{}/settings", id.namespace, id.name)))
+            }
             AppPart::Reveal => webhook::reveal(call, id).await,
             AppPart::Enable if reads => webhook::confirm_enable(call, id).await,
             AppPart::Enable => webhook::enable(call, id).await,
@@ -106,6 +111,7 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
             AppPart::Settings if reads => settings::page(call, id).await,
             AppPart::Settings => settings::change_policy(call, id).await,
             AppPart::Source => settings::change_source(call, id).await,
+            AppPart::Workloads => settings::change_workloads(call, id).await,
             AppPart::ReleaseHold if reads => settings::confirm_release(call, id).await,
             AppPart::ReleaseHold => settings::release(call, id).await,
             AppPart::Rotate if reads => webhook::confirm_rotate(call, id).await,
@@ -124,5 +130,7 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
             DeployPart::Cancel if reads => entry::confirm_cancel(call, id, *revision).await,
             DeployPart::Cancel => entry::cancel(call, id, *revision).await,
         },
+        Page::Run(id, number, RunPart::Run) => runs::show(call, id, *number).await,
+        Page::Run(id, number, RunPart::Log) => runs::log(call, id, *number).await,
     }
 }

@@ -6,7 +6,7 @@ use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
     App, Deploy, Kind, Promote, PromoteFrom,
-    operations::{DeployQuery, PromoteApp, ShowDeploy},
+    operations::{ConfigQuery, DeployQuery, PromoteApp, ShowConfiguration, ShowDeploy},
     promotion,
 };
 use rollhook_core::{
@@ -19,6 +19,7 @@ use rollhook_management::ListTurn;
 use super::{
     apps, errors,
     matrix::{environments, notes},
+    rollback::first,
 };
 use crate::{
     console::{Call, status},
@@ -73,6 +74,11 @@ struct Plan {
 /// The plan for one app.
 struct Row {
     app: String,
+    is_chosen: bool,
+    /// The app in the environment to promote from, if it has variables that the other may lack.
+    compared: Option<AppId>,
+    /// The variables that the app lacks.
+    missing: Option<String>,
     image: Option<Image>,
     present: Option<Image>,
     /// The source's revision that the plan shows.
@@ -211,8 +217,12 @@ fn targets(call: &Call<'_>, apps: &[App]) -> Vec<String> {
 
 fn row(name: &str, source: &App, target: Option<&App>) -> Row {
     let plan = promotion::Plan::of(name, Some(source), target);
+    let compared = plan.compares_variables(source).then(|| format!("{}/{}", source.namespace, source.app).parse());
     Row {
         app: escaped(name),
+        is_chosen: true,
+        compared: compared.and_then(Result::ok),
+        missing: None,
         image: plan.image.as_deref().map(Image::new),
         present: plan.present.as_deref().map(Image::new),
         revision: plan.revision,
@@ -226,6 +236,26 @@ impl Plan {
     /// The number of apps that are to be promoted.
     fn promoted(&self) -> usize {
         self.rows.iter().filter(|row| row.skipped.is_none()).count()
+    }
+
+    /// Whether an app that is to be promoted lacks variables.
+    fn lacks_variables(&self) -> bool {
+        self.rows.iter().any(|row| row.is_chosen && row.missing.is_some())
+    }
+
+    /// Returns the plan with the variables that the apps lack, as far as the caller may list those of both environments.
+    async fn compared(mut self, call: &Call<'_>) -> Self {
+        let operations = &call.operations();
+        let of = |id: AppId| async move { operations.call(ShowConfiguration, &id, ConfigQuery::default()).await };
+        for row in &mut self.rows {
+            let target = row.target.as_ref().and_then(|path| path.strip_prefix("/apps/")?.parse().ok());
+            let Some((from, to)) = row.compared.take().zip(target) else { continue };
+            let (Ok(from), Ok(to)) = (of(from).await, of(to).await) else { continue };
+            let names: Vec<String> =
+                promotion::missing_variables(&from, &to).iter().map(|name| escaped(name)).collect();
+            row.missing = (!names.is_empty()).then(|| first(&names));
+        }
+        self
     }
 
     fn reply(&self, call: &Call<'_>, status: StatusCode, one: bool) -> Reply {
@@ -254,7 +284,7 @@ pub(crate) async fn page(call: &Call<'_>, project: &Project) -> Result<Reply, Fa
         return Err(Failure::new(Kind::AppNotFound, detail));
     }
     let one = call.request.query("app").is_some();
-    Ok(plan.reply(call, StatusCode::OK, one))
+    Ok(plan.compared(call).await.reply(call, StatusCode::OK, one))
 }
 
 /// Answers `POST /projects/{project}/promote`: promotes the chosen apps, each by itself.
@@ -267,7 +297,7 @@ pub(crate) async fn submit(call: &Call<'_>, project: &Project) -> Result<Reply, 
     let chosen = values(&call.request.body, "app");
     if chosen.is_empty() {
         let error = Some("Choose at least one app. Nothing was promoted.".to_owned());
-        let plan = Plan { error, ..asked.plan(call, None) };
+        let plan = Plan { error, ..asked.plan(call, None) }.compared(call).await;
         return Ok(plan.reply(call, StatusCode::UNPROCESSABLE_ENTITY, false));
     }
     // A repeated field is no second choice.
@@ -275,15 +305,27 @@ pub(crate) async fn submit(call: &Call<'_>, project: &Project) -> Result<Reply, 
         chosen.iter().map(|choice| choice.split_once('@').unwrap_or((choice, ""))).collect();
     let operations = call.keyed("promote")?;
     let targets = asked.ids(choices.keys());
+    let only = choices.keys().next().copied().filter(|_| choices.len() == 1);
     let plan = asked.plan(call, None);
+    let without_variables = call.request.field("without_variables").is_some();
+    let question = (!without_variables).then(|| asked.plan(call, only));
     let from = PromoteFrom { project: asked.project.clone(), environment: asked.from.clone() };
     // Promotions of many apps take a while: the apps and their turn are given back before.
     drop(asked);
+    if let Some(mut question) = question {
+        question.rows.iter_mut().for_each(|row| row.is_chosen = choices.contains_key(row.app.as_str()));
+        let question = question.compared(call).await;
+        if question.lacks_variables() {
+            let error = "Say that the apps run without the variables that they lack. Nothing was promoted.";
+            let question = Plan { error: Some(error.to_owned()), ..question };
+            return Ok(question.reply(call, StatusCode::CONFLICT, only.is_some()));
+        }
+    }
     let mut results = Vec::new();
     let (mut done, mut failed) = (None, None);
     for (&name, &revision) in &choices {
         let target = targets.get(name);
-        let result = promote(&operations, &from, target, revision).await;
+        let result = promote(&operations, (&from, without_variables), target, revision).await;
         match (&result, target) {
             (Ok(_), Some(target)) => done = Some(format!("/apps/{target}")),
             (Err(failure), _) => failed = failed.or_else(|| Some(status(failure))),
@@ -301,7 +343,7 @@ pub(crate) async fn submit(call: &Call<'_>, project: &Project) -> Result<Reply, 
 /// Promotes one app, unless what it is promoted from is no longer what the plan has shown.
 async fn promote(
     operations: &CallerOperations,
-    from: &PromoteFrom,
+    (from, without_variables): (&PromoteFrom, bool),
     target: Option<&AppId>,
     revision: &str,
 ) -> Result<Deploy, Failure> {
@@ -311,7 +353,8 @@ async fn promote(
     let Ok(seen) = revision.parse() else {
         return Err(Failure::new(Kind::CurrentChanged, "The plan has shown no revision. Look at it again."));
     };
-    let answer = operations.call(PromoteApp, id, Promote { from: from.clone(), if_current: Some(seen) }).await?;
+    let promote = Promote { from: from.clone(), if_current: Some(seen), without_variables };
+    let answer = operations.call(PromoteApp, id, promote).await?;
     operations.call(ShowDeploy, &(id.clone(), answer.revision), DeployQuery::default()).await
 }
 

@@ -132,7 +132,7 @@ pub(super) fn released(app: &App, target: Revision) -> Option<String> {
 }
 
 /// Returns the first of these names, and the number of the others.
-fn first(names: &[String]) -> String {
+pub(super) fn first(names: &[String]) -> String {
     let (named, others) = names.split_at(names.len().min(NAMED_MAX));
     if others.is_empty() { and(named) } else { format!("{} and {} more", named.join(", "), others.len()) }
 }

@@ -3,7 +3,7 @@
 use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
-    App, AppPatch, Kind, Policy, PolicyPatch, SourcePatch,
+    App, AppPatch, Kind, Policy, PolicyPatch, SourcePatch, WorkloadPatch,
     operations::{ChangeApp, DeleteApp, ReleaseHold, ShowApp},
     words::{command, command_line, short_image},
 };
@@ -12,7 +12,7 @@ use rollhook_core::{
     text::escaped,
 };
 
-use super::{confirm::Question, deploys::held_from, git_fields::GitFields};
+use super::{confirm::Question, deploys::held_from, further, git_fields::GitFields, target_fields::in_words};
 use crate::{
     console::{Call, status},
     host::Failure,
@@ -38,7 +38,16 @@ struct SettingsPage<'a> {
     warning: Option<String>,
     error: Option<String>,
     source_error: Option<String>,
+    workloads: Option<WorkloadsForm>,
+    notes: Vec<String>,
     has_saved: bool,
+}
+
+/// The form of the further workloads.
+struct WorkloadsForm {
+    lines: String,
+    help: &'static str,
+    error: Option<String>,
 }
 
 /// The policy, each value by the policy's own name.
@@ -181,6 +190,12 @@ fn settings<'a>(app: &App, head: &'a Head, frame: &'a Frame) -> SettingsPage<'a>
         warning: app.warning.as_deref().map(escaped),
         error: None,
         source_error: None,
+        workloads: further::lines(app, &frame.targets).map(|(lines, help)| WorkloadsForm {
+            lines: escaped_lines(&lines),
+            help,
+            error: None,
+        }),
+        notes: Vec::new(),
         has_saved: false,
     }
 }
@@ -237,6 +252,38 @@ pub(crate) async fn change_source(call: &Call<'_>, id: &AppId) -> Result<Reply, 
             let (frame, head) = (call.frame(), Head::new(&app, "settings"));
             let source_error = Some(escaped(&failure.problem.detail));
             Ok(reply::html(status(&failure), &SettingsPage { source_error, ..settings(&app, &head, &frame) }))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn escaped_lines(lines: &str) -> String {
+    lines.lines().map(escaped).collect::<Vec<_>>().join("\n")
+}
+
+/// Answers `POST …/settings/workloads`.
+pub(crate) async fn change_workloads(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let operations = call.operations();
+    let app = operations.call(ShowApp, id, ()).await?;
+    // An empty list is meant to be empty.
+    let lines = values(&call.request.body, further::FIELD).into_iter().next().unwrap_or_default();
+    let workload = WorkloadPatch { also: Some(further::list(&app, &lines)), ..WorkloadPatch::default() };
+    let frame = call.frame();
+    match operations.call(ChangeApp, id, AppPatch { workload, ..AppPatch::default() }).await {
+        Ok(changed) if changed.notes.is_empty() => Ok(saved(id)),
+        Ok(changed) => {
+            let notes = changed.notes.iter().map(|note| escaped(note)).collect();
+            let app = operations.call(ShowApp, id, ()).await?;
+            let head = Head::new(&app, "settings");
+            let page = SettingsPage { notes, has_saved: true, ..settings(&app, &head, &frame) };
+            Ok(reply::html(StatusCode::OK, &page))
+        }
+        Err(failure) if matches!(failure.problem.status, 409 | 422) => {
+            let head = Head::new(&app, "settings");
+            let error = in_words(&frame.targets, further::FIELD, &failure.problem.detail);
+            let page = settings(&app, &head, &frame);
+            let form = |form| WorkloadsForm { lines: escaped_lines(&lines), error: Some(error), ..form };
+            Ok(reply::html(status(&failure), &SettingsPage { workloads: page.workloads.map(form), ..page }))
         }
         Err(failure) => Err(failure),
     }

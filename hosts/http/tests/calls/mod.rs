@@ -32,6 +32,7 @@ pub(crate) fn calls(name: &str) -> Vec<(&'static str, &'static str, Value, [bool
         ("POST", at("/stop"), json!({ "break_glass": "an outage" }), admins),
         ("POST", at("/rebuild"), json!({}), deployers),
         ("POST", at("/deploys/1/cancel"), Value::Null, deployers),
+        ("GET", at("/rollback"), Value::Null, deployers),
         ("POST", at("/rollback"), json!({}), deployers),
         ("POST", at("/promote"), json!({ "from": { "project": "shop", "environment": "prod" } }), deployers),
         ("DELETE", at("/hold"), Value::Null, deployers),

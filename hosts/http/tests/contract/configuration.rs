@@ -42,7 +42,6 @@ fn settings_are_refused_where_nothing_is_made_with_them() {
     assert_eq!(refused["type"], "/problems/cannot-be-configured", "{refused}");
     for large in [json!({ "memory": "1".repeat(20_000) }), json!("1g")] {
         let status = patch(&server, &app, &json!({ "settings": large })).send().status;
-        let status = patch(&server, &app, &json!({ "settings": large })).send().status;
         assert!([400, 422].contains(&status), "{status}");
     }
     assert_eq!(shown(&server, &app, ""), json!({ "revision": 1, "variables": [] }), "nothing was recorded");
@@ -220,4 +219,67 @@ fn viewer_may_neither_read_nor_change_it() {
     key(&deployer, "2").expect(202);
     let admin = format!("Bearer {}", server.admin);
     assert_eq!(key(&admin, "2").expect(422).problem(), "idempotency-key-reused", "the request is the caller's own");
+}
+
+#[test]
+fn promotion_to_an_app_that_lacks_variables_names_them_and_asks() {
+    let server = bench();
+    let test = server.app_with("api", json!({ "settle": "0s" }));
+    let prod = json!({
+        "project": "shop", "environment": "prod", "app": "api", "image": "r.example.com/api:1", "policy": { "settle": "0s" }
+    });
+    server.manage("POST", "/api/v1/apps").json(&prod).expect(201);
+    set(&server, &test, &json!({ "URL": "hunter2", "LEVEL": { "value": "info", "plain": true } }));
+    let promote = |more: Value| {
+        let mut body = json!({ "from": { "project": "shop", "environment": "test" } });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.manage("POST", "/api/v1/apps/shop-prod/api/promote").json(&body).header("prefer", "wait=20")
+    };
+    let refused = promote(json!({})).expect(409);
+    assert_eq!(refused.problem(), "variables-missing");
+    let refused = refused.json();
+    assert_eq!((&refused["from"], &refused["variables"]), (&json!("shop-test/api"), &json!(["LEVEL", "URL"])));
+    let detail = refused["detail"].as_str().unwrap();
+    assert!(detail.contains("LEVEL, URL") && detail.contains("without_variables"), "{detail}");
+    assert_eq!(promote(json!({ "without_variables": "yes" })).send().status, 400);
+    let promoted = promote(json!({ "without_variables": true })).expect(200).json();
+    assert_eq!((&promoted["trigger"], &promoted["status"]), (&json!("promotion"), &json!("succeeded")));
+    assert!(!server.log().contains("hunter2"));
+}
+
+#[test]
+fn change_in_spite_of_a_lock_takes_an_admin_and_a_reason() {
+    let server = bench();
+    let app = server.app_with("api", json!({ "settle": "0s" }));
+    server.manage("PUT", "/api/v1/locks/shop/test").json(&json!({ "reason": "a freeze" })).expect(200);
+    let change = |more: Value| {
+        let mut body = json!({ "set": { "URL": "hunter2" } });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        patch(&server, &app, &body)
+    };
+    let locked = change(json!({})).expect(423);
+    assert_eq!(locked.problem(), "locked");
+    for (more, rule) in [
+        (json!({ "break_glass": "x\ny hunter3" }), "must be 1 to 200 characters in one line"),
+        (json!({ "break_glass": "an outage", "staged": true }), "no lock refuses one that waits"),
+    ] {
+        let refused = change(more).expect(422);
+        assert!(refused.text().contains(rule) && !refused.text().contains("hunter"), "{}", refused.text());
+    }
+    let token = json!({ "name": "dep", "role": "deployer", "project": "shop", "environment": "test" });
+    let token = server.manage("POST", "/api/v1/tokens").json(&token).expect(201).json();
+    let broken = json!({ "set": { "URL": "hunter2" }, "break_glass": "an outage" });
+    let refused = server
+        .call("PATCH", &path(&app, ""))
+        .header("authorization", &format!("Bearer {}", token["token"].as_str().unwrap()));
+    refused.json(&broken).expect(403);
+    let done = change(json!({ "break_glass": "an outage" })).header("prefer", "wait=20").expect(200).json();
+    assert_eq!((&done["trigger"], &done["status"]), (&json!("config"), &json!("succeeded")));
+    let audit = server.manage("GET", "/api/v1/audit").expect(200).json();
+    let entries = audit["entries"].as_array().unwrap();
+    let of = |entry: &Value| (entry["action"].clone(), entry["subject"].clone());
+    // Of one instant.
+    let both = [of(&entries[0]), of(&entries[1])];
+    assert!(both.contains(&(json!("change the configuration"), json!("app shop-test/api: set URL"))), "{both:?}");
+    assert!(both.contains(&(json!("deploy in spite of a lock"), json!("app shop-test/api: an outage"))), "{both:?}");
 }
