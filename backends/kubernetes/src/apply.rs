@@ -77,7 +77,9 @@ async fn attempt_once(
         Err(error) => return Err(error),
     };
     let kept = kept(cluster, rollout, &object).await?;
-    match cluster.patch(rollout.namespace(), &object, &patch::patch(&object, rollout, kept.as_ref())).await {
+    let mut patch = patch::patch(&object, rollout, kept.as_ref());
+    configuration::remark(&mut patch, &object, &rollout.workload.containers, configuration);
+    match cluster.patch(rollout.namespace(), &object, &patch).await {
         Ok(()) => {
             if let Some(Provided::Made(_)) = secret {
                 configurations::remove_old(cluster, rollout.namespace(), rollout.id).await;
