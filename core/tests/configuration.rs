@@ -412,6 +412,36 @@ fn variable_that_others_have_set_fails_the_change_before_anything_is_touched() {
         assert!(!failed.touched);
         world.quiet(&access).await;
         world.runs(&access, &[]).await;
+        let Configured::Staged = world.configure(&access, staged(set(&[("A", "ours")]))).await.unwrap() else {
+            panic!()
+        };
+        let failed = world.deployed(&access, &api("v2")).await;
+        assert_eq!(reason(&failed), Reason::CONFIGURATION_CONFLICT, "it would bring what waited");
+    });
+}
+
+#[test]
+fn variable_that_others_have_set_since_blocks_no_way_back() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        world.configured(&access, &[("A", "one")]).await;
+        world.configured(&access, &[("A", "two")]).await;
+        let target = world.view(&access).await.app.target.clone();
+        world.cluster.set_variable(access.app(), &target, "A", "theirs");
+        let noted = |deploy: &Deploy| {
+            let State::Succeeded { note: Some(note), .. } = &deploy.state else { panic!("{deploy:?}") };
+            assert!(note.contains("others set A too"), "{note}");
+        };
+        noted(&world.deployed(&access, &api("v2")).await);
+        world.cluster.script("api:bad", Script::crashes());
+        let failed = world.deployed(&access, &api("bad")).await;
+        assert_eq!(failed.status(), Status::Failed);
+        noted(&world.ended(&access, failed.revision.get() + 1).await);
+        noted(&world.rolled_back_by(&access, RollbackRequest::default()).await);
+        let back = with_configuration().with(|request| request.revision = Some(revision(2)));
+        noted(&world.rolled_back_by(&access, back).await);
+        assert_eq!(reason(&world.configured(&access, &[("A", "three")]).await), Reason::CONFIGURATION_CONFLICT);
     });
 }
 

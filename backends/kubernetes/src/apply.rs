@@ -79,6 +79,7 @@ async fn attempt_once(
     let kept = kept(cluster, rollout, &object).await?;
     let mut patch = patch::patch(&object, rollout, kept.as_ref());
     secret_drift::note(&mut patch, &object, secret.as_ref().and_then(Provided::uid));
+    configuration::remark(&mut patch, &object, &rollout.workload.containers, configuration);
     match cluster.patch(rollout.namespace(), &object, &patch).await {
         Ok(()) => {
             if let Some(Provided::Made(_)) = secret {

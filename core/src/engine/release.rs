@@ -8,10 +8,9 @@ use super::{
     CallError, Effect, deadline,
     rollout::UNREACHABLE_MAX,
     run_calls::{OBSERVE_INTERVAL, RELOAD_INTERVAL, RunCalls},
-    sentence,
+    sentence, spec,
 };
 use crate::{
-    configuration::Configuration,
     deploy::{Deploy, Evidence, Outage, Reason, ReleaseMark, Revision, State as Stored},
     image::Digest,
     ledger::AppState,
@@ -101,7 +100,7 @@ impl ReleaseProgress {
         if !has_begun {
             let Some(image) = deploy.image.clone() else { return ReleaseStep::Load };
             let target = app_state.app.target.clone();
-            let configuration = deploy.configuration.map(Configuration::of);
+            let configuration = spec::configuration(app_state, deploy);
             let spec = ReleaseSpec { configuration, ..ReleaseSpec::new(run, target, image, command.to_vec()) };
             return ReleaseStep::call(Effect::PrepareRelease(Box::new(spec)));
         }

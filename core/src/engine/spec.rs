@@ -70,10 +70,19 @@ pub(super) fn spec(app_state: &AppState, deploy: &Deploy) -> Option<RolloutSpec>
         },
         purpose: purpose(app_state, deploy),
         scale: deploy.scale,
-        configuration: deploy.configuration.map(Configuration::of),
+        configuration: configuration(app_state, deploy),
         stopped: app_state.stopped.is_some(),
         cause: format!("rollhook revision {}: {what} by {}{commit}", deploy.revision, deploy.actor),
     })
+}
+
+/// Returns the configuration that a deploy runs with. It is new where it is not that of the current version, unless the deploy
+/// goes back.
+pub(super) fn configuration(app_state: &AppState, deploy: &Deploy) -> Option<Configuration> {
+    let of_current = app_state.current.as_ref().and_then(|current| current.configuration);
+    let is_new = deploy.trigger != Trigger::Rollback && deploy.configuration != of_current;
+    let of = deploy.configuration.map(Configuration::of);
+    of.map(|of| of.with(|of| of.is_new = is_new))
 }
 
 /// Returns the purpose of a deploy. A person's rollback after a restore that did not succeed is another attempt at that

@@ -188,6 +188,9 @@ pub struct Configuration {
     pub id: ConfigurationId,
     /// Its variables; empty where a call needs none of them.
     pub variables: Variables,
+    /// Whether the deploy brings it: then a variable that others have set in the target as well is refused. Otherwise the app
+    /// had it before, or goes back, which is never refused: the value of the others stays.
+    pub is_new: bool,
 }
 
 with_fields!(Configuration);
@@ -195,8 +198,20 @@ with_fields!(Configuration);
 impl Configuration {
     /// Returns a version whose variables are not at hand.
     pub fn of(id: ConfigurationId) -> Self {
-        Self { id, variables: Variables::default() }
+        Self { id, variables: Variables::default(), is_new: false }
     }
+}
+
+/// The most variables that a remark names.
+const REMARKED_MAX: usize = 10;
+
+/// Returns a remark on the variables that others have set in the target as well, so that their values stay; `None` without any.
+pub fn remark_on_others<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let names: Vec<&str> = names.into_iter().collect();
+    let (named, more) = names.split_at(names.len().min(REMARKED_MAX));
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    let named = named.join(", ");
+    (!names.is_empty()).then(|| format!("others set {named}{more} too, and their values are used"))
 }
 
 /// A change of variables, and of what instances are made with.

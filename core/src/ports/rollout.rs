@@ -280,8 +280,10 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// - `apply_sets_the_variables`: the instances of a spec with a [`Configuration`] have its variables, whatever characters
 ///   are in them, none that an earlier spec had and this one lacks, and all that others have set.
 /// - `restore_brings_the_variables_back`: the instances of a restore have the variables of its spec.
-/// - `variable_of_another_is_refused`: a variable that others have set in the target too is `Refused`, by its name, and
-///   nothing is changed.
+/// - `variable_of_another_is_refused`: a variable of a [new](Configuration::is_new) configuration that others have set in the
+///   target too is `Refused`, by its name, and nothing is changed.
+/// - `variable_of_another_refuses_no_return`: a configuration that is not new is applied all the same. The value of the
+///   others stays, and the remark of [`Phase::Complete`] names the variable.
 /// - `adopt_changes_nothing`: an adopted deploy leaves the target as it is, and is `Complete` as long as the
 ///   target runs the image that it ran at registration.
 /// - `calls_answer_in_time`: each call answers within [`ANSWER_WITHIN`], also about an image that cannot be fetched and

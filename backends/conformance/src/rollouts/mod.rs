@@ -60,7 +60,10 @@ pub use validate::{
     validate_fills_in_defaults, validate_foreign_is_taken, validate_knows_its_own, validate_names_an_invalid_setting,
     validate_names_settings_of_creation, validate_of_another_app_is_taken,
 };
-pub use variables::{apply_sets_the_variables, restore_brings_the_variables_back, variable_of_another_is_refused};
+pub use variables::{
+    apply_sets_the_variables, restore_brings_the_variables_back, variable_of_another_is_refused,
+    variable_of_another_refuses_no_return,
+};
 
 /// How often is looked for what must come: a minute, at four looks a second.
 const LOOKS: usize = 240;

@@ -2,8 +2,8 @@
 
 use rollhook_core::{
     configuration::Configuration,
-    deploy::Reason,
-    ports::{Applied, RolloutSpec},
+    deploy::{Reason, Revision},
+    ports::{Applied, Phase, Purpose, RolloutSpec},
 };
 
 use super::{Bench, OURS};
@@ -37,6 +37,11 @@ impl Bench<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns a configuration as that of the deploy which brings it.
+fn new(configuration: Configuration) -> Configuration {
+    configuration.with(|configuration| configuration.is_new = true)
 }
 
 /// Returns a target whose environment can be set.
@@ -105,11 +110,38 @@ pub async fn variable_of_another_is_refused(cluster: &dyn Clusters) -> Can {
     bench.roll_out(&bench.order(OURS, 1, Sample::Good)?).await;
     cluster.set_variable(&bench.app, &bench.target, "THEIRS", "stays").await?;
     let before = bench.fingerprint().await;
-    let ours = samples::configuration(1, &[("THEIRS", "ours")]);
+    let ours = new(samples::configuration(1, &[("THEIRS", "ours")]));
     let spec = bench.configured(2, Sample::Good, &ours)?;
     let Applied::Refused { reason, message } = bench.apply(&spec).await else { panic!("both have set it") };
     assert_eq!(reason.as_str(), Reason::CONFIGURATION_CONFLICT);
     assert!(message.contains("THEIRS") && !message.contains("ours"), "{message}");
     assert_eq!(bench.fingerprint().await, before, "nothing was changed");
+    Ok(())
+}
+
+/// A variable that others have set since its own configuration was brought keeps neither a deploy nor a return from being made:
+/// the value of the others stays, and the history says so.
+pub async fn variable_of_another_refuses_no_return(cluster: &dyn Clusters) -> Can {
+    let bench = configurable(cluster, "variables-return").await?;
+    let ours = samples::configuration(1, &[("OWN", "ours"), ("SHARED", "ours")]);
+    bench.roll_out(&bench.configured(1, Sample::Good, &new(ours.clone()))?).await;
+    bench.assert_has(&[("OWN", Some("ours")), ("SHARED", Some("ours"))]).await?;
+    cluster.set_variable(&bench.app, &bench.target, "SHARED", "theirs").await?;
+    let restore = bench.restore(4, 2, Sample::Another)?.with(|spec| spec.configuration = Some(ours.clone()));
+    let specs = [
+        bench.configured(2, Sample::Another, &ours)?,
+        bench.configured(3, Sample::Good, &ours)?.with(|spec| spec.purpose = Purpose::Rollback { to: Revision::FIRST }),
+        restore,
+    ];
+    for spec in specs {
+        assert_eq!(bench.apply(&spec).await, Applied::Done, "{:?}", spec.purpose);
+        let Phase::Complete { note, .. } = bench.until_complete(&spec).await.phase else { panic!("not complete") };
+        let note = note.expect("the history says whose value it is");
+        assert!(note.contains("SHARED") && !note.contains("OWN") && !note.contains("theirs"), "{note}");
+        bench.assert_has(&[("OWN", Some("ours")), ("SHARED", Some("theirs"))]).await?;
+    }
+    let other = new(samples::configuration(2, &[("SHARED", "other")]));
+    let refused = bench.apply(&bench.configured(5, Sample::Good, &other)?).await;
+    super::assert_refused(&refused, Reason::CONFIGURATION_CONFLICT);
     Ok(())
 }

@@ -123,8 +123,9 @@ impl Clusters for Simulated {
     async fn environments(&self, app: &AppId, target: &Target) -> Can<Vec<Environment>> {
         let others = self.cluster.environment(app, target);
         let of = |pod: Pod| {
-            let mut environment = others.clone();
-            environment.extend(pod.configuration.iter().flat_map(variables));
+            // Of a name that both have set, the value of the others counts.
+            let mut environment: Environment = pod.configuration.iter().flat_map(variables).collect();
+            environment.extend(others.clone());
             environment
         };
         Ok(self.cluster.running(app, target).into_iter().map(of).collect())

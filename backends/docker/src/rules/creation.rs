@@ -31,7 +31,7 @@ impl Published {
 /// The document that makes the container, of this image.
 pub(crate) fn body(template: &Template, rollout: &Rollout, image: &str) -> Value {
     let mut labels = json!(template.labels);
-    stamp_labels(&mut labels, rollout, &rollout.workload.name, &SetVariables::default().next(rollout));
+    stamp_labels(&mut labels, rollout, &rollout.workload.name, &SetVariables::default().next(&[], rollout));
     let env = variables::of_template(template, rollout);
     let (mut exposed, bindings) = published(&template.publish);
     exposed.extend(template.port.map(|port| (format!("{port}/tcp"), json!({}))));

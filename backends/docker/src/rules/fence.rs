@@ -284,7 +284,7 @@ mod tests {
         let waits = |containers| Seen { claims: vec![claim(OURS, 2)], ..seen(containers) };
         assert_eq!(keepable(&waits(vec![old.clone()]), &restore), Some(&old));
         let with_variables = |id| Rollout { purpose, ..configured(3, id, &[("A", "b")]) };
-        let label = SetVariables::default().next(&with_variables(7)).label();
+        let label = SetVariables::default().next(&[], &with_variables(7)).label();
         let set = with(old.clone(), "/Config/Labels/dev.rollhook.variables", label.into());
         assert_eq!(keepable(&waits(vec![set.clone()]), &with_variables(7)), Some(&set));
         for (found, restore) in [(&set, &restore), (&set, &with_variables(8)), (&old, &with_variables(7))] {

@@ -13,6 +13,7 @@ use super::{
     container::{Container, Process, Seen},
     diagnostics, fence, lives,
     plan::{self, Facts, Step},
+    variables::SetVariables,
 };
 use crate::settings::Rollout;
 
@@ -66,7 +67,9 @@ pub(crate) fn observe(
         }
         _ => None,
     };
-    let note = note.map(str::to_owned);
+    let of_others = own.filter(|_| !rollout.adopted).and_then(|own| SetVariables::of(own, rollout.id.app).remark());
+    let notes = note.map(str::to_owned).into_iter().chain(of_others);
+    let note = notes.reduce(|one, other| format!("{one}; {other}"));
     let phase = if complete { Phase::Complete { digest, note } } else { Phase::Progressing };
     let progress = progress(seen, own, facts.ready_for.filter(|_| settles), work);
     let message = match own {

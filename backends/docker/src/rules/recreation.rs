@@ -48,10 +48,11 @@ pub(crate) fn body(model: &Container, defaults: &Value, rollout: &Rollout, image
         config.remove("Hostname");
     }
     let set = SetVariables::of(model, rollout.id.app);
-    let environment = set.environment(given_environment(&config), rollout);
+    let given = given_environment(&config);
+    let (environment, next) = (set.environment(given, rollout), set.next(given, rollout));
     config.insert("Env".to_owned(), environment.into());
     let mut labels = config.remove("Labels").unwrap_or_else(|| json!({}));
-    stamp_labels(&mut labels, rollout, model.final_name(), &set.next(rollout));
+    stamp_labels(&mut labels, rollout, model.final_name(), &next);
     let volumes = ImageVolumes::of(model, defaults);
     labels[VOLUMES] = volumes.label().into();
     silence(&mut labels, model, brought);
@@ -92,12 +93,13 @@ pub(crate) fn stamp_labels(labels: &mut Value, rollout: &Rollout, last_name: &st
     labels.insert(SETTINGS.to_owned(), "{}".into());
 }
 
-/// Returns why the deploy's container cannot be made of this one: both set a variable. `None` if it can be.
+/// Returns why the deploy's container cannot be made of this one: both set a variable of a new configuration. `None` if it
+/// can be.
 pub(crate) fn conflict(model: &Container, defaults: &Value, rollout: &Rollout) -> Option<String> {
-    rollout.configuration.as_ref()?;
+    rollout.configuration.as_ref().filter(|configuration| configuration.is_new)?;
     let config = without_defaults(model, defaults);
     let set = SetVariables::of(model, rollout.id.app);
-    set.contested(given_environment(&config), rollout).map(|name| variables::conflict(name, model))
+    set.contested(given_environment(&config), rollout).next().map(|name| variables::conflict(name, model))
 }
 
 fn given_environment(config: &Map<String, Value>) -> &[Value] {

@@ -279,6 +279,7 @@ mod stop_first {
         apply_sets_the_variables,
         restore_brings_the_variables_back,
         variable_of_another_is_refused,
+        variable_of_another_refuses_no_return,
         apply_same_image_rolls_again,
         apply_stops_and_starts,
         apply_leaves_a_stopped_target_stopped,

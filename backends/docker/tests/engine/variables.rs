@@ -102,7 +102,8 @@ fn command_with_a_variable_of_another_never_begins() {
         let network = deploys.bed.docker.network();
         deploys.bed.docker.run(&["rm", "-f", &deploys.name]);
         deploys.bed.docker.run(&["run", "-d", "--name", &deploys.name, "--network", &network, "-e", "KEY=", "app:v1"]);
-        let spec = deploys.configured(2, "app:v2", &samples::configuration(2, &[("KEY", SECRET)]));
+        let brought = samples::configuration(2, &[("KEY", SECRET)]).with(|brought| brought.is_new = true);
+        let spec = deploys.configured(2, "app:v2", &brought);
         let run = ReleaseRun { app: spec.app.clone(), id: spec.id.into() };
         let command = vec!["/bin/sh".to_owned()];
         let release = ReleaseSpec::new(run, spec.target.clone(), spec.image.clone(), command)

@@ -4,7 +4,10 @@
 //! one's value. An entry is ours by the name of its Secret. A name in the container's own `env` would win over it, and is
 //! refused. Values come from `envFrom` as they are; Kubernetes replaces `$(NAME)` in `env` and in commands alone.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use k8s_openapi::{
     ByteString,
@@ -13,7 +16,7 @@ use k8s_openapi::{
 };
 use rollhook_core::{
     app::{AppId, AppUid},
-    configuration::{Configuration, ConfigurationId},
+    configuration::{Configuration, ConfigurationId, VariableName, remark_on_others},
     ports::DeployId,
 };
 use serde_json::{Value, json};
@@ -28,6 +31,8 @@ use crate::workload::Rollout;
 const APP: &str = "rollhook.dev/configuration-of";
 /// The label of a Secret with the id of the version.
 const ID: &str = "rollhook.dev/configuration";
+/// The annotation of a workload with a remark on variables that others set too.
+const REMARK: &str = "rollhook.dev/variables-of-others";
 /// The number of an app's Secrets that are kept, the ones that were needed last, whatever names them.
 const KEPT: usize = 10;
 
@@ -89,8 +94,11 @@ pub(crate) fn is_referred_to(object: &Object, rollout: &Rollout) -> bool {
 }
 
 /// A sentence about a variable that the workload's own `env` sets too, and who set it there if that is known. Returns `None`
-/// if there is no such variable.
+/// if there is no such variable, or the configuration is not new.
 pub(crate) fn conflict(object: &Object, containers: &[String], configuration: &Configuration) -> Option<String> {
+    if !configuration.is_new {
+        return None;
+    }
     let variables = &configuration.variables.entries;
     containers.iter().find_map(|name| {
         let own = object.container(name)?.env.iter().flatten();
@@ -107,6 +115,27 @@ pub(crate) fn conflict(object: &Object, containers: &[String], configuration: &C
              remove it in one of the two places, then deploy again"
         ))
     })
+}
+
+/// Adds the remark on variables that the workload's own `env` sets too to a patch of the workload, in place of an earlier one.
+pub(crate) fn remark(patch: &mut Value, object: &Object, containers: &[String], configuration: Option<&Configuration>) {
+    let variables = configuration.iter().flat_map(|configuration| configuration.variables.entries.keys());
+    let own: BTreeSet<&str> = containers
+        .iter()
+        .filter_map(|name| object.container(name))
+        .flat_map(|container| container.env.iter().flatten())
+        .map(|variable| variable.name.as_str())
+        .collect();
+    let remark = remark_on_others(variables.map(VariableName::as_str).filter(|name| own.contains(name)));
+    if remark.is_some() || remarked(object).is_some() {
+        // A `null` removes the annotation.
+        patch["metadata"]["annotations"][REMARK] = json!(remark);
+    }
+}
+
+/// The remark on variables that the last patch has left on a workload.
+pub(crate) fn remarked(object: &Object) -> Option<&String> {
+    object.metadata().annotations.as_ref()?.get(REMARK)
 }
 
 /// The Secret of a version, which cannot be changed once it is made.
@@ -282,7 +311,8 @@ mod tests {
         let object = samples::deployment(json!({
             "metadata": {"managedFields": entry}, "spec": {"template": {"spec": {"containers": containers}}},
         }));
-        let named = |variables: &str| conflict(&object, &["app".to_owned()], &configuration(variables));
+        let of = |variables: &str| configuration(variables).with(|configuration| configuration.is_new = true);
+        let named = |variables: &str| conflict(&object, &["app".to_owned()], &of(variables));
         let message = named(r#"[["MODE", "hunter2", false]]"#).unwrap();
         for part in ["the variable MODE", "the container app of Deployment api", "the field manager \"helm\""] {
             assert!(message.contains(part), "{message}");
@@ -290,6 +320,18 @@ mod tests {
         assert!(!message.contains("hunter2") && !message.contains("theirs"), "{message}");
         assert!(!named(r#"[["A", "1", false]]"#).unwrap().contains("manager"), "it is not known");
         assert_eq!(named(r#"[["MOD", "1", false]]"#), None);
+        let known = configuration(r#"[["MODE", "hunter2", false], ["MOD", "1", false]]"#);
+        assert_eq!(conflict(&object, &["app".to_owned()], &known), None, "it is not new");
+        let mut patch = json!({});
+        remark(&mut patch, &object, &["app".to_owned()], Some(&known));
+        let remarked = patch["metadata"]["annotations"][REMARK].take();
+        assert_eq!(remarked, "others set MODE too, and their values are used");
+        let marked = samples::deployment(json!({"metadata": {"annotations": {REMARK: remarked}}}));
+        remark(&mut patch, &marked, &["app".to_owned()], Some(&known));
+        assert_eq!(patch["metadata"]["annotations"].get(REMARK), Some(&Value::Null));
+        let mut patch = json!({});
+        remark(&mut patch, &samples::deployment(json!({})), &["app".to_owned()], Some(&known));
+        assert_eq!(patch, json!({}));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use rollhook_core::{
 };
 
 use super::{
-    drift, failure,
+    configuration, drift, failure,
     object::{Object, Stamp},
     pod_list::PodList,
     pods::{self, PodSummary},
@@ -54,7 +54,10 @@ pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &PodList, now: Timest
     let phase = match is_complete {
         true => {
             let stopped = scale::note(object, rollout.scale);
-            let notes = [stopped.or(status.note).or_else(|| note(object, rollout)), unread(object, &pods)];
+            let of_others =
+                configuration::remarked(object).filter(|_| rollout.configuration.is_some() && !rollout.adopted);
+            let notes =
+                [stopped.or(status.note).or_else(|| note(object, rollout)), of_others.cloned(), unread(object, &pods)];
             let notes = notes.into_iter().flatten().reduce(|one, other| format!("{one}; {other}"));
             Phase::Complete { digest: pods.digest, note: notes }
         }

@@ -33,6 +33,7 @@ use crate::{
 /// A deploy with the configuration of this number.
 fn configured(bed: &Bed, kind: WorkloadKind, revision: u64, number: u128) -> RolloutSpec {
     let configuration = samples::configuration(number, &[("A", "one"), ("B", "$(A)")]);
+    let configuration = configuration.with(|configuration| configuration.is_new = true);
     bed.order(kind, revision, "api:v2").with(|spec| spec.configuration = Some(configuration))
 }
 
@@ -159,7 +160,8 @@ fn command_before_the_first_deploy_has_its_variables() {
     bed::test("command_before_the_first_deploy_has_its_variables", async |bed| {
         let mut spec = spec(bed, Deployment, 1, "succeeds");
         spec.target.settings.insert("template".to_owned(), json!({"env": {"A": "theirs"}}));
-        spec.configuration = configured(bed, Deployment, 1, 1).configuration;
+        let brought = configured(bed, Deployment, 1, 1).configuration;
+        spec.configuration = brought.map(|brought| brought.with(|brought| brought.is_new = true));
         let ReleaseState::Failed(failure) = runner(bed).prepare(&spec).await.unwrap() else { panic!("both set it") };
         assert_eq!((failure.reason.as_str(), failure.began), (Reason::CONFIGURATION_CONFLICT, false));
         spec.target.settings.insert("template".to_owned(), json!({}));

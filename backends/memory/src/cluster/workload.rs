@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use rollhook_core::{
-    configuration::{Configuration, ConfigurationId, VariableName},
+    configuration::{Configuration, ConfigurationId, VariableName, remark_on_others},
     deploy::{Evidence, Reason, Scale},
     image::{Digest, ImageRef},
     ports::{DeployId, Instances, Observation, PastLives, Phase, RolloutFailure, RolloutFailureKind, RolloutSpec},
@@ -150,10 +150,10 @@ impl Running {
         self.made_by = Some(spec.id);
     }
 
-    /// Returns the name of a variable of the configuration that others have set too.
-    pub(super) fn contested<'a>(&self, configuration: &'a Configuration) -> Option<&'a str> {
-        let mut names = configuration.variables.entries.keys().map(VariableName::as_str);
-        names.find(|name| self.environment.contains_key(*name))
+    /// Returns the names of the variables of the configuration that others have set too.
+    pub(super) fn contested<'a>(&self, configuration: &'a Configuration) -> impl Iterator<Item = &'a str> {
+        let names = configuration.variables.entries.keys().map(VariableName::as_str);
+        names.filter(|name| self.environment.contains_key(*name))
     }
 
     /// Returns to the pods of the version before, of which some still run; the others are made again. Returns whether the
@@ -311,7 +311,10 @@ impl Running {
         let pods = self.pods;
         let phase = match (complete, pods) {
             (true, 0) => Phase::Complete { digest: None, note: Some("0 replicas: no pod runs".to_owned()) },
-            (true, _) => Phase::Complete { digest: Some(self.digest.clone()), note: None },
+            (true, _) => {
+                let contested = self.configuration.iter().flat_map(|configuration| self.contested(configuration));
+                Phase::Complete { digest: Some(self.digest.clone()), note: remark_on_others(contested) }
+            }
             (false, _) => Phase::Progressing,
         };
         let message = format!("{ready} of {pods} new pods are available");

@@ -193,7 +193,7 @@ impl Deployer {
     /// As [`Deployer::variables`].
     pub(crate) async fn filled(&self, app: AppUid, of: Option<&Configuration>) -> Result<Option<Configuration>> {
         let variables = self.variables(app, of.map(|of| of.id)).await?;
-        Ok(of.zip(variables).map(|(of, variables)| Configuration { id: of.id, variables }))
+        Ok(of.zip(variables).map(|(of, variables)| Configuration { variables, ..of.clone() }))
     }
 
     /// Returns the store of configurations.

@@ -267,7 +267,7 @@ pub(crate) async fn change_workloads(call: &Call<'_>, id: &AppId) -> Result<Repl
     let app = operations.call(ShowApp, id, ()).await?;
     // An empty list is meant to be empty.
     let lines = values(&call.request.body, further::FIELD).into_iter().next().unwrap_or_default();
-    let workload = WorkloadPatch { also: Some(further::list(&app, &lines)), ..WorkloadPatch::default() };
+    let workload = WorkloadPatch { also: Some(further::list(&app, &lines)) };
     let frame = call.frame();
     match operations.call(ChangeApp, id, AppPatch { workload, ..AppPatch::default() }).await {
         Ok(changed) if changed.notes.is_empty() => Ok(saved(id)),
