@@ -167,7 +167,7 @@ fn a_head_that_is_held_is_not_deployed_when_it_comes_back() {
 }
 
 /// While an app's release command runs, another one of its group is registered, and deployed.
-fn two_apps_of_a_release_group(replicas: usize) -> Scenario {
+fn two_apps_of_a_release_group(replicas: usize, apart: u32) -> Scenario {
     let releases = |app, settle| ask(Ask::Policy { app, leave: false, hold_all: false, settle });
     let wait = || Choice::Pass(15_000);
     let choices = vec![
@@ -176,7 +176,7 @@ fn two_apps_of_a_release_group(replicas: usize) -> Scenario {
         wait(),
         releases(2, MIGRATES),
         post("v2"),
-        Choice::Pass(3_000),
+        Choice::Pass(apart),
         asked_of(1, Ask::Deploy { app: 2, tag: "v1", key: Key::None }),
         Choice::Restart { replica: 1, orderly: false, after: 3, renamed: false },
         wait(),
@@ -190,8 +190,11 @@ fn two_apps_of_a_release_group(replicas: usize) -> Scenario {
 #[test]
 fn release_commands_of_a_group_run_one_at_a_time() {
     for replicas in 1..=3 {
-        hold(two_apps_of_a_release_group(replicas));
-        let ended = play(&two_apps_of_a_release_group(replicas), Some(Promise::ReleaseTurns), true);
+        let at_once = play(&two_apps_of_a_release_group(replicas, 0), None, true);
+        let waited = at_once.tally.contains_key("rule 18: a release command began as another app waited for its turn");
+        assert!(at_once.broken.is_none() && waited, "{}", at_once.log.join("\n"));
+        hold(two_apps_of_a_release_group(replicas, 3_000));
+        let ended = play(&two_apps_of_a_release_group(replicas, 3_000), Some(Promise::ReleaseTurns), true);
         let log = || ended.log.join("\n");
         assert!(ended.broken.as_ref().is_some_and(|rule| rule.contains("runs its command beside one of")), "{}", log());
     }
@@ -283,7 +286,8 @@ pub(crate) fn rare() -> Vec<Scenario> {
         of(Kind::Image, false, false, vec![dies("rollouts.evidence"), post("missing"), wait(), wait()]),
         a_poll_that_lags_behind(),
         a_late_order_for_a_second_workload(),
-        two_apps_of_a_release_group(2),
+        two_apps_of_a_release_group(2, 0),
+        two_apps_of_a_release_group(2, 3_000),
     ]
 }
 
