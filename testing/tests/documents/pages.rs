@@ -233,9 +233,10 @@ pub(crate) const PAGES: &[Page] = &[
         "docs/notifications.md",
         &[
             on(Server).given("rollhook login $URL --token-file admin-token"),
+            on(Server),
             on(Server).given("echo xoxb-secret > slack-bot-token"),
             on(Server).given("echo ghp_secret > github-token"),
-            on(Server).given("echo glpat-secret > gitlab-token").then("test $(rollhook receiver list | tail -n +2 | wc -l) = 4"),
+            on(Server).given("echo glpat-secret > gitlab-token").then("test $(rollhook receiver list | tail -n +2 | wc -l) = 5"),
         ],
     ),
     page(
