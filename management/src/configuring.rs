@@ -3,7 +3,7 @@
 use rollhook_core::{
     action::Action as AppAction,
     app::AppId,
-    configuration::{VariableName, VariablesChange},
+    configuration::VariableName,
     request::ConfigureRequest,
     service::{Authorized, Configured},
 };
@@ -23,19 +23,33 @@ impl Management {
     /// As [`Management::allow`] and [`Deployer::configure`](rollhook_core::service::Deployer::configure).
     pub async fn configure(&self, principal: &Principal, id: &AppId, request: ConfigureRequest) -> Outcome<Configured> {
         let app = self.readable_app(principal, id).await?;
-        let remark = remark(&request.change, request.staged);
+        let remark = remark(&request);
         self.permit(principal, &app, Action::Configure, Some(&remark)).await?;
         let access = Authorized::allow(&app, principal.cause(), &[AppAction::Configure]);
         // All of the app's variables are read and written, which may be as long as a long part of a history.
         let _turn = self.deployer.history_turn(&access, usize::MAX).await;
         Ok(self.deployer.configure(&access, request).await?)
     }
+
+    /// Withdraws the change of an app's configuration that waits for the next deploy. Returns `false` if none does.
+    ///
+    /// # Errors
+    /// As [`Management::allow`] and
+    /// [`Deployer::discard_configuration`](rollhook_core::service::Deployer::discard_configuration).
+    pub async fn discard_configuration(&self, principal: &Principal, id: &AppId) -> Outcome<bool> {
+        let app = self.readable_app(principal, id).await?;
+        self.permit(principal, &app, Action::Configure, Some("withdraw what waits for the next deploy")).await?;
+        let access = Authorized::allow(&app, principal.cause(), &[AppAction::Configure]);
+        Ok(self.deployer.discard_configuration(&access).await?)
+    }
 }
 
 /// Returns the names that a change sets and removes.
-fn remark(change: &VariablesChange, is_staged: bool) -> String {
+fn remark(request: &ConfigureRequest) -> String {
+    let (change, is_staged) = (&request.change, request.staged);
+    let unsets = if request.revoked { "unset as revoked" } else { "unset" };
     let (set, unset) = (change.set.keys().collect::<Vec<_>>(), change.unset.iter().collect::<Vec<_>>());
-    let parts = [("set", set), ("unset", unset)].into_iter().filter(|(_, names)| !names.is_empty());
+    let parts = [("set", set), (unsets, unset)].into_iter().filter(|(_, names)| !names.is_empty());
     let parts: Vec<String> = parts.map(|(verb, names)| format!("{verb} {}", listed(&names))).collect();
     parts.join("; ") + if is_staged { ", for the next deploy" } else { "" }
 }
@@ -49,7 +63,7 @@ fn listed(names: &[&VariableName]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rollhook_core::configuration::Variable;
+    use rollhook_core::configuration::{Variable, VariablesChange};
 
     use super::*;
 
@@ -59,10 +73,15 @@ mod tests {
         let value = || Variable::new("hunter2".to_owned(), false);
         let change =
             VariablesChange { set: [(name("B"), value()), (name("A"), value())].into(), unset: [name("C")].into() };
-        assert_eq!(remark(&change, false), "set A, B; unset C");
+        let of = |change: VariablesChange, staged| {
+            ConfigureRequest::default().with(|request| (request.change, request.staged) = (change, staged))
+        };
+        assert_eq!(remark(&of(change.clone(), false)), "set A, B; unset C");
+        let revoked = of(change, false).with(|request| request.revoked = true);
+        assert_eq!(remark(&revoked), "set A, B; unset as revoked C");
         let many = (10..60).map(|number| (name(&format!("A{number}")), value())).collect();
         let change = VariablesChange { set: many, unset: [].into() };
-        let many = remark(&change, true);
+        let many = remark(&of(change, true));
         assert!(many.starts_with("set A10, A11,") && many.ends_with("A29 and 30 more, for the next deploy"), "{many}");
     }
 }

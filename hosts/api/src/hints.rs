@@ -24,6 +24,7 @@ pub(crate) fn sentence(hint: Hint) -> Option<&'static str> {
             "Register it as it is by --adopt, or name another workload: --workload KIND/NAME, or another name of the app."
         }
         Hint::PassReleases => "Command: rollhook app rollback --yes; in the API, past_releases.",
+        Hint::BringRevoked => "Command: rollhook app rollback --with-config --yes; in the API, with_revoked.",
         Hint::EndRun => "Commands: rollhook app runs --follow, rollhook app runs --cancel.",
         _ => return None,
     })

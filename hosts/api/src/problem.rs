@@ -87,6 +87,7 @@ fn members(refusal: &Refusal) -> Map<String, Value> {
             let released: Vec<_> = released.iter().map(Released::of).collect();
             json!({ "target": target, "released": released })
         }
+        CoreRefusal::ConfigurationRevoked { target, variables } => json!({ "target": target, "variables": variables }),
         CoreRefusal::AlreadyEnded(revision)
         | CoreRefusal::RevisionNotFound(revision)
         | CoreRefusal::ConfigurationForgotten(revision)
@@ -199,6 +200,8 @@ kinds! {
     CannotBeConfigured = "cannot-be-configured", 409, "The app cannot be configured";
     /// The rollback goes back past release commands.
     ReleaseBetween = "release-between", 409, "Release commands ran since that revision";
+    /// The rollback would bring revoked values of variables back.
+    ConfigurationRevoked = "configuration-revoked", 409, "Revoked values would come back";
     /// The token before is still let in.
     RotatedAlready = "rotated-already", 409, "The token was rotated already";
     /// Another revision is current than the caller believed.
@@ -326,6 +329,7 @@ impl Kind {
             CoreRefusal::CannotBeStopped(_) => Self::CannotBeStopped,
             CoreRefusal::CannotBeConfigured(_) => Self::CannotBeConfigured,
             CoreRefusal::ReleaseBetween { .. } => Self::ReleaseBetween,
+            CoreRefusal::ConfigurationRevoked { .. } => Self::ConfigurationRevoked,
             CoreRefusal::NoReleaseLog(_) => Self::NoReleaseLog,
             CoreRefusal::RunUnfinished(_) => Self::RunUnfinished,
             CoreRefusal::RunNotFound(_) => Self::RunNotFound,

@@ -6,6 +6,7 @@ use super::Field;
 use crate::{
     action::Action,
     app::{AppId, Environment, FullName, Project},
+    configuration::{VariableName, listed},
     deploy::Revision,
     image::ImageRef,
     instance::InstanceName,
@@ -130,6 +131,14 @@ pub enum Refusal {
         /// The revisions above it whose release commands may have run, ascending.
         released: Vec<Released>,
     },
+    /// The rollback would bring revoked values of variables back, and the caller did not say so.
+    #[error(fmt = configuration_revoked)]
+    ConfigurationRevoked {
+        /// The version to return to.
+        target: Revision,
+        /// The names of the variables.
+        variables: Vec<VariableName>,
+    },
     /// Another revision is current than the caller believed.
     #[error(fmt = current_changed)]
     CurrentChanged {
@@ -247,6 +256,8 @@ pub enum Hint {
     AdoptWorkload,
     /// Confirming that the rollback goes past release commands.
     PassReleases,
+    /// Confirming that the rollback brings revoked values back.
+    BringRevoked,
     /// Following the unfinished run by hand, or ending it.
     EndRun,
 }
@@ -327,6 +338,7 @@ impl Refusal {
             | Self::CannotBeStopped(_)
             | Self::CannotBeConfigured(_)
             | Self::ReleaseBetween { .. }
+            | Self::ConfigurationRevoked { .. }
             | Self::CurrentChanged { .. }
             | Self::AlreadyEnded(_)
             | Self::RunUnfinished(_)
@@ -371,6 +383,7 @@ impl Refusal {
             Self::SourceNotAllowed(SourceRefused::Host) => Some(Hint::AllowSourceHost),
             Self::WorkloadExists { .. } => Some(Hint::AdoptWorkload),
             Self::ReleaseBetween { .. } => Some(Hint::PassReleases),
+            Self::ConfigurationRevoked { .. } => Some(Hint::BringRevoked),
             Self::RunUnfinished(_) => Some(Hint::EndRun),
             _ => None,
         }
@@ -387,6 +400,11 @@ fn release_between(target: &Revision, released: &[Released], f: &mut fmt::Format
         "The {commands} ran, or may have run, since revision {target}: what they changed, such as the schema of a database, \
          stays as it is, and revision {target} has to work with it."
     )
+}
+
+fn configuration_revoked(target: &Revision, variables: &[VariableName], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let names = listed(variables.iter().map(VariableName::as_str));
+    write!(f, "The configuration of revision {target} has values that were revoked, of {names}: they would come back.")
 }
 
 fn current_changed(expected: &Revision, current: &Option<Revision>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
