@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
 
+#[path = "configuration/staged.rs"]
+mod staged;
+#[path = "configuration/way_back.rs"]
+mod way_back;
 mod world;
 
 use std::{
@@ -143,7 +147,7 @@ fn bad_value_is_put_right_by_the_release_before_it() {
         world.cluster.script("api:v1", Script::crashes());
         let failed = world.configured(&access, &[("A", "worse")]).await;
         assert_eq!(failed.status(), Status::Failed);
-        world.cluster.script("api:v1", Script::default());
+        world.cluster.script("api:v1", Script::completes());
         let history = world.quiet(&access).await;
         let restore = history.last().unwrap();
         assert!(restore.is_restore());
@@ -217,9 +221,9 @@ fn change_before_the_first_deploy_waits_for_it() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.git_app(leave()).await;
-        assert_eq!(world.configure(&access, set(&[("A", "one")])).await, Ok(Configured::Staged));
+        assert_eq!(world.configure(&access, set(&[("A", "one")])).await, Ok(Configured::Staged { replayed: false }));
         assert_eq!(world.configure(&access, set(&[("A", "one")])).await, Ok(Configured::Unchanged));
-        assert_eq!(world.configure(&access, set(&[("B", "two")])).await, Ok(Configured::Staged));
+        assert_eq!(world.configure(&access, set(&[("B", "two")])).await, Ok(Configured::Staged { replayed: false }));
         assert_eq!(world.names(&access, None).await, (vec![], Some(vec!["A".to_owned(), "B".to_owned()])));
         world.deploy_commit(&access, "a1").await.unwrap();
         assert_eq!(world.ended(&access, 1).await.status(), Status::Succeeded);
@@ -234,7 +238,10 @@ fn staged_change_is_part_of_the_next_one_and_of_no_rollback() {
     world.run(async {
         let access = world.app("api", leave()).await;
         world.deployed(&access, &api("v2")).await;
-        assert_eq!(world.configure(&access, staged(set(&[("A", "one")]))).await, Ok(Configured::Staged));
+        assert_eq!(
+            world.configure(&access, staged(set(&[("A", "one")]))).await,
+            Ok(Configured::Staged { replayed: false })
+        );
         world.rolled_back(&access).await;
         world.runs(&access, &[]).await;
         world.configured(&access, &[("B", "two")]).await;
@@ -283,7 +290,10 @@ fn two_people_at_once_do_not_undo_each_other() {
             world.configure(&access, staged(set(&[("B", "x")]))),
             world.configure(&access, staged(set(&[("C", "y")]))),
         );
-        assert_eq!((one, two), (Ok(Configured::Staged), Ok(Configured::Staged)));
+        assert_eq!(
+            (one, two),
+            (Ok(Configured::Staged { replayed: false }), Ok(Configured::Staged { replayed: false }))
+        );
         assert_eq!(world.names(&access, None).await.1.unwrap(), ["A", "B", "C"]);
     });
 }
@@ -412,36 +422,11 @@ fn variable_that_others_have_set_fails_the_change_before_anything_is_touched() {
         assert!(!failed.touched);
         world.quiet(&access).await;
         world.runs(&access, &[]).await;
-        let Configured::Staged = world.configure(&access, staged(set(&[("A", "ours")]))).await.unwrap() else {
+        let Configured::Staged { .. } = world.configure(&access, staged(set(&[("A", "ours")]))).await.unwrap() else {
             panic!()
         };
         let failed = world.deployed(&access, &api("v2")).await;
         assert_eq!(reason(&failed), Reason::CONFIGURATION_CONFLICT, "it would bring what waited");
-    });
-}
-
-#[test]
-fn variable_that_others_have_set_since_blocks_no_way_back() {
-    let world = World::new(SECOND);
-    world.run(async {
-        let access = world.app("api", Policy::default()).await;
-        world.configured(&access, &[("A", "one")]).await;
-        world.configured(&access, &[("A", "two")]).await;
-        let target = world.view(&access).await.app.target.clone();
-        world.cluster.set_variable(access.app(), &target, "A", "theirs");
-        let noted = |deploy: &Deploy| {
-            let State::Succeeded { note: Some(note), .. } = &deploy.state else { panic!("{deploy:?}") };
-            assert!(note.contains("others set A too"), "{note}");
-        };
-        noted(&world.deployed(&access, &api("v2")).await);
-        world.cluster.script("api:bad", Script::crashes());
-        let failed = world.deployed(&access, &api("bad")).await;
-        assert_eq!(failed.status(), Status::Failed);
-        noted(&world.ended(&access, failed.revision.get() + 1).await);
-        noted(&world.rolled_back_by(&access, RollbackRequest::default()).await);
-        let back = with_configuration().with(|request| request.revision = Some(revision(2)));
-        noted(&world.rolled_back_by(&access, back).await);
-        assert_eq!(reason(&world.configured(&access, &[("A", "three")]).await), Reason::CONFIGURATION_CONFLICT);
     });
 }
 
@@ -643,5 +628,25 @@ fn promotion_to_an_app_that_lacks_variables_asks_first() {
         world.configure(&test, staged(set(&[("NEXT", "1")]))).await.unwrap();
         let accepted = world.deployer.promote(&prod, promote()).await.unwrap().deploy;
         assert_eq!(world.ended(&prod, accepted.revision.get()).await.status(), Status::Succeeded);
+    });
+}
+
+#[test]
+fn fingerprints_stay_those_of_the_app() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        let fingerprint = async || {
+            let shown = world.deployer.configuration(&access, None).await.unwrap();
+            shown.variables.first().map(|variable| variable.fingerprint.clone())
+        };
+        world.configured(&access, &[("A", "one")]).await;
+        let first = fingerprint().await;
+        // To the version from before the first change, which has no configuration.
+        let back = with_configuration().with(|request| request.revision = Some(revision(1)));
+        assert_eq!(world.rolled_back_by(&access, back).await.configuration, None);
+        assert_eq!(fingerprint().await, None);
+        world.configured(&access, &[("A", "one")]).await;
+        assert_eq!(fingerprint().await, first);
     });
 }

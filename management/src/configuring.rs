@@ -3,7 +3,7 @@
 use rollhook_core::{
     action::Action as AppAction,
     app::AppId,
-    configuration::{VariableName, VariablesChange},
+    configuration::VariableName,
     lock::LockReason,
     request::ConfigureRequest,
     service::{Authorized, Configured},
@@ -37,7 +37,7 @@ impl Management {
         if let Some(reason) = in_spite_of_locks {
             self.permit(principal, &app, Action::BreakGlass, Some(reason.as_str())).await?;
         }
-        let remark = remark(&request.change, request.staged);
+        let remark = remark(&request);
         self.permit(principal, &app, Action::Configure, Some(&remark)).await?;
         let access = match in_spite_of_locks {
             Some(_) => {
@@ -50,14 +50,28 @@ impl Management {
         let _turn = self.deployer.history_turn(&access, usize::MAX).await;
         Ok(self.deployer.configure(&access, request).await?)
     }
+
+    /// Withdraws the change of an app's configuration that waits for the next deploy. Returns `false` if none does.
+    ///
+    /// # Errors
+    /// As [`Management::allow`] and
+    /// [`Deployer::discard_configuration`](rollhook_core::service::Deployer::discard_configuration).
+    pub async fn discard_configuration(&self, principal: &Principal, id: &AppId) -> Outcome<bool> {
+        let app = self.readable_app(principal, id).await?;
+        self.permit(principal, &app, Action::Configure, Some("withdraw what waits for the next deploy")).await?;
+        let access = Authorized::allow(&app, principal.cause(), &[AppAction::Configure]);
+        Ok(self.deployer.discard_configuration(&access).await?)
+    }
 }
 
 /// Returns the names that a change sets and removes.
-fn remark(change: &VariablesChange, is_staged: bool) -> String {
+fn remark(request: &ConfigureRequest) -> String {
+    let (change, is_staged) = (&request.change, request.staged);
+    let unsets = if request.revoked { "unset as revoked" } else { "unset" };
     let (set, unset) = (change.set.keys(), change.unset.iter());
     let (set, unset) = (set.map(VariableName::as_str), unset.map(VariableName::as_str));
     let settings = change.settings.keys().map(String::as_str);
-    let parts = [("set", set.collect()), ("unset", unset.collect()), ("made with", settings.collect())];
+    let parts = [("set", set.collect()), (unsets, unset.collect()), ("made with", settings.collect())];
     let parts = parts.into_iter().filter(|(_, names): &(_, Vec<&str>)| !names.is_empty());
     let parts: Vec<String> = parts.map(|(verb, names)| format!("{verb} {}", listed(&names))).collect();
     parts.join("; ") + if is_staged { ", for the next deploy" } else { "" }
@@ -73,7 +87,7 @@ fn listed(names: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rollhook_core::configuration::Variable;
+    use rollhook_core::configuration::{Variable, VariablesChange};
 
     use super::*;
 
@@ -86,13 +100,18 @@ mod tests {
             unset: [name("C")].into(),
             ..VariablesChange::default()
         };
-        assert_eq!(remark(&change, false), "set A, B; unset C");
+        let of = |change: VariablesChange, staged| {
+            ConfigureRequest::default().with(|request| (request.change, request.staged) = (change, staged))
+        };
+        assert_eq!(remark(&of(change.clone(), false)), "set A, B; unset C");
+        let revoked = of(change.clone(), false).with(|request| request.revoked = true);
+        assert_eq!(remark(&revoked), "set A, B; unset as revoked C");
         let memory = [("memory".to_owned(), "1g".into())].into_iter().collect();
         let change = VariablesChange { settings: memory, ..change };
-        assert_eq!(remark(&change, false), "set A, B; unset C; made with memory");
+        assert_eq!(remark(&of(change, false)), "set A, B; unset C; made with memory");
         let many = (10..60).map(|number| (name(&format!("A{number}")), value())).collect();
         let change = VariablesChange { set: many, ..VariablesChange::default() };
-        let many = remark(&change, true);
+        let many = remark(&of(change, true));
         assert!(many.starts_with("set A10, A11,") && many.ends_with("A29 and 30 more, for the next deploy"), "{many}");
     }
 }

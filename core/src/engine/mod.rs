@@ -459,7 +459,8 @@ fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<
         let Stopped { since, by, .. } = stopped;
         format!("not started, as the app was stopped by revision {since} of {by}")
     });
-    let note = note.into_iter().chain(stays_stopped).reduce(|one, other| format!("{one}; {other}"));
+    let revoked = state.app_state.remark_on_revoked(deploy);
+    let note = note.into_iter().chain(stays_stopped).chain(revoked).reduce(|one, other| format!("{one}; {other}"));
     let done = Deploy { digest, ..deploy.moved(Stored::Succeeded { note }) };
     let lifts = match deploy.trigger {
         // A restore as well: after a failed rollback it brings back the version before, which then runs and must not be

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Change, HOLDS_MAX, KeyLookup, KeyUse, KeyWrite};
+use super::{Change, HOLDS_MAX, KeyLookup, KeyUse, KeyWrite, Revoked};
 use crate::{
     app::Hold,
     configuration::ConfigurationId,
@@ -84,6 +84,8 @@ pub struct Admission {
     pub hold: Option<Hold>,
     /// The replica that leases the app if it is idle.
     pub driver: Option<ReplicaId>,
+    /// The values of variables that are revoked with it.
+    pub revoked: Vec<Revoked>,
 }
 
 /// The outcome of [`Change::admit`].
@@ -122,6 +124,7 @@ impl Admission {
             locks: LockRule::Respected,
             hold: None,
             driver: None,
+            revoked: Vec::new(),
         }
     }
 }
@@ -179,6 +182,7 @@ impl Change {
             // What waits was made from the configuration that the rollback goes away from.
             self.state.staged = None;
         }
+        self.revoke(admission.revoked, now);
         self.state.queued_at.get_or_insert(now);
         if self.state.lease.is_none() {
             self.state.lease = admission.driver;
@@ -201,6 +205,8 @@ impl Change {
         lookup: KeyLookup,
         now: Timestamp,
     ) -> Result<Option<Revision>, Refusal> {
+        // A change that was staged made no deploy.
+        self.state.has_staged(key, now)?;
         // The app's own time may be that of a replica whose clock is ahead: by it, keys would expire early everywhere.
         match self.used(key, lookup).filter(|used| used.expires_at > now) {
             Some(used) if used.request == key.request => Ok(Some(used.revision)),

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use super::{AppState, retention, stop};
 use crate::{
     app::{App, Policy, Source, Target},
-    configuration::ConfigurationId,
     deploy::{Deploy, Revision, Status},
     lock::Lock,
     replica::ReplicaId,
@@ -129,12 +128,6 @@ impl Change {
             self.touch(now);
             Arc::make_mut(&mut self.state.app).target = target;
         }
-    }
-
-    /// Replaces the configuration that waits for the next deploy.
-    pub fn stage(&mut self, configuration: ConfigurationId, now: Timestamp) {
-        self.touch(now);
-        self.state.staged = Some(configuration);
     }
 
     /// Releases all holds.

@@ -5,12 +5,14 @@
 
 use std::collections::BTreeSet;
 
-use super::{AppState, Brought, NewDeploy, redeploy};
+use serde::{Deserialize, Serialize};
+
+use super::{AppState, Brought, Change, NewDeploy, redeploy};
 use crate::{
-    configuration::ConfigurationId,
+    configuration::{ConfigurationId, VariableName, Variables, listed},
     deploy::{Deploy, Revision, Status, Trigger},
     ports::StoredConfiguration,
-    request::{Cause, Refusal},
+    request::{Cause, IdempotencyKey, Refusal},
     time::Timestamp,
 };
 
@@ -23,8 +25,31 @@ const KEPT: usize = 100;
 pub const KEPT_BYTES: u64 = 8 << 20;
 /// The most bytes of them in an environment whose apps have all the bytes that they may have.
 pub const KEPT_BYTES_IF_FULL: u64 = 256 << 10;
+/// The most keys of staged changes that an app remembers, and the most revoked values; the oldest goes first.
+const STAGED_KEYS: usize = 20;
+const REVOKED: usize = 100;
 /// The time for which a configuration is kept though nothing names it yet: it is stored before the commit that does.
 const YOUNG: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// An idempotency key under which a change was staged, which makes no deploy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StagedKey {
+    /// The key, with the hash of its request.
+    pub key: IdempotencyKey,
+    /// The time from which on the key is free.
+    pub expires_at: Timestamp,
+}
+
+/// A value of a variable that was revoked, as it has leaked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revoked {
+    /// The name of the variable.
+    pub name: VariableName,
+    /// The [mark](Variables::mark) of the value.
+    pub value: String,
+    /// The configurations that had the value when it was revoked: that of the current version, and the staged one.
+    pub configurations: Vec<ConfigurationId>,
+}
 
 /// Returns `Ok` if the configuration can be changed now: another change, or another version, may be on its way.
 ///
@@ -89,6 +114,41 @@ impl AppState {
         self.staged.or_else(|| self.current.as_ref()?.configuration)
     }
 
+    /// Returns whether a change was staged under this key.
+    ///
+    /// # Errors
+    /// [`Refusal::KeyReused`] if that was by another request.
+    pub fn has_staged(&self, key: &IdempotencyKey, now: Timestamp) -> Result<bool, Refusal> {
+        let is_same = |used: &&StagedKey| (used.key.header, &used.key.key) == (key.header, &key.key);
+        match self.staged_keys.iter().rev().find(is_same).filter(|used| used.expires_at > now) {
+            Some(used) if used.key.request == key.request => Ok(true),
+            Some(_) => Err(Refusal::KeyReused),
+            None => Ok(false),
+        }
+    }
+
+    /// Returns the variables whose values were revoked.
+    pub fn revoked_of(&self, variables: &Variables) -> Vec<VariableName> {
+        let is_revoked = |name: &&VariableName| {
+            let mark = variables.mark(name);
+            self.revoked.iter().any(|revoked| revoked.name == **name && Some(&revoked.value) == mark.as_ref())
+        };
+        if self.revoked.is_empty() {
+            Vec::new()
+        } else {
+            variables.entries.keys().filter(is_revoked).cloned().collect()
+        }
+    }
+
+    /// Returns a remark on a restore that brings a value back which was revoked after its version began: the version before
+    /// must not be left away for that, and nobody is to overlook it.
+    pub fn remark_on_revoked(&self, restore: &Deploy) -> Option<String> {
+        let id = restore.configuration.filter(|_| restore.is_restore())?;
+        let revoked = self.revoked.iter().filter(|revoked| revoked.configurations.contains(&id));
+        let names: BTreeSet<&str> = revoked.map(|revoked| revoked.name.as_str()).collect();
+        (!names.is_empty()).then(|| format!("the revoked values of {} are back with it", listed(names)))
+    }
+
     /// The configurations that the app runs or is to run with.
     pub fn configurations(&self) -> BTreeSet<ConfigurationId> {
         self.deployed_configurations().chain(self.staged).collect()
@@ -98,6 +158,40 @@ impl AppState {
     pub fn deployed_configurations(&self) -> impl Iterator<Item = ConfigurationId> {
         let deploys = self.unfinished.iter().chain(&self.current).chain(&self.ended_on_cluster);
         deploys.filter_map(|deploy| deploy.configuration)
+    }
+}
+
+impl Change {
+    /// Replaces the configuration that waits for the next deploy, and remembers the key of the call.
+    pub fn stage(&mut self, configuration: ConfigurationId, key: Option<&IdempotencyKey>, now: Timestamp) {
+        // As for the keys of deploys, by the store's clock.
+        let until = key.map(|key| now.after(key.header.kept_for()));
+        self.touch(now);
+        self.state.staged = Some(configuration);
+        let keys = &mut self.state.staged_keys;
+        keys.retain(|used| used.expires_at > now);
+        keys.extend(key.cloned().zip(until).map(|(key, expires_at)| StagedKey { key, expires_at }));
+        let surplus = keys.len().saturating_sub(STAGED_KEYS);
+        keys.drain(..surplus);
+    }
+
+    /// Withdraws the configuration that waits for the next deploy.
+    pub fn discard(&mut self, now: Timestamp) {
+        self.touch(now);
+        self.state.staged = None;
+    }
+
+    /// Remembers revoked values.
+    pub fn revoke(&mut self, revoked: Vec<Revoked>, now: Timestamp) {
+        if revoked.is_empty() {
+            return;
+        }
+        self.touch(now);
+        let known = &mut self.state.revoked;
+        known.retain(|one| revoked.iter().all(|new| (&new.name, &new.value) != (&one.name, &one.value)));
+        known.extend(revoked);
+        let surplus = known.len().saturating_sub(REVOKED);
+        known.drain(..surplus);
     }
 }
 

@@ -45,6 +45,7 @@ mod tests;
 pub use admit::{Admission, Admitted, Brought, ExpectedLatest, NewDeploy, OtherDeploys, UNFINISHED_MAX};
 pub use built::Built;
 pub use change::{Change, KeyLookup, KeyUse, KeyWrite};
+pub use configuration::{Revoked, StagedKey};
 pub use record::{Record, Refused};
 pub use recovery::{RECOVERIES_MAX, Recovery};
 pub use release_turns::ReleaseTurn;

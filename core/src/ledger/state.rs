@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Recovery, ReleaseTurn, Released, Runs,
+    Recovery, ReleaseTurn, Released, Revoked, Runs, StagedKey,
     restore::{self, Owed},
 };
 use crate::{
@@ -38,6 +38,12 @@ pub struct AppState {
     /// The configuration that waits for the next deploy; `None`: that of the current version is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staged: Option<ConfigurationId>,
+    /// The idempotency keys of staged changes, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub staged_keys: Vec<StagedKey>,
+    /// The values of variables that were revoked, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub revoked: Vec<Revoked>,
     /// The stop of the app; `None` while it is not stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Stopped>,
@@ -95,6 +101,8 @@ impl AppState {
             ended_on_cluster: None,
             ended_off_cluster: None,
             staged: None,
+            staged_keys: Vec::new(),
+            revoked: Vec::new(),
             stopped: None,
             last_restore: None,
             recoveries: Vec::new(),

@@ -35,6 +35,8 @@ const RESERVED: [&str; 2] = ["ROLLHOOK_", "KUBERNETES_"];
 pub const SALT_BYTES: usize = 16;
 /// The number of bytes of a fingerprint that are shown.
 const FINGERPRINT_BYTES: usize = 4;
+/// The number of bytes of a fingerprint by which a value is known again.
+const MARK_BYTES: usize = 16;
 
 random_id! {
     /// The random id of one version of an app's configuration.
@@ -121,8 +123,7 @@ pub struct ShownVariable {
     pub value: Option<String>,
     /// The length of the value in bytes.
     pub length: usize,
-    /// A text that is the same for the same value under the same key, which an app has until it returns to a version without a
-    /// configuration. It does not reveal the value.
+    /// A text that is the same for the same value of the same variable of the app. It does not reveal the value.
     pub fingerprint: String,
 }
 
@@ -132,10 +133,16 @@ impl Variables {
         Self { salt, ..Self::default() }
     }
 
+    /// Returns no variables, with the same key of fingerprints.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        Self::empty(self.salt)
+    }
+
     /// Returns the variables as people may see them.
     pub fn shown(&self) -> Vec<ShownVariable> {
         let shown = |(name, variable): (&VariableName, &Variable)| {
-            let fingerprint = mac(&self.salt, &[name.as_str().as_bytes(), b"=", variable.expose().as_bytes()]);
+            let fingerprint = self.fingerprint(name, variable);
             ShownVariable {
                 name: name.clone(),
                 value: variable.is_plain.then(|| variable.expose().to_owned()),
@@ -144,6 +151,17 @@ impl Variables {
             }
         };
         self.entries.iter().map(shown).collect()
+    }
+
+    /// Returns the longer fingerprint of a variable's value, which other configurations of the app are compared with; `None`
+    /// without such a variable.
+    pub fn mark(&self, name: &VariableName) -> Option<String> {
+        let variable = self.entries.get(name)?;
+        Some(hex(&self.fingerprint(name, variable)[..MARK_BYTES]))
+    }
+
+    fn fingerprint(&self, name: &VariableName, variable: &Variable) -> [u8; 32] {
+        mac(&self.salt, &[name.as_str().as_bytes(), b"=", variable.expose().as_bytes()])
     }
 
     /// Returns the variables as one text, which a store seals.
@@ -202,16 +220,20 @@ impl Configuration {
     }
 }
 
-/// The most variables that a remark names.
-const REMARKED_MAX: usize = 10;
+/// The most variables that a sentence names.
+const NAMED_MAX: usize = 10;
 
 /// Returns a remark on the variables that others have set in the target as well, so that their values stay; `None` without any.
 pub fn remark_on_others<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let names = listed(names);
+    (!names.is_empty()).then(|| format!("others set {names} too, and their values are used"))
+}
+
+/// Returns the first of these names, and the number of the others.
+pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
-    let (named, more) = names.split_at(names.len().min(REMARKED_MAX));
-    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-    let named = named.join(", ");
-    (!names.is_empty()).then(|| format!("others set {named}{more} too, and their values are used"))
+    let (named, more) = names.split_at(names.len().min(NAMED_MAX));
+    named.join(", ") + &if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) }
 }
 
 /// A change of variables, and of what instances are made with.

@@ -136,6 +136,8 @@ pub struct ConfigureRequest {
     pub change: VariablesChange,
     /// Whether the change waits for the next deploy; otherwise it is a deploy of its own.
     pub staged: bool,
+    /// Whether the values of the variables to remove are revoked, as they have leaked: no rollback brings them back unasked.
+    pub revoked: bool,
     /// The revision that the person believes to be current; the call is refused if another one is.
     pub if_current: Option<Revision>,
     /// The idempotency key.
@@ -194,6 +196,8 @@ pub struct RollbackRequest {
     pub with_configuration: bool,
     /// Whether the person goes back past revisions whose release commands may have run.
     pub past_releases: bool,
+    /// Whether the configuration may come back with values that were revoked.
+    pub with_revoked: bool,
     /// The idempotency key.
     pub key: Option<IdempotencyKey>,
 }
@@ -452,6 +456,7 @@ fields! {
     IfCurrent = "if_current",
     Set = "set",
     Unset = "unset",
+    Revoked = "revoked",
     Command = "command",
     Deadline = "deadline",
     Overlap = "overlap",

@@ -130,7 +130,7 @@ impl Request {
                 let access = allowed(&id).await?;
                 Ok(match deployer.configure(&access, request).await? {
                     Configured::Deploy(accepted) => Answer::Accepted(access.uid(), *accepted),
-                    Configured::Staged => Answer::Changed,
+                    Configured::Staged { .. } => Answer::Changed,
                     Configured::Unchanged => Answer::Nothing("nothing is to be configured".to_owned()),
                     other => Answer::Nothing(format!("{other:?}")),
                 })
@@ -337,6 +337,7 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::VariablesMissing { .. } => "refused: variables are missing",
         Refusal::DeployUnfinished(_) => "refused: a deploy rolls out",
         Refusal::ReleaseBetween { .. } => "refused: past release commands",
+        Refusal::ConfigurationRevoked { .. } => "refused: a revoked value",
         Refusal::NoReleaseLog(_) => "refused: no log of a release command",
         Refusal::RunUnfinished(_) => "refused: a command by hand goes on",
         Refusal::RunNotFound(_) | Refusal::NoRunLog(_) => "refused: no such run by hand",

@@ -186,6 +186,10 @@ pub struct ConfigPatch {
     /// Whether the change waits for the next deploy, and is none of its own.
     #[serde(skip_serializing_if = "is_false")]
     pub staged: bool,
+    /// Whether the values of the variables to remove have leaked: a rollback that would bring one of them back is refused, unless
+    /// it says `with_revoked`.
+    #[serde(skip_serializing_if = "is_false")]
+    pub revoked: bool,
     /// The revision that the caller believes to be current; the call is refused if another one is.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<u64>", extend("minimum" = 1))]
@@ -223,9 +227,13 @@ impl ConfigPatch {
         if change.is_empty() {
             return Err(Refusal::InvalidField(Field::Set, "name a variable to set or to unset.".to_owned()));
         }
+        if self.revoked && change.unset.is_empty() {
+            return Err(Refusal::InvalidField(Field::Revoked, "goes with the names of variables to unset.".to_owned()));
+        }
         Ok(ConfigureRequest::default().with(|request| {
             request.change = change;
             request.staged = self.staged;
+            request.revoked = self.revoked;
             request.if_current = self.if_current;
             request.key = key;
         }))
@@ -259,6 +267,9 @@ pub struct ConfigKept {
     pub result: ConfigResult,
     /// The same, in a sentence.
     pub message: String,
+    /// Whether an earlier call under the same key had this result; on the wire, the header `Idempotent-Replayed`.
+    #[serde(skip)]
+    pub replayed: bool,
 }
 
 /// The result of a change of the configuration that deploys nothing now.
@@ -268,24 +279,38 @@ pub struct ConfigKept {
 pub enum ConfigResult {
     /// The change waits for the next deploy.
     Staged,
+    /// What waited for the next deploy was withdrawn.
+    Discarded,
     /// The app has just this configuration already.
     Unchanged,
+}
+
+impl ConfigKept {
+    fn new(id: &AppId, result: ConfigResult, message: &str) -> Self {
+        let (namespace, app) = (id.namespace.to_string(), id.name.to_string());
+        Self { namespace, app, result, message: message.to_owned(), replayed: false }
+    }
+
+    /// Returns the answer to a call that withdraws what waits.
+    pub fn discarded(id: &AppId, is_discarded: bool) -> Self {
+        if is_discarded {
+            Self::new(id, ConfigResult::Discarded, "What waited for the next deploy was withdrawn.")
+        } else {
+            Self::new(id, ConfigResult::Unchanged, "No change waits for the next deploy.")
+        }
+    }
 }
 
 impl ConfigAnswer {
     /// Returns the answer to a change.
     pub fn of(id: &AppId, configured: &Configured) -> Self {
-        let kept = |result, message: &str| {
-            Self::Kept(ConfigKept {
-                namespace: id.namespace.to_string(),
-                app: id.name.to_string(),
-                result,
-                message: message.to_owned(),
-            })
-        };
+        let kept = |result, message: &str| Self::Kept(ConfigKept::new(id, result, message));
         match configured {
             Configured::Deploy(accepted) => Self::Deploy(Box::new(DeployAnswer::accepted(id, accepted))),
-            Configured::Staged => kept(ConfigResult::Staged, "The change waits for the next deploy."),
+            Configured::Staged { replayed } => {
+                let staged = ConfigKept::new(id, ConfigResult::Staged, "The change waits for the next deploy.");
+                Self::Kept(ConfigKept { replayed: *replayed, ..staged })
+            }
             // The core's list of these is open to additions.
             Configured::Unchanged | _ => kept(ConfigResult::Unchanged, "The app has just this configuration already."),
         }

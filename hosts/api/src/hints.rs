@@ -25,6 +25,7 @@ pub(crate) fn sentence(hint: Hint) -> Option<&'static str> {
         }
         Hint::PassReleases => "Command: rollhook app rollback --yes; in the API, past_releases.",
         Hint::PassVariables => "Command: rollhook app promote --yes; in the API, without_variables.",
+        Hint::BringRevoked => "Command: rollhook app rollback --with-config --yes; in the API, with_revoked.",
         Hint::EndRun => "Commands: rollhook app runs --follow, rollhook app runs --cancel.",
         _ => return None,
     })

@@ -90,6 +90,7 @@ fn members(refusal: &Refusal) -> Map<String, Value> {
         CoreRefusal::VariablesMissing { from, variables } => {
             json!({ "from": from.to_string(), "variables": variables })
         }
+        CoreRefusal::ConfigurationRevoked { target, variables } => json!({ "target": target, "variables": variables }),
         CoreRefusal::AlreadyEnded(revision)
         | CoreRefusal::DeployUnfinished(revision)
         | CoreRefusal::RevisionNotFound(revision)
@@ -207,6 +208,8 @@ kinds! {
     ReleaseBetween = "release-between", 409, "Release commands ran since that revision";
     /// The app lacks variables that the one which is promoted from has.
     VariablesMissing = "variables-missing", 409, "The app lacks variables that the promoted one has";
+    /// The rollback would bring revoked values of variables back.
+    ConfigurationRevoked = "configuration-revoked", 409, "Revoked values would come back";
     /// The token before is still let in.
     RotatedAlready = "rotated-already", 409, "The token was rotated already";
     /// Another revision is current than the caller believed.
@@ -338,6 +341,7 @@ impl Kind {
             CoreRefusal::ConfigurationsFull => Self::ConfigurationsFull,
             CoreRefusal::ReleaseBetween { .. } => Self::ReleaseBetween,
             CoreRefusal::VariablesMissing { .. } => Self::VariablesMissing,
+            CoreRefusal::ConfigurationRevoked { .. } => Self::ConfigurationRevoked,
             CoreRefusal::NoReleaseLog(_) => Self::NoReleaseLog,
             CoreRefusal::RunUnfinished(_) => Self::RunUnfinished,
             CoreRefusal::RunNotFound(_) => Self::RunNotFound,

@@ -315,6 +315,7 @@ fn problem_has_the_status_and_the_patience_of_its_refusal_s_class() {
         Refusal::NotStopped,
         Refusal::CannotBeStopped(String::new()),
         Refusal::ReleaseBetween { target: revision(1), released: Vec::new() },
+        Refusal::ConfigurationRevoked { target: revision(1), variables: vec!["TOKEN".parse().unwrap()] },
         Refusal::CurrentChanged { expected: revision(3), current: None },
         Refusal::AlreadyEnded(revision(1)),
         Refusal::Workload(String::new()),

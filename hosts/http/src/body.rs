@@ -16,6 +16,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use rollhook_api::{DeployPost, Kind, openapi};
 use rollhook_core::{
+    configuration::VARIABLES_MAX,
     deploy::Revision,
     request::{Field, Refusal},
     text::{json_values, quoted},
@@ -35,6 +36,8 @@ pub(crate) const BODY_MAX: usize = openapi::BODY_MAX;
 pub(crate) const PUSH_MAX: usize = 25 * 1024 * 1024;
 /// The most JSON values of a body of the API: in memory, each takes many times its two or three bytes.
 const VALUES_MAX: usize = 1_500;
+/// The same of a change of variables: as many as an app may have, each with its value and a flag, and as many names to remove.
+const CONFIGURATION_VALUES_MAX: usize = 4 * VARIABLES_MAX + 10;
 /// The longest time of reading a body.
 const BODY_TIME: Duration = Duration::from_secs(10);
 /// The time in which a body that takes of the budget must bring one [`PARTS`]th of its length: in time, it would bring
@@ -273,7 +276,7 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ErrorReply> {
 /// 415; as [`object`].
 pub(crate) fn confidential<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, ErrorReply> {
     require_json(headers)?;
-    let mut json = serde_json::Deserializer::from_slice(checked_object(body)?);
+    let mut json = serde_json::Deserializer::from_slice(checked_object(body, CONFIGURATION_VALUES_MAX)?);
     let read = T::deserialize(&mut json).map_err(|error| unreadable(&error))?;
     json.end().map_err(|error| unreadable(&error))?;
     Ok(read)
@@ -284,7 +287,7 @@ pub(crate) fn confidential<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]
 /// # Errors
 /// 413 if it has more than 1,500 values, 400 if it is not such an object.
 pub(crate) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorReply> {
-    let mut json = serde_json::Deserializer::from_slice(checked_object(body)?);
+    let mut json = serde_json::Deserializer::from_slice(checked_object(body, VALUES_MAX)?);
     let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
         malformed(&if path == "." { String::new() } else { member(&path) }, error.inner())
@@ -294,10 +297,9 @@ pub(crate) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorReply> 
 }
 
 /// Returns a body that may be an object of not too many values.
-fn checked_object(body: &[u8]) -> Result<&[u8], ErrorReply> {
-    if json_values(body) > VALUES_MAX {
-        let detail =
-            format!("The body must have at most {VALUES_MAX} values: members of objects and elements of lists.");
+fn checked_object(body: &[u8], most: usize) -> Result<&[u8], ErrorReply> {
+    if json_values(body) > most {
+        let detail = format!("The body must have at most {most} values: members of objects and elements of lists.");
         return Err(ErrorReply::new(Kind::BodyTooLarge, detail));
     }
     let body = git_hosts::without_bom(body);

@@ -1,6 +1,6 @@
 //! Changes of configurations: no text of their bodies is repeated or traced, as it may be a secret.
 
-use http::StatusCode;
+use http::{StatusCode, header::HeaderValue};
 use rollhook_api::{ConfigAnswer, ConfigPatch, Local, operations::ChangeConfiguration};
 use rollhook_core::request::{IdempotencyKey, KeyHeader};
 
@@ -19,7 +19,11 @@ pub(crate) async fn change(call: &Call, caller: Local) -> Result<Reply, ErrorRep
     call.body.release();
     match caller.call(ChangeConfiguration, &id, patch).await? {
         ConfigAnswer::Deploy(answer) => answer::accepted(call, *answer, caller.open(&id)).await,
-        kept @ ConfigAnswer::Kept(_) => Ok(reply::json(StatusCode::OK, &kept)),
+        ConfigAnswer::Kept(kept) => {
+            let mut reply = reply::json(StatusCode::OK, &kept);
+            reply.headers_mut().extend(kept.replayed.then_some((answer::REPLAYED, HeaderValue::from_static("true"))));
+            Ok(reply)
+        }
     }
 }
 

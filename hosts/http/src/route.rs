@@ -7,12 +7,12 @@ use rollhook_api::{
     endpoint::{Credentials, Endpoint, open},
     operations::{
         CancelDeploy, CancelRun, ChangeApp, ChangeConfiguration, CreateApiToken, DeleteApp, DeployApp, DisableWebhook,
-        EnableWebhook, EndSession, EndSessions, EndTrust, ListApiTokens, ListApps, ListDeploys, ListInstances,
-        ListLocks, ListReceivers, ListRuns, ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment,
-        PlanRollback, PromoteApp, ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp,
-        RegisterReceiver, ReleaseHold, RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack, RotateWebhook, ShowApp,
-        ShowCaller, ShowConfiguration, ShowDeploy, ShowRun, ShowWebhook, StartApp, StartRun, StopApp, TestReceiver,
-        TrustPipeline, UnlockApp, UnlockEnvironment,
+        DiscardConfiguration, EnableWebhook, EndSession, EndSessions, EndTrust, ListApiTokens, ListApps, ListDeploys,
+        ListInstances, ListLocks, ListReceivers, ListRuns, ListSessions, ListTrusts, ListWebhookCalls, LockApp,
+        LockEnvironment, PlanRollback, PromoteApp, ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp,
+        RegisterApp, RegisterReceiver, ReleaseHold, RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack,
+        RotateWebhook, ShowApp, ShowCaller, ShowConfiguration, ShowDeploy, ShowRun, ShowWebhook, StartApp, StartRun,
+        StopApp, TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
     },
 };
 
@@ -66,6 +66,7 @@ pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         with::<DeployApp>(|call, caller| Box::pin(deploys::post(call, caller))),
         of::<ShowConfiguration>(),
         with::<ChangeConfiguration>(|call, caller| Box::pin(configuration::change(call, caller))),
+        of::<DiscardConfiguration>(),
         with::<StopApp>(|call, caller| Box::pin(deploys::accept::<StopApp>(call, caller))),
         with::<StartApp>(|call, caller| Box::pin(deploys::accept::<StartApp>(call, caller))),
         with::<ShowDeploy>(|call, caller| Box::pin(deploys::show(call, caller))),

@@ -43,8 +43,10 @@ pub(crate) fn configured(revision: u64, id: u128, variables: &[(&str, &str)]) ->
     let set = variables.iter().map(|(name, value)| (name.parse().unwrap(), Variable::new((*value).to_owned(), false)));
     let mut variables = Variables::empty([7; SALT_BYTES]);
     variables.entries.extend(set);
-    let configuration =
-        Configuration::of(ConfigurationId(id)).with(|configuration| configuration.variables = variables);
+    let configuration = Configuration::of(ConfigurationId(id)).with(|configuration| {
+        configuration.variables = variables;
+        configuration.is_new = true;
+    });
     Rollout { configuration: Some(Arc::new(configuration)), ..rollout(revision) }
 }
 

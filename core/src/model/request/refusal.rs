@@ -6,7 +6,7 @@ use super::Field;
 use crate::{
     action::Action,
     app::{AppId, Environment, FullName, Project},
-    configuration::{self, VariableName},
+    configuration::{self, VariableName, listed},
     deploy::Revision,
     image::ImageRef,
     instance::InstanceName,
@@ -146,6 +146,14 @@ pub enum Refusal {
         /// The names of the variables, sorted.
         variables: Vec<VariableName>,
     },
+    /// The rollback would bring revoked values of variables back, and the caller did not say so.
+    #[error(fmt = configuration_revoked)]
+    ConfigurationRevoked {
+        /// The version to return to.
+        target: Revision,
+        /// The names of the variables.
+        variables: Vec<VariableName>,
+    },
     /// Another revision is current than the caller believed.
     #[error(fmt = current_changed)]
     CurrentChanged {
@@ -271,6 +279,8 @@ pub enum Hint {
     PassReleases,
     /// Confirming that the image is promoted without variables.
     PassVariables,
+    /// Confirming that the rollback brings revoked values back.
+    BringRevoked,
     /// Following the unfinished run by hand, or ending it.
     EndRun,
 }
@@ -353,6 +363,7 @@ impl Refusal {
             | Self::ConfigurationsFull
             | Self::ReleaseBetween { .. }
             | Self::VariablesMissing { .. }
+            | Self::ConfigurationRevoked { .. }
             | Self::CurrentChanged { .. }
             | Self::DeployUnfinished(_)
             | Self::AlreadyEnded(_)
@@ -399,6 +410,7 @@ impl Refusal {
             Self::WorkloadExists { .. } => Some(Hint::AdoptWorkload),
             Self::ReleaseBetween { .. } => Some(Hint::PassReleases),
             Self::VariablesMissing { .. } => Some(Hint::PassVariables),
+            Self::ConfigurationRevoked { .. } => Some(Hint::BringRevoked),
             Self::RunUnfinished(_) => Some(Hint::EndRun),
             _ => None,
         }
@@ -417,18 +429,17 @@ fn release_between(target: &Revision, released: &[Released], f: &mut fmt::Format
     )
 }
 
-/// The most variables that a sentence names.
-const NAMED_MAX: usize = 10;
-
 fn variables_missing(from: &AppId, variables: &[VariableName], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let (named, others) = variables.split_at(variables.len().min(NAMED_MAX));
-    let named: Vec<&str> = named.iter().map(VariableName::as_str).collect();
-    let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+    let names = listed(variables.iter().map(VariableName::as_str));
     write!(
         f,
-        "{from} has variables that this app lacks: {}{more}. A promotion carries the image alone, which would run without them.",
-        named.join(", ")
+        "{from} has variables that this app lacks: {names}. A promotion carries the image alone, which would run without them."
     )
+}
+
+fn configuration_revoked(target: &Revision, variables: &[VariableName], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let names = listed(variables.iter().map(VariableName::as_str));
+    write!(f, "The configuration of revision {target} has values that were revoked, of {names}: they would come back.")
 }
 
 fn current_changed(expected: &Revision, current: &Option<Revision>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use crate::{
     action::Action,
     app::AppUid,
-    configuration::{Configuration, ConfigurationId, ENVIRONMENT_BYTES_MAX, SALT_BYTES, Variables},
+    configuration::{Configuration, ConfigurationId, ENVIRONMENT_BYTES_MAX, SALT_BYTES, VariableName, Variables},
     deploy::Trigger,
     error::{Entity, Error, Result},
-    ledger::{Admission, AppState, configuration},
+    ledger::{Admission, AppState, Revoked, configuration},
     ports::ConfigurationStore,
-    request::{ConfigureRequest, Refusal},
+    request::{ConfigureRequest, IdempotencyKey, Refusal},
     service::{ATTEMPTS, Accepted, Authorized, Deployer, Outcome, accept::submit::Declined, unwritten},
 };
 
@@ -21,7 +21,10 @@ pub enum Configured {
     /// The deploy that brings it.
     Deploy(Box<Accepted>),
     /// It waits for the next deploy: the caller asked for that, or nothing has been deployed yet.
-    Staged,
+    Staged {
+        /// Whether an earlier call with the same key has staged it.
+        replayed: bool,
+    },
     /// The app has just this configuration already.
     Unchanged,
 }
@@ -45,6 +48,9 @@ impl Deployer {
         }
         for _ in 0..ATTEMPTS {
             let state = self.state(access).await?;
+            if request.key.as_ref().map_or(Ok(false), |key| state.has_staged(key, self.time()))? {
+                return Ok(Configured::Staged { replayed: true });
+            }
             if let Some(why) = self.ports.rollouts.unconfigurable(&state.app.target) {
                 return Err(Refusal::CannotBeConfigured(why));
             }
@@ -54,7 +60,10 @@ impl Deployer {
                 Err(Error::NotFound(_)) => None,
                 read => read.map_err(Refusal::of_store)?,
             };
-            let before = before.unwrap_or_else(|| Variables::empty(self.salt()));
+            let before = match before {
+                Some(before) => before,
+                None => self.no_variables(access).await?,
+            };
             let variables = request.change.apply(before.clone())?;
             let variables = self.check_made_with(&state.app, &before, variables).await?;
             let is_staged = request.staged || state.current.is_none();
@@ -62,15 +71,16 @@ impl Deployer {
             if variables == before && (is_staged || state.staged.is_none()) {
                 return Ok(Configured::Unchanged);
             }
+            let revoked = self.revoked(access, &state, (base, &before), &request).await?;
             self.forget_configurations(&state, None).await.map_err(Refusal::of_store)?;
             self.make_room(store, &state, (&before, &variables)).await?;
             let id = ConfigurationId(self.ports.rng.bits());
             let put = store.put(access.uid, id, &variables).await;
             put.map_err(|error| unwritten(&access.id, error))?;
             let accepted = if is_staged {
-                self.stage(store, access, (base, id)).await
+                self.stage(store, access, (base, id), (request.key.clone(), revoked)).await
             } else {
-                self.admit_configuration(access, base, id, &request).await
+                self.admit_configuration(access, base, id, (&request, revoked)).await
             };
             if matches!(accepted, Ok(None))
                 || matches!(&accepted, Err(refusal) if !matches!(refusal, Refusal::StoreUnavailable { .. }))
@@ -112,12 +122,15 @@ impl Deployer {
         store: &dyn ConfigurationStore,
         access: &Authorized,
         (base, id): (Option<ConfigurationId>, ConfigurationId),
+        (key, revoked): (Option<IdempotencyKey>, Vec<Revoked>),
     ) -> Outcome<Option<Configured>> {
         let staged = self.update_app(access, move |change, now| {
-            if change.state.next_configuration() != base {
+            let is_repeated = key.as_ref().map_or(Ok(false), |key| change.state.has_staged(key, now))?;
+            if change.state.next_configuration() != base || is_repeated {
                 return Err(Refusal::Busy);
             }
-            change.stage(id, now);
+            change.stage(id, key.as_ref(), now);
+            change.revoke(revoked.clone(), now);
             Ok(())
         });
         match staged.await {
@@ -127,11 +140,42 @@ impl Deployer {
                 if let Some(replaced) = base.filter(|base| !state.deployed_configurations().any(|id| id == *base)) {
                     discard(store, access, replaced).await;
                 }
-                Ok(Some(Configured::Staged))
+                Ok(Some(Configured::Staged { replayed: false }))
             }
             Err(Refusal::Busy) => Ok(None),
             Err(refusal) => Err(refusal),
         }
+    }
+
+    /// Withdraws what waits for the next deploy. Returns `false` if nothing does. A deploy that has begun with it goes on.
+    ///
+    /// # Errors
+    /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn discard_configuration(&self, access: &Authorized) -> Outcome<bool> {
+        access.check(Action::Configure)?;
+        let store = self.configurations()?;
+        for _ in 0..ATTEMPTS {
+            let Some(staged) = self.state(access).await?.staged else { return Ok(false) };
+            let updated = self.update_app(access, move |change, now| {
+                if change.state.staged != Some(staged) {
+                    return Err(Refusal::Busy);
+                }
+                change.discard(now);
+                Ok(())
+            });
+            match updated.await {
+                Ok(state) => {
+                    tracing::info!(app = %access.id, actor = %access.actor(), "withdrew the configuration that waited");
+                    if !state.deployed_configurations().any(|id| id == staged) {
+                        discard(store, access, staged).await;
+                    }
+                    return Ok(true);
+                }
+                Err(Refusal::Busy) => {}
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        Err(Refusal::Busy)
     }
 
     /// Accepts the deploy of a configuration. Returns `None` if it was made from one that is not the app's any more.
@@ -140,15 +184,17 @@ impl Deployer {
         access: &Authorized,
         base: Option<ConfigurationId>,
         id: ConfigurationId,
-        request: &ConfigureRequest,
+        (request, revoked): (&ConfigureRequest, Vec<Revoked>),
     ) -> Outcome<Option<Configured>> {
         let (admission_id, cause) = (self.admission_id(), access.cause_of(Trigger::Config));
-        let if_current = request.if_current;
+        let (if_current, key, now) = (request.if_current, request.key.clone(), self.time());
         let accepted = self.admit(access, admission_id, request.key.clone(), move |state| {
-            if state.next_configuration() != base {
+            let is_repeated = key.as_ref().map_or(Ok(false), |key| state.has_staged(key, now))?;
+            if state.next_configuration() != base || is_repeated {
                 return Err(Declined::Outdated);
             }
-            Ok((Admission::plain(admission_id, configuration::deploy(state, id, if_current, &cause)?), ()))
+            let deploy = configuration::deploy(state, id, if_current, &cause)?;
+            Ok((Admission { revoked: revoked.clone(), ..Admission::plain(admission_id, deploy) }, ()))
         });
         Ok(accepted.await?.map(|(accepted, _)| Configured::Deploy(Box::new(accepted))))
     }
@@ -194,6 +240,49 @@ impl Deployer {
     pub(crate) async fn filled(&self, app: AppUid, of: Option<&Configuration>) -> Result<Option<Configuration>> {
         let variables = self.variables(app, of.map(|of| of.id)).await?;
         Ok(of.zip(variables).map(|(of, variables)| Configuration { variables, ..of.clone() }))
+    }
+
+    /// Returns the values that a change revokes: those of the variables that it removes, with the configurations of the app that
+    /// have them.
+    async fn revoked(
+        &self,
+        access: &Authorized,
+        state: &AppState,
+        (base, before): (Option<ConfigurationId>, &Variables),
+        request: &ConfigureRequest,
+    ) -> Outcome<Vec<Revoked>> {
+        if !request.revoked {
+            return Ok(Vec::new());
+        }
+        let current = state.current.as_ref().and_then(|current| current.configuration);
+        let of_current = match current.filter(|_| current != base) {
+            Some(current) => match self.variables(access.uid, Some(current)).await {
+                Err(Error::NotFound(_)) => None,
+                read => read.map_err(Refusal::of_store)?,
+            },
+            None => None,
+        };
+        let known = [(base, Some(before)), (current, of_current.as_ref())];
+        let revoke = |name: &VariableName| {
+            let value = before.mark(name)?;
+            let has =
+                |variables: &Option<&Variables>| variables.is_some_and(|it| it.mark(name).as_ref() == Some(&value));
+            let having = known.iter().filter(|(_, variables)| has(variables)).filter_map(|(id, _)| *id);
+            Some(Revoked { name: name.clone(), value: value.clone(), configurations: having.collect() })
+        };
+        Ok(request.change.unset.iter().filter_map(revoke).collect())
+    }
+
+    /// Returns no variables, with the key of the fingerprints that the app had before.
+    async fn no_variables(&self, access: &Authorized) -> Outcome<Variables> {
+        let store = self.configurations()?;
+        let stored = store.list(access.uid).await.map_err(Refusal::of_store)?;
+        let newest = stored.into_iter().max_by_key(|one| (one.created_at, one.id));
+        let before = match newest {
+            Some(newest) => store.get(access.uid, newest.id).await.map_err(Refusal::of_store)?,
+            None => None,
+        };
+        Ok(before.map_or_else(|| Variables::empty(self.salt()), |before| before.emptied()))
     }
 
     /// Returns the store of configurations.

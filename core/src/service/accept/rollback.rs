@@ -5,7 +5,9 @@ use std::sync::Arc;
 use crate::{
     action::Action,
     app::AppId,
+    configuration::VariableName,
     deploy::{Deploy, Revision, Trigger},
+    error::Error,
     ledger::{
         Admission, AppState, OtherDeploys, configuration,
         rollback::{self, Target},
@@ -33,9 +35,12 @@ impl Deployer {
         for _ in 0..ATTEMPTS {
             let read = self.state(access).await?;
             let (past_releases, with_configuration) = (request.past_releases, request.with_configuration);
+            let with_revoked = request.with_revoked;
             let target = match self.target(access, &read, &request, &mut searched).await {
-                Ok(target) if with_configuration => self.check_kept(access, &target).await.map(|()| target),
-                target => target,
+                Ok(target) if with_configuration => {
+                    self.check_kept(access, &read, &target).await.map(|revoked| (target, revoked))
+                }
+                target => target.map(|target| (target, Vec::new())),
             };
             if let Err(away @ Refusal::StoreUnavailable { .. }) = target {
                 return Err(away);
@@ -45,11 +50,14 @@ impl Deployer {
                 if !means_the_same(&read, state) {
                     return Err(Declined::Outdated);
                 }
-                let target = target.clone()?;
+                let (target, variables) = target.clone()?;
                 let released = state.released_since(target.revision);
                 if !released.is_empty() && !past_releases {
                     let target = target.revision;
                     return Err(Refusal::ReleaseBetween { target, released }.into());
+                }
+                if !variables.is_empty() && !with_revoked {
+                    return Err(Refusal::ConfigurationRevoked { target: target.revision, variables }.into());
                 }
                 let deploy = rollback::deploy(state, &target, &cause)?;
                 let deploy = if with_configuration { rollback::with_configuration(deploy, &target) } else { deploy };
@@ -105,15 +113,19 @@ impl Deployer {
         }
     }
 
-    /// Returns `Ok` if the configuration of a rollback's target is still stored.
-    async fn check_kept(&self, access: &Authorized, target: &Deploy) -> Outcome<()> {
+    /// Returns the variables of the configuration of a rollback's target whose values were revoked, if it is still stored.
+    async fn check_kept(&self, access: &Authorized, state: &AppState, target: &Deploy) -> Outcome<Vec<VariableName>> {
         if !configuration::is_decided(target) {
             return Err(Refusal::NothingToRollBackTo(format!(
                 "Revision {} never began, and has no configuration. Its image alone can be returned to.",
                 target.revision
             )));
         }
-        let Some(id) = target.configuration else { return Ok(()) };
+        let Some(id) = target.configuration else { return Ok(Vec::new()) };
+        let forgotten = || {
+            let forgotten = Refusal::ConfigurationForgotten(target.revision);
+            Refusal::NothingToRollBackTo(format!("{forgotten} Its image alone can be returned to."))
+        };
         let stored = match &self.ports.configurations {
             Some(store) => {
                 let _turn = self.rollback_turn(access).await;
@@ -121,11 +133,19 @@ impl Deployer {
             }
             None => Vec::new(),
         };
-        if stored.iter().any(|one| one.id == id) {
-            return Ok(());
+        if stored.iter().all(|one| one.id != id) {
+            return Err(forgotten());
         }
-        let forgotten = Refusal::ConfigurationForgotten(target.revision);
-        Err(Refusal::NothingToRollBackTo(format!("{forgotten} Its image alone can be returned to.")))
+        if state.revoked.is_empty() {
+            return Ok(Vec::new());
+        }
+        // It may be as long as a long part of a history.
+        let _turn = self.history_turn(access, usize::MAX).await;
+        match self.variables(access.uid, Some(id)).await {
+            Ok(variables) => Ok(variables.map(|variables| state.revoked_of(&variables)).unwrap_or_default()),
+            Err(Error::NotFound(_)) => Err(forgotten()),
+            Err(error) => Err(Refusal::of_store(error)),
+        }
     }
 
     /// Returns the newest entry below a revision that succeeded with another image, or another configuration if that counts, of
@@ -216,5 +236,8 @@ fn name(entry: &Deploy) -> String {
 
 /// Returns whether a rollback means the same version on both states.
 fn means_the_same(read: &AppState, state: &AppState) -> bool {
-    read.latest == state.latest && read.current == state.current && read.on_cluster() == state.on_cluster()
+    read.latest == state.latest
+        && read.current == state.current
+        && read.on_cluster() == state.on_cluster()
+        && read.revoked == state.revoked
 }

@@ -31,6 +31,9 @@ pub struct Rollback {
     /// Whether the version's configuration is brought back as well; otherwise the current one stays.
     #[serde(skip_serializing_if = "is_false")]
     pub with_config: bool,
+    /// Whether the configuration may come back with values that were revoked.
+    #[serde(skip_serializing_if = "is_false")]
+    pub with_revoked: bool,
 }
 
 impl Rollback {
@@ -41,6 +44,7 @@ impl Rollback {
             request.if_current = self.if_current;
             request.past_releases = self.past_releases;
             request.with_configuration = self.with_config;
+            request.with_revoked = self.with_revoked;
             request.key = key;
         })
     }

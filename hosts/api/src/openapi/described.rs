@@ -8,12 +8,12 @@ use crate::{
     endpoint::{Endpoint, open},
     operations::{
         CancelDeploy, CancelRun, ChangeApp, ChangeConfiguration, CreateApiToken, DeleteApp, DeployApp, DisableWebhook,
-        EnableWebhook, EndSession, EndSessions, EndTrust, ListApiTokens, ListApps, ListDeploys, ListInstances,
-        ListLocks, ListReceivers, ListRuns, ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment,
-        PlanRollback, PromoteApp, ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp,
-        RegisterReceiver, ReleaseHold, RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack, RotateWebhook, ShowApp,
-        ShowCaller, ShowConfiguration, ShowDeploy, ShowRun, ShowWebhook, StartApp, StartRun, StopApp, TestReceiver,
-        TrustPipeline, UnlockApp, UnlockEnvironment,
+        DiscardConfiguration, EnableWebhook, EndSession, EndSessions, EndTrust, ListApiTokens, ListApps, ListDeploys,
+        ListInstances, ListLocks, ListReceivers, ListRuns, ListSessions, ListTrusts, ListWebhookCalls, LockApp,
+        LockEnvironment, PlanRollback, PromoteApp, ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp,
+        RegisterApp, RegisterReceiver, ReleaseHold, RemoveReceiver, ReplaceSecret, RevokeApiToken, RollBack,
+        RotateWebhook, ShowApp, ShowCaller, ShowConfiguration, ShowDeploy, ShowRun, ShowWebhook, StartApp, StartRun,
+        StopApp, TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
     },
 };
 
@@ -100,6 +100,7 @@ pub(super) fn endpoints() -> Vec<Described> {
         Described::of::<DeployApp>(),
         Described::of::<ShowConfiguration>(),
         Described::of::<ChangeConfiguration>(),
+        Described::of::<DiscardConfiguration>(),
         Described::of::<StopApp>(),
         Described::of::<StartApp>(),
         Described::of::<RebuildApp>(),

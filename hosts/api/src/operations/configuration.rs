@@ -5,7 +5,7 @@ use rollhook_management::Refusal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ConfigAnswer, ConfigPatch, Configuration, Local, Operation, endpoint::Endpoint, query};
+use crate::{ConfigAnswer, ConfigKept, ConfigPatch, Configuration, Local, Operation, endpoint::Endpoint, query};
 
 /// The query of a configuration.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -55,5 +55,26 @@ impl Operation for ChangeConfiguration {
         let management = &caller.management;
         let configured = management.configure(&caller.principal, id, request, reason.as_ref()).await?;
         Ok(ConfigAnswer::of(id, &configured))
+    }
+}
+
+/// Withdraws the change of an app's configuration that waits for the next deploy.
+pub struct DiscardConfiguration;
+
+impl Operation for DiscardConfiguration {
+    type Subject = AppId;
+    type Input = ();
+    type Answer = ConfigKept;
+
+    const ENDPOINT: Endpoint = Endpoint::new(
+        "DELETE",
+        "/api/v1/apps/{namespace}/{app}/config/staged",
+        200,
+        "Withdraw the change of variables that waits for the next deploy",
+    );
+
+    async fn perform(caller: &Local, id: &AppId, (): ()) -> Result<ConfigKept, Refusal> {
+        let is_discarded = caller.management.discard_configuration(&caller.principal, id).await?;
+        Ok(ConfigKept::discarded(id, is_discarded))
     }
 }

@@ -13,7 +13,7 @@ mod webhooks;
 
 pub use access::{AuditQuery, CreateApiToken, ListApiTokens, ReadAudit, RevokeApiToken, ShowCaller};
 pub use apps::{AppsQuery, ChangeApp, DeleteApp, ListApps, RegisterApp, ReleaseHold, ShowApp};
-pub use configuration::{ChangeConfiguration, ConfigQuery, ShowConfiguration};
+pub use configuration::{ChangeConfiguration, ConfigQuery, DiscardConfiguration, ShowConfiguration};
 pub use deploys::{
     CancelDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, LogQuery, LogStep, LogText, PlanRollback,
     PromoteApp, ReadBuildLog, RebuildApp, RollBack, RollbackQuery, ShowDeploy, StartApp, StopApp,

@@ -18,6 +18,8 @@ pub(crate) enum ConfigCommand {
     Set(ConfigSet),
     /// Remove variables, as set sets them
     Unset(ConfigUnset),
+    /// Withdraw the change that waits for the next deploy
+    Discard(ConfigDiscard),
     /// List the variables: names, lengths and fingerprints, and the values of plain ones
     #[command(visible_alias = "ls")]
     List(ConfigList),
@@ -65,8 +67,17 @@ pub(crate) struct ConfigUnset {
     // Kept as text: see `ConfigSet`.
     #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<String>,
+    /// The values have leaked: a rollback that would bring one of them back asks first
+    #[arg(long)]
+    pub(crate) revoked: bool,
     #[command(flatten)]
     pub(crate) when: When,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigDiscard {
+    #[command(flatten)]
+    pub(crate) target: Target,
 }
 
 #[derive(Debug, Args)]

@@ -27,7 +27,7 @@ pub(crate) use app::{
     AppCommand, BuildLogs, Cancel, Create, Delete, Deploy, History, List, Logs, Promote, Rebuild, Rollback, Rotate,
     Scale, Set, Target, Wait, WaitFor, Webhook, WebhookStatus,
 };
-pub(crate) use config::{ConfigCommand, ConfigDiff, ConfigList, ConfigSet, ConfigUnset, When};
+pub(crate) use config::{ConfigCommand, ConfigDiff, ConfigDiscard, ConfigList, ConfigSet, ConfigUnset, When};
 pub(crate) use flag::{flags, in_flags, list_in_flags};
 pub(crate) use lock::{EnvironmentCommand, EnvironmentName, Lock, LockEnvironment, NewLock};
 pub(crate) use login::{ContextCommand, LoginArgs, Place};

@@ -5,7 +5,7 @@ mod given;
 use rollhook_api::{
     ConfigAnswer, ConfigPatch, Configuration, Deploy, Variable,
     configuration::{PostedVariables, SettingDiff, VariableDiff, differences, setting_differences, setting_text},
-    operations::{ChangeConfiguration, ConfigQuery, ShowConfiguration},
+    operations::{ChangeConfiguration, ConfigQuery, DiscardConfiguration, ShowConfiguration},
     promotion::missing_variables,
 };
 use rollhook_core::{
@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::{Session, deploys::conclude};
 use crate::{
-    args::{ConfigCommand, ConfigDiff, ConfigList, ConfigSet, ConfigUnset, Target, When},
+    args::{ConfigCommand, ConfigDiff, ConfigDiscard, ConfigList, ConfigSet, ConfigUnset, Target, When},
     exit::CliError,
     output::message,
     table::{self, Cell, Column, Fit, Style},
@@ -28,6 +28,7 @@ pub(crate) async fn config(session: &Session<'_>, command: &ConfigCommand) -> Re
     match command {
         ConfigCommand::Set(args) => set(session, args).await,
         ConfigCommand::Unset(args) => unset(session, args).await,
+        ConfigCommand::Discard(args) => discard(session, args).await,
         ConfigCommand::List(args) => list(session, args).await,
         ConfigCommand::Diff(args) => diff(session, args).await,
     }
@@ -44,7 +45,15 @@ async fn set(session: &Session<'_>, args: &ConfigSet) -> Result<(), CliError> {
 async fn unset(session: &Session<'_>, args: &ConfigUnset) -> Result<(), CliError> {
     let names = given::names(&args.names)?;
     let doing = format!("Removing {}", names.join(", "));
-    change(session, &args.target, &args.when, ConfigPatch { unset: names, ..ConfigPatch::default() }, &doing).await
+    let patch = ConfigPatch { unset: names, revoked: args.revoked, ..ConfigPatch::default() };
+    change(session, &args.target, &args.when, patch, &doing).await
+}
+
+async fn discard(session: &Session<'_>, args: &ConfigDiscard) -> Result<(), CliError> {
+    let id = &session.find(&args.target).await?;
+    let kept = session.api.call(DiscardConfiguration, id, ()).await?;
+    session.output.line(&format!("{id}: {}", escaped(&kept.message)))?;
+    session.document(&kept)
 }
 
 /// Changes what an app's containers are made with.

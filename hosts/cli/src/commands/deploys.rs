@@ -142,15 +142,22 @@ pub(crate) async fn rollback(session: &Session<'_>, args: &args::Rollback) -> Re
     }
     let if_current = current.as_ref().map(|current| current.revision);
     let with_config = args.with_config;
-    let asked = Rollback { revision: args.revision, if_current, past_releases: args.yes, with_config };
+    let (past_releases, with_revoked) = (args.yes, args.yes);
+    let mut asked = Rollback { revision: args.revision, if_current, past_releases, with_config, with_revoked };
     session.drive()?;
-    let mut answer = match session.api.call(RollBack, id, asked.clone()).await {
-        Err(refused) if refused.is(Kind::ReleaseBetween) => {
-            let why = refused.lines().into_iter().next().unwrap_or_default();
-            confirm(&format!("{why}\nRoll back all the same?"))?;
-            session.api.call(RollBack, id, Rollback { past_releases: true, ..asked }).await?
+    let mut answer = loop {
+        match session.api.call(RollBack, id, asked.clone()).await {
+            // Each is asked for once: what is confirmed is refused no more.
+            Err(refused) if refused.is(Kind::ReleaseBetween) && !asked.past_releases => {
+                confirm_all_the_same(&refused)?;
+                asked.past_releases = true;
+            }
+            Err(refused) if refused.is(Kind::ConfigurationRevoked) && !asked.with_revoked => {
+                confirm_all_the_same(&refused)?;
+                asked.with_revoked = true;
+            }
+            answer => break answer?,
         }
-        answer => answer?,
     };
     // What runs has changed meanwhile, and with it the last good version.
     if planned != Some(answer.to.revision) && args.revision.is_none() {
@@ -167,6 +174,11 @@ async fn print_way_back(session: &Session<'_>, id: &AppId, current: Option<&Depl
     if let Ok(target) = entry(session, id, to).await {
         config::print_way_back(session, id, (current, &target), with_config).await;
     }
+}
+
+fn confirm_all_the_same(refused: &CliError) -> Result<(), CliError> {
+    let why = refused.lines().into_iter().next().unwrap_or_default();
+    confirm(&format!("{why}\nRoll back all the same?"))
 }
 
 async fn entry(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<Deploy, CliError> {

@@ -365,6 +365,9 @@ fn variables_are_set_listed_compared_staged_and_brought_back() {
     let staged = bench.run("app config unset api TWO --staged").ok();
     assert_eq!(staged.out, "Removing TWO of shop-test/api. The change waits for the next deploy.\n");
     assert!(bench.run("app config list api").ok().out.ends_with("Waiting for the next deploy: -TWO\n"));
+    let discarded = bench.run("app config discard api").ok();
+    assert_eq!(discarded.out, "shop-test/api: What waited for the next deploy was withdrawn.\n");
+    bench.run("app config unset api TWO --staged").ok();
     bench.run("app deploy api r.example.com/api:two --wait").ok();
     let back = bench.run("app rollback api --revision 2 --wait").ok();
     assert!(back.err.contains("the configuration differs (-KEY, -PASSWORD, -URL): the image alone"), "{back:?}");
@@ -375,6 +378,11 @@ fn variables_are_set_listed_compared_staged_and_brought_back() {
     assert!(wide.contains(" image of 1 ") && wide.contains("2 with its configuration"), "{wide}");
     assert!(wide.lines().next().unwrap().ends_with("CONFIG") && wide.contains(" (changed)\n"), "{wide}");
     assert!(bench.run("app show api").ok().out.contains("Configuration     "));
+
+    bench.run("app config unset api LEVEL --revoked --wait").ok();
+    let refused = bench.run("app rollback api --revision 2 --with-config --wait").exits(6);
+    assert!(refused.err.contains("values that were revoked, of LEVEL"), "{refused:?}");
+    bench.run("app rollback api --revision 2 --with-config --yes --wait").ok();
 
     let shows_no_value = |ended: Ended| assert!(!format!("{ended:?}").contains("hunter2"), "{ended:?}");
     shows_no_value(bench.run("app config set api PASSWORD-hunter2").exits(2));

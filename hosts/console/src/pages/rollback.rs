@@ -55,6 +55,8 @@ struct Plan {
     if_current: Option<Revision>,
     key: String,
     error: Option<String>,
+    /// Whether the configuration would bring revoked values back, as the call was refused for.
+    is_revoked: bool,
 }
 
 impl Plan {
@@ -79,6 +81,7 @@ impl Plan {
             if_current: app.current.as_ref().map(|deploy| deploy.revision),
             key: call.new_key(),
             error: None,
+            is_revoked: false,
         }
     }
 
@@ -162,7 +165,8 @@ pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
     let if_current = call.request.field("if_current").and_then(|text| text.parse().ok());
     let past_releases = call.request.field("past_releases").is_some();
     let with_config = call.request.field("with_config").is_some();
-    let rollback = Rollback { revision: Some(revision), if_current, past_releases, with_config };
+    let with_revoked = call.request.field("with_revoked").is_some();
+    let rollback = Rollback { revision: Some(revision), if_current, past_releases, with_config, with_revoked };
     match call.keyed("rollback")?.call(RollBack, id, rollback).await {
         Ok(_) => Ok(reply::redirect(&format!("/apps/{}/{}", id.namespace, id.name))),
         Err(failure) if matches!(failure.problem.status, 409 | 422) => {
@@ -171,7 +175,8 @@ pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
             let entry = operations.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await?;
             // The plan shows what is current by now: to submit it again is to have seen that.
             let plan = planned(call, id, &app, &entry).await;
-            let plan = Plan { error: Some(escaped(&failure.problem.detail)), ..plan };
+            let is_revoked = failure.problem.slug() == Kind::ConfigurationRevoked.parts().0;
+            let plan = Plan { error: Some(escaped(&failure.problem.detail)), is_revoked, ..plan };
             Ok(plan.reply(call, status(&failure)))
         }
         Err(failure) => Err(failure),

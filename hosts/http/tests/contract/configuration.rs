@@ -138,6 +138,59 @@ fn staged_change_waits_for_the_next_deploy_also_for_the_first() {
 }
 
 #[test]
+fn staged_change_is_repeated_by_its_key_and_withdrawn() {
+    let server = bench();
+    let app = server.app_with("api", json!({ "settle": "0s" }));
+    let call = |body: Value| patch(&server, &app, &body).header("idempotency-key", "k");
+    let body = json!({ "set": { "A": "1" }, "staged": true });
+    let first = call(body.clone()).expect(200);
+    assert_eq!((first.header("idempotent-replayed"), &first.json()["result"]), (None, &json!("staged")));
+    let again = call(body).expect(200);
+    assert_eq!((again.header("idempotent-replayed"), again.json()), (Some("true"), first.json()));
+    let other = call(json!({ "set": { "A": "2" }, "staged": true })).expect(422);
+    assert_eq!(other.problem(), "idempotency-key-reused");
+    let discard = || server.manage("DELETE", &path(&app, "/staged")).expect(200).json()["result"].clone();
+    assert_eq!((discard(), discard()), (json!("discarded"), json!("unchanged")));
+    assert_eq!(shown(&server, &app, "").get("staged"), None);
+    let audit = server.manage("GET", "/api/v1/audit").expect(200).json();
+    assert_eq!(audit["entries"][0]["subject"], "app shop-test/api: withdraw what waits for the next deploy");
+}
+
+#[test]
+fn revoked_value_is_refused_until_it_is_confirmed() {
+    let server = bench();
+    let app = server.app_with("api", json!({ "settle": "0s" }));
+    set(&server, &app, &json!({ "TOKEN": "hunter2" }));
+    let none = patch(&server, &app, &json!({ "set": { "A": "1" }, "revoked": true })).expect(422).json();
+    assert_eq!(none["field"], "revoked");
+    let unset = json!({ "unset": ["TOKEN"], "revoked": true });
+    patch(&server, &app, &unset).header("prefer", "wait=20").expect(200);
+    let back = |body: Value| server.manage("POST", &format!("{}/rollback", app.path)).json(&body);
+    let refused = back(json!({ "revision": 2, "with_config": true })).expect(409);
+    let problem = refused.json();
+    assert_eq!(
+        (refused.problem().as_str(), &problem["target"], &problem["variables"]),
+        ("configuration-revoked", &json!(2), &json!(["TOKEN"]))
+    );
+    back(json!({ "revision": 2, "with_config": true, "with_revoked": true })).expect(202);
+    assert!(!server.log().contains("hunter2"));
+}
+
+#[test]
+fn one_call_sets_as_many_plain_variables_as_an_app_may_have() {
+    let server = bench();
+    let app = server.app_with("api", json!({ "settle": "0s" }));
+    let all = (0..500).map(|number| (format!("A{number}"), json!({ "value": "1", "plain": true })));
+    let all: serde_json::Map<String, Value> = all.collect();
+    let names: Vec<&String> = all.keys().collect();
+    set(&server, &app, &json!(all));
+    assert_eq!(shown(&server, &app, "")["variables"].as_array().unwrap().len(), 500);
+    patch(&server, &app, &json!({ "unset": names })).header("prefer", "wait=20").expect(200);
+    let most = json!({ "set": vec![json!([]); 2_100] });
+    assert_eq!(patch(&server, &app, &most).expect(413).problem(), "body-too-large");
+}
+
+#[test]
 fn two_at_once_are_told_by_if_current_and_a_repeat_by_its_key() {
     let server = bench();
     let app = server.app_with("api", json!({ "settle": "0s" }));
