@@ -14,7 +14,8 @@ use k8s_openapi::{
 use serde_json::json;
 
 use super::{
-    configuration, drift,
+    configuration::{self, REMARK},
+    drift,
     object::{Object, STAMP, TEMPLATE_STAMP},
     scale::STOPPED_FROM,
 };
@@ -53,7 +54,7 @@ pub(crate) fn workload(object: Object, rollout: &Rollout) -> Object {
     let paths = owned_paths(&object, &rollout.workload.containers);
     let own = |mut all: ObjectMeta| {
         let entries = all.managed_fields.take().into_iter().flatten().map(|entry| owned(entry, &paths)).collect();
-        ObjectMeta { managed_fields: Some(entries), ..metadata(all, &[STAMP, TEMPLATE_STAMP, STOPPED_FROM]) }
+        ObjectMeta { managed_fields: Some(entries), ..metadata(all, &[STAMP, TEMPLATE_STAMP, STOPPED_FROM, REMARK]) }
     };
     match object {
         Object::Deployment(found) => {
