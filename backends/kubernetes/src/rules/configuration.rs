@@ -32,7 +32,7 @@ const APP: &str = "rollhook.dev/configuration-of";
 /// The label of a Secret with the id of the version.
 const ID: &str = "rollhook.dev/configuration";
 /// The annotation of a workload with a remark on variables that others set too.
-const REMARK: &str = "rollhook.dev/variables-of-others";
+pub(crate) const REMARK: &str = "rollhook.dev/variables-of-others";
 /// The number of an app's Secrets that are kept, the ones that were needed last, whatever names them.
 const KEPT: usize = 10;
 

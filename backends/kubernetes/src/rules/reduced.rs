@@ -14,7 +14,8 @@ use k8s_openapi::{
 use serde_json::json;
 
 use super::{
-    configuration, drift,
+    configuration::{self, REMARK},
+    drift,
     object::{CONFIGURED_BY, Object, STAMP, TEMPLATE_STAMP},
     scale::STOPPED_FROM,
 };
@@ -55,7 +56,7 @@ pub(crate) fn workload(object: Object, rollout: &Rollout) -> Object {
         let entries = all.managed_fields.take().into_iter().flatten().map(|entry| owned(entry, &paths)).collect();
         ObjectMeta {
             managed_fields: Some(entries),
-            ..metadata(all, &[STAMP, TEMPLATE_STAMP, STOPPED_FROM, CONFIGURED_BY])
+            ..metadata(all, &[STAMP, TEMPLATE_STAMP, STOPPED_FROM, CONFIGURED_BY, REMARK])
         }
     };
     match object {
