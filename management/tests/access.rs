@@ -129,7 +129,7 @@ fn variables_that_a_promotion_lacks_are_named_to_those_who_may_list_both() {
         let change = VariablesChange { set, ..VariablesChange::default() };
         let request = ConfigureRequest::default().with(|request| request.change = change);
         let configured = world.management.configure(&world.operator, &prod, request, None).await.unwrap();
-        assert_eq!(configured, Configured::Staged, "nothing runs yet");
+        assert_eq!(configured, Configured::Staged { replayed: false }, "nothing runs yet");
         let access = world.management.allow(&world.operator, &prod, AppAction::Deploy).await.unwrap();
         let image = DeployRequest::image("registry.example.com/api:2".parse().unwrap());
         let accepted = world.deployer.submit(&access, image).await.unwrap();
