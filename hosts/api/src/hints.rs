@@ -15,7 +15,7 @@ pub fn of_start(error: &StartError) -> String {
 pub(crate) fn sentence(hint: Hint) -> Option<&'static str> {
     Some(match hint {
         Hint::ReleaseHold => "Commands: rollhook app release-hold, rollhook app deploy.",
-        Hint::BreakGlass => "Command: rollhook app deploy --break-glass.",
+        Hint::BreakGlass => "Commands: rollhook app deploy --break-glass, rollhook app config set --break-glass.",
         Hint::ReadToken => "Commands: rollhook app webhook status, rollhook app webhook enable.",
         Hint::OpenBuilder => "Or give this one a builder: --build-command or --build-image.",
         Hint::AllowLocalSources => "The server's flag: --allow-local-sources.",
