@@ -21,7 +21,8 @@ const NAMES_MAX: usize = 20;
 const NAME_MAX: usize = 253;
 
 impl Management {
-    /// Changes an app's configuration, with a reason in spite of its locks. The audit has the names of the variables, and the
+    /// Changes an app's configuration, with a reason in spite of its locks. A change of what its instances are made with takes the
+    /// right to change the app too. The audit has the names of the variables, and the
     /// reason.
     ///
     /// # Errors
@@ -38,6 +39,10 @@ impl Management {
             self.permit(principal, &app, Action::BreakGlass, Some(reason.as_str())).await?;
         }
         let remark = remark(&request);
+        if !request.change.settings.is_empty() {
+            // Volumes and networks of the machine: who may register an app says what its containers are made with.
+            self.permit(principal, &app, Action::Change, Some(&remark)).await?;
+        }
         self.permit(principal, &app, Action::Configure, Some(&remark)).await?;
         let access = match in_spite_of_locks {
             Some(_) => {

@@ -120,6 +120,25 @@ fn promotion_from_an_app_that_the_caller_may_not_read_finds_none() {
 }
 
 #[test]
+fn what_containers_are_made_with_is_for_those_who_may_change_the_app() {
+    let world = ManagedWorld::new(INSTANT);
+    world.run(async {
+        let id = register(&world, "shop", "test").await;
+        let volumes = serde_json::json!({ "volumes": ["/:/host"] });
+        let settings = volumes.as_object().unwrap().clone();
+        let change = VariablesChange { settings, ..VariablesChange::default() };
+        let request = ConfigureRequest::default().with(|request| request.change = change);
+        let configured = async |role| {
+            let who = principal(role, realm("shop", "test"));
+            world.management.configure(&who, &id, request.clone(), None).await.unwrap_err()
+        };
+        assert!(matches!(configured(Role::Deployer).await, Refusal::Forbidden { .. }));
+        let asked = configured(Role::Admin).await;
+        assert!(matches!(asked, Refusal::Core(CoreRefusal::CannotBeConfigured(_))), "{asked:?}");
+    });
+}
+
+#[test]
 fn variables_that_a_promotion_lacks_are_named_to_those_who_may_list_both() {
     let world = ManagedWorld::new(INSTANT);
     world.run(async {

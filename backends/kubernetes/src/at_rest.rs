@@ -305,8 +305,11 @@ impl State {
         if known.secret_at.elapsed() < SECRETS_AGE {
             return None;
         }
-        known.secret_at = Instant::now();
-        Some(key.app)
+        // All workloads of an app are looked at with it.
+        let app = key.app;
+        let of_app = self.targets.iter_mut().filter(|(key, _)| key.app == app);
+        of_app.for_each(|(_, known)| known.secret_at = Instant::now());
+        Some(app)
     }
 
     /// The last look at the rollout's workload. Returns `None` if its answer may be another now.

@@ -1,7 +1,10 @@
 //! CDEvents 0.5: what runs where, as an event of the continuous delivery tools' own vocabulary, in a CloudEvent.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use rollhook_core::{app::App, deploy::Deploy, deploy::Revision};
+use rollhook_core::{
+    app::App,
+    deploy::{Deploy, Revision, Scale},
+};
 use rollhook_management::notifications::{Content, EventKind, Notification};
 use serde_json::{Map, Value, json};
 
@@ -60,6 +63,7 @@ pub(crate) fn event(notification: &Notification) -> Result<Value, &'static str> 
 /// Returns what happened to the service; `None` if it runs what it ran.
 fn predicate(deploy: &Deploy, event: EventKind) -> Option<&'static str> {
     match event {
+        EventKind::Succeeded if deploy.scale == Scale::Stop => None,
         EventKind::Succeeded if deploy.revision == Revision::FIRST => Some("deployed"),
         EventKind::Succeeded => Some("upgraded"),
         EventKind::PutRight | EventKind::RolledBack => Some("rolledback"),

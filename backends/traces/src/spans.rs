@@ -58,6 +58,7 @@ fn of_deploy(app: &App, deploy: &Deploy) -> SpanData {
     span.parent_span_id = caller.unwrap_or(SpanId::INVALID);
     span.parent_span_is_remote = caller.is_some();
     span.name = format!("deploy {}", app.id).into();
+    span.span_kind = SpanKind::Server;
     span.attributes.extend(conventions::of_run(app, deploy));
     span
 }
@@ -67,7 +68,7 @@ fn span(app: &App, deploy: &Deploy, id: SpanId, (begin, end): (Timestamp, Timest
         span_context: SpanContext::new(trace_id(deploy), id, TraceFlags::SAMPLED, false, TraceState::default()),
         parent_span_id: SpanId::INVALID,
         parent_span_is_remote: false,
-        span_kind: SpanKind::Server,
+        span_kind: SpanKind::Internal,
         name: "".into(),
         start_time: time(begin),
         end_time: time(end),

@@ -3,7 +3,7 @@
 //! The configuration is the current version's own. A deploy that brings another one makes it the app's by succeeding, so that
 //! there is nothing to take back where it fails. One that is staged waits for the next deploy.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -140,13 +140,30 @@ impl AppState {
         }
     }
 
-    /// Returns a remark on a restore that brings a value back which was revoked after its version began: the version before
-    /// must not be left away for that, and nobody is to overlook it.
-    pub fn remark_on_revoked(&self, restore: &Deploy) -> Option<String> {
-        let id = restore.configuration.filter(|_| restore.is_restore())?;
-        let revoked = self.revoked.iter().filter(|revoked| revoked.configurations.contains(&id));
-        let names: BTreeSet<&str> = revoked.map(|revoked| revoked.name.as_str()).collect();
+    /// Returns the variables whose revoked values a rollback of the image alone brings back: the current version has them, and
+    /// what is on the cluster has another configuration.
+    pub fn revoked_of_current(&self) -> Vec<VariableName> {
+        let configuration = |deploy: &Arc<Deploy>| deploy.configuration;
+        match self.current.as_ref().and_then(configuration) {
+            Some(current) if self.on_cluster().and_then(configuration) != Some(current) => {
+                self.revoked_in(current).into_iter().cloned().collect()
+            }
+            Some(_) | None => Vec::new(),
+        }
+    }
+
+    /// Returns a remark on a restore or a rollback that brings a value back which was revoked after its version began: the
+    /// version before must not be left away for that, and nobody is to overlook it.
+    pub fn remark_on_revoked(&self, back: &Deploy) -> Option<String> {
+        let id = back.configuration.filter(|_| back.trigger == Trigger::Rollback)?;
+        let names: Vec<&str> = self.revoked_in(id).into_iter().map(VariableName::as_str).collect();
         (!names.is_empty()).then(|| format!("the revoked values of {} are back with it", listed(names)))
+    }
+
+    /// The variables with revoked values in a configuration.
+    fn revoked_in(&self, id: ConfigurationId) -> BTreeSet<&VariableName> {
+        let revoked = self.revoked.iter().filter(|revoked| revoked.configurations.contains(&id));
+        revoked.map(|revoked| &revoked.name).collect()
     }
 
     /// The configurations that the app runs or is to run with.

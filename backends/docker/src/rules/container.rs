@@ -129,7 +129,13 @@ impl Container {
             let id = labels.get(DEPLOY);
             let is_ours = id.is_some_and(|id| inherited.is_some_and(|inherited| *id != inherited[DEPLOY]));
             is_doubtful = id.is_some() && inherited.is_none();
-            labels.retain(|name, _| is_ours || (is_doubtful && name == TARGET) || !name.starts_with(OURS));
+            // Containers that were made before there were settings have their image's label.
+            let is_images = |name: &str, value: &Value| {
+                name == SETTINGS && inherited.is_some_and(|inherited| inherited[SETTINGS] == *value)
+            };
+            labels.retain(|name, value| {
+                (is_ours && !is_images(name, value)) || (is_doubtful && name == TARGET) || !name.starts_with(OURS)
+            });
         }
         Self { object, is_doubtful }
     }

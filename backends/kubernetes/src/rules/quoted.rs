@@ -17,7 +17,8 @@ const SHARED: usize = 16;
 /// Whether a text has a value or a part of one, as it is, in base64 as Secrets have it, or as a string of JSON.
 pub(crate) fn quotes(text: &str, configuration: &Configuration) -> bool {
     let parts: HashSet<&[u8]> = text.as_bytes().windows(SHARED).collect();
-    configuration.variables.entries.values().map(|variable| variable.expose()).any(|value| {
+    let secret = configuration.variables.entries.values().filter(|variable| !variable.is_plain);
+    secret.map(|variable| variable.expose()).any(|value| {
         let in_base64 = json!(ByteString(value.as_bytes().to_vec()));
         let in_json = json!(value).to_string();
         let forms = [value, in_base64.as_str().unwrap_or_default(), in_json.trim_matches('"')];

@@ -65,7 +65,7 @@ pub(crate) fn of(needed: &NeededSecret, found: Option<&ObjectMeta>) -> Option<Dr
             "another deleted the Secret {name}, which has the app's configuration: no new pod of {title} starts until you \
              deploy again, which makes it anew"
         ),
-        Some(found) if uid.is_some() && found.uid != *uid => {
+        Some(found) if uid.is_some() && found.uid != *uid && !is_ours_alone(found) => {
             let by = maker(found).map_or_else(|| "another".to_owned(), |by| format!("the field manager {by:?}"));
             format!(
                 "{by} made the Secret {name} anew, which has the app's configuration: new pods of {title} may start with other \
@@ -75,6 +75,12 @@ pub(crate) fn of(needed: &NeededSecret, found: Option<&ObjectMeta>) -> Option<Dr
         Some(_) => return None,
     };
     Some(Drift { image: None, message })
+}
+
+/// Whether nobody but this service has written to an object: it made it anew for a command, as another party had deleted it.
+fn is_ours_alone(metadata: &ObjectMeta) -> bool {
+    let mut managers = metadata.managed_fields.iter().flatten().peekable();
+    managers.peek().is_some() && managers.all(|entry| entry.manager.as_deref() == Some(MANAGER))
 }
 
 /// The manager that made an object: the first one that wrote to it, and another one than ours where several did at once.

@@ -5,9 +5,12 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     action::Action,
     app::{BUILD_DEADLINE_MAX, KEEP, Policy, Source, Target},
-    deploy::{Deploy, Reason, Revision, State, Status},
+    deploy::{Deploy, Reason, Revision, State, Status, Trigger},
     error::Error,
-    ledger::{AppState, Change, Record, Refused, registration},
+    ledger::{
+        AppState, Change, Record, Refused, registration,
+        restore::{self, Owed},
+    },
     ports::TargetRequest,
     request::{Field, PolicyChange, Refusal, SourceChange, TargetChange},
     service::{ATTEMPTS, Authorized, Deployer, Outcome, check_settings, journal::Decision, unwritten},
@@ -56,9 +59,8 @@ impl Deployer {
         let is_regrouped =
             new_target.as_ref().is_some_and(|(before, after)| !rollouts.has_same_workloads(before, after));
         let changed = self.update_app(access, move |change, now| {
-            let rolls_out = |deploy: &&Arc<Deploy>| matches!(deploy.status(), Status::Releasing | Status::RollingOut);
-            if let Some(deploy) = change.state.unfinished.iter().find(rolls_out).filter(|_| is_regrouped) {
-                return Err(Refusal::DeployUnfinished(deploy.revision));
+            if let Some(revision) = regrouped_by(&change.state).filter(|_| is_regrouped) {
+                return Err(Refusal::DeployUnfinished(revision));
             }
             let app = &change.state.app;
             // Another call has changed the target meanwhile.
@@ -311,4 +313,14 @@ pub(crate) fn check_command_deadline(field: Field, deadline: Duration) -> Outcom
         return Ok(());
     }
     Err(Refusal::InvalidField(field, "must be from 1s to 4h.".to_owned()))
+}
+
+/// Returns the deploy that acts, or is about to act, on the workloads that the app has: its rollout and release command, and the
+/// restore that a failed one needs.
+fn regrouped_by(state: &AppState) -> Option<Revision> {
+    let acts = |deploy: &&Arc<Deploy>| {
+        matches!(deploy.status(), Status::Releasing | Status::RollingOut) || deploy.trigger == Trigger::Rollback
+    };
+    let failed = || state.ended_on_cluster.as_ref().filter(|_| matches!(restore::owed(state), Owed::Restore(_)));
+    state.unfinished.iter().find(acts).or_else(failed).map(|deploy| deploy.revision)
 }

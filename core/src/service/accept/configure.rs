@@ -73,7 +73,7 @@ impl Deployer {
             }
             let revoked = self.revoked(access, &state, (base, &before), &request).await?;
             self.forget_configurations(&state, None).await.map_err(Refusal::of_store)?;
-            self.make_room(store, &state, (&before, &variables)).await?;
+            let is_full = self.is_full(store, &state, (&before, &variables)).await?;
             let id = ConfigurationId(self.ports.rng.bits());
             let put = store.put(access.uid, id, &variables).await;
             put.map_err(|error| unwritten(&access.id, error))?;
@@ -88,31 +88,49 @@ impl Deployer {
                 discard(store, access, id).await;
             }
             if let Some(configured) = accepted? {
+                if is_full {
+                    self.forget_most(access).await;
+                }
                 return Ok(configured);
             }
         }
         Err(Refusal::Busy)
     }
 
-    /// Makes room in the environment for one more configuration of the app, at the expense of its older ones. One that takes
+    /// Returns whether the environment is full, so that older configurations of the app have to make room. One that takes
     /// nothing more than the one before it always fits: how else should there be less?
-    async fn make_room(
+    ///
+    /// # Errors
+    /// [`Refusal::ConfigurationsFull`] if there would be too many bytes even so.
+    async fn is_full(
         &self,
         store: &dyn ConfigurationStore,
         state: &AppState,
         (before, variables): (&Variables, &Variables),
-    ) -> Outcome<()> {
+    ) -> Outcome<bool> {
         let bytes = |variables: &Variables| u64::try_from(variables.to_text().len()).unwrap_or(u64::MAX);
-        let more = bytes(variables);
-        let is_full = async || {
-            let stored = store.bytes_of(&state.app.id.namespace).await.map_err(Refusal::of_store)?;
-            Ok(stored.saturating_add(more) > ENVIRONMENT_BYTES_MAX)
-        };
-        if !is_full().await? {
-            return Ok(());
+        let (more, app) = (bytes(variables), &state.app);
+        let all = store.bytes_of(&app.id.namespace).await.map_err(Refusal::of_store)?.saturating_add(more);
+        if all <= ENVIRONMENT_BYTES_MAX {
+            return Ok(false);
         }
-        self.forget_beyond(state, None, configuration::KEPT_BYTES_IF_FULL).await.map_err(Refusal::of_store)?;
-        if more > bytes(before) && is_full().await? { Err(Refusal::ConfigurationsFull) } else { Ok(()) }
+        let stored = store.list(app.uid).await.map_err(Refusal::of_store)?;
+        let surplus =
+            configuration::surplus(state, None, configuration::KEPT_BYTES_IF_FULL, stored.clone(), self.time());
+        let freed: u64 = stored.iter().filter(|one| surplus.contains(&one.id)).map(|one| one.bytes).sum();
+        let fits = more <= bytes(before) || all.saturating_sub(freed) <= ENVIRONMENT_BYTES_MAX;
+        if fits { Ok(true) } else { Err(Refusal::ConfigurationsFull) }
+    }
+
+    /// Removes most of the app's older configurations; what stays is removed by its next change.
+    async fn forget_most(&self, access: &Authorized) {
+        let forgotten = async {
+            let state = self.state(access).await?;
+            self.forget_beyond(&state, None, configuration::KEPT_BYTES_IF_FULL).await.map_err(Refusal::of_store)
+        };
+        if let Err(refusal) = forgotten.await {
+            tracing::warn!(app = %access.id, error = %refusal, "removing old configurations failed");
+        }
     }
 
     /// Keeps a configuration for the next deploy, in place of one that waited. Returns `None` if it was made from one that is not

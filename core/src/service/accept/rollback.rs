@@ -51,6 +51,7 @@ impl Deployer {
                     return Err(Declined::Outdated);
                 }
                 let (target, variables) = target.clone()?;
+                let variables = if with_configuration { variables } else { state.revoked_of_current() };
                 let released = state.released_since(target.revision);
                 if !released.is_empty() && !past_releases {
                     let target = target.revision;

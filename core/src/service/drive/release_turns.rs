@@ -22,6 +22,8 @@ impl Deployer {
         is_fresh: bool,
         now: Timestamp,
     ) -> Option<Vec<OtherTurn>> {
+        // All apps of the environment are read, which is as long as a long list; many apps may wait.
+        let _turn = self.long_turn(&app.id.namespace).await;
         let page = AppPage::first(0).of(app.id.namespace.clone()).fresh(is_fresh);
         let mut pages = pin!(self.listed(page));
         let mut others = Vec::new();
@@ -33,7 +35,7 @@ impl Deployer {
                 }
                 Ok(None) => return Some(others),
                 Err(error) => {
-                    tracing::warn!(app = %app.id, group = %group, error = %error.chain(), "reading the release group failed");
+                    tracing::debug!(app = %app.id, group = %group, error = %error.chain(), "reading the release group failed");
                     return None;
                 }
             }

@@ -37,6 +37,11 @@ impl Deployer {
         slots.acquire(&access.id.namespace).await
     }
 
+    /// Waits for the turn to read as much as a long list has of an environment.
+    pub(crate) async fn long_turn(&self, namespace: &Namespace) -> Slot {
+        self.history_lists.large.acquire(namespace).await
+    }
+
     /// Waits for the turn to read the few entries of an archive that an answer about an app of this namespace needs.
     pub(crate) async fn small_turn(&self, namespace: &Namespace) -> Slot {
         self.history_lists.small.acquire(namespace).await

@@ -38,6 +38,11 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// Returns whether this process has observed anything of the step.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.instances.is_some() || self.message.is_some()
+    }
+
     /// Returns a short text that stands for what was observed: a caller that names it learns of what was observed between two
     /// calls.
     pub fn mark(&self) -> String {

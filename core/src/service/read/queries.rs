@@ -169,7 +169,9 @@ impl Deployer {
         let mut first = None;
         let is_another = |state: &AppState, entry: &Deploy| {
             let progress = self.progress(state, entry);
-            let is_unseen = mark.zip(progress.as_ref()).is_some_and(|(mark, progress)| progress.mark() != mark);
+            let is_unseen = mark
+                .zip(progress.as_ref().filter(|progress| progress.is_observed()))
+                .is_some_and(|(mark, progress)| progress.mark() != mark);
             is_unseen || *first.get_or_insert_with(|| progress.clone()) != progress
         };
         self.changed_until(access, (revision, seen), limit, is_another).await

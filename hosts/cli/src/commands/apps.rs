@@ -219,8 +219,8 @@ pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), CliErro
     };
     let made_with = args.made_with.settings().map_err(CliError::Usage)?;
     let when = &args.made_with.when;
-    if made_with.is_empty() && (when.staged || when.wait.wait) {
-        let why = "--staged and --wait are for what the container is made with, such as --memory 1g.";
+    if made_with.is_empty() && (when.staged || when.wait.wait || when.break_glass.is_some()) {
+        let why = "--staged, --wait and --break-glass are for what the container is made with, such as --memory 1g.";
         return Err(CliError::Usage(why.to_owned()));
     }
     if patch == AppPatch::default() {

@@ -57,6 +57,8 @@ struct Plan {
     error: Option<String>,
     /// Whether the configuration would bring revoked values back, as the call was refused for.
     is_revoked: bool,
+    /// Whether the configuration was to come back in the request that was refused.
+    with_config: bool,
 }
 
 impl Plan {
@@ -82,6 +84,7 @@ impl Plan {
             key: call.new_key(),
             error: None,
             is_revoked: false,
+            with_config: false,
         }
     }
 
@@ -176,7 +179,7 @@ pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
             // The plan shows what is current by now: to submit it again is to have seen that.
             let plan = planned(call, id, &app, &entry).await;
             let is_revoked = failure.problem.slug() == Kind::ConfigurationRevoked.parts().0;
-            let plan = Plan { error: Some(escaped(&failure.problem.detail)), is_revoked, ..plan };
+            let plan = Plan { error: Some(escaped(&failure.problem.detail)), is_revoked, with_config, ..plan };
             Ok(plan.reply(call, status(&failure)))
         }
         Err(failure) => Err(failure),
