@@ -82,7 +82,12 @@ pub(super) fn configuration(app_state: &AppState, deploy: &Deploy) -> Option<Con
     let of_current = app_state.current.as_ref().and_then(|current| current.configuration);
     let is_new = deploy.trigger != Trigger::Rollback && deploy.configuration != of_current;
     let of = deploy.configuration.map(Configuration::of);
-    of.map(|of| of.with(|of| of.is_new = is_new))
+    of.map(|of| {
+        of.with(|of| {
+            of.is_new = is_new;
+            of.before = of_current.filter(|_| is_new);
+        })
+    })
 }
 
 /// Returns the purpose of a deploy. A person's rollback after a restore that did not succeed is another attempt at that

@@ -206,9 +206,12 @@ pub struct Configuration {
     pub id: ConfigurationId,
     /// Its variables; empty where a call needs none of them.
     pub variables: Variables,
-    /// Whether the deploy brings it: then a variable that others have set in the target as well is refused. Otherwise the app
-    /// had it before, or goes back, which is never refused: the value of the others stays.
+    /// Whether the deploy brings it. Otherwise the app had it before, or goes back, which is never refused.
     pub is_new: bool,
+    /// The version that a new one takes the place of.
+    pub(crate) before: Option<ConfigurationId>,
+    /// The variables that the version before has with the same value.
+    pub(crate) unchanged: BTreeSet<VariableName>,
 }
 
 with_fields!(Configuration);
@@ -216,7 +219,23 @@ with_fields!(Configuration);
 impl Configuration {
     /// Returns a version whose variables are not at hand.
     pub fn of(id: ConfigurationId) -> Self {
-        Self { id, variables: Variables::default(), is_new: false }
+        Self { id, variables: Variables::default(), is_new: false, before: None, unchanged: BTreeSet::new() }
+    }
+
+    /// Returns whether the deploy brings a variable, or another value of it: then it is refused where others have set that variable
+    /// in the target as well. Else the value of the others stays.
+    pub fn brings(&self, name: &str) -> bool {
+        self.is_new && !self.unchanged.iter().any(|unchanged| unchanged.as_str() == name)
+    }
+
+    /// Returns the version with its variables, by those of the version before.
+    pub(crate) fn filled(&self, variables: Variables, before: Option<&Variables>) -> Self {
+        let values = before.map(|before| &before.entries);
+        let is_same = |(name, value): &(&VariableName, &Variable)| {
+            values.and_then(|values| values.get(*name)).is_some_and(|before| before.expose() == value.expose())
+        };
+        let unchanged = variables.entries.iter().filter(is_same).map(|(name, _)| name.clone()).collect();
+        Self { unchanged, variables, ..self.clone() }
     }
 }
 

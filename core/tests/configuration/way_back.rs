@@ -23,6 +23,8 @@ fn variable_that_others_have_set_since_blocks_no_way_back() {
         noted(&world.rolled_back_by(&access, RollbackRequest::default()).await);
         let back = with_configuration().with(|request| request.revision = Some(revision(2)));
         noted(&world.rolled_back_by(&access, back).await);
+        // A change of another variable is none of this one.
+        noted(&world.configured(&access, &[("B", "one")]).await);
         assert_eq!(reason(&world.configured(&access, &[("A", "three")]).await), Reason::CONFIGURATION_CONFLICT);
     });
 }

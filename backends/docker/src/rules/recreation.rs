@@ -96,10 +96,11 @@ pub(crate) fn stamp_labels(labels: &mut Value, rollout: &Rollout, last_name: &st
 /// Returns why the deploy's container cannot be made of this one: both set a variable of a new configuration. `None` if it
 /// can be.
 pub(crate) fn conflict(model: &Container, defaults: &Value, rollout: &Rollout) -> Option<String> {
-    rollout.configuration.as_ref().filter(|configuration| configuration.is_new)?;
+    let configuration = rollout.configuration.as_ref().filter(|configuration| configuration.is_new)?;
     let config = without_defaults(model, defaults);
     let set = SetVariables::of(model, rollout.id.app);
-    set.contested(given_environment(&config), rollout).next().map(|name| variables::conflict(name, model))
+    let mut contested = set.contested(given_environment(&config), rollout);
+    contested.find(|name| configuration.brings(name.as_str())).map(|name| variables::conflict(name, model))
 }
 
 fn given_environment(config: &Map<String, Value>) -> &[Value] {

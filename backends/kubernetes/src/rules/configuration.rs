@@ -94,16 +94,16 @@ pub(crate) fn is_referred_to(object: &Object, rollout: &Rollout) -> bool {
 }
 
 /// A sentence about a variable that the workload's own `env` sets too, and who set it there if that is known. Returns `None`
-/// if there is no such variable, or the configuration is not new.
+/// if there is no such variable that the deploy brings.
 pub(crate) fn conflict(object: &Object, containers: &[String], configuration: &Configuration) -> Option<String> {
-    if !configuration.is_new {
-        return None;
-    }
-    let variables = &configuration.variables.entries;
+    let mut brought =
+        configuration.variables.entries.keys().filter(|name| configuration.brings(name.as_str())).peekable();
+    brought.peek()?;
+    let brought: BTreeSet<&str> = brought.map(VariableName::as_str).collect();
     containers.iter().find_map(|name| {
         let own = object.container(name)?.env.iter().flatten();
         let mut own = own.map(|variable| variable.name.as_str());
-        let variable = own.find(|variable| variables.keys().any(|name| name.as_str() == *variable))?;
+        let variable = own.find(|variable| brought.contains(variable))?;
         let title = object.title();
         let by = match drift::setter_of_variable(object, name, variable) {
             None => String::new(),

@@ -229,8 +229,8 @@ impl Running {
         if let Some(name) = containers.iter().find(missing) {
             return Some(refused(Reason::REFUSED, format!("the workload has no container named {name}")));
         }
-        let mut brought = spec.configuration.iter().filter(|configuration| configuration.is_new);
-        if let Some(name) = brought.find_map(|configuration| self.contested(configuration).next()) {
+        let brought = |configuration| self.contested(configuration).find(|name| configuration.brings(name));
+        if let Some(name) = spec.configuration.as_ref().and_then(brought) {
             let why = format!("another party has set the variable {name} in the workload");
             return Some(refused(Reason::CONFIGURATION_CONFLICT, why));
         }

@@ -257,7 +257,12 @@ impl Deployer {
     /// As [`Deployer::variables`].
     pub(crate) async fn filled(&self, app: AppUid, of: Option<&Configuration>) -> Result<Option<Configuration>> {
         let variables = self.variables(app, of.map(|of| of.id)).await?;
-        Ok(of.zip(variables).map(|(of, variables)| Configuration { variables, ..of.clone() }))
+        let before = match self.variables(app, of.and_then(|of| of.before)).await {
+            // All of them count as new.
+            Err(Error::NotFound(_) | Error::Corrupt { .. } | Error::Denied { .. }) => None,
+            read => read?,
+        };
+        Ok(of.zip(variables).map(|(of, variables)| of.filled(variables, before.as_ref())))
     }
 
     /// Returns the values that a change revokes: those of the variables that it removes, with the configurations of the app that
