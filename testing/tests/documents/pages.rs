@@ -124,7 +124,8 @@ pub(crate) const PAGES: &[Page] = &[
                 export ROLLHOOK_PROJECT=shop ROLLHOOK_ENVIRONMENT=prod
                 rollhook app create web --settle 1s --wait",
             )
-            .then("docker inspect web | grep '\"Memory\": 0,'; docker inspect web | grep /var/lib/app; docker inspect web | grep '\"shop\"'")],
+            .then("docker inspect web | grep '\"Memory\": 0,'; docker inspect web | grep /var/lib/app; docker inspect web | grep '\"shop\"'
+                docker rm -f web; docker network rm shop; docker volume rm data")],
     ),
     page(
         "docs/ci.md",

@@ -319,7 +319,8 @@ pub(crate) fn check_command_deadline(field: Field, deadline: Duration) -> Outcom
 /// restore that a failed one needs.
 fn regrouped_by(state: &AppState) -> Option<Revision> {
     let acts = |deploy: &&Arc<Deploy>| {
-        matches!(deploy.status(), Status::Releasing | Status::RollingOut) || deploy.trigger == Trigger::Rollback
+        let is_under_way = matches!(deploy.status(), Status::Releasing | Status::RollingOut);
+        !deploy.adopted && (is_under_way || deploy.trigger == Trigger::Rollback)
     };
     let failed = || state.ended_on_cluster.as_ref().filter(|_| matches!(restore::owed(state), Owed::Restore(_)));
     state.unfinished.iter().find(acts).or_else(failed).map(|deploy| deploy.revision)
