@@ -96,7 +96,7 @@ impl Form {
 
 fn kind_in_words(kind: &str) -> &'static str {
     match kind {
-        "cdevents" => "URL, CDEvents",
+        "cdevents" => "CDEvents",
         "slack" => "Slack",
         "github" => "GitHub",
         "gitlab" => "GitLab",
