@@ -35,6 +35,7 @@ use crate::{
 const ROLLOUT: Duration = Duration::from_secs(2);
 
 /// An order that is under way though its sender was told that it failed.
+#[allow(clippy::large_enum_variant, reason = "there are few of them")]
 pub(crate) enum Adrift {
     /// To the cluster.
     Rollout(RolloutSpec),
