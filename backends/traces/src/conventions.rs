@@ -71,9 +71,9 @@ pub(crate) fn of_image(image: &ImageRef) -> Vec<KeyValue> {
 fn result(deploy: &Deploy) -> Option<&'static str> {
     match &deploy.state {
         State::Succeeded { .. } => Some("success"),
-        State::Failed { reason, .. } => Some(match reason.to_string() {
-            reason if TIMEOUTS.contains(&&*reason) => "timeout",
-            reason if ERRORS.contains(&&*reason) => "error",
+        State::Failed { reason, .. } => Some(match reason.as_str() {
+            reason if TIMEOUTS.contains(&reason) => "timeout",
+            reason if ERRORS.contains(&reason) => "error",
             _ => "failure",
         }),
         State::Superseded { .. } => Some("skip"),

@@ -114,11 +114,12 @@ impl AppState {
         self.staged.or_else(|| self.current.as_ref()?.configuration)
     }
 
-    /// Returns whether a change was staged under this key.
+    /// Returns whether a change was staged under this key; `false` without one.
     ///
     /// # Errors
     /// [`Refusal::KeyReused`] if that was by another request.
-    pub fn has_staged(&self, key: &IdempotencyKey, now: Timestamp) -> Result<bool, Refusal> {
+    pub fn has_staged<'a>(&self, key: impl Into<Option<&'a IdempotencyKey>>, now: Timestamp) -> Result<bool, Refusal> {
+        let Some(key) = key.into() else { return Ok(false) };
         let is_same = |used: &&StagedKey| (used.key.header, &used.key.key) == (key.header, &key.key);
         match self.staged_keys.iter().rev().find(is_same).filter(|used| used.expires_at > now) {
             Some(used) if used.key.request == key.request => Ok(true),

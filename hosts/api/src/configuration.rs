@@ -279,7 +279,7 @@ pub struct ConfigKept {
 pub enum ConfigResult {
     /// The change waits for the next deploy.
     Staged,
-    /// What waited for the next deploy was withdrawn.
+    /// The change that was staged is withdrawn.
     Discarded,
     /// The app has just this configuration already.
     Unchanged,

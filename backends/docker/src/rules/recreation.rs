@@ -96,7 +96,7 @@ pub(crate) fn stamp_labels(labels: &mut Value, rollout: &Rollout, last_name: &st
 /// Returns why the deploy's container cannot be made of this one: both set a variable of a new configuration. `None` if it
 /// can be.
 pub(crate) fn conflict(model: &Container, defaults: &Value, rollout: &Rollout) -> Option<String> {
-    let configuration = rollout.configuration.as_ref().filter(|configuration| configuration.is_new)?;
+    let configuration = rollout.configuration.as_ref()?;
     let config = without_defaults(model, defaults);
     let set = SetVariables::of(model, rollout.id.app);
     let mut contested = set.contested(given_environment(&config), rollout);

@@ -80,11 +80,7 @@ impl MadeWith {
 
     fn check(&self) -> Result<(), InvalidTarget> {
         let invalid = |name: &str, rule: &str| Err(InvalidTarget::setting(format!("settings.{name}"), rule));
-        let memory = self.memory.clone().filter(|text| !text.is_empty());
-        let mounted = self.volumes.iter().flatten().filter(|text| !text.starts_with(':')).cloned();
-        let publish = self.publish.clone().unwrap_or_default();
-        let template = Template { memory, publish, volumes: mounted.collect(), ..Template::default() };
-        creation::check(&template).map_err(|invalid| {
+        creation::check(&self.template()).map_err(|invalid| {
             let InvalidTarget::Setting { name, rule } = invalid else { return invalid };
             InvalidTarget::setting(name.replacen("template.", "settings.", 1), rule)
         })?;
@@ -130,6 +126,13 @@ impl MadeWith {
         Ok(())
     }
 
+    /// The settings that a container which is made for the first time could have as well.
+    fn template(&self) -> Template {
+        let memory = self.memory.clone().filter(|text| !text.is_empty());
+        let volumes = self.volumes.iter().flatten().filter(|text| !text.starts_with(':')).cloned().collect();
+        Template { memory, volumes, publish: self.publish.clone().unwrap_or_default(), ..Template::default() }
+    }
+
     /// The name of the network that the container is made on.
     pub(crate) fn network(&self) -> Option<&str> {
         self.network.as_deref().map(|name| if name.is_empty() { "bridge" } else { name })
@@ -146,13 +149,11 @@ impl MadeWith {
     /// A volume to write to makes the old container stop first. Ports that versions take in turn are published so that both
     /// run, unless there is such a volume.
     pub(crate) fn replace(&self, registered: Replace, writes: impl Fn() -> bool) -> Replace {
-        let volumes: Vec<String> =
-            self.volumes.iter().flatten().filter(|text| !text.starts_with(':')).cloned().collect();
-        if creation::writes_to(&Template { volumes, ..Template::default() }).is_some() {
+        let template = self.template();
+        if creation::writes_to(&template).is_some() {
             return Replace::StopFirst;
         }
-        let publish = self.publish.clone().unwrap_or_default();
-        let is_in_turn = creation::in_turn(&Template { publish, ..Template::default() }).next().is_some();
+        let is_in_turn = creation::in_turn(&template).next().is_some();
         if is_in_turn && !writes() { Replace::StartFirst } else { registered }
     }
 }

@@ -96,10 +96,8 @@ pub(crate) fn is_referred_to(object: &Object, rollout: &Rollout) -> bool {
 /// A sentence about a variable that the workload's own `env` sets too, and who set it there if that is known. Returns `None`
 /// if there is no such variable that the deploy brings.
 pub(crate) fn conflict(object: &Object, containers: &[String], configuration: &Configuration) -> Option<String> {
-    let mut brought =
-        configuration.variables.entries.keys().filter(|name| configuration.brings(name.as_str())).peekable();
-    brought.peek()?;
-    let brought: BTreeSet<&str> = brought.map(VariableName::as_str).collect();
+    let names = configuration.variables.entries.keys().map(VariableName::as_str);
+    let brought: BTreeSet<&str> = names.filter(|name| configuration.brings(name)).collect();
     containers.iter().find_map(|name| {
         let own = object.container(name)?.env.iter().flatten();
         let mut own = own.map(|variable| variable.name.as_str());

@@ -59,7 +59,7 @@ impl Deployer {
         let is_regrouped =
             new_target.as_ref().is_some_and(|(before, after)| !rollouts.has_same_workloads(before, after));
         let changed = self.update_app(access, move |change, now| {
-            if let Some(revision) = regrouped_by(&change.state).filter(|_| is_regrouped) {
+            if let Some(revision) = acting_deploy(&change.state).filter(|_| is_regrouped) {
                 return Err(Refusal::DeployUnfinished(revision));
             }
             let app = &change.state.app;
@@ -317,7 +317,7 @@ pub(crate) fn check_command_deadline(field: Field, deadline: Duration) -> Outcom
 
 /// Returns the deploy that acts, or is about to act, on the workloads that the app has: its rollout and release command, and the
 /// restore that a failed one needs.
-fn regrouped_by(state: &AppState) -> Option<Revision> {
+fn acting_deploy(state: &AppState) -> Option<Revision> {
     let acts = |deploy: &&Arc<Deploy>| {
         let is_under_way = matches!(deploy.status(), Status::Releasing | Status::RollingOut);
         !deploy.adopted && (is_under_way || deploy.trigger == Trigger::Rollback)

@@ -48,19 +48,15 @@ impl Deployer {
         }
         for _ in 0..ATTEMPTS {
             let state = self.state(access).await?;
-            if request.key.as_ref().map_or(Ok(false), |key| state.has_staged(key, self.time()))? {
+            if state.has_staged(request.key.as_ref(), self.time())? {
                 return Ok(Configured::Staged { replayed: true });
             }
             if let Some(why) = self.ports.rollouts.unconfigurable(&state.app.target) {
                 return Err(Refusal::CannotBeConfigured(why));
             }
             let base = state.next_configuration();
-            let before = match self.variables(access.uid, base).await {
-                // What is lost is set anew, from the beginning.
-                Err(Error::NotFound(_)) => None,
-                read => read.map_err(Refusal::of_store)?,
-            };
-            let before = match before {
+            // What is lost is set anew, from the beginning.
+            let before = match self.kept_variables(access, base).await? {
                 Some(before) => before,
                 None => self.no_variables(access).await?,
             };
@@ -143,8 +139,7 @@ impl Deployer {
         (key, revoked): (Option<IdempotencyKey>, Vec<Revoked>),
     ) -> Outcome<Option<Configured>> {
         let staged = self.update_app(access, move |change, now| {
-            let is_repeated = key.as_ref().map_or(Ok(false), |key| change.state.has_staged(key, now))?;
-            if change.state.next_configuration() != base || is_repeated {
+            if change.state.next_configuration() != base || change.state.has_staged(key.as_ref(), now)? {
                 return Err(Refusal::Busy);
             }
             change.stage(id, key.as_ref(), now);
@@ -154,10 +149,7 @@ impl Deployer {
         match staged.await {
             Ok(state) => {
                 tracing::info!(app = %access.id, actor = %access.actor(), "configuration waits for the next deploy");
-                // From this commit on no deploy begins with the one that waited.
-                if let Some(replaced) = base.filter(|base| !state.deployed_configurations().any(|id| id == *base)) {
-                    discard(store, access, replaced).await;
-                }
+                discard_waiting(store, access, &state, base).await;
                 Ok(Some(Configured::Staged { replayed: false }))
             }
             Err(Refusal::Busy) => Ok(None),
@@ -184,9 +176,7 @@ impl Deployer {
             match updated.await {
                 Ok(state) => {
                     tracing::info!(app = %access.id, actor = %access.actor(), "withdrew the configuration that waited");
-                    if !state.deployed_configurations().any(|id| id == staged) {
-                        discard(store, access, staged).await;
-                    }
+                    discard_waiting(store, access, &state, Some(staged)).await;
                     return Ok(true);
                 }
                 Err(Refusal::Busy) => {}
@@ -207,8 +197,7 @@ impl Deployer {
         let (admission_id, cause) = (self.admission_id(), access.cause_of(Trigger::Config));
         let (if_current, key, now) = (request.if_current, request.key.clone(), self.time());
         let accepted = self.admit(access, admission_id, request.key.clone(), move |state| {
-            let is_repeated = key.as_ref().map_or(Ok(false), |key| state.has_staged(key, now))?;
-            if state.next_configuration() != base || is_repeated {
+            if state.next_configuration() != base || state.has_staged(key.as_ref(), now)? {
                 return Err(Declined::Outdated);
             }
             let deploy = configuration::deploy(state, id, if_current, &cause)?;
@@ -251,6 +240,14 @@ impl Deployer {
         stored.map(Some).ok_or(Error::NotFound(Entity::Object))
     }
 
+    /// Returns the variables of a configuration; `None` of none, and of one that is no longer stored.
+    async fn kept_variables(&self, access: &Authorized, id: Option<ConfigurationId>) -> Outcome<Option<Variables>> {
+        match self.variables(access.uid, id).await {
+            Err(Error::NotFound(_)) => Ok(None),
+            read => read.map_err(Refusal::of_store),
+        }
+    }
+
     /// Returns a configuration with its variables.
     ///
     /// # Errors
@@ -278,13 +275,7 @@ impl Deployer {
             return Ok(Vec::new());
         }
         let current = state.current.as_ref().and_then(|current| current.configuration);
-        let of_current = match current.filter(|_| current != base) {
-            Some(current) => match self.variables(access.uid, Some(current)).await {
-                Err(Error::NotFound(_)) => None,
-                read => read.map_err(Refusal::of_store)?,
-            },
-            None => None,
-        };
+        let of_current = self.kept_variables(access, current.filter(|_| current != base)).await?;
         let known = [(base, Some(before)), (current, of_current.as_ref())];
         let revoke = |name: &VariableName| {
             let value = before.mark(name)?;
@@ -325,5 +316,17 @@ impl Deployer {
 async fn discard(store: &dyn ConfigurationStore, access: &Authorized, id: ConfigurationId) {
     if let Err(error) = store.remove(access.uid, &[id]).await {
         tracing::warn!(app = %access.id, error = %error.chain(), "removing an unused configuration failed");
+    }
+}
+
+/// Removes the configuration that waited until this state, unless a deploy has begun with it: none does from now on.
+async fn discard_waiting(
+    store: &dyn ConfigurationStore,
+    access: &Authorized,
+    state: &AppState,
+    waited: Option<ConfigurationId>,
+) {
+    if let Some(waited) = waited.filter(|waited| !state.deployed_configurations().any(|id| id == *waited)) {
+        discard(store, access, waited).await;
     }
 }

@@ -33,8 +33,8 @@ impl Deployer {
     /// [`Deployer::restorations`] are called and what they return is rendered, so that many callers at once hold the
     /// entries of a few. [`Deployer::restoration`], [`Deployer::wait`] and [`Deployer::warning`] wait for one of their own: call them without.
     pub async fn history_turn(&self, access: &Authorized, entries: usize) -> Slot {
-        let slots = if entries <= SMALL { &self.history_lists.small } else { &self.history_lists.large };
-        slots.acquire(&access.id.namespace).await
+        let namespace = &access.id.namespace;
+        if entries <= SMALL { self.small_turn(namespace).await } else { self.long_turn(namespace).await }
     }
 
     /// Waits for the turn to read as much as a long list has of an environment.

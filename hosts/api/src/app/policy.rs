@@ -190,15 +190,7 @@ impl PolicyPatch {
             build_deadline: length(Field::PolicyBuildDeadline, self.build_deadline)?,
             release_command: self.release_command,
             release_deadline: length(Field::PolicyReleaseDeadline, self.release_deadline)?,
-            release_group: match self.release_group {
-                Some(none) if none.is_empty() => Some(None),
-                group => {
-                    let group = group.map(|group| group.parse::<ReleaseGroup>());
-                    let rule = |error: InvalidName| format!("{}.", error.rule);
-                    let group = group.transpose().map_err(|error| invalid(Field::PolicyReleaseGroup, &rule(error)))?;
-                    group.map(Some)
-                }
-            },
+            release_group: self.release_group.map(release_group).transpose()?,
             release_on_config: self.release_on_config,
             repositories: field(Field::PolicyRepositories, self.repositories.map(Repositories::try_from).transpose())?,
             keep: self.keep,
@@ -208,6 +200,15 @@ impl PolicyPatch {
             },
         })
     }
+}
+
+/// Returns a group by its name; `None` for an empty one.
+fn release_group(name: String) -> Result<Option<ReleaseGroup>, Refusal> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let group = name.parse().map(Some);
+    group.map_err(|error: InvalidName| invalid(Field::PolicyReleaseGroup, error.rule))
 }
 
 /// Reads a word that stands for a variant of `T`.
