@@ -8,7 +8,7 @@ use rollhook_core::{
 use rollhook_management::notifications::{Content, EventKind, Notification};
 use serde_json::{Map, Value, json};
 
-use crate::facts;
+use crate::{cloud_event, facts};
 
 /// The version of the specification.
 const SPECVERSION: &str = "0.5.1";
@@ -26,38 +26,32 @@ pub(crate) fn event(notification: &Notification) -> Result<Value, &'static str> 
                 "environment": { "id": app.id.namespace.to_string(), "source": notification.base_url },
                 "artifactId": artifact,
             });
-            (format!("service.{predicate}.0.3.0"), subject(notification, app, &content), facts::deploy(deploy))
+            (
+                format!("dev.cdevents.service.{predicate}.0.3.0"),
+                subject(notification, app, &content),
+                facts::deploy(deploy),
+            )
         }
         Content::Drift { .. } | Content::Degraded { .. } => return Err("CDEvents has no event of a service for it"),
         Content::Test => {
             let subject = json!({ "id": "rollhook", "source": notification.base_url, "type": "rollhook-receiver",
                                   "content": { "message": "A test of this receiver." } });
-            ("rollhook-receiver.tested.0.1.0".to_owned(), subject, Map::new())
+            ("dev.cdeventsx.rollhook-receiver.tested.0.1.0".to_owned(), subject, Map::new())
         }
     };
-    let family = if notification.content == Content::Test { "dev.cdeventsx" } else { "dev.cdevents" };
-    let (kind, time) = (format!("{family}.{kind}"), facts::time(notification.at));
     let context = json!({
         "specversion": SPECVERSION,
         "id": notification.id.as_str(),
         "source": notification.base_url,
         "type": kind,
-        "timestamp": time,
+        "timestamp": facts::time(notification.at),
     });
+    let name = subject["id"].as_str().map(str::to_owned);
     let mut data = json!({ "context": context, "subject": subject });
     if !facts.is_empty() {
         (data["customData"], data["customDataContentType"]) = (facts.into(), json!("application/json"));
     }
-    Ok(json!({
-        "specversion": "1.0",
-        "id": notification.id.as_str(),
-        "source": notification.base_url,
-        "type": kind,
-        "subject": data["subject"]["id"],
-        "time": time,
-        "datacontenttype": "application/json",
-        "data": data,
-    }))
+    Ok(cloud_event::envelope(notification, &notification.base_url, &kind, name, data))
 }
 
 /// Returns what happened to the service; `None` if it runs what it ran.

@@ -79,15 +79,26 @@ pub(crate) fn event(notification: &Notification) -> Value {
             ("rollhook.test".to_owned(), "/api/v1".to_owned(), None, data)
         }
     };
+    envelope(notification, &format!("{base_url}{source}"), &kind, subject, data.into())
+}
+
+/// Returns an event of this kind with what it says.
+pub(crate) fn envelope(
+    notification: &Notification,
+    source: &str,
+    kind: &str,
+    subject: Option<String>,
+    data: Value,
+) -> Value {
     let mut event = Map::new();
     event.insert("specversion".to_owned(), json!("1.0"));
     event.insert("id".to_owned(), json!(notification.id.as_str()));
-    event.insert("source".to_owned(), json!(format!("{base_url}{source}")));
+    event.insert("source".to_owned(), json!(source));
     event.insert("type".to_owned(), json!(kind));
     event.extend(subject.map(|subject| ("subject".to_owned(), json!(subject))));
     event.insert("time".to_owned(), json!(facts::time(notification.at)));
     event.insert("datacontenttype".to_owned(), json!("application/json"));
-    event.insert("data".to_owned(), data.into());
+    event.insert("data".to_owned(), data);
     event.into()
 }
 
