@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
 
+#[path = "configuration/bounds.rs"]
+mod bounds;
+#[path = "configuration/promotion.rs"]
+mod promotion;
 #[path = "configuration/staged.rs"]
 mod staged;
 #[path = "configuration/way_back.rs"]
@@ -449,49 +453,6 @@ fn configuration_whose_values_are_gone_is_no_success() {
 }
 
 #[test]
-fn unneeded_configurations_go_and_needed_ones_stay() {
-    let world = World::new(SECOND);
-    world.run(async {
-        let access = world.app("api", Policy::default().with(|policy| policy.settle = Duration::ZERO)).await;
-        for number in 0..110 {
-            world.configured(&access, &[("A", &number.to_string())]).await;
-        }
-        let stored = world.stored(&access).await;
-        assert!((100..=103).contains(&stored.len()), "{}", stored.len());
-        assert!(stored.contains(&world.view(&access).await.current.unwrap().configuration.unwrap()));
-        let refused = world.deployer.configuration(&access, Some(revision(2))).await;
-        assert_eq!(refused, Err(Refusal::ConfigurationForgotten(revision(2))));
-        world.deployer.delete(&access).await.unwrap();
-        assert!(world.stored(&access).await.is_empty());
-    });
-}
-
-#[test]
-fn full_environment_takes_what_is_smaller_and_keeps_less_for_the_history() {
-    let world = World::new(SECOND);
-    world.run(async {
-        let access = world.app("api", Policy::default().with(|policy| policy.settle = Duration::ZERO)).await;
-        let large = "x".repeat(100_000);
-        for number in 0..6 {
-            world.configured(&access, &[("A", &format!("{number}{large}")), ("B", "b")]).await;
-        }
-        // What the other apps of the environment have.
-        let other = world.app("other", leave()).await;
-        let nine = ["A", "B", "C", "D", "E", "F", "G", "H", "I"].map(|name| (name, &*large));
-        let full = samples::configuration(1, &nine).variables;
-        for number in 1..=75 {
-            ConfigurationStore::put(&*world.store, other.uid(), ConfigurationId(number), &full).await.unwrap();
-        }
-        let refused = world.configure(&access, set(&[("C", "more")])).await;
-        assert_eq!(refused, Err(Refusal::ConfigurationsFull));
-        assert_eq!(world.stored(&access).await.len(), 6, "what is refused removes nothing");
-        let smaller = world.configure(&access, unset("B")).await;
-        assert!(matches!(smaller, Ok(Configured::Deploy(_))), "{smaller:?}");
-        assert!(world.stored(&access).await.len() <= 4, "older ones have made room, the others' do not");
-    });
-}
-
-#[test]
 fn change_is_refused_while_another_one_is_under_way() {
     let world = World::new(SECOND);
     world.run(async {
@@ -586,49 +547,6 @@ fn replaced_staged_change_is_not_kept() {
             world.configure(&access, staged(set(&[("A", value)]))).await.unwrap();
         }
         assert_eq!(world.stored(&access).await.len(), 1);
-    });
-}
-
-#[test]
-fn promotion_to_an_app_that_lacks_variables_asks_first() {
-    let world = World::new(SECOND);
-    world.run(async {
-        let test = world.app("api", leave()).await;
-        let mut wanted = world::registration("api", leave());
-        wanted.environment = "prod".parse().unwrap();
-        let prod = world.registered(wanted).await;
-        world.configured(&test, &[("URL", "x"), ("A", "1"), ("B", "2")]).await;
-        world.configured(&prod, &[("A", "other")]).await;
-        let from = world.view(&test).await.app.full_name();
-        let promote = || PromoteRequest::new(from.clone());
-        let refused = world.deployer.promote(&prod, promote()).await.unwrap_err();
-        let names = ["B", "URL"].map(|name| name.parse().unwrap()).to_vec();
-        assert_eq!(refused, Refusal::VariablesMissing { from: test.app().clone(), variables: names });
-        assert!(refused.to_string().contains("variables that this app lacks: B, URL."), "{refused}");
-
-        // What waits for the next deploy is there for it.
-        world.configure(&prod, staged(set(&[("B", "2")]))).await.unwrap();
-        let key = IdempotencyKey::new(KeyHeader::IdempotencyKey, "k", [0; 32]).unwrap();
-        let confirmed = || {
-            promote().with(|request| {
-                request.without_variables = true;
-                request.key = Some(key.clone());
-            })
-        };
-        let Err(Refusal::VariablesMissing { variables, .. }) = world.deployer.promote(&prod, promote()).await else {
-            panic!("it lacks URL")
-        };
-        assert_eq!(variables, ["URL".parse().unwrap()]);
-        let accepted = world.deployer.promote(&prod, confirmed()).await.unwrap().deploy;
-        world.ended(&prod, accepted.revision.get()).await;
-        world.runs(&prod, &[("A", "other"), ("B", "2")]).await;
-        let repeated = world.deployer.promote(&prod, confirmed().with(|request| request.without_variables = false));
-        assert!(repeated.await.unwrap().replayed, "a call that was accepted is not asked again");
-
-        world.configured(&prod, &[("URL", "y")]).await;
-        world.configure(&test, staged(set(&[("NEXT", "1")]))).await.unwrap();
-        let accepted = world.deployer.promote(&prod, promote()).await.unwrap().deploy;
-        assert_eq!(world.ended(&prod, accepted.revision.get()).await.status(), Status::Succeeded);
     });
 }
 

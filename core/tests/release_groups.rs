@@ -79,6 +79,17 @@ impl World {
         self.policy(access, PolicyChange { release_command: Some(command("hang")), ..PolicyChange::default() }).await;
     }
 
+    /// Two apps of a group: the command of the first one's revision 2 never ends, and that of the other one's waits for it.
+    async fn two_of_a_group(&self, waiting: Policy) -> [Authorized; 2] {
+        let holder = self.app("api", of_group("orders")).await;
+        let waiting = self.app("web", waiting).await;
+        self.hangs(&holder).await;
+        self.deploy(&holder, &api("v2")).await.unwrap();
+        self.begins(&[&holder, &waiting], "api", 2).await;
+        self.deploy(&waiting, &api("v2")).await.unwrap();
+        [holder, waiting]
+    }
+
     /// What the entry's release step waits for.
     async fn waits_for(&self, access: &Authorized, revision: u64) -> Option<String> {
         let state = self.view(access).await;
@@ -161,12 +172,8 @@ fn another_group_and_no_group_wait_for_nobody() {
 fn waiting_does_not_count_towards_the_deadline() {
     let world = World::new(DELAY);
     world.run(async {
-        let holder = world.app("api", of_group("orders")).await;
-        let waiting = world.app("web", of_group("orders").with(|policy| policy.release_deadline = 20 * SECOND)).await;
-        world.hangs(&holder).await;
-        world.deploy(&holder, &api("v2")).await.unwrap();
-        world.begins(&[&holder], "api", 2).await;
-        world.deploy(&waiting, &api("v2")).await.unwrap();
+        let soon = of_group("orders").with(|policy| policy.release_deadline = 20 * SECOND);
+        let [holder, waiting] = world.two_of_a_group(soon).await;
         let apps = [&holder, &waiting];
         assert_eq!(reason(&world.ends_alone(&apps, &holder, 2).await).0, Reason::RELEASE_DEADLINE, "after ten minutes");
         assert_eq!(world.ends_alone(&apps, &waiting, 2).await.status(), Status::Succeeded);
@@ -177,13 +184,8 @@ fn waiting_does_not_count_towards_the_deadline() {
 fn one_that_waits_can_be_cancelled_and_is_overtaken_by_a_newer_deploy() {
     let world = World::new(DELAY);
     world.run(async {
-        let holder = world.app("api", of_group("orders")).await;
-        let waiting = world.app("web", of_group("orders")).await;
+        let [holder, waiting] = world.two_of_a_group(of_group("orders")).await;
         let apps = [&holder, &waiting];
-        world.hangs(&holder).await;
-        world.deploy(&holder, &api("v2")).await.unwrap();
-        world.begins(&apps, "api", 2).await;
-        world.deploy(&waiting, &api("v2")).await.unwrap();
         world.sleep(20).await;
         world.deployer.cancel(&waiting, Revision::new(2).unwrap()).await.unwrap();
         let state = world.view(&waiting).await;
@@ -201,15 +203,7 @@ fn one_that_waits_can_be_cancelled_and_is_overtaken_by_a_newer_deploy() {
 #[test]
 fn turn_outlives_the_process_that_took_it() {
     let world = World::new(DELAY);
-    let (holder, waiting) = world.run(async {
-        let holder = world.app("api", of_group("orders")).await;
-        let waiting = world.app("web", of_group("orders")).await;
-        world.hangs(&holder).await;
-        world.deploy(&holder, &api("v2")).await.unwrap();
-        world.begins(&[&holder, &waiting], "api", 2).await;
-        world.deploy(&waiting, &api("v2")).await.unwrap();
-        (holder, waiting)
-    });
+    let [holder, waiting] = world.run(world.two_of_a_group(of_group("orders")));
     let other = world.replica("two", 7);
     world.run_beside(&other, async {
         let apps = [&holder, &waiting];
@@ -224,12 +218,7 @@ fn turn_outlives_the_process_that_took_it() {
 fn lost_run_and_deleted_app_free_the_group() {
     let world = World::new(DELAY);
     world.run(async {
-        let holder = world.app("api", of_group("orders")).await;
-        let waiting = world.app("web", of_group("orders")).await;
-        world.hangs(&holder).await;
-        world.deploy(&holder, &api("v2")).await.unwrap();
-        world.begins(&[&holder, &waiting], "api", 2).await;
-        world.deploy(&waiting, &api("v2")).await.unwrap();
+        let [holder, waiting] = world.two_of_a_group(of_group("orders")).await;
         world.sleep(5).await;
         world.cluster.lose_releases();
         assert_eq!(reason(&world.ended(&holder, 2).await).0, Reason::RELEASE_UNKNOWN);
@@ -247,12 +236,7 @@ fn lost_run_and_deleted_app_free_the_group() {
 fn run_that_never_ends_holds_the_group_for_an_hour_after_its_deploy() {
     let world = World::new(DELAY);
     world.run(async {
-        let holder = world.app("api", of_group("orders")).await;
-        let waiting = world.app("web", of_group("orders")).await;
-        world.hangs(&holder).await;
-        world.deploy(&holder, &api("v2")).await.unwrap();
-        world.begins(&[&holder, &waiting], "api", 2).await;
-        world.deploy(&waiting, &api("v2")).await.unwrap();
+        let [holder, waiting] = world.two_of_a_group(of_group("orders")).await;
         world.cluster.keep_releases(true);
         world.deployer.cancel(&holder, Revision::new(2).unwrap()).await.unwrap();
         world.sleep(3500).await;

@@ -7,6 +7,7 @@ mod config;
 mod flag;
 mod lock;
 mod login;
+mod made_with;
 mod named;
 mod receiver;
 mod runs;
