@@ -5,7 +5,8 @@
 if [ -e "$D/engine" ]; then . "$D/engine"; fi
 [ -z "${ROLLHOOK_DOCKER_BIN:-}" ] || PATH=$ROLLHOOK_DOCKER_BIN:$PATH
 
-api() { DOCKER_HOST=unix://$D/docker.sock DOCKER_CONFIG=$D/config "$(client)" "$@"; }
+# An engine that hangs must not hang what waits for it.
+api() { DOCKER_HOST=unix://$D/docker.sock DOCKER_CONFIG=$D/config timeout -k 5 120 "$(client)" "$@"; }
 # Debian's client fits Debian's engine; another one may lie before it in $PATH.
 client() {
   if [ -z "${ROLLHOOK_DOCKER_BIN:-}" ] && [ -x /usr/bin/docker ]; then echo /usr/bin/docker; else command -v docker; fi
@@ -41,5 +42,5 @@ start_daemon() {
   PATH=$PATH:/usr/sbin:/sbin setsid "$(daemon)" --data-root "$D/data" --exec-root "$D/exec" --pidfile "$D/dockerd.pid" \
     --host "unix://$D/docker.sock" "${store[@]}" --iptables=false --ip6tables=false --ip-masq=false --bridge "$(bridge)" \
     --live-restore=false --shutdown-timeout 5 >> "$D/dockerd.log" 2>&1 < /dev/null &
-  until_true 30 answers
+  until_true 180 answers
 }

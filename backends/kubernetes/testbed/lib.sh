@@ -91,7 +91,7 @@ X
     --cert-dir=certs --service-account-issuer=https://kubernetes.default.svc --service-account-key-file=sa.pub \
     --service-account-signing-key-file=sa.key --token-auth-file=tokens.csv --service-cluster-ip-range=10.96.0.0/16 \
     --encryption-provider-config=encryption.yaml "$@"
-  until_true 60 api_ready
+  until_true 180 api_ready
   # A generous grace for nodes: a test that takes the API server away must not find its pods evicted afterwards.
   start controller-manager "$bin/kube-controller-manager" --kubeconfig=kubeconfig --service-account-private-key-file=sa.key \
     --root-ca-file=certs/apiserver.crt --leader-elect=false --secure-port=0 --node-monitor-grace-period=10m \

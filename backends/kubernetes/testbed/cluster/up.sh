@@ -9,11 +9,11 @@ bin=$("$here/build.sh"); claim "$1"
 control_plane "$bin" --advertise-address=127.0.0.1 --authorization-mode=RBAC --disable-admission-plugins=ServiceAccount
 stages=(); for f in "$bin"/stages/{node-initialize,node-heartbeat,pod-delete}.yaml "$here/stages.yaml"; do stages+=(-c "$f"); done
 # Simulated containers write no logs: a test writes them, to STATE_DIR/logs/NAMESPACE/POD/CONTAINER.
-# kwok has a server of its own, which does not serve logs of single pods.
-read -r logs own < <(ports 2); mkdir logs
+# kwok has a server of its own, on any port: nobody calls it, since it does not serve logs of single pods.
+read -r logs < <(ports 1); mkdir logs
 start kubelet python3 "$here/kubelet.py" "$logs" certs/apiserver.crt certs/apiserver.key logs
 start kwok "$bin/kwok" --kubeconfig=kubeconfig --manage-all-nodes=true --node-ip=127.0.0.1 \
-  --node-port="$logs" --server-address="127.0.0.1:$own" "${stages[@]}"
+  --node-port="$logs" --server-address=127.0.0.1:0 "${stages[@]}"
 for node in node-1 node-2; do
   "$KUBECTL" create -f - > /dev/null <<X
 apiVersion: v1
@@ -24,5 +24,5 @@ status:
   capacity: *size
 X
 done
-"$KUBECTL" wait --for=condition=Ready node --all --timeout=30s > /dev/null
+"$KUBECTL" wait --for=condition=Ready node --all --timeout=180s > /dev/null
 echo "$KUBECONFIG"
