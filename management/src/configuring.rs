@@ -1,8 +1,10 @@
 //! Changes of configurations: who sets which variables is in the audit, without a value.
 
+use std::time::Duration;
+
 use rollhook_core::{
     action::Action as AppAction,
-    app::AppId,
+    app::{App, AppId},
     configuration::VariableName,
     lock::LockReason,
     request::ConfigureRequest,
@@ -11,10 +13,13 @@ use rollhook_core::{
 };
 
 use crate::{
-    Management, Outcome,
-    access::{Action, Principal},
+    Management, Outcome, Refusal,
+    access::{Action, Principal, Realm},
+    rate::Rate,
 };
 
+/// The changes of the configurations of an environment: 1 in 2 seconds, 60 at once. Each writes all of an app's variables anew.
+const CHANGES: Rate = Rate { every: Duration::from_secs(2), burst: 60 };
 /// The most names of variables in an entry of the audit.
 const NAMES_MAX: usize = 20;
 /// The most characters of a name there.
@@ -44,6 +49,7 @@ impl Management {
             self.permit(principal, &app, Action::Change, Some(&remark)).await?;
         }
         self.permit(principal, &app, Action::Configure, Some(&remark)).await?;
+        self.count_change(&app)?;
         let access = match in_spite_of_locks {
             Some(_) => {
                 let actions = [AppAction::Configure, AppAction::BreakGlass];
@@ -64,8 +70,16 @@ impl Management {
     pub async fn discard_configuration(&self, principal: &Principal, id: &AppId) -> Outcome<bool> {
         let app = self.readable_app(principal, id).await?;
         self.permit(principal, &app, Action::Configure, Some("withdraw what waits for the next deploy")).await?;
+        self.count_change(&app)?;
         let access = Authorized::allow(&app, principal.cause(), &[AppAction::Configure]);
         Ok(self.deployer.discard_configuration(&access).await?)
+    }
+
+    /// Counts a change of an app's configuration before it is made.
+    fn count_change(&self, app: &App) -> Outcome<()> {
+        let realm = Realm::of_app(app);
+        let may = self.configuration_changes.take(CHANGES, &realm, self.deployer.ports().clock.elapsed());
+        if may { Ok(()) } else { Err(Refusal::TooManyConfigurationChanges(realm)) }
     }
 }
 

@@ -29,6 +29,7 @@ mod rate;
 mod recent;
 mod refusal;
 mod registering;
+mod returning;
 mod runs;
 mod webhook_calls;
 
@@ -114,6 +115,7 @@ pub struct Management {
     session_scans: lists::Lists,
     receiver_tests: rate::OfRealms,
     environment_changes: rate::OfRealms,
+    configuration_changes: rate::OfRealms,
     unknown_tokens: access::UnknownTokens,
     /// The provider of sign-ins, if there is one.
     sign_in: OnceLock<access::SignInGrants>,
@@ -149,6 +151,7 @@ impl Management {
             session_scans: lists::Lists::default(),
             receiver_tests: rate::OfRealms::default(),
             environment_changes: rate::OfRealms::default(),
+            configuration_changes: rate::OfRealms::default(),
             unknown_tokens: access::UnknownTokens::default(),
             sign_in: OnceLock::new(),
             trusts: keyless::KnownTrusts::default(),

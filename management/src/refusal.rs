@@ -75,6 +75,9 @@ pub enum Refusal {
     /// An environment is locked and unlocked too often.
     #[error("{0} is locked and unlocked too often; try again in some seconds.")]
     TooManyLockChanges(Realm),
+    /// The configurations of an environment's apps are changed too often.
+    #[error("The configurations of {0} are changed too often; try again in some seconds.")]
+    TooManyConfigurationChanges(Realm),
     /// A realm has as many locks of environments as it may, beside those of environments with apps.
     #[error(
         "There are {0} locks of environments of {1}, and this environment has no app: end some first. An ended one counts for \
@@ -116,6 +119,7 @@ impl Refusal {
             | Self::TooManyLocks(..) => RefusalKind::Conflict,
             Self::TooManyTests(_)
             | Self::TooManyLockChanges(_)
+            | Self::TooManyConfigurationChanges(_)
             | Self::TooManyRegistrations(..)
             | Self::TooManyIdTokens(..) => RefusalKind::TooMany,
             Self::ReviewUnavailable | Self::IssuerUnavailable => RefusalKind::Unavailable,

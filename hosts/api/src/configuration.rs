@@ -223,6 +223,10 @@ impl ConfigPatch {
         for text in &self.unset {
             unset.insert(name(Field::Unset, text)?);
         }
+        if !self.settings.keys().all(|name| is_setting(name)) {
+            let rule = "has a name that none has: lower-case letters and underscores, at most 63.".to_owned();
+            return Err(Refusal::InvalidSetting("settings".to_owned(), rule));
+        }
         let change = VariablesChange { set: self.set.parse()?, unset, settings: self.settings };
         if change.is_empty() {
             return Err(Refusal::InvalidField(Field::Set, "name a variable to set or to unset.".to_owned()));
@@ -238,6 +242,11 @@ impl ConfigPatch {
             request.key = key;
         }))
     }
+}
+
+/// Returns whether a text may be the name of a setting. Which there are, the rollout driver knows.
+fn is_setting(name: &str) -> bool {
+    name.len() <= 63 && !name.is_empty() && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'))
 }
 
 /// Reads the name of a variable. A text that is none may be a value, and is not repeated.

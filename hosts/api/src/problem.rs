@@ -303,6 +303,7 @@ impl Kind {
             Refusal::TooManyTrusts => Self::TooManyTrusts,
             Refusal::TooManyTests(_)
             | Refusal::TooManyLockChanges(_)
+            | Refusal::TooManyConfigurationChanges(_)
             | Refusal::TooManyRegistrations(..)
             | Refusal::TooManyIdTokens(..) => Self::RateLimited,
             Refusal::TooManyLocks(..) => Self::TooManyLocks,

@@ -158,6 +158,9 @@ pub(crate) struct Subject {
     name: String,
 }
 
+/// The most characters of a remark in the audit.
+const REMARK_MAX: usize = 600;
+
 impl Subject {
     pub(crate) fn app(id: &AppId, realm: Realm) -> Self {
         Self { realm, name: format!("app {id}") }
@@ -167,10 +170,14 @@ impl Subject {
         Self { realm, name }
     }
 
-    /// Returns the subject with a remark, such as the reason that the caller gave.
+    /// Returns the subject with a remark, such as the reason that the caller gave; its beginning, if it is long.
     pub(crate) fn because(self, reason: Option<&str>) -> Self {
         match reason {
-            Some(reason) => Self { name: format!("{}: {reason}", self.name), ..self },
+            Some(reason) => {
+                let cut = if reason.chars().nth(REMARK_MAX).is_some() { "…" } else { "" };
+                let reason: String = reason.chars().take(REMARK_MAX).collect();
+                Self { name: format!("{}: {reason}{cut}", self.name), ..self }
+            }
             None => self,
         }
     }

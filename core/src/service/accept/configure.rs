@@ -241,7 +241,11 @@ impl Deployer {
     }
 
     /// Returns the variables of a configuration; `None` of none, and of one that is no longer stored.
-    async fn kept_variables(&self, access: &Authorized, id: Option<ConfigurationId>) -> Outcome<Option<Variables>> {
+    pub(super) async fn kept_variables(
+        &self,
+        access: &Authorized,
+        id: Option<ConfigurationId>,
+    ) -> Outcome<Option<Variables>> {
         match self.variables(access.uid, id).await {
             Err(Error::NotFound(_)) => Ok(None),
             read => read.map_err(Refusal::of_store),

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use crate::{
     action::Action,
     app::AppId,
-    configuration::VariableName,
+    configuration::{VariableName, Variables},
     deploy::{Deploy, Revision, Trigger},
-    error::Error,
     ledger::{
         Admission, AppState, OtherDeploys, configuration,
         rollback::{self, Target},
@@ -137,16 +136,25 @@ impl Deployer {
         if stored.iter().all(|one| one.id != id) {
             return Err(forgotten());
         }
-        if state.revoked.is_empty() {
+        if state.revoked.is_empty() && access.allows(Action::Change) {
             return Ok(Vec::new());
         }
         // It may be as long as a long part of a history.
         let _turn = self.history_turn(access, usize::MAX).await;
-        match self.variables(access.uid, Some(id)).await {
-            Ok(variables) => Ok(variables.map(|variables| state.revoked_of(&variables)).unwrap_or_default()),
-            Err(Error::NotFound(_)) => Err(forgotten()),
-            Err(error) => Err(Refusal::of_store(error)),
+        let Some(variables) = self.kept_variables(access, Some(id)).await? else { return Err(forgotten()) };
+        if !access.allows(Action::Change) {
+            self.check_same_settings(access, state, &variables).await?;
         }
+        Ok(state.revoked_of(&variables))
+    }
+
+    /// Returns `Ok` unless a rollback would change what instances are made with, such as the volumes of a machine: that is for
+    /// those who may change the app.
+    async fn check_same_settings(&self, access: &Authorized, state: &AppState, target: &Variables) -> Outcome<()> {
+        let current = state.current.as_ref().and_then(|current| current.configuration);
+        let current = self.kept_variables(access, current).await?;
+        let is_same = current.map_or_else(|| target.settings.is_empty(), |it| it.settings == target.settings);
+        if is_same { Ok(()) } else { access.check(Action::Change) }
     }
 
     /// Returns the newest entry below a revision that succeeded with another image, or another configuration if that counts, of

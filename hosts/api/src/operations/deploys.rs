@@ -347,11 +347,7 @@ impl Operation for RollBack {
 
     async fn perform(caller: &Local, id: &AppId, rollback: Rollback) -> Result<RollbackAnswer, Refusal> {
         let request = rollback.parse(caller.key.clone());
-        let access = caller.allow(id, Action::Rollback).await?;
-        if request.with_configuration {
-            caller.allow(id, Action::Configure).await?;
-        }
-        Ok(RollbackAnswer::of(id, &caller.deployer().rollback(&access, request).await?))
+        Ok(RollbackAnswer::of(id, &caller.management().roll_back(&caller.principal, id, request).await?))
     }
 }
 
