@@ -133,6 +133,7 @@ pub struct Deployer {
     build_states: read::BuildStates,
     observations: read::Observations,
     history_lists: read::HistoryLists,
+    group_reads: drive::GroupReads,
     instance_reads: read::InstanceReads,
     /// Wakes the driver of an app.
     drivers: read::AppEvents,
@@ -172,6 +173,7 @@ impl Deployer {
             build_states: read::BuildStates::default(),
             observations: read::Observations::default(),
             history_lists: read::HistoryLists::default(),
+            group_reads: drive::GroupReads::default(),
             instance_reads: read::InstanceReads::default(),
             drivers: read::AppEvents::default(),
             poll_results: drive::PollResults::default(),
