@@ -140,8 +140,7 @@ impl Deployer {
         if state.revoked.is_empty() {
             return Ok(Vec::new());
         }
-        // It may be as long as a long part of a history.
-        let _turn = self.history_turn(access, usize::MAX).await;
+        let _turn = self.variables_turn(access).await;
         match self.variables(access.uid, Some(id)).await {
             Ok(variables) => Ok(variables.map(|variables| state.revoked_of(&variables)).unwrap_or_default()),
             Err(Error::NotFound(_)) => Err(forgotten()),
