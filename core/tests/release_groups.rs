@@ -4,14 +4,21 @@
 
 mod world;
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
+use rollhook_conformance::{Fault, Faulty, Plan};
 use rollhook_core::{
     app::Policy,
     deploy::{Deploy, Reason, Revision, Status},
-    ports::Clock,
-    request::PolicyChange,
-    service::Authorized,
+    ports::{Clock, HistoryStore},
+    request::{PolicyChange, RollbackRequest},
+    service::{Authorized, Deployer},
 };
 use world::{World, api, reason};
 
@@ -242,5 +249,79 @@ fn run_that_never_ends_holds_the_group_for_an_hour_after_its_deploy() {
         world.sleep(3500).await;
         assert_eq!(world.entry(&waiting, 2).await.status(), Status::Releasing);
         assert_eq!(world.ended(&waiting, 2).await.status(), Status::Succeeded);
+    });
+}
+
+#[test]
+fn deploys_of_a_group_that_wait_share_their_reads_of_it() {
+    let (lists, counted) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&lists);
+    let plan: Plan = Arc::new(move |call| match call {
+        "history.list" => {
+            count.fetch_add(1, Ordering::Relaxed);
+            Fault::Late(Duration::from_millis(10))
+        }
+        _ => Fault::None,
+    });
+    let world = World::new(DELAY);
+    let store: Arc<dyn HistoryStore> = world.store.clone();
+    let history = Arc::new(Faulty::new(store, Arc::clone(&world.clock) as Arc<dyn Clock>, plan));
+    let deployer = Arc::new(Deployer::new(world.ports(9).with(|ports| ports.history = history), "one"));
+    let world = World { deployer, ..world };
+    world.run(async {
+        let holder = world.app("api", of_group("orders")).await;
+        world.hangs(&holder).await;
+        let mut waiting = Vec::new();
+        for number in 0..30 {
+            waiting.push(world.app(&format!("app-{number}"), of_group("orders")).await);
+        }
+        world.deploy(&holder, &api("v2")).await.unwrap();
+        world.begins(&[&holder], "api", 2).await;
+        for app in &waiting {
+            world.deploy(app, &api("v2")).await.unwrap();
+        }
+        world.sleep(60).await;
+        lists.store(0, Ordering::Relaxed);
+        world.sleep(30).await;
+        counted.store(lists.load(Ordering::Relaxed), Ordering::Relaxed);
+        for app in &waiting {
+            assert_eq!(world.entry(app, 2).await.status(), Status::Releasing);
+        }
+    });
+    let counted = counted.load(Ordering::Relaxed);
+    assert!(counted <= 40, "30 deploys that wait made {counted} reads in 30 s");
+}
+
+#[test]
+fn rollback_waits_for_no_read_of_the_group() {
+    let is_slow = Arc::new(AtomicBool::new(false));
+    let slow = Arc::clone(&is_slow);
+    let plan: Plan = Arc::new(move |call| match call {
+        "history.list" if slow.load(Ordering::Relaxed) => Fault::Late(Duration::from_secs(24 * 3600)),
+        _ => Fault::None,
+    });
+    let world = World::new(DELAY);
+    let store: Arc<dyn HistoryStore> = world.store.clone();
+    let history = Arc::new(Faulty::new(store, Arc::clone(&world.clock) as Arc<dyn Clock>, plan));
+    let deployer = Arc::new(Deployer::new(world.ports(9).with(|ports| ports.history = history), "one"));
+    let world = World { deployer, ..world };
+    world.run(async {
+        let holder = world.app("api", of_group("orders")).await;
+        let waiting = world.app("backoffice", of_group("orders")).await;
+        world.hangs(&holder).await;
+        world.deploy(&waiting, &api("v2")).await.unwrap();
+        world.ended(&waiting, 2).await;
+        world.deploy(&holder, &api("v2")).await.unwrap();
+        world.begins(&[&holder, &waiting], "api", 2).await;
+        world.deploy(&waiting, &api("v3")).await.unwrap();
+        world.sleep(30).await;
+        assert_eq!(world.entry(&waiting, 3).await.status(), Status::Releasing);
+        is_slow.store(true, Ordering::Relaxed);
+        world.sleep(30).await;
+        let (asked, back) =
+            (world.clock.elapsed(), RollbackRequest::default().with(|request| request.past_releases = true));
+        let back = world.deployer.rollback(&waiting, back).await.unwrap().deploy.revision;
+        assert_eq!(world.ended(&waiting, back.get()).await.status(), Status::Succeeded);
+        assert!(world.clock.elapsed() - asked < Duration::from_secs(120));
     });
 }

@@ -57,8 +57,6 @@ impl Management {
             }
             None => Authorized::allow(&app, principal.cause(), &[AppAction::Configure]),
         };
-        // All of the app's variables are read and written, which may be as long as a long part of a history.
-        let _turn = self.deployer.history_turn(&access, usize::MAX).await;
         Ok(self.deployer.configure(&access, request).await?)
     }
 

@@ -30,7 +30,7 @@ pub struct StoredConfiguration {
 /// - `get_unknown_is_none`: an id that was never put or is removed, also if another app has it.
 /// - `list_has_each_once`: those of the app, in any order, and none of another one.
 /// - `bytes_of_an_environment`: the sum of what `list` has of its apps; 0 of an unknown one. A change that is being made may count
-///   or not.
+///   or not, and one that another process has just made.
 /// - `remove_forgets`; removing a missing one is no error.
 /// - `put_for_a_gone_app_is_not_found`: `NotFound(App)`.
 /// - `configurations_go_with_their_app`: an app that is registered anew under the same name has none.

@@ -24,7 +24,7 @@ pub use read::{LogPart, Progress, ShownConfiguration, Waited};
 use futures_util::lock;
 
 use crate::{
-    app::{AppId, AppUid, POLL_MIN},
+    app::{AppId, AppUid, Namespace, POLL_MIN},
     error::Error,
     ports::{
         AppPage, BranchReader, BuildTrigger, Clock, ConfigurationStore, DeployObserver, DriverIdentity, HistoryStore,
@@ -133,6 +133,7 @@ pub struct Deployer {
     build_states: read::BuildStates,
     observations: read::Observations,
     history_lists: read::HistoryLists,
+    group_reads: drive::GroupReads,
     instance_reads: read::InstanceReads,
     /// Wakes the driver of an app.
     drivers: read::AppEvents,
@@ -142,6 +143,8 @@ pub struct Deployer {
     due_discards: drive::DueDiscards,
     /// Held by the calls to the rollout driver that have an app's variables.
     variables_held: Slots,
+    /// Held by the change that stores a configuration of an environment.
+    configuration_turns: read::SharedValues<Namespace, lock::Mutex<()>>,
     /// Held by the one that reads an app's whole archive to forget what is surplus.
     retention_turn: lock::Mutex<()>,
     min_poll: Duration,
@@ -172,12 +175,14 @@ impl Deployer {
             build_states: read::BuildStates::default(),
             observations: read::Observations::default(),
             history_lists: read::HistoryLists::default(),
+            group_reads: drive::GroupReads::default(),
             instance_reads: read::InstanceReads::default(),
             drivers: read::AppEvents::default(),
             poll_results: drive::PollResults::default(),
             conditions: drive::KnownConditions::default(),
             due_discards: drive::DueDiscards::default(),
             variables_held: Slots::with_share(VARIABLES_HELD, VARIABLES_HELD_EACH),
+            configuration_turns: read::SharedValues::default(),
             retention_turn: lock::Mutex::default(),
             min_poll: POLL_MIN,
             scope: Scope::Store,

@@ -39,8 +39,18 @@ impl Call<'_> {
 
     /// Returns whether the caller may promote to the environment of this app.
     pub(crate) fn may_promote_to(&self, app: &App) -> bool {
+        self.may(Action::Promote, app)
+    }
+
+    /// Returns whether the caller may list the variables of this app.
+    pub(crate) fn may_read_configuration(&self, app: &App) -> bool {
+        self.may(Action::ReadConfiguration, app)
+    }
+
+    /// Returns whether the caller may do this in the environment of an app: nothing is called or written down for it.
+    fn may(&self, action: Action, app: &App) -> bool {
         let realm = Realm::of(app.project.parse().ok(), app.environment.parse().ok());
-        realm.is_ok_and(|realm| self.access.principal.may(Action::Promote, &realm))
+        realm.is_ok_and(|realm| self.access.principal.may(action, &realm))
     }
 
     /// Returns the operations under the key of the submitted form, so that a form that is sent twice acts once; each

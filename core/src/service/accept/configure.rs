@@ -55,13 +55,14 @@ impl Deployer {
                 return Err(Refusal::CannotBeConfigured(why));
             }
             let base = state.next_configuration();
-            // What is lost is set anew, from the beginning.
-            let before = match self.kept_variables(access, base).await? {
-                Some(before) => before,
-                None => self.no_variables(access).await?,
-            };
-            let variables = request.change.apply(before.clone())?;
-            let variables = self.check_made_with(&state.app, &before, variables).await?;
+            let made_with = self.checked_settings(access, &state, &request.change).await?;
+            // All of the app's variables are read and written.
+            let _turn = self.variables_turn(access).await;
+            let before = self.base_variables(access, base).await?;
+            let mut variables = request.change.apply(before.clone())?;
+            if let Some(made_with) = made_with {
+                variables.settings = made_with;
+            }
             let is_staged = request.staged || state.current.is_none();
             configuration::check(&state, is_staged, request.if_current, &access.cause_of(Trigger::Config))?;
             if variables == before && (is_staged || state.staged.is_none()) {
@@ -69,10 +70,8 @@ impl Deployer {
             }
             let revoked = self.revoked(access, &state, (base, &before), &request).await?;
             self.forget_configurations(&state, None).await.map_err(Refusal::of_store)?;
-            let is_full = self.is_full(store, &state, (&before, &variables)).await?;
             let id = ConfigurationId(self.ports.rng.bits());
-            let put = store.put(access.uid, id, &variables).await;
-            put.map_err(|error| unwritten(&access.id, error))?;
+            let is_full = self.put_if_it_fits(store, &state, id, (&before, &variables)).await?;
             let accepted = if is_staged {
                 self.stage(store, access, (base, id), (request.key.clone(), revoked)).await
             } else {
@@ -93,8 +92,29 @@ impl Deployer {
         Err(Refusal::Busy)
     }
 
-    /// Returns whether the environment is full, so that older configurations of the app have to make room. One that takes
-    /// nothing more than the one before it always fits: how else should there be less?
+    /// Stores a configuration. Returns whether the environment is full, so that older ones of the app have to make room. Changes of
+    /// one environment take turns here, so that many at once do not all take the same room.
+    ///
+    /// # Errors
+    /// Those of [`Deployer::is_full`]; those of the store.
+    async fn put_if_it_fits(
+        &self,
+        store: &dyn ConfigurationStore,
+        state: &AppState,
+        id: ConfigurationId,
+        (before, variables): (&Variables, &Variables),
+    ) -> Outcome<bool> {
+        let app = &state.app;
+        let turns = self.configuration_turns.of(app.id.namespace.clone());
+        let _turn = turns.lock().await;
+        let is_full = self.is_full(store, state, (before, variables)).await?;
+        let put = store.put(app.uid, id, variables).await;
+        put.map_err(|error| unwritten(&app.id, error))?;
+        Ok(is_full)
+    }
+
+    /// Returns whether the environment is full. A change that takes nothing more than the configuration before it fits even so,
+    /// as nothing could be unset otherwise; but those of many apps together take no more than as much again.
     ///
     /// # Errors
     /// [`Refusal::ConfigurationsFull`] if there would be too many bytes even so.
@@ -114,8 +134,9 @@ impl Deployer {
         let surplus =
             configuration::surplus(state, None, configuration::KEPT_BYTES_IF_FULL, stored.clone(), self.time());
         let freed: u64 = stored.iter().filter(|one| surplus.contains(&one.id)).map(|one| one.bytes).sum();
-        let fits = more <= bytes(before) || all.saturating_sub(freed) <= ENVIRONMENT_BYTES_MAX;
-        if fits { Ok(true) } else { Err(Refusal::ConfigurationsFull) }
+        let left = all.saturating_sub(freed);
+        let most = if more <= bytes(before) { 2 * ENVIRONMENT_BYTES_MAX } else { ENVIRONMENT_BYTES_MAX };
+        if left <= most { Ok(true) } else { Err(Refusal::ConfigurationsFull) }
     }
 
     /// Removes most of the app's older configurations; what stays is removed by its next change.
@@ -249,6 +270,18 @@ impl Deployer {
         match self.variables(access.uid, id).await {
             Err(Error::NotFound(_)) => Ok(None),
             read => read.map_err(Refusal::of_store),
+        }
+    }
+
+    /// Returns the variables that a change begins from. What is lost is set anew, from the beginning.
+    pub(super) async fn base_variables(
+        &self,
+        access: &Authorized,
+        base: Option<ConfigurationId>,
+    ) -> Outcome<Variables> {
+        match self.kept_variables(access, base).await? {
+            Some(before) => Ok(before),
+            None => self.no_variables(access).await,
         }
     }
 

@@ -101,7 +101,7 @@ impl Deployer {
             return Ok(None);
         }
         let beside = self.state(to).await?.next_configuration();
-        let _turn = self.history_turn(to, usize::MAX).await;
+        let _turn = self.variables_turn(to).await;
         let mut variables = self.names(from.uid, from.configuration).await?;
         let has = self.names(to.uid, beside).await?;
         variables.retain(|name| has.binary_search(name).is_err());

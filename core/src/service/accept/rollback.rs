@@ -139,8 +139,7 @@ impl Deployer {
         if state.revoked.is_empty() && access.allows(Action::Change) {
             return Ok(Vec::new());
         }
-        // It may be as long as a long part of a history.
-        let _turn = self.history_turn(access, usize::MAX).await;
+        let _turn = self.variables_turn(access).await;
         let Some(variables) = self.kept_variables(access, Some(id)).await? else { return Err(forgotten()) };
         if !access.allows(Action::Change) {
             self.check_same_settings(access, state, &variables).await?;
@@ -231,8 +230,8 @@ fn no_other_image(id: &AppId, below: Revision, other_than: &Deploy, renamed: Opt
 fn too_many_of_one_image(id: &AppId, below: Revision, other_than: &Deploy) -> Refusal {
     Refusal::NothingToRollBackTo(format!(
         "The last {SEARCHED} deploys of {id} before revision {below} that succeeded have the image of revision {} ({}), which \
-         is on the cluster, and a rollback looks no further. Name the revision to return to (--revision N), as the history \
-         shows it, or deploy another image.",
+         is on the cluster, and a rollback looks no further. Name the revision to return to, as the history shows it, or \
+         deploy another image.",
         other_than.revision,
         name(other_than)
     ))

@@ -3,7 +3,7 @@
 mod configured;
 mod store_calls;
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, pin::pin, time::Duration};
 
 use event_listener::EventListener;
 use futures_util::{
@@ -219,8 +219,13 @@ impl Driver<'_> {
                 Next::step(Event::ReleaseCancelled(run.id.kind, answer.map_err(call_error)))
             }
             Effect::ReadTurns { group, is_fresh } => {
-                let others = deployer.other_turns(&state.app_state().app, &group, is_fresh, self.time()).await;
-                Next::step(Event::TurnsRead { others, is_fresh })
+                let app = &state.app_state().app;
+                let mut read = pin!(deployer.other_turns(app, &group, is_fresh, self.time()).fuse());
+                select_biased! {
+                    // A rollback, a cancel and a newer deploy wait for no read of other apps.
+                    () = change.fuse() => Next::Reload,
+                    others = read => Next::step(Event::TurnsRead { others, is_fresh }),
+                }
             }
             Effect::FindBuild => {
                 let found = Self::build(deployer, "finding", &self.name, |builds| builds.running(app)).await;

@@ -20,6 +20,7 @@ pub use start::StartError;
 pub(crate) use at_rest::KnownConditions;
 pub(crate) use poll_results::PollResults;
 pub(crate) use polling::sentence;
+pub(crate) use release_turns::GroupReads;
 pub(crate) use run::TTL;
 pub(crate) use stored_images::DueDiscards;
 pub(crate) use work_queue::WorkQueue;

@@ -18,12 +18,26 @@ pub(crate) struct HistoryLists {
     rollbacks: Slots,
     /// The newest entries that pushes of git hosts are compared with.
     pushes: Slots,
+    /// The apps of an environment among which the release commands of a group take turns.
+    groups: Slots,
+    /// The variables of a configuration that a change, a promotion or a rollback decides by.
+    decisions: Slots,
+    /// The variables of a configuration that is shown.
+    configurations: Slots,
 }
 
 impl Default for HistoryLists {
     fn default() -> Self {
         let few = || Slots::with_share(16, 4);
-        Self { small: few(), large: Slots::with_share(2, 1), rollbacks: few(), pushes: few() }
+        Self {
+            small: few(),
+            large: Slots::with_share(2, 1),
+            rollbacks: few(),
+            pushes: few(),
+            groups: Slots::with_share(2, 1),
+            decisions: Slots::with_share(4, 2),
+            configurations: Slots::with_share(4, 1),
+        }
     }
 }
 
@@ -35,6 +49,22 @@ impl Deployer {
     pub async fn history_turn(&self, access: &Authorized, entries: usize) -> Slot {
         let namespace = &access.id.namespace;
         if entries <= SMALL { self.small_turn(namespace).await } else { self.long_turn(namespace).await }
+    }
+
+    /// Waits for the turn to show the configuration of an app, which lasts until the answer is dropped. Hold it while
+    /// [`Deployer::configuration`] is called and what it returns is rendered.
+    pub async fn configuration_turn(&self, access: &Authorized) -> Slot {
+        self.history_lists.configurations.acquire(&access.id.namespace).await
+    }
+
+    /// Waits for the turn to read the variables by which a change, a promotion or a rollback is decided.
+    pub(crate) async fn variables_turn(&self, access: &Authorized) -> Slot {
+        self.history_lists.decisions.acquire(&access.id.namespace).await
+    }
+
+    /// Waits for the turn to read the apps of an environment, among which a release command waits for its turn.
+    pub(crate) async fn group_turn(&self, namespace: &Namespace) -> Slot {
+        self.history_lists.groups.acquire(namespace).await
     }
 
     /// Waits for the turn to read as much as a long list has of an environment.

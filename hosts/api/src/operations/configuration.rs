@@ -30,8 +30,7 @@ impl Operation for ShowConfiguration {
 
     async fn perform(caller: &Local, id: &AppId, query: ConfigQuery) -> Result<Configuration, Refusal> {
         let access = caller.allow(id, Action::ReadConfiguration).await?;
-        // It may be as long as a long part of a history.
-        let _turn = caller.deployer().history_turn(&access, usize::MAX).await;
+        let _turn = caller.deployer().configuration_turn(&access).await;
         Ok(Configuration::of(&caller.deployer().configuration(&access, query.revision).await?))
     }
 }

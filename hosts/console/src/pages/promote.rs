@@ -191,6 +191,12 @@ impl Asked {
         let (sources, targets_of) = (self.named(&self.from), self.named(&self.to));
         let wanted = sources.iter().filter(|(name, _)| only.is_none_or(|only| **name == only));
         let fault = self.fault();
+        // What the caller may not list is not asked for: the refusal would be in the audit, as if somebody had tried.
+        let row = |name: &str, source: &App| {
+            let target = targets_of.get(name).copied();
+            let may_compare = [Some(source), target].into_iter().flatten().all(|app| call.may_read_configuration(app));
+            row(name, source, target, may_compare)
+        };
         Plan {
             project: escaped(&self.project),
             sources: environments(&self.apps).into_iter().map(escaped).collect(),
@@ -199,7 +205,7 @@ impl Asked {
             to: escaped(&self.to),
             rows: match fault {
                 Some(_) => Vec::new(),
-                None => wanted.map(|(name, source)| row(name, source, targets_of.get(name).copied())).collect(),
+                None => wanted.map(|(name, source)| row(name, source)).collect(),
             },
             key: call.new_key(),
             error: fault.map(|(_, text)| escaped(&text)),
@@ -215,9 +221,10 @@ fn targets(call: &Call<'_>, apps: &[App]) -> Vec<String> {
     self::environments(permitted).into_iter().map(escaped).collect()
 }
 
-fn row(name: &str, source: &App, target: Option<&App>) -> Row {
+fn row(name: &str, source: &App, target: Option<&App>, may_compare: bool) -> Row {
     let plan = promotion::Plan::of(name, Some(source), target);
-    let compared = plan.compares_variables(source).then(|| format!("{}/{}", source.namespace, source.app).parse());
+    let compared = (may_compare && plan.compares_variables(source))
+        .then(|| format!("{}/{}", source.namespace, source.app).parse());
     Row {
         app: escaped(name),
         is_chosen: true,
@@ -243,7 +250,8 @@ impl Plan {
         self.rows.iter().any(|row| row.is_chosen && row.missing.is_some())
     }
 
-    /// Returns the plan with the variables that the apps lack, as far as the caller may list those of both environments.
+    /// Returns the plan with the variables that the apps lack, as far as the caller may list those of both environments. Call it
+    /// without the turn of a page that holds all apps.
     async fn compared(mut self, call: &Call<'_>) -> Self {
         let operations = &call.operations();
         let of = |id: AppId| async move { operations.call(ShowConfiguration, &id, ConfigQuery::default()).await };
@@ -284,6 +292,8 @@ pub(crate) async fn page(call: &Call<'_>, project: &Project) -> Result<Reply, Fa
         return Err(Failure::new(Kind::AppNotFound, detail));
     }
     let one = call.request.query("app").is_some();
+    // Others need not wait until the variables are compared.
+    drop(asked);
     Ok(plan.compared(call).await.reply(call, StatusCode::OK, one))
 }
 
@@ -297,7 +307,9 @@ pub(crate) async fn submit(call: &Call<'_>, project: &Project) -> Result<Reply, 
     let chosen = values(&call.request.body, "app");
     if chosen.is_empty() {
         let error = Some("Choose at least one app. Nothing was promoted.".to_owned());
-        let plan = Plan { error, ..asked.plan(call, None) }.compared(call).await;
+        let plan = Plan { error, ..asked.plan(call, None) };
+        drop(asked);
+        let plan = plan.compared(call).await;
         return Ok(plan.reply(call, StatusCode::UNPROCESSABLE_ENTITY, false));
     }
     // A repeated field is no second choice.

@@ -2,12 +2,14 @@
 //! them does.
 //!
 //! ```text
-//!   put    ──▶ note it in the index ──▶ create {app}-variables-{id}
+//!   put    ──▶ note it in the index ──▶ announce the bytes ──▶ create {app}-variables-{id}
 //!   get    ──▶ {app}-variables-{id}
-//!   list   ──▶ the index, {app}-variables; for the bytes of an environment, that of each of its apps
-//!   remove ──▶ delete {app}-variables-{id} ──▶ take it out of the index
+//!   list   ──▶ the index, {app}-variables
+//!   bytes  ──▶ what is announced of the environment's apps, from the watch
+//!   remove ──▶ delete {app}-variables-{id} ──▶ take it out of the index ──▶ announce the bytes
 //! ```
 
+mod bytes;
 mod index;
 mod object;
 mod reseal;
@@ -27,6 +29,7 @@ use rollhook_core::{
 };
 use rollhook_sealing::{KeyRing, configuration};
 
+pub(crate) use self::bytes::announced;
 use self::index::{Entry, Index};
 use super::{
     KubernetesStore, StoreClock,
@@ -53,7 +56,8 @@ impl Configurations {
         Self { api, ring, clock }
     }
 
-    async fn put(&self, app: &Registered, id: ConfigurationId, variables: &Variables) -> Result<()> {
+    /// Notes a configuration in the index; returns the Secret that is to be created.
+    async fn note(&self, app: &Registered, id: ConfigurationId, variables: &Variables) -> Result<Secret> {
         let (ring, uid, variables) = (self.ring.clone(), app.uid, variables.clone());
         let sealed = beside(move || configuration::seal(&ring, uid, id, &variables)).await?;
         let entry = Entry {
@@ -67,7 +71,7 @@ impl Configurations {
             index.0.len() > before
         };
         self.change(app, note).await?;
-        self.create(app, &object::of(app, id, sealed.bytes)).await
+        Ok(object::of(app, id, sealed.bytes))
     }
 
     /// Creates a Secret, unless it is there.
@@ -98,13 +102,6 @@ impl Configurations {
         let found: Option<Secret> = api::get(&self.within(&app.id), &object::index_name(&app.id)).await?;
         let ours = found.filter(|secret| maker(secret) == Maker::Rollhook(app.uid));
         ours.as_ref().map_or_else(|| Ok(Index::default()), Index::read)
-    }
-
-    /// Returns the bytes of all configurations of these apps.
-    async fn bytes(&self, apps: Vec<Registered>) -> Result<u64> {
-        let indexes = apps.iter().map(|app| self.index(app).boxed()).collect::<Vec<BoxFuture<'_, Result<Index>>>>();
-        let sum = |sum: u64, index: Index| async move { Ok(sum.saturating_add(index.bytes())) };
-        stream::iter(indexes).buffer_unordered(AT_ONCE).try_fold(0, sum).await
     }
 
     /// Changes the app's index, unless the change says that there is nothing to do.
@@ -180,7 +177,9 @@ impl ConfigurationStore for KubernetesStore {
     async fn put(&self, app: AppUid, id: ConfigurationId, variables: &Variables) -> Result<()> {
         let put = async {
             let app = self.registered(app).await?.ok_or(Error::NotFound(Entity::App))?;
-            self.configurations.put(&app, id, variables).await
+            let secret = self.configurations.note(&app, id, variables).await?;
+            self.announce_bytes(&app).await?;
+            self.configurations.create(&app, &secret).await
         };
         bounded(put).await
     }
@@ -206,14 +205,18 @@ impl ConfigurationStore for KubernetesStore {
     }
 
     async fn bytes_of(&self, namespace: &Namespace) -> Result<u64> {
-        bounded(async { self.configurations.bytes(self.known_of(namespace).await?).await }).await
+        let known = bounded(self.known_of(namespace)).await?;
+        Ok(known.iter().fold(0, |sum, app| sum.saturating_add(app.configuration_bytes)))
     }
 
     async fn remove(&self, app: AppUid, ids: &[ConfigurationId]) -> Result<()> {
         let remove = async {
-            match self.registered(app).await? {
-                Some(app) => self.configurations.remove(&app, ids).await,
-                None => Ok(()),
+            let Some(app) = self.registered(app).await? else { return Ok(()) };
+            self.configurations.remove(&app, ids).await?;
+            match self.announce_bytes(&app).await {
+                // They are gone with it.
+                Err(Error::NotFound(_)) => Ok(()),
+                announced => announced,
             }
         };
         bounded(remove).await

@@ -151,6 +151,7 @@ mod tests {
             uid: AppUid::from_bits(uid),
             object: format!("object-{uid}"),
             webhook: None,
+            configuration_bytes: 0,
             created_at: Timestamp::from_millis(0),
         }
     }

@@ -17,6 +17,7 @@ use crate::{
     store::{
         KubernetesStore,
         app_record::{AppRecord, is_copy},
+        configurations,
         crd::AppObject,
         error::classify,
         hand_made::why_no_app,
@@ -38,6 +39,8 @@ pub(crate) struct Registered {
     pub(crate) object: String,
     /// The version of the Secret that was announced last.
     pub(crate) webhook: Option<String>,
+    /// The bytes of its configurations, as they were announced last.
+    pub(crate) configuration_bytes: u64,
     pub(crate) created_at: Timestamp,
 }
 
@@ -49,6 +52,7 @@ impl Registered {
             uid: app.uid,
             object: metadata.uid.clone().unwrap_or_default(),
             webhook: metadata.annotations.as_ref().and_then(|annotations| annotations.get(ANNOUNCED)).cloned(),
+            configuration_bytes: configurations::announced(metadata),
             created_at: app.created_at,
         }
     }
