@@ -25,7 +25,7 @@ pub(crate) async fn check(engine: &Engine, request: &SettingsRequest) -> Result<
     let workload = Workload::deserialize(&request.target.settings)
         .map_err(|error| Error::corrupt(format!("the target of app {} is not a container", request.app), error))?;
     let checked = match MadeWith::parse(&request.settings) {
-        Ok(made_with) => on_machine(engine, &workload, made_with, &request.settings).await?,
+        Ok(made_with) => on_machine(engine, &workload, made_with, request).await?,
         Err(invalid) => Err(invalid),
     };
     Ok(checked.map_or_else(CheckedSettings::Invalid, CheckedSettings::Valid))
@@ -35,9 +35,9 @@ async fn on_machine(
     engine: &Engine,
     workload: &Workload,
     made_with: MadeWith,
-    settings: &Settings,
+    request: &SettingsRequest,
 ) -> Called<Result<Settings, InvalidTarget>> {
-    let mut settings = settings.clone();
+    let mut settings = request.settings.clone();
     if made_with.readiness_path.as_ref().is_some_and(|path| !path.is_empty()) {
         let unreachable = creation::unreachable(&engine.get("/info").await?);
         if let Some(InvalidTarget::Setting { rule, .. }) = unreachable
@@ -61,13 +61,18 @@ async fn on_machine(
         return Ok(Err(InvalidTarget::setting("settings.network", rule)));
     }
     Ok(match taken_port(engine, workload, made_with.publish.as_deref().unwrap_or_default()).await? {
-        Some(rule) => Err(InvalidTarget::setting("settings.publish", rule)),
+        Some((port, container)) => {
+            // The caller may not know whose it is; the operator may.
+            tracing::info!(app = %request.app, port, container, "refused a port that another container has");
+            let rule = format!("must be free ports: {port} leads to another container of this machine.");
+            Err(InvalidTarget::setting("settings.publish", rule))
+        }
         None => Ok(settings),
     })
 }
 
-/// Returns why ports cannot be published: containers of others that run have them. `None` if they can be.
-async fn taken_port(engine: &Engine, workload: &Workload, publish: &[String]) -> Called<Option<String>> {
+/// Returns a port that cannot be published, and the container of others that runs and has it; `None` if all can be.
+async fn taken_port(engine: &Engine, workload: &Workload, publish: &[String]) -> Called<Option<(u16, String)>> {
     for (address, ports, protocol) in creation::published_from(publish) {
         let wanted = format!("{}-{}/{protocol}", ports.start(), ports.end());
         let found = engine.get(&format!("/containers/json?{}", filters(&[("publish", &[wanted])]))).await?;
@@ -86,8 +91,10 @@ async fn taken_port(engine: &Engine, workload: &Workload, publish: &[String]) ->
         taken.dedup_by_key(|(port, _)| *port);
         // Of several, versions take two in turn.
         let wanted = usize::from(ports.start() != ports.end()) + 1;
-        if let Some((port, name)) = taken.first().filter(|_| ports.len() < taken.len() + wanted) {
-            return Ok(Some(format!("must be free ports: {port} leads to the container {name}.")));
+        if ports.len() < taken.len() + wanted
+            && let Some(first) = taken.into_iter().next()
+        {
+            return Ok(Some(first));
         }
     }
     Ok(None)

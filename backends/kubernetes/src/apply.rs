@@ -12,12 +12,12 @@ use rollhook_core::{Error, Result, configuration::Configuration, deploy::Reason,
 use crate::{
     client::Cluster,
     configurations::{self, Provided},
-    error,
+    error, references as reads,
     rules::{
         configuration::{self, Owner},
         fence::{self, Decision},
         object::{CONFIGURED_BY, Object},
-        patch, pods,
+        patch, pods, references,
         retained::{self, KeptTemplate},
         secret_drift, stuck_pods, template,
     },
@@ -80,6 +80,10 @@ async fn attempt_once(
     let mut patch = patch::patch(&object, rollout, kept.as_ref());
     secret_drift::note(&mut patch, &object, secret.as_ref().and_then(Provided::uid));
     configuration::remark(&mut patch, &object, &rollout.workload.containers, configuration);
+    let read_by_pods = references::of(&object, &rollout.app);
+    let all = read_by_pods.len();
+    let versions = reads::versions(cluster, rollout.namespace(), read_by_pods).await;
+    references::note(&mut patch, &object, &versions, all);
     match cluster.patch(rollout.namespace(), &object, &patch).await {
         Ok(()) => {
             if let Some(Provided::Made(_)) = secret {

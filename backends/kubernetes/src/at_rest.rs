@@ -20,7 +20,7 @@ use kube::{
 use rollhook_core::{
     Error, Result,
     app::AppUid,
-    ports::{AtRest, DeployId, Drift, Observation, Phase},
+    ports::{AtRest, DeployId, Drift, Observation, Phase, References},
 };
 use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
 
@@ -30,11 +30,13 @@ use crate::{
     error::GRANT,
     lock,
     object_version::{self, ObjectVersion},
+    references,
     retries::{self, Retries},
     rules::{
-        drift,
+        self, drift,
         object::Object,
         observation,
+        references::Noted,
         secret_drift::{self, NeededSecret},
     },
     workload::{Rollout, TargetKey, WorkloadKind},
@@ -49,6 +51,9 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(75);
 /// at again after this time, and one such app in each interval.
 const SECRETS_AGE: Duration = Duration::from_secs(60);
 const SECRETS_PACE: Duration = Duration::from_millis(250);
+
+/// The time for which the compared versions of what pods read of others are believed.
+const REFERENCES_AGE: Duration = Duration::from_secs(15);
 
 /// The namespace and the kind of workloads that are watched together.
 type Place = (String, WorkloadKind);
@@ -143,6 +148,8 @@ struct Known {
     last: Option<Look>,
     /// The time at which the Secret was looked at, or was to be.
     secret_at: Instant,
+    /// What had become of what its pods read of others, and when.
+    references: Option<(Instant, References)>,
 }
 
 /// A look at a workload.
@@ -153,19 +160,26 @@ struct Look {
     found: AtRest,
     /// The Secret of its configuration, which each look reads.
     secret: Option<NeededSecret>,
+    /// The versions of what its pods read of others, as the deploy began.
+    noted: Noted,
 }
 
 impl Look {
     fn of_missing(rollout: &Rollout) -> Self {
         let (drift, seen) = (Some(drift::of_missing(rollout)), observation::of_missing(rollout));
-        Self { mark: None, found: AtRest { image: None, drift, seen }, secret: None }
+        Self { mark: None, found: AtRest { drift, ..AtRest::new(None, seen) }, secret: None, noted: Noted::default() }
     }
 
     fn of(rollout: &Rollout, object: &Object, seen: Observation) -> Self {
         let image =
             rollout.workload.containers.iter().find_map(|name| object.container(name)?.image.as_deref()?.parse().ok());
-        let found = AtRest { image, drift: drift::told(object, rollout), seen };
-        Self { mark: Some(mark(object.metadata())), found, secret: secret_drift::needed(object, rollout) }
+        let found = AtRest { drift: drift::told(object, rollout), ..AtRest::new(image, seen) };
+        Self {
+            mark: Some(mark(object.metadata())),
+            found,
+            secret: secret_drift::needed(object, rollout),
+            noted: rules::references::noted(object, rollout),
+        }
     }
 }
 
@@ -177,6 +191,7 @@ impl Known {
             name: rollout.workload.name.clone(),
             last,
             secret_at: Instant::now(),
+            references: None,
         }
     }
 }
@@ -228,7 +243,29 @@ impl TargetsAtRest {
             look = self.read(cluster, rollout).await?;
             drift = secret_drift(cluster, rollout, &look).await?;
         }
-        Ok(AtRest { drift: look.found.drift.or(drift), ..look.found })
+        let references = self.references(cluster, rollout, &look.noted).await;
+        Ok(AtRest { drift: look.found.drift.or(drift), references, ..look.found })
+    }
+
+    /// Returns what has become of what the pods read of others since the deploy began, as of a moment ago.
+    async fn references(&self, cluster: &Cluster, rollout: &Rollout, noted: &Noted) -> References {
+        if *noted == Noted::default() {
+            return References::default();
+        }
+        let known = |state: &State| {
+            let known = state.targets.get(&rollout.key()).filter(|known| known.deploy == rollout.id)?;
+            let (at, found) = known.references.as_ref()?;
+            (at.elapsed() < REFERENCES_AGE).then(|| found.clone())
+        };
+        if let Some(found) = known(&lock(&self.shared.state)) {
+            return found;
+        }
+        let found = noted.changes(&references::versions(cluster, rollout.namespace(), noted.compared()).await);
+        let mut state = lock(&self.shared.state);
+        if let Some(known) = state.targets.get_mut(&rollout.key()).filter(|known| known.deploy == rollout.id) {
+            known.references = Some((Instant::now(), found.clone()));
+        }
+        found
     }
 
     /// Reads the rollout's workload.
@@ -243,7 +280,8 @@ impl TargetsAtRest {
         };
         // An app that was forgotten meanwhile stays so.
         if let Some(known) = lock(&self.shared.state).targets.get_mut(&rollout.key()) {
-            *known = Known::new(rollout, Some(look.clone()));
+            let references = known.references.take().filter(|_| known.deploy == rollout.id);
+            *known = Known { references, ..Known::new(rollout, Some(look.clone())) };
         }
         Ok(look)
     }

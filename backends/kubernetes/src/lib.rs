@@ -39,6 +39,7 @@
 //! | the namespace `kube-system` | get: its uid is the identity of the cluster |
 //! | `jobs` (`batch`) | get, list, watch, create, patch, for release commands |
 //! | `persistentvolumeclaims` | get, to leave out those that only one pod may use |
+//! | `configmaps` | get, of which the metadata alone are read, to show changes of those that workloads read; without it, they are not known |
 //! | `deployments`, `services` | create, and delete of `services`, to make workloads for apps that have none |
 //! | `secrets` | get, list, create, patch, delete, for apps with a configuration: of those that exist the metadata alone are read, but for one that a deploy asks for and its workload does not know yet |
 
@@ -60,6 +61,7 @@ mod object_version;
 mod observe;
 mod pages;
 mod pod_log;
+mod references;
 mod releases;
 mod retries;
 #[cfg(feature = "management")]

@@ -3,8 +3,8 @@
 use rollhook_core::{
     deploy::{Reason, Revision},
     ports::{
-        AtRest, DeployId, Drift, Instances, Observation, PastLives, Phase, RolloutFailure, RolloutFailureKind,
-        RolloutSpec, WorkloadState,
+        AtRest, DeployId, Drift, Instances, Observation, PastLives, Phase, References, RolloutFailure,
+        RolloutFailureKind, RolloutSpec, WorkloadState,
     },
 };
 
@@ -90,8 +90,13 @@ pub(crate) fn of_adopted(parts: &Parts, seen: Vec<Observation>, spec: &RolloutSp
 pub(crate) fn at_rest(parts: &Parts, found: Vec<AtRest>, spec: &RolloutSpec) -> AtRest {
     let image = found[0].image.clone();
     let (mut drift, mut states, mut serving) = (None, Vec::new(), Vec::new());
+    let mut references = References::default();
     for (index, (part, found)) in parts.iter().zip(found).enumerate() {
-        let AtRest { image, drift: changed, seen } = found;
+        let AtRest { image, drift: changed, seen, references: of_part } = found;
+        if own(&seen, spec) == Some(spec.id) {
+            references.changed.extend(of_part.changed);
+            references.unknown.extend(of_part.unknown);
+        }
         let carried = own(&seen, spec);
         let behind = carried.filter(|deploy| !spec.adopted && deploy.revision < spec.id.revision);
         let is_unstamped = index > 0 && !spec.adopted && seen.deploy.is_none() && image.is_some();
@@ -112,7 +117,12 @@ pub(crate) fn at_rest(parts: &Parts, found: Vec<AtRest>, spec: &RolloutSpec) -> 
     let oldest = serving.iter().filter_map(|(_, seen)| own(seen, spec)).min_by_key(|deploy| deploy.revision);
     // A deploy that never came to one of them has not recovered.
     let needed = vec![true; states.len()];
-    AtRest { image, drift, seen: merged(oldest, states, &needed, serving, Vec::new()) }
+    // Workloads often read the same ones.
+    for names in [&mut references.changed, &mut references.unknown] {
+        names.sort_unstable();
+        names.dedup();
+    }
+    AtRest { drift, references, ..AtRest::new(image, merged(oldest, states, &needed, serving, Vec::new())) }
 }
 
 /// Returns the deploy of this app that a workload carries.

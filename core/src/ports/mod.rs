@@ -60,7 +60,7 @@ pub use observer::{ConfirmedCommit, DeployObserver};
 pub use releases::{ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RunId, RunKind};
 pub use rollout::{
     ANSWER_WITHIN, Applied, AtRest, CheckedSettings, DeployId, Drift, DriverIdentity, Instances, InvalidTarget,
-    Observation, PastLives, Phase, Purpose, RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec,
+    Observation, PastLives, Phase, Purpose, References, RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec,
     SettingValue, SettingsRequest, StoredImages, TargetDescription, TargetReader, TargetRequest, TargetSetting,
     Validated, WorkloadState,
 };

@@ -20,7 +20,7 @@ use crate::{
     text::with_fields,
 };
 
-pub use at_rest::{AtRest, Drift, TargetReader};
+pub use at_rest::{AtRest, Drift, References, TargetReader};
 pub use description::{SettingValue, TargetDescription, TargetSetting};
 pub use images::StoredImages;
 pub use observation::{Instances, Observation, PastLives, Phase, RolloutFailure, RolloutFailureKind, WorkloadState};

@@ -260,7 +260,7 @@ impl RolloutDriver for BrokenBackend {
 #[async_trait]
 impl TargetReader for BrokenBackend {
     async fn at_rest(&self, spec: &RolloutSpec) -> Result<AtRest> {
-        let AtRest { image, drift, seen } = self.environment.cluster.at_rest(spec).await?;
+        let AtRest { image, drift, seen, references } = self.environment.cluster.at_rest(spec).await?;
         let phase = match seen.phase.clone() {
             _ if self.breaks(Promise::Recovery) => Phase::Complete { digest: None, note: None },
             _ if self.breaks(Promise::RecoverySeen) => Phase::Progressing,
@@ -270,6 +270,7 @@ impl TargetReader for BrokenBackend {
         Ok(AtRest {
             image,
             drift,
+            references,
             seen: seen.with(|seen| {
                 seen.phase = phase;
                 seen.failure = failure;

@@ -218,6 +218,10 @@ pub struct App {
     /// known. A deploy or a rollback to `current` puts it right.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<Drift>,
+    /// The Secrets and ConfigMaps that the workload reads without rollhook, as far as they were changed since the deploy on it began,
+    /// or that is not known; absent if there are none. What runs is left as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub references: Option<References>,
     /// The trouble of what runs, since its deploy ended: it crashes again and again, or instances are missing for longer
     /// than the app's patience; absent as far as none is known. It ends by itself once the instances have recovered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -270,6 +274,7 @@ impl App {
             released: state.released.iter().map(Released::of).collect(),
             workload_image: None,
             drift: None,
+            references: None,
             degraded: None,
             workloads: Vec::new(),
             polling: None,
@@ -285,7 +290,14 @@ impl App {
     pub fn listed(self) -> Self {
         let names = ["kind", "name"];
         let workload = self.workload.into_iter().filter(|(name, _)| names.contains(&name.as_str())).collect();
-        Self { workload, template: Settings::new(), released: Vec::new(), workloads: Vec::new(), ..self }
+        Self {
+            workload,
+            template: Settings::new(),
+            released: Vec::new(),
+            workloads: Vec::new(),
+            references: None,
+            ..self
+        }
     }
 
     /// Returns the revisions above this one whose release commands may have run, ascending.
@@ -299,6 +311,7 @@ impl App {
         Self {
             workload_image: condition.image.as_ref().map(ToString::to_string),
             drift: condition.drift.as_ref().map(Drift::of),
+            references: References::of(&condition.references),
             degraded: condition.degraded.as_ref().map(Degraded::of),
             workloads: condition.workloads.iter().map(WorkloadState::of).collect(),
             ..self
@@ -365,6 +378,35 @@ impl Drift {
     /// Returns what the rollout driver has told.
     pub fn of(drift: &rollhook_core::ports::Drift) -> Self {
         Self { image: drift.image.as_ref().map(ToString::to_string), message: drift.message.clone() }
+    }
+}
+
+/// What has become of the Secrets and ConfigMaps of others that a workload reads, since its deploy began.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct References {
+    /// Those that were changed, made anew or removed, such as `ConfigMap settings`.
+    pub changed: Vec<String>,
+    /// Those of which that is not known.
+    pub unknown: Vec<String>,
+}
+
+impl References {
+    /// Returns what the rollout driver has told; `None` if there is nothing to show.
+    pub fn of(references: &rollhook_core::ports::References) -> Option<Self> {
+        let rollhook_core::ports::References { changed, unknown } = references.clone();
+        (!references.is_empty()).then_some(Self { changed, unknown })
+    }
+
+    /// Returns a sentence about those that were changed; `None` if none was.
+    pub fn changed_sentence(&self) -> Option<String> {
+        let names = self.changed.join(", ");
+        (!names.is_empty()).then(|| format!("Changed since this revision began: {names}."))
+    }
+
+    /// Returns a sentence about those of which it is not known whether they were changed; `None` if there are none.
+    pub fn unknown_sentence(&self) -> Option<String> {
+        let names = self.unknown.join(", ");
+        (!names.is_empty()).then(|| format!("Not known whether changed since this revision began: {names}."))
     }
 }
 

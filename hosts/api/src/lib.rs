@@ -51,8 +51,8 @@ pub use access::{
     Whoami,
 };
 pub use app::{
-    App, AppList, AppPatch, CreateApp, Degraded, Drift, Hold, Policy, PolicyPatch, Registered, Released, Rotate,
-    Webhook,
+    App, AppList, AppPatch, CreateApp, Degraded, Drift, Hold, Policy, PolicyPatch, References, Registered, Released,
+    Rotate, Webhook,
 };
 pub use calls::{WebhookCall, WebhookCallList};
 pub use configuration::{ConfigAnswer, ConfigKept, ConfigPatch, ConfigResult, Configuration, Variable};

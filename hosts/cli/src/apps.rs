@@ -134,6 +134,8 @@ pub(crate) fn details(app: &App, now: Timestamp) -> String {
     lines.extend(app.ended_off_cluster().map(|deploy| ("Newest", entry(Some(deploy), now))));
     lines.extend(app.drift.as_ref().map(|drift| ("Drift", drift.message.clone())));
     lines.extend(app.degraded.as_ref().map(|degraded| ("Degraded", trouble(degraded, now))));
+    let sentences = app.references.iter().flat_map(|it| [it.changed_sentence(), it.unknown_sentence()]).flatten();
+    lines.extend(["References"].into_iter().chain(std::iter::repeat("")).zip(sentences));
     if !app.unfinished.is_empty() {
         let unfinished: Vec<_> = app.unfinished.iter().map(ToString::to_string).collect();
         lines.push(("Unfinished", unfinished.join(", ")));

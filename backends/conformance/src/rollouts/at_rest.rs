@@ -71,7 +71,7 @@ pub async fn at_rest_a_healthy_target_stays_complete(cluster: &dyn Clusters) -> 
     let order = bench.order(OURS, 1, Sample::Good)?;
     bench.roll_out(&order).await;
     for _ in 0..FEW_LOOKS {
-        let AtRest { image, drift, seen } = at_rest(&bench, reader, &order).await;
+        let AtRest { image, drift, seen, .. } = at_rest(&bench, reader, &order).await;
         assert!(is_complete(&seen) && seen.failure.is_none(), "a healthy target is shown in trouble: {seen:?}");
         assert_eq!(drift, None, "nothing was changed");
         let is_set = |image: ImageRef| image.same_bits(None, &order.image, None);

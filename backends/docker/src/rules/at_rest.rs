@@ -14,7 +14,7 @@ use crate::settings::{Rollout, Workload};
 /// Returns the target as it was read.
 pub(crate) fn of(seen: &Seen, rollout: &Rollout) -> AtRest {
     let set = own(seen, rollout).or_else(|| seen.kept(rollout.id));
-    AtRest { image: set.and_then(Container::image), drift: drift(seen, rollout), seen: observe(seen, rollout) }
+    AtRest { drift: drift(seen, rollout), ..AtRest::new(set.and_then(Container::image), observe(seen, rollout)) }
 }
 
 /// Returns the container to be asked whether it is ready by its path: the deploy's, if all else says that it runs well.

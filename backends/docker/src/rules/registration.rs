@@ -73,10 +73,14 @@ impl<'a> Registration<'a> {
             [] => Err(InvalidTarget::Unusable(format!(
                 "No Compose project has containers of a service {name}: start it with docker compose up -d first."
             ))),
-            _ => Err(InvalidTarget::Unusable(format!(
-                "Several Compose projects have a service {name}: name one of them, --workload compose/PROJECT/{name}: {}.",
-                projects.join(", ")
-            ))),
+            _ => {
+                // Some are others': the caller names the own one.
+                let (app, projects) = (&self.request.app, projects.join(", "));
+                tracing::info!(%app, service = name, projects, "refused a service that several Compose projects have");
+                Err(InvalidTarget::Unusable(format!(
+                    "Several Compose projects have a service {name}: name yours, --workload compose/PROJECT/{name}."
+                )))
+            }
         }
     }
 
@@ -100,9 +104,12 @@ impl<'a> Registration<'a> {
             })
         };
         let (other, _) = self.request.others.iter().filter(|_| !self.request.take_over).find(is_same)?;
+        let (app, is_known) = (&self.request.app, other.namespace == self.request.app.namespace);
+        tracing::info!(%app, %other, workload = workload.name, "refused the workload of another app");
+        let of = if is_known { format!("the app {other}") } else { "an app of another environment".to_owned() };
         Some(InvalidTarget::Taken(format!(
-            "{workload} is the workload of the app {other}. Name another one, or register with --take-over: then {other} \
-             is refused from the first deploy on."
+            "{workload} is the workload of {of}. Name another one, or register with --take-over: then that app is refused from \
+             the first deploy on."
         )))
     }
 
@@ -325,6 +332,28 @@ mod tests {
         assert!(is_taken(json!({"template": {"of": "a later version"}})), "named as its app is");
         assert!(is_taken(json!({"kind": "container", "name": "web"})));
         assert!(!is_taken(json!({"kind": "compose", "name": "shop/web"})) && !is_taken(json!({"name": "api"})));
+    }
+
+    #[test]
+    fn refusal_names_what_is_of_the_own_environment_alone() {
+        let why = |other: &str| {
+            let named = json!({"kind": "container", "name": "site"});
+            let others = vec![(other.parse().unwrap(), named.as_object().unwrap().clone())];
+            let asked = TargetRequest { others, ..request(json!({"name": "site"})) };
+            let Validated::Invalid(Taken(why)) = validate(&asked, &Seen::default()) else { panic!("{other}") };
+            why
+        };
+        assert!(why("shop-test/site").contains("the app shop-test/site"), "{}", why("shop-test/site"));
+        let of_others = why("bank-prod/site");
+        assert!(of_others.contains("an app of another environment") && !of_others.contains("bank"), "{of_others}");
+        let services = ["shop", "bank"].map(|project| {
+            let labels = json!({COMPOSE_PROJECT: project, "com.docker.compose.service": "web"});
+            with(container("web", "running"), "/Config/Labels", labels)
+        });
+        let asked = request(json!({"kind": "compose"}));
+        let refused = Registration::parse(&asked).unwrap().project(&services).unwrap_err();
+        let Unusable(why) = refused else { panic!("{refused:?}") };
+        assert!(why.contains("compose/PROJECT/web") && !why.contains("bank"), "{why}");
     }
 
     #[test]

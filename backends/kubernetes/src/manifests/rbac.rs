@@ -93,6 +93,8 @@ pub(super) fn in_app_namespaces() -> Rules {
         // listed and read, to find the old ones; Kubernetes knows no permission for that part. One that a deploy asks for is
         // compared, if its workload does not know it yet.
         rule("", &["secrets"], &["get", "list", "create", "patch", "delete"]),
+        // The versions of those that workloads read without rollhook, as a deploy begins and later: metadata alone, as above.
+        rule("", &["configmaps"], &["get"]),
         // How deploys go on, on their workloads and apps.
         rule("events.k8s.io", &["events"], &["create"]),
     ];

@@ -18,6 +18,7 @@ pub(crate) mod pod_list;
 pub(crate) mod pods;
 pub(crate) mod quoted;
 pub(crate) mod reduced;
+pub(crate) mod references;
 pub(crate) mod registration;
 pub(crate) mod retained;
 pub(crate) mod rollout_status;

@@ -23,6 +23,8 @@ pub(crate) const STAMP: &str = "rollhook.dev/revision";
 pub(crate) const TEMPLATE_STAMP: &str = "rollhook.dev/template-revision";
 /// The annotation of a workload with the uid of the Secret of the configuration that it was brought to.
 pub(crate) const CONFIGURED_BY: &str = "rollhook.dev/configuration-uid";
+/// The annotation of a workload with the versions that the Secrets and ConfigMaps of others had as its deploy began.
+pub(crate) const REFERENCES: &str = "rollhook.dev/references";
 /// The value of [`TEMPLATE_STAMP`] for a template from before the app's first deploy, which has no stamp.
 pub(crate) const NONE: &str = "none";
 /// The annotation that `kubectl rollout history` shows.

@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{
     configuration::{self, REMARK},
     drift,
-    object::{CONFIGURED_BY, Object, STAMP, TEMPLATE_STAMP},
+    object::{CONFIGURED_BY, Object, REFERENCES, STAMP, TEMPLATE_STAMP},
     scale::STOPPED_FROM,
 };
 use crate::workload::Rollout;
@@ -56,7 +56,7 @@ pub(crate) fn workload(object: Object, rollout: &Rollout) -> Object {
         let entries = all.managed_fields.take().into_iter().flatten().map(|entry| owned(entry, &paths)).collect();
         ObjectMeta {
             managed_fields: Some(entries),
-            ..metadata(all, &[STAMP, TEMPLATE_STAMP, STOPPED_FROM, CONFIGURED_BY, REMARK])
+            ..metadata(all, &[STAMP, TEMPLATE_STAMP, STOPPED_FROM, CONFIGURED_BY, REFERENCES, REMARK])
         }
     };
     match object {

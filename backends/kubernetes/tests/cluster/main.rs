@@ -15,6 +15,7 @@ mod kinds;
 mod neighbours;
 mod outage;
 mod permissions;
+mod references;
 mod releases;
 mod restores;
 mod stops;

@@ -55,6 +55,7 @@ pub(crate) fn documented() -> Value {
         {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["create"]},
         {"apiGroups": [""], "resources": ["services"], "verbs": ["create", "delete"]},
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "create", "patch", "delete"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
     ])
 }
 

@@ -134,7 +134,7 @@ impl TargetReader for SimulatedCluster {
         if let Some(next) = self.next_change(spec) {
             self.hints.put_at(spec.id.app, now + next);
         }
-        Ok(AtRest { image, drift, seen })
+        Ok(AtRest { drift, ..AtRest::new(image, seen) })
     }
 
     fn target_changes(&self) -> BoxStream<'static, AppUid> {

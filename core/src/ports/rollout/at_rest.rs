@@ -6,6 +6,9 @@ use futures_util::stream::BoxStream;
 use super::{Observation, RolloutSpec};
 use crate::{app::AppUid, deploy::MESSAGE_MAX, error::Result, image::ImageRef, text};
 
+/// The most references of a target that are shown of each kind.
+const REFERENCES_MAX: usize = 200;
+
 /// The difference between a target and the deploy that it was brought to last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drift {
@@ -13,6 +16,32 @@ pub struct Drift {
     pub image: Option<ImageRef>,
     /// The change, and its author where known, in a sentence that a person can act on.
     pub message: String,
+}
+
+/// The objects of others that a target's instances read without the deploy's doing, such as Secrets and ConfigMaps, and what has
+/// become of them since the deploy began. Each is named as people name it: `ConfigMap settings`. None has a value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct References {
+    /// Those that were changed, made anew or removed. Instances that run may have the values from before, and those that start
+    /// have the later ones.
+    pub changed: Vec<String>,
+    /// Those of which it is not known, such as those whose versions may not be read.
+    pub unknown: Vec<String>,
+}
+
+impl References {
+    /// Returns whether there is nothing to show.
+    pub const fn is_empty(&self) -> bool {
+        self.changed.is_empty() && self.unknown.is_empty()
+    }
+
+    fn bounded(mut self) -> Self {
+        for names in [&mut self.changed, &mut self.unknown] {
+            names.truncate(REFERENCES_MAX);
+            names.iter_mut().for_each(|name| text::cut(name, MESSAGE_MAX));
+        }
+        self
+    }
 }
 
 /// A target whose newest deploy has ended, all at one moment.
@@ -27,9 +56,16 @@ pub struct AtRest {
     /// success and those of a version before serve on in place of them, `seen` is of the ones that serve, and carries
     /// their deploy id, if they have one.
     pub seen: Observation,
+    /// What has become of what its instances read of others; empty where the platform has no such thing.
+    pub references: References,
 }
 
 impl AtRest {
+    /// Returns a target without a change by others, of whose references nothing is known.
+    pub fn new(image: Option<ImageRef>, seen: Observation) -> Self {
+        Self { image, drift: None, seen, references: References::default() }
+    }
+
     /// Returns whether the observed instances are those of this deploy, rather than of a version before that serves on.
     pub fn is_of(&self, spec: &RolloutSpec) -> bool {
         // A target that was adopted has no stamp of its own, and may have one of a registration before.
@@ -42,7 +78,7 @@ impl AtRest {
         if let Some(drift) = &mut self.drift {
             text::cut(&mut drift.message, MESSAGE_MAX);
         }
-        Self { seen: self.seen.bounded(), ..self }
+        Self { seen: self.seen.bounded(), references: self.references.bounded(), ..self }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
     error::Result,
     image::ImageRef,
     ledger::AppState,
-    ports::{AtRest, Drift, WorkloadState},
+    ports::{AtRest, Drift, References, WorkloadState},
     service::{
         Deployer,
         journal::{Decision, Snapshot},
@@ -46,6 +46,8 @@ pub struct Condition {
     pub is_proven: bool,
     /// The workloads of a target that has several, each with its own state; empty for a target that has one.
     pub workloads: Vec<WorkloadState>,
+    /// What has become of what the instances read of others, such as Secrets and ConfigMaps, since the deploy on the target began.
+    pub references: References,
 }
 
 impl Deployer {

@@ -35,6 +35,7 @@ pub(crate) fn app() -> App {
         unfinished: vec![Revision::new(5).unwrap(), Revision::new(6).unwrap()],
         stopped: None,
         drift: None,
+        references: None,
         degraded: None,
         workloads: Vec::new(),
         released: Vec::new(),
@@ -142,6 +143,17 @@ fn drift_is_told_in_the_list_and_in_the_details() {
     let app = App { drift, on_cluster: app().current, unfinished: Vec::new(), ..app() };
     assert!(table(std::slice::from_ref(&app), NOW, PLAIN).contains(":hotfix runs instead)"));
     assert!(details(&app, NOW).contains("Drift             alice set the image"), "{}", details(&app, NOW));
+}
+
+#[test]
+fn changed_references_are_told_in_the_details() {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let changed = names(&["ConfigMap settings", "Secret keys"]);
+    let references = Some(rollhook_api::References { changed, unknown: names(&["Secret locked"]) });
+    let told = details(&App { references, ..app() }, NOW);
+    let lines = "References        Changed since this revision began: ConfigMap settings, Secret keys.\n                  Not known \
+                 whether changed since this revision began: Secret locked.\n";
+    assert!(told.contains(lines), "{told}");
 }
 
 #[test]

@@ -244,6 +244,19 @@ fn notices(app: &App, platform: &str) -> Vec<Notice> {
             ),
         });
     }
+    if let Some(references) = &app.references {
+        let changed = references.changed_sentence();
+        let mark = if changed.is_some() { "What it reads was changed" } else { "What it reads may have changed" };
+        let sentences: Vec<String> = changed.into_iter().chain(references.unknown_sentence()).collect();
+        notices.push(Notice {
+            tone: "warn",
+            mark: Mark::warning(mark),
+            text: format!(
+                "{} Instances that run may have the values from before; a redeploy starts them anew.",
+                escaped(&sentences.join(" "))
+            ),
+        });
+    }
     if let Some(last) = app.beside_current().filter(|deploy| deploy.status.is_terminal()) {
         let ended = last.message.as_deref().map(escaped).unwrap_or_default();
         notices.push(Notice {

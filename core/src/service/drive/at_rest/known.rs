@@ -208,7 +208,7 @@ impl KnownConditions {
         state.failed.remove(&app.uid);
         let looked = state.apps.entry(app.uid).or_default();
         let (revision, is_of_deploy) = (spec.id.revision, found.is_of(spec));
-        let AtRest { image, drift, seen } = found;
+        let AtRest { image, drift, seen, references } = found;
         let is_same = looked.is_of_deploy == is_of_deploy && drift.is_none();
         let known = looked.health.take().filter(|health| health.revision == revision && is_same);
         let mut health = known.unwrap_or_else(|| Health::new(revision));
@@ -220,7 +220,7 @@ impl KnownConditions {
         // The failure tells of the deploy's own instances, and not of those that serve in place of them.
         let degraded = health.degraded().filter(|_| !(has_failed && is_of_deploy)).cloned();
         let is_proven = health.is_proven(now);
-        let condition = Condition { image, drift, degraded, is_proven, workloads: seen.workloads };
+        let condition = Condition { image, drift, degraded, is_proven, workloads: seen.workloads, references };
         log_news(app, &looked.condition, &condition);
         let (due, health) = (health.due(now), Some(health));
         let after = Some(mark((spec, has_failed)));
@@ -331,7 +331,7 @@ mod tests {
         let spec = RolloutSpec::new(app.id.clone(), id(2).unwrap(), app.target.clone(), image);
         let known = KnownConditions::default();
         let look = |seconds, deploy, phase: Phase| {
-            let found = AtRest { image: None, drift: None, seen: Observation::new(deploy, phase, "", "") };
+            let found = AtRest::new(None, Observation::new(deploy, phase, "", ""));
             known.note(&app, (&spec, true), found, (Duration::from_secs(seconds), NOW))
         };
         let complete = Phase::Complete { digest: None, note: None };
