@@ -264,6 +264,7 @@ pub(crate) const PAGES: &[Page] = &[
             on(Docker)
                 .given("mkdir root/etc/rollhook; echo hunter2 > registry-token")
                 .then("test $(stat -c %G:%a root/etc/rollhook/docker/config.json) = docker:640"),
+            on(Docker).then("docker inspect worker | grep bin/jobs; rollhook app show store | grep 'container/worker (bin/jobs)'"),
             on(Docker).given("without_app").then("rollhook app wait web; docker images shop/web | grep shop/web"),
             on(Docker).then("docker inspect shop | grep '\"8081-8082\"'"),
         ],
