@@ -66,6 +66,8 @@ pub struct Ports {
     pub clock: Arc<dyn Clock>,
     /// The values of configurations; of the same store as `history`. `None`: no configuration can be set.
     pub configurations: Option<Arc<dyn ConfigurationStore>>,
+    /// What measures the checks of apps; `None`: no app can have any.
+    pub verifier: Option<Arc<dyn crate::ports::Verifier>>,
     /// The source of randomness.
     pub rng: Arc<dyn Rng>,
 }
@@ -93,7 +95,17 @@ impl Ports {
         clock: Arc<dyn Clock>,
         rng: Arc<dyn Rng>,
     ) -> Self {
-        Self { tokens, history, rollouts, observers: Vec::new(), builder: None, configurations: None, clock, rng }
+        Self {
+            tokens,
+            history,
+            rollouts,
+            observers: Vec::new(),
+            builder: None,
+            configurations: None,
+            verifier: None,
+            clock,
+            rng,
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     },
     ports::TargetRequest,
     request::{Field, PolicyChange, Refusal, SourceChange, TargetChange},
-    service::{ATTEMPTS, Authorized, Deployer, Outcome, check_settings, journal::Decision, unwritten},
+    service::{ATTEMPTS, Authorized, Deployer, Outcome, accept::checks, check_settings, journal::Decision, unwritten},
     time::Timestamp,
 };
 
@@ -284,6 +284,7 @@ pub(crate) fn checked(policy: Policy) -> Outcome<Policy> {
     }
     check_command(Field::PolicyReleaseCommand, &policy.release_command)?;
     check_command_deadline(Field::PolicyReleaseDeadline, policy.release_deadline)?;
+    checks::check(&policy)?;
     if policy.settle < policy.rollout_deadline {
         return Ok(policy);
     }
