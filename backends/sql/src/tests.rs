@@ -50,6 +50,7 @@ fn ended(state: State) -> Deploy {
         state,
         touched: true,
         release: None,
+        verification: None,
         digest: None,
         step: 2,
         created_at: Timestamp::from_millis(6),

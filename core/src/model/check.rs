@@ -3,10 +3,11 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::{
     app::{InvalidName, Settings, label},
-    text::{checked_text, with_fields, words},
+    text::{checked_text, hex, with_fields, words},
     time::{Timestamp, millis},
 };
 
@@ -98,6 +99,12 @@ impl Check {
             timeout: Duration::from_secs(10),
             without_verdict: WithoutVerdict::default(),
         }
+    }
+
+    /// Returns a short text that identifies what the check measures: its kind and settings.
+    pub fn fingerprint(&self) -> String {
+        let settings = serde_json::to_string(&self.settings).unwrap_or_default();
+        hex(&Sha256::digest(format!("{} {settings}", self.kind))[..8])
     }
 }
 

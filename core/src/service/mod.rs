@@ -154,6 +154,8 @@ pub struct Deployer {
     due_discards: drive::DueDiscards,
     /// Held by the calls to the rollout driver that have an app's variables.
     variables_held: Slots,
+    /// Held by the measurements of checks.
+    measuring: Slots,
     /// Held by the one that reads an app's whole archive to forget what is surplus.
     retention_turn: lock::Mutex<()>,
     min_poll: Duration,
@@ -190,6 +192,7 @@ impl Deployer {
             conditions: drive::KnownConditions::default(),
             due_discards: drive::DueDiscards::default(),
             variables_held: Slots::with_share(VARIABLES_HELD, VARIABLES_HELD_EACH),
+            measuring: Slots::with_share(drive::MEASUREMENTS.0, drive::MEASUREMENTS.1),
             retention_turn: lock::Mutex::default(),
             min_poll: POLL_MIN,
             scope: Scope::Store,

@@ -77,7 +77,9 @@ fn row(deploy: &Deploy, when: &str, image: fn(&str) -> String, commit: fn(&str) 
 pub(crate) fn tint(deploy: &Deploy) -> Option<Tint> {
     match deploy.status {
         Status::Succeeded => deploy.current.then_some(Tint::Good),
-        Status::Queued | Status::Building | Status::Releasing | Status::RollingOut => Some(Tint::Busy),
+        Status::Queued | Status::Building | Status::Releasing | Status::RollingOut | Status::Verifying => {
+            Some(Tint::Busy)
+        }
         Status::Failed => Some(Tint::Bad),
         Status::Superseded | Status::Cancelled => deploy.on_cluster.then_some(Tint::Bad),
     }

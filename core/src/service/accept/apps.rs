@@ -320,7 +320,7 @@ pub(crate) fn check_command_deadline(field: Field, deadline: Duration) -> Outcom
 /// restore that a failed one needs.
 fn acting_deploy(state: &AppState) -> Option<Revision> {
     let acts = |deploy: &&Arc<Deploy>| {
-        let is_under_way = matches!(deploy.status(), Status::Releasing | Status::RollingOut);
+        let is_under_way = matches!(deploy.status(), Status::Releasing | Status::RollingOut | Status::Verifying);
         !deploy.adopted && (is_under_way || deploy.trigger == Trigger::Rollback)
     };
     let failed = || state.ended_on_cluster.as_ref().filter(|_| matches!(restore::owed(state), Owed::Restore(_)));
