@@ -480,6 +480,7 @@ fn drive(state: &mut State, deploy: Deploy, now: Timestamp) -> Effect {
         }
         (RolloutOutcome::Settled { digest, note }, None) => match verifying::begun(state, &deploy, now) {
             Some(begun) if begun.verification.as_ref().is_some_and(|begun| begun.skipped.is_none()) => {
+                let begun = Deploy { digest: digest.or_else(|| deploy.digest.clone()), ..begun };
                 record(state, vec![begun.moved(deploy.state.clone())], Vec::new())
             }
             begun => succeed(state, &begun.unwrap_or(deploy), digest, note),

@@ -196,6 +196,11 @@ impl RolloutProgress {
         self.applied && self.last.is_some()
     }
 
+    /// Returns whether the target is to have no instances, so that it serves nobody.
+    pub(super) fn has_no_instances(&self) -> bool {
+        self.last.as_ref().and_then(|(_, seen)| seen.instances).is_some_and(|instances| instances.wanted == 0)
+    }
+
     /// Returns the workloads of a target that has several, as of the last observation.
     pub(super) fn workloads(&self) -> &[WorkloadState] {
         self.last.as_ref().map_or(&[], |(_, seen)| &seen.workloads)

@@ -128,6 +128,8 @@ fn skipped(state: &State, deploy: &Deploy) -> Option<&'static str> {
         Some("the app is stopped")
     } else if deploy.scale.is_keep() && state.app_state.stopped.is_some() {
         Some("the app is stopped")
+    } else if state.rollout.as_ref().is_some_and(|rollout| rollout.has_no_instances()) {
+        Some("no instance is to run")
     } else if !state.has_verifier {
         Some(NO_VERIFIER)
     } else {
@@ -201,6 +203,7 @@ fn due_at(
 }
 
 fn spec(app_state: &AppState, deploy: &Deploy, of: RoundOf, check: &Check, now: Timestamp) -> Option<MeasureSpec> {
+    let Stored::RollingOut { since: began, .. } = deploy.state else { return None };
     // The instances have served for as long as they had to stay ready, and since then.
     let serves = now.since(of.since) + app_state.app.policy.settle;
     Some(MeasureSpec {
@@ -210,6 +213,7 @@ fn spec(app_state: &AppState, deploy: &Deploy, of: RoundOf, check: &Check, now: 
         image: deploy.pinned_image()?,
         check: check.clone(),
         since: of.since,
+        rollout_began: began,
         window: serves.min(WINDOW_MAX.max(check.every)).max(Duration::from_secs(1)),
         now,
     })

@@ -187,7 +187,7 @@ fn two_apps_of_a_release_group(replicas: usize, apart: u32) -> Scenario {
     ];
     let (kinds, also) = ([Kind::Image; 2], ONE);
     let (settled, leave, hold_all, polled, own) = (true, false, false, false, Vec::new());
-    Scenario { replicas, settled, leave, hold_all, polled, kinds, choices, also, own }
+    Scenario { replicas, settled, leave, hold_all, polled, checks: None, kinds, choices, also, own }
 }
 
 #[test]
@@ -252,6 +252,7 @@ fn late_order_for_a_second_workload_gives_way_to_the_newer_deploy() {
 /// Sequences that few seeds contain, and that every run is to have met.
 pub(crate) fn rare() -> Vec<Scenario> {
     let of = |kind, leave, polled, choices| Scenario {
+        checks: None,
         replicas: 1,
         settled: true,
         leave,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rollhook_core::{
     app::{AppUid, Source},
-    deploy::{Commit, Deploy, Revision, State, Status},
+    deploy::{Commit, Deploy, Revision, State},
     image::ImageRef,
     ledger::AppState,
     ports::{BuildSpec, BuildState, DeployId},

@@ -58,7 +58,11 @@ impl Rules {
             let is_return = new.trigger == Trigger::Rollback;
             journal.count_if(is_return, "checks: a return was not verified");
             let is_stopped = new.scale == Scale::Stop || known.view.stopped.is_some();
-            journal.expect(is_return || new.adopted || is_stopped, || format!("revision {revision}: {reason}"));
+            let is_empty = reason == "no instance is to run";
+            journal.count_if(is_empty, "checks: no instance was to run");
+            journal.expect(is_return || new.adopted || is_stopped || is_empty, || {
+                format!("revision {revision}: {reason}")
+            });
             return;
         }
         if was == Status::RollingOut {
