@@ -9,7 +9,8 @@ use futures_util::{
 };
 use rollhook_core::{
     Error, Result,
-    app::{App, AppId, AppUid, Namespace, Target},
+    app::{App, AppId, AppUid, Namespace, Settings, Target},
+    check::CheckKind,
     configuration::{ConfigurationId, Variables},
     deploy::{Commit, Deploy, Evidence, Revision},
     disk::DiskSpace,
@@ -18,10 +19,10 @@ use rollhook_core::{
     ports::{
         self, AppChange, AppPage, AppRef, Applied, AtRest, Binding, BranchReader, BuildSpec, BuildState, BuildTrigger,
         CheckedSettings, Clock, Committed, ConfigurationStore, DeployId, DriverIdentity, Heartbeat, HistoryStore,
-        InstanceLogPart, InstanceLogs, ListedApp, Loaded, LogQuery, Observation, Page, ReleaseRun, ReleaseRunner,
-        ReleaseSpec, ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec, Sealing, SettingsRequest, Started,
-        StoreLimits, StoredConfiguration, StoredImages, TargetInstance, TargetReader, TargetRequest, TokenMark,
-        TokenMatcher, TokenStore, Validated, Version, WebhookSecret,
+        InstanceLogPart, InstanceLogs, KindOfCheck, ListedApp, Loaded, LogQuery, MeasureSpec, Measured, Observation,
+        Page, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec,
+        Sealing, SettingsRequest, Started, StoreLimits, StoredConfiguration, StoredImages, TargetInstance,
+        TargetReader, TargetRequest, TokenMark, TokenMatcher, TokenStore, Validated, Verifier, Version, WebhookSecret,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -406,6 +407,21 @@ impl<T: BuildTrigger + ?Sized> BuildTrigger for Faulty<T> {
 
     async fn log(&self, build: DeployId, from: u64) -> Result<Option<Vec<u8>>> {
         self.call("builds.log", self.inner.log(build, from)).await
+    }
+}
+
+#[async_trait]
+impl<T: Verifier + ?Sized> Verifier for Faulty<T> {
+    fn describe(&self) -> Vec<KindOfCheck> {
+        self.inner.describe()
+    }
+
+    fn check(&self, kind: &CheckKind, settings: &Settings) -> std::result::Result<Settings, String> {
+        self.inner.check(kind, settings)
+    }
+
+    async fn measure(&self, spec: &MeasureSpec) -> Result<Measured> {
+        self.call("verifier.measure", self.inner.measure(spec)).await
     }
 }
 

@@ -85,7 +85,7 @@
 //!
 //! Drivers of clusters run [`rollouts!`] in the same way, with a [`Clusters`], [`releases!`] if they run release
 //! commands, with [`Releases`], and [`instances!`] if they read the logs of instances; builders run [`builds!`] with a
-//! [`Builders`]; readers of branches run [`branches!`] with a [`Branches`].
+//! [`Builders`]; readers of branches run [`branches!`] with a [`Branches`], and verifiers [`verifiers!`] with a [`Verifiers`].
 //!
 //! Time passes by the harness's `pause`: a quarter of a second of the cluster's time, real or simulated. A driver whose
 //! clock is simulated, or is tokio's and paused, is looked at for a minute in no time, and one whose call does not answer
@@ -113,6 +113,7 @@ pub mod rollouts;
 pub mod samples;
 pub mod threads;
 pub mod tokens;
+pub mod verifier;
 
 mod branches;
 mod builders;
@@ -123,6 +124,7 @@ mod faulty;
 mod macros;
 mod report;
 mod stores;
+mod verifiers;
 
 pub use branches::Branches;
 pub use builders::{Builders, Made};
@@ -133,3 +135,4 @@ pub use faulty::{Fault, Faulty, Plan};
 pub use releases::{Does, Releases};
 pub use report::{Can, Lack, report};
 pub use stores::{Handles, Stores};
+pub use verifiers::{Provided, Verifiers};

@@ -244,8 +244,26 @@ macro_rules! branches {
     };
 }
 
+/// Stamps the cases of `Verifier`, each with a provider of its own.
+///
+/// The arguments are those of [`stores!`], but that the expression is of type [`Can`](crate::Can) of a
+/// [`Verifiers`](crate::Verifiers).
+#[macro_export]
+macro_rules! verifiers {
+    ($block_on:expr, $fresh:expr $(,)?) => {
+        $crate::cases! { $block_on, $fresh, verifier:
+            settings_are_complete_once_checked,
+            settings_of_an_unknown_kind_are_refused,
+            met_condition_passes,
+            unmet_condition_fails,
+            silence_is_no_verdict,
+            measure_is_bounded,
+        }
+    };
+}
+
 /// Stamps the named cases of one suite; [`stores!`], [`rollouts!`], [`releases!`], [`instances!`],
-/// [`builds!`] and [`branches!`] name them all.
+/// [`builds!`], [`branches!`] and [`verifiers!`] name them all.
 #[macro_export]
 macro_rules! cases {
     ($block_on:expr, $fresh:expr, $suite:ident: $($case:ident),+ $(,)?) => {

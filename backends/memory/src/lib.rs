@@ -1,10 +1,11 @@
-//! rollhook's stores in memory, a simulated cluster and a simulated builder: for demonstrations, and for tests under
+//! rollhook's stores in memory, a simulated cluster, builder and verifier: for demonstrations, and for tests under
 //! simulated time.
 //!
 //! ```text
 //!   MemoryStore       HistoryStore · TokenStore · RecordStore ── one lock, plain maps; time is a function handed in
 //!   SimulatedCluster  RolloutDriver                           ── workloads that follow scripts, by the Clock port
 //!   SimulatedBuilds   BuildTrigger · BranchReader             ── builds that follow scripts, likewise
+//!   SimulatedVerifier Verifier                                ── checks whose readings a test sets, likewise
 //! ```
 //!
 //! The contents of a [`MemoryStore`] end with the process. Otherwise it keeps every promise of the ports, and clones of
@@ -19,10 +20,12 @@ mod notifier;
 mod records;
 mod store;
 mod tokens;
+mod verifier;
 
 pub use builds::{Begun, BuildScript, SimulatedBuilds};
 pub use cluster::{Effect, Pod, Refused, ReleaseBegun, Script, SimulatedCluster};
 pub use store::MemoryStore;
+pub use verifier::{Reached, Reading, SimulatedVerifier};
 
 use sha2::{Digest as _, Sha256};
 

@@ -65,6 +65,7 @@ fn predicate(deploy: &Deploy, event: EventKind) -> Option<&'static str> {
         | EventKind::Building
         | EventKind::Releasing
         | EventKind::RollingOut
+        | EventKind::Verifying
         | EventKind::Failed
         | EventKind::Superseded
         | EventKind::Cancelled

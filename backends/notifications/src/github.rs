@@ -205,7 +205,7 @@ fn deployment_body(told: Told<'_>, sha: &str) -> Value {
 fn deployment_status(told: Told<'_>) -> Value {
     let state = match told.event {
         EventKind::Accepted => "queued",
-        EventKind::Building | EventKind::Releasing | EventKind::RollingOut => "in_progress",
+        EventKind::Building | EventKind::Releasing | EventKind::RollingOut | EventKind::Verifying => "in_progress",
         EventKind::Succeeded | EventKind::PutRight | EventKind::RolledBack => "success",
         EventKind::Failed => "failure",
         EventKind::Superseded | EventKind::Cancelled | EventKind::Drift | EventKind::Degraded => "inactive",
@@ -218,7 +218,11 @@ fn deployment_status(told: Told<'_>) -> Value {
 
 fn commit_status(told: Told<'_>) -> Value {
     let state = match told.event {
-        EventKind::Accepted | EventKind::Building | EventKind::Releasing | EventKind::RollingOut => "pending",
+        EventKind::Accepted
+        | EventKind::Building
+        | EventKind::Releasing
+        | EventKind::RollingOut
+        | EventKind::Verifying => "pending",
         EventKind::Succeeded | EventKind::PutRight | EventKind::RolledBack => "success",
         EventKind::Failed => "failure",
         EventKind::Superseded | EventKind::Cancelled | EventKind::Drift | EventKind::Degraded => "error",

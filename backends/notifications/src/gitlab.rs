@@ -135,7 +135,11 @@ impl GitLab<'_> {
 
 const fn status(event: EventKind) -> &'static str {
     match event {
-        EventKind::Accepted | EventKind::Building | EventKind::Releasing | EventKind::RollingOut => RUNNING,
+        EventKind::Accepted
+        | EventKind::Building
+        | EventKind::Releasing
+        | EventKind::RollingOut
+        | EventKind::Verifying => RUNNING,
         EventKind::Succeeded | EventKind::PutRight | EventKind::RolledBack => "success",
         EventKind::Failed => "failed",
         EventKind::Superseded | EventKind::Cancelled | EventKind::Drift | EventKind::Degraded => "canceled",

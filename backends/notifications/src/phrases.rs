@@ -13,6 +13,7 @@ pub(crate) const fn happened(event: EventKind) -> &'static str {
         EventKind::Building => "is being built",
         EventKind::Releasing => "is running its release command",
         EventKind::RollingOut => "is being rolled out",
+        EventKind::Verifying => "is being verified",
         EventKind::Succeeded => "succeeded",
         EventKind::Failed => "failed",
         EventKind::Superseded => "was superseded",

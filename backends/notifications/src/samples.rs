@@ -43,6 +43,7 @@ pub(crate) fn deploy(number: u64, state: State) -> Deploy {
         state,
         touched: true,
         release: None,
+        verification: None,
         digest: None,
         step: 2,
         created_at: Timestamp::from_millis(1_767_323_045_678),

@@ -149,6 +149,7 @@ const fn icon(event: EventKind) -> &'static str {
         EventKind::Building => ":hammer_and_wrench:",
         EventKind::Releasing => ":card_file_box:",
         EventKind::RollingOut => ":hourglass_flowing_sand:",
+        EventKind::Verifying => ":mag:",
         EventKind::Succeeded => ":white_check_mark:",
         EventKind::Failed | EventKind::Degraded => ":x:",
         EventKind::Superseded => ":fast_forward:",

@@ -3,7 +3,7 @@
 use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid},
-    deploy::{Deploy, Revision, State, Status},
+    deploy::{Deploy, Evidence, Revision, State, Status, Verification},
     ledger::{AppState, Change, KeyUse, KeyWrite},
     ports::{AppCommit, ListedApp, UnreadableApp},
     request::KeyHeader,
@@ -133,8 +133,18 @@ impl StateRow {
 
 impl DeployRow {
     fn encode(deploy: &Deploy) -> Result<Self> {
-        let State::Failed { evidence: Some(evidence), .. } = &deploy.state else { return Self::bare(deploy, None) };
-        Self::bare(deploy, Some(document(evidence)?))
+        let evidence = match &deploy.state {
+            State::Failed { evidence, .. } => evidence.as_ref(),
+            _ => None,
+        };
+        // Only a deploy with more measurements than pages have keeps them apart.
+        let verification = deploy.verification.as_deref().filter(|verification| verification.short() != **verification);
+        let apart = match (verification, evidence) {
+            (Some(verification), evidence) => Some(document(&Apart { verification, evidence })?),
+            (None, Some(evidence)) => Some(document(evidence)?),
+            (None, None) => None,
+        };
+        Self::bare(deploy, apart)
     }
 
     fn bare(deploy: &Deploy, evidence: Option<String>) -> Result<Self> {
@@ -159,6 +169,21 @@ impl KeyRow {
             replaces,
         })
     }
+}
+
+/// What only a read of one deploy needs, where that is more than evidence.
+#[derive(Serialize, Deserialize)]
+struct Apart<V, E> {
+    verification: V,
+    evidence: Option<E>,
+}
+
+/// What is stored apart from a deploy's document.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum StoredApart {
+    Both(Apart<Verification, Evidence>),
+    Evidence(Evidence),
 }
 
 /// Returns the number that stands for a header in a key's row.
@@ -204,9 +229,16 @@ pub fn deploy(document: &[u8]) -> Result<Deploy> {
 /// `Corrupt` if the document is no deploy, or the evidence is none.
 pub fn deploy_with_evidence(document: &[u8], stored: Option<&[u8]>) -> Result<Deploy> {
     let mut deploy: Deploy = decode(document, "an archived deploy cannot be read")?;
-    if let (State::Failed { evidence, .. }, Some(stored)) = (&mut deploy.state, stored) {
-        *evidence = Some(decode(stored, "the evidence of an archived deploy cannot be read")?);
+    let Some(stored) = stored else { return Ok(deploy) };
+    let stored = decode(stored, "the evidence of an archived deploy cannot be read")?;
+    let (stored_verification, stored_evidence) = match stored {
+        StoredApart::Both(Apart { verification, evidence }) => (Some(verification), evidence),
+        StoredApart::Evidence(evidence) => (None, Some(evidence)),
+    };
+    if let (State::Failed { evidence, .. }, Some(stored)) = (&mut deploy.state, stored_evidence) {
+        *evidence = Some(stored);
     }
+    deploy.verification = stored_verification.map(Box::new).or(deploy.verification);
     Ok(deploy)
 }
 

@@ -6,7 +6,8 @@ use futures_util::{FutureExt, StreamExt};
 use rollhook_core::{
     Error,
     app::{App, AppUid, Policy, Source, Target},
-    deploy::{Actor, AdmissionId, Deploy, Evidence, Reason, Revision, Scale, State, Trigger},
+    check::{Check, Measurement, Verdict},
+    deploy::{Actor, AdmissionId, Deploy, Evidence, Reason, Revision, Scale, State, Trigger, Verification},
     ledger::{AppState, Change, KeyUse, KeyWrite},
     ports::{AppChange, AppCommit, Version},
     replica::ReplicaId,
@@ -50,6 +51,7 @@ fn ended(state: State) -> Deploy {
         state,
         touched: true,
         release: None,
+        verification: None,
         digest: None,
         step: 2,
         created_at: Timestamp::from_millis(6),
@@ -59,6 +61,17 @@ fn ended(state: State) -> Deploy {
     }
 }
 
+/// A verification with two measurements of one check.
+fn verification() -> Verification {
+    let check = Check::new("errors".parse().unwrap(), "http".parse().unwrap(), Default::default());
+    let mut verification = Verification::begin(&[check], Timestamp::from_millis(1));
+    for at in 2..4 {
+        let measurement = Measurement::new(Timestamp::from_millis(at), Verdict::Pass, "as expected");
+        verification.checks[0].measured(measurement, "status 200".to_owned());
+    }
+    verification
+}
+
 #[test]
 fn commit_is_decoded_as_it_was_encoded() {
     let mut stored = AppState::new(registration());
@@ -66,7 +79,9 @@ fn commit_is_decoded_as_it_was_encoded() {
     stored.lease = Some(ReplicaId { name: "one".to_owned(), boot: 255 });
     let evidence = Some(Evidence { log: vec!["out of memory".to_owned()], ..Evidence::default() });
     let failed = State::Failed { reason: Reason::new("Error"), message: "it failed".to_owned(), evidence };
-    let deploys = [ended(State::Succeeded { note: None }), ended(failed)];
+    let verified = |deploy: Deploy| Deploy { verification: Some(Box::new(verification())), ..deploy };
+    let succeeded = ended(State::Succeeded { note: None });
+    let deploys = [succeeded.clone(), ended(failed.clone()), verified(succeeded), verified(ended(failed))];
     let key = IdempotencyKey::new(KeyHeader::WebhookId, "run-1", [3; 32]).unwrap();
     let made = KeyUse { request: [3; 32], revision: Revision::FIRST, expires_at: Timestamp::from_millis(99) };
     let mut change = Change::on(stored.clone());
@@ -81,7 +96,7 @@ fn commit_is_decoded_as_it_was_encoded() {
     assert_eq!((rows.state.project.as_str(), rows.state.environment.as_str()), ("shop", "test"));
     assert_eq!((rows.state.queued_at, rows.state.lease.as_deref()), (Some(6), Some("one#ff")));
     assert_eq!(state(rows.state.document.as_bytes()).unwrap(), stored);
-    assert_eq!(rows.ended.iter().map(|row| row.succeeded).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(rows.ended.iter().map(|row| row.succeeded).collect::<Vec<_>>(), [true, false, true, false]);
     let decoded = |row: &DeployRow| {
         deploy_with_evidence(row.document.as_bytes(), row.evidence.as_deref().map(str::as_bytes)).unwrap()
     };

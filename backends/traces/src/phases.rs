@@ -20,6 +20,8 @@ pub(crate) enum Phase {
     Release,
     /// The cluster was brought to the revision.
     Rollout,
+    /// The app's checks measured the revision.
+    Verify,
 }
 
 impl Phase {
@@ -32,6 +34,7 @@ impl Phase {
             Self::Ready => "ready",
             Self::Release => "release",
             Self::Rollout => "rollout",
+            Self::Verify => "verify",
         }
     }
 
@@ -42,7 +45,10 @@ impl Phase {
             State::Building { since, .. } if deploy.image.is_none() => Some((Self::Build, *since)),
             State::Building { .. } => Some((Self::Ready, deploy.updated_at)),
             State::Releasing { since, .. } => Some((Self::Release, *since)),
-            State::RollingOut { since, .. } => Some((Self::Rollout, *since)),
+            State::RollingOut { since, .. } => Some(match &deploy.verification {
+                Some(verification) => (Self::Verify, verification.since),
+                None => (Self::Rollout, *since),
+            }),
             State::Succeeded { .. } | State::Failed { .. } | State::Superseded { .. } | State::Cancelled { .. } => None,
         }
     }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::{
     app::Policy,
-    deploy::{Deploy, Paused, State},
+    check::Check,
+    deploy::{Deploy, Paused, State, Trigger},
     ledger::{AppState, releases},
     time::Timestamp,
 };
@@ -17,6 +18,12 @@ pub fn of_rollout(policy: &Policy, since: Timestamp, outage: Duration) -> Timest
 /// Returns the time at which a release command that began at `since` fails unless it is over; `outage` does not count.
 pub fn of_release(policy: &Policy, since: Timestamp, outage: Duration) -> Timestamp {
     since.after(policy.release_deadline + outage)
+}
+
+/// Returns how long a deploy is verified at most, unless a check waits for its verdict.
+pub fn of_verification(policy: &Policy) -> Duration {
+    let longest = |check: &Check| check.every.saturating_mul(check.failures) + check.timeout;
+    policy.verify_for + policy.checks.iter().map(longest).max().unwrap_or_default()
 }
 
 /// Returns the time at which a build that began at `since` fails unless it is over; interruptions that are over do not
@@ -34,10 +41,19 @@ pub fn of_deploy(app_state: &AppState, deploy: &Deploy) -> Option<Timestamp> {
     if deploy.is_terminal() {
         return None;
     }
+    let verified = |other: &Deploy| match other.trigger {
+        Trigger::Rollback => Duration::ZERO,
+        Trigger::Webhook | Trigger::Manual | Trigger::Promotion | Trigger::Git | Trigger::Config => {
+            of_verification(policy)
+        }
+    };
     let rolled_out = |other: &Deploy| match other.state {
-        State::RollingOut { since, outage } => Some(of_rollout(policy, since, outage.past)),
+        State::RollingOut { since, outage } => Some(match &other.verification {
+            Some(verification) => verification.since.after(of_verification(policy)),
+            None => of_rollout(policy, since, outage.past).after(verified(other)),
+        }),
         State::Releasing { since, outage, .. } => {
-            Some(of_rollout(policy, of_release(policy, since, outage.past), Duration::ZERO))
+            Some(of_rollout(policy, of_release(policy, since, outage.past), Duration::ZERO).after(verified(other)))
         }
         State::Queued
         | State::Building { .. }
@@ -55,7 +71,8 @@ pub fn of_deploy(app_state: &AppState, deploy: &Deploy) -> Option<Timestamp> {
         Some(_) => policy.release_deadline,
         None => Duration::ZERO,
     };
-    Some(of_rollout(policy, ready_at.max(free_at.unwrap_or(ready_at)).after(released), Duration::ZERO))
+    let begins = ready_at.max(free_at.unwrap_or(ready_at)).after(released);
+    Some(of_rollout(policy, begins, Duration::ZERO).after(verified(deploy)))
 }
 
 /// Returns the time by which a deploy is built, and those have rolled out that are built before it.
@@ -84,7 +101,7 @@ mod tests {
     use super::*;
     use crate::{
         app::{App, Source},
-        deploy::{Actor, Outage, Trigger},
+        deploy::{Actor, Outage},
         image::ImageRef,
         source::Fingerprint,
         tests::{NOW, git_app, git_state, queued, revision},

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::polling::{Detected, Finding};
+use super::{
+    polling::{Detected, Finding},
+    verifying::{Answer, Round, RoundOf},
+};
 use crate::{
     app::ReleaseGroup,
     deploy::{Commit, Deploy, Evidence, Revision},
@@ -66,6 +69,10 @@ pub enum Event {
     BuildCancelled(Result<(), CallError>),
     /// The builder hinted at a change.
     BuildChanged,
+    /// The measurements of checks have begun.
+    MeasureStarted,
+    /// The measurements of this verification have ended.
+    Measured(RoundOf, Vec<Answer>),
     /// The branch reader was called.
     HeadReadStarted,
     /// The branch reader was not called: the lease may have been lost, or the reader has no room.
@@ -120,6 +127,8 @@ pub enum Effect {
     ObserveBuild(DeployId),
     /// Cancel a build.
     CancelBuild(DeployId),
+    /// Measure checks: [`Event::MeasureStarted`] at once, and at a wait after the last answer came [`Event::Measured`].
+    Measure(Box<Round>),
     /// Read the head of a branch: [`Event::HeadReadStarted`] at once, and at the first wait after the answer came
     /// [`Event::HeadRead`], or [`Event::HeadReadPostponed`] if the reader had no room.
     ReadHead(Box<GitSource>),

@@ -11,6 +11,7 @@ mod events;
 mod evidence;
 pub mod health;
 mod interleave;
+pub mod judge;
 pub mod polling;
 pub mod release;
 mod release_turns;
@@ -18,8 +19,9 @@ pub mod retry;
 pub mod rollout;
 mod run_calls;
 mod spec;
+pub mod verifying;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 pub use events::{CallError, Effect, Event};
 pub use spec::{at_rest, may_drift};
@@ -30,6 +32,7 @@ use polling::{Detected, Polling};
 use release::ReleaseProgress;
 use rollout::{FailureReport, RolloutOutcome, RolloutProgress, Terms, UNREACHABLE_MAX};
 use spec::spec;
+use verifying::{RoundOf, VerifyProgress, VerifyStep};
 
 use crate::{
     app::Source,
@@ -40,7 +43,7 @@ use crate::{
         restore::{self, Owed},
         transitions,
     },
-    ports::{Applied, DeployId, ReleaseRun, Started},
+    ports::{Applied, DeployId, ReleaseRun, RolloutSpec, Started},
     time::Timestamp,
 };
 
@@ -68,8 +71,11 @@ pub struct State {
     turns_read_at: Timestamp,
     build_queue: BuildQueue,
     poll: Polling,
+    verify: VerifyProgress,
     /// Whether this process builds and polls.
     has_builder: bool,
+    /// Whether this process measures checks.
+    has_verifier: bool,
 }
 
 impl State {
@@ -88,7 +94,9 @@ impl State {
             turns_read_at: Timestamp::default(),
             build_queue: BuildQueue::default(),
             poll: Polling::default(),
+            verify: VerifyProgress::default(),
             has_builder: true,
+            has_verifier: true,
         }
     }
 
@@ -96,6 +104,12 @@ impl State {
     #[must_use]
     pub fn without_builder(self) -> Self {
         Self { has_builder: false, ..self }
+    }
+
+    /// Returns the state of a driver that cannot measure checks: deploys end without being verified.
+    #[must_use]
+    pub fn without_verifier(self) -> Self {
+        Self { has_verifier: false, ..self }
     }
 
     /// Returns the state with a lower bound for the interval of polling, whatever the apps' policies are.
@@ -113,6 +127,7 @@ impl State {
         self.by_hand.iter_mut().for_each(|run| run.clock_set(was, is));
         self.turns_read_at = self.turns_read_at.reset(was, is);
         self.build_queue.clock_set(was, is);
+        self.verify.clock_set(was, is);
         self.poll.clock_set(was, is);
     }
 
@@ -124,7 +139,8 @@ impl State {
     /// For how long the deploy that rolls out has to stay complete, as far as this driver knows.
     pub fn settles_for(&self) -> Duration {
         let policy = &self.app_state.app.policy;
-        self.rollout.as_ref().map_or(policy.settle, |rollout| rollout.settles_for(policy))
+        let is_verified = self.app_state.rolling_out().is_some_and(|deploy| deploy.verification.is_some());
+        self.rollout.as_ref().map_or(policy.settle, |rollout| rollout.settles_for(policy, is_verified))
     }
 
     /// The awaited runs: of a release command, and of one by hand. A hint of the runner is [`Event::ReleaseChanged`].
@@ -132,6 +148,11 @@ impl State {
         let release = self.release.as_ref().map(|release| release::run(&self.app_state, release.revision));
         let by_hand = self.by_hand.as_ref().map(|run| by_hand::id(&self.app_state, run.number));
         release.into_iter().chain(by_hand).collect()
+    }
+
+    /// The verification whose measurements are under way; those of any other are to be dropped.
+    pub fn measuring(&self) -> Option<RoundOf> {
+        self.verify.under_way()
     }
 
     /// The awaited build; a hint of the builder is [`Event::BuildChanged`].
@@ -144,6 +165,7 @@ impl State {
 pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
     let forced = process(&mut state, event, now);
     let effect = forced.unwrap_or_else(|| next(&mut state, now));
+    let effect = verifying::interleaved(&state, effect, now);
     let effect = interleave::release(&state, effect, now);
     let effect = interleave::by_hand(&state, effect, now);
     let effect = if state.has_builder {
@@ -160,6 +182,9 @@ pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
     }
     if let Effect::Observe(_) = &effect {
         state.observe_began_at = now;
+    }
+    if let Effect::Measure(round) = &effect {
+        state.verify.begun(round.of);
     }
     (state, effect)
 }
@@ -220,6 +245,8 @@ fn process(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
         },
         Event::BuildCancelled(answer) => state.build_queue.cancelled(answer, now),
         Event::BuildChanged => state.build_queue.changed(now),
+        Event::MeasureStarted => {}
+        Event::Measured(of, answers) => return verifying::measured(state, of, answers, now),
         Event::HeadReadStarted => state.poll.read_started(),
         Event::HeadReadPostponed => state.poll.postpone(&state.app_state, now),
         Event::HeadRead(head, random) => state.poll.read_ended(&state.app_state, head, now, random),
@@ -241,6 +268,7 @@ fn loaded(state: &mut State, app_state: AppState, now: Timestamp) {
     state.read_at = now;
     state.pending.clear();
     state.build_queue.loaded(&state.app_state, now);
+    state.verify.loaded(&state.app_state);
     // One that was abandoned ends before another begins.
     let releasing = state.app_state.releasing().map(|deploy| deploy.revision);
     let run = state.app_state.abandoned_release().or(releasing);
@@ -434,22 +462,39 @@ fn drive(state: &mut State, deploy: Deploy, now: Timestamp) -> Effect {
         return recorded.unwrap_or(Effect::Observe(spec));
     }
     let Some(terms) = Terms::of(&state.app_state, &deploy) else { return Effect::Load };
-    match rollout.outcome(&terms, now) {
-        RolloutOutcome::Wait(at) if at <= now => Effect::Observe(spec),
-        RolloutOutcome::Wait(at) => {
-            let newer =
-                state.app_state.unfinished.iter().any(|other| other.is_ready() && other.revision > deploy.revision);
-            let until = if newer { at.min(rollout.stalled_at(&state.app_state.app.policy)) } else { at };
-            Effect::Watch(spec, until.max(now))
+    match (rollout.outcome(&terms, now), verifying::next_step(state, &deploy, now)) {
+        (RolloutOutcome::Newer(newer), _) => {
+            record(state, vec![superseded(&state.app_state, &deploy, newer)], Vec::new())
         }
-        RolloutOutcome::Newer(newer) => record(state, vec![superseded(&state.app_state, &deploy, newer)], Vec::new()),
-        RolloutOutcome::Failed(failure) => {
+        (RolloutOutcome::Failed(failure), _) | (_, Some(VerifyStep::Failed(failure))) => {
             let observed = failure.observed.clone();
             state.failure = Some(failure);
             Effect::Collect(spec, observed)
         }
-        RolloutOutcome::Settled { digest, note } => succeed(state, &deploy, digest, note),
+        (RolloutOutcome::Wait(at), _) if at <= now => Effect::Observe(spec),
+        (RolloutOutcome::Wait(at), _) | (RolloutOutcome::Settled { .. }, Some(VerifyStep::Wait(at))) => {
+            watch(state, &deploy, spec, at, now)
+        }
+        (RolloutOutcome::Settled { digest, note }, Some(VerifyStep::Done(verified))) => {
+            succeed(state, &verified, digest, note)
+        }
+        (RolloutOutcome::Settled { digest, note }, None) => match verifying::begun(state, &deploy, now) {
+            Some(begun) if begun.verification.as_ref().is_some_and(|begun| begun.skipped.is_none()) => {
+                let begun = Deploy { digest: digest.or_else(|| deploy.digest.clone()), ..begun };
+                record(state, vec![begun.moved(deploy.state.clone())], Vec::new())
+            }
+            begun => succeed(state, &begun.unwrap_or(deploy), digest, note),
+        },
     }
+}
+
+/// Returns the wait for a change of the rollout until this time at the latest, or until a newer one may take over.
+fn watch(state: &State, deploy: &Deploy, spec: RolloutSpec, at: Timestamp, now: Timestamp) -> Effect {
+    let is_newer = |other: &Arc<Deploy>| other.is_ready() && other.revision > deploy.revision;
+    let newer = state.app_state.unfinished.iter().any(is_newer);
+    let stalled_at = state.rollout.as_ref().map(|rollout| rollout.stalled_at(&state.app_state.app.policy));
+    let until = stalled_at.filter(|_| newer).map_or(at, |stalled_at| at.min(stalled_at));
+    Effect::Watch(spec, until.max(now))
 }
 
 fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<String>) -> Effect {
@@ -460,7 +505,9 @@ fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<
         format!("not started, as the app was stopped by revision {since} of {by}")
     });
     let revoked = state.app_state.remark_on_revoked(deploy);
-    let note = note.into_iter().chain(stays_stopped).chain(revoked).reduce(|one, other| format!("{one}; {other}"));
+    let gap = verifying::remark(deploy);
+    let note =
+        note.into_iter().chain(stays_stopped).chain(revoked).chain(gap).reduce(|one, other| format!("{one}; {other}"));
     let done = Deploy { digest, ..deploy.moved(Stored::Succeeded { note }) };
     let lifts = match deploy.trigger {
         // A restore as well: after a failed rollback it brings back the version before, which then runs and must not be
@@ -483,6 +530,7 @@ fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<
 }
 
 fn fail(state: &State, deploy: Deploy, failure: FailureReport, evidence: Option<Evidence>, touched: bool) -> Effect {
+    let deploy = verifying::decided(&state.app_state, deploy);
     let evidence = evidence::with_workloads(state, &deploy, &failure.reason, evidence);
     let ended = |message: String| {
         let state = Stored::Failed { reason: failure.reason.clone(), message, evidence: evidence.clone() };

@@ -63,6 +63,8 @@ pub struct Terms<'a> {
     outage: Outage,
     /// Whether the deploy puts another version in the place of one that ran well, which a restore would bring back.
     replaces: bool,
+    /// Whether the rollout had settled, and is verified.
+    is_verified: bool,
 }
 
 impl<'a> Terms<'a> {
@@ -71,7 +73,14 @@ impl<'a> Terms<'a> {
         let State::RollingOut { since, outage } = deploy.state else { return None };
         let is_stop = deploy.scale == Scale::Stop;
         let replaces = app_state.current.is_some() && !deploy.adopted && !deploy.is_restore() && !is_stop;
-        Some(Self { app: app_state.app.uid, policy: &app_state.app.policy, since, outage, replaces })
+        Some(Self {
+            app: app_state.app.uid,
+            policy: &app_state.app.policy,
+            since,
+            outage,
+            replaces,
+            is_verified: deploy.verification.is_some(),
+        })
     }
 }
 
@@ -92,6 +101,8 @@ pub struct RolloutProgress {
     /// The time since which the app has been down for the deploy, and the outage of the cluster up to then.
     down: Option<(Timestamp, Duration)>,
     failure: Option<(Timestamp, Timestamp, RolloutFailure)>,
+    /// The time at which the rollout last ceased to be complete, or an instance of it was started again.
+    disturbed_at: Timestamp,
     /// The workload that failed last, of several: another one has its own patience.
     failing: Option<String>,
     last: Option<(Timestamp, Observation)>,
@@ -111,6 +122,7 @@ impl RolloutProgress {
             lives: Lives::default(),
             down: None,
             failure: None,
+            disturbed_at: now,
             failing: None,
             last: None,
         }
@@ -120,6 +132,7 @@ impl RolloutProgress {
     pub(super) fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
         let reset = |at: &mut Timestamp| *at = at.reset(was, is);
         reset(&mut self.progressed_at);
+        reset(&mut self.disturbed_at);
         self.complete.iter_mut().for_each(|(since, _)| reset(since));
         self.down.iter_mut().for_each(|(since, _)| reset(since));
         self.last.iter_mut().for_each(|(seen_at, _)| reset(seen_at));
@@ -163,6 +176,7 @@ impl RolloutProgress {
             (None, Some((first, last, before))) if now.since(last) < FAILURE_EXPIRY => Some((first, last, before)),
             (None, _) => None,
         };
+        let was_complete = self.complete;
         self.complete = match (&seen.phase, self.complete) {
             (Phase::Complete { .. }, Some((since, restarts))) if restarts == seen.restarts => Some((since, restarts)),
             (Phase::Complete { .. }, _) => {
@@ -171,7 +185,20 @@ impl RolloutProgress {
             }
             (Phase::Progressing, _) => None,
         };
+        if was_complete.is_some() && self.complete != was_complete {
+            self.disturbed_at = now;
+        }
         self.last = Some((asked, seen));
+    }
+
+    /// Returns whether this driver has seen the rollout since it applied it.
+    pub(super) const fn is_observed(&self) -> bool {
+        self.applied && self.last.is_some()
+    }
+
+    /// Returns whether the target is to have no instances, so that it serves nobody.
+    pub(super) fn has_no_instances(&self) -> bool {
+        self.last.as_ref().and_then(|(_, seen)| seen.instances).is_some_and(|instances| instances.wanted == 0)
     }
 
     /// Returns the workloads of a target that has several, as of the last observation.
@@ -189,8 +216,11 @@ impl RolloutProgress {
 
     /// Returns for how long the deploy has to stay complete: for the app's settling time, and longer where an instance was
     /// started again.
-    pub fn settles_for(&self, policy: &Policy) -> Duration {
-        policy.settle.max(self.lives.to_outlive())
+    pub fn settles_for(&self, policy: &Policy, is_verified: bool) -> Duration {
+        let outlives = self.lives.to_outlive();
+        // One that is verified ran well before, perhaps for hours.
+        let outlives = if is_verified { outlives.min(policy.rollout_deadline / 2) } else { outlives };
+        policy.settle.max(outlives)
     }
 
     /// Returns the outcome of the rollout.
@@ -207,7 +237,7 @@ impl RolloutProgress {
         if let Some(failure) = self.failure(terms, last, *seen_at) {
             return RolloutOutcome::Failed(failure);
         }
-        let settled_at = self.complete.map(|(complete, _)| complete.after(self.settles_for(policy)));
+        let settled_at = self.complete.map(|(complete, _)| complete.after(self.settles_for(policy, terms.is_verified)));
         if let (Phase::Complete { digest, note }, Some(at), None) = (&last.phase, settled_at, &last.failure)
             && at <= *seen_at
         {
@@ -217,6 +247,8 @@ impl RolloutProgress {
         if ready_by.is_some_and(|at| at <= *seen_at) {
             return RolloutOutcome::Failed(self.not_ready(policy, last));
         }
+        // One that is verified was complete, and has the same time to become so again.
+        let since = if terms.is_verified { since.max(self.disturbed_at) } else { since };
         let deadline = deadline::of_rollout(policy, since, outage.total(*seen_at));
         if deadline <= *seen_at {
             return RolloutOutcome::Failed(self.late(policy, last));

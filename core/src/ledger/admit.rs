@@ -276,6 +276,7 @@ impl NewDeploy {
             state: State::Queued,
             touched: false,
             release: None,
+            verification: None,
             digest: None,
             step: 0,
             created_at: now,

@@ -209,7 +209,7 @@ impl Change {
                 // A change that was accepted as a deploy has in it what waited.
                 state.staged.take_if(|staged| deploy.configures || Some(*staged) == deploy.configuration);
                 state.ended_on_cluster.take_if(|known| is_older(known));
-                state.current = Some(Arc::clone(&deploy));
+                state.current = Some(Arc::new(deploy.without_evidence()));
             } else if deploy.touched && is_newest {
                 state.ended_on_cluster = Some(Arc::new(deploy.without_evidence()));
             }

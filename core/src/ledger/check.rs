@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::{AppState, UNFINISHED_MAX, runs};
-use crate::deploy::{Deploy, Origin, Revision, Scale, State, Status, Trigger};
+use crate::{
+    check::Verdict,
+    deploy::{Deploy, Origin, Reason, Revision, Scale, State, Status, Trigger},
+};
 
 /// A rule that a history breaks, in a sentence that names the revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,11 +41,11 @@ pub fn check(history: &[Deploy], state: &AppState) -> Vec<Violation> {
     let slim = |deploy: Option<&Deploy>| deploy.map(Deploy::without_evidence);
     expect(state.latest == history.last().map(|deploy| deploy.revision), "the newest revision is another".to_owned());
     expect(
-        state.current.as_deref() == newest(&|deploy| deploy.status() == Status::Succeeded),
+        state.current.as_deref().cloned() == slim(newest(&|deploy| deploy.status() == Status::Succeeded)),
         "current is not the newest that succeeded".to_owned(),
     );
     expect(
-        state.on_cluster().map(|deploy| (**deploy).clone()) == slim(newest(&|deploy| deploy.touched)),
+        state.on_cluster().map(|deploy| deploy.without_evidence()) == slim(newest(&|deploy| deploy.touched)),
         "on cluster is not the newest that touched it".to_owned(),
     );
     expect(
@@ -89,7 +92,7 @@ pub fn check(history: &[Deploy], state: &AppState) -> Vec<Violation> {
     for rule in runs::broken_by(state) {
         expect(false, rule);
     }
-    let rolling = unfinished.iter().filter(|deploy| deploy.status() == Status::RollingOut).count();
+    let rolling = unfinished.iter().filter(|deploy| matches!(deploy.state, State::RollingOut { .. })).count();
     expect(rolling <= 1, format!("{rolling} entries roll out at once"));
     let releasing = unfinished.iter().filter(|deploy| deploy.status() == Status::Releasing).count();
     expect(rolling + releasing <= 1, format!("{releasing} entries run release commands, and {rolling} roll out"));
@@ -157,13 +160,34 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
         State::Releasing { .. } => expect(!deploy.touched, "touched the cluster before its release command ended"),
         State::Queued | State::Building { .. } | State::Cancelled { .. } => {}
     }
+    if let Some(verification) = &deploy.verification {
+        let is_measured = verification.skipped.is_none();
+        expect(!is_measured || deploy.touched, "was verified before it touched the cluster");
+        expect(!is_measured || deploy.trigger != Trigger::Rollback, "is verified, although it goes back");
+        expect(is_measured || deploy.is_terminal(), "is not verified, and does not end");
+        let enforced_fail = verification.enforced_fail().is_some();
+        expect(!(deploy.status() == Status::Succeeded && enforced_fail), "succeeded although a check failed");
+        for result in &verification.checks {
+            let early = result.measurements.iter().any(|measurement| measurement.at < verification.since);
+            expect(!early, "counts what was measured before its rollout had settled");
+            expect(
+                result.verdict != Some(Verdict::Pass) || result.has_passed,
+                "passed a check without a measurement that passed",
+            );
+        }
+    }
+    let is_check_failure =
+        matches!(&deploy.state, State::Failed { reason, .. } if reason.as_str() == Reason::CHECK_FAILED);
+    let has_failed = deploy.verification.as_ref().is_some_and(|verification| verification.enforced_fail().is_some());
+    expect(!is_check_failure || has_failed, "failed by a check, and no check failed");
     let taken = matches!(deploy.trigger, Trigger::Rollback | Trigger::Promotion) || deploy.is_redeploy();
     expect(deploy.image.is_some() || !taken, "is of an image that exists, and names none");
     expect(
         !(deploy.has_run_before() && deploy.release.is_some()),
         "ran the release command of a version that ran before",
     );
-    let image_known = deploy.image.is_some() || !matches!(deploy.status(), Status::RollingOut | Status::Succeeded);
+    let image_known =
+        deploy.image.is_some() || !matches!(deploy.state, State::RollingOut { .. } | State::Succeeded { .. });
     expect(image_known, "runs no image");
     broken
 }

@@ -205,6 +205,7 @@ const fn outcome(status: Status) -> &'static str {
         Status::Building => "is being built",
         Status::Releasing => "runs its release command",
         Status::RollingOut => "is rolling out",
+        Status::Verifying => "is being verified",
         Status::Succeeded => "was deployed",
         Status::Failed => "failed",
         Status::Superseded => "was superseded",

@@ -68,6 +68,7 @@ const fn under_way(status: Status) -> &'static str {
     match status {
         Status::Releasing => "runs its release command",
         Status::RollingOut => "is rolling out",
+        Status::Verifying => "is being verified",
         Status::Queued
         | Status::Building
         | Status::Succeeded
@@ -86,6 +87,7 @@ const fn ended(status: Status) -> &'static str {
         | Status::Building
         | Status::Releasing
         | Status::RollingOut
+        | Status::Verifying
         | Status::Succeeded
         | Status::Failed => "failed",
     }

@@ -36,13 +36,14 @@ pub fn default_target(state: &AppState) -> Target {
     match top.status() {
         Status::Succeeded => before(top),
         Status::Failed if rollback => before(top),
-        Status::Queued | Status::Building | Status::Releasing | Status::RollingOut if rollback => {
+        Status::Queued | Status::Building | Status::Releasing | Status::RollingOut | Status::Verifying if rollback => {
             Target::Entry(Arc::clone(top))
         }
         Status::Queued
         | Status::Building
         | Status::Releasing
         | Status::RollingOut
+        | Status::Verifying
         | Status::Failed
         | Status::Superseded
         | Status::Cancelled => match &state.current {

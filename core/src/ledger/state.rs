@@ -11,7 +11,7 @@ use super::{
 use crate::{
     app::App,
     configuration::ConfigurationId,
-    deploy::{Deploy, Revision, Status, Stopped},
+    deploy::{Deploy, Revision, State, Stopped},
     replica::ReplicaId,
     request::Refusal,
     time::Timestamp,
@@ -174,8 +174,8 @@ impl AppState {
         !self.release_runs.is_empty() || self.runs.unfinished.is_some()
     }
 
-    /// The deploy that is rolling out.
+    /// The deploy that is rolling out, or is verified.
     pub fn rolling_out(&self) -> Option<&Arc<Deploy>> {
-        self.unfinished.iter().rev().find(|deploy| deploy.status() == Status::RollingOut)
+        self.unfinished.iter().rev().find(|deploy| matches!(deploy.state, State::RollingOut { .. }))
     }
 }

@@ -1,19 +1,22 @@
 //! The transitions of a deploy's status, as one table: the engine records no other, and ARCHITECTURE.md shows it.
 
-use crate::deploy::Status::{self, Building, Cancelled, Failed, Queued, Releasing, RollingOut, Succeeded, Superseded};
+use crate::deploy::Status::{
+    self, Building, Cancelled, Failed, Queued, Releasing, RollingOut, Succeeded, Superseded, Verifying,
+};
 
 /// Each status that is not final, the statuses that may follow, and what the deploy waits for in it.
-pub const TRANSITIONS: [(Status, &[Status], &str); 4] = [
+pub const TRANSITIONS: [(Status, &[Status], &str); 5] = [
     (Queued, &[Building, Releasing, RollingOut, Superseded, Cancelled], "its turn"),
     (Building, &[Releasing, RollingOut, Failed, Superseded, Cancelled], "the end of its build, and then its turn"),
     (Releasing, &[RollingOut, Failed, Superseded, Cancelled], "the end of its release command"),
-    (RollingOut, &[Succeeded, Failed, Superseded, Cancelled], "its instances, until they have settled"),
+    (RollingOut, &[Verifying, Succeeded, Failed, Superseded, Cancelled], "its instances, until they have settled"),
+    (Verifying, &[Succeeded, Failed, Superseded, Cancelled], "the verdicts of the app's checks"),
 ];
 
 /// Returns whether a deploy of status `from` may have status `to` next. A deploy under way may also be changed within its
 /// status, as when an outage begins.
 pub fn is_allowed(from: Status, to: Status) -> bool {
-    let stays = from == to && matches!(from, Building | Releasing | RollingOut);
+    let stays = from == to && matches!(from, Building | Releasing | RollingOut | Verifying);
     stays || TRANSITIONS.iter().any(|(status, next, _)| *status == from && next.contains(&to))
 }
 
@@ -31,7 +34,8 @@ pub fn table() -> String {
 mod tests {
     use super::*;
 
-    const ALL: [Status; 8] = [Queued, Building, Releasing, RollingOut, Succeeded, Failed, Superseded, Cancelled];
+    const ALL: [Status; 9] =
+        [Queued, Building, Releasing, RollingOut, Verifying, Succeeded, Failed, Superseded, Cancelled];
 
     #[test]
     fn final_statuses_have_no_successor_and_every_other_ends() {
@@ -41,6 +45,7 @@ mod tests {
             assert!(from.is_terminal() || follows.contains(&Cancelled) && follows.contains(&Superseded), "{from}");
         }
         assert!(!is_allowed(Queued, Succeeded) && !is_allowed(Releasing, Succeeded), "only a rollout succeeds");
+        assert!(!is_allowed(Queued, Verifying) && !is_allowed(Verifying, RollingOut), "what was measured stays so");
         assert!(!is_allowed(RollingOut, Releasing), "nothing is touched before the release command");
     }
 }

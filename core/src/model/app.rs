@@ -5,6 +5,7 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
+    check::Check,
     deploy::{Commit, Revision},
     image::{Digest, ImageRef, Repositories},
     lock::Locks,
@@ -280,6 +281,14 @@ pub struct Policy {
     /// The apps of the namespace with which the release command takes turns; `None`: it waits for no other app's.
     // Written even if it is `None`: see `poll`.
     pub release_group: Option<ReleaseGroup>,
+    /// How a deploy shows that it serves its users; by any of them that is enforced it may fail.
+    // Written even if it is empty: see `poll`.
+    #[serde(default)]
+    pub checks: Vec<Check>,
+    /// How long a deploy is verified by its checks once its instances have settled, at most [`VERIFY_FOR_MAX`](crate::check::VERIFY_FOR_MAX).
+    /// Zero: until each check has come to a verdict.
+    #[serde(with = "millis", rename = "verify_for_ms", default)]
+    pub verify_for: Duration,
     /// Whether a change of the configuration runs the release command as well.
     #[serde(default = "release_on_config_by_default")]
     pub release_on_config: bool,
@@ -346,6 +355,8 @@ impl Default for Policy {
             release_command: Vec::new(),
             release_deadline: release_deadline_by_default(),
             release_group: None,
+            checks: Vec::new(),
+            verify_for: Duration::ZERO,
             release_on_config: release_on_config_by_default(),
             repositories: Repositories::default(),
             keep: keep_by_default(),

@@ -2,6 +2,7 @@
 
 mod scale;
 mod state;
+mod verification;
 
 use std::{fmt, num::NonZeroU64, str::FromStr};
 
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub use scale::{Scale, Stopped};
 pub use state::{Evidence, Outage, Paused, ReleaseMark, State, Status, WorkloadEnd, WorkloadEvidence};
+pub use verification::{CheckResult, MEASUREMENTS_MAX, Verification};
 
 use crate::{
     app::{AppId, InvalidName},
@@ -236,6 +238,8 @@ impl Reason {
     pub const RELEASE_FAILED: &'static str = "release-failed";
     /// Whether the release command ran to its end is not known.
     pub const RELEASE_UNKNOWN: &'static str = "release-unknown";
+    /// A check of the app failed: so many measurements in a row as its settings say.
+    pub const CHECK_FAILED: &'static str = "check-failed";
     /// The release command took longer than the app's deadline, and was ended.
     pub const RELEASE_DEADLINE: &'static str = "release-deadline-exceeded";
     /// The command of a run by hand failed; its log says why.
@@ -320,6 +324,9 @@ pub struct Deploy {
     /// The mark of the release command; `None` if the command never began, or there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<ReleaseMark>,
+    /// The verification by the app's checks; `None` before it begins, and where the app has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verification: Option<Box<Verification>>,
     /// The digest that was observed running.
     pub digest: Option<Digest>,
     /// The number of changes of the entry since it was accepted.
@@ -339,7 +346,10 @@ pub struct Deploy {
 impl Deploy {
     /// The status: the state in one word.
     pub const fn status(&self) -> Status {
-        self.state.status()
+        match self.state {
+            State::RollingOut { .. } if self.verification.is_some() => Status::Verifying,
+            _ => self.state.status(),
+        }
     }
 
     /// Returns whether the deploy has ended.
@@ -419,10 +429,11 @@ impl Deploy {
         images.is_some_and(|(one, two)| one.same_bits(self.digest.as_ref(), two, other.digest.as_ref()))
     }
 
-    /// Returns the entry without its evidence, as states keep it.
+    /// Returns the entry without its evidence, and with the last measurement of each check alone, as states keep it.
     #[must_use]
     pub fn without_evidence(&self) -> Self {
         let mut slim = self.clone();
+        slim.verification.iter_mut().for_each(|verification| **verification = verification.short());
         if let State::Failed { evidence, .. } = &mut slim.state {
             *evidence = None;
         }
@@ -432,6 +443,7 @@ impl Deploy {
     /// Returns the entry with the texts of its end cut to what an entry may hold: they may come from outside.
     #[must_use]
     pub(crate) fn bounded(mut self) -> Self {
+        self.verification = self.verification.map(|verification| Box::new(verification.bounded()));
         match &mut self.state {
             State::Failed { message, evidence, .. } => {
                 crate::text::cut(message, MESSAGE_MAX);

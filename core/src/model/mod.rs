@@ -2,6 +2,7 @@
 
 pub mod action;
 pub mod app;
+pub mod check;
 pub mod configuration;
 pub mod delivery;
 pub mod deploy;

@@ -324,6 +324,10 @@ pub struct PolicyChange {
     pub release_deadline: Option<Duration>,
     /// The new [`Policy::release_group`]; `Some(None)` removes it.
     pub release_group: Option<Option<crate::app::ReleaseGroup>>,
+    /// The new [`Policy::checks`], all of them.
+    pub checks: Option<Vec<crate::check::Check>>,
+    /// The new [`Policy::verify_for`].
+    pub verify_for: Option<Duration>,
     /// The new [`Policy::release_on_config`].
     pub release_on_config: Option<bool>,
     /// The new [`Policy::repositories`].
@@ -405,6 +409,8 @@ impl PolicyChange {
             release_command: self.release_command.unwrap_or(policy.release_command),
             release_deadline: self.release_deadline.unwrap_or(policy.release_deadline),
             release_group: self.release_group.unwrap_or(policy.release_group),
+            checks: self.checks.unwrap_or(policy.checks),
+            verify_for: self.verify_for.unwrap_or(policy.verify_for),
             release_on_config: self.release_on_config.unwrap_or(policy.release_on_config),
             repositories: self.repositories.unwrap_or(policy.repositories),
             keep: self.keep.unwrap_or(policy.keep),
@@ -477,6 +483,8 @@ fields! {
     PolicyBuildDeadline = "policy.build_deadline",
     PolicyReleaseCommand = "policy.release_command",
     PolicyReleaseDeadline = "policy.release_deadline",
+    PolicyChecks = "policy.checks",
+    PolicyVerifyFor = "policy.verify_for",
     PolicyReleaseGroup = "policy.release_group",
     PolicyRepositories = "policy.repositories",
     PolicyKeep = "policy.keep",

@@ -44,6 +44,7 @@ mod observer;
 mod releases;
 mod rollout;
 mod tokens;
+mod verifier;
 
 pub use branches::BranchReader;
 pub use builds::{BuildFailure, BuildSpec, BuildState, BuildTrigger, Started};
@@ -65,3 +66,4 @@ pub use rollout::{
     Validated, WorkloadState,
 };
 pub use tokens::{PreviousToken, Sealing, TokenMark, TokenMatcher, TokenStore, WebhookSecret};
+pub use verifier::{CheckSetting, KindOfCheck, MeasureSpec, Measured, Verifier};

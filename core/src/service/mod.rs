@@ -66,6 +66,8 @@ pub struct Ports {
     pub clock: Arc<dyn Clock>,
     /// The values of configurations; of the same store as `history`. `None`: no configuration can be set.
     pub configurations: Option<Arc<dyn ConfigurationStore>>,
+    /// What measures the checks of apps; `None`: no app can have any.
+    pub verifier: Option<Arc<dyn crate::ports::Verifier>>,
     /// The source of randomness.
     pub rng: Arc<dyn Rng>,
 }
@@ -93,7 +95,17 @@ impl Ports {
         clock: Arc<dyn Clock>,
         rng: Arc<dyn Rng>,
     ) -> Self {
-        Self { tokens, history, rollouts, observers: Vec::new(), builder: None, configurations: None, clock, rng }
+        Self {
+            tokens,
+            history,
+            rollouts,
+            observers: Vec::new(),
+            builder: None,
+            configurations: None,
+            verifier: None,
+            clock,
+            rng,
+        }
     }
 }
 
@@ -145,6 +157,8 @@ pub struct Deployer {
     variables_held: Slots,
     /// Held by the change that stores a configuration of an environment.
     configuration_turns: read::SharedValues<Namespace, lock::Mutex<()>>,
+    /// Held by the measurements of checks.
+    measuring: Slots,
     /// Held by the one that reads an app's whole archive to forget what is surplus.
     retention_turn: lock::Mutex<()>,
     min_poll: Duration,
@@ -183,6 +197,7 @@ impl Deployer {
             due_discards: drive::DueDiscards::default(),
             variables_held: Slots::with_share(VARIABLES_HELD, VARIABLES_HELD_EACH),
             configuration_turns: read::SharedValues::default(),
+            measuring: Slots::with_share(drive::MEASUREMENTS.0, drive::MEASUREMENTS.1),
             retention_turn: lock::Mutex::default(),
             min_poll: POLL_MIN,
             scope: Scope::Store,

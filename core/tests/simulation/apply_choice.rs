@@ -16,6 +16,7 @@ use crate::{
     rules::{Known, Wish, model},
     run::Run,
     sources,
+    verifying::Answers,
     workloads::{self, LISTS, parts},
 };
 
@@ -118,6 +119,15 @@ impl Run {
                 self.environment.builders.iter().for_each(|builder| builder.lose());
                 self.environment.rules.lock().unwrap().builds_are_lost();
                 "builder: its machine was lost"
+            }
+            Meddling::Provider(answers) => {
+                self.environment.provider.set(answers);
+                match answers {
+                    Answers::Well => "checks: their provider answers",
+                    Answers::Emptily => "checks: their provider has no data",
+                    Answers::Never => "checks: their provider is away",
+                    Answers::Broken => "checks: no replica can measure",
+                }
             }
             Meddling::Scale(number, pods) => {
                 cluster.scale(&app, &part(number).target, pods);

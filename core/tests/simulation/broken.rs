@@ -113,6 +113,16 @@ pub(crate) enum Promise {
     OwnValues,
     /// A configuration is removed that is needed.
     NeededValues,
+    /// A check that says nothing passes.
+    SilencePasses,
+    /// A check that says nothing fails.
+    SilenceFails,
+    /// A version begins with the fails of the one before it.
+    FailsAcross,
+    /// A return to an earlier version is verified.
+    ReturnVerified,
+    /// A version is measured before its rollout has settled.
+    EarlyMeasurements,
 }
 
 /// The backends of one replica.

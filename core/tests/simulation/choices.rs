@@ -8,6 +8,7 @@ use crate::{
     faults::InjectedFault,
     images::TAGS,
     requests::{FAILS, HANGS, MIGRATES},
+    verifying::{Answers, Checks},
     workloads::{Also, Course, LISTS, Own},
 };
 
@@ -24,6 +25,8 @@ pub(crate) struct Scenario {
     pub(crate) hold_all: bool,
     /// Whether app 0 is polled from the beginning, where it is built.
     pub(crate) polled: bool,
+    /// The checks of app 0, once its first version has been registered.
+    pub(crate) checks: Option<Checks>,
     /// The kinds of apps 0 and 2.
     pub(crate) kinds: [Kind; 2],
     pub(crate) choices: Vec<Choice>,
@@ -159,6 +162,8 @@ pub(crate) enum Meddling {
     Builder(bool),
     /// The builder's machine is lost, with all that it knew.
     LoseBuilds,
+    /// The provider of readings answers otherwise.
+    Provider(Answers),
 }
 
 /// Where a branch is moved.
@@ -173,7 +178,7 @@ pub(crate) enum Step {
 }
 
 /// Every call to a port; none of them is safe.
-pub(crate) const CALLS: [&str; 30] = [
+pub(crate) const CALLS: [&str; 31] = [
     "",
     "history.commit",
     "history.load",
@@ -204,6 +209,7 @@ pub(crate) const CALLS: [&str; 30] = [
     "configurations.get",
     "configurations.remove",
     "history.list",
+    "verifier.measure",
 ];
 
 pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
@@ -211,19 +217,27 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
     let sometimes = || proptest::bool::weighted(0.3);
     let kinds = [kind(8), kind(10)];
     let workloads = ([also(), also(), also()], proptest::collection::vec(own(), 0..3));
-    (1..=3usize, sometimes(), sometimes(), sometimes(), sometimes(), kinds, choices, workloads).prop_map(
-        |(replicas, unsettled, leave, hold_all, polled, kinds, choices, (also, own))| Scenario {
+    let checks = proptest::option::weighted(0.4, checks());
+    (1..=3usize, sometimes(), sometimes(), sometimes(), sometimes(), kinds, choices, workloads, checks).prop_map(
+        |(replicas, unsettled, leave, hold_all, polled, kinds, choices, (also, own), checks)| Scenario {
             replicas,
             settled: !unsettled,
             leave,
             hold_all,
             polled,
+            checks,
             kinds,
             choices,
             also,
             own,
         },
     )
+}
+
+fn checks() -> impl Strategy<Value = Checks> {
+    let often = proptest::bool::weighted(0.3);
+    (1..=3u32, select(&[0u8, 0, 10, 30]), any::<bool>(), often)
+        .prop_map(|(failures, verify_for, observes, waits)| Checks { failures, verify_for, observes, waits })
 }
 
 fn kind(images: u32) -> impl Strategy<Value = Kind> {
@@ -346,6 +360,8 @@ fn meddling() -> impl Strategy<Value = Meddling> {
         6 => (select(&[0u8, 0, 0, 1]), step()).prop_map(|(branch, step)| Meddling::Head { branch, step }),
         2 => any::<bool>().prop_map(Meddling::Builder),
         1 => Just(Meddling::LoseBuilds),
+        4 => select(&[Answers::Well, Answers::Well, Answers::Emptily, Answers::Never, Answers::Broken])
+            .prop_map(Meddling::Provider),
     ]
 }
 

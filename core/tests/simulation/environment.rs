@@ -28,6 +28,7 @@ use crate::{
     journal::Journal,
     rules::{Moment, Rules},
     sources,
+    verifying::Provider,
     workloads::name,
 };
 
@@ -49,6 +50,8 @@ pub(crate) struct Environment {
     pub(crate) cluster: Arc<SimulatedCluster>,
     /// The builder, and a second machine that only one that breaks promises uses.
     pub(crate) builders: [Arc<SimulatedBuilds>; 2],
+    /// What the checks of apps read.
+    pub(crate) provider: Provider,
     pub(crate) journal: Arc<Journal>,
     pub(crate) rules: Mutex<Rules>,
     /// By how much the store's clock is wrong, in milliseconds.
@@ -92,7 +95,9 @@ impl Environment {
         }
         let journal = Arc::new(Journal::new(Arc::clone(&time), told));
         let rules = Mutex::new(Rules::default());
+        let provider = Provider::new(&time);
         Self {
+            provider,
             time,
             store,
             cluster,

@@ -34,6 +34,7 @@ mod rules;
 mod run;
 mod seeds;
 mod sources;
+mod verifying;
 mod workloads;
 
 use broken::Promise;
@@ -131,6 +132,11 @@ noticed! {
     value_from_before_a_change: NewValues,
     value_of_another_app: OwnValues,
     configuration_removed_while_it_is_needed: NeededValues,
+    silence_that_passes: SilencePasses,
+    silence_that_fails: SilenceFails,
+    fails_of_the_version_before: FailsAcross,
+    return_that_is_verified: ReturnVerified,
+    instances_of_before_that_are_measured: EarlyMeasurements,
 }
 
 fn number(variable: &str) -> Option<u64> {

@@ -21,6 +21,7 @@ fn holds(choices: Vec<Choice>) {
         leave: false,
         hold_all: false,
         polled: false,
+        checks: None,
         kinds: [Kind::Image; 2],
         choices,
         also: ONE,
@@ -35,6 +36,7 @@ fn holds_for_a_git_app(replicas: usize, choices: Vec<Choice>) {
         leave: false,
         hold_all: false,
         polled: false,
+        checks: None,
         kinds: [Kind::Git; 2],
         choices,
         also: ONE,
@@ -142,6 +144,7 @@ fn polled(replicas: usize, choices: Vec<Choice>) -> Scenario {
         leave: false,
         hold_all: false,
         polled: true,
+        checks: None,
         kinds: [Kind::Git; 2],
         choices,
         also: ONE,
@@ -184,7 +187,7 @@ fn two_apps_of_a_release_group(replicas: usize, apart: u32) -> Scenario {
     ];
     let (kinds, also) = ([Kind::Image; 2], ONE);
     let (settled, leave, hold_all, polled, own) = (true, false, false, false, Vec::new());
-    Scenario { replicas, settled, leave, hold_all, polled, kinds, choices, also, own }
+    Scenario { replicas, settled, leave, hold_all, polled, checks: None, kinds, choices, also, own }
 }
 
 #[test]
@@ -230,6 +233,7 @@ fn a_late_order_for_a_second_workload() -> Scenario {
         leave: true,
         hold_all: false,
         polled: false,
+        checks: None,
         kinds: [Kind::Image; 2],
         choices,
         also: [LISTS[1]; 3],
@@ -248,6 +252,7 @@ fn late_order_for_a_second_workload_gives_way_to_the_newer_deploy() {
 /// Sequences that few seeds contain, and that every run is to have met.
 pub(crate) fn rare() -> Vec<Scenario> {
     let of = |kind, leave, polled, choices| Scenario {
+        checks: None,
         replicas: 1,
         settled: true,
         leave,

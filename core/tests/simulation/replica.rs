@@ -67,6 +67,7 @@ impl Replica {
         let branches = Arc::new(RecordedReads { inner: faulty.clone(), recording_ports });
         let ports = ports.with(|ports| {
             ports.configurations = Some(configurations);
+            ports.verifier = Some(faulty.clone());
             ports.builder = Some(BuildPorts::new(faulty, branches));
         });
         let deployer = Arc::new(Deployer::new(ports, &life.name).with_min_poll(POLL));

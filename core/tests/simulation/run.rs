@@ -133,6 +133,11 @@ impl Run {
                 self.pass(if scenario.settled { POLL + sources::BUILD + Duration::from_secs(8) } else { POLL });
             }
         }
+        if let Some(checks) = scenario.checks {
+            let call = self.callers.call(Request::Policy(requests::id(0), checks.policy()), Key::None);
+            self.make(call, 0);
+            self.pass(Duration::from_millis(200));
+        }
         if scenario.leave || scenario.hold_all {
             let request = Request::Policy(requests::id(0), requests::policy(scenario.leave, scenario.hold_all, 3));
             let call = self.callers.call(request, Key::None);

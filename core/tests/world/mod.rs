@@ -25,7 +25,7 @@ use rollhook_core::{
     service::{Accepted, Authorized, BuildPorts, Deployer, Outcome, Ports},
     time::Timestamp,
 };
-use rollhook_memory::{MemoryStore, SimulatedBuilds, SimulatedCluster};
+use rollhook_memory::{MemoryStore, SimulatedBuilds, SimulatedCluster, SimulatedVerifier};
 use rollhook_workloads::Workloads;
 
 pub use executor::{SimClock, SimRng, block_on};
@@ -40,6 +40,7 @@ pub struct World {
     pub store: Arc<MemoryStore>,
     pub cluster: Arc<SimulatedCluster>,
     pub builds: Arc<SimulatedBuilds>,
+    pub verifier: Arc<SimulatedVerifier>,
     pub deployer: Arc<Deployer>,
     pub operator: Actor,
     pub skew: Arc<Mutex<i64>>,
@@ -56,8 +57,10 @@ impl World {
         })));
         let cluster = Arc::new(SimulatedCluster::new(Arc::clone(&clock) as Arc<dyn Clock>, delay));
         let builds = Arc::new(SimulatedBuilds::new(Arc::clone(&clock) as Arc<dyn Clock>, BUILD));
-        let deployer = Arc::new(Deployer::new(ports(&clock, &store, &cluster, &builds, 1), "one"));
-        Self { clock, store, cluster, builds, deployer, operator: Actor::person("alice"), skew }
+        let verifier = Arc::new(SimulatedVerifier::new(Arc::clone(&clock) as Arc<dyn Clock>));
+        let ports = ports(&clock, &store, &cluster, &builds, &verifier, 1);
+        let deployer = Arc::new(Deployer::new(ports, "one"));
+        Self { clock, store, cluster, builds, verifier, deployer, operator: Actor::person("alice"), skew }
     }
 
     /// Another process on the same store and cluster.
@@ -67,7 +70,7 @@ impl World {
 
     /// The ports of another process on the same store and cluster.
     pub fn ports(&self, seed: u64) -> Ports {
-        ports(&self.clock, &self.store, &self.cluster, &self.builds, seed)
+        ports(&self.clock, &self.store, &self.cluster, &self.builds, &self.verifier, seed)
     }
 
     /// Another process that reads branches in its own way.
@@ -254,12 +257,14 @@ fn ports(
     store: &Arc<MemoryStore>,
     cluster: &Arc<SimulatedCluster>,
     builds: &Arc<SimulatedBuilds>,
+    verifier: &Arc<SimulatedVerifier>,
     seed: u64,
 ) -> Ports {
     let rollouts = Arc::new(Workloads::over(cluster.clone()));
     let ports = Ports::new(store.clone(), store.clone(), rollouts, clock.clone(), Arc::new(SimRng::new(seed)));
     ports.with(|ports| {
         ports.configurations = Some(store.clone());
+        ports.verifier = Some(verifier.clone());
         ports.builder = Some(BuildPorts::new(builds.clone(), builds.clone()));
     })
 }

@@ -94,7 +94,7 @@ fn meant(history: &[Deploy]) -> Option<Deploy> {
     let before = || newest_good(&|deploy| deploy.revision < top.effective && !deploy.same_image(top));
     match (top.trigger == Trigger::Rollback, top.status()) {
         (_, Status::Succeeded) | (true, Status::Failed) => before(),
-        (true, Status::Queued | Status::Building | Status::Releasing | Status::RollingOut) => Some(top.clone()),
+        (true, _) if !top.is_terminal() => Some(top.clone()),
         _ => newest_good(&|_| true),
     }
 }

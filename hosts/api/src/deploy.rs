@@ -1,5 +1,6 @@
 //! Deploys: requests, answers and the history.
 
+mod checks;
 mod post;
 mod promote;
 mod rollback;
@@ -7,6 +8,7 @@ mod scale;
 
 use std::time::Duration;
 
+pub use checks::{CheckOutcome, Measurement};
 pub use post::{DeployPost, Rebuild};
 pub use promote::{Promote, PromoteFrom};
 pub use rollback::{Rollback, RollbackAnswer, RolledBackTo};
@@ -345,6 +347,12 @@ pub struct Deploy {
     /// The restore that puts the rollout right; only where the history or one entry is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<Restore>,
+    /// What the checks of the app say of the deploy; empty before they are measured, and where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<CheckOutcome>,
+    /// Why the deploy is not verified, or not by all checks that decide, although the app has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_verified: Option<String>,
     /// The evidence of a failed rollout; only where one entry is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::evidence")]
@@ -447,6 +455,8 @@ impl Deploy {
             progress: None,
             release: entry.release,
             restore: None,
+            checks: entry.verification.as_deref().map(CheckOutcome::of).unwrap_or_default(),
+            not_verified: entry.verification.as_ref().and_then(|verification| verification.gap()),
             evidence: ending.evidence,
             step: entry.step,
             created_at: entry.created_at,
@@ -499,6 +509,10 @@ impl Deploy {
     #[must_use]
     pub fn without_evidence(mut self) -> Self {
         self.evidence = None;
+        for check in &mut self.checks {
+            let surplus = check.measurements.len().saturating_sub(1);
+            check.measurements.drain(..surplus);
+        }
         self
     }
 }

@@ -57,8 +57,8 @@ pub use app::{
 pub use calls::{WebhookCall, WebhookCallList};
 pub use configuration::{ConfigAnswer, ConfigKept, ConfigPatch, ConfigResult, Configuration, Variable};
 pub use deploy::{
-    Deploy, DeployAnswer, DeployList, DeployPost, Progress, Promote, PromoteFrom, Rebuild, Restore, Rollback,
-    RollbackAnswer, RolledBackTo, ScalePost, Standing, Stopped, TakenFrom, Until, ends_within,
+    CheckOutcome, Deploy, DeployAnswer, DeployList, DeployPost, Progress, Promote, PromoteFrom, Rebuild, Restore,
+    Rollback, RollbackAnswer, RolledBackTo, ScalePost, Standing, Stopped, TakenFrom, Until, ends_within,
 };
 pub use instances::{Instance, InstanceList, InstanceLog, InstanceLogLine};
 pub use lock::{Lock, LockList, LockRequest, LockedEnvironment};

@@ -47,7 +47,7 @@ pub struct AddReceiver {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = SECRET_MAX))]
     pub secret: Option<String>,
-    /// The events; none: all but `building`, `releasing` and `rolling_out`.
+    /// The events; none: all but `building`, `releasing`, `rolling_out` and `verifying`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schemas::events")]
     pub events: Vec<String>,

@@ -1,11 +1,12 @@
 //! The words in which the command line and the console say the same things.
 
 use rollhook_core::{
+    check::{CheckMode, Verdict},
     deploy::{ReleaseMark, Status, WorkloadEvidence},
     image::{Digest, ImageRef},
 };
 
-use crate::Deploy;
+use crate::{CheckOutcome, Deploy};
 
 /// Returns the mark of an entry: its status, or "current"; `None` for a success that has been replaced.
 pub fn mark(deploy: &Deploy) -> Option<String> {
@@ -15,6 +16,7 @@ pub fn mark(deploy: &Deploy) -> Option<String> {
         Status::Building => return Some("building".to_owned()),
         Status::Releasing => return Some("releasing".to_owned()),
         Status::RollingOut => return Some("rolling out".to_owned()),
+        Status::Verifying => return Some("verifying".to_owned()),
         Status::Failed => "failed",
         Status::Superseded => "superseded",
         Status::Cancelled => "cancelled",
@@ -38,6 +40,22 @@ pub fn workload_evidence(workload: &WorkloadEvidence) -> String {
     let more =
         message.strip_prefix(state.as_str()).map_or(message.as_str(), |more| more.trim_start_matches([':', ' ']));
     if more.is_empty() { format!("{name}: {state}") } else { format!("{name}: {state}: {more}") }
+}
+
+/// Returns the line of a check on a deploy: `errors: fail, 0.1 (expected < 0.01): The reading is 0.1.`
+pub fn check_outcome(check: &CheckOutcome) -> String {
+    let verdict = match check.verdict {
+        Some(Verdict::None) => "no verdict",
+        Some(Verdict::Pass) => "pass",
+        Some(Verdict::Fail) => "fail",
+        None if check.measurements.is_empty() => "not measured",
+        None => "open",
+    };
+    let observed = if check.mode == CheckMode::Observe { ", observed" } else { "" };
+    let value = check.value.as_deref().map(|value| format!(", {value}")).unwrap_or_default();
+    let condition = check.condition.as_deref().map(|condition| format!(" (expected {condition})")).unwrap_or_default();
+    let message = check.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
+    format!("{}: {verdict}{observed}{value}{condition}{message}", check.name)
 }
 
 /// Returns the cause of an entry in a word: its trigger, or that it stops or starts the app.
@@ -69,6 +87,7 @@ pub const fn predicate(status: Status) -> &'static str {
         Status::Building => "is being built",
         Status::Releasing => "runs its release command",
         Status::RollingOut => "rolls out",
+        Status::Verifying => "is being verified",
         Status::Succeeded => "succeeded",
         Status::Failed => "failed",
         Status::Superseded => "was superseded",

@@ -55,6 +55,7 @@ fn entry(number: u64, state: State) -> rollhook_core::deploy::Deploy {
         state,
         touched: true,
         release: None,
+        verification: None,
         digest: None,
         step: 2,
         created_at: Timestamp::from_millis(1_767_323_045_678),

@@ -77,7 +77,9 @@ fn row(deploy: &Deploy, when: &str, image: fn(&str) -> String, commit: fn(&str) 
 pub(crate) fn tint(deploy: &Deploy) -> Option<Tint> {
     match deploy.status {
         Status::Succeeded => deploy.current.then_some(Tint::Good),
-        Status::Queued | Status::Building | Status::Releasing | Status::RollingOut => Some(Tint::Busy),
+        Status::Queued | Status::Building | Status::Releasing | Status::RollingOut | Status::Verifying => {
+            Some(Tint::Busy)
+        }
         Status::Failed => Some(Tint::Bad),
         Status::Superseded | Status::Cancelled => deploy.on_cluster.then_some(Tint::Bad),
     }
@@ -129,10 +131,22 @@ pub(crate) fn summary(deploy: &Deploy) -> String {
     format!("Revision {} {}{reason}{message}", deploy.revision, predicate(deploy.status))
 }
 
+/// Returns what the app's checks say of an entry, a line each.
+pub(crate) fn checks(deploy: &Deploy) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !deploy.checks.is_empty() {
+        lines.push("  checks:".to_owned());
+        lines.extend(deploy.checks.iter().map(|check| format!("    {}", escaped(&words::check_outcome(check)))));
+    }
+    lines.extend(deploy.not_verified.as_deref().map(|gap| format!("  not verified: {}", escaped(gap))));
+    lines
+}
+
 /// Returns the reason and the evidence of an entry that did not succeed, in lines.
 pub(crate) fn ending(deploy: &Deploy) -> Vec<String> {
     let mut lines = vec![summary(deploy)];
     lines.extend(deploy.recovered_at.map(|at| format!("  recovered: its instances run well since {}", absolute(at))));
+    lines.extend(checks(deploy));
     let Some(evidence) = &deploy.evidence else { return lines };
     let log = match &deploy.image {
         Some(_) if deploy.failed_at_release() => "log of the release command",

@@ -117,6 +117,7 @@ impl Mark {
             Status::Building => ("busy", RING, "building"),
             Status::Releasing => ("busy", RING, "releasing"),
             Status::RollingOut => ("busy", RING, "rolling out"),
+            Status::Verifying => ("busy", RING, "verifying"),
             Status::Succeeded if deploy.current => ("good", CHECK, "succeeded"),
             Status::Succeeded => ("past", CHECK, "succeeded"),
             Status::Failed => ("bad", CROSS, "failed"),

@@ -59,6 +59,8 @@ pub(crate) struct Metrics {
     built: Histograms<1>,
     released: Histograms<1>,
     rolled_out: Histograms<1>,
+    verified: Histograms<1>,
+    verdicts: Counters<2>,
     store: Histograms<2>,
     driver: Histograms<2>,
     applies: Counters<1>,
@@ -118,6 +120,13 @@ impl Metrics {
                 "Time of rollouts until their end was recorded",
                 buckets_of_deploys,
             ),
+            verified: timed(
+                r,
+                "deploy_verification_duration",
+                "Time in which checks measured deploys, until its end was recorded",
+                buckets_of_deploys,
+            ),
+            verdicts: put(r, "check_verdicts", "Verdicts of checks on deploys that have ended", &Family::default()),
             store: timed(r, "store_call_duration", "Time of calls to the history", buckets_of_store),
             driver: timed(r, "driver_call_duration", "Time of calls to the rollout driver", buckets_of_driver),
             applies: put(r, "rollout_applies", "Answers of the rollout driver to applies", &Family::default()),
@@ -190,6 +199,10 @@ impl Metrics {
     fn ended(&self, app: &AppId, uid: AppUid, deploy: &Deploy) {
         let (trigger, status) = (deploy.trigger.as_str(), deploy.status().as_str());
         self.ended.get_or_create(&[("trigger", trigger), ("status", status)]).inc();
+        for result in deploy.verification.iter().flat_map(|verification| &verification.checks) {
+            let Some(verdict) = result.verdict else { continue };
+            self.verdicts.get_or_create(&[("mode", result.mode.as_str()), ("verdict", verdict.as_str())]).inc();
+        }
         self.apps.ended(app, uid, deploy);
     }
 
@@ -205,6 +218,9 @@ impl Metrics {
             }
             Phase::RolledOut(status, took) => {
                 self.rolled_out.get_or_create(&[("status", status.as_str())]).observe(took.as_secs_f64());
+            }
+            Phase::Verified(status, took) => {
+                self.verified.get_or_create(&[("status", status.as_str())]).observe(took.as_secs_f64());
             }
         }
     }

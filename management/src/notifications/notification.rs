@@ -27,6 +27,8 @@ pub enum EventKind {
     Releasing,
     /// The rollout of a deploy has begun.
     RollingOut,
+    /// The checks of a deploy have begun to measure it.
+    Verifying,
     /// A deploy succeeded.
     Succeeded,
     /// A deploy failed.
@@ -50,6 +52,7 @@ words! { EventKind:
     Building = "building",
     Releasing = "releasing",
     RollingOut = "rolling_out",
+    Verifying = "verifying",
     Succeeded = "succeeded",
     Failed = "failed",
     Superseded = "superseded",
@@ -62,11 +65,12 @@ words! { EventKind:
 
 impl EventKind {
     /// Every event.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Accepted,
         Self::Building,
         Self::Releasing,
         Self::RollingOut,
+        Self::Verifying,
         Self::Succeeded,
         Self::Failed,
         Self::Superseded,
@@ -83,6 +87,7 @@ impl EventKind {
             State::Queued => Self::Accepted,
             State::Building { .. } => Self::Building,
             State::Releasing { .. } => Self::Releasing,
+            State::RollingOut { .. } if deploy.verification.is_some() => Self::Verifying,
             State::RollingOut { .. } => Self::RollingOut,
             State::Succeeded { .. } if deploy.is_restore() => Self::PutRight,
             State::Succeeded { .. } if deploy.trigger == Trigger::Rollback => Self::RolledBack,
@@ -104,7 +109,7 @@ impl FromStr for EventKind {
             InvalidName::new(
                 "event",
                 text,
-                "must be accepted, building, rolling_out, succeeded, failed, superseded, cancelled, put_right, \
+                "must be accepted, building, releasing, rolling_out, verifying, succeeded, failed, superseded, cancelled, put_right, \
                  rolled_back, drift or degraded",
             )
         })

@@ -163,6 +163,7 @@ const fn is_end(event: EventKind) -> bool {
         | EventKind::Building
         | EventKind::Releasing
         | EventKind::RollingOut
+        | EventKind::Verifying
         | EventKind::Drift
         | EventKind::Degraded => false,
         EventKind::Succeeded

@@ -148,8 +148,8 @@ impl Events {
     }
 
     fn usual() -> BTreeSet<EventKind> {
-        let is_usual =
-            |event: &EventKind| !matches!(event, EventKind::Building | EventKind::Releasing | EventKind::RollingOut);
+        use EventKind::{Building, Releasing, RollingOut, Verifying};
+        let is_usual = |event: &EventKind| !matches!(event, Building | Releasing | RollingOut | Verifying);
         EventKind::ALL.into_iter().filter(is_usual).collect()
     }
 

@@ -267,5 +267,5 @@ impl Drop for Bed {
 
 /// Returns whether an entry has ended.
 pub fn is_over(entry: &Value) -> bool {
-    !matches!(entry["status"].as_str(), Some("queued" | "building" | "releasing" | "rolling_out"))
+    !matches!(entry["status"].as_str(), Some("queued" | "building" | "releasing" | "rolling_out" | "verifying"))
 }

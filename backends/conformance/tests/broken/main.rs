@@ -10,8 +10,11 @@ mod records;
 mod releases;
 #[path = "../simulated/mod.rs"]
 mod simulated;
+#[path = "../simulated/verifier.rs"]
+mod simulated_verifier;
 mod stops;
 mod store;
+mod verifier;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

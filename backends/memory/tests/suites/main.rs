@@ -10,4 +10,7 @@ mod releases;
 mod rollouts;
 #[path = "../../../conformance/tests/simulated/mod.rs"]
 mod simulated;
+#[path = "../../../conformance/tests/simulated/verifier.rs"]
+mod simulated_verifier;
 mod stores;
+mod verifier;

@@ -108,7 +108,7 @@ fn keep_last(lines: &mut Vec<String>, (count, bytes): (usize, usize)) {
 }
 
 /// Returns the bytes of a value as JSON writes it.
-fn written(value: &(impl Serialize + ?Sized)) -> usize {
+pub(super) fn written(value: &(impl Serialize + ?Sized)) -> usize {
     serde_json::to_string(value).map_or(usize::MAX, |text| text.len())
 }
 
@@ -192,7 +192,7 @@ pub enum State {
         #[serde(default)]
         outage: Outage,
     },
-    /// The cluster is being brought to the revision.
+    /// The cluster is being brought to the revision, or runs it while it is verified.
     RollingOut {
         /// The begin of the rollout.
         since: Timestamp,
@@ -241,6 +241,8 @@ pub enum Status {
     Releasing,
     /// The revision is being rolled out.
     RollingOut,
+    /// The revision runs, and its app's checks measure it.
+    Verifying,
     /// The revision runs, or ran.
     Succeeded,
     /// The deploy ended without running.
@@ -256,6 +258,7 @@ words! { Status:
     Building = "building",
     Releasing = "releasing",
     RollingOut = "rolling_out",
+    Verifying = "verifying",
     Succeeded = "succeeded",
     Failed = "failed",
     Superseded = "superseded",
@@ -270,7 +273,7 @@ impl Status {
 }
 
 impl State {
-    /// The state's status.
+    /// The state's status: [`Deploy::status`](crate::deploy::Deploy::status) says as well whether a deploy that rolls out is verified.
     pub const fn status(&self) -> Status {
         match self {
             Self::Queued => Status::Queued,

@@ -13,7 +13,7 @@ use crate::{
     },
     ports::TargetRequest,
     request::{Field, PolicyChange, Refusal, SourceChange, TargetChange},
-    service::{ATTEMPTS, Authorized, Deployer, Outcome, check_settings, journal::Decision, unwritten},
+    service::{ATTEMPTS, Authorized, Deployer, Outcome, accept::checks, check_settings, journal::Decision, unwritten},
     time::Timestamp,
 };
 
@@ -284,6 +284,7 @@ pub(crate) fn checked(policy: Policy) -> Outcome<Policy> {
     }
     check_command(Field::PolicyReleaseCommand, &policy.release_command)?;
     check_command_deadline(Field::PolicyReleaseDeadline, policy.release_deadline)?;
+    checks::check(&policy)?;
     if policy.settle < policy.rollout_deadline {
         return Ok(policy);
     }
@@ -319,7 +320,7 @@ pub(crate) fn check_command_deadline(field: Field, deadline: Duration) -> Outcom
 /// restore that a failed one needs.
 fn acting_deploy(state: &AppState) -> Option<Revision> {
     let acts = |deploy: &&Arc<Deploy>| {
-        let is_under_way = matches!(deploy.status(), Status::Releasing | Status::RollingOut);
+        let is_under_way = matches!(deploy.status(), Status::Releasing | Status::RollingOut | Status::Verifying);
         !deploy.adopted && (is_under_way || deploy.trigger == Trigger::Rollback)
     };
     let failed = || state.ended_on_cluster.as_ref().filter(|_| matches!(restore::owed(state), Owed::Restore(_)));

@@ -2,6 +2,7 @@
 
 mod apps;
 mod authorize;
+mod checks;
 mod configure;
 mod locks;
 mod promote;

@@ -8,7 +8,7 @@ use std::{future::Future, pin::pin, time::Duration};
 use event_listener::EventListener;
 use futures_util::{
     FutureExt,
-    future::{BoxFuture, select_all},
+    future::{BoxFuture, FusedFuture, select_all},
     select_biased,
 };
 
@@ -21,7 +21,11 @@ use crate::{
     error::{Error, Result},
     ledger::AppState,
     ports::{Applied, BuildTrigger, Observation, ReleaseRun, ReleaseRunner, RolloutSpec},
-    service::{Deployer, drive::log, drive::polling::PendingHead, read::Subscription},
+    service::{
+        Deployer,
+        drive::{log, measuring::Measuring, polling::PendingHead},
+        read::Subscription,
+    },
     time::Timestamp,
 };
 
@@ -62,6 +66,8 @@ struct Driver<'a> {
     failures: u32,
     /// The pending answer of the app's source.
     reading: Option<PendingHead>,
+    /// The measurements of checks that are under way.
+    measuring: Option<Measuring>,
     /// The time of the last observation.
     observed_at: Option<Duration>,
     calls: log::CallLog,
@@ -96,6 +102,7 @@ impl Deployer {
             loads: Vec::new(),
             failures: 0,
             reading: None,
+            measuring: None,
             observed_at: None,
             calls: log::CallLog::default(),
             release_calls: log::CallLog::default(),
@@ -118,6 +125,9 @@ impl Driver<'_> {
         let mut state = State::new(app_state.clone(), self.time()).polling_at_least(self.deployer.min_poll);
         if self.deployer.ports.builder.is_none() {
             state = state.without_builder();
+        }
+        if self.deployer.ports.verifier.is_none() {
+            state = state.without_verifier();
         }
         let mut event = Event::Loaded(Box::new(app_state));
         let mut under_way = UnderWay::default();
@@ -244,6 +254,10 @@ impl Driver<'_> {
                 let answer = Self::build(deployer, "cancelling", &self.name, |builds| builds.cancel(build)).await;
                 Next::step(Event::BuildCancelled(answer))
             }
+            Effect::Measure(round) => {
+                self.measuring = Some(self.deployer.measure(*round));
+                Next::step(Event::MeasureStarted)
+            }
             // Another replica may have the lease by now, and then polls the source.
             Effect::ReadHead(_) if !deployer.work_queue.is_alive(deployer.ports.clock.elapsed()) => {
                 Next::step(Event::HeadReadPostponed)
@@ -358,7 +372,7 @@ impl Driver<'_> {
         self.until(until, change, changed.boxed(), state).await
     }
 
-    /// Waits for the time, a hint, the build's hint or the source's answer; a change by a caller causes a load of the
+    /// Waits for the time, a hint, the build's hint, measurements or the source's answer; a change by a caller causes a load of the
     /// app.
     async fn until(
         &mut self,
@@ -382,6 +396,14 @@ impl Driver<'_> {
                 (None, _) | (_, None) => std::future::pending().await,
             }
         };
+        // Those of a deploy that has ended or changed its place are dropped.
+        let mut measuring = self.measuring.take().filter(|measuring| Some(measuring.of) == state.measuring());
+        let measured = async {
+            match &mut measuring {
+                Some(measuring) => (measuring.of, (&mut measuring.answers).await),
+                None => std::future::pending().await,
+            }
+        };
         let runs = state.runs();
         let released = async {
             match self.deployer.ports.rollouts.release_runner() {
@@ -393,10 +415,12 @@ impl Driver<'_> {
             () = change.fuse() => Err(Next::Reload),
             () = built.boxed().fuse() => Err(Next::step(Event::BuildChanged)),
             () = released.boxed().fuse() => Err(Next::step(Event::ReleaseChanged)),
+            (of, answers) = measured.boxed().fuse() => Err(Next::step(Event::Measured(of, answers))),
             () = hint.fuse() => Err(Next::step(Event::Woke)),
             answer = answer.boxed().fuse() => Ok(answer),
             () = self.deployer.ports.clock.sleep(wait).fuse() => Err(Next::step(Event::Woke)),
         };
+        self.measuring = measuring.filter(|measuring| !measuring.answers.is_terminated());
         match answered {
             Ok(Err(Error::Conflict(_))) => Next::step(Event::HeadReadPostponed),
             Ok(answer) => {

@@ -86,6 +86,8 @@ pub(crate) fn recorded(app: &str, deploy: &Deploy) {
     if let State::Failed { reason, message, .. } = &deploy.state {
         // `message` is the line's own field.
         tracing::warn!(%app, %revision, %reason, detail = message, "deploying failed");
+    } else if deploy.verification.as_ref().is_some_and(|checks| !deploy.is_terminal() && checks.is_measured()) {
+        tracing::debug!(%app, %revision, "recorded measurements of checks");
     } else {
         tracing::info!(%app, %revision, status = %deploy.status(), "recorded a deploy's status");
     }

@@ -4,6 +4,7 @@ mod at_rest;
 mod driver;
 mod lease;
 mod log;
+mod measuring;
 mod poll_results;
 mod polling;
 mod release_turns;
@@ -18,6 +19,7 @@ pub use poll_results::{PollOutcome, Polled};
 pub use start::StartError;
 
 pub(crate) use at_rest::KnownConditions;
+pub(crate) use measuring::MEASUREMENTS;
 pub(crate) use poll_results::PollResults;
 pub(crate) use polling::sentence;
 pub(crate) use release_turns::GroupReads;

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     app::{AppUid, Policy},
-    deploy::{Deploy, Outage, Paused, Revision, State},
+    deploy::{Deploy, Outage, Paused, Revision, State, Verification},
     engine::deadline,
     ledger::{AppState, ReleaseTurn, release_turns::ReleaseAhead},
     ports::{Instances, Observation, Phase},
@@ -105,6 +105,9 @@ impl Deployer {
                 Some(turn.map_or_else(|| releasing(policy, *since, (*outage, platform)), |turn| waiting(turn, *since)))
             }
             State::RollingOut { since, outage } => {
+                if let Some(verification) = entry.verification.as_deref().filter(|_| outage.since.is_none()) {
+                    return Some(verifying(verification));
+                }
                 let observed = self.observations.of(state.app.uid, entry.revision);
                 Some(progress(observed, policy, *since, (*outage, platform)))
             }
@@ -146,6 +149,17 @@ fn releasing(policy: &Policy, since: Timestamp, (outage, platform): (Outage, &st
     let message = outage.since.map(|_| unreachable(platform));
     let deadline = message.is_none().then(|| deadline::of_release(policy, since, outage.past));
     Progress { since, instances: None, message, deadline }
+}
+
+/// Returns the progress of a verification, which has no deadline: the time of silence makes no verdict.
+fn verifying(verification: &Verification) -> Progress {
+    let open = verification.checks.iter().filter(|result| result.verdict.is_none()).map(|result| match result.last() {
+        Some(last) => format!("{} ({}: {})", result.name, last.verdict, last.message.trim_end_matches('.')),
+        None => result.name.to_string(),
+    });
+    let open = open.collect::<Vec<_>>().join(", ");
+    let message = (!open.is_empty()).then(|| format!("waits for the verdicts of the checks {open}"));
+    Progress { since: verification.since, instances: None, message, deadline: None }
 }
 
 /// Returns the progress of a release command that waits for its turn in its group.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    deploy::{Revision, Status},
+    deploy::{Revision, State, Status},
     ledger::releases,
     ports::{AppRef, ReleaseRun},
     request::Refusal,
@@ -36,7 +36,7 @@ impl Deployer {
             // The entry is read before the log: the log of an ended run is complete by then.
             let (state, entry) = self.recent_entry(access, revision, 0).await?;
             if entry.release.is_none() {
-                let may_begin = !entry.is_terminal() && entry.status() != Status::RollingOut;
+                let may_begin = !entry.is_terminal() && !matches!(entry.state, State::RollingOut { .. });
                 // A run that was made ready keeps the command that it began with, whatever the policy has by now.
                 let comes = entry.status() == Status::Releasing || releases::command(&state.app, &entry).is_some();
                 if !may_begin || !comes {

@@ -7,7 +7,7 @@ use futures_util::stream::BoxStream;
 use rollhook_core::{
     Error, Result,
     app::AppUid,
-    deploy::{Actor, Deploy, Reason, Revision, State, Trigger},
+    deploy::{Actor, Deploy, Reason, Revision, State, Trigger, Verification},
     engine::polling::HISTORY_PAGE,
     error::Entity,
     ledger::{Admission, AppState, Brought, Change, KeyLookup, NewDeploy, Record},
@@ -115,6 +115,7 @@ impl BrokenBackend {
         if self.breaks(Promise::BuildsBelowRestore) {
             end_builds_below_restore(&mut change);
         }
+        self.change_verification(&mut change.state);
         let truth = change.state.clone();
         let commit = |change: Change, version: Option<Version>| match version {
             Some(version) => AppCommit::Update(version, Box::new(change)),
@@ -145,6 +146,28 @@ impl BrokenBackend {
         }?;
         self.last_shown.lock().unwrap().insert(app, Shown { version: committed.version, shown: told, truth });
         Ok(committed)
+    }
+
+    /// Has a deploy verified that is not to be, or with what is not its own.
+    fn change_verification(&self, state: &mut AppState) {
+        let policy = state.app.policy.clone();
+        let Some(rolling) = state.unfinished.iter_mut().find(|entry| matches!(entry.state, State::RollingOut { .. }))
+        else {
+            return;
+        };
+        let returns = rolling.trigger == Trigger::Rollback;
+        let is_early = self.breaks(Promise::EarlyMeasurements) && !returns;
+        let begins = is_early || self.breaks(Promise::ReturnVerified) && returns;
+        if begins && rolling.verification.is_none() && !policy.checks.is_empty() {
+            let verification = Verification::begin(&policy.checks, rolling.updated_at);
+            Arc::make_mut(rolling).verification = Some(Box::new(verification));
+        }
+        if self.breaks(Promise::FailsAcross)
+            && let Some(verification) = &mut Arc::make_mut(rolling).verification
+        {
+            let new = verification.checks.iter_mut().filter(|result| result.measurements.is_empty());
+            new.for_each(|result| result.failed = 1);
+        }
     }
 
     async fn superseded_before(&self, app: AppUid, version: Option<Version>, change: Change) -> Result<Committed> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rollhook_core::{
     app::{AppUid, Source},
-    deploy::{Commit, Deploy, Revision, State, Status},
+    deploy::{Commit, Deploy, Revision, State},
     image::ImageRef,
     ledger::AppState,
     ports::{BuildSpec, BuildState, DeployId},
@@ -192,7 +192,7 @@ fn begins_right(known: &Known, entry: &Deploy, order: &BuildSpec, journal: &Jour
     journal.expect(waiting.is_none(), || {
         format!("revision {revision} is built before {:?}", waiting.map(|entry| entry.revision))
     });
-    let rolling = known.history.iter().any(|other| other.status() == Status::RollingOut);
+    let rolling = known.history.iter().any(|other| matches!(other.state, State::RollingOut { .. }));
     journal.count_if(rolling, "rule 9: a build was begun beside a rollout");
     let lined = known.history.iter().any(|other| other.revision > revision && other.is_to_be_built());
     journal.count_if(lined, "rule 8: another waits for its turn");

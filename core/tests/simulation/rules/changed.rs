@@ -41,6 +41,7 @@ impl Rules {
             step: new.step,
             touched: new.touched,
             release: new.release,
+            verification: new.verification.clone(),
             digest: new.digest.clone(),
             updated_at: new.updated_at,
             ..old.clone()
@@ -55,6 +56,7 @@ impl Rules {
         if built {
             self.was_built(known, old, new, journal);
         }
+        self.verified(known, old, new, journal);
         match &new.state {
             State::Succeeded { note } => {
                 journal.count("effect: succeeded");
@@ -90,8 +92,14 @@ impl Rules {
         }
     }
 
-    /// Rule 7: the cluster was seen running just this revision, and again after the settling time, all well in between.
     fn succeeded(&self, known: &Known, new: &Deploy, journal: &Journal) {
+        journal.count("rule 7: a success was judged");
+        self.reached_all(known, new, journal);
+        self.settled(known, new, journal);
+    }
+
+    /// Rule 7: the cluster was seen running just this revision, and again after the settling time, all well in between.
+    pub(super) fn settled(&self, known: &Known, new: &Deploy, journal: &Journal) {
         let seen = self.seen.get(&(known.view.app.uid, new.revision)).map_or(&[][..], Vec::as_slice);
         let mut parts = known.counted(new);
         let app = &known.view.app;
@@ -111,10 +119,8 @@ impl Rules {
         // The digest is that of the workloads that were listed when they were observed.
         let span = |watcher| if is_relisted { ran(seen, watcher, &parts) } else { stayed(seen, watcher, &parts, new) };
         let longest = watchers.into_iter().filter_map(span).max();
-        journal.count("rule 7: a success was judged");
-        self.reached_all(known, new, journal);
         journal.expect(longest >= Some(known.shortest.0), || {
-            format!("revision {} succeeded, and was not seen to stay ready for the settling time", new.revision)
+            format!("revision {} counts as settled, and was not seen to stay ready for the settling time", new.revision)
         });
         let Some(began) = known.rolling.get(&new.revision) else { return };
         let counted = seen.iter().filter(|seen| parts.iter().any(|part| part.name == seen.workload));
@@ -185,7 +191,8 @@ impl Rules {
         // The one that takes its place may be accepted in the same write.
         let there = by.get() <= before.len() as u64 || rollback || old.image.is_none();
         journal.expect(there, || format!("revision {} is superseded by {by}, which is not there", old.revision));
-        let Some(began) = known.rolling.get(&old.revision).filter(|_| old.status() == Status::RollingOut) else {
+        let Some(began) = known.rolling.get(&old.revision).filter(|_| matches!(old.state, State::RollingOut { .. }))
+        else {
             journal.count("rule 9: a lower one never ran");
             return;
         };
@@ -270,6 +277,7 @@ fn follows(old: &Deploy, new: &Deploy) -> bool {
             Status::Building => same_phase(&old.state, &new.state) && old.image.is_none(),
             Status::Releasing
             | Status::RollingOut
+            | Status::Verifying
             | Status::Succeeded
             | Status::Failed
             | Status::Superseded
@@ -282,9 +290,11 @@ fn follows(old: &Deploy, new: &Deploy) -> bool {
             let came_from = [Status::Queued, Status::Building, Status::Releasing, Status::RollingOut];
             new.image.is_some() && came_from.contains(&was)
         }
-        Status::Succeeded => was == Status::RollingOut,
+        Status::Verifying => matches!(was, Status::RollingOut | Status::Verifying),
+        Status::Succeeded => matches!(was, Status::RollingOut | Status::Verifying),
         Status::Failed => {
-            matches!(was, Status::Releasing | Status::RollingOut) || (was == Status::Building && old.image.is_none())
+            matches!(was, Status::Releasing | Status::RollingOut | Status::Verifying)
+                || (was == Status::Building && old.image.is_none())
         }
         Status::Superseded | Status::Cancelled => !was.is_terminal(),
     }

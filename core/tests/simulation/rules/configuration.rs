@@ -40,7 +40,8 @@ pub(super) fn passed_on(before: &[Deploy], history: &[Deploy], journal: &Journal
 impl Known {
     /// Judges the configuration of a deploy that begins. Returns the entry as it was, with that configuration.
     pub(super) fn begun(&self, before: &[Deploy], old: &Deploy, new: &Deploy, journal: &Journal) -> Deploy {
-        let has_begun = |entry: &Deploy| matches!(entry.status(), Status::Releasing | Status::RollingOut);
+        let has_begun =
+            |entry: &Deploy| matches!(entry.status(), Status::Releasing | Status::RollingOut | Status::Verifying);
         let waits = matches!(old.status(), Status::Queued | Status::Building);
         if !waits || !has_begun(new) || old.configures {
             return old.clone();

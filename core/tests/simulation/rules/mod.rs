@@ -4,6 +4,7 @@
 mod admitted;
 mod builds;
 mod changed;
+mod checks;
 mod cluster;
 mod configuration;
 mod detected;
@@ -22,7 +23,7 @@ use std::{
 use rollhook_core::{
     app::{AppId, AppUid},
     configuration::ConfigurationId,
-    deploy::{Commit, Deploy, Revision, Status, Trigger},
+    deploy::{Commit, Deploy, Revision, State, Status, Trigger},
     image::{Digest, ImageRef},
     ledger::{AppState, check::check},
     ports::{DeployId, PastLives},
@@ -116,6 +117,7 @@ pub(crate) struct Rules {
     pub(crate) deleting: BTreeSet<AppId>,
     /// Whether a person has released holds.
     pub(crate) releasing: bool,
+    measurements: checks::Measurements,
     fences: Fences,
     lanes: Lanes,
     /// Where each branch has been, in order.
@@ -268,7 +270,7 @@ impl Known {
         self.tops.extend(model::on_cluster(&history).cloned());
         self.staged.insert(view.staged);
         self.currents.insert(model::current(&history).map(|entry| entry.revision));
-        for entry in history.iter().filter(|entry| entry.status() == Status::RollingOut) {
+        for entry in history.iter().filter(|entry| matches!(entry.state, State::RollingOut { .. })) {
             self.rolling.entry(entry.revision).or_insert(moment);
         }
         for entry in history.iter().filter(|entry| entry.status() == Status::Building) {

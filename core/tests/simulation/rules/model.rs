@@ -35,6 +35,7 @@ pub(crate) fn meant(history: &[Deploy]) -> Option<&Deploy> {
         | Status::Building
         | Status::Releasing
         | Status::RollingOut
+        | Status::Verifying
         | Status::Failed
         | Status::Superseded
         | Status::Cancelled => current(history),
@@ -48,8 +49,8 @@ pub(crate) fn situation(history: &[Deploy]) -> &'static str {
         Some((Status::Succeeded, false)) => "rule 10: from a good version",
         Some((Status::Succeeded, true)) => "rule 10: from a rollback, one further",
         Some((Status::Failed, true)) => "rule 10: from a rollback that failed",
-        Some((Status::RollingOut, true)) => "rule 10: again, while a rollback is on its way",
-        Some((Status::RollingOut, false)) => "rule 10: from what is on its way",
+        Some((Status::RollingOut | Status::Verifying, true)) => "rule 10: again, while a rollback is on its way",
+        Some((Status::RollingOut | Status::Verifying, false)) => "rule 10: from what is on its way",
         Some((Status::Failed, false)) => "rule 10: from what failed",
         Some((Status::Queued | Status::Building | Status::Releasing | Status::Superseded | Status::Cancelled, _))
         | None => "rule 10: from what was stopped",

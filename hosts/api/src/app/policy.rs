@@ -191,6 +191,8 @@ impl PolicyPatch {
             release_command: self.release_command,
             release_deadline: length(Field::PolicyReleaseDeadline, self.release_deadline)?,
             release_group: self.release_group.map(release_group).transpose()?,
+            checks: None,
+            verify_for: None,
             release_on_config: self.release_on_config,
             repositories: field(Field::PolicyRepositories, self.repositories.map(Repositories::try_from).transpose())?,
             keep: self.keep,

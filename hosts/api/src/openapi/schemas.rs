@@ -2,6 +2,7 @@
 //! the rollout drivers' settings, for which nothing is derived.
 
 use rollhook_core::{
+    check::{CheckMode, Verdict},
     deploy::{ReleaseMark, Scale},
     image::TAG_MAX,
 };
@@ -57,7 +58,17 @@ pub(crate) fn trigger(_: &mut SchemaGenerator) -> Schema {
 }
 
 pub(crate) fn status(_: &mut SchemaGenerator) -> Schema {
-    one_of(&["queued", "building", "releasing", "rolling_out", "succeeded", "failed", "superseded", "cancelled"])
+    one_of(&[
+        "queued",
+        "building",
+        "releasing",
+        "rolling_out",
+        "verifying",
+        "succeeded",
+        "failed",
+        "superseded",
+        "cancelled",
+    ])
 }
 
 pub(crate) fn scale(_: &mut SchemaGenerator) -> Schema {
@@ -66,6 +77,14 @@ pub(crate) fn scale(_: &mut SchemaGenerator) -> Schema {
 
 pub(crate) fn release_mark(_: &mut SchemaGenerator) -> Schema {
     one_of(&[ReleaseMark::MayHaveRun, ReleaseMark::Done].map(ReleaseMark::as_str))
+}
+
+pub(crate) fn check_mode(_: &mut SchemaGenerator) -> Schema {
+    one_of(&[CheckMode::Enforce, CheckMode::Observe].map(CheckMode::as_str))
+}
+
+pub(crate) fn verdict(_: &mut SchemaGenerator) -> Schema {
+    one_of(&[Verdict::Pass, Verdict::Fail, Verdict::None].map(Verdict::as_str))
 }
 
 pub(crate) fn run_status(_: &mut SchemaGenerator) -> Schema {

@@ -59,7 +59,7 @@ pub(crate) struct AddReceiverArgs {
     /// token that Slack, GitHub or GitLab has given
     #[arg(long, value_name = "FILE")]
     pub(crate) secret_file: Option<PathBuf>,
-    /// An event that the receiver is told of; may be repeated [default: all but building, releasing and rolling_out]
+    /// An event that the receiver is told of; may be repeated [default: all but building, releasing, rolling_out and verifying]
     #[arg(long = "event", value_name = "EVENT", value_delimiter = ',')]
     pub(crate) events: Vec<EventKind>,
     /// The project of the apps [default: every project]

@@ -18,7 +18,7 @@ use crate::{
     args::{Create, Delete, KeyValue, List, NamedCommand, Set, Target, WorkloadName, flags},
     confirm::confirm,
     exit::CliError,
-    history::{summary, what},
+    history::{checks, summary, what},
     output::message,
     when,
 };
@@ -207,6 +207,7 @@ pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(),
             }
             None => format!("{id} runs nothing that rollhook has deployed\n"),
         };
+        let measured: String = app.current.iter().flat_map(checks).map(|line| format!("{line}\n")).collect();
         let drift = app.drift.as_ref().map(|drift| format!("{}\n", escaped(&drift.message))).unwrap_or_default();
         let degraded = app.degraded.as_ref().map(|degraded| escaped(&apps::trouble(degraded, now)));
         let degraded = degraded.map(|trouble| format!("Degraded {trouble}\n")).unwrap_or_default();
@@ -215,7 +216,7 @@ pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(),
         let locks = app.locks.iter().map(|lock| format!("Locked {}\n", escaped(&described(lock))));
         let others =
             others.iter().map(|deploy| format!("{}, {}\n", summary(deploy), when::ago(deploy.created_at, now)));
-        format!("{runs}{stopped}{drift}{degraded}{}{}", locks.collect::<String>(), others.collect::<String>())
+        format!("{runs}{measured}{stopped}{drift}{degraded}{}{}", locks.collect::<String>(), others.collect::<String>())
     })
 }
 

@@ -266,7 +266,9 @@ fn print(session: &Session<'_>, promoted: &[Promoted]) -> Result<(), CliError> {
             Outcome::Accepted { revision, status } => {
                 let tint = match status {
                     Status::Succeeded => Some(Tint::Good),
-                    Status::Queued | Status::Building | Status::Releasing | Status::RollingOut => None,
+                    Status::Queued | Status::Building | Status::Releasing | Status::RollingOut | Status::Verifying => {
+                        None
+                    }
                     Status::Failed | Status::Superseded | Status::Cancelled => Some(Tint::Bad),
                 };
                 (format!("revision {revision}, {status}"), tint)

@@ -152,6 +152,7 @@ impl Running {
                 "The rollout waits until the {instances} of this revision are ready, and have stayed ready for {}.",
                 policy.settle
             ),
+            (Status::Verifying, None) => "The deploy waits for the verdicts of the app's checks.".to_owned(),
             (Status::Succeeded | Status::Failed | Status::Superseded | Status::Cancelled, None) => String::new(),
         };
         let since = progress.map_or(deploy.updated_at, |progress| progress.since);
@@ -187,13 +188,16 @@ fn steps(app: &App, deploy: &Deploy) -> Vec<Step> {
         Status::Building => 1,
         Status::Releasing => 2,
         Status::RollingOut => 3,
-        Status::Succeeded | Status::Failed | Status::Superseded | Status::Cancelled => 4,
+        Status::Verifying => 4,
+        Status::Succeeded | Status::Failed | Status::Superseded | Status::Cancelled => 5,
     };
-    let all = [("Accepted", 0), ("Build", 1), ("Release", 2), ("Roll out", 3), ("Current", 4)];
+    let all = [("Accepted", 0), ("Build", 1), ("Release", 2), ("Roll out", 3), ("Verify", 4), ("Current", 5)];
     let is_released = deploy.has_release_step(app);
+    let is_verified = deploy.status == Status::Verifying;
     let is_shown = |name| match name {
         "Build" => is_built,
         "Release" => is_released,
+        "Verify" => is_verified,
         _ => true,
     };
     let named = all.into_iter().filter(|(name, _)| is_shown(*name));

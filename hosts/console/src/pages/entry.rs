@@ -5,7 +5,7 @@ use http::StatusCode;
 use rollhook_api::{
     App, Deploy, Kind, Restore,
     operations::{CancelDeploy, DeployQuery, LogQuery, LogStep, LogText, ReadBuildLog, ShowApp, ShowDeploy},
-    words::{predicate, release_predicate, short_image, workload_evidence},
+    words::{check_outcome, predicate, release_predicate, short_image, workload_evidence},
 };
 use rollhook_core::{
     app::{AppId, OnFailure, Source},
@@ -31,6 +31,9 @@ struct EntryPage<'a> {
     digest: Option<String>,
     ended: Option<When>,
     running: Option<deploys::Running>,
+    /// What the app's checks say, a line each.
+    checks: Vec<String>,
+    not_verified: Option<String>,
     evidence: Option<Evidence>,
     outcome: Option<String>,
     superseded_by: Option<Revision>,
@@ -86,6 +89,8 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId, revision: Revision) -> Res
         digest: deploy.digest.as_deref().map(escaped),
         ended: (!is_unfinished).then(|| When::new(deploy.updated_at, frame.now)),
         running: is_unfinished.then(|| deploys::Running::new(&app, &deploy, &frame)),
+        checks: deploy.checks.iter().map(|check| escaped(&check_outcome(check))).collect(),
+        not_verified: deploy.not_verified.as_deref().map(escaped),
         evidence: evidence(&deploy),
         outcome: outcome(&app, &deploy, frame.targets.platform),
         superseded_by: deploy.superseded_by,

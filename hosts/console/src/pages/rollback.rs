@@ -121,6 +121,7 @@ fn caution(target: &Deploy) -> Option<String> {
         | Status::Building
         | Status::Releasing
         | Status::RollingOut
+        | Status::Verifying
         | Status::Superseded
         | Status::Cancelled => "This revision never succeeded",
     };

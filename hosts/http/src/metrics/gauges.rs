@@ -11,7 +11,8 @@ use rollhook_core::{deploy::Status, disk::DiskSpace, service::Deployer};
 use super::{Labels, progress::DeploysUnderWay, register::put};
 use crate::disks::Disk;
 
-const UNFINISHED: [Status; 4] = [Status::Queued, Status::Building, Status::Releasing, Status::RollingOut];
+const UNFINISHED: [Status; 5] =
+    [Status::Queued, Status::Building, Status::Releasing, Status::RollingOut, Status::Verifying];
 
 /// The metrics that are read when they are asked for.
 pub(crate) struct Gauges {

@@ -30,8 +30,10 @@ pub(super) enum Phase {
     Built(Status, Duration),
     /// The release command ended: with `succeeded`, or the status of a deploy that ended with it.
     Released(Status, Duration),
-    /// The rollout ended.
+    /// The rollout ended: with `succeeded` if the deploy is verified from then on.
     RolledOut(Status, Duration),
+    /// The verification ended.
+    Verified(Status, Duration),
 }
 
 impl Phase {
@@ -66,11 +68,19 @@ impl Phase {
                 };
                 Some(Self::Released(status, after.updated_at.since(*since)))
             }
-            State::RollingOut { since, .. } if after.is_terminal() => {
-                Some(Self::RolledOut(after.status(), after.updated_at.since(*since)))
-            }
+            State::RollingOut { since, .. } => match (&before.verification, &after.verification) {
+                (Some(verification), _) if after.is_terminal() => {
+                    Some(Self::Verified(after.status(), after.updated_at.since(verification.since)))
+                }
+                (None, _) if after.is_terminal() => {
+                    Some(Self::RolledOut(after.status(), after.updated_at.since(*since)))
+                }
+                (None, Some(verification)) => {
+                    Some(Self::RolledOut(Status::Succeeded, verification.since.since(*since)))
+                }
+                (Some(_) | None, _) => None,
+            },
             State::Building { .. }
-            | State::RollingOut { .. }
             | State::Succeeded { .. }
             | State::Failed { .. }
             | State::Superseded { .. }

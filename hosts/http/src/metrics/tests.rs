@@ -2,7 +2,8 @@ use std::{collections::BTreeMap, fs, path::Path, time::SystemTime};
 
 use rollhook_conformance::samples;
 use rollhook_core::{
-    deploy::{ReleaseMark, Revision, State},
+    check::{Check, Verdict},
+    deploy::{Deploy, ReleaseMark, Revision, State, Verification},
     disk::DiskSpace,
     ledger::{AppState, Change, Record},
     time::Timestamp,
@@ -138,6 +139,33 @@ fn disk_that_can_no_longer_be_seen_has_no_metrics() {
     assert!(!text(&metrics).contains("{of="), "{}", text(&metrics));
 }
 
+/// The deploy, which one check has passed.
+fn verified(deploy: &Deploy) -> Deploy {
+    let check = Check::new("errors".parse().unwrap(), "http".parse().unwrap(), Default::default());
+    let mut verification = Verification::begin(&[check], deploy.created_at);
+    verification.checks[0].verdict = Some(Verdict::Pass);
+    Deploy { verification: Some(Box::new(verification)), ..deploy.clone() }
+}
+
+#[test]
+fn verification_is_measured_apart_from_the_rollout() {
+    let at = |seconds: u64| samples::app("shop", "test", "api").created_at.after(Duration::from_secs(seconds));
+    let (_, deploy) = accepted("one");
+    let rolling = deploy.moved(State::RollingOut { since: at(5), outage: Default::default() });
+    let begun = |deploy: &Deploy| {
+        let mut begun = verified(deploy);
+        begun.verification.as_mut().unwrap().since = at(15);
+        Deploy { updated_at: at(15), ..begun }
+    };
+    let verifying = begun(&rolling.moved(rolling.state.clone()));
+    assert_eq!(Phase::ended(&rolling, &verifying), Some(Phase::RolledOut(Status::Succeeded, Duration::from_secs(10))));
+    assert_eq!(Phase::ended(&verifying, &verifying.moved(verifying.state.clone())), None, "a measurement ends nothing");
+    let failed = Deploy { updated_at: at(45), ..verifying.moved(samples::failed()) };
+    assert_eq!(Phase::ended(&verifying, &failed), Some(Phase::Verified(Status::Failed, Duration::from_secs(30))));
+    let skipped = Deploy { updated_at: at(15), ..begun(&rolling.moved(samples::succeeded())) };
+    assert_eq!(Phase::ended(&rolling, &skipped), Some(Phase::RolledOut(Status::Succeeded, Duration::from_secs(10))));
+}
+
 /// A replica that has seen everything once.
 fn of_everything() -> Metrics {
     let metrics = Metrics::new("one", 1);
@@ -151,14 +179,18 @@ fn of_everything() -> Metrics {
     metrics.gauges().key_written(SystemTime::UNIX_EPOCH + took);
     metrics.gauges().disk(Disk::Images, Some((DiskSpace { free: 1, size: 2, device: 3 }, true)));
     let done = Status::Succeeded;
-    for phase in
-        [Phase::Queued(took), Phase::Built(done, took), Phase::Released(done, took), Phase::RolledOut(done, took)]
-    {
+    for phase in [
+        Phase::Queued(took),
+        Phase::Built(done, took),
+        Phase::Released(done, took),
+        Phase::RolledOut(done, took),
+        Phase::Verified(done, took),
+    ] {
         metrics.phase_ended(phase);
     }
     let (change, deploy) = accepted("one");
     metrics.accepted(&change.state.app.id, change.state.app.uid, &deploy);
-    metrics.ended(&change.state.app.id, change.state.app.uid, &deploy.moved(samples::succeeded()));
+    metrics.ended(&change.state.app.id, change.state.app.uid, &verified(&deploy.moved(samples::succeeded())));
     metrics.gauges().under_way(&DeploysUnderWay::default());
     assert_eq!(deploy.revision, Revision::FIRST);
     metrics

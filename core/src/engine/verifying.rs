@@ -1,0 +1,384 @@
+//! The verification of a deploy that has settled: which checks are measured next, and what follows from them.
+//!
+//! It is a part of the rollout: its instances are watched on, and it ends as a rollout does. What was measured is stored round
+//! by round, so that a driver that takes over goes on with it.
+
+use std::time::Duration;
+
+use super::{
+    Effect, State, interleave,
+    judge::{Judgement, judge},
+    record, rolling,
+    rollout::{FailureReport, RolloutOutcome, Terms, UNREACHABLE_MAX},
+    sentence, succeed,
+};
+use crate::{
+    app::Policy,
+    check::{Check, CheckMode, CheckName, Measurement, Verdict},
+    deploy::{CheckResult, Deploy, Reason, Revision, Scale, State as Stored, Trigger, Verification},
+    image::Digest,
+    ledger::AppState,
+    ports::{DeployId, MeasureSpec, Measured},
+    time::Timestamp,
+};
+
+/// The longest time that a measurement looks back.
+const WINDOW_MAX: Duration = Duration::from_secs(300);
+/// The longest wait for the end of measurements that are under way.
+const ROUND_WAIT: Duration = Duration::from_secs(60);
+/// The reason why a process without a verifier verifies nothing.
+const NO_VERIFIER: &str = "this server cannot measure checks";
+
+/// The measurements that are made at the same time, each of another check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// The verification that they belong to.
+    pub of: RoundOf,
+    /// The measurements.
+    pub specs: Vec<MeasureSpec>,
+}
+
+/// The verification that measurements belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoundOf {
+    /// The deploy.
+    pub revision: Revision,
+    /// The begin of its verification.
+    pub since: Timestamp,
+}
+
+/// The answer to a measurement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The check as it was measured.
+    pub check: Check,
+    /// The begin of the measurement.
+    pub at: Timestamp,
+    /// What was measured; or why this process could not measure, as a sentence.
+    pub measured: Result<Measured, String>,
+}
+
+/// What the checks say of a deploy so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Conclusion {
+    /// Some are open.
+    Open,
+    /// A check failed the deploy.
+    Failed(FailureReport),
+    /// No check is waited for any more.
+    Done,
+}
+
+/// A driver's knowledge of a verification, which a restart may lose.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct VerifyProgress {
+    /// The round that is under way.
+    under_way: Option<RoundOf>,
+    /// The checks that this process could not measure, with the first time since it could, and the last.
+    failing: Vec<(CheckName, Timestamp, Timestamp)>,
+}
+
+impl VerifyProgress {
+    /// Adjusts to a clock that was set from `was` to `is`.
+    pub(super) fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
+        for (_, first, last) in &mut self.failing {
+            (*first, *last) = (first.reset(was, is), last.reset(was, is));
+        }
+    }
+
+    /// Forgets what belongs to another verification than that of this state.
+    pub(super) fn loaded(&mut self, app_state: &AppState) {
+        if self.under_way.is_some_and(|of| of_present(app_state) != Some(of)) {
+            *self = Self::default();
+        }
+    }
+
+    /// The round that is under way.
+    pub(super) const fn under_way(&self) -> Option<RoundOf> {
+        self.under_way
+    }
+
+    /// Takes note that a round has begun.
+    pub(super) fn begun(&mut self, of: RoundOf) {
+        self.under_way = Some(of);
+    }
+
+    /// Returns the time before which a check is not measured again, since this process could not measure it.
+    fn pauses_until(&self, check: &Check) -> Option<Timestamp> {
+        let failing = self.failing.iter().find(|(name, ..)| *name == check.name);
+        failing.map(|(_, _, last)| last.after(check.every))
+    }
+}
+
+/// Returns the verification that is under way.
+fn of_present(app_state: &AppState) -> Option<RoundOf> {
+    let deploy = app_state.rolling_out()?;
+    Some(RoundOf { revision: deploy.revision, since: deploy.verification.as_ref()?.since })
+}
+
+/// Returns why a deploy is not verified although its app has checks, as a clause; `None` if it is.
+fn skipped(state: &State, deploy: &Deploy) -> Option<&'static str> {
+    if deploy.is_restore() {
+        Some("a restore waits for no check")
+    } else if deploy.trigger == Trigger::Rollback {
+        Some("a rollback waits for no check")
+    } else if deploy.adopted {
+        Some("the entry records what ran")
+    } else if deploy.scale == Scale::Stop {
+        Some("the app is stopped")
+    } else if deploy.scale.is_keep() && state.app_state.stopped.is_some() {
+        Some("the app is stopped")
+    } else if state.rollout.as_ref().is_some_and(|rollout| rollout.has_no_instances()) {
+        Some("no instance is to run")
+    } else if !state.has_verifier {
+        Some(NO_VERIFIER)
+    } else {
+        None
+    }
+}
+
+/// Returns the deploy at the begin of its verification, or with the reason why there is none; `None` if the app has no checks.
+pub(super) fn begun(state: &State, deploy: &Deploy, now: Timestamp) -> Option<Deploy> {
+    let checks = &state.app_state.app.policy.checks;
+    if checks.is_empty() {
+        return None;
+    }
+    let verification = match skipped(state, deploy) {
+        Some(reason) => Verification::skipped(reason, now),
+        None => Verification::begin(checks, now),
+    };
+    Some(with(deploy, verification))
+}
+
+fn with(deploy: &Deploy, verification: Verification) -> Deploy {
+    Deploy { verification: Some(Box::new(verification)), ..deploy.clone() }
+}
+
+/// Returns the effect of the measurements that are due if the rollout only waits.
+pub(super) fn interleaved(state: &State, effect: Effect, now: Timestamp) -> Effect {
+    if !matches!(effect, Effect::Wait(_) | Effect::Watch(..)) || state.verify.under_way.is_some() {
+        return effect;
+    }
+    let Some((deploy, verification)) = measurable(state) else { return effect };
+    let policy = &state.app_state.app.policy;
+    let mut next: Option<Timestamp> = None;
+    let mut due = Vec::new();
+    for check in &policy.checks {
+        let Some(at) = due_at(&state.verify, verification, check, policy, now) else { continue };
+        if at <= now {
+            due.push(check);
+        } else {
+            next = Some(next.map_or(at, |next| next.min(at)));
+        }
+    }
+    let of = RoundOf { revision: deploy.revision, since: verification.since };
+    let specs: Vec<_> = due.into_iter().filter_map(|check| spec(&state.app_state, deploy, of, check, now)).collect();
+    if !specs.is_empty() {
+        return Effect::Measure(Box::new(Round { of, specs }));
+    }
+    next.map_or(effect.clone(), |at| interleave::no_longer_than(effect, at))
+}
+
+/// Returns the deploy that is verified now. While the cluster cannot be reached, nobody knows what would be measured.
+fn measurable(state: &State) -> Option<(&Deploy, &Verification)> {
+    let deploy = state.app_state.rolling_out()?;
+    let Stored::RollingOut { outage, .. } = &deploy.state else { return None };
+    let is_watched = state.rollout.as_ref().is_some_and(|rollout| rollout.is_observed());
+    let verification = deploy.verification.as_deref()?;
+    (state.has_verifier && is_watched && outage.since.is_none()).then_some((deploy, verification))
+}
+
+/// Returns when a check is measured next; `None` if it has its verdict.
+fn due_at(
+    progress: &VerifyProgress,
+    verification: &Verification,
+    check: &Check,
+    policy: &Policy,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let new = CheckResult::new(check);
+    let so_far = verification.of(check).unwrap_or(&new);
+    let Judgement::Open(due) = judge(so_far, check, policy.verify_for, verification.since, now) else { return None };
+    Some(progress.pauses_until(check).map_or(due, |until| due.max(until)))
+}
+
+fn spec(app_state: &AppState, deploy: &Deploy, of: RoundOf, check: &Check, now: Timestamp) -> Option<MeasureSpec> {
+    let Stored::RollingOut { since: began, .. } = deploy.state else { return None };
+    // The instances have served for as long as they had to stay ready, and since then.
+    let serves = now.since(of.since) + app_state.app.policy.settle;
+    Some(MeasureSpec {
+        app: app_state.app.id.clone(),
+        deploy: DeployId { app: app_state.app.uid, revision: of.revision },
+        target: app_state.app.target.clone(),
+        image: deploy.pinned_image()?,
+        check: check.clone(),
+        since: of.since,
+        rollout_began: began,
+        window: serves.min(WINDOW_MAX.max(check.every)).max(Duration::from_secs(1)),
+        now,
+    })
+}
+
+/// Processes the answers of a round. Returns the effect that has to come next, if they demand one.
+pub(super) fn measured(state: &mut State, of: RoundOf, answers: Vec<Answer>, now: Timestamp) -> Option<Effect> {
+    if state.verify.under_way != Some(of) {
+        return None;
+    }
+    state.verify.under_way = None;
+    let deploy = rolling(&state.app_state).filter(|_| of_present(&state.app_state) == Some(of))?;
+    let mut verification = deploy.verification.as_deref()?.clone();
+    let policy = state.app_state.app.policy.clone();
+    // What was measured by settings of before counts no more.
+    verification.follow(&policy.checks);
+    let mut is_changed = false;
+    for answer in answers {
+        let fingerprint = answer.check.fingerprint();
+        let is_same = |result: &&mut CheckResult| result.name == answer.check.name && result.fingerprint == fingerprint;
+        let Some(result) = verification.checks.iter_mut().find(is_same) else { continue };
+        let Some((measurement, condition)) = taken(&mut state.verify, &answer, now) else { continue };
+        // Stored times never decrease, whatever happens to the clock.
+        let at = answer.at.max(of.since);
+        result.measured(Measurement { at, ..measurement }, condition.unwrap_or_else(|| result.condition.clone()));
+        is_changed = true;
+    }
+    if !is_changed {
+        return None;
+    }
+    decide(&mut verification, &policy);
+    let deploy = with(&deploy, verification);
+    if conclusion(&deploy, &policy) == Conclusion::Done
+        && let Some((digest, note)) = settled(state, &deploy, now)
+    {
+        return Some(succeed(state, &ended(deploy), digest, note));
+    }
+    Some(record(state, vec![deploy.moved(deploy.state.clone())], Vec::new()))
+}
+
+/// Returns the digest and the remark of a rollout that is settled now.
+fn settled(state: &State, deploy: &Deploy, now: Timestamp) -> Option<(Option<Digest>, Option<String>)> {
+    let terms = Terms::of(&state.app_state, deploy)?;
+    let RolloutOutcome::Settled { digest, note } = state.rollout.as_ref()?.outcome(&terms, now) else { return None };
+    Some((digest, note))
+}
+
+/// Returns what an answer counts as; `None`: it is no measurement. A process that could not measure for an hour has no
+/// verdict, as a provider that cannot be reached; a check that decides nothing is not waited for.
+fn taken(progress: &mut VerifyProgress, answer: &Answer, now: Timestamp) -> Option<(Measurement, Option<String>)> {
+    let name = &answer.check.name;
+    let error = match &answer.measured {
+        Ok(measured) => {
+            progress.failing.retain(|(failing, ..)| failing != name);
+            let condition = Some(measured.condition.clone()).filter(|condition| !condition.is_empty());
+            return Some((measured.measurement.clone(), condition));
+        }
+        Err(error) => error,
+    };
+    if !progress.failing.iter().any(|(failing, ..)| failing == name) {
+        progress.failing.push((name.clone(), now, now));
+    }
+    let (_, first, last) = progress.failing.iter_mut().find(|(failing, ..)| failing == name)?;
+    *last = now;
+    let is_given_up = answer.check.mode == CheckMode::Observe || now.since(*first) >= UNREACHABLE_MAX;
+    is_given_up
+        .then(|| (Measurement::new(now, Verdict::None, &format!("This server could not measure: {error}")), None))
+}
+
+/// Writes down the verdicts that there are, by the app's checks of now: one that was removed counts no more.
+fn decide(verification: &mut Verification, policy: &Policy) {
+    verification.follow(&policy.checks);
+    let since = verification.since;
+    for (result, check) in verification.checks.iter_mut().zip(&policy.checks) {
+        result.verdict = match judge(result, check, policy.verify_for, since, since) {
+            Judgement::Decided(verdict) => Some(verdict),
+            Judgement::Open(_) => None,
+        };
+    }
+}
+
+/// Returns what the verdicts say. A check that decides nothing is measured once at least.
+fn conclusion(deploy: &Deploy, policy: &Policy) -> Conclusion {
+    let Some(verification) = deploy.verification.as_deref() else { return Conclusion::Done };
+    let results = || policy.checks.iter().map(|check| (check, verification.of(check)));
+    for (check, result) in results() {
+        let failed = result.filter(|result| result.verdict == Some(Verdict::Fail) && check.mode == CheckMode::Enforce);
+        if let Some(report) = failed.map(|result| report(check, result)) {
+            return Conclusion::Failed(report);
+        }
+    }
+    let is_open = |check: &Check, result: Option<&CheckResult>| match check.mode {
+        CheckMode::Enforce => result.is_none_or(|result| result.verdict.is_none()),
+        CheckMode::Observe => result.is_none_or(|result| result.measurements.is_empty()),
+    };
+    if results().any(|(check, result)| is_open(check, result)) { Conclusion::Open } else { Conclusion::Done }
+}
+
+fn report(check: &Check, result: &CheckResult) -> FailureReport {
+    let value =
+        result.last().and_then(|last| last.value.as_deref()).map(|value| format!(": {value}")).unwrap_or_default();
+    let condition = match result.condition.as_str() {
+        "" => String::new(),
+        condition => format!(", expected {condition}"),
+    };
+    let times = match check.failures {
+        1 => String::new(),
+        count => format!(" {count} times in a row"),
+    };
+    let said = result.last().map(|last| format!(" {}", sentence(&last.message))).unwrap_or_default();
+    FailureReport {
+        reason: Reason::new(Reason::CHECK_FAILED),
+        message: format!("The check {} failed{times}{value}{condition}.{said}", check.name),
+        observed: None,
+    }
+}
+
+/// Returns the verified deploy with a verdict for each check, as it ends well: those that decide nothing end with the others.
+fn ended(deploy: Deploy) -> Deploy {
+    let Some(mut verification) = deploy.verification.clone() else { return deploy };
+    for result in verification.checks.iter_mut().filter(|result| result.verdict.is_none()) {
+        let passes = result.has_passed && result.failed == 0;
+        result.verdict = Some(if passes { Verdict::Pass } else { Verdict::None });
+    }
+    Deploy { verification: Some(verification), ..deploy }
+}
+
+/// Returns what the history says of a deploy that succeeds without being verified, or not by all checks, if it was to be.
+pub(super) fn remark(deploy: &Deploy) -> Option<String> {
+    let verification = deploy.verification.as_ref()?;
+    let is_expected = verification.skipped.as_deref().is_none_or(|skipped| skipped == NO_VERIFIER);
+    verification.gap().filter(|_| is_expected).map(|gap| format!("not verified: {gap}"))
+}
+
+/// The next step of a deploy whose verification is under way, while its rollout has not failed.
+pub(super) enum VerifyStep {
+    /// The checks go on: look again by this time.
+    Wait(Timestamp),
+    /// A check failed the deploy.
+    Failed(FailureReport),
+    /// The deploy ends well once it is settled.
+    Done(Box<Deploy>),
+}
+
+/// Returns the next step of a deploy's verification; `None` if none has begun.
+pub(super) fn next_step(state: &State, deploy: &Deploy, now: Timestamp) -> Option<VerifyStep> {
+    let mut verification = deploy.verification.as_deref()?.clone();
+    let policy = &state.app_state.app.policy;
+    decide(&mut verification, policy);
+    let deploy = with(deploy, verification.clone());
+    Some(match conclusion(&deploy, policy) {
+        // The process that began it could measure; this one cannot, and waits for nobody.
+        Conclusion::Open if !state.has_verifier => {
+            verification.skipped = Some(NO_VERIFIER.to_owned());
+            VerifyStep::Done(Box::new(ended(with(&deploy, verification))))
+        }
+        Conclusion::Open => VerifyStep::Wait(now.after(ROUND_WAIT)),
+        Conclusion::Failed(report) => VerifyStep::Failed(report),
+        Conclusion::Done => VerifyStep::Done(Box::new(ended(deploy))),
+    })
+}
+
+/// Returns the deploy with the verdicts that there are, as it ends without success.
+pub(super) fn decided(app_state: &AppState, deploy: Deploy) -> Deploy {
+    let Some(mut verification) = deploy.verification.clone() else { return deploy };
+    decide(&mut verification, &app_state.app.policy);
+    Deploy { verification: Some(verification), ..deploy }
+}

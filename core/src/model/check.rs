@@ -1,0 +1,161 @@
+//! Checks: how an app shows that a version serves its users, beyond running.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    app::{InvalidName, Settings, label},
+    text::{checked_text, hex, with_fields, words},
+    time::{Timestamp, millis},
+};
+
+checked_text! {
+    /// A check's name within its app, such as `front-page`: a DNS-1123 label.
+    CheckName, InvalidName, |text| label("check", text)
+}
+checked_text! {
+    /// A kind of checks, which the verifier knows, such as `http`: a DNS-1123 label.
+    CheckKind, InvalidName, |text| label("kind of check", text)
+}
+
+/// The most checks of an app.
+pub const CHECKS_MAX: usize = 10;
+/// The bounds of [`Check::every`].
+pub const EVERY: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+/// The bounds of [`Check::failures`].
+pub const FAILURES: std::ops::RangeInclusive<u32> = 1..=100;
+/// The bounds of [`Check::timeout`].
+pub const TIMEOUT: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
+/// The longest time for which a deploy is verified.
+pub const VERIFY_FOR_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// What follows from a check's verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckMode {
+    /// A fail fails the deploy.
+    #[default]
+    Enforce,
+    /// Everything is measured and shown, and nothing follows.
+    Observe,
+}
+
+words! { CheckMode: Enforce = "enforce", Observe = "observe", }
+
+/// What follows if a check comes to no verdict, since there is nothing to judge by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WithoutVerdict {
+    /// The deploy succeeds, and its entry says that it was not verified.
+    #[default]
+    Accept,
+    /// The deploy stays in verification until there is a verdict, a newer deploy, or a cancel.
+    Wait,
+}
+
+words! { WithoutVerdict: Accept = "accept", Wait = "wait", }
+
+/// A check of an app.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Check {
+    /// The check's name within the app.
+    pub name: CheckName,
+    /// The kind, which the verifier knows.
+    pub kind: CheckKind,
+    /// The settings with all defaults filled in, as [`Verifier::check`](crate::ports::Verifier::check) returned them. Only the
+    /// verifier reads them.
+    pub settings: Settings,
+    /// What follows from its verdict.
+    #[serde(default)]
+    pub mode: CheckMode,
+    /// The time between the beginnings of two measurements.
+    #[serde(with = "millis", rename = "every_ms")]
+    pub every: Duration,
+    /// The number of measurements in a row that must fail before the check fails.
+    pub failures: u32,
+    /// How long a measurement may take; one that takes longer has measured nothing.
+    #[serde(with = "millis", rename = "timeout_ms")]
+    pub timeout: Duration,
+    /// What follows if there is nothing to judge by.
+    #[serde(default)]
+    pub without_verdict: WithoutVerdict,
+}
+
+with_fields!(Check);
+
+impl Check {
+    /// Returns an enforced check that fails after three failed measurements in a row, one every 15 s.
+    pub fn new(name: CheckName, kind: CheckKind, settings: Settings) -> Self {
+        Self {
+            name,
+            kind,
+            settings,
+            mode: CheckMode::default(),
+            every: Duration::from_secs(15),
+            failures: 3,
+            timeout: Duration::from_secs(10),
+            without_verdict: WithoutVerdict::default(),
+        }
+    }
+
+    /// Returns a short text that identifies what the check measures: its kind and settings.
+    pub fn fingerprint(&self) -> String {
+        let settings = serde_json::to_string(&self.settings).unwrap_or_default();
+        hex(&Sha256::digest(format!("{} {settings}", self.kind))[..8])
+    }
+}
+
+/// The outcome of a measurement, and the verdict of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The condition holds.
+    Pass,
+    /// The condition does not hold.
+    Fail,
+    /// There is nothing to judge by: no data, too few samples, no answer, or none that can be read. It is neither of the others.
+    None,
+}
+
+words! { Verdict: Pass = "pass", Fail = "fail", None = "none", }
+
+/// A measurement of a check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Measurement {
+    /// When it began.
+    pub at: Timestamp,
+    /// What it says.
+    pub verdict: Verdict,
+    /// The measured value as people read it, such as `503` or `0.013`; at most 200 characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// The number of samples that the value was made of, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<u64>,
+    /// A sentence for people: what was expected and what was seen, or why there is nothing to judge by; at most 300 characters.
+    pub message: String,
+}
+
+with_fields!(Measurement);
+
+/// The bound of [`Measurement::value`], in characters.
+pub const VALUE_MAX: usize = 200;
+/// The bound of [`Measurement::message`], in characters.
+pub const MESSAGE_MAX: usize = 300;
+
+impl Measurement {
+    /// Returns a measurement without a value; a text that is too long is cut.
+    pub fn new(at: Timestamp, verdict: Verdict, message: &str) -> Self {
+        Self { at, verdict, value: None, samples: None, message: message.chars().take(MESSAGE_MAX).collect() }
+    }
+
+    /// Returns the measurement with its value; a text that is too long is cut.
+    #[must_use]
+    pub fn of(self, value: &str) -> Self {
+        Self { value: Some(value.chars().take(VALUE_MAX).collect()), ..self }
+    }
+}

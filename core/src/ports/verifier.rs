@@ -1,0 +1,118 @@
+//! The port that measures whether a version serves its users.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::{
+    app::{AppId, Settings, Target},
+    check::{Check, CheckKind, Measurement},
+    error::Result,
+    image::ImageRef,
+    ports::DeployId,
+    text::with_fields,
+    time::Timestamp,
+};
+
+/// A kind of checks that a verifier knows, for forms and help.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KindOfCheck {
+    /// The word by which a check names it.
+    pub kind: CheckKind,
+    /// What it measures, in a sentence.
+    pub about: &'static str,
+    /// Its settings.
+    pub settings: &'static [CheckSetting],
+}
+
+/// A setting of a kind of checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckSetting {
+    /// The member of the settings.
+    pub name: &'static str,
+    /// What it says, in a sentence.
+    pub about: &'static str,
+    /// Whether a check of the kind must have it.
+    pub required: bool,
+}
+
+/// The specification of a measurement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MeasureSpec {
+    /// The app's name.
+    pub app: AppId,
+    /// The deploy that is verified; of a check that a person tries out, the current one.
+    pub deploy: DeployId,
+    /// The app's target.
+    pub target: Target,
+    /// The image of the deploy.
+    pub image: ImageRef,
+    /// The check.
+    pub check: Check,
+    /// When the verification began.
+    pub since: Timestamp,
+    /// A time before the rollout of the deploy, at which the version before it served alone.
+    pub rollout_began: Timestamp,
+    /// How far back the measurement looks where it is over a time: no further than the deploy's instances serve.
+    pub window: Duration,
+    /// The time of the measurement.
+    pub now: Timestamp,
+}
+
+with_fields!(MeasureSpec);
+
+impl MeasureSpec {
+    /// Returns the specification of a measurement of a deploy whose rollout begins now, over the last minute.
+    pub fn new(
+        app: &AppId,
+        deploy: DeployId,
+        (target, image): (Target, ImageRef),
+        check: Check,
+        now: Timestamp,
+    ) -> Self {
+        let window = Duration::from_secs(60);
+        Self { app: app.clone(), deploy, target, image, check, since: now, rollout_began: now, window, now }
+    }
+}
+
+/// A measurement, and what was asked for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// What was asked, with all placeholders filled in, such as a URL or a query, without any secret: for a person who tries
+    /// the check out.
+    pub request: String,
+    /// The condition that a pass must meet, as people read it, such as `status 200` or `< 0.01`.
+    pub condition: String,
+    /// What was measured.
+    pub measurement: Measurement,
+}
+
+/// Measures whether a version serves its users.
+///
+/// A measurement that cannot be made is no error: it is one without a verdict ([`Verdict::None`](crate::check::Verdict::None)),
+/// so that neither a red monitor nor a missing one is ever taken for a bad version, or for a good one.
+///
+/// - `settings_are_complete_once_checked`: what [`check`](Self::check) returned, it returns again unchanged.
+/// - `settings_of_an_unknown_kind_are_refused`: with a sentence that names the kinds there are.
+/// - `met_condition_passes`, `unmet_condition_fails`: with the value that was measured.
+/// - `silence_is_no_verdict`: a provider that cannot be reached, does not answer in the check's
+///   [`timeout`](Check::timeout), or answers what cannot be read gives none.
+/// - `measure_is_bounded`: in time by the check's `timeout`, in memory whatever is answered.
+#[async_trait]
+pub trait Verifier: Send + Sync {
+    /// Returns the kinds of checks that this verifier knows.
+    fn describe(&self) -> Vec<KindOfCheck>;
+
+    /// Returns the settings of a check with all defaults filled in. Has no effect, and calls nobody.
+    ///
+    /// # Errors
+    /// What is wrong with them, as a sentence.
+    fn check(&self, kind: &CheckKind, settings: &Settings) -> std::result::Result<Settings, String>;
+
+    /// Measures once.
+    ///
+    /// # Errors
+    /// None of what is measured: only if this process itself cannot measure now. It counts as no measurement at all.
+    async fn measure(&self, spec: &MeasureSpec) -> Result<Measured>;
+}

@@ -1,0 +1,125 @@
+//! Rule 20: what was measured of a version, and nothing else, decides on it.
+
+use std::collections::BTreeMap;
+
+use rollhook_core::{
+    app::AppUid,
+    check::{CheckMode, CheckName, Verdict},
+    deploy::{Deploy, Reason, Revision, Scale, State, Status, Trigger},
+    ports::{MeasureSpec, Measured},
+};
+
+use super::{Known, Rules};
+use crate::journal::Journal;
+
+/// The number of measurements of a deploy's check that passed, failed, and said nothing.
+pub(super) type Measurements = BTreeMap<(AppUid, Revision, CheckName), [u32; 3]>;
+
+impl Rules {
+    /// Whether the deploy that is measured is one that is verified.
+    pub(crate) fn is_verified(&self, spec: &MeasureSpec) -> bool {
+        let known = self.known.get(&spec.deploy.app);
+        let entry = known.and_then(|known| known.view.unfinished(spec.deploy.revision));
+        entry.is_some_and(|entry| entry.status() == Status::Verifying)
+    }
+
+    /// A replica has measured a check, of a deploy that was verified when it began, or was not.
+    pub(crate) fn measured(&mut self, spec: &MeasureSpec, is_verified: bool, of: Option<&Measured>, journal: &Journal) {
+        let Some(measured) = of else {
+            journal.count("checks: a replica could not measure");
+            return;
+        };
+        let verdict = measured.measurement.verdict;
+        journal.count(format!("checks: measured, {verdict}"));
+        journal.count_if(!is_verified, "checks: a measurement came too late");
+        let index = match verdict {
+            Verdict::Pass => 0,
+            Verdict::Fail => 1,
+            Verdict::None => 2,
+        };
+        // One that begins as its deploy ends counts for nothing.
+        let key = (spec.deploy.app, spec.deploy.revision, spec.check.name.clone());
+        self.measurements.entry(key).or_default()[index] += u32::from(is_verified);
+    }
+
+    /// An entry has changed.
+    pub(super) fn verified(&self, known: &Known, old: &Deploy, new: &Deploy, journal: &Journal) {
+        let revision = new.revision;
+        let was = old.status();
+        let policy = &known.view.app.policy;
+        let rolled_out = was == Status::RollingOut && new.status() == Status::Succeeded;
+        let Some(verification) = new.verification.as_deref() else {
+            journal.expect(!rolled_out || policy.checks.is_empty(), || {
+                format!("revision {revision} succeeded without its checks")
+            });
+            return;
+        };
+        if let Some(reason) = &verification.skipped {
+            let is_return = new.trigger == Trigger::Rollback;
+            journal.count_if(is_return, "checks: a return was not verified");
+            let is_stopped = new.scale == Scale::Stop || known.view.stopped.is_some();
+            let is_empty = reason == "no instance is to run";
+            journal.count_if(is_empty, "checks: no instance was to run");
+            journal.expect(is_return || new.adopted || is_stopped || is_empty, || {
+                format!("revision {revision}: {reason}")
+            });
+            return;
+        }
+        if was == Status::RollingOut {
+            journal.count("checks: a deploy was verified");
+            self.settled(known, new, journal);
+            let is_new = verification.checks.iter().all(|result| result.failed + result.silent == 0);
+            journal.expect(is_new, || format!("revision {revision} begins with measurements"));
+        }
+        journal.expect(new.trigger != Trigger::Rollback, || format!("revision {revision} goes back, and is verified"));
+        let seen = |name: &CheckName| {
+            self.measurements.get(&(known.view.app.uid, revision, name.clone())).copied().unwrap_or_default()
+        };
+        for result in &verification.checks {
+            let [passed, failed, _] = seen(&result.name);
+            journal.expect(result.failed <= failed, || {
+                format!(
+                    "revision {revision}: {} fails of {} count, and {failed} were measured",
+                    result.failed, result.name
+                )
+            });
+            journal.expect(!result.has_passed || passed > 0, || {
+                format!("revision {revision}: {} passed, and no measurement did", result.name)
+            });
+        }
+        let of = |verdict| {
+            let enforced = verification.checks.iter().filter(|result| result.mode == CheckMode::Enforce);
+            enforced.filter(move |result| result.verdict == Some(verdict))
+        };
+        match &new.state {
+            State::Succeeded { .. } => {
+                journal.expect(of(Verdict::Fail).count() == 0, || format!("revision {revision} succeeded over a fail"));
+                journal.count_if(of(Verdict::None).count() > 0, "checks: no verdict was accepted");
+                journal.count_if(of(Verdict::Pass).count() == verification.checks.len(), "checks: all passed");
+                let observed = verification.checks.iter().find(|result| result.mode == CheckMode::Observe);
+                let has_failed = observed.is_some_and(|result| result.verdict == Some(Verdict::Fail));
+                journal.count_if(has_failed, "checks: one that decides nothing failed");
+                for result in of(Verdict::Pass) {
+                    journal.expect(seen(&result.name)[0] > 0, || format!("revision {revision} passed without a pass"));
+                }
+                let decided = policy.checks.iter().filter(|check| check.mode == CheckMode::Enforce).all(|check| {
+                    let result = verification.checks.iter().find(|result| result.name == check.name);
+                    result.is_some_and(|result| result.verdict.is_some())
+                });
+                journal.expect(decided, || format!("revision {revision} succeeded before its checks had decided"));
+            }
+            State::Failed { reason, .. } if reason.as_str() == Reason::CHECK_FAILED => {
+                let is_decided = of(Verdict::Fail).any(|result| {
+                    let check = policy.checks.iter().find(|check| check.name == result.name);
+                    check.is_some_and(|check| seen(&result.name)[1] >= check.failures)
+                });
+                journal.expect(is_decided, || format!("revision {revision} failed, and too few measurements did"));
+            }
+            State::Failed { .. } => journal.count("checks: a deploy that was verified failed by itself"),
+            State::Superseded { rollback: true, .. } => journal.count("checks: a rollback ended a verification"),
+            State::Superseded { rollback: false, .. } => journal.count("checks: a newer deploy ended a verification"),
+            State::Cancelled { .. } => journal.count("checks: a verification was cancelled"),
+            State::Queued | State::Building { .. } | State::Releasing { .. } | State::RollingOut { .. } => {}
+        }
+    }
+}
