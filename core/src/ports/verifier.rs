@@ -52,6 +52,8 @@ pub struct MeasureSpec {
     pub check: Check,
     /// When the verification began.
     pub since: Timestamp,
+    /// A time before the rollout of the deploy, at which the version before it served alone.
+    pub rollout_began: Timestamp,
     /// How far back the measurement looks where it is over a time: no further than the deploy's instances serve.
     pub window: Duration,
     /// The time of the measurement.
@@ -59,6 +61,20 @@ pub struct MeasureSpec {
 }
 
 with_fields!(MeasureSpec);
+
+impl MeasureSpec {
+    /// Returns the specification of a measurement of a deploy whose rollout begins now, over the last minute.
+    pub fn new(
+        app: &AppId,
+        deploy: DeployId,
+        (target, image): (Target, ImageRef),
+        check: Check,
+        now: Timestamp,
+    ) -> Self {
+        let window = Duration::from_secs(60);
+        Self { app: app.clone(), deploy, target, image, check, since: now, rollout_began: now, window, now }
+    }
+}
 
 /// A measurement, and what was asked for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
