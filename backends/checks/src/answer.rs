@@ -45,7 +45,10 @@ pub(crate) fn number(status: u16, body: &[u8]) -> Result<(String, f64), String> 
             [] => return Err("found no data".to_owned()),
             [element] => element.get("value").ok_or("found a histogram, where a number is needed")?,
             more => {
-                return Err(format!("found {} series, where one is needed: aggregate them, such as by sum", more.len()));
+                return Err(format!(
+                    "found {} series, where one is needed: aggregate them, such as by sum",
+                    more.len()
+                ));
             }
         },
         (other, _) => return Err(format!("found a {other}, where one number is needed")),

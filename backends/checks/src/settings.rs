@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rollhook_core::{
     app::Settings,
     ports::{CheckSetting, KindOfCheck},
+    text::quoted,
 };
 use serde_json::Value;
 
@@ -24,7 +25,8 @@ pub(crate) fn read(kind: &KindOfCheck, settings: &Settings) -> Result<Texts, Str
         let known = kind.settings.iter().find(|known| known.name == name);
         let Some(CheckSetting { name, .. }) = known else {
             let names: Vec<_> = kind.settings.iter().map(|setting| setting.name).collect();
-            return Err(format!("{} has no setting of this name; it has {}.", kind.kind, names.join(", ")));
+            let (kind, name) = (&kind.kind, quoted(name));
+            return Err(format!("{kind} has no setting {name}; it has {}.", names.join(", ")));
         };
         let text = text(value).ok_or_else(|| format!("{name} must be a text or a number."))?;
         if text.is_empty() || text.chars().count() > VALUE_MAX {

@@ -262,7 +262,7 @@ fn settings_that_cannot_be_measured_are_refused() {
         (http(json!({ "contains": {} })), "a text or a number"),
         (http(json!({ "method": "HEAD", "contains": "a" })), "HEAD"),
         (http(json!({ "unreachable": "pass" })), "none or fail"),
-        (http(json!({ "header": "a" })), "no setting of this name"),
+        (http(json!({ "header": "a" })), "http has no setting \"header\""),
         (prometheus(json!({ "url": "https://h.example.com/?a=b" })), "no query"),
         (prometheus(json!({ "query": null })), "query must be given"),
         (prometheus(json!({ "query": "up{app={{app}}}" })), "in quotes"),
