@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use rollhook_core::{
     action::Action,
-    app::{FullName, Policy},
+    app::{FullName, Policy, Settings},
+    check::{Check, CheckName},
     deploy::Revision,
     lock::PrincipalKey,
     request::{ConfigureRequest, PolicyChange, PromoteRequest, Refusal, RollbackRequest, RunRequest},
@@ -57,7 +58,15 @@ async fn refused(deployer: &Deployer, access: &Authorized, action: Action) -> Op
         }
         Action::ReadToken => of(deployer.webhook(access).await),
         Action::DisableWebhook => of(deployer.disable_webhook(access).await),
-        Action::Change => of(deployer.change_policy(access, PolicyChange::default()).await),
+        Action::TestCheck => of(deployer.test_check(access, &"front".parse().unwrap()).await),
+        Action::Change => {
+            let changed = of(deployer.change_policy(access, PolicyChange::default()).await);
+            let name: CheckName = "front".parse().unwrap();
+            let check = Check::new(name.clone(), "http".parse().unwrap(), Settings::new());
+            assert_eq!(changed, of(deployer.set_check(access, check).await));
+            assert_eq!(changed, of(deployer.remove_check(access, &name).await));
+            changed
+        }
         Action::Delete => of(deployer.delete(access).await),
     }
 }

@@ -18,6 +18,7 @@
 
 pub mod access;
 mod bounds;
+mod checks;
 mod configuring;
 mod documents;
 pub mod keyless;
@@ -114,6 +115,7 @@ pub struct Management {
     /// The reads of all sessions by those who sign out everywhere.
     session_scans: lists::Lists,
     receiver_tests: rate::OfRealms,
+    check_tests: rate::OfRealms,
     environment_changes: rate::OfRealms,
     configuration_changes: rate::OfRealms,
     unknown_tokens: access::UnknownTokens,
@@ -150,6 +152,7 @@ impl Management {
             record_lists: lists::Lists::default(),
             session_scans: lists::Lists::default(),
             receiver_tests: rate::OfRealms::default(),
+            check_tests: rate::OfRealms::default(),
             environment_changes: rate::OfRealms::default(),
             configuration_changes: rate::OfRealms::default(),
             unknown_tokens: access::UnknownTokens::default(),

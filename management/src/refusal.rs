@@ -69,8 +69,8 @@ pub enum Refusal {
     /// A realm has as many receivers as it may.
     #[error("There are {0} receivers of {1}; remove one first.")]
     TooManyReceivers(usize, Realm),
-    /// The receivers of a realm are tested too often.
-    #[error("The receivers of {0} are tested too often; try again in some seconds.")]
+    /// The receivers or the checks of a realm are tested too often.
+    #[error("Tests of {0} are asked for too often; try again in some seconds.")]
     TooManyTests(Realm),
     /// An environment is locked and unlocked too often.
     #[error("{0} is locked and unlocked too often; try again in some seconds.")]

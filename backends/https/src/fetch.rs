@@ -174,6 +174,15 @@ impl Fetch {
         Ok(self.answer(&uri, request).await?.map(drop))
     }
 
+    /// Makes one call, and returns its answer, of whose body nothing is read yet. The caller bounds the time.
+    ///
+    /// # Errors
+    /// [`FetchError`]; an answer of any status is none.
+    pub async fn send_and_read(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, FetchError> {
+        let uri = self.uri(&request.uri().to_string())?;
+        Ok(self.answer(&uri, request).await?.map(|body| Body { uri, body }))
+    }
+
     async fn answer(&self, uri: &Uri, request: Request<Vec<u8>>) -> Result<Response<Incoming>, FetchError> {
         let mut request = request.map(|body| Full::new(Bytes::from(body)));
         let agent = header::HeaderValue::from_static(concat!("rollhook/", env!("CARGO_PKG_VERSION")));
@@ -193,6 +202,60 @@ impl Fetch {
         // A kept connection would outlive the check of its address.
         let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
         Ok(self.client.get_or_init(|| client))
+    }
+}
+
+/// The body of an answer, which is read as far as its reader wants.
+pub struct Body {
+    uri: Uri,
+    body: Incoming,
+}
+
+/// The start of a body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BodyStart {
+    /// The bytes that were read.
+    pub bytes: Vec<u8>,
+    /// Whether they are the whole body.
+    pub is_whole: bool,
+}
+
+impl Body {
+    /// Reads at most so many bytes.
+    ///
+    /// # Errors
+    /// [`FetchError::Call`] if the connection ends before.
+    pub async fn start(mut self, most: usize) -> Result<BodyStart, FetchError> {
+        let mut bytes = Vec::new();
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame.map_err(|error| failed(&self.uri, error.into()))?;
+            let Ok(part) = frame.into_data() else { continue };
+            let room = most.saturating_sub(bytes.len());
+            bytes.extend(part.iter().take(room));
+            if part.len() > room {
+                return Ok(BodyStart { bytes, is_whole: false });
+            }
+        }
+        Ok(BodyStart { bytes, is_whole: true })
+    }
+}
+
+impl FetchError {
+    /// Returns whether this machine has refused the call, or could not begin it: nothing is known of the server then.
+    pub fn is_refused_here(&self) -> bool {
+        let Self::Call(_, cause) = self else {
+            return matches!(self, Self::Invalid | Self::Plain(_) | Self::Local(_) | Self::Roots(_));
+        };
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&**cause);
+        while let Some(error) = cause {
+            // What an io::Error was made of is no source of it.
+            let made_of = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+            if made_of.is_some_and(|inner| inner.is::<Self>()) {
+                return true;
+            }
+            cause = made_of.map(|inner| inner as &(dyn std::error::Error + 'static)).or_else(|| error.source());
+        }
+        false
     }
 }
 
@@ -286,6 +349,18 @@ mod tests {
             |values: usize| document::<Vec<u8>>("https://a.example", format!("[1{}]", ",1".repeat(values)).as_bytes());
         assert_eq!(read(VALUES_MAX - 2).unwrap().len(), VALUES_MAX - 1);
         assert!(matches!(read(VALUES_MAX - 1), Err(FetchError::TooManyValues(_))));
+    }
+
+    #[tokio::test]
+    async fn name_that_leads_to_this_machine_is_told_from_a_server_that_is_away() {
+        let mut strict = Resolver { local: LocalAddresses { allowed: false, flag: "--flag" } };
+        let refused = strict.call("localhost".parse().unwrap()).await.unwrap_err();
+        let refused = failed(&Uri::from_static("https://a.example/"), io::Error::other(refused).into());
+        assert!(refused.is_refused_here(), "{refused:?}");
+        // No server listens at the port.
+        let request = Request::get("http://127.0.0.1:1/").body(Vec::new()).unwrap();
+        let away = Fetch::new(true, "--flag").send_for_head(request).await.unwrap_err();
+        assert!(!away.is_refused_here(), "{away:?}");
     }
 
     #[tokio::test]

@@ -1,8 +1,9 @@
-//! Calls servers that people name: issuers of id_tokens, providers of sign-ins, receivers of notifications.
+//! Calls servers that people name: issuers of id_tokens, providers of sign-ins, receivers of
+//! notifications, apps that are checked.
 //!
 //! No call reaches this machine, a link-local address or a cloud's metadata service, goes without encryption, or is led
 //! elsewhere by a redirect, unless the operator allows local addresses.
 
 mod fetch;
 
-pub use fetch::{Fetch, FetchError, check_values};
+pub use fetch::{Body, BodyStart, Fetch, FetchError, check_values};

@@ -37,6 +37,8 @@ pub enum Action {
     ReadToken,
     /// Disables a webhook.
     DisableWebhook,
+    /// Measures a check of an app now.
+    TestCheck,
     /// Changes an app's policy or source.
     Change,
     /// Deletes an app.
@@ -59,6 +61,7 @@ words! { Action:
     EnableWebhook = "enable the webhook",
     ReadToken = "read the webhook's token",
     DisableWebhook = "disable the webhook",
+    TestCheck = "test checks",
     Change = "change policy and source",
     Delete = "delete apps",
 }
@@ -81,6 +84,7 @@ impl Action {
         Self::EnableWebhook,
         Self::ReadToken,
         Self::DisableWebhook,
+        Self::TestCheck,
         Self::Change,
         Self::Delete,
     ];

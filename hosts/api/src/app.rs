@@ -5,6 +5,7 @@ mod webhook;
 
 use std::{fmt, marker::PhantomData, str::FromStr};
 
+pub(crate) use policy::word;
 pub use policy::{Policy, PolicyPatch};
 pub use rollhook_core::app::Hold;
 use rollhook_core::{
@@ -97,7 +98,7 @@ pub(crate) fn field<T, E: fmt::Display>(name: Field, parsed: Result<T, E>) -> Re
     parsed.map_err(|why| Refusal::InvalidField(name, format!("{why}.")))
 }
 
-fn invalid(name: Field, rule: &str) -> Refusal {
+pub(crate) fn invalid(name: Field, rule: &str) -> Refusal {
     Refusal::InvalidField(name, format!("{rule}."))
 }
 

@@ -5,6 +5,7 @@
 
 use rollhook_core::{
     app::{AppId, Environment, Project},
+    check::CheckName,
     deploy::Revision,
     instance::InstanceName,
     run::RunNumber,
@@ -244,6 +245,18 @@ impl Subject for (AppId, RunNumber) {
         let number = parameters[2].parse();
         let missing = (Kind::RunNotFound, "There is no such run of this app.");
         Ok((AppId::read(parameters)?, number.map_err(|_| missing)?))
+    }
+
+    fn parameters(&self) -> Vec<String> {
+        self.0.parameters().into_iter().chain([self.1.to_string()]).collect()
+    }
+}
+
+impl Subject for (AppId, CheckName) {
+    fn read(parameters: [&str; PARAMETERS]) -> Result<Self, Missing> {
+        let name = parameters[2].parse();
+        let missing = (Kind::CheckNotFound, "An app's check is named by a DNS label, such as front-page.");
+        Ok((AppId::read(parameters)?, name.map_err(|_| missing)?))
     }
 
     fn parameters(&self) -> Vec<String> {

@@ -18,6 +18,7 @@
 pub mod access;
 pub mod app;
 pub mod calls;
+pub mod checks;
 pub mod configuration;
 pub mod deploy;
 pub mod duration;
@@ -55,6 +56,7 @@ pub use app::{
     Rotate, Webhook,
 };
 pub use calls::{WebhookCall, WebhookCallList};
+pub use checks::{Check, CheckKind, CheckList, CheckSetting, SetCheck, TestedCheck};
 pub use configuration::{ConfigAnswer, ConfigKept, ConfigPatch, ConfigResult, Configuration, Variable};
 pub use deploy::{
     CheckOutcome, Deploy, DeployAnswer, DeployList, DeployPost, Progress, Promote, PromoteFrom, Rebuild, Restore,

@@ -103,6 +103,7 @@ fn members(refusal: &Refusal) -> Map<String, Value> {
         | CoreRefusal::RunNotFound(run)
         | CoreRefusal::RunEnded(run)
         | CoreRefusal::NoRunLog(run) => json!({ "run": run }),
+        CoreRefusal::CheckNotFound(check) => json!({ "check": check }),
         CoreRefusal::NamespaceTaken { project, environment, .. } => {
             json!({ "project": project, "environment": environment })
         }
@@ -156,6 +157,8 @@ kinds! {
     RunNotFound = "run-not-found", 404, "No such run";
     /// There is no log of a run by hand.
     NoRunLog = "no-run-log", 404, "No log of the run";
+    /// No such check.
+    CheckNotFound = "check-not-found", 404, "No such check";
     /// No such instance.
     NoSuchInstance = "no-such-instance", 404, "No such instance";
     /// The platform keeps no logs of instances.
@@ -223,7 +226,7 @@ kinds! {
     /// The run by hand has ended.
     RunEnded = "run-ended", 409, "The run has ended already";
     /// No version runs whose image a command could be run with.
-    NothingRuns = "nothing-runs", 409, "There is no image to run the command with";
+    NothingRuns = "nothing-runs", 409, "No version runs";
     /// The platform runs no commands.
     NoCommands = "no-commands", 409, "The platform runs no commands";
     /// The workload exists, and the request says how a new one is made.
@@ -350,6 +353,7 @@ impl Kind {
             CoreRefusal::NothingRuns(_) => Self::NothingRuns,
             CoreRefusal::NoCommands => Self::NoCommands,
             CoreRefusal::NoRunLog(_) => Self::NoRunLog,
+            CoreRefusal::CheckNotFound(_) => Self::CheckNotFound,
             CoreRefusal::NoSuchInstance(_) => Self::NoSuchInstance,
             CoreRefusal::NoInstanceLogs => Self::NoInstanceLogs,
             CoreRefusal::CurrentChanged { .. } => Self::CurrentChanged,

@@ -299,6 +299,7 @@ fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
             "release-group",
             if policy.release_group.is_empty() { "none".to_owned() } else { policy.release_group.clone() },
         ),
+        ("verify-for", policy.verify_for.clone()),
         ("release-on-config", if policy.release_on_config { "on" } else { "off" }.to_owned()),
         ("repository", repositories),
         ("keep", policy.keep.to_string()),

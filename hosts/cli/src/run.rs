@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use crate::{
     api::Api,
     args::{
-        AppCommand, Cli, Command, Connection, EnvironmentCommand, ReceiverCommand, SessionCommand, TokenCommand,
-        TrustCommand, Webhook,
+        AppCommand, CheckCommand, Cli, Command, Connection, EnvironmentCommand, ReceiverCommand, SessionCommand,
+        TokenCommand, TrustCommand, Webhook,
     },
     commands::{
-        Session, access, apps, builds, config, deploys, image, lock, login, logs, promotion, receiver, runs, scale,
-        session, trust, webhook,
+        Session, access, apps, builds, check, config, deploys, image, lock, login, logs, promotion, receiver, runs,
+        scale, session, trust, webhook,
     },
     completion,
     contexts::Contexts,
@@ -154,6 +154,10 @@ async fn app(session: &Session<'_>, command: AppCommand) -> Result<(), CliError>
         AppCommand::Image(target) => image::image(session, &target).await,
         AppCommand::Wait(args) => deploys::wait(session, &args).await,
         AppCommand::Set(args) => apps::set(session, &args).await,
+        AppCommand::Check(CheckCommand::Add(args)) => check::add(session, &args).await,
+        AppCommand::Check(CheckCommand::List(target)) => check::list(session, &target).await,
+        AppCommand::Check(CheckCommand::Test(args)) => check::test(session, &args).await,
+        AppCommand::Check(CheckCommand::Remove(args)) => check::remove(session, &args).await,
         AppCommand::Config(command) => config::config(session, &command).await,
         AppCommand::Deploy(args) => deploys::deploy(session, &args).await,
         AppCommand::Stop(args) => scale::stop(session, &args).await,

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
-    ports::{ConfigurationStore, DeployObserver, HistoryStore, RolloutDriver, TokenStore},
+    ports::{ConfigurationStore, DeployObserver, HistoryStore, RolloutDriver, TokenStore, Verifier},
     service::{BuildPorts, Deployer, Ports},
 };
 
@@ -45,6 +45,12 @@ impl Builder {
     /// set.
     pub fn configurations(mut self, store: Arc<dyn ConfigurationStore>) -> Self {
         self.ports.configurations = Some(store);
+        self
+    }
+
+    /// Measures the checks of apps by this verifier; without one no app can have any.
+    pub fn verifier(mut self, verifier: Arc<dyn Verifier>) -> Self {
+        self.ports.verifier = Some(verifier);
         self
     }
 

@@ -9,7 +9,7 @@
 //!        ▼
 //!   TokenStore · HistoryStore · ConfigurationStore · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
 //!        ▲
-//!   memory · sqlite · postgres · kubernetes · docker · git · command, or your own
+//!   memory · sqlite · postgres · kubernetes · docker · git · command · checks, or your own
 //! ```
 //!
 //! A deploy is accepted once it is stored, and then ends, with a status that says what the cluster was seen to run.
@@ -26,6 +26,7 @@
 //! | `sealing` | tokens and configurations sealed at rest, for stores of one's own; the durable stores bring it along |
 //! | `management` | roles, API tokens, sign-in, trusted pipelines, locks of environments, notifications |
 //! | `workloads` | apps with several workloads, deployed as one by any rollout driver |
+//! | `checks` | checks of versions in use, by requests and by queries of Prometheus |
 //! | `git` | branches read by git, builds by a program on this machine |
 //!
 //! A deploy from CI, one that fails and is put right, and a rollback:
@@ -104,12 +105,14 @@
 pub use async_trait::async_trait;
 pub use futures_util::stream::BoxStream;
 pub use rollhook_core::{
-    Error, Result, action, app, configuration, delivery, deploy, disk, error, image, instance, ledger, lock, network,
-    ports, replica, request, service, source, text, time, token, trace,
+    Error, Result, action, app, check, configuration, delivery, deploy, disk, error, image, instance, ledger, lock,
+    network, ports, replica, request, service, source, text, time, token, trace,
 };
 #[cfg(feature = "management")]
 pub use rollhook_management as management;
 
+#[cfg(feature = "checks")]
+pub use rollhook_checks as checks;
 #[cfg(feature = "git")]
 pub use rollhook_command as command;
 #[cfg(feature = "docker")]

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use rollhook_checks::{AllowedAddresses, HttpVerifier};
 use rollhook_core::{
     ports::{Binding, Clock, DriverIdentity, RolloutDriver},
     replica::ReplicaId,
@@ -65,6 +66,7 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
         local: settings.receivers.allow_local_receivers,
         hosts: settings.receivers.receiver_host.clone(),
     };
+    let addresses = AllowedAddresses { local: allowed.local, hosts: allowed.hosts.clone() };
     let notifier = Arc::new(HttpNotifier::new(allowed));
     let notifications = sealer.map(|sealer| NotificationPorts { notifier, sealer });
     let management = rollhook_management::Ports::new(records).with(|ports| {
@@ -75,6 +77,7 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
         ports.observers = observers;
         ports.builder = builder;
         ports.configurations = Some(configurations);
+        ports.verifier = Some(Arc::new(HttpVerifier::new(addresses)));
     });
     let key_written = sealed.and_then(|sealed| sealed.key_written());
     Ok(Opened { ports, management, store: url, created, key_written, builder: stop, events })

@@ -60,11 +60,12 @@ pub struct StoreSettings {
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct ReceiverSettings {
-    /// Let receivers of notifications be on this machine, at link-local addresses, and without encryption
+    /// Let receivers of notifications, and what checks of apps call, be on this machine, at link-local addresses, and without
+    /// encryption
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_ALLOW_LOCAL_RECEIVERS"))]
     pub allow_local_receivers: bool,
-    /// Host that receivers of notifications may be on: its name or address, or *.DOMAIN; may be repeated [default: any
-    /// other machine]
+    /// Host that receivers of notifications, and what checks of apps call, may be on: its name or address, or *.DOMAIN; may be
+    /// repeated [default: any other machine]
     #[cfg_attr(
         feature = "clap",
         arg(long, env = "ROLLHOOK_RECEIVER_HOST", value_name = "PATTERN", value_delimiter = ',')

@@ -109,6 +109,8 @@ actions! {
     ReadToken = "read the webhook's token", Deployer;
     /// Reads the last calls of a webhook, with their callers' addresses and why they were refused.
     ReadCalls = "read the webhook's calls", Deployer;
+    /// Measures a check of an app now.
+    TestCheck = "test checks", Deployer;
     /// Disables a webhook.
     DisableWebhook = "disable the webhook", Admin;
     /// Changes the pipelines whose id_tokens open a webhook.
@@ -147,6 +149,7 @@ impl From<AppAction> for Action {
             AppAction::EnableWebhook => Self::EnableWebhook,
             AppAction::ReadToken => Self::ReadToken,
             AppAction::DisableWebhook => Self::DisableWebhook,
+            AppAction::TestCheck => Self::TestCheck,
             AppAction::Change => Self::Change,
             AppAction::Delete => Self::Delete,
         }
@@ -167,6 +170,7 @@ impl Action {
             | Self::BreakGlass
             | Self::EnableWebhook
             | Self::ReadToken
+            | Self::TestCheck
             | Self::DisableWebhook
             | Self::ChangeTrusts
             | Self::Register
@@ -350,6 +354,7 @@ mod tests {
             (Action::EnableWebhook, [false, true, true]),
             (Action::ReadToken, [false, true, true]),
             (Action::ReadCalls, [false, true, true]),
+            (Action::TestCheck, [false, true, true]),
             (Action::DisableWebhook, [false, false, true]),
             (Action::ChangeTrusts, [false, false, true]),
             (Action::Register, [false, false, true]),

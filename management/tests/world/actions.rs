@@ -116,6 +116,7 @@ pub async fn refusal(management: &Management, who: &Principal, id: &AppId, actio
             of(allowed(management, who, id, AppAction::ReadToken, act).await)
         }
         Action::ReadCalls => of(management.webhook_calls(who, id).await),
+        Action::TestCheck => of(management.test_check(who, id, &"front".parse().unwrap()).await),
         Action::DisableWebhook => of(management.disable_webhook(who, id).await),
         Action::ChangeTrusts => of(management.remove_trust(who, id, &"0123456789abcdef".parse().unwrap()).await),
         Action::Register => {

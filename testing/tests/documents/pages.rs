@@ -105,6 +105,16 @@ pub(crate) const PAGES: &[Page] = &[
         on(Server).then("fails rollhook app deploy api registry.example.com/api:v2")],
     ),
     page(
+        "docs/checks.md",
+        &[on(Server)
+            .given(
+                "rollhook login $URL --token-file admin-token --project shop --environment test
+                rollhook app create api --image registry.example.com/api:v1 --settle 0s --wait",
+            )
+            .around(&["rollhook app check remove api errors"])
+            .then("rollhook app check list api | grep 'front-page *http'; rollhook app show api | grep 2m")],
+    ),
+    page(
         "docs/configuration.md",
         &[on(Server)
             .given(

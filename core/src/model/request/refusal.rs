@@ -6,6 +6,7 @@ use super::Field;
 use crate::{
     action::Action,
     app::{AppId, Environment, FullName, Project},
+    check::CheckName,
     configuration::{self, VariableName, listed},
     deploy::Revision,
     image::ImageRef,
@@ -237,8 +238,8 @@ pub enum Refusal {
     /// The run by hand has ended; nothing is left to cancel.
     #[error("Run {0} has ended already.")]
     RunEnded(RunNumber),
-    /// No version runs whose image a command could be run with.
-    #[error("No deploy of {0} has succeeded yet, so that there is no image to run the command with. Deploy one first.")]
+    /// No version runs whose image a command could be run with, or which a check could be tried out on.
+    #[error("No deploy of {0} has succeeded yet, so that no version of it runs. Deploy one first.")]
     NothingRuns(AppId),
     /// The platform runs no commands.
     #[error("The platform that the app runs on runs no commands.")]
@@ -246,6 +247,9 @@ pub enum Refusal {
     /// The run by hand has no known log.
     #[error("There is no log of run {0}: its command never began, or the log is gone by now.")]
     NoRunLog(RunNumber),
+    /// The app has no check of this name.
+    #[error("The app has no check {0}; list its checks.")]
+    CheckNotFound(CheckName),
     /// The app has no instance of this name.
     #[error("The app has no instance {0}: it is gone by now, or never was; list the instances.")]
     NoSuchInstance(InstanceName),
@@ -347,6 +351,7 @@ impl Refusal {
             | Self::NoReleaseLog(_)
             | Self::RunNotFound(_)
             | Self::NoRunLog(_)
+            | Self::CheckNotFound(_)
             | Self::NoSuchInstance(_)
             | Self::NoInstanceLogs => RefusalKind::NotFound,
             Self::RotatedAlready

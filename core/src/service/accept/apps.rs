@@ -52,6 +52,7 @@ impl Deployer {
         target: TargetChange,
     ) -> Outcome<Changed> {
         let rules = self.source_rules();
+        let checks = self.check_rules();
         access.check(Action::Change)?;
         let (new_target, notes) = self.changed_target(access, &target).await?.unzip();
         let is_moved = new_target.as_ref().is_some_and(|(before, after)| before.settings != after.settings);
@@ -67,7 +68,8 @@ impl Deployer {
             if new_target.as_ref().is_some_and(|(before, _)| *before != app.target) {
                 return Err(Refusal::Busy);
             }
-            let new_policy = checked(policy.clone().apply(app.policy.clone()))?;
+            let new_policy = policy.clone().apply(app.policy.clone());
+            let new_policy = checked(checks.completed(new_policy, &app.policy.checks)?)?;
             let new_source = match app.source.clone() {
                 other if source == SourceChange::default() => other,
                 Source::Git(git) => Source::Git(source.clone().apply(git)),

@@ -1,10 +1,16 @@
-//! What is asked of the checks of an app.
+//! The checks of an app: what is asked of them, setting and removing one, and trying one out.
+
+use std::{sync::Arc, time::Duration};
 
 use crate::{
+    action::Action,
     app::{Policy, settings_bytes},
-    check::{CHECKS_MAX, EVERY, FAILURES, TIMEOUT, VERIFY_FOR_MAX},
+    check::{CHECKS_MAX, Check, CheckName, EVERY, FAILURES, TIMEOUT, VERIFY_FOR_MAX},
+    ledger::AppState,
+    ports::{DeployId, MeasureSpec, Measured, Verifier},
     request::{Field, Refusal},
-    service::Outcome,
+    service::{Authorized, Deployer, Outcome, accept::apps::checked},
+    time::Timestamp,
 };
 
 /// The most bytes of the settings of all checks of an app.
@@ -41,4 +47,130 @@ pub(super) fn check(policy: &Policy) -> Outcome<()> {
         return Err(Refusal::InvalidField(Field::PolicyVerifyFor, "must be at most 24h.".to_owned()));
     }
     Ok(())
+}
+
+/// The checks that apps may have here.
+#[derive(Clone)]
+pub(super) struct CheckRules(Option<Arc<dyn Verifier>>);
+
+impl CheckRules {
+    /// Returns a policy whose checks have all of their settings. One that is stored already stays as it is: another version of
+    /// the service may have set it.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`], with the check's name.
+    pub(super) fn completed(&self, policy: Policy, stored: &[Check]) -> Outcome<Policy> {
+        let complete = |check: Check| if stored.contains(&check) { Ok(check) } else { self.complete(check) };
+        let checks = policy.checks.into_iter().map(complete).collect::<Outcome<_>>()?;
+        Ok(Policy { checks, ..policy })
+    }
+
+    fn complete(&self, check: Check) -> Outcome<Check> {
+        let refuse = |why: String| Refusal::InvalidField(Field::PolicyChecks, format!("{}: {why}", check.name));
+        let verifier = self.0.as_ref().ok_or_else(|| refuse(NO_VERIFIER.to_owned()))?;
+        // What is too long to be kept is too long to be read.
+        if settings_bytes(&check.settings) > CHECK_BYTES_MAX {
+            return Err(refuse(format!("its settings must have at most {CHECK_BYTES_MAX} bytes.")));
+        }
+        let settings = verifier.check(&check.kind, &check.settings).map_err(refuse)?;
+        Ok(Check { settings, ..check })
+    }
+}
+
+const NO_VERIFIER: &str = "this service measures no checks.";
+
+impl Deployer {
+    pub(super) fn check_rules(&self) -> CheckRules {
+        CheckRules(self.ports.verifier.clone())
+    }
+
+    /// Sets a check of an app, in place of the one of its name. Returns the check with all of its settings.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`], [`Refusal::AppNotFound`], [`Refusal::Busy`]; [`Refusal::StoreUnavailable`] while the store is
+    /// away.
+    pub async fn set_check(&self, access: &Authorized, check: Check) -> Outcome<Check> {
+        access.check(Action::Change)?;
+        let (rules, name) = (self.check_rules(), check.name.clone());
+        let changed = self.change_checks(access, move |checks| {
+            let complete = if checks.contains(&check) { check.clone() } else { rules.complete(check.clone())? };
+            match checks.iter_mut().find(|known| known.name == complete.name) {
+                Some(known) => *known = complete,
+                None => checks.push(complete),
+            }
+            Ok(())
+        });
+        named(&changed.await?, &name)
+    }
+
+    /// Removes a check of an app.
+    ///
+    /// # Errors
+    /// [`Refusal::CheckNotFound`], [`Refusal::AppNotFound`], [`Refusal::Busy`]; [`Refusal::StoreUnavailable`] while the store is
+    /// away.
+    pub async fn remove_check(&self, access: &Authorized, name: &CheckName) -> Outcome<()> {
+        access.check(Action::Change)?;
+        let name = name.clone();
+        let changed = self.change_checks(access, move |checks| {
+            let before = checks.len();
+            checks.retain(|check| check.name != name);
+            if checks.len() < before { Ok(()) } else { Err(Refusal::CheckNotFound(name.clone())) }
+        });
+        changed.await.map(drop)
+    }
+
+    async fn change_checks(
+        &self,
+        access: &Authorized,
+        mut change: impl FnMut(&mut Vec<Check>) -> Outcome<()> + Send + 'static,
+    ) -> Outcome<AppState> {
+        let changed = self.update_app(access, move |next, now| {
+            let app = &next.state.app;
+            let (source, mut policy) = (app.source.clone(), app.policy.clone());
+            change(&mut policy.checks)?;
+            next.configure(source, checked(policy)?, now);
+            Ok(())
+        });
+        let state = changed.await?;
+        self.changed_here(state.app.uid);
+        Ok(state)
+    }
+
+    /// Measures a check once, of the version that is current. Nothing is decided by it, and nothing recorded. It takes as long
+    /// as the check's [`timeout`](Check::timeout) at most.
+    ///
+    /// # Errors
+    /// [`Refusal::CheckNotFound`], [`Refusal::NothingRuns`], [`Refusal::AppNotFound`]; [`Refusal::InvalidField`] where no checks
+    /// are measured; [`Refusal::Busy`] if this process cannot measure now; [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn test_check(&self, access: &Authorized, name: &CheckName) -> Outcome<Measured> {
+        access.check(Action::TestCheck)?;
+        let state = self.state(access).await?;
+        let check = named(&state, name)?;
+        let refuse = |why: &str| Refusal::InvalidField(Field::PolicyChecks, format!("{name}: {why}"));
+        let verifier = self.ports.verifier.as_ref().ok_or_else(|| refuse(NO_VERIFIER))?;
+        let spec = tried(&state, check, self.store_time().await?)?;
+        verifier.measure(&spec).await.map_err(|error| {
+            tracing::warn!(app = %access.id, check = %name, error = %error.chain(), "measuring a check failed");
+            Refusal::Busy
+        })
+    }
+}
+
+fn named(state: &AppState, name: &CheckName) -> Outcome<Check> {
+    let check = state.app.policy.checks.iter().find(|check| check.name == *name);
+    check.cloned().ok_or_else(|| Refusal::CheckNotFound(name.clone()))
+}
+
+/// Returns the specification by which a person tries out a check.
+fn tried(state: &AppState, check: Check, now: Timestamp) -> Outcome<MeasureSpec> {
+    let app = &state.app;
+    let current = state.current.as_ref().and_then(|deploy| Some((deploy, deploy.image.clone()?)));
+    let (deploy, image) = current.ok_or_else(|| Refusal::NothingRuns(app.id.clone()))?;
+    let since = deploy.updated_at;
+    // As far as a verification looks back, and no further than this version serves.
+    let over = app.policy.verify_for.max(check.every.saturating_mul(check.failures));
+    let window = over.min(now.since(since)).max(Duration::from_secs(1));
+    let id = DeployId { app: app.uid, revision: deploy.revision };
+    let spec = MeasureSpec::new(&app.id, id, (app.target.clone(), image), check, now);
+    Ok(MeasureSpec { since, rollout_began: deploy.created_at, window, ..spec })
 }

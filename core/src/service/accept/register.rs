@@ -123,6 +123,8 @@ impl Deployer {
         let namespace = Namespace::of(&wanted.project, &wanted.environment)
             .map_err(|invalid| Refusal::InvalidField(Field::Environment, invalid.to_string()))?;
         let id = AppId { namespace, name: wanted.name.clone() };
+        let policy = self.check_rules().completed(wanted.policy, &[])?;
+        let wanted = Registration { policy, ..wanted };
         if let Some(app) = self.journal.load(AppRef::Name(&id)).await.map_err(Refusal::of_store)? {
             return self.registered(app, &wanted, key.as_ref()).await;
         }

@@ -41,6 +41,10 @@ pub struct Policy {
     /// The group of apps of the namespace that run their release commands one at a time; empty for none.
     #[serde(default)]
     pub release_group: String,
+    /// How long a deploy is verified by the app's checks once its instances have settled; `0s`: until each check has come to a
+    /// verdict.
+    #[serde(default = "verify_for_by_default")]
+    pub verify_for: String,
     /// Whether a change of the configuration runs the release command as well.
     #[serde(default = "release_on_config_by_default")]
     pub release_on_config: bool,
@@ -73,6 +77,10 @@ fn release_deadline_by_default() -> String {
     duration::format(app::Policy::default().release_deadline)
 }
 
+fn verify_for_by_default() -> String {
+    duration::format(app::Policy::default().verify_for)
+}
+
 fn release_on_config_by_default() -> bool {
     app::Policy::default().release_on_config
 }
@@ -95,6 +103,7 @@ impl Policy {
             release_command: policy.release_command.clone(),
             release_deadline: duration::format(policy.release_deadline),
             release_group: policy.release_group.as_ref().map(ToString::to_string).unwrap_or_default(),
+            verify_for: duration::format(policy.verify_for),
             release_on_config: policy.release_on_config,
             repositories: policy.repositories.as_slice().to_vec(),
             keep: policy.keep,
@@ -151,6 +160,11 @@ pub struct PolicyPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = schemas::LABEL_OR_NONE, "maxLength" = LABEL_MAX))]
     pub release_group: Option<String>,
+    /// How long a deploy is verified by the app's checks once its instances have settled, such as `2m`; at most `24h`. `0s`:
+    /// until each check has come to a verdict.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::DURATION))]
+    pub verify_for: Option<String>,
     /// Whether a change of the configuration runs the release command as well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_on_config: Option<bool>,
@@ -191,8 +205,9 @@ impl PolicyPatch {
             release_command: self.release_command,
             release_deadline: length(Field::PolicyReleaseDeadline, self.release_deadline)?,
             release_group: self.release_group.map(release_group).transpose()?,
+            // They are resources of their own.
             checks: None,
-            verify_for: None,
+            verify_for: length(Field::PolicyVerifyFor, self.verify_for)?,
             release_on_config: self.release_on_config,
             repositories: field(Field::PolicyRepositories, self.repositories.map(Repositories::try_from).transpose())?,
             keep: self.keep,
@@ -214,7 +229,7 @@ fn release_group(name: String) -> Result<Option<ReleaseGroup>, Refusal> {
 }
 
 /// Reads a word that stands for a variant of `T`.
-fn word<T: DeserializeOwned>(name: Field, given: Option<String>, rule: &str) -> Result<Option<T>, Refusal> {
+pub(crate) fn word<T: DeserializeOwned>(name: Field, given: Option<String>, rule: &str) -> Result<Option<T>, Refusal> {
     let read = |word| serde_json::from_value(word).map_err(|_| invalid(name, rule));
     given.map(serde_json::Value::from).map(read).transpose()
 }

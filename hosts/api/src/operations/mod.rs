@@ -2,6 +2,7 @@
 
 mod access;
 mod apps;
+mod checks;
 mod configuration;
 mod deploys;
 mod instances;
@@ -13,6 +14,7 @@ mod webhooks;
 
 pub use access::{AuditQuery, CreateApiToken, ListApiTokens, ReadAudit, RevokeApiToken, ShowCaller};
 pub use apps::{AppsQuery, ChangeApp, DeleteApp, ListApps, RegisterApp, ReleaseHold, ShowApp};
+pub use checks::{ListChecks, PutCheck, RemoveCheck, TestCheck};
 pub use configuration::{ChangeConfiguration, ConfigQuery, DiscardConfiguration, ShowConfiguration};
 pub use deploys::{
     CancelDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, LogQuery, LogStep, LogText, PlanRollback,

@@ -18,6 +18,7 @@ use crate::exit::Exit;
 use self::{git::Git, policy::PolicyFlags, template::Template};
 use super::{
     Lock,
+    check::CheckCommand,
     config::ConfigCommand,
     made_with::MadeWith,
     runs::{Run, Runs},
@@ -49,6 +50,9 @@ pub(crate) enum AppCommand {
     Wait(WaitFor),
     /// Change an app's policy or source, or with Docker what its container is made with
     Set(Box<Set>),
+    /// What a version must show in use before its deploy succeeds: add, list, test, remove
+    #[command(subcommand)]
+    Check(CheckCommand),
     /// The variables that the app's instances run with: set, unset, list, diff
     #[command(subcommand)]
     Config(ConfigCommand),

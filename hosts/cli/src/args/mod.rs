@@ -3,6 +3,7 @@
 
 mod access;
 mod app;
+mod check;
 mod config;
 mod flag;
 mod lock;
@@ -28,6 +29,7 @@ pub(crate) use app::{
     AppCommand, BuildLogs, Cancel, Create, Delete, Deploy, History, List, Logs, Promote, Rebuild, Rollback, Rotate,
     Scale, Set, Target, Wait, WaitFor, Webhook, WebhookStatus,
 };
+pub(crate) use check::{AddCheck, CheckCommand, NamedCheck};
 pub(crate) use config::{ConfigCommand, ConfigDiff, ConfigDiscard, ConfigList, ConfigSet, ConfigUnset, When};
 pub(crate) use flag::{flags, in_flags, list_in_flags};
 pub(crate) use lock::{EnvironmentCommand, EnvironmentName, Lock, LockEnvironment, NewLock};

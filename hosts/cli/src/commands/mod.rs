@@ -3,6 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod apps;
 pub(crate) mod builds;
+pub(crate) mod check;
 pub(crate) mod config;
 pub(crate) mod deploys;
 pub(crate) mod image;

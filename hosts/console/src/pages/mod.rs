@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(crate) mod apps;
+pub(crate) mod checks;
 pub(crate) mod command_line;
 pub(crate) mod configuration;
 pub(crate) mod confirm;
@@ -112,6 +113,11 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
             AppPart::Settings => settings::change_policy(call, id).await,
             AppPart::Source => settings::change_source(call, id).await,
             AppPart::Workloads => settings::change_workloads(call, id).await,
+            AppPart::Checks if reads => checks::page(call, id).await,
+            AppPart::Checks => checks::set(call, id).await,
+            AppPart::TestCheck => checks::test(call, id).await,
+            AppPart::RemoveCheck if reads => checks::confirm_remove(call, id).await,
+            AppPart::RemoveCheck => checks::remove(call, id).await,
             AppPart::ReleaseHold if reads => settings::confirm_release(call, id).await,
             AppPart::ReleaseHold => settings::release(call, id).await,
             AppPart::Rotate if reads => webhook::confirm_rotate(call, id).await,

@@ -11,6 +11,7 @@ pub(crate) fn calls(name: &str) -> Vec<(&'static str, &'static str, Value, [bool
     let at = |rest: &str| -> &'static str { Box::leak(format!("{app}{rest}").into_boxed_str()) };
     let image = json!({ "image": "r.example.com/api:2" });
     let trust = json!({ "issuer": "https://gitlab.com", "audience": "rollhook", "claims": { "project_id": "7" } });
+    let check = json!({ "kind": "http", "settings": { "url": "https://shop.example.com/" } });
     let receiver = json!({
         "name": format!("r-{name}"), "kind": "webhook", "url": "https://hooks.example.com/", "project": "shop",
         "environment": "test", "events": ["failed"]
@@ -52,6 +53,10 @@ pub(crate) fn calls(name: &str) -> Vec<(&'static str, &'static str, Value, [bool
         ("DELETE", at("/webhook"), Value::Null, admins),
         ("POST", "/api/v1/apps", other, admins),
         ("PATCH", at(""), json!({ "policy": { "settle": "1s" } }), admins),
+        ("GET", at("/checks"), Value::Null, all),
+        ("PUT", at("/checks/front"), check, admins),
+        ("POST", at("/checks/nothing/test"), Value::Null, deployers),
+        ("DELETE", at("/checks/front"), Value::Null, admins),
         ("GET", "/api/v1/tokens", Value::Null, admins),
         ("GET", "/api/v1/audit", Value::Null, admins),
         ("DELETE", "/api/v1/tokens/nothing", Value::Null, admins),

@@ -6,6 +6,7 @@ mod calls;
 
 mod access;
 mod bounds;
+mod checks;
 mod configuration;
 mod connections;
 mod description;

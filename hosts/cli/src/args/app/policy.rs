@@ -41,6 +41,10 @@ pub(crate) struct PolicyFlags {
     /// empty for none
     #[arg(long, value_name = "NAME", value_parser = release_group)]
     release_group: Option<String>,
+    /// How long a deploy is verified by the app's checks once its instances have settled, such as 2m; 0s: until each check has
+    /// come to a verdict
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    verify_for: Option<String>,
     /// Whether a change of the configuration runs the release command first
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     release_on_config: Option<bool>,
@@ -71,6 +75,7 @@ impl PolicyFlags {
             release_command: self.release_command.as_ref().map(|command| command.0.clone()),
             release_deadline: self.release_deadline.clone(),
             release_group: self.release_group.clone(),
+            verify_for: self.verify_for.clone(),
             release_on_config: self.release_on_config,
             // One empty entry is how a command line says "none".
             repositories: self.repositories.as_ref().map(given),

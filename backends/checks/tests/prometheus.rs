@@ -1,0 +1,97 @@
+//! Checks of kind `prometheus`, measured on Prometheus itself.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::{
+    fs,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use rollhook_checks::{AllowedAddresses, HttpVerifier};
+use rollhook_core::{
+    app::{AppId, AppUid, Settings, Target},
+    check::{Check, Verdict},
+    deploy::Revision,
+    ports::{DeployId, MeasureSpec, Measured, Verifier},
+    time::Timestamp,
+};
+use rollhook_testing::{Call, free_address, process::tool, test_name, until};
+use serde_json::{Value, json};
+
+/// Prometheus, killed by its own process id when it is dropped.
+struct Prometheus(Child);
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn queries_are_answered_by_prometheus() {
+    let Some(program) = tool("bin/prometheus", &test_name!()) else { return };
+    let (address, directory) = (free_address(), tempfile::tempdir().unwrap());
+    let directory = directory.path();
+    let settings = format!(
+        "global: {{scrape_interval: 1s}}\nscrape_configs:\n  - job_name: api\n    static_configs: [{{targets: \
+         ['{address}'], labels: {{namespace: shop-test}}}}]\n"
+    );
+    fs::write(directory.join("prometheus.yaml"), settings).unwrap();
+    let child = Command::new(program)
+        .arg(format!("--config.file={}", directory.join("prometheus.yaml").display()))
+        .arg(format!("--storage.tsdb.path={}", directory.join("data").display()))
+        .arg(format!("--web.listen-address={address}"))
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let _prometheus = Prometheus(child);
+    until("prometheus listens", || std::net::TcpStream::connect(address).ok());
+    until("prometheus is ready", || (Call::to(address, "GET", "/-/ready").send().status == 200).then_some(()));
+    let scraped = "/api/v1/query?query=count_over_time(up%5B1h%5D)%20%3E%202";
+    until("prometheus has scraped itself", || {
+        let answer = Call::to(address, "GET", scraped).send();
+        answer.text().contains("shop-test").then_some(())
+    });
+
+    let verifier = HttpVerifier::new(AllowedAddresses { local: true, hosts: Vec::new() });
+    let measure = async |query: &str, condition: &str, more: Value| -> Measured {
+        let mut given: Settings = serde_json::from_value(more).unwrap();
+        for (name, value) in [("url", &*format!("http://{address}")), ("query", query), ("condition", condition)] {
+            given.insert(name.to_owned(), value.into());
+        }
+        let complete = verifier.check(&"prometheus".parse().unwrap(), &given).unwrap();
+        let app = AppId { namespace: "shop-test".parse().unwrap(), name: "api".parse().unwrap() };
+        let deploy = DeployId { app: AppUid::from_bits(7), revision: Revision::FIRST };
+        let check = Check::new("errors".parse().unwrap(), "prometheus".parse().unwrap(), complete);
+        let image = "registry.example.com/api:v1".parse().unwrap();
+        let now = Timestamp::from(std::time::SystemTime::now());
+        let spec = MeasureSpec::new(&app, deploy, (Target::default(), image), check, now)
+            .with(|spec| spec.rollout_began = now.before(Duration::from_secs(3600)));
+        verifier.measure(&spec).await.unwrap()
+    };
+    let of_app = r#"up{namespace="{{namespace}}",job="{{workload}}"}"#;
+    let samples = json!({ "samples_query": "sum(count_over_time(up[{{window}}]))", "minimum": 2 });
+    for (query, condition, more, verdict, value, message) in [
+        (of_app, "== 1", json!({}), Verdict::Pass, Some("1"), "1 is == 1"),
+        (of_app, "> 1", json!({}), Verdict::Fail, Some("1"), "Expected > 1"),
+        (of_app, "== 1", samples, Verdict::Pass, Some("1"), "1 is"),
+        ("scalar(up)", "== 1", json!({}), Verdict::Pass, Some("1"), "1 is"),
+        ("absent_metric", "== 1", json!({}), Verdict::None, None, "no data"),
+        ("vector(0) / 0", "< 1", json!({}), Verdict::None, None, "NaN"),
+        ("vector(1) / 0", "< 1", json!({}), Verdict::None, None, "+Inf"),
+        ("prometheus_http_requests_total", ">= 0", json!({}), Verdict::None, None, "series"),
+        ("up[1m]", "== 1", json!({}), Verdict::None, None, "a matrix"),
+        ("sum(", "== 1", json!({}), Verdict::None, None, "parse error"),
+        // Nothing was scraped an hour ago.
+        (of_app, "<=", json!({ "than": "before" }), Verdict::None, Some("1"), "before the deploy"),
+        ("vector(2)", "<=", json!({ "than": "before", "factor": 1.5 }), Verdict::Pass, Some("2"), "2 is <= 3"),
+    ] {
+        let measured = measure(query, condition, more).await.measurement;
+        assert_eq!((measured.verdict, measured.value.as_deref()), (verdict, value), "{query}: {measured:?}");
+        assert!(measured.message.contains(message), "{query}: {measured:?}");
+    }
+}

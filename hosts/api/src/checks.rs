@@ -1,0 +1,239 @@
+//! Checks of apps.
+
+use rollhook_core::{
+    app::{Policy, Settings},
+    check::{self, Check as CoreCheck, CheckMode, CheckName, FAILURES, VALUE_MAX, Verdict, WithoutVerdict},
+    ports::{KindOfCheck, Measured},
+    request::{Field, Refusal},
+    time::Timestamp,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    app::{field, invalid, word},
+    duration,
+    openapi::schemas,
+};
+
+/// A request to set a check: the body of `PUT …/checks/{check}`. The check is then as it says, with defaults for what is absent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["kind"]))]
+pub struct SetCheck {
+    /// The kind, such as `http`; the list of the app's checks has the kinds there are.
+    #[schemars(extend("pattern" = schemas::LABEL))]
+    pub kind: String,
+    /// The settings of its kind: texts and numbers.
+    pub settings: Settings,
+    /// What follows from a fail: `enforce` fails the deploy, and `observe` only shows it; by default `enforce`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::check_mode")]
+    pub mode: Option<String>,
+    /// The time between two measurements, from `1s` to `1h`; by default `15s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::DURATION))]
+    pub every: Option<String>,
+    /// The number of measurements in a row that must fail before the check fails; by default 3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minimum" = *FAILURES.start(), "maximum" = *FAILURES.end()))]
+    pub failures: Option<u32>,
+    /// The time that a measurement may take, from `1s` to `1m`; by default `10s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::DURATION))]
+    pub timeout: Option<String>,
+    /// What follows if there is nothing to judge by: `accept` lets the deploy succeed as not verified, and `wait` waits for a
+    /// verdict; by default `accept`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::without_verdict")]
+    pub without_verdict: Option<String>,
+}
+
+impl SetCheck {
+    /// Returns the check of this name.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`], naming the field.
+    pub fn parse(self, name: CheckName) -> Result<CoreCheck, Refusal> {
+        let length = |name, text: Option<String>, usual| match text {
+            Some(text) => duration::parse(&text).ok_or_else(|| invalid(name, duration::RULE)),
+            None => Ok(usual),
+        };
+        let new = CoreCheck::new(name, field(Field::CheckKind, self.kind.parse())?, self.settings);
+        let mode = word(Field::CheckMode, self.mode, "must be enforce or observe")?;
+        let every = length(Field::CheckEvery, self.every, new.every)?;
+        let timeout = length(Field::CheckTimeout, self.timeout, new.timeout)?;
+        let without_verdict = word(Field::CheckWithoutVerdict, self.without_verdict, "must be accept or wait")?;
+        Ok(new.with(|check| {
+            check.mode = mode.unwrap_or_default();
+            check.every = every;
+            check.failures = self.failures.unwrap_or(check.failures);
+            check.timeout = timeout;
+            check.without_verdict = without_verdict.unwrap_or_default();
+        }))
+    }
+}
+
+/// A check of an app.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Check {
+    /// The name.
+    pub name: String,
+    /// The kind.
+    pub kind: String,
+    /// The settings of its kind.
+    pub settings: Settings,
+    /// What follows from a fail.
+    #[schemars(schema_with = "schemas::check_mode")]
+    pub mode: CheckMode,
+    /// The time between two measurements.
+    pub every: String,
+    /// The number of measurements in a row that must fail before the check fails.
+    pub failures: u32,
+    /// The time that a measurement may take.
+    pub timeout: String,
+    /// What follows if there is nothing to judge by.
+    #[schemars(schema_with = "schemas::without_verdict")]
+    pub without_verdict: WithoutVerdict,
+}
+
+impl Check {
+    /// Returns a check as it is on the wire.
+    pub fn of(check: &CoreCheck) -> Self {
+        Self {
+            name: check.name.to_string(),
+            kind: check.kind.to_string(),
+            settings: check.settings.clone(),
+            mode: check.mode,
+            every: duration::format(check.every),
+            failures: check.failures,
+            timeout: duration::format(check.timeout),
+            without_verdict: check.without_verdict,
+        }
+    }
+}
+
+/// A setting of a kind of checks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckSetting {
+    /// The member of the settings.
+    pub name: String,
+    /// What it says.
+    pub about: String,
+    /// Whether a check of the kind must have it.
+    pub required: bool,
+}
+
+/// A kind of checks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckKind {
+    /// The word by which a check names it.
+    pub kind: String,
+    /// What it measures.
+    pub about: String,
+    /// Its settings.
+    pub settings: Vec<CheckSetting>,
+}
+
+impl CheckKind {
+    fn of(kind: &KindOfCheck) -> Self {
+        let setting = |setting: &rollhook_core::ports::CheckSetting| CheckSetting {
+            name: setting.name.to_owned(),
+            about: setting.about.to_owned(),
+            required: setting.required,
+        };
+        Self {
+            kind: kind.kind.to_string(),
+            about: kind.about.to_owned(),
+            settings: kind.settings.iter().map(setting).collect(),
+        }
+    }
+}
+
+/// The checks of an app.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckList {
+    /// The checks, in the order in which they were added.
+    pub checks: Vec<Check>,
+    /// How long a deploy is verified once its instances have settled; `0s`: until each check has come to a verdict.
+    pub verify_for: String,
+    /// The kinds of checks that there are here.
+    pub kinds: Vec<CheckKind>,
+}
+
+impl CheckList {
+    /// Returns the checks of a policy.
+    pub fn of(policy: &Policy, kinds: &[KindOfCheck]) -> Self {
+        Self {
+            checks: policy.checks.iter().map(Check::of).collect(),
+            verify_for: duration::format(policy.verify_for),
+            kinds: kinds.iter().map(CheckKind::of).collect(),
+        }
+    }
+}
+
+/// A measurement of a check that was tried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TestedCheck {
+    /// What was asked, with all placeholders filled in.
+    pub request: String,
+    /// The condition of a pass.
+    pub condition: String,
+    /// The verdict of this one measurement.
+    #[schemars(schema_with = "schemas::verdict")]
+    pub verdict: Verdict,
+    /// The measured value; absent: there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxLength" = VALUE_MAX))]
+    pub value: Option<String>,
+    /// The number of samples that the value was made of; absent: it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<u64>,
+    /// What was expected and seen, or why there is nothing to judge by.
+    #[schemars(extend("maxLength" = check::MESSAGE_MAX))]
+    pub message: String,
+    /// The time of the measurement.
+    #[serde(with = "crate::time")]
+    #[schemars(schema_with = "schemas::time")]
+    pub at: Timestamp,
+}
+
+impl TestedCheck {
+    /// Returns the answer for a measurement.
+    pub fn of(measured: Measured) -> Self {
+        let Measured { request, condition, measurement } = measured;
+        Self {
+            request,
+            condition,
+            verdict: measurement.verdict,
+            value: measurement.value,
+            samples: measurement.samples,
+            message: measurement.message,
+            at: measurement.at,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_names_its_faulty_field() {
+        let text = |text: &str| Some(text.to_owned());
+        let good = SetCheck { kind: "http".to_owned(), ..SetCheck::default() };
+        let name = || "front".parse().unwrap();
+        let parsed = good.clone().parse(name()).unwrap();
+        assert_eq!(parsed, CoreCheck::new(name(), "http".parse().unwrap(), Settings::new()));
+        for (request, expected) in [
+            (SetCheck { kind: "HTTP".to_owned(), ..good.clone() }, Field::CheckKind),
+            (SetCheck { kind: String::new(), ..good.clone() }, Field::CheckKind),
+            (SetCheck { mode: text("warn"), ..good.clone() }, Field::CheckMode),
+            (SetCheck { every: text("15"), ..good.clone() }, Field::CheckEvery),
+            (SetCheck { timeout: text("soon"), ..good.clone() }, Field::CheckTimeout),
+            (SetCheck { without_verdict: text("ask"), ..good }, Field::CheckWithoutVerdict),
+        ] {
+            assert!(matches!(request.parse(name()), Err(Refusal::InvalidField(field, _)) if field == expected));
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The checks of apps: who sets which is in the audit, and how often they may be tried out is bounded.
+
+use std::time::Duration;
+
+use rollhook_core::{
+    action::Action as AppAction,
+    app::AppId,
+    check::{Check, CheckName},
+    ports::Measured,
+    service::Authorized,
+};
+
+use crate::{
+    Management, Outcome, Refusal,
+    access::{Action, Principal, Realm},
+    rate::Rate,
+};
+
+/// Tests of checks of one environment: 1 in 6 seconds, 10 at once. Each is a call of a foreign server.
+const TESTS: Rate = Rate { every: Duration::from_secs(6), burst: 10 };
+
+impl Management {
+    /// Sets a check of an app, in place of the one of its name.
+    ///
+    /// # Errors
+    /// As [`Management::allow`] and [`Deployer::set_check`](rollhook_core::service::Deployer::set_check).
+    pub async fn set_check(&self, principal: &Principal, id: &AppId, check: Check) -> Outcome<Check> {
+        let what = format!("set the check {}, {}", check.name, check.kind);
+        let (access, _) = self.allow_check(principal, id, (Action::Change, AppAction::Change), &what).await?;
+        Ok(self.deployer.set_check(&access, check).await?)
+    }
+
+    /// Removes a check of an app.
+    ///
+    /// # Errors
+    /// As [`Management::allow`] and [`Deployer::remove_check`](rollhook_core::service::Deployer::remove_check).
+    pub async fn remove_check(&self, principal: &Principal, id: &AppId, name: &CheckName) -> Outcome<()> {
+        let what = format!("removed the check {name}");
+        let (access, _) = self.allow_check(principal, id, (Action::Change, AppAction::Change), &what).await?;
+        Ok(self.deployer.remove_check(&access, name).await?)
+    }
+
+    /// Measures a check once, of the version that is current.
+    ///
+    /// # Errors
+    /// As [`Management::allow`] and [`Deployer::test_check`](rollhook_core::service::Deployer::test_check);
+    /// [`Refusal::TooManyTests`].
+    pub async fn test_check(&self, principal: &Principal, id: &AppId, name: &CheckName) -> Outcome<Measured> {
+        let what = format!("tested the check {name}");
+        let (access, realm) = self.allow_check(principal, id, (Action::TestCheck, AppAction::TestCheck), &what).await?;
+        if !self.check_tests.take(TESTS, &realm, self.deployer.ports().clock.elapsed()) {
+            return Err(Refusal::TooManyTests(realm));
+        }
+        Ok(self.deployer.test_check(&access, name).await?)
+    }
+
+    async fn allow_check(
+        &self,
+        principal: &Principal,
+        id: &AppId,
+        (action, proof): (Action, AppAction),
+        what: &str,
+    ) -> Outcome<(Authorized, Realm)> {
+        let app = self.readable_app(principal, id).await?;
+        self.permit(principal, &app, action, Some(what)).await?;
+        Ok((Authorized::allow(&app, principal.cause(), &[proof]), Realm::of_app(&app)))
+    }
+}
