@@ -117,16 +117,8 @@ pub(crate) fn on_failure(_: &mut SchemaGenerator) -> Schema {
     one_of(&["restore", "leave"])
 }
 
-pub(crate) fn check_mode(_: &mut SchemaGenerator) -> Schema {
-    one_of(&["enforce", "observe"])
-}
-
 pub(crate) fn without_verdict(_: &mut SchemaGenerator) -> Schema {
     one_of(&["accept", "wait"])
-}
-
-pub(crate) fn verdict(_: &mut SchemaGenerator) -> Schema {
-    one_of(&["pass", "fail", "none"])
 }
 
 pub(crate) fn hold_policy(_: &mut SchemaGenerator) -> Schema {
