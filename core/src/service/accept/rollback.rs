@@ -1,6 +1,6 @@
 //! Rollbacks: a return to a good version as a new revision.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     action::Action,
@@ -9,7 +9,7 @@ use crate::{
     deploy::{Deploy, Revision, Trigger},
     error::Error,
     ledger::{
-        Admission, AppState, OtherDeploys, configuration,
+        Admission, AppState, OtherDeploys, Revoked, configuration,
         rollback::{self, Target},
     },
     ports::Page,
@@ -50,8 +50,8 @@ impl Deployer {
                 if !means_the_same(&read, state) {
                     return Err(Declined::Outdated);
                 }
-                let (target, variables) = target.clone()?;
-                let variables = if with_configuration { variables } else { state.revoked_of_current() };
+                let (target, revoked) = target.clone()?;
+                let variables = if with_configuration { names_of(&revoked) } else { state.revoked_of_current() };
                 let released = state.released_since(target.revision);
                 if !released.is_empty() && !past_releases {
                     let target = target.revision;
@@ -65,6 +65,7 @@ impl Deployer {
                 let admission = Admission {
                     others: OtherDeploys::EndSuperseded,
                     hold: rollback::hold(state, &target),
+                    revoked,
                     ..Admission::plain(admission_id, deploy)
                 };
                 Ok((admission, ()))
@@ -114,8 +115,8 @@ impl Deployer {
         }
     }
 
-    /// Returns the variables of the configuration of a rollback's target whose values were revoked, if it is still stored.
-    async fn check_kept(&self, access: &Authorized, state: &AppState, target: &Deploy) -> Outcome<Vec<VariableName>> {
+    /// Returns the revoked values that the configuration of a rollback's target has, if it is still stored.
+    async fn check_kept(&self, access: &Authorized, state: &AppState, target: &Deploy) -> Outcome<Vec<Revoked>> {
         if !configuration::is_decided(target) {
             return Err(Refusal::NothingToRollBackTo(format!(
                 "Revision {} never began, and has no configuration. Its image alone can be returned to.",
@@ -143,7 +144,7 @@ impl Deployer {
         // It may be as long as a long part of a history.
         let _turn = self.history_turn(access, usize::MAX).await;
         match self.variables(access.uid, Some(id)).await {
-            Ok(variables) => Ok(variables.map(|variables| state.revoked_of(&variables)).unwrap_or_default()),
+            Ok(variables) => Ok(variables.map(|variables| state.revoked_with(id, &variables)).unwrap_or_default()),
             Err(Error::NotFound(_)) => Err(forgotten()),
             Err(error) => Err(Refusal::of_store(error)),
         }
@@ -188,6 +189,11 @@ impl Deployer {
         }
         Err(too_many_of_one_image(&access.id, below, top))
     }
+}
+
+/// Returns the variables of revoked values, each once.
+fn names_of(revoked: &[Revoked]) -> Vec<VariableName> {
+    revoked.iter().map(|revoked| revoked.name.clone()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Returns the refusal of a rollback of an app of which no version has succeeded.
