@@ -37,6 +37,9 @@ async fn on_machine(
     made_with: MadeWith,
     request: &SettingsRequest,
 ) -> Called<Result<Settings, InvalidTarget>> {
+    if let Some(invalid) = made_with.contradiction(workload) {
+        return Ok(Err(invalid));
+    }
     let mut settings = request.settings.clone();
     if made_with.readiness_path.as_ref().is_some_and(|path| !path.is_empty()) {
         let unreachable = creation::unreachable(&engine.get("/info").await?);

@@ -57,6 +57,9 @@ pub struct Workload {
     pub name: String,
     /// The order of replacement.
     pub replace: Replace,
+    /// Whether a person chose that order: then settings of the configuration leave it as it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replace_chosen: bool,
     /// Path that answers with 2xx or 3xx once the container is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readiness_path: Option<String>,
@@ -118,7 +121,8 @@ impl Workload {
     /// The container of this name, with defaults for the rest.
     pub(crate) fn named(kind: Kind, name: impl Into<String>) -> Self {
         let (readiness_path, readiness_port, template) = (None, None, None);
-        Self { kind, name: name.into(), replace: Replace::StartFirst, readiness_path, readiness_port, template }
+        let (replace, replace_chosen) = (Replace::StartFirst, false);
+        Self { kind, name: name.into(), replace, replace_chosen, readiness_path, readiness_port, template }
     }
 
     /// The port and the path that answer once the container is ready, if it is asked.
@@ -170,6 +174,8 @@ pub(crate) struct RequestedSettings {
     pub(crate) kind: Option<Kind>,
     pub(crate) name: Option<String>,
     pub(crate) replace: Option<Replace>,
+    /// As a registration stored it: a person gives none.
+    pub(crate) replace_chosen: Option<bool>,
     pub(crate) readiness_path: Option<String>,
     pub(crate) readiness_port: Option<u16>,
     pub(crate) template: Template,
@@ -195,6 +201,9 @@ impl RequestedSettings {
                 "name" => requested.name = InvalidTarget::read("workload.name", value)?,
                 "replace" => {
                     requested.replace = Some(one_of("workload.replace", value, "start-first or stop-first")?);
+                }
+                "replace_chosen" => {
+                    requested.replace_chosen = InvalidTarget::read("workload.replace_chosen", value)?;
                 }
                 "readiness_path" => {
                     requested.readiness_path = InvalidTarget::read("workload.readiness_path", value)?;

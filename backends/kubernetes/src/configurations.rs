@@ -140,10 +140,11 @@ async fn create(cluster: &Cluster, secret: &Secret, namespace: &str) -> kube::Re
     Ok(made.metadata)
 }
 
-/// Removes a Secret that was made for what the cluster has refused. A failure leaves it to a later removal of old ones.
+/// Removes a Secret that was made for what the cluster has refused, as it was made: one that a newer deploy or run has asked for
+/// since stays. A failure leaves it to a later removal of old ones.
 pub(crate) async fn take_back(cluster: &Cluster, namespace: &str, provided: Option<&Provided>) {
     let Some(Provided::Made(metadata)) = provided else { return };
-    if let Err(error) = cluster.delete::<Secret>(namespace, metadata).await {
+    if let Err(error) = cluster.delete_as_read::<Secret>(namespace, metadata).await {
         tracing::debug!(namespace, error = %error.chain(), "removing the Secret of a refused configuration failed");
     }
 }

@@ -219,12 +219,10 @@ impl RolloutDriver for Workloads {
     }
 
     async fn check_settings(&self, request: &SettingsRequest) -> Result<CheckedSettings> {
-        if matches!(Parts::of(&request.target), Ok(None)) {
-            return self.inner.check_settings(request).await;
-        }
-        let why = "The app has several workloads, and settings would be of all of them: only variables can be changed, or \
-                   what others make the workloads with.";
-        Ok(CheckedSettings::Unsupported(why.to_owned()))
+        let Some(parts) = Parts::of(&request.target)? else { return self.inner.check_settings(request).await };
+        // They are those of the app's own workload.
+        let target = Target { settings: parts.get(0).settings.clone(), ..request.target.clone() };
+        self.inner.check_settings(&SettingsRequest { target, ..request.clone() }).await
     }
 
     fn has_same_workloads(&self, before: &Target, after: &Target) -> bool {

@@ -50,7 +50,7 @@ impl Part {
     pub(crate) fn spec(&self, spec: &RolloutSpec) -> RolloutSpec {
         spec.clone().with(|spec| {
             spec.target.settings = self.settings.clone();
-            // They were given to the app when its first workload was its only one.
+            // They are those of the app's own workload.
             if let Some(configuration) = spec.configuration.as_mut().filter(|_| !self.is_first) {
                 configuration.variables.settings.clear();
             }

@@ -47,7 +47,8 @@ pub struct Revoked {
     pub name: VariableName,
     /// The [mark](Variables::mark) of the value.
     pub value: String,
-    /// The configurations that had the value when it was revoked: that of the current version, and the staged one.
+    /// The configurations of the app's deploys that have the value: that of the current version and the staged one when it was
+    /// revoked, and those that were made or brought back since.
     pub configurations: Vec<ConfigurationId>,
 }
 
@@ -128,17 +129,19 @@ impl AppState {
         }
     }
 
-    /// Returns the variables whose values were revoked.
-    pub fn revoked_of(&self, variables: &Variables) -> Vec<VariableName> {
-        let is_revoked = |name: &&VariableName| {
-            let mark = variables.mark(name);
-            self.revoked.iter().any(|revoked| revoked.name == **name && Some(&revoked.value) == mark.as_ref())
-        };
+    /// Returns the revoked values that a configuration has, with that configuration among those which have them. Of these, the
+    /// ones that no deploy of the app runs or is to run with are forgotten.
+    pub fn revoked_with(&self, id: ConfigurationId, variables: &Variables) -> Vec<Revoked> {
         if self.revoked.is_empty() {
-            Vec::new()
-        } else {
-            variables.entries.keys().filter(is_revoked).cloned().collect()
+            return Vec::new();
         }
+        let in_use = self.configurations();
+        let has = |revoked: &&Revoked| variables.mark(&revoked.name).as_ref() == Some(&revoked.value);
+        let with = |revoked: &Revoked| {
+            let known = revoked.configurations.iter().copied().filter(|known| *known != id && in_use.contains(known));
+            Revoked { configurations: known.chain([id]).collect(), ..revoked.clone() }
+        };
+        self.revoked.iter().filter(has).map(with).collect()
     }
 
     /// Returns the variables whose revoked values a rollback of the image alone brings back: the current version has them, and

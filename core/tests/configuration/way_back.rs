@@ -82,12 +82,26 @@ fn restore_says_that_a_revoked_value_is_back() {
         world.cluster.script("api:v1", Script::default());
         let restore = world.ended(&access, failed.revision.get() + 1).await;
         assert!(restore.is_restore() && note(&restore).contains("revoked values of TOKEN"), "{restore:?}");
-        // Once it was taken away for good, there is nothing to say.
-        let Configured::Deploy(accepted) = world.configure(&access, unset("TOKEN")).await.unwrap() else { panic!() };
-        world.ended(&access, accepted.deploy.revision.get()).await;
+        // A configuration that is made of it has the value as well.
+        world.configured(&access, &[("A", "one")]).await;
         world.cluster.script("api:bad", Script::crashes());
         let failed = world.deployed(&access, &api("bad")).await;
         let restore = world.ended(&access, failed.revision.get() + 1).await;
+        assert!(restore.is_restore() && note(&restore).contains("revoked values of TOKEN"), "{restore:?}");
+        // Once it was taken away for good, there is nothing to say.
+        let Configured::Deploy(accepted) = world.configure(&access, unset("TOKEN")).await.unwrap() else { panic!() };
+        world.ended(&access, accepted.deploy.revision.get()).await;
+        let failed = world.deployed(&access, &api("bad")).await;
+        let restore = world.ended(&access, failed.revision.get() + 1).await;
         assert!(restore.is_restore() && !note(&restore).contains("revoked"), "{restore:?}");
+        // A rollback that was confirmed brings it back to restores too.
+        let back = with_configuration().with(|request| {
+            request.revision = Some(revision(2));
+            request.with_revoked = true;
+        });
+        world.rolled_back_by(&access, back).await;
+        let failed = world.deployed(&access, &api("bad")).await;
+        let restore = world.ended(&access, failed.revision.get() + 1).await;
+        assert!(restore.is_restore() && note(&restore).contains("revoked values of TOKEN"), "{restore:?}");
     });
 }

@@ -392,6 +392,7 @@ fn page_that_a_role_does_not_cover_is_not_offered() {
         "rollback",
         "config",
         "config/unset",
+        "config/discard",
         "release-hold",
         "delete",
         "deploys/1/cancel",
@@ -643,5 +644,21 @@ fn variable_is_set_by_a_form_and_its_value_is_never_shown() {
 
     assert!(text(&get(&format!("{path}/unset?name=A"))).contains("Unset A?"));
     assert!(!text(&post(&format!("{path}/unset"), "name=A")).contains("<th scope=\"row\" class=\"mono\">A</th>"));
-    assert_eq!(post(&format!("{path}/unset"), "name=A").response.status(), 422);
+    let refused = post(&format!("{path}/unset"), "name=A&break_glass=%3Cwhy%3E");
+    assert_eq!(refused.response.status(), 422);
+    assert!(
+        text(&refused).contains("Unset A?") && text(&refused).contains("there is no variable A"),
+        "the question again"
+    );
+
+    assert!(text(&get(&format!("{path}/unset?name=B"))).contains("name=\"revoked\""));
+    assert!(text(&get(path)).contains("/config/discard"));
+    assert!(text(&get(&format!("{path}/discard"))).contains("Discard what waits for the next deploy?"));
+    let discarded = post(&format!("{path}/discard"), "");
+    let discarded = text(&discarded);
+    assert!(
+        discarded.contains("role=\"status\"") && !discarded.contains("Variables of the next deploy"),
+        "{discarded}"
+    );
+    assert!(!discarded.contains("/config/discard"), "nothing waits");
 }

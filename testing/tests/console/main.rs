@@ -156,6 +156,7 @@ fn no_other_site_and_no_link_changes_anything() {
         "webhook/disable",
         "config",
         "config/unset?name=A",
+        "config/discard",
         "settings",
         "settings/source",
         "release-hold",

@@ -154,7 +154,7 @@ pub(crate) fn is_alone(seen: &Seen, rollout: &Rollout) -> bool {
     let is_of_now = |container: &&Container| container.is_up() || container.deploy() == Some(rollout.id);
     let mut now = seen.containers.iter().filter(is_of_now);
     let writes = || seen.of(rollout.id).is_some_and(|own| own.writes_to().is_some());
-    rollout.made_with.replace(rollout.workload.replace, writes) == Replace::StopFirst
+    rollout.made_with.replace(&rollout.workload, writes) == Replace::StopFirst
         || now.any(|container| container.sole().is_some())
 }
 

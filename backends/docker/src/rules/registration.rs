@@ -25,6 +25,12 @@ impl<'a> Registration<'a> {
     /// [`InvalidTarget::Setting`].
     pub(crate) fn parse(request: &'a TargetRequest) -> Result<Self, InvalidTarget> {
         let mut requested = RequestedSettings::parse(&request.settings)?;
+        if requested.replace_chosen.is_some() && request.registered.is_none() {
+            return Err(InvalidTarget::setting(
+                "workload.replace_chosen",
+                "is stored by a registration that has replace.",
+            ));
+        }
         creation::check(&requested.template)?;
         // It counts for a container that exists as well.
         let path = requested.template.readiness_path.take();
@@ -132,6 +138,7 @@ impl<'a> Registration<'a> {
         let image = newest.or_else(|| model.image());
         let image = image.ok_or_else(|| unusable("its image has no name: start it from a tag.".to_owned()))?;
         (workload.readiness_path, workload.readiness_port) = self.readiness(|| model.exposed_port())?;
+        workload.replace_chosen = self.is_chosen();
         workload.replace = self.replace(model.sole(), model.writes_to())?;
         let unused = if self.request.registered.is_some() {
             let is_made = self.request.settings.contains_key("template");
@@ -161,6 +168,14 @@ impl<'a> Registration<'a> {
                 "workload.readiness_path",
                 "needs a port: the container does not expose just one.",
             )),
+        }
+    }
+
+    /// Whether a person chose the order of replacement. The settings of a registered app always have one.
+    fn is_chosen(&self) -> bool {
+        match self.request.registered {
+            Some(_) => self.requested.replace_chosen == Some(true),
+            None => self.requested.replace.is_some(),
         }
     }
 
@@ -203,6 +218,7 @@ impl<'a> Registration<'a> {
         }
         let template = self.requested.template.clone();
         (workload.readiness_path, workload.readiness_port) = self.readiness(|| None)?;
+        workload.replace_chosen = self.is_chosen();
         workload.replace = self.replace(creation::sole(&template), creation::writes_to(&template))?;
         let notes = notes::of_created(&template, self.requested.replace);
         workload.template = Some(template);
@@ -224,7 +240,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::rules::samples::{THEIRS, claim, container, seen, stamped, with};
+    use crate::rules::samples::{OURS, THEIRS, claim, container, seen, stamped, with};
 
     fn request(settings: Value) -> TargetRequest {
         TargetRequest {
@@ -308,6 +324,24 @@ mod tests {
         assert!(notes[0].contains("has run for 5 s"), "{notes:?}");
         let checked = with(container("web", "running"), "/State/Health", json!({"Status": "healthy"}));
         assert!(adopted(validate(&request(json!({})), &seen(vec![checked]))).2.is_empty());
+    }
+
+    #[test]
+    fn order_that_a_person_chose_is_remembered() {
+        let seen = seen(vec![container("web", "running")]);
+        let settings = |request: &TargetRequest| match validate(request, &seen) {
+            Validated::Adopt { settings, .. } => settings,
+            other => panic!("{other:?}"),
+        };
+        let chosen = settings(&request(json!({"replace": "stop-first"})));
+        assert_eq!((&chosen["replace"], &chosen["replace_chosen"]), (&json!("stop-first"), &json!(true)));
+        let derived = settings(&request(json!({})));
+        assert_eq!(derived.get("replace_chosen"), None);
+        for (stored, is_chosen) in [(chosen, true), (derived, false)] {
+            let change = TargetRequest { settings: stored, registered: Some(OURS), ..request(json!({})) };
+            assert_eq!(settings(&change).contains_key("replace_chosen"), is_chosen);
+        }
+        assert!(matches!(validate(&request(json!({"replace_chosen": true})), &seen), Validated::Invalid(_)));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rollhook_core::{Error, Result, app::Settings, ports::InvalidTarget};
 use serde::{Deserialize, Serialize};
 
-use super::{Replace, Template};
+use super::{Replace, Template, Workload};
 use crate::rules::{creation, made_with, volumes::clean};
 
 /// The most published ports, and volumes.
@@ -143,18 +143,31 @@ impl MadeWith {
         self.volumes.iter().flatten().filter_map(|text| creation::place(text))
     }
 
-    /// The order of replacement, where `registered` is the app's. `writes` says whether the container to be started may write
-    /// to a volume.
+    /// The order of replacement. `writes` says whether the container to be started may write to a volume.
     ///
-    /// A volume to write to makes the old container stop first. Ports that versions take in turn are published so that both
-    /// run, unless there is such a volume.
-    pub(crate) fn replace(&self, registered: Replace, writes: impl Fn() -> bool) -> Replace {
+    /// An order that a person chose stays. Else a volume to write to makes the old container stop first, and ports that versions
+    /// take in turn are published so that both run, unless there is such a volume.
+    pub(crate) fn replace(&self, workload: &Workload, writes: impl Fn() -> bool) -> Replace {
+        if workload.replace_chosen {
+            return workload.replace;
+        }
         let template = self.template();
         if creation::writes_to(&template).is_some() {
             return Replace::StopFirst;
         }
         let is_in_turn = creation::in_turn(&template).next().is_some();
-        if is_in_turn && !writes() { Replace::StartFirst } else { registered }
+        if is_in_turn && !writes() { Replace::StartFirst } else { workload.replace }
+    }
+
+    /// Returns why the settings need another order of replacement than a person chose; `None` if they do not.
+    pub(crate) fn contradiction(&self, workload: &Workload) -> Option<InvalidTarget> {
+        let is_start_first = workload.replace_chosen && workload.replace == Replace::StartFirst;
+        let why = creation::sole(&self.template()).filter(|_| is_start_first)?;
+        let rule = format!(
+            "cannot be set for an app that was registered to be replaced start-first: {why}. Use two ports that versions take in turn, such as \
+             127.0.0.1:8081-8082:80."
+        );
+        Some(InvalidTarget::setting("settings.publish", rule))
     }
 }
 
@@ -205,7 +218,12 @@ mod tests {
 
     #[test]
     fn order_is_decided_by_the_settings() {
-        let order = |settings, registered, writes| parse(settings).unwrap().replace(registered, || writes);
+        let workload = |replace, replace_chosen| Workload {
+            replace,
+            replace_chosen,
+            ..Workload::named(crate::settings::Kind::Container, "web")
+        };
+        let order = |settings, replace, writes| parse(settings).unwrap().replace(&workload(replace, false), || writes);
         let (first, last) = (Replace::StartFirst, Replace::StopFirst);
         assert_eq!(order(json!({"memory": "1g"}), last, false), last);
         assert_eq!(order(json!({"memory": "1g"}), first, true), first, "as the app was registered");
@@ -213,5 +231,12 @@ mod tests {
         assert_eq!(order(json!({"volumes": ["data:/data:ro", ":/srv"]}), first, false), first);
         let in_turn = json!({"publish": ["127.0.0.1:8081-8082:80"]});
         assert_eq!([false, true].map(|writes| order(in_turn.clone(), last, writes)), [first, last]);
+        // What a person chose stays, or the settings are refused.
+        let chosen = |settings, replace| parse(settings).unwrap().replace(&workload(replace, true), || false);
+        assert_eq!(chosen(json!({"volumes": ["data:/data"]}), first), first);
+        assert_eq!(chosen(in_turn.clone(), last), last);
+        let refused = |settings, chosen| parse(settings).unwrap().contradiction(&workload(first, chosen)).is_some();
+        let fixed = json!({"publish": ["8080:80"]});
+        assert_eq!([refused(fixed.clone(), true), refused(fixed, false), refused(in_turn, true)], [true, false, false]);
     }
 }

@@ -55,6 +55,7 @@ use crate::{
         state::{Began, Observed, STARTED, STOPPED, Stopped, container_name},
     },
     rules::{
+        configuration,
         fence::{self, Decision},
         jobs::{self, newest},
         listed::{ListedJob, ListedPod},
@@ -219,7 +220,10 @@ impl<'a> Run<'a> {
         if is_not_found(&failure) {
             return Ok(ReleaseState::Failed(without_namespace(&rollout)));
         }
-        configurations::take_back(self.cluster, self.namespace, secret.as_ref()).await;
+        // What runs may need one that was missing, and so may other runs by hand.
+        if !self.is_by_hand() && !configuration::is_referred_to(&target, &rollout) {
+            configurations::take_back(self.cluster, self.namespace, secret.as_ref()).await;
+        }
         Err(match refusal(&failure) {
             Some(why) => Error::Invalid {
                 what: format!("the cluster refuses the release command's Job: {why}"),

@@ -1,6 +1,6 @@
 //! Changes of the configuration: each is a revision of the image that runs, or waits for the next deploy.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     action::Action,
@@ -72,10 +72,11 @@ impl Deployer {
             self.forget_configurations(&state, None).await.map_err(Refusal::of_store)?;
             let id = ConfigurationId(self.ports.rng.bits());
             let is_full = self.put_if_it_fits(store, &state, id, (&before, &variables)).await?;
+            let made = (id, Arc::new(variables));
             let accepted = if is_staged {
-                self.stage(store, access, (base, id), (request.key.clone(), revoked)).await
+                self.stage(store, access, (base, made), (request.key.clone(), revoked)).await
             } else {
-                self.admit_configuration(access, base, id, (&request, revoked)).await
+                self.admit_configuration(access, base, made, (&request, revoked)).await
             };
             if matches!(accepted, Ok(None))
                 || matches!(&accepted, Err(refusal) if !matches!(refusal, Refusal::StoreUnavailable { .. }))
@@ -156,15 +157,16 @@ impl Deployer {
         &self,
         store: &dyn ConfigurationStore,
         access: &Authorized,
-        (base, id): (Option<ConfigurationId>, ConfigurationId),
+        (base, (id, variables)): (Option<ConfigurationId>, (ConfigurationId, Arc<Variables>)),
         (key, revoked): (Option<IdempotencyKey>, Vec<Revoked>),
     ) -> Outcome<Option<Configured>> {
         let staged = self.update_app(access, move |change, now| {
             if change.state.next_configuration() != base || change.state.has_staged(key.as_ref(), now)? {
                 return Err(Refusal::Busy);
             }
+            let revoked = with_known(&change.state, &revoked, id, &variables);
             change.stage(id, key.as_ref(), now);
-            change.revoke(revoked.clone(), now);
+            change.revoke(revoked, now);
             Ok(())
         });
         match staged.await {
@@ -212,7 +214,7 @@ impl Deployer {
         &self,
         access: &Authorized,
         base: Option<ConfigurationId>,
-        id: ConfigurationId,
+        (id, variables): (ConfigurationId, Arc<Variables>),
         (request, revoked): (&ConfigureRequest, Vec<Revoked>),
     ) -> Outcome<Option<Configured>> {
         let (admission_id, cause) = (self.admission_id(), access.cause_of(Trigger::Config));
@@ -222,7 +224,8 @@ impl Deployer {
                 return Err(Declined::Outdated);
             }
             let deploy = configuration::deploy(state, id, if_current, &cause)?;
-            Ok((Admission { revoked: revoked.clone(), ..Admission::plain(admission_id, deploy) }, ()))
+            let revoked = with_known(state, &revoked, id, &variables);
+            Ok((Admission { revoked, ..Admission::plain(admission_id, deploy) }, ()))
         });
         Ok(accepted.await?.map(|(accepted, _)| Configured::Deploy(Box::new(accepted))))
     }
@@ -347,6 +350,14 @@ impl Deployer {
         self.ports.rng.fill(&mut salt);
         salt
     }
+}
+
+/// Returns the values that a change revokes, and those of the configuration it makes that were revoked before: a restore to that
+/// configuration says so.
+fn with_known(state: &AppState, revoked: &[Revoked], id: ConfigurationId, variables: &Variables) -> Vec<Revoked> {
+    let is_new = |known: &Revoked| revoked.iter().all(|new| (&new.name, &new.value) != (&known.name, &known.value));
+    let known = state.revoked_with(id, variables).into_iter().filter(is_new);
+    revoked.iter().cloned().chain(known).collect()
 }
 
 /// Removes a configuration that nothing needs; one that stays is removed with those of the history.

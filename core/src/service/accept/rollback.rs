@@ -1,6 +1,6 @@
 //! Rollbacks: a return to a good version as a new revision.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     action::Action,
@@ -8,7 +8,7 @@ use crate::{
     configuration::{VariableName, Variables},
     deploy::{Deploy, Revision, Trigger},
     ledger::{
-        Admission, AppState, OtherDeploys, configuration,
+        Admission, AppState, OtherDeploys, Revoked, configuration,
         rollback::{self, Target},
     },
     ports::Page,
@@ -49,8 +49,8 @@ impl Deployer {
                 if !means_the_same(&read, state) {
                     return Err(Declined::Outdated);
                 }
-                let (target, variables) = target.clone()?;
-                let variables = if with_configuration { variables } else { state.revoked_of_current() };
+                let (target, revoked) = target.clone()?;
+                let variables = if with_configuration { names_of(&revoked) } else { state.revoked_of_current() };
                 let released = state.released_since(target.revision);
                 if !released.is_empty() && !past_releases {
                     let target = target.revision;
@@ -64,6 +64,7 @@ impl Deployer {
                 let admission = Admission {
                     others: OtherDeploys::EndSuperseded,
                     hold: rollback::hold(state, &target),
+                    revoked,
                     ..Admission::plain(admission_id, deploy)
                 };
                 Ok((admission, ()))
@@ -113,15 +114,21 @@ impl Deployer {
         }
     }
 
-    /// Returns the variables of the configuration of a rollback's target whose values were revoked, if it is still stored.
-    async fn check_kept(&self, access: &Authorized, state: &AppState, target: &Deploy) -> Outcome<Vec<VariableName>> {
+    /// Returns the revoked values that the configuration of a rollback's target has, if it is still stored.
+    async fn check_kept(&self, access: &Authorized, state: &AppState, target: &Deploy) -> Outcome<Vec<Revoked>> {
         if !configuration::is_decided(target) {
             return Err(Refusal::NothingToRollBackTo(format!(
                 "Revision {} never began, and has no configuration. Its image alone can be returned to.",
                 target.revision
             )));
         }
-        let Some(id) = target.configuration else { return Ok(Vec::new()) };
+        let Some(id) = target.configuration else {
+            if !access.allows(Action::Change) {
+                let _turn = self.variables_turn(access).await;
+                self.check_same_settings(access, state, &Variables::default()).await?;
+            }
+            return Ok(Vec::new());
+        };
         let forgotten = || {
             let forgotten = Refusal::ConfigurationForgotten(target.revision);
             Refusal::NothingToRollBackTo(format!("{forgotten} Its image alone can be returned to."))
@@ -144,7 +151,7 @@ impl Deployer {
         if !access.allows(Action::Change) {
             self.check_same_settings(access, state, &variables).await?;
         }
-        Ok(state.revoked_of(&variables))
+        Ok(state.revoked_with(id, &variables))
     }
 
     /// Returns `Ok` unless a rollback would change what instances are made with, such as the volumes of a machine: that is for
@@ -195,6 +202,11 @@ impl Deployer {
         }
         Err(too_many_of_one_image(&access.id, below, top))
     }
+}
+
+/// Returns the variables of revoked values, each once.
+fn names_of(revoked: &[Revoked]) -> Vec<VariableName> {
+    revoked.iter().map(|revoked| revoked.name.clone()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Returns the refusal of a rollback of an app of which no version has succeeded.

@@ -1,4 +1,4 @@
-//! An app's configuration: its variables, setting one, and removing one.
+//! An app's configuration: its variables, setting one, removing one, and discarding a change that waits.
 //!
 //! The forms carry no idempotency key, whose stored hash would be made of the value: repeated, they change nothing, or find that
 //! another revision is current.
@@ -8,7 +8,7 @@ use http::StatusCode;
 use rollhook_api::{
     App, ConfigAnswer, ConfigPatch, Variable,
     configuration::{PostedVariables, setting_text},
-    operations::{ChangeConfiguration, ConfigQuery, ShowApp, ShowConfiguration},
+    operations::{ChangeConfiguration, ConfigQuery, DiscardConfiguration, ShowApp, ShowConfiguration},
 };
 use rollhook_core::{
     app::{AppId, Settings},
@@ -147,12 +147,8 @@ pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
 async fn change(call: &Call<'_>, id: &AppId, patch: ConfigPatch, name: &str) -> Result<Reply, Failure> {
     let reason = patch.break_glass.clone().unwrap_or_default();
     match call.operations().call(ChangeConfiguration, id, patch).await {
-        Ok(ConfigAnswer::Deploy(_)) => Ok(reply::redirect(&format!("/apps/{}/{}", id.namespace, id.name))),
-        Ok(ConfigAnswer::Kept(kept)) => {
-            let form = Form { notice: Some(escaped(&kept.message)), ..Form::read(call, id).await?.1 };
-            Ok(form.reply(call, StatusCode::OK))
-        }
-        Err(failure) if matches!(failure.problem.status, 409 | 413 | 422 | 423 | 429) => {
+        Ok(answer) => changed(call, id, answer).await,
+        Err(failure) if is_shown(&failure) => {
             // The page shows what is current by now: to submit it again is to have seen that.
             let error = Some(escaped(&failure.problem.detail));
             let form =
@@ -163,15 +159,25 @@ async fn change(call: &Call<'_>, id: &AppId, patch: ConfigPatch, name: &str) -> 
     }
 }
 
-/// Answers `GET …/config/unset?name=NAME`.
-pub(crate) async fn confirm_unset(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
-    let (app, form) = Form::read(call, id).await?;
-    let wanted = call.request.query("name").unwrap_or_default();
-    // A name that is none is refused by the change.
-    let name = escaped(&wanted);
+/// Returns whether a refusal is shown on the form that it refuses.
+fn is_shown(failure: &Failure) -> bool {
+    matches!(failure.problem.status, 409 | 413 | 422 | 423 | 429)
+}
+
+async fn changed(call: &Call<'_>, id: &AppId, answer: ConfigAnswer) -> Result<Reply, Failure> {
+    match answer {
+        ConfigAnswer::Deploy(_) => Ok(reply::redirect(&format!("/apps/{}/{}", id.namespace, id.name))),
+        ConfigAnswer::Kept(kept) => {
+            let form = Form { notice: Some(escaped(&kept.message)), ..Form::read(call, id).await?.1 };
+            Ok(form.reply(call, StatusCode::OK))
+        }
+    }
+}
+
+/// Returns the question whether a variable is to be removed.
+fn unsetting<'a>(form: &'a Form, path: String, name: &str, reason: String) -> Question<'a> {
     let if_current = form.if_current.map(|revision| ("if_current", revision.to_string()));
-    let path = format!("{}/config", app_path(&app));
-    let question = Question {
+    Question {
         head: Some(&form.head),
         title: format!("Unset {name}?"),
         consequences: vec![
@@ -181,18 +187,64 @@ pub(crate) async fn confirm_unset(call: &Call<'_>, id: &AppId) -> Result<Reply, 
         action: format!("{path}/unset"),
         back: path,
         button: format!("Unset {name}"),
-        hidden: [("name", name)].into_iter().chain(if_current).collect(),
+        hidden: [("name", name.to_owned())].into_iter().chain(if_current).collect(),
+        tick: Some(("revoked", "The value has leaked: a rollback that would bring it back asks first")),
+        reason: form.is_locked.then_some(reason),
+        ..Question::default()
+    }
+}
+
+/// Answers `GET …/config/unset?name=NAME`.
+pub(crate) async fn confirm_unset(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let (app, form) = Form::read(call, id).await?;
+    // A name that is none is refused by the change.
+    let name = escaped(&call.request.query("name").unwrap_or_default());
+    Ok(unsetting(&form, format!("{}/config", app_path(&app)), &name, String::new()).reply(call))
+}
+
+/// Answers `POST …/config/unset`.
+pub(crate) async fn unset(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let name = call.request.field("name").unwrap_or_default();
+    let reason = call.request.field("break_glass").filter(|reason| !reason.is_empty());
+    let patch = ConfigPatch {
+        unset: vec![name.clone()],
+        revoked: call.request.field("revoked").is_some(),
+        if_current: call.request.field("if_current").and_then(|text| text.parse().ok()),
+        break_glass: reason.clone(),
+        ..ConfigPatch::default()
+    };
+    match call.operations().call(ChangeConfiguration, id, patch).await {
+        Ok(answer) => changed(call, id, answer).await,
+        Err(failure) if is_shown(&failure) => {
+            let (app, form) = Form::read(call, id).await?;
+            let (path, reason) = (format!("{}/config", app_path(&app)), escaped(&reason.unwrap_or_default()));
+            Ok(unsetting(&form, path, &escaped(&name), reason).refused(call, &failure))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Answers `GET …/config/discard`.
+pub(crate) async fn confirm_discard(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let (app, form) = Form::read(call, id).await?;
+    let path = format!("{}/config", app_path(&app));
+    let question = Question {
+        head: Some(&form.head),
+        title: "Discard what waits for the next deploy?".to_owned(),
+        consequences: vec![
+            "The next deploy runs with what the app runs with now.".to_owned(),
+            "The values that wait are removed. A deploy that has begun with them goes on.".to_owned(),
+        ],
+        action: format!("{path}/discard"),
+        back: path,
+        button: "Discard".to_owned(),
         ..Question::default()
     };
     Ok(question.reply(call))
 }
 
-/// Answers `POST …/config/unset`.
-pub(crate) async fn unset(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
-    let patch = ConfigPatch {
-        unset: call.request.field("name").into_iter().collect(),
-        if_current: call.request.field("if_current").and_then(|text| text.parse().ok()),
-        ..ConfigPatch::default()
-    };
-    change(call, id, patch, "").await
+/// Answers `POST …/config/discard`.
+pub(crate) async fn discard(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let kept = call.operations().call(DiscardConfiguration, id, ()).await?;
+    changed(call, id, ConfigAnswer::Kept(kept)).await
 }

@@ -28,6 +28,10 @@ pub(crate) struct Question<'a> {
     pub(crate) hidden: Vec<(&'static str, String)>,
     /// The word that must be typed.
     pub(crate) typed: Option<String>,
+    /// The name of a box to tick, and the words beside it.
+    pub(crate) tick: Option<(&'static str, &'static str)>,
+    /// The reason for the act in spite of a lock, where one asks for it.
+    pub(crate) reason: Option<String>,
     /// The help of a field for a new secret.
     pub(crate) secret: Option<&'static str>,
     pub(crate) error: Option<String>,

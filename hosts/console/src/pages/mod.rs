@@ -109,6 +109,8 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
             AppPart::Configuration => configuration::submit(call, id).await,
             AppPart::Unset if reads => configuration::confirm_unset(call, id).await,
             AppPart::Unset => configuration::unset(call, id).await,
+            AppPart::DiscardStaged if reads => configuration::confirm_discard(call, id).await,
+            AppPart::DiscardStaged => configuration::discard(call, id).await,
             AppPart::Settings if reads => settings::page(call, id).await,
             AppPart::Settings => settings::change_policy(call, id).await,
             AppPart::Source => settings::change_source(call, id).await,

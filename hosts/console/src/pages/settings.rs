@@ -338,9 +338,7 @@ fn deletion<'a>(app: &App, head: &'a Head) -> Question<'a> {
         back: format!("{path}/settings"),
         button: "Delete this app".to_owned(),
         typed: Some(escaped(&app.app)),
-        hidden: Vec::new(),
-        secret: None,
-        error: None,
+        ..Question::default()
     }
 }
 

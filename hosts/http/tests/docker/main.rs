@@ -1,9 +1,15 @@
 //! Deploys to the containers of one machine, by the real server on a real Docker engine.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
+#[path = "../kills/mod.rs"]
+mod kills;
+#[path = "../values/mod.rs"]
+mod values;
+
 mod at_rest;
 mod bench;
 mod builds;
+mod configuration;
 mod console;
 mod deploys;
 mod disk;

@@ -3,8 +3,13 @@
 
 #[path = "../calls/mod.rs"]
 mod calls;
+#[path = "../kills/mod.rs"]
+mod kills;
+#[path = "../values/mod.rs"]
+mod values;
 
 mod at_rest;
+mod configuration;
 mod deploys;
 mod drift;
 mod failures;
