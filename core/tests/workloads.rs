@@ -327,6 +327,29 @@ fn workload_that_is_added_is_shown_behind_until_the_next_deploy() {
 }
 
 #[test]
+fn further_workload_with_a_command_is_made_with_the_first_one() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let also = json!([{ "kind": "Deployment", "name": "worker", "command": ["bin/jobs"] }]);
+        let access = world.registered(of(also, Policy::default())).await;
+        assert_eq!(world.ended(&access, 1).await.status(), Status::Succeeded);
+        assert_eq!(world.running()[..2], ["v1 by 1", "v1 by 1"]);
+        assert_eq!(world.view(&access).await.app.target.settings["also"][0]["command"], json!(["bin/jobs"]));
+        world.breaks(&worker(), "v2", Script::missing());
+        assert_eq!(world.deployed(&access, V2).await.status(), Status::Failed);
+        assert_eq!(world.ended(&access, 3).await.status(), Status::Succeeded);
+        assert_eq!(world.running()[..2], ["v1 by 3", "v1 by 1"], "put right by a restore");
+        // Beside a first one that exists, nothing says how it is made.
+        world.cluster.seed(&"shop-test/api".parse().unwrap(), &nightly(), &image(V1));
+        let also = json!([{ "kind": "Deployment", "name": "other", "command": ["bin/jobs"] }]);
+        let target = json!({ "kind": "CronJob", "name": "nightly", "also": also });
+        let other = registration("other", Policy::default()).target(settings(target));
+        let refused = world.deployer.register(&world.operator, other, None).await.unwrap_err();
+        assert!(refused.to_string().contains("made only beside"), "{refused}");
+    });
+}
+
+#[test]
 fn workloads_are_not_changed_while_a_deploy_rolls_out() {
     let world = World::new(DELAY);
     world.run(async {

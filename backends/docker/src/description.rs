@@ -54,6 +54,12 @@ pub(crate) const DESCRIPTION: TargetDescription = TargetDescription {
             value: Pairs,
         },
         TargetSetting {
+            name: "template.command",
+            label: "Command",
+            help: "What the container runs in place of its image's command, a word a line.",
+            value: Texts,
+        },
+        TargetSetting {
             name: "template.memory",
             label: "Memory",
             help: "The most that the container may use, such as 512m.",
@@ -120,6 +126,7 @@ mod tests {
             publish: vec![String::new()],
             volumes: vec![String::new()],
             labels: [(String::new(), String::new())].into(),
+            command: vec![String::new()],
             ..Template::default()
         };
         let mut every = serde_json::to_value(every).unwrap();

@@ -68,7 +68,7 @@ pub struct Workload {
     pub template: Option<Template>,
 }
 
-/// A container to be created.
+/// A container to be created, or several of one app.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Template {
@@ -94,6 +94,24 @@ pub struct Template {
     /// The memory that the container may use, such as `512m`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
+    /// The words that the container runs in place of its image's, handed to the image's entrypoint; empty: the image's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// Whether it is a further container of its app, beside the one that the rest describes: no request leads to it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub further: bool,
+}
+
+impl Template {
+    /// Returns what there is to a container: a further one has neither the ports, nor the labels and checks that are about
+    /// requests.
+    fn settled(self) -> Self {
+        if !self.further {
+            return self;
+        }
+        let (port, publish, readiness_path, labels) = Default::default();
+        Self { port, publish, readiness_path, labels, ..self }
+    }
 }
 
 impl Workload {
@@ -208,6 +226,8 @@ fn template(settings: Settings) -> Result<Template, InvalidTarget> {
             "volumes" => template.volumes = InvalidTarget::read(&full, value)?,
             "labels" => template.labels = InvalidTarget::read(&full, value)?,
             "memory" => template.memory = InvalidTarget::read(&full, value)?,
+            "command" => template.command = InvalidTarget::read(&full, value)?,
+            "further" => template.further = InvalidTarget::read(&full, value)?,
             "replicas" => {
                 if InvalidTarget::read::<u32>(&full, value)? != 1 {
                     return Err(InvalidTarget::setting(&full, "must be 1: an app is one container of this machine."));
@@ -226,12 +246,12 @@ fn template(settings: Settings) -> Result<Template, InvalidTarget> {
                 ));
             }
             _ => {
-                let known = "port, publish, env, readiness_path, network, volumes, labels and memory";
+                let known = "port, publish, env, readiness_path, network, volumes, labels, memory and command";
                 return Err(unknown(&full, known));
             }
         }
     }
-    Ok(template)
+    Ok(template.settled())
 }
 
 pub(crate) fn is_path(text: &str) -> bool {
@@ -273,8 +293,9 @@ impl Rollout {
     /// # Errors
     /// `Corrupt` if another driver wrote them.
     pub(crate) fn of(spec: &RolloutSpec) -> Result<Self> {
-        let workload = Workload::deserialize(&spec.target.settings)
+        let mut workload = Workload::deserialize(&spec.target.settings)
             .map_err(|error| Error::corrupt(format!("the target of app {} is not a container", spec.app), error))?;
+        workload.template = workload.template.map(Template::settled);
         Ok(Self {
             app: spec.app.clone(),
             id: spec.id,
@@ -314,6 +335,7 @@ mod tests {
             (json!({"template": {"replicas": 2}}), "template.replicas", "must be 1"),
             (json!({"template": {"env": {"A": {"hunter2": 1}}}}), "template.env", "must be a string."),
             (json!({"template": {"pull_secret": "s"}}), "template.pull_secret", "is for Kubernetes"),
+            (json!({"template": {"command": "bin/jobs"}}), "template.command", "must be a list."),
         ];
         for (given, name, rule) in cases {
             let invalid = RequestedSettings::parse(&settings(given.clone())).unwrap_err();
@@ -321,6 +343,26 @@ mod tests {
             assert_eq!(found, name, "{given}");
             assert!(why.starts_with(rule) && why.ends_with('.') && !why.contains("hunter2"), "{given}: {why}");
         }
+    }
+
+    #[test]
+    fn no_request_leads_to_a_further_container() {
+        let all = json!({
+            "port": 80, "publish": ["8080:80"], "readiness_path": "/", "labels": {"caddy": "web.example.com"},
+            "env": {"MODE": "live"}, "network": "shop", "volumes": ["data:/data"], "memory": "1g", "replicas": 1,
+            "command": ["bin/jobs"], "further": true,
+        });
+        let read = RequestedSettings::parse(&settings(json!({ "template": all }))).unwrap().template;
+        let kept = Template {
+            env: [("MODE".to_owned(), "live".to_owned())].into(),
+            network: Some("shop".to_owned()),
+            volumes: vec!["data:/data".to_owned()],
+            memory: Some("1g".to_owned()),
+            command: vec!["bin/jobs".to_owned()],
+            further: true,
+            ..Template::default()
+        };
+        assert_eq!(read, kept);
     }
 
     #[test]

@@ -242,6 +242,10 @@ fn template(settings: Settings) -> Result<Template, InvalidTarget> {
                 template.pod_security = InvalidTarget::read("template.pod_security", value)
                     .map_err(|_| InvalidTarget::setting("template.pod_security", "must be restricted or baseline."))?;
             }
+            "command" => {
+                let rule = "is for Docker; make the workloads that run other commands than their image's yourself.";
+                return Err(InvalidTarget::setting("template.command", rule));
+            }
             _ => {
                 let known =
                     "replicas, port, env, env_from_secrets, pull_secret, readiness_path, cpu, memory and pod_security";

@@ -12,6 +12,9 @@
 //! complete; a `+` lets a workload go together with the one before it. A return to an earlier version takes all at once,
 //! the last one first. What is to be done next is decided from one observation of each workload (`steps.rs`).
 //!
+//! A further workload exists already. One with a `command` is made where it does not, by the template of a first one that is
+//! made, with that command: `{"kind": "container", "name": "worker", "command": ["bin/jobs"]}`.
+//!
 //! An app with one workload is handed to the driver below as it is.
 
 mod begun;
@@ -123,8 +126,10 @@ impl Workloads {
             let first = seen().rev().filter(|(index, (_, seen))| !is_left(*index, seen)).map(|(_, (part, _))| part);
             return self.begin(spec, &first.collect::<Vec<_>>(), false).await;
         }
-        // Only the first one is made where it is missing.
         let gone = |(part, seen): (&Part, &Result<Observation>)| {
+            if part.is_made() {
+                return None;
+            }
             let failure = seen.as_ref().ok()?.failure.as_ref()?;
             let is_gone = failure.reason.as_str() == Reason::TARGET_MISSING;
             is_gone.then(|| Applied::Refused {

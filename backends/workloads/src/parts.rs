@@ -11,6 +11,13 @@ use serde_json::Value;
 pub(crate) const ALSO: &str = "also";
 /// The member of a listed workload that says that it goes together with the one before it.
 pub(crate) const TOGETHER: &str = "together";
+/// The member of a listed workload by which it is made where it does not exist, beside a first one that is made: the words
+/// that it runs.
+pub(crate) const COMMAND: &str = "command";
+/// The setting that says how a missing workload is made.
+pub(crate) const TEMPLATE: &str = "template";
+/// The member of a template that says that no request leads to what it makes: a further workload.
+const FURTHER: &str = "further";
 /// The most workloads of an app.
 pub(crate) const PARTS_MAX: usize = 16;
 
@@ -28,6 +35,11 @@ pub(crate) struct Part {
 }
 
 impl Part {
+    /// Returns whether a deploy makes it where it does not exist.
+    pub(crate) fn is_made(&self) -> bool {
+        self.settings.contains_key(TEMPLATE)
+    }
+
     /// Returns the app with this workload alone.
     pub(crate) fn app(&self, app: &App) -> App {
         let target = Target { settings: self.settings.clone(), ..app.target.clone() };
@@ -69,6 +81,8 @@ impl Parts {
             };
             let is_together = settings.remove(TOGETHER) == Some(Value::Bool(true));
             stage += usize::from(!is_together);
+            let made = settings.remove(COMMAND).and_then(|command| template(&parts[0].settings, command));
+            settings.extend(made.map(|template| (TEMPLATE.to_owned(), template)));
             parts.push(Part { name: name(&settings, index + 1), is_first: false, stage, settings });
         }
         Ok(Some(Self(parts)))
@@ -99,6 +113,14 @@ pub(crate) fn split(settings: &Settings) -> (Settings, Vec<Value>) {
         Some(other) => vec![other],
     };
     (first, also)
+}
+
+/// Returns how a further workload with a command of its own is made: as the first one. `None` if that one is not made.
+pub(crate) fn template(first: &Settings, command: Value) -> Option<Value> {
+    let mut template = first.get(TEMPLATE)?.as_object()?.clone();
+    template.insert(COMMAND.to_owned(), command);
+    template.insert(FURTHER.to_owned(), true.into());
+    Some(template.into())
 }
 
 /// Returns the name of a workload for people, by the settings that every driver of this repository has, or its place.
@@ -155,6 +177,26 @@ mod tests {
             .with(|spec| spec.configuration = Some(configuration));
         let settings = parts.specs(&spec).into_iter().map(|spec| spec.configuration.unwrap().variables.settings.len());
         assert_eq!(settings.collect::<Vec<_>>(), [1, 0]);
+    }
+
+    #[test]
+    fn further_workload_with_a_command_is_made_as_the_first_one_is() {
+        let also = json!([
+            { "kind": "container", "name": "worker", "command": ["bin/jobs"] },
+            { "kind": "container", "name": "found" },
+        ]);
+        let env = json!({ "MODE": "live" });
+        let first = json!({ "kind": "container", "name": "web", "template": { "env": env, "command": ["serve"] }, "also": also });
+        let parts = Parts::of(&target(first.clone())).unwrap().unwrap();
+        let made = json!({ "env": env, "command": ["bin/jobs"], "further": true });
+        assert_eq!(
+            Value::Object(parts.get(1).settings.clone()),
+            json!({ "kind": "container", "name": "worker", "template": made })
+        );
+        assert_eq!([0, 1, 2].map(|index| parts.get(index).is_made()), [true, true, false]);
+        let mut adopted = first;
+        adopted.as_object_mut().unwrap().remove("template");
+        assert!(!Parts::of(&target(adopted)).unwrap().unwrap().get(1).is_made(), "nothing says how");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use rollhook_core::{
 };
 use serde_json::Value;
 
-use crate::parts::{ALSO, PARTS_MAX, TOGETHER, name, split};
+use crate::parts::{ALSO, COMMAND, PARTS_MAX, TEMPLATE, TOGETHER, name, split, template};
 
 /// The setting that lists the further workloads, for people.
 pub(crate) const SETTING: TargetSetting = TargetSetting {
@@ -21,8 +21,17 @@ pub(crate) const SETTING: TargetSetting = TargetSetting {
 /// The setting's name in refusals.
 const FIELD: &str = "workload.also";
 
-/// Returns the driver's answer about all workloads of a target. The further ones exist: only the first is made where it is
-/// missing.
+/// A workload as the list of further ones names it.
+#[derive(Debug, PartialEq, Eq)]
+struct Listed {
+    settings: Settings,
+    /// Whether it goes together with the one before it.
+    is_together: bool,
+    /// The words that it runs, if it is made where it does not exist.
+    command: Option<Value>,
+}
+
+/// Returns the driver's answer about all workloads of a target. A further one without a command of its own exists.
 pub(crate) async fn validate(inner: &dyn RolloutDriver, request: &TargetRequest) -> Result<Validated> {
     let (settings, also) = split(&request.settings);
     // The settings of all others are many: there is one copy of them.
@@ -44,14 +53,17 @@ pub(crate) async fn validate(inner: &dyn RolloutDriver, request: &TargetRequest)
         if listed.len() + 2 > PARTS_MAX {
             return Ok(invalid(format!("must list at most {} workloads beside the first one.", PARTS_MAX - 1)));
         }
-        let (settings, is_together) = match requested(&value) {
+        let Listed { settings, is_together, command } = match requested(&value) {
             Ok(requested) => requested,
             Err(rule) => return Ok(invalid(rule)),
         };
-        // An image would have a missing workload made.
+        let made = command.clone().and_then(|command| made_by(&answer, request, command));
+        let given = Given { command, is_made: made.is_some(), is_registered: request.registered.is_some() };
+        // An image would have any missing workload made.
         (asked.settings, asked.image, asked.built) = (settings, None, true);
+        asked.settings.extend(made.map(|template| (TEMPLATE.to_owned(), template)));
         let further = inner.validate(&asked).await?;
-        let (merged, settings) = match joined(answer, further, &asked.settings) {
+        let (merged, settings) = match joined(answer, further, &asked.settings, given) {
             Ok(joined) => joined,
             Err(invalid) => return Ok(Validated::Invalid(invalid)),
         };
@@ -61,14 +73,49 @@ pub(crate) async fn validate(inner: &dyn RolloutDriver, request: &TargetRequest)
     Ok(with_further(answer, listed))
 }
 
+/// Returns how a further workload with this command is made; `None` if the first one exists already, and nothing says how.
+fn made_by(answer: &Validated, request: &TargetRequest, command: Value) -> Option<Value> {
+    match answer {
+        Validated::Create { settings, .. } => template(settings, command),
+        Validated::Adopt { settings, .. } if request.registered.is_some() => template(settings, command),
+        Validated::Adopt { .. } | Validated::Invalid(_) => None,
+    }
+}
+
+/// The person's words about how a further workload is made.
+struct Given {
+    command: Option<Value>,
+    /// Whether it is made with them where it does not exist.
+    is_made: bool,
+    /// Whether they are those of an app that is registered already.
+    is_registered: bool,
+}
+
 /// Returns the answer about the workloads so far together with that about a further one, and the settings of that one.
-fn joined(answer: Validated, further: Validated, given: &Settings) -> Result<(Validated, Settings), InvalidTarget> {
-    let part = name(given, 1);
-    let (settings, image, owner, unused, notes) = match further {
-        Validated::Adopt { settings, image, take_over, unused, notes } => (settings, image, take_over, unused, notes),
+fn joined(
+    answer: Validated,
+    further: Validated,
+    asked: &Settings,
+    given: Given,
+) -> Result<(Validated, Settings), InvalidTarget> {
+    let part = name(asked, 1);
+    let (settings, image, owner, notes) = match further {
+        Validated::Adopt { mut settings, image, take_over, notes, .. } => {
+            settings.remove(TEMPLATE);
+            let kept = given.command.clone().filter(|_| given.is_made && given.is_registered);
+            settings.extend(kept.map(|command| (COMMAND.to_owned(), command)));
+            (settings, Some(image), take_over, notes)
+        }
+        Validated::Create { mut settings, take_over, notes } if given.is_made => {
+            settings.remove(TEMPLATE);
+            settings.extend(given.command.clone().map(|command| (COMMAND.to_owned(), command)));
+            (settings, None, take_over, notes)
+        }
         Validated::Create { .. } => {
-            let why =
-                "does not exist, and only the first workload of an app is made where it is missing: make it first.";
+            let why = match given.command {
+                None => "does not exist, and has no command by which it would be made: make it first.",
+                Some(_) => "does not exist, and is made only beside a first workload that is made: make it first.",
+            };
             return Err(InvalidTarget::Unusable(format!("{part} {why}")));
         }
         Validated::Invalid(InvalidTarget::Setting { name, rule }) => {
@@ -89,17 +136,29 @@ fn joined(answer: Validated, further: Validated, given: &Settings) -> Result<(Va
         (before, owner) => Ok(before.or(owner)),
     };
     let merged = match answer {
-        Validated::Adopt { settings, image: first, take_over, unused: mut all_unused, notes: mut all } => {
-            if !image.same_bits(None, &first, None) {
-                all.push(format!("{part} runs {image} where {first} runs: the next deploy brings both to one image."));
+        Validated::Adopt { settings, image: first, take_over, mut unused, notes: mut all } => {
+            match &image {
+                None => all.push(format!("{part} does not exist: the next deploy makes it.")),
+                Some(image) if image.same_bits(None, &first, None) => {}
+                Some(image) => {
+                    let next = "the next deploy brings both to one image.";
+                    all.push(format!("{part} runs {image} where {first} runs: {next}"));
+                }
             }
             all.extend(further_notes);
-            all_unused.extend(unused);
+            let command = format!("{TEMPLATE}.{COMMAND}");
+            if given.command.is_some() && !given.is_registered && !unused.contains(&command) {
+                unused.push(command);
+            }
             let take_over = one_owner(take_over)?;
-            Validated::Adopt { settings, image: first, take_over, unused: all_unused, notes: all }
+            Validated::Adopt { settings, image: first, take_over, unused, notes: all }
         }
         Validated::Create { settings, take_over, mut notes } => {
-            notes.push(format!("{part} runs {image}: revision 1 brings it to the app's image."));
+            if let Some(image) = image {
+                notes.push(format!("{part} runs {image}: revision 1 brings it to the app's image."));
+                let keeps = format!("{part} exists, and keeps its own command.");
+                notes.extend(given.command.is_some().then_some(keeps));
+            }
             notes.extend(further_notes);
             Validated::Create { settings, take_over: one_owner(take_over)?, notes }
         }
@@ -144,14 +203,13 @@ fn flattened(others: &[(AppId, Settings)]) -> Vec<(AppId, Settings)> {
         let (first, also) = split(settings);
         all.push((app.clone(), first));
         let further = also.into_iter().filter_map(|value| requested(&value).ok());
-        all.extend(further.map(|(settings, _)| (app.clone(), settings)));
+        all.extend(further.map(|listed| (app.clone(), listed.settings)));
     }
     all
 }
 
-/// Reads a listed workload, `[+]KIND/NAME[:CONTAINER,…]` or as it is stored. Returns its settings, and whether it goes
-/// together with the one before it.
-fn requested(value: &Value) -> Result<(Settings, bool), String> {
+/// Reads a listed workload, `[+]KIND/NAME[:CONTAINER,…]` or as it is stored.
+fn requested(value: &Value) -> Result<Listed, String> {
     const RULE: &str = "must be a list of workloads, each KIND/NAME or KIND/NAME:CONTAINER, with a + before it where it goes \
                         together with the one before.";
     match value {
@@ -162,10 +220,12 @@ fn requested(value: &Value) -> Result<(Settings, bool), String> {
                 Some(Value::Bool(is_together)) => is_together,
                 Some(_) => return Err(format!("lists a workload whose {TOGETHER} is neither true nor false.")),
             };
-            if settings.contains_key("template") {
-                return Err("lists a workload with a template: only the first workload of an app is made.".to_owned());
+            if settings.contains_key(TEMPLATE) {
+                let rule = "lists a workload with a template: one with a command is made by that of the first one.";
+                return Err(rule.to_owned());
             }
-            Ok((settings, is_together))
+            let command = settings.remove(COMMAND).filter(|command| !command.is_null());
+            Ok(Listed { settings, is_together, command })
         }
         Value::String(text) => {
             let text = text.trim();
@@ -182,7 +242,7 @@ fn requested(value: &Value) -> Result<(Settings, bool), String> {
                 let containers: Vec<Value> = containers.split(',').map(Value::from).collect();
                 settings.insert("containers".to_owned(), containers.into());
             }
-            Ok((settings, is_together))
+            Ok(Listed { settings, is_together, command: None })
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => Err(RULE.to_owned()),
     }
@@ -196,7 +256,7 @@ mod tests {
 
     #[test]
     fn listed_workloads_are_read() {
-        let read = |text: &str| requested(&text.into()).map(|(settings, together)| (Value::Object(settings), together));
+        let read = |text: &str| requested(&text.into()).map(|read| (Value::Object(read.settings), read.is_together));
         assert_eq!(read("Deployment/worker"), Ok((json!({ "kind": "Deployment", "name": "worker" }), false)));
         let containers = json!({ "kind": "CronJob", "name": "nightly", "containers": ["app", "copy"] });
         assert_eq!(read(" +CronJob/nightly:app,copy"), Ok((containers, true)));
@@ -207,5 +267,9 @@ mod tests {
         for wrong in [json!(1), json!(null), json!({ "together": "yes" }), json!({ "template": {} })] {
             assert!(requested(&wrong).is_err(), "{wrong}");
         }
+        let worker = json!({ "kind": "container", "name": "worker", "command": ["bin/jobs"], "together": true });
+        let read = requested(&worker).unwrap();
+        assert_eq!((read.command, read.is_together), (Some(json!(["bin/jobs"])), true));
+        assert_eq!(Value::Object(read.settings), json!({ "kind": "container", "name": "worker" }));
     }
 }

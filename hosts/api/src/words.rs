@@ -90,10 +90,10 @@ pub const fn release_predicate(mark: ReleaseMark) -> &'static str {
 /// # Errors
 /// If a quote is not closed, or a word joins commands as only a shell reads it; in quotes it is an argument.
 pub fn command(line: &str) -> Result<Vec<String>, String> {
-    let words = shlex::split(line).ok_or_else(|| "the release command has a quote that is not closed.".to_owned())?;
+    let words = shlex::split(line).ok_or_else(|| "the command has a quote that is not closed.".to_owned())?;
     match for_a_shell(line) {
         Some(joins) => Err(format!(
-            "the release command has {joins}, which only a shell reads: name one, such as sh -c 'bin/check && bin/migrate'."
+            "the command has {joins}, which only a shell reads: name one, such as sh -c 'bin/check && bin/migrate'."
         )),
         None => Ok(words),
     }

@@ -13,7 +13,7 @@ use crate::openapi::schemas;
 pub struct WorkloadPatch {
     /// The workloads beside the first one that deploys change too, in their order: `KIND/NAME` or `KIND/NAME:CONTAINER,…`, with
     /// a `+` before those that go together with the one before; or as an app shows them. It replaces the list, and deploys
-    /// nothing.
+    /// nothing. One with a `command`, a list of words, is made where it does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::also")]
     pub also: Option<Vec<Value>>,

@@ -213,7 +213,10 @@ fn workload(app: &App) -> String {
     let also = app.workload.get("also").and_then(Value::as_array);
     let also = also.into_iter().flatten().filter_map(Value::as_object).map(|further| {
         let with = if further.get("together") == Some(&Value::Bool(true)) { ", together with" } else { ", then" };
-        format!("{with} {}", first(further, "/"))
+        let words = further.get("command").and_then(Value::as_array).into_iter().flatten();
+        let words: Vec<String> = words.filter_map(Value::as_str).map(str::to_owned).collect();
+        let command = if words.is_empty() { String::new() } else { format!(" ({})", words::command_line(&words)) };
+        format!("{with} {}{command}", first(further, "/"))
     });
     first(&app.workload, "/") + &listed + replaced + &asked + &also.collect::<String>()
 }

@@ -147,7 +147,7 @@ pub(crate) const PAGES: &[Page] = &[
                 .given("rollhook login $URL --token-file admin-token --project shop --environment test")
                 .around(&["rollhook app set api --poll 5m"])
                 .then("rollhook app history api | grep \"$COMMIT.*(current)\""),
-            on(Docker).file("build").given("image v1; mkdir source; cp Dockerfile healthz source").then(
+            on(Docker).file("build").given("image v1; mkdir source; cp Dockerfile healthz jobs source").then(
                 "export ROLLHOOK_IMAGE=$REGISTRY/shop/api:abc ROLLHOOK_CONTEXT=source ROLLHOOK_DOCKERFILE=Dockerfile
                 ./build | tail -n 1 | grep $REGISTRY/shop/api@sha256:",
             ),
@@ -264,6 +264,7 @@ pub(crate) const PAGES: &[Page] = &[
             on(Docker)
                 .given("mkdir root/etc/rollhook; echo hunter2 > registry-token")
                 .then("test $(stat -c %G:%a root/etc/rollhook/docker/config.json) = docker:640"),
+            on(Docker).then("docker inspect worker | grep bin/jobs; rollhook app show store | grep 'container/worker (bin/jobs)'"),
             on(Docker).given("without_app").then("rollhook app wait web; docker images shop/web | grep shop/web"),
             on(Docker).then("docker inspect shop | grep '\"8081-8082\"'"),
         ],

@@ -48,6 +48,13 @@ pub(crate) fn body(template: &Template, rollout: &Rollout, image: &str) -> Value
         host["Memory"] = bytes.into();
     }
     let mut body = json!({ "Image": image, "Env": env, "ExposedPorts": exposed, "Labels": labels, "HostConfig": host });
+    if !template.command.is_empty() {
+        body["Cmd"] = json!(template.command);
+    }
+    if template.further {
+        // The image's is about what the image runs by itself.
+        body["Healthcheck"] = json!({ "Test": ["NONE"] });
+    }
     Laid::lay(&mut body, None, rollout);
     body
 }
@@ -71,6 +78,17 @@ pub(crate) fn published_from(texts: &[String]) -> impl Iterator<Item = (String, 
         let protocol = published.inner.split_once('/').map_or("tcp", |(_, protocol)| protocol).to_owned();
         (published.address, published.ports, protocol)
     })
+}
+
+/// The most words of a command, and the most bytes of all together, as of a release command.
+const WORDS_MAX: usize = 64;
+const WORDS_BYTES_MAX: usize = 4096;
+
+fn is_command(words: &[String]) -> bool {
+    let bytes: usize = words.iter().map(String::len).sum();
+    let is_bounded = words.len() <= WORDS_MAX && bytes <= WORDS_BYTES_MAX;
+    let is_first_given = words.first().is_none_or(|word| !word.trim().is_empty());
+    is_bounded && is_first_given && !words.iter().any(|word| word.contains('\0'))
 }
 
 /// The place of a volume, of `SOURCE:PLACE` or `SOURCE:PLACE:ro`.
@@ -98,6 +116,11 @@ pub(crate) fn check(template: &Template) -> Result<(), InvalidTarget> {
     if !template.volumes.iter().all(is_volume) {
         let rule = "must be NAME:/PATH or /DIRECTORY:/PATH, both also with :ro.";
         return Err(InvalidTarget::setting("template.volumes", rule));
+    }
+    if !is_command(&template.command) {
+        let rule =
+            "must be at most 64 words with 4 KiB in all, of which the first is not empty, without NUL characters.";
+        return Err(InvalidTarget::setting("template.command", rule));
     }
     if template.memory.as_deref().is_some_and(|text| memory(text).is_none()) {
         return Err(InvalidTarget::setting(
@@ -192,9 +215,11 @@ mod tests {
             volumes: vec!["data:/data".to_owned()],
             labels: BTreeMap::from([("caddy".to_owned(), "web.example.com".to_owned())]),
             memory: Some("512m".to_owned()),
+            ..Template::default()
         };
         assert_eq!(check(&template), Ok(()));
         let body = body(&template, &rollout(1), "web:v1");
+        assert_eq!((body.get("Cmd"), body.get("Healthcheck")), (None, None), "those of the image");
         assert_eq!(body["Env"], json!(["MODE=test"]));
         assert_eq!(body["ExposedPorts"], json!({"80/tcp": {}, "53/udp": {}}));
         assert_eq!(body["Labels"]["caddy"], "web.example.com");
@@ -212,6 +237,21 @@ mod tests {
                 "RestartPolicy": {"Name": "unless-stopped"},
             })
         );
+    }
+
+    #[test]
+    fn container_runs_its_own_command() {
+        let command = || vec!["bin/jobs".to_owned(), "--all".to_owned()];
+        let web = Template { command: command(), ..Template::default() };
+        let body_of = |template: &Template| body(template, &rollout(1), "web:v1");
+        assert_eq!((&body_of(&web)["Cmd"], body_of(&web).get("Healthcheck")), (&json!(["bin/jobs", "--all"]), None));
+        let worker = body_of(&Template { further: true, ..web });
+        assert_eq!((&worker["Cmd"], &worker["Healthcheck"]["Test"]), (&json!(["bin/jobs", "--all"]), &json!(["NONE"])));
+        let wrong = |command: Vec<String>| check(&Template { command, ..Template::default() }).unwrap_err();
+        for command in [vec![" ".to_owned()], vec!["a\0".to_owned()], vec!["a".to_owned(); 65], vec!["a".repeat(5000)]]
+        {
+            assert!(matches!(wrong(command), InvalidTarget::Setting { name, .. } if name == "template.command"));
+        }
     }
 
     #[test]

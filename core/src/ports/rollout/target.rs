@@ -145,6 +145,7 @@ impl InvalidTarget {
             let expected = match expected {
                 "u16" => "a whole number up to 65535",
                 "u32" | "u64" => "a whole number",
+                "a sequence" => "a list",
                 other => other,
             };
             Self::setting(name, format!("must be {expected}."))

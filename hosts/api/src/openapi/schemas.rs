@@ -156,7 +156,7 @@ pub(crate) fn template(_: &mut SchemaGenerator) -> Schema {
     let number = json!({ "type": "integer", "minimum": 0 });
     let pairs = json!({ "type": "object", "additionalProperties": text() });
     let members = json!({
-        "replicas": number, "port": number, "pull_secret": text(), "readiness_path": text(), "env": pairs,
+        "command": texts(), "replicas": number, "port": number, "pull_secret": text(), "readiness_path": text(), "env": pairs,
         "env_from_secrets": texts(), "publish": texts(), "volumes": texts(), "network": text(), "labels": pairs,
         "memory": text(), "cpu": text(), "pod_security": text()
     });

@@ -1,25 +1,28 @@
 //! `rollhook app …`.
 
+mod git;
+mod policy;
+mod template;
+
 use clap::{Args, Subcommand};
-use rollhook_api::{GitChoice, PolicyPatch, SourcePatch};
 use rollhook_core::{
     app::{AppId, AppName, Environment, FullName, InvalidName, Project},
     deploy::{Commit, Revision},
     image::ImageRef,
     instance::InstanceName,
     lock::LockReason,
-    source::{Branch, ImageRepository, RelativePath},
 };
 
 use crate::exit::Exit;
 
+use self::{git::Git, policy::PolicyFlags, template::Template};
 use super::{
     Lock,
     config::ConfigCommand,
     made_with::MadeWith,
     runs::{Run, Runs},
     trust::TrustCommand,
-    value::{CommandLine, KeyValue, WorkloadName, command_line, duration, duration_or_off, on_or_off, release_group},
+    value::{WorkloadName, duration},
 };
 
 #[derive(Debug, Subcommand)]
@@ -228,195 +231,6 @@ pub(crate) struct Create {
     pub(crate) template: Template,
     #[command(flatten)]
     pub(crate) policy: PolicyFlags,
-}
-
-/// The source of a git app.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "An app that is built from git")]
-pub(crate) struct Git {
-    /// The repository, https://… or ssh://…, without credentials
-    // Kept as text until it is used: clap repeats what it cannot parse, and a URL may hold a password by mistake.
-    #[arg(long, value_name = "URL")]
-    git: Option<String>,
-    /// The branch whose pushes count [new apps: main]
-    #[arg(long)]
-    branch: Option<Branch>,
-    /// The repository that built images are pushed to; where Docker builds them, their name on the machine
-    #[arg(long, value_name = "REPOSITORY")]
-    image_repository: Option<ImageRepository>,
-    /// The Dockerfile's path within the context [new apps: Dockerfile]
-    #[arg(long, value_name = "PATH")]
-    dockerfile: Option<RelativePath>,
-    /// The build context's path within the repository [new apps: .]
-    #[arg(long, value_name = "PATH")]
-    context: Option<RelativePath>,
-    /// The name of the credentials that the builder reads the repository with; empty for none
-    #[arg(long, value_name = "NAME")]
-    credentials: Option<String>,
-}
-
-impl Git {
-    /// Returns the change that the flags ask for.
-    pub(crate) fn patch(&self) -> SourcePatch {
-        SourcePatch {
-            url: self.git.clone(),
-            branch: self.branch.as_ref().map(ToString::to_string),
-            dockerfile: self.dockerfile.as_ref().map(ToString::to_string),
-            context: self.context.as_ref().map(ToString::to_string),
-            image_repository: self.image_repository.as_ref().map(ToString::to_string),
-            credentials: self.credentials.clone(),
-        }
-    }
-
-    /// Returns a new app's source, or `None` for an image app.
-    ///
-    /// # Errors
-    /// If there are parts of a source without its URL, or no repository for its images.
-    pub(crate) fn choice(&self) -> Result<Option<GitChoice>, &'static str> {
-        let given = self.patch();
-        let Some(url) = given.url.clone() else {
-            return if given.is_empty() { Ok(None) } else { Err("--git: say which repository the app is built from.") };
-        };
-        let Some(image_repository) = given.image_repository else {
-            return Err(
-                "--image-repository: say where built images are pushed to, or with Docker what they are named.",
-            );
-        };
-        let default = GitChoice::default();
-        Ok(Some(GitChoice {
-            url,
-            branch: given.branch.unwrap_or(default.branch),
-            dockerfile: given.dockerfile.unwrap_or(default.dockerfile),
-            context: given.context.unwrap_or(default.context),
-            image_repository,
-            credentials: given.credentials.filter(|name| !name.is_empty()),
-        }))
-    }
-}
-
-/// The template of a workload that does not exist yet.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Where the workload does not exist yet")]
-pub(crate) struct Template {
-    /// The image to start with
-    #[arg(long)]
-    pub(crate) image: Option<ImageRef>,
-    /// Number of pods; with Docker always 1
-    #[arg(long, value_name = "N")]
-    pub(crate) replicas: Option<u32>,
-    /// The container's port; with one, a Service is made too on Kubernetes
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
-    pub(crate) port: Option<u16>,
-    /// An environment variable of the container, stored as plain text, and shown by its name; repeatable
-    #[arg(long = "env", value_name = "NAME=VALUE")]
-    pub(crate) env: Vec<KeyValue>,
-    /// On Kubernetes: name of a Secret whose entries become environment variables of the container; repeatable
-    #[arg(long = "env-from-secret", value_name = "SECRET")]
-    pub(crate) env_from_secrets: Vec<String>,
-    /// On Kubernetes: name of the Secret that the image is pulled with
-    #[arg(long, value_name = "SECRET")]
-    pub(crate) pull_secret: Option<String>,
-    /// Path on --port that answers with 2xx or 3xx once the container is ready; with Docker also of a container that exists
-    #[arg(long, value_name = "PATH")]
-    pub(crate) readiness_path: Option<String>,
-    /// With Docker: a port of the machine that leads into the container, such as 127.0.0.1:8080:80, or two that versions
-    /// take in turn, so that the new one starts beside the old one, such as 127.0.0.1:8081-8082:80; repeatable
-    #[arg(long, value_name = "[ADDRESS:]PORT[-PORT]:PORT")]
-    pub(crate) publish: Vec<String>,
-    /// With Docker: a volume or directory of the container, such as data:/var/lib/app; repeatable
-    #[arg(long = "volume", value_name = "SOURCE:PATH[:ro]")]
-    pub(crate) volumes: Vec<String>,
-    /// With Docker: the network that the container joins
-    #[arg(long, value_name = "NAME")]
-    pub(crate) network: Option<String>,
-    /// With Docker: a label of the container, such as those that a proxy reads; repeatable
-    #[arg(long = "label", value_name = "NAME=VALUE")]
-    pub(crate) labels: Vec<KeyValue>,
-    /// The memory that the container may use, such as 512Mi, or 512m with Docker; on Kubernetes it is reserved too
-    #[arg(long, value_name = "AMOUNT")]
-    pub(crate) memory: Option<String>,
-    /// On Kubernetes: the processor time that is reserved for the container, such as 500m
-    #[arg(long, value_name = "AMOUNT")]
-    pub(crate) cpu: Option<String>,
-    /// On Kubernetes: the profile of Pod Security that the pods pass; an image that has to be root needs baseline
-    /// [default: restricted]
-    #[arg(long, value_name = "PROFILE", value_parser = ["restricted", "baseline"])]
-    pub(crate) pod_security: Option<String>,
-}
-
-/// An app's policy, each flag by the policy's name.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Policy")]
-pub(crate) struct PolicyFlags {
-    /// After a failed rollout: roll out the current image again, or leave everything as it is
-    #[arg(long, value_parser = ["restore", "leave"])]
-    on_failure: Option<String>,
-    /// Which deploys of an image that was rolled back from are refused: automatic ones, or all, CI's included
-    #[arg(long, value_parser = ["automatic", "all"])]
-    hold: Option<String>,
-    /// How long new pods or containers must stay ready before a deploy counts as succeeded, such as 10s
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    settle: Option<String>,
-    /// How long a failure may last that may heal, such as a program that ends and is started again, such as 1m
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    patience: Option<String>,
-    /// How long the app may be down until a new version is ready, such as 1m, where the old one has to stop first
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    ready_within: Option<String>,
-    /// How long a rollout may take, such as 10m
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    rollout_deadline: Option<String>,
-    /// How long a build may take, such as 30m, at most 4h
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    build_deadline: Option<String>,
-    /// A command that each new image runs once before it is rolled out, such as "bin/rails db:migrate"; quotes are read as
-    /// by a shell, and nothing else is; empty for none
-    #[arg(long, value_name = "COMMAND", value_parser = command_line)]
-    release_command: Option<CommandLine>,
-    /// How long the release command may take, such as 10m
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    release_deadline: Option<String>,
-    /// A group of apps of the environment, such as those of one database, that run their release commands one at a time;
-    /// empty for none
-    #[arg(long, value_name = "NAME", value_parser = release_group)]
-    release_group: Option<String>,
-    /// Whether a change of the configuration runs the release command first
-    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
-    release_on_config: Option<bool>,
-    /// A repository that the webhook may deploy from, or PATH/* for all below a path; repeatable, or comma-separated;
-    /// empty for any
-    #[arg(long = "repository", alias = "repositories", value_name = "REPOSITORY", value_delimiter = ',')]
-    repositories: Option<Vec<String>>,
-    /// How many of the newest deploys stay in the history; those that a rollback may need stay as well
-    #[arg(long, value_name = "N")]
-    keep: Option<u32>,
-    /// How often a git app's branch is read for changes, such as 5m, or off
-    #[arg(long, value_name = "TIME|off", value_parser = duration_or_off)]
-    poll: Option<String>,
-}
-
-impl PolicyFlags {
-    /// Returns the change that the flags ask for.
-    pub(crate) fn patch(&self) -> PolicyPatch {
-        let given = |entries: &Vec<String>| entries.iter().filter(|entry| !entry.is_empty()).cloned().collect();
-        PolicyPatch {
-            on_failure: self.on_failure.clone(),
-            hold: self.hold.clone(),
-            settle: self.settle.clone(),
-            patience: self.patience.clone(),
-            ready_within: self.ready_within.clone(),
-            rollout_deadline: self.rollout_deadline.clone(),
-            build_deadline: self.build_deadline.clone(),
-            release_command: self.release_command.as_ref().map(|command| command.0.clone()),
-            release_deadline: self.release_deadline.clone(),
-            release_group: self.release_group.clone(),
-            release_on_config: self.release_on_config,
-            // One empty entry is how a command line says "none".
-            repositories: self.repositories.as_ref().map(given),
-            keep: self.keep,
-            poll: self.poll.clone(),
-        }
-    }
 }
 
 #[derive(Debug, Args)]

@@ -67,6 +67,7 @@ mod tests {
         let known = known_flags(&["app", "create"]);
         let settings = ["kind", "name", "also", "containers", "replace"].map(|name| format!("workload.{name}"));
         let template = [
+            "command",
             "replicas",
             "port",
             "env",

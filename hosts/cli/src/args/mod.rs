@@ -36,7 +36,7 @@ pub(crate) use named::Named;
 pub(crate) use receiver::{AddReceiverArgs, NamedReceiver, ReceiverCommand};
 pub(crate) use runs::{Run, Runs};
 pub(crate) use trust::{AddTrustArgs, RemoveTrust, TrustCommand};
-pub(crate) use value::{KeyValue, WorkloadName};
+pub(crate) use value::{KeyValue, NamedCommand, WorkloadName};
 
 /// Deploys images to apps, shows what was deployed, and rolls back.
 ///

@@ -3,6 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use rollhook_core::app::{InvalidName, ReleaseGroup};
+use serde_json::{Value, json};
 
 /// `NAME=VALUE`, an environment variable of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,19 +38,32 @@ pub(crate) struct WorkloadName {
 }
 
 impl WorkloadName {
-    /// Returns the first workload of a list, and the others as the API takes them.
+    /// Returns the first workload of a list, and the others.
     ///
     /// # Errors
     /// The rule that the list breaks.
-    pub(crate) fn list(given: &[Self]) -> Result<(Option<&Self>, Vec<String>), &'static str> {
-        let Some((first, others)) = given.split_first() else { return Ok((None, Vec::new())) };
+    pub(crate) fn list(given: &[Self]) -> Result<(Option<&Self>, &[Self]), &'static str> {
+        let Some((first, others)) = given.split_first() else { return Ok((None, &[])) };
         if first.is_together || first.containers.is_some() {
             return Err("--workload: the first one takes neither a + nor containers, which --container names.");
         }
         if others.iter().any(|other| other.name.is_none()) {
             return Err("--workload: each after the first one is named, such as Deployment/worker.");
         }
-        Ok((Some(first), others.iter().map(ToString::to_string).collect()))
+        Ok((Some(first), others))
+    }
+
+    /// Returns the workload as the API takes it in a list of further ones; with a command, it is made where it does not exist.
+    pub(crate) fn listed(&self, command: Option<Value>) -> Value {
+        let Some(command) = command else { return self.to_string().into() };
+        let mut listed = json!({ "kind": self.kind, "name": self.name, "command": command });
+        if self.is_together {
+            listed["together"] = true.into();
+        }
+        if let Some(containers) = &self.containers {
+            listed["containers"] = containers.split(',').collect();
+        }
+        listed
     }
 
     /// Returns whether these are the workload's kind and name.
@@ -104,6 +118,25 @@ pub(super) fn duration(text: &str) -> Result<String, &'static str> {
 /// A program and its arguments, from one value of a flag.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandLine(pub(crate) Vec<String>);
+
+/// `NAME=COMMAND`: the command of a container that is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamedCommand {
+    pub(crate) name: String,
+    pub(crate) words: Vec<String>,
+}
+
+impl FromStr for NamedCommand {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, line) = text.split_once('=').unwrap_or_default();
+        if name.is_empty() || line.trim().is_empty() {
+            return Err("must be NAME=COMMAND, with the name of a container, such as worker='bin/jobs'".to_owned());
+        }
+        Ok(Self { name: name.to_owned(), words: rollhook_api::words::command(line)? })
+    }
+}
 
 /// Reads a program and its arguments.
 ///

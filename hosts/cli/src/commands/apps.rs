@@ -1,5 +1,7 @@
 //! Registering, listing, showing, changing and removing apps.
 
+use std::collections::BTreeMap;
+
 use rollhook_api::{
     App, AppPatch, CreateApp, Deploy, Rebuild, WorkloadPatch,
     operations::{ChangeApp, DeleteApp, DeployQuery, RebuildApp, RegisterApp, ReleaseHold, ShowApp, ShowDeploy},
@@ -13,7 +15,7 @@ use serde_json::Value;
 use super::{Session, config::make_with, deploys::image, lock::described, outcome::succeeded};
 use crate::{
     apps,
-    args::{Create, Delete, KeyValue, List, Set, Target, WorkloadName, flags},
+    args::{Create, Delete, KeyValue, List, NamedCommand, Set, Target, WorkloadName, flags},
     confirm::confirm,
     exit::CliError,
     history::{summary, what},
@@ -85,6 +87,28 @@ async fn build_head(session: &Session<'_>, id: &AppId) -> Result<Deploy, CliErro
     session.api.call(ShowDeploy, &(id.clone(), answer.revision), DeployQuery::default()).await
 }
 
+/// Returns the command of the first container, and the further workloads, of which those with a command are made.
+fn commands(
+    args: &Create,
+    first: Option<&WorkloadName>,
+    further: &[WorkloadName],
+) -> Result<(Option<Value>, Vec<Value>), CliError> {
+    let first = first.and_then(|first| first.name.as_deref()).unwrap_or(args.target.app.as_str());
+    let mut commands: BTreeMap<&str, &NamedCommand> = BTreeMap::new();
+    for command in &args.template.commands {
+        if commands.insert(&command.name, command).is_some() {
+            return Err(CliError::Usage(format!("--command: {} has two.", command.name)));
+        }
+    }
+    let mut take = |name: &str| commands.remove(name).map(|command| Value::from(command.words.clone()));
+    let command = take(first);
+    let also = further.iter().map(|one| one.listed(take(one.name.as_deref().unwrap_or_default()))).collect();
+    match commands.keys().next() {
+        None => Ok((command, also)),
+        Some(name) => Err(CliError::Usage(format!("--command: no --workload is named {name}."))),
+    }
+}
+
 fn request(args: &Create) -> Result<CreateApp, CliError> {
     let target = &args.target;
     let template = &args.template;
@@ -93,7 +117,8 @@ fn request(args: &Create) -> Result<CreateApp, CliError> {
         (!given.is_empty()).then(|| Value::Object(pairs.collect()))
     };
     let texts = |given: &[String]| (!given.is_empty()).then(|| given.to_vec().into());
-    let (first, also) = WorkloadName::list(&args.workloads).map_err(|why| CliError::Usage(why.to_owned()))?;
+    let (first, further) = WorkloadName::list(&args.workloads).map_err(|why| CliError::Usage(why.to_owned()))?;
+    let (command, also) = commands(args, first, further)?;
     Ok(CreateApp {
         project: target.project.to_string(),
         environment: target.environment.to_string(),
@@ -102,12 +127,13 @@ fn request(args: &Create) -> Result<CreateApp, CliError> {
         workload: settings([
             ("kind", first.map(|workload| workload.kind.into())),
             ("name", first.and_then(|workload| workload.name.clone()).map(Value::from)),
-            ("also", texts(&also)),
+            ("also", (!also.is_empty()).then(|| also.into())),
             ("containers", texts(&args.containers)),
             ("replace", args.replace.clone().map(Value::from)),
         ]),
         image: template.image.as_ref().map(ToString::to_string),
         template: settings([
+            ("command", command),
             ("replicas", template.replicas.map(Value::from)),
             ("port", template.port.map(Value::from)),
             ("env", pairs(&template.env)),
@@ -206,7 +232,16 @@ async fn further(session: &Session<'_>, args: &Set) -> Result<Option<Vec<Value>>
         );
         return Err(CliError::Usage(why));
     }
-    Ok(Some(also.into_iter().map(Value::from).collect()))
+    let listed = app.workload.get("also").and_then(Value::as_array);
+    let listed: Vec<&Settings> = listed.into_iter().flatten().filter_map(Value::as_object).collect();
+    // The command of a container that the app has made stays its own.
+    let command = |one: &WorkloadName| {
+        let text =
+            |known: &Settings, name: &str| known.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let known = listed.iter().find(|known| one.is(&text(known, "kind"), &text(known, "name")));
+        known.and_then(|known| known.get("command").cloned())
+    };
+    Ok(Some(also.iter().map(|one| one.listed(command(one))).collect()))
 }
 
 pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), CliError> {
@@ -295,6 +330,15 @@ mod tests {
         let also = serde_json::json!(["+Deployment/worker", "CronJob/nightly:app,copy"]);
         let expected = serde_json::json!({ "kind": "Deployment", "name": "web", "also": also });
         assert_eq!(workload_of(flags).ok().unwrap(), expected);
+        let flags = "--workload container/web --workload +container/worker --workload container/found \
+                     --command worker=bin/jobs --command web=bin/server";
+        let also = serde_json::json!([
+            { "kind": "container", "name": "worker", "together": true, "command": ["bin/jobs"] }, "container/found"
+        ]);
+        assert_eq!(workload_of(flags).ok().unwrap()["also"], also);
+        for wrong in ["--command other=x", "--command api=x --command api=y"] {
+            assert!(workload_of(wrong).is_err(), "{wrong}");
+        }
         for wrong in
             ["--workload +deployment/web", "--workload deployment/web:app", "--workload deployment --workload cronjob"]
         {

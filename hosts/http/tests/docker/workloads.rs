@@ -1,6 +1,6 @@
 //! Apps with several containers, which change together.
 
-use rollhook_testing::{App, server, test_name, until};
+use rollhook_testing::{App, Ended, server, test_name, until};
 use serde_json::{Value, json};
 
 use crate::bench::Bench;
@@ -67,4 +67,48 @@ fn engine_that_is_killed_between_the_two_is_waited_for() {
     let ended = bench.ended(&app, 2);
     assert_eq!(ended["status"], "succeeded", "{ended}");
     assert_eq!((bench.version(&web), made_with(&bench, &worker)), ("v2".to_owned(), json!("VERSION=v2")));
+}
+
+#[test]
+fn web_and_worker_are_made_of_one_image_with_commands_of_their_own() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let [web, worker] = ["web", "worker"].map(|name| bench.name(name));
+    let cli = bench.cli().with("ROLLHOOK_PROJECT", "shop").with("ROLLHOOK_ENVIRONMENT", "test");
+    let made =
+        format!("--image app:v1 --network {} --port 8080 --env MODE=live --label team=shop", bench.docker.network());
+    let workloads =
+        format!("--workload container/{web} --workload +container/{worker} --settle 1s --patience 3s --wait");
+    let jobs = "echo \"jobs of $VERSION\"; [ $VERSION != crash ] && sleep 1000";
+    let mut create = cli.command(&format!("app create {web} {made} {workloads} --command"));
+    let created: Ended = create.arg(format!("{worker}=sh -c '{jobs}'")).output().unwrap().into();
+    created.ok();
+
+    let app = App::new("shop-test", &web, String::new());
+    let app = App { token: bench.server.enable(&app.path), ..app };
+    let commands = |name: &str| bench.inspect(name).unwrap()["Config"]["Cmd"].clone();
+    let of_worker = json!(["sh", "-c", jobs]);
+    let both = |version: &str| {
+        assert_eq!(
+            (bench.version(&web), made_with(&bench, &worker)),
+            (version.to_owned(), json!(format!("VERSION={version}")))
+        );
+        assert_eq!((commands(&web), commands(&worker)), (json!(["/app"]), of_worker.clone()), "{version}");
+    };
+    both("v1");
+    let found = bench.inspect(&worker).unwrap();
+    assert!(found["Config"]["Env"].as_array().unwrap().contains(&json!("MODE=live")), "{found}");
+    assert!(found["Config"]["Labels"].get("team").is_none() && found["Config"]["ExposedPorts"].is_null(), "{found}");
+    bench.succeeds(&app, "app:v2");
+    both("v2");
+    let failed = bench.fails(&app, "app:crash");
+    assert_eq!(bench.ended(&app, failed["revision"].as_u64().unwrap() + 1)["status"], "succeeded");
+    both("v2");
+    bench.roll_back(&app);
+    both("v1");
+    // One that is gone is made anew by its command.
+    bench.docker.run(&["rm", "-f", &worker]);
+    bench.succeeds(&app, "app:v2");
+    both("v2");
+    let shown = cli.run(&format!("app show {web}")).ok().out;
+    assert!(shown.contains(&format!("together with container/{worker} (sh -c ")), "{shown}");
 }

@@ -217,6 +217,11 @@ fn workload_that_cannot_be_created_is_refused_with_a_reason() {
         ("cpu", "2Gi", "must be a number of processors, such as 500m, 0.5 or 2."),
         ("memory", "512m", "must be an amount such as 512Mi or 2Gi."),
         ("pod_security", "privileged", "must be restricted or baseline."),
+        (
+            "command",
+            "bin/jobs",
+            "is for Docker; make the workloads that run other commands than their image's yourself.",
+        ),
     ] {
         let given = json!({"template": {name: value}});
         assert_invalid(validate(&with_image(given), None), &format!("template.{name}"), rule);

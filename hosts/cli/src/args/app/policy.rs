@@ -1,0 +1,81 @@
+//! The flags of an app's policy.
+
+use clap::Args;
+use rollhook_api::PolicyPatch;
+
+use crate::args::value::{CommandLine, command_line, duration, duration_or_off, on_or_off, release_group};
+
+/// An app's policy, each flag by the policy's name.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Policy")]
+pub(crate) struct PolicyFlags {
+    /// After a failed rollout: roll out the current image again, or leave everything as it is
+    #[arg(long, value_parser = ["restore", "leave"])]
+    on_failure: Option<String>,
+    /// Which deploys of an image that was rolled back from are refused: automatic ones, or all, CI's included
+    #[arg(long, value_parser = ["automatic", "all"])]
+    hold: Option<String>,
+    /// How long new pods or containers must stay ready before a deploy counts as succeeded, such as 10s
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    settle: Option<String>,
+    /// How long a failure may last that may heal, such as a program that ends and is started again, such as 1m
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    patience: Option<String>,
+    /// How long the app may be down until a new version is ready, such as 1m, where the old one has to stop first
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    ready_within: Option<String>,
+    /// How long a rollout may take, such as 10m
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    rollout_deadline: Option<String>,
+    /// How long a build may take, such as 30m, at most 4h
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    build_deadline: Option<String>,
+    /// A command that each new image runs once before it is rolled out, such as "bin/rails db:migrate"; quotes are read as
+    /// by a shell, and nothing else is; empty for none
+    #[arg(long, value_name = "COMMAND", value_parser = command_line)]
+    release_command: Option<CommandLine>,
+    /// How long the release command may take, such as 10m
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    release_deadline: Option<String>,
+    /// A group of apps of the environment, such as those of one database, that run their release commands one at a time;
+    /// empty for none
+    #[arg(long, value_name = "NAME", value_parser = release_group)]
+    release_group: Option<String>,
+    /// Whether a change of the configuration runs the release command first
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    release_on_config: Option<bool>,
+    /// A repository that the webhook may deploy from, or PATH/* for all below a path; repeatable, or comma-separated;
+    /// empty for any
+    #[arg(long = "repository", alias = "repositories", value_name = "REPOSITORY", value_delimiter = ',')]
+    repositories: Option<Vec<String>>,
+    /// How many of the newest deploys stay in the history; those that a rollback may need stay as well
+    #[arg(long, value_name = "N")]
+    keep: Option<u32>,
+    /// How often a git app's branch is read for changes, such as 5m, or off
+    #[arg(long, value_name = "TIME|off", value_parser = duration_or_off)]
+    poll: Option<String>,
+}
+
+impl PolicyFlags {
+    /// Returns the change that the flags ask for.
+    pub(crate) fn patch(&self) -> PolicyPatch {
+        let given = |entries: &Vec<String>| entries.iter().filter(|entry| !entry.is_empty()).cloned().collect();
+        PolicyPatch {
+            on_failure: self.on_failure.clone(),
+            hold: self.hold.clone(),
+            settle: self.settle.clone(),
+            patience: self.patience.clone(),
+            ready_within: self.ready_within.clone(),
+            rollout_deadline: self.rollout_deadline.clone(),
+            build_deadline: self.build_deadline.clone(),
+            release_command: self.release_command.as_ref().map(|command| command.0.clone()),
+            release_deadline: self.release_deadline.clone(),
+            release_group: self.release_group.clone(),
+            release_on_config: self.release_on_config,
+            // One empty entry is how a command line says "none".
+            repositories: self.repositories.as_ref().map(given),
+            keep: self.keep,
+            poll: self.poll.clone(),
+        }
+    }
+}
