@@ -317,11 +317,23 @@ put_right() {
     *) printf 'The restore of revision %s, which is revision %s, was ended by another deploy or a person.' "$to" "$restore" ;;
   esac
 }
+# The states of several workloads, of which the server lists the one that failed first. Its message is that of the deploy.
+workloads() {
+  index=0
+  while [ "$index" -lt 16 ]; do
+    one="deploy.evidence.workloads[$index]" index=$((index + 1))
+    name=$(field "$one.name") state=$(word "$one.state") text=
+    [ -n "$name" ] || return 0
+    [ "$state" != unfinished ] || text=$(field "$one.message")
+    printf 'workload: %s: %s%s\n' "$name" "$state" "${text:+: $text}"
+  done
+}
 evidence() {
   for part in container pod state; do
     text=$(field "deploy.evidence.$part")
     [ -z "$text" ] || printf '%s: %s\n' "$part" "$text"
   done
+  workloads
   list deploy.evidence.events | sed 's/^/event: /'
   list deploy.evidence.log | sed 's/^/log: /'
 }

@@ -122,6 +122,34 @@ fn a_failed_deploy_is_red_with_its_evidence_and_what_was_put_right() {
 }
 
 #[test]
+fn several_workloads_are_named_with_their_states() {
+    let server = slow_server();
+    in_every_shell(&test_name!(), |shell| {
+        let name = format!("{shell:?}-several").to_lowercase();
+        let worker = json!({ "kind": "Deployment", "name": format!("{name}-worker"), "command": ["bin/jobs"] });
+        let workload = json!({ "kind": "Deployment", "name": name, "also": [worker] });
+        let policy = json!({ "settle": "0s" });
+        let app = json!({ "image": "r.example.com/api:v1", "workload": workload, "policy": policy });
+        let app = server.register(&name, &app);
+        let first = server.manage("GET", &format!("{}/deploys/1", app.path)).header("prefer", "wait=50");
+        assert_eq!(first.expect(200).json()["status"], "succeeded");
+        let ended = Job::of(shell, &server, &app).with("IMAGE", "r.example.com/api:crash").run().exits(3);
+        let lines =
+            format!("  workload: Deployment/{name}: failed\n  workload: Deployment/{name}-worker: not-touched\n");
+        assert!(ended.out.contains(&lines), "{ended:?}");
+        let state =
+            |name: &str, state: &str| json!({ "name": name, "state": state, "message": "0 of 1 pods is ready" });
+        let evidence = json!({ "workloads": [state("b", "failed"), state("a", "unfinished"), state("c", "complete")] });
+        let deploy = json!({ "status": "failed", "evidence": evidence });
+        let told = json!({ "detail": "b: it crashed", "revision": 2, "deploy": deploy }).to_string();
+        let front = Front::start("/api/v1/webhook/shop-test/api", vec![Answer::Told("424 Failed", told)]);
+        let ended = Job::new(shell, &front.url, "t").run().exits(3);
+        let lines = "  workload: b: failed\n  workload: a: unfinished: 0 of 1 pods is ready\n  workload: c: complete\n";
+        assert!(ended.out.contains(lines), "{ended:?}");
+    });
+}
+
+#[test]
 fn a_refusal_is_red_at_once_and_says_why() {
     let server = server!().unlimited().run();
     in_every_shell(&test_name!(), |shell| {
