@@ -18,18 +18,18 @@ use crate::{
 };
 
 /// The database of an app, which pods reach on the node's bridge.
-struct Database {
+pub(crate) struct Database {
     server: Postgres,
     from_pods: String,
     _forward: Running,
 }
 
 impl Database {
-    fn own(test: &str) -> Option<Postgres> {
+    pub(crate) fn own(test: &str) -> Option<Postgres> {
         Postgres::own().inspect_err(|reason| skip(test, reason)).ok()
     }
 
-    fn reached_from(server: Postgres, bed: &Bed) -> Self {
+    pub(crate) fn reached_from(server: Postgres, bed: &Bed) -> Self {
         let url = server.url("url").unwrap();
         let (credentials, place) = url.split_once('@').unwrap();
         let (address, database) = place.split_once('/').unwrap();
@@ -43,16 +43,21 @@ impl Database {
     }
 
     /// Lets the app's next deploys run a migration of this name.
-    fn migrates(&self, bed: &Bed, app: &App, tag: &str, name: &str) {
+    pub(crate) fn migrates(&self, bed: &Bed, app: &App, tag: &str, name: &str) {
         let command = [&format!("/app-{tag}"), "migrate", "records", &self.from_pods, name];
         bed.manage("PATCH", &app.path).json(&json!({ "policy": { "release_command": command } })).expect(200);
     }
 
     /// Returns what the app's migrations have recorded, such as `7 v2 t`; nothing before the first one.
-    fn migrations(&self) -> Vec<String> {
-        let read = "SELECT name || ' ' || version || ' ' || done FROM app_migrations ORDER BY name::int";
-        let output = Command::new("psql").args([&self.server.url("url").unwrap(), "-Atc", read]).output().unwrap();
-        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+    pub(crate) fn migrations(&self) -> Vec<String> {
+        let rows = self.execute("SELECT name || ' ' || version || ' ' || done FROM app_migrations ORDER BY name::int");
+        rows.lines().map(str::to_owned).collect()
+    }
+
+    /// Executes a statement, and returns what it prints.
+    pub(crate) fn execute(&self, statement: &str) -> String {
+        let output = Command::new("psql").args([&self.server.url("url").unwrap(), "-Atc", statement]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
     }
 
     fn has(&self, migration: &str) -> bool {
@@ -136,4 +141,38 @@ fn other_replica_takes_over_while_the_api_server_is_away_and_migrates_no_second_
     assert_eq!((&ended["status"], &ended["release"]), (&json!("succeeded"), &json!("done")), "{ended}");
     assert_eq!((database.migrations(), images(&bed)), (vec!["2 v2 true".to_owned()], vec!["v2".to_owned(); 3]));
     assert_eq!(answers(&bed, "web"), ["version=v2"]);
+}
+
+#[test]
+fn apps_of_one_database_migrate_one_at_a_time() {
+    let test = test_name!();
+    let Some(database) = Database::own(&test) else { return };
+    let Some(mut bed) = Bed::node(server!(), &test, |_| Vec::new()) else { return };
+    let database = Database::reached_from(database, &bed);
+    let [v1, v2] = ["v1", "v2"].map(|tag| push(&bed, &format!("app:{tag}"), &format!("app-{tag}")).0);
+    let apps = ["web", "office"].map(|name| {
+        bed.kubectl.make("Deployment", name, &v1, json!({}));
+        let workload = json!({ "kind": "Deployment", "name": name });
+        bed.register(name, json!({ "workload": workload, "policy": { "settle": "1s", "release_group": "orders" } }))
+    });
+    database.migrates(&bed, &apps[0], "v2", "1");
+    database.migrates(&bed, &apps[1], "v2", "2");
+    bed.post(&apps[0], &v2).expect(202);
+    until("the first one's step has begun", || bed.entry(&apps[0], 2)["status"] == "releasing");
+    bed.post(&apps[1], &v2).expect(202);
+    until("the second one waits", || {
+        let message = bed.entry(&apps[1], 2)["progress"]["message"].to_string();
+        message.contains("waits for the release command of web, revision 2")
+    });
+    bed.kill_and_restart();
+    until("the second migration has begun", || {
+        let rows = database.migrations();
+        let has_begun = rows.len() == 2;
+        assert!(!has_begun || rows[0] == "1 v2 true", "{rows:?}");
+        has_begun
+    });
+    for app in &apps {
+        assert_eq!(bed.await_revision(app, 2)["status"], "succeeded");
+    }
+    assert_eq!(database.migrations(), ["1 v2 true", "2 v2 true"]);
 }

@@ -3,7 +3,10 @@
 use rollhook_testing::{App, beds::Bed, server, test_name};
 use serde_json::{Value, json};
 
-use crate::containers::{answers, push};
+use crate::{
+    containers::{answers, push},
+    migration::Database,
+};
 
 /// Makes the workloads of an app, of which the worker does not run version v3, and registers it.
 pub(crate) fn release(bed: &Bed, image: &str) -> App {
@@ -37,32 +40,35 @@ fn replica_sets(bed: &Bed, workload: &str) -> Vec<Value> {
     bed.kubectl.pods(workload).iter().map(|pod| pod["metadata"]["ownerReferences"][0]["name"].clone()).collect()
 }
 
-fn migrates(bed: &Bed, app: &App, tag: &str, how: &str) {
-    let command = [&format!("/app-{tag}"), "migrate", how];
-    bed.manage("PATCH", &app.path).json(&json!({ "policy": { "release_command": command } })).expect(200);
-}
-
 #[test]
 fn web_worker_and_cron_job_are_released_and_restored_together() {
-    let Some(bed) = Bed::node(server!(), &test_name!(), |_| Vec::new()) else { return };
+    let test = test_name!();
+    let Some(database) = Database::own(&test) else { return };
+    let Some(bed) = Bed::node(server!(), &test, |_| Vec::new()) else { return };
+    let database = Database::reached_from(database, &bed);
     let [(v1, _), (v2, _), (v3, _)] =
         ["v1", "v2", "v3"].map(|tag| push(&bed, &format!("app:{tag}"), &format!("app-{tag}")));
     let app = release(&bed, &v1);
 
-    migrates(&bed, &app, "v2", "succeeds");
+    database.migrates(&bed, &app, "v2", "2");
     bed.succeeds(&app, &v2);
     assert_eq!(images(&bed), ["v2", "v2", "v2"]);
     assert_eq!((answers(&bed, "web"), answers(&bed, "worker")), (vec!["version=v2".into()], vec!["version=v2".into()]));
     let stamped = stamps(&bed);
     assert!(stamped.iter().all(|stamp| *stamp == stamped[0] && stamp.as_str().unwrap().ends_with("/2")), "{stamped:?}");
 
-    // A migration that fails: nothing is touched.
-    migrates(&bed, &app, "v3", "fails");
-    assert_eq!(bed.fails(&app, &v3)["reason"], "release-failed");
+    // A migration that the database refuses in its middle: nothing is touched.
+    database.migrates(&bed, &app, "v3", "3");
+    database.execute("ALTER TABLE app_migrations ADD CONSTRAINT refused CHECK (version <> 'v3' OR NOT done)");
+    let failed = bed.fails(&app, &v3);
+    assert_eq!(failed["reason"], "release-failed");
+    assert!(failed["evidence"]["log"].to_string().contains("violates check constraint"), "{failed}");
+    assert_eq!(database.migrations(), ["2 v2 true", "3 v3 false"]);
+    database.execute("ALTER TABLE app_migrations DROP CONSTRAINT refused");
     assert_eq!((images(&bed), stamps(&bed)), (vec!["v2".to_owned(); 3], stamped));
 
     // A worker that crashes: all are restored, what was not touched runs on, and the migration is named.
-    migrates(&bed, &app, "v3", "succeeds");
+    database.migrates(&bed, &app, "v3", "4");
     let worker = replica_sets(&bed, "worker");
     let failed = bed.fails(&app, &v3);
     let message = failed["message"].as_str().unwrap();
@@ -83,6 +89,8 @@ fn web_worker_and_cron_job_are_released_and_restored_together() {
     bed.manage("POST", &format!("{}/rollback", app.path)).json(&confirmed).expect(202);
     assert_eq!(bed.await_revision(&app, 6)["status"], "succeeded");
     assert_eq!(images(&bed), ["v1", "v1", "v1"]);
+    let migrated = ["2 v2 true", "3 v3 false", "4 v3 true"];
+    assert_eq!(database.migrations(), migrated, "neither a restore nor a rollback migrates");
 
     let shown = bed.cli().run("app show api").ok().out;
     for workload in ["Deployment/web at 6", "Deployment/worker at 6", "CronJob/nightly at 6"] {
