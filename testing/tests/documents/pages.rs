@@ -157,7 +157,7 @@ pub(crate) const PAGES: &[Page] = &[
                 .given("rollhook login $URL --token-file admin-token --project shop --environment test")
                 .around(&["rollhook app set api --poll 5m"])
                 .then("rollhook app history api | grep \"$COMMIT.*(current)\""),
-            on(Docker).file("build").given("image v1; mkdir source; cp Dockerfile healthz source").then(
+            on(Docker).file("build").given("image v1; mkdir source; cp Dockerfile healthz jobs source").then(
                 "export ROLLHOOK_IMAGE=$REGISTRY/shop/api:abc ROLLHOOK_CONTEXT=source ROLLHOOK_DOCKERFILE=Dockerfile
                 ./build | tail -n 1 | grep $REGISTRY/shop/api@sha256:",
             ),
