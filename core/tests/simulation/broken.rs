@@ -14,13 +14,13 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use rollhook_core::{
     Result,
-    app::{App, AppId, AppUid, Namespace, Target},
+    app::{App, AppId, AppUid, Namespace, Settings, Target},
     configuration::{Configuration, ConfigurationId, Variables},
     deploy::Evidence,
     ports::{
-        Applied, AtRest, BranchReader, BuildTrigger, Clock, ConfigurationStore, DriverIdentity, HistoryStore,
-        Observation, Phase, Purpose, ReleaseRunner, RolloutDriver, RolloutFailure, RolloutSpec, Sealing,
-        StoredConfiguration, TargetReader, TargetRequest, TokenStore, Validated, WebhookSecret,
+        Applied, AtRest, BranchReader, BuildTrigger, CheckedSettings, Clock, ConfigurationStore, DriverIdentity,
+        HistoryStore, Observation, Phase, Purpose, ReleaseRunner, RolloutDriver, RolloutFailure, RolloutSpec, Sealing,
+        SettingsRequest, StoredConfiguration, TargetReader, TargetRequest, TokenStore, Validated, WebhookSecret,
     },
     time::Timestamp,
     token::Token,
@@ -111,6 +111,10 @@ pub(crate) enum Promise {
     NewValues,
     /// The values of another app's configuration are read.
     OwnValues,
+    /// A restore brings no settings back.
+    Settings,
+    /// Settings are those of the app that came first.
+    OwnSettings,
     /// A configuration is removed that is needed.
     NeededValues,
     /// A check that says nothing passes.
@@ -198,6 +202,10 @@ impl RolloutDriver for BrokenBackend {
 
     fn unconfigurable(&self, target: &Target) -> Option<String> {
         self.environment.cluster.unconfigurable(target)
+    }
+
+    async fn check_settings(&self, request: &SettingsRequest) -> Result<CheckedSettings> {
+        self.environment.cluster.check_settings(request).await
     }
 
     fn has_same_workloads(&self, before: &Target, after: &Target) -> bool {
@@ -329,9 +337,18 @@ impl BrokenBackend {
     fn values(&self, spec: &RolloutSpec) -> Option<Configuration> {
         let wanted =
             spec.configuration.clone().filter(|_| !spec.purpose.is_restore() || !self.breaks(Promise::WholeRelease))?;
-        let mut first = self.first_values.lock().unwrap();
-        let first = first.entry(spec.id.app).or_insert_with(|| wanted.clone()).clone();
-        Some(if self.breaks(Promise::NewValues) { first } else { wanted })
+        let mut known = self.first_values.lock().unwrap();
+        let first = known.entry(spec.id.app).or_insert_with(|| wanted.clone()).clone();
+        let settings = if self.breaks(Promise::Settings) && spec.purpose.is_restore() {
+            Settings::default()
+        } else if self.breaks(Promise::OwnSettings) {
+            let others = known.iter().find(|(app, _)| **app != spec.id.app).map(|(_, other)| other);
+            others.unwrap_or(&wanted).variables.settings.clone()
+        } else {
+            wanted.variables.settings.clone()
+        };
+        let wanted = if self.breaks(Promise::NewValues) { first } else { wanted };
+        Some(wanted.with(|wanted| wanted.variables.settings = settings))
     }
 }
 

@@ -82,6 +82,7 @@ impl Environment {
         let (passing, wrong) = (Arc::clone(&time), Arc::clone(&skew));
         let store = Arc::new(MemoryStore::new(Arc::new(move || clock(&wrong, &passing))));
         let cluster = Arc::new(SimulatedCluster::new(time.clock() as Arc<dyn Clock>, ROLLOUT));
+        cluster.take_settings();
         for (pattern, script) in crate::images::scripts().into_iter().chain(sources::built_scripts()) {
             cluster.script(pattern, script);
         }

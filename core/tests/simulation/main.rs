@@ -131,6 +131,8 @@ noticed! {
     restore_without_its_configuration: WholeRelease,
     value_from_before_a_change: NewValues,
     value_of_another_app: OwnValues,
+    restore_that_forgets_settings: Settings,
+    settings_of_another_app: OwnSettings,
     configuration_removed_while_it_is_needed: NeededValues,
     silence_that_passes: SilencePasses,
     silence_that_fails: SilenceFails,

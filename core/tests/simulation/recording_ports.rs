@@ -17,9 +17,10 @@ use rollhook_core::{
     deploy::{Deploy, Evidence, Revision},
     error::Entity,
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Applied, AtRest, Binding, Committed, DriverIdentity, Heartbeat,
-        HistoryStore, ListedApp, Loaded, Observation, Page, Phase, ReleaseRun, ReleaseRunner, ReleaseSpec,
-        ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, TargetReader, TargetRequest, Validated,
+        AppChange, AppCommit, AppPage, AppRef, Applied, AtRest, Binding, CheckedSettings, Committed, DriverIdentity,
+        Heartbeat, HistoryStore, ListedApp, Loaded, Observation, Page, Phase, ReleaseRun, ReleaseRunner, ReleaseSpec,
+        ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec, SettingsRequest, StoreLimits, TargetReader,
+        TargetRequest, Validated,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -206,6 +207,10 @@ impl RolloutDriver for RecordingPorts {
 
     fn unconfigurable(&self, target: &Target) -> Option<String> {
         self.backend.rollouts.unconfigurable(target)
+    }
+
+    async fn check_settings(&self, request: &SettingsRequest) -> Result<CheckedSettings> {
+        self.backend.rollouts.check_settings(request).await
     }
 
     fn has_same_workloads(&self, before: &Target, after: &Target) -> bool {

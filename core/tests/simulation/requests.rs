@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use rollhook_conformance::samples::settings;
 use rollhook_core::{
     action::Action,
-    app::{AppId, AppUid, FullName, HoldPolicy, OnFailure, Policy, Source},
+    app::{AppId, AppUid, FullName, HoldPolicy, OnFailure, Policy, Settings, Source},
     configuration::{Variable, VariablesChange},
     delivery::Delivery,
     deploy::{Actor, Commit, Deploy, Revision},
@@ -212,12 +212,13 @@ pub(crate) fn deploy(tag: &str, name: &str, key: Option<IdempotencyKey>) -> Depl
     })
 }
 
-/// A change of one of two variables, to a value that no other app has.
+/// A change of one of two variables, and of the setting of its name, to a value that no other app has.
 pub(crate) fn configure(app: usize, (variable, value): (u8, u8), staged: bool) -> ConfigureRequest {
-    let name = ["A", "B"][usize::from(variable)].parse().unwrap();
-    let set = [(name, Variable::new(format!("{} {value}", id(app)), false))].into();
+    let (name, value) = (["A", "B"][usize::from(variable)], format!("{} {value}", id(app)));
+    let set = [(name.parse().unwrap(), Variable::new(value.clone(), false))].into();
+    let settings = Settings::from_iter([(name.to_owned(), value.into())]);
     ConfigureRequest::default().with(|request| {
-        request.change = VariablesChange { set, ..VariablesChange::default() };
+        request.change = VariablesChange { set, settings, ..VariablesChange::default() };
         request.staged = staged;
     })
 }

@@ -82,6 +82,8 @@ type Key = (Namespace, String, String);
 #[derive(Default)]
 struct World {
     is_away: bool,
+    /// Whether configurations may have settings.
+    takes_settings: bool,
     denies: bool,
     workloads: BTreeMap<Key, Running>,
     /// The workloads that were deleted. Others are unknown: they may have run in a process that has ended.
@@ -210,6 +212,12 @@ impl SimulatedCluster {
     pub fn set_reachable(&self, reachable: bool) {
         self.lock().is_away = !reachable;
         self.changed.notify(usize::MAX);
+    }
+
+    /// Has the cluster take settings of any name, as a configuration may have them, whose values are texts: pods are made with
+    /// them. Without this it takes none.
+    pub fn take_settings(&self) {
+        self.lock().takes_settings = true;
     }
 
     /// Grants this service its permissions, or withdraws them. While they are withdrawn, every call is `Denied`, and

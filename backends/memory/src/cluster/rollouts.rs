@@ -12,8 +12,9 @@ use rollhook_core::{
     app::{AppId, AppUid, Settings, Target},
     deploy::{Evidence, Reason, Scale},
     ports::{
-        Applied, AtRest, Drift, DriverIdentity, InstanceLogs, InvalidTarget, Observation, ReleaseRunner, RolloutDriver,
-        RolloutFailure, RolloutSpec, TargetDescription, TargetReader, TargetRequest, Validated,
+        Applied, AtRest, CheckedSettings, Drift, DriverIdentity, InstanceLogs, InvalidTarget, Observation,
+        ReleaseRunner, RolloutDriver, RolloutFailure, RolloutSpec, SettingsRequest, TargetDescription, TargetReader,
+        TargetRequest, Validated,
     },
 };
 
@@ -35,6 +36,20 @@ impl RolloutDriver for SimulatedCluster {
 
     fn unconfigurable(&self, _target: &Target) -> Option<String> {
         None
+    }
+
+    async fn check_settings(&self, request: &SettingsRequest) -> Result<CheckedSettings> {
+        if !self.reach()?.takes_settings {
+            let why = "The simulated cluster makes its pods with nothing but variables.";
+            return Ok(CheckedSettings::Unsupported(why.to_owned()));
+        }
+        let wrong = request.settings.iter().find(|(_, value)| !value.is_string());
+        Ok(match wrong {
+            Some((name, _)) => {
+                CheckedSettings::Invalid(InvalidTarget::setting(format!("settings.{name}"), "must be a text."))
+            }
+            None => CheckedSettings::Valid(request.settings.clone()),
+        })
     }
 
     fn unstoppable(&self, target: &Target) -> Option<String> {

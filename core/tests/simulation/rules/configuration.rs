@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rollhook_core::{
-    app::AppUid,
+    app::{AppUid, Settings, Target},
     configuration::{Configuration, ConfigurationId},
     deploy::{Deploy, State, Status, Trigger},
     ports::RolloutSpec,
@@ -68,6 +68,9 @@ impl Rules {
         else {
             return;
         };
+        let name = |target: &Target| target.settings.get("name").cloned();
+        let is_first =
+            self.known.get(&order.id.app).is_some_and(|known| name(&known.view.app.target) == name(&order.target));
         journal.count_if(entry.configuration.is_some(), "config: it ran");
         journal.count_if(entry.is_restore() && entry.configuration.is_some(), "config: a restore brought it back");
         for pod in running {
@@ -82,6 +85,16 @@ impl Rules {
             };
             journal.expect(pod.configuration.as_ref().is_none_or(is_own), || {
                 format!("pod {} of {} has the values of another app", pod.id, order.app)
+            });
+            // Each variable is set with a setting of its name, and they are of the first of several workloads.
+            let as_set = |configuration: &Configuration| {
+                let entries = configuration.variables.entries.iter();
+                let settings: Settings =
+                    entries.map(|(name, variable)| (name.to_string(), variable.expose().into())).collect();
+                configuration.variables.settings == if is_first { settings } else { Settings::default() }
+            };
+            journal.expect(pod.configuration.as_ref().is_none_or(as_set), || {
+                format!("pod {} of {} is not made with the settings of its configuration", pod.id, order.app)
             });
         }
     }
