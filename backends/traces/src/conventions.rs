@@ -48,6 +48,7 @@ pub(crate) fn of_phase(deploy: &Deploy, phase: Phase) -> Vec<KeyValue> {
         }
         Phase::Build => "build",
         Phase::Release | Phase::Rollout => "deploy",
+        Phase::Verify => "test",
     };
     vec![
         KeyValue::new("cicd.pipeline.task.name", phase.name()),
