@@ -456,9 +456,11 @@ fn clock_that_is_set_never_ends_a_verification_without_a_measurement() {
             world.verifying(&access, "v2").await;
             world.sleep(60).await;
             *world.skew.lock().unwrap() += jump;
+            let jumped = world.clock.elapsed();
             world.verifier.reads(|_| Reading::Value(1.0));
             let failed = world.ended(&access, 2).await;
             assert_eq!(reason(&failed).0, Reason::CHECK_FAILED, "{jump}");
+            assert!(world.clock.elapsed() - jumped >= SECOND * 25, "one after the other, whatever the clock says");
             let result = result(&failed, "errors");
             let since = verification(&failed).since;
             assert!(result.measurements.iter().all(|measurement| measurement.at >= since), "{result:?}");

@@ -183,8 +183,8 @@ pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
     if let Effect::Observe(_) = &effect {
         state.observe_began_at = now;
     }
-    if let Effect::Measure(round) = &effect {
-        state.verify.begun(round.of);
+    if let Effect::Measure(_) = &effect {
+        state.verify.begun();
     }
     (state, effect)
 }

@@ -72,41 +72,53 @@ enum Conclusion {
 /// A driver's knowledge of a verification, which a restart may lose.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct VerifyProgress {
-    /// The round that is under way.
-    under_way: Option<RoundOf>,
-    /// The checks that this process could not measure, with the first time since it could, and the last.
-    failing: Vec<(CheckName, Timestamp, Timestamp)>,
+    /// The verification that this is known of.
+    of: Option<RoundOf>,
+    /// Whether a round of it is under way.
+    is_measuring: bool,
+    /// The checks that this process could not measure, with the first time since it could.
+    failing: Vec<(CheckName, Timestamp)>,
+    /// The begin of the last measurement of each check, by this process's knowledge of the clock.
+    asked: Vec<(CheckName, Timestamp)>,
 }
 
 impl VerifyProgress {
     /// Adjusts to a clock that was set from `was` to `is`.
     pub(super) fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
-        for (_, first, last) in &mut self.failing {
-            (*first, *last) = (first.reset(was, is), last.reset(was, is));
-        }
+        let times = self.failing.iter_mut().chain(&mut self.asked);
+        times.for_each(|(_, at)| *at = at.reset(was, is));
     }
 
     /// Forgets what belongs to another verification than that of this state.
     pub(super) fn loaded(&mut self, app_state: &AppState) {
-        if self.under_way.is_some_and(|of| of_present(app_state) != Some(of)) {
-            *self = Self::default();
+        let of = of_present(app_state);
+        if self.of != of {
+            *self = Self { of, ..Self::default() };
         }
     }
 
     /// The round that is under way.
-    pub(super) const fn under_way(&self) -> Option<RoundOf> {
-        self.under_way
+    pub(super) fn under_way(&self) -> Option<RoundOf> {
+        self.of.filter(|_| self.is_measuring)
     }
 
     /// Takes note that a round has begun.
-    pub(super) fn begun(&mut self, of: RoundOf) {
-        self.under_way = Some(of);
+    pub(super) const fn begun(&mut self) {
+        self.is_measuring = true;
     }
 
-    /// Returns the time before which a check is not measured again, since this process could not measure it.
-    fn pauses_until(&self, check: &Check) -> Option<Timestamp> {
-        let failing = self.failing.iter().find(|(name, ..)| *name == check.name);
-        failing.map(|(_, _, last)| last.after(check.every))
+    /// Takes note of the begin of a measurement.
+    fn note(&mut self, name: &CheckName, at: Timestamp) {
+        self.asked.retain(|(asked, _)| asked != name);
+        self.asked.push((name.clone(), at));
+    }
+
+    /// Returns the time before which a check is not measured again: this process could not measure it, or what it has
+    /// measured is stored with a time to come, as the clock was set back.
+    fn pauses_until(&self, check: &Check, is_ahead: bool) -> Option<Timestamp> {
+        let is_failing = self.failing.iter().any(|(name, ..)| *name == check.name);
+        let asked = self.asked.iter().find(|(name, _)| *name == check.name && (is_failing || is_ahead));
+        asked.map(|(_, at)| at.after(check.every))
     }
 }
 
@@ -124,9 +136,7 @@ fn skipped(state: &State, deploy: &Deploy) -> Option<&'static str> {
         Some("a rollback waits for no check")
     } else if deploy.adopted {
         Some("the entry records what ran")
-    } else if deploy.scale == Scale::Stop {
-        Some("the app is stopped")
-    } else if deploy.scale.is_keep() && state.app_state.stopped.is_some() {
+    } else if deploy.scale == Scale::Stop || deploy.scale.is_keep() && state.app_state.stopped.is_some() {
         Some("the app is stopped")
     } else if state.rollout.as_ref().is_some_and(|rollout| rollout.has_no_instances()) {
         Some("no instance is to run")
@@ -156,7 +166,7 @@ fn with(deploy: &Deploy, verification: Verification) -> Deploy {
 
 /// Returns the effect of the measurements that are due if the rollout only waits.
 pub(super) fn interleaved(state: &State, effect: Effect, now: Timestamp) -> Effect {
-    if !matches!(effect, Effect::Wait(_) | Effect::Watch(..)) || state.verify.under_way.is_some() {
+    if !matches!(effect, Effect::Wait(_) | Effect::Watch(..)) || state.verify.is_measuring {
         return effect;
     }
     let Some((deploy, verification)) = measurable(state) else { return effect };
@@ -199,7 +209,8 @@ fn due_at(
     let new = CheckResult::new(check);
     let so_far = verification.of(check).unwrap_or(&new);
     let Judgement::Open(due) = judge(so_far, check, policy.verify_for, verification.since, now) else { return None };
-    Some(progress.pauses_until(check).map_or(due, |until| due.max(until)))
+    let is_ahead = so_far.last().is_some_and(|last| last.at > now);
+    Some(progress.pauses_until(check, is_ahead).map_or(due, |until| due.max(until)))
 }
 
 fn spec(app_state: &AppState, deploy: &Deploy, of: RoundOf, check: &Check, now: Timestamp) -> Option<MeasureSpec> {
@@ -221,10 +232,10 @@ fn spec(app_state: &AppState, deploy: &Deploy, of: RoundOf, check: &Check, now: 
 
 /// Processes the answers of a round. Returns the effect that has to come next, if they demand one.
 pub(super) fn measured(state: &mut State, of: RoundOf, answers: Vec<Answer>, now: Timestamp) -> Option<Effect> {
-    if state.verify.under_way != Some(of) {
+    if state.verify.under_way() != Some(of) {
         return None;
     }
-    state.verify.under_way = None;
+    state.verify.is_measuring = false;
     let deploy = rolling(&state.app_state).filter(|_| of_present(&state.app_state) == Some(of))?;
     let mut verification = deploy.verification.as_deref()?.clone();
     let policy = state.app_state.app.policy.clone();
@@ -232,6 +243,7 @@ pub(super) fn measured(state: &mut State, of: RoundOf, answers: Vec<Answer>, now
     verification.follow(&policy.checks);
     let mut is_changed = false;
     for answer in answers {
+        state.verify.note(&answer.check.name, answer.at);
         let fingerprint = answer.check.fingerprint();
         let is_same = |result: &&mut CheckResult| result.name == answer.check.name && result.fingerprint == fingerprint;
         let Some(result) = verification.checks.iter_mut().find(is_same) else { continue };
@@ -274,10 +286,9 @@ fn taken(progress: &mut VerifyProgress, answer: &Answer, now: Timestamp) -> Opti
         Err(error) => error,
     };
     if !progress.failing.iter().any(|(failing, ..)| failing == name) {
-        progress.failing.push((name.clone(), now, now));
+        progress.failing.push((name.clone(), now));
     }
-    let (_, first, last) = progress.failing.iter_mut().find(|(failing, ..)| failing == name)?;
-    *last = now;
+    let (_, first) = progress.failing.iter().find(|(failing, _)| failing == name)?;
     let is_given_up = answer.check.mode == CheckMode::Observe || now.since(*first) >= UNREACHABLE_MAX;
     is_given_up
         .then(|| (Measurement::new(now, Verdict::None, &format!("This server could not measure: {error}")), None))

@@ -40,6 +40,8 @@ pub(crate) fn entry(revision: u64, image: &str, status: Status, ago: u64) -> Dep
         progress: None,
         release: None,
         restore: None,
+        checks: Vec::new(),
+        not_verified: None,
         evidence: None,
         step: 2,
         created_at: accepted,
