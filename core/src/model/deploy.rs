@@ -346,10 +346,10 @@ pub struct Deploy {
 impl Deploy {
     /// The status: the state in one word.
     pub const fn status(&self) -> Status {
-        match self.state {
-            State::RollingOut { .. } if self.verification.is_some() => Status::Verifying,
-            _ => self.state.status(),
+        if matches!(self.state, State::RollingOut { .. }) && self.verification.is_some() {
+            return Status::Verifying;
         }
+        self.state.status()
     }
 
     /// Returns whether the deploy has ended.
