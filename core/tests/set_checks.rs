@@ -81,7 +81,7 @@ fn checks_are_completed_when_they_are_set_and_refused_by_their_name() {
         assert_eq!(why, "front: url must be given.");
         let app = with(vec![check("front", "http", &[("url", "x")])]);
         let app = deployer.register(&world.operator, app, None).await.unwrap();
-        assert_eq!(app.app.app.policy.checks, [complete.clone()]);
+        assert_eq!(app.app.app.policy.checks, [complete]);
         let access = deployer.allow(world.operator.clone(), app.id(), Action::ALL).await.unwrap();
 
         let why = refused(deployer.set_check(&access, check("front", "command", &[])).await);

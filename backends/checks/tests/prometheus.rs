@@ -1,5 +1,5 @@
 //! Checks of kind `prometheus`, measured on Prometheus itself.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test may")]
 
 use std::{
     fs,

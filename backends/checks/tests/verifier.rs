@@ -1,6 +1,6 @@
 //! Checks, measured on real servers.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may")]
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

@@ -265,6 +265,7 @@ fn parameters() -> Value {
         "session": parameter("path", "session", json!({ "type": "string", "pattern": "^[0-9a-f]{16}$" }), "The session's id."),
         "trust": parameter("path", "trust", json!({ "type": "string", "pattern": "^[0-9a-f]{16}$" }), "The trust's id."),
         "revision": parameter("path", "revision", number(1), "The entry's number."),
+        "check": parameter("path", "check", label(), "The check's name."),
         "run": parameter("path", "run", number(1), "The run's number."),
         "prefer": parameter("header", "Prefer", text(), "`wait=N`: answer once it has ended, after N seconds (at most 50) in any case."),
         "idempotencyKey": parameter("header", "Idempotency-Key", key(), "Repeating the call with this key does not repeat its effect for 24 hours; of a command by hand, as long as its run is remembered."),

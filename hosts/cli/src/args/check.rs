@@ -47,10 +47,6 @@ pub(crate) struct AddCheck {
     /// its API, without /api/v1/query
     #[arg(value_name = "URL")]
     url: String,
-    #[command(flatten)]
-    http: HttpFlags,
-    #[command(flatten)]
-    prometheus: PrometheusFlags,
     /// What follows from a fail: enforce fails the deploy, observe only shows it [default: enforce]
     #[arg(long, value_parser = ["enforce", "observe"])]
     mode: Option<String>,
@@ -65,8 +61,12 @@ pub(crate) struct AddCheck {
     timeout: Option<String>,
     /// What follows if there is nothing to judge by: accept the deploy as not verified, or wait for a verdict [default:
     /// accept]
-    #[arg(long, value_parser = ["accept", "wait"])]
+    #[arg(long, value_name = "WHAT", value_parser = ["accept", "wait"])]
     without_verdict: Option<String>,
+    #[command(flatten)]
+    http: HttpFlags,
+    #[command(flatten)]
+    prometheus: PrometheusFlags,
 }
 
 /// The settings of checks of kind `http`.
@@ -112,7 +112,7 @@ struct PrometheusFlags {
     #[arg(long, value_name = "N", requires = "samples_query")]
     minimum: Option<u64>,
     /// Compare with the value of the same query before the deploy
-    #[arg(long, value_parser = ["before"])]
+    #[arg(long, value_name = "WHEN", value_parser = ["before"])]
     than: Option<String>,
     /// The factor of the value before the deploy [default: 1]
     #[arg(long, value_name = "NUMBER", requires = "than")]

@@ -49,7 +49,8 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
     match page {
         Page::Apps => apps::page(call).await,
         Page::Register if reads => Ok(register::page(call)),
-        Page::Register => register::submit(call).await,
+        // The future is large, with all that a registration has.
+        Page::Register => Box::pin(register::submit(call)).await,
         Page::Promote(project) if reads => promote::page(call, project).await,
         Page::Promote(project) => promote::submit(call, project).await,
         Page::SignOut => sign_in::sign_out(call).await,

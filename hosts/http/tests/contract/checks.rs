@@ -97,7 +97,7 @@ fn check_that_cannot_be_measured_is_refused_by_its_field() {
     let app = server.app("api");
     let url = "https://shop.example.com/";
     for (check, field, rule) in [
-        (json!({}), "kind", "DNS"),
+        (json!({}), "kind", "must not be empty"),
         (json!({ "kind": "command" }), "policy.checks", "front: the kind command is unknown here"),
         (json!({ "kind": "http" }), "policy.checks", "front: url must be given"),
         (json!({ "kind": "http", "settings": { "url": url, "extra": 1 } }), "policy.checks", "no setting"),
