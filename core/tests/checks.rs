@@ -212,8 +212,7 @@ fn check_that_waits_for_a_verdict_ends_by_one_by_a_cancel_or_by_a_rollback() {
                     Status::Superseded
                 }
                 _ => {
-                    let mut change = PolicyChange::default();
-                    change.checks = Some(Vec::new());
+                    let change = PolicyChange { checks: Some(Vec::new()), ..PolicyChange::default() };
                     world.set_policy(&access, change).await;
                     Status::Succeeded
                 }
@@ -236,9 +235,8 @@ fn observed_check_decides_and_delays_nothing() {
         assert_eq!((done.status(), note(&done)), (Status::Succeeded, String::new()));
         assert_eq!((result(&done, "errors").verdict, world.measured(2)), (Some(Verdict::Fail), 1));
         // It goes on beside those that decide.
-        let mut change = PolicyChange::default();
-        change.checks = Some(vec![observed(check("errors")), check("front-page")]);
-        change.verify_for = Some(MINUTE);
+        let checks = vec![observed(check("errors")), check("front-page")];
+        let change = PolicyChange { checks: Some(checks), verify_for: Some(MINUTE), ..PolicyChange::default() };
         world.set_policy(&access, change).await;
         world.verifier.reads(|spec| Reading::Value(if spec.check.name.as_str() == "errors" { 1.0 } else { 0.0 }));
         let done = world.deployed(&access, &api("v3")).await;
@@ -499,8 +497,8 @@ fn other_settings_of_a_check_begin_anew() {
         while result(&world.entry(&access, 2).await, "errors").failed < 2 {
             world.sleep(1).await;
         }
-        let mut change = PolicyChange::default();
-        change.checks = Some(vec![SimulatedVerifier::check_of("errors".parse().unwrap(), 0.9)]);
+        let other = SimulatedVerifier::check_of("errors".parse().unwrap(), 0.9);
+        let change = PolicyChange { checks: Some(vec![other]), ..PolicyChange::default() };
         world.set_policy(&access, change).await;
         let done = world.ended(&access, 2).await;
         assert_eq!((done.status(), letters(result(&done, "errors")).as_str()), (Status::Succeeded, "p"));

@@ -133,10 +133,7 @@ impl StateRow {
 
 impl DeployRow {
     fn encode(deploy: &Deploy) -> Result<Self> {
-        let evidence = match &deploy.state {
-            State::Failed { evidence, .. } => evidence.as_ref(),
-            _ => None,
-        };
+        let evidence = if let State::Failed { evidence, .. } = &deploy.state { evidence.as_ref() } else { None };
         // Only a deploy with more measurements than pages have keeps them apart.
         let verification = deploy.verification.as_deref().filter(|verification| verification.short() != **verification);
         let apart = match (verification, evidence) {
