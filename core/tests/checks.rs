@@ -235,11 +235,8 @@ fn observed_check_decides_and_delays_nothing() {
         assert_eq!((done.status(), note(&done)), (Status::Succeeded, String::new()));
         assert_eq!((result(&done, "errors").verdict, world.measured(2)), (Some(Verdict::Fail), 1));
         // It goes on beside those that decide.
-        let change = PolicyChange {
-            checks: Some(vec![observed(check("errors")), check("front-page")]),
-            verify_for: Some(MINUTE),
-            ..PolicyChange::default()
-        };
+        let checks = vec![observed(check("errors")), check("front-page")];
+        let change = PolicyChange { checks: Some(checks), verify_for: Some(MINUTE), ..PolicyChange::default() };
         world.set_policy(&access, change).await;
         world.verifier.reads(|spec| Reading::Value(if spec.check.name.as_str() == "errors" { 1.0 } else { 0.0 }));
         let done = world.deployed(&access, &api("v3")).await;
@@ -500,10 +497,8 @@ fn other_settings_of_a_check_begin_anew() {
         while result(&world.entry(&access, 2).await, "errors").failed < 2 {
             world.sleep(1).await;
         }
-        let change = PolicyChange {
-            checks: Some(vec![SimulatedVerifier::check_of("errors".parse().unwrap(), 0.9)]),
-            ..PolicyChange::default()
-        };
+        let other = SimulatedVerifier::check_of("errors".parse().unwrap(), 0.9);
+        let change = PolicyChange { checks: Some(vec![other]), ..PolicyChange::default() };
         world.set_policy(&access, change).await;
         let done = world.ended(&access, 2).await;
         assert_eq!((done.status(), letters(result(&done, "errors")).as_str()), (Status::Succeeded, "p"));

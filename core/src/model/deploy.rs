@@ -346,10 +346,8 @@ pub struct Deploy {
 impl Deploy {
     /// The status: the state in one word.
     pub const fn status(&self) -> Status {
-        if matches!(self.state, State::RollingOut { .. }) && self.verification.is_some() {
-            return Status::Verifying;
-        }
-        self.state.status()
+        let is_verified = matches!(self.state, State::RollingOut { .. }) && self.verification.is_some();
+        if is_verified { Status::Verifying } else { self.state.status() }
     }
 
     /// Returns whether the deploy has ended.
