@@ -225,7 +225,6 @@ fn spec(app_state: &AppState, deploy: &Deploy, of: RoundOf, check: &Check, now: 
         check: check.clone(),
         since: of.since,
         rollout_began: began,
-        rollout_began: began,
         window: serves.min(WINDOW_MAX.max(check.every)).max(Duration::from_secs(1)),
         now,
     })

@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn order_that_a_person_chose_is_remembered() {
         let seen = seen(vec![container("web", "running")]);
-        let settings = |request: &TargetRequest| adopted(validate(request, &seen)).0;
+        let settings = |request: &TargetRequest| adopted(validate(request, &seen)).0.as_object().unwrap().clone();
         let chosen = settings(&request(json!({"replace": "stop-first"})));
         assert_eq!((&chosen["replace"], &chosen["replace_chosen"]), (&json!("stop-first"), &json!(true)));
         let derived = settings(&request(json!({})));
