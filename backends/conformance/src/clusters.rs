@@ -105,6 +105,18 @@ pub trait Clusters: Send + Sync {
         Err(Lack::NotApplicable("the harness sets no variables"))
     }
 
+    /// Returns two settings that instances can be made with, each another value of the same one; `None` if the driver takes none.
+    fn made_with_settings(&self) -> Option<[Settings; 2]> {
+        None
+    }
+
+    /// Returns what the instances that run now are made with, as far as those settings are about it. Only for drivers that take
+    /// some.
+    async fn made_with(&self, app: &AppId, target: &Target) -> Can<Vec<String>> {
+        let _ = (app, target);
+        Err(Lack::NotApplicable("the harness does not read what instances are made with"))
+    }
+
     /// All instances of whatever deploy that run now, ready or not, or are started again and again; without those that
     /// were told to end.
     async fn instances(&self, app: &AppId, target: &Target) -> Can<Vec<Instance>>;

@@ -131,6 +131,8 @@ macro_rules! rollouts {
             restore_brings_the_variables_back,
             variable_of_another_is_refused,
             variable_of_another_refuses_no_return,
+            settings_come_back_with_their_configuration,
+            settings_are_of_their_own_app,
             apply_stops_and_starts,
             apply_leaves_a_stopped_target_stopped,
             adopt_changes_nothing,

@@ -280,6 +280,9 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// - `apply_sets_the_variables`: the instances of a spec with a [`Configuration`] have its variables, whatever characters
 ///   are in them, none that an earlier spec had and this one lacks, and all that others have set.
 /// - `restore_brings_the_variables_back`: the instances of a restore have the variables of its spec.
+/// - `settings_come_back_with_their_configuration`: a driver that takes [settings](Self::check_settings) makes the instances of a
+///   deploy with those of its configuration, also those of a restore and of a rollback; without any, as others have made them.
+/// - `settings_are_of_their_own_app`: those of one app change nothing of another one's instances.
 /// - `variable_of_another_is_refused`: a variable of a [new](Configuration::is_new) configuration that others have set in the
 ///   target too is `Refused`, by its name, and nothing is changed.
 /// - `variable_of_another_refuses_no_return`: a configuration that is not new is applied all the same. The value of the

@@ -8,6 +8,7 @@ mod fence;
 mod observe;
 mod progress;
 mod restore;
+mod settings;
 mod stop;
 mod tags;
 mod validate;
@@ -53,6 +54,7 @@ pub use observe::{
 };
 pub use progress::progress_stands_still_with_the_rollout;
 pub use restore::{restore_keeps_nothing_of_the_failed_deploy, restore_keeps_what_still_runs};
+pub use settings::{settings_are_of_their_own_app, settings_come_back_with_their_configuration};
 pub use stop::{apply_leaves_a_stopped_target_stopped, apply_stops_and_starts};
 pub use tags::{apply_takes_the_digest_and_not_the_tag, observe_digest_stays_where_a_tag_moves};
 pub use validate::{

@@ -21,6 +21,7 @@ use rollhook_conformance::{Instance, ManualClock, block_on, samples};
 use rollhook_core::{
     Error, Result,
     app::{App, AppUid, Target},
+    configuration::Configuration,
     deploy::{Evidence, Revision},
     image::Digest,
     ports::{
@@ -57,6 +58,12 @@ pub(crate) enum Promise {
     DigestIsTold,
     /// The configuration stays: here a deploy sets it back.
     ConfigurationStays,
+    /// A restore brings settings back: here without them.
+    SettingsAreRestored,
+    /// Settings end with the configuration that has them: here they stay.
+    SettingsEnd,
+    /// Settings are an app's own: here they are those of the app that came first.
+    SettingsAreOwn,
     /// The log is in the evidence: here it is lost.
     LogIsEvidence,
     /// Complete means ready: here it means started.
@@ -167,6 +174,8 @@ struct Memory {
     log: Vec<String>,
     /// The last failure of each revision.
     failures: BTreeMap<Revision, RolloutFailure>,
+    /// The configuration that was brought last, or first.
+    brought: Option<Configuration>,
 }
 
 impl Broken {
@@ -184,6 +193,24 @@ impl Broken {
     /// The instances that run beside those of the cluster.
     pub(crate) fn left(&self) -> Vec<Instance> {
         self.memory.lock().unwrap().left.clone()
+    }
+
+    fn with_other_settings(&self, order: &RolloutSpec) -> RolloutSpec {
+        let brought = &mut self.memory.lock().unwrap().brought;
+        let known = brought.clone();
+        if self.promise != Promise::SettingsAreOwn || known.is_none() {
+            *brought = order.configuration.clone().or(brought.take());
+        }
+        order.clone().with(|spec| match (self.promise, &mut spec.configuration) {
+            (Promise::SettingsAreRestored, Some(own)) if order.purpose.is_restore() => {
+                own.variables.settings.clear();
+            }
+            (Promise::SettingsEnd, own @ None) => *own = known,
+            (Promise::SettingsAreOwn, Some(own)) => {
+                own.variables.settings = known.unwrap_or_else(|| own.clone()).variables.settings;
+            }
+            _ => {}
+        })
     }
 
     async fn restamp(&self, order: &RolloutSpec) -> Result<Applied> {
@@ -359,6 +386,9 @@ impl RolloutDriver for Broken {
                     self.cluster.scale(&order.app, &order.target, 1);
                 }
                 answer
+            }
+            Promise::SettingsAreRestored | Promise::SettingsEnd | Promise::SettingsAreOwn => {
+                self.cluster.apply(&self.with_other_settings(order)).await
             }
             Promise::SameImageRolls => self.restamp(order).await,
             Promise::DigestBeatsTag | Promise::DigestRuns => self.cluster.apply(&by_tag(order)).await,

@@ -104,6 +104,14 @@ impl Clusters for BrokenCluster {
         self.simulated.configuration(app, target).await
     }
 
+    fn made_with_settings(&self) -> Option<[Settings; 2]> {
+        self.simulated.made_with_settings()
+    }
+
+    async fn made_with(&self, app: &AppId, target: &Target) -> Can<Vec<String>> {
+        self.simulated.made_with(app, target).await
+    }
+
     async fn instances(&self, app: &AppId, target: &Target) -> Can<Vec<Instance>> {
         let running = self.simulated.instances(app, target).await?;
         Ok(running.into_iter().chain(self.driver.left()).collect())
@@ -260,6 +268,24 @@ fn missing_digest_is_noticed() {
 fn lost_configuration_is_noticed() {
     let case = rollouts::apply_keeps_the_configuration;
     notices(Promise::ConfigurationStays, case, "the configuration was changed by revision 2");
+}
+
+#[test]
+fn settings_that_a_restore_forgets_are_noticed() {
+    let case = rollouts::settings_come_back_with_their_configuration;
+    notices(Promise::SettingsAreRestored, case, "the restore brings the settings back");
+}
+
+#[test]
+fn settings_that_stay_are_noticed() {
+    let case = rollouts::settings_come_back_with_their_configuration;
+    notices(Promise::SettingsEnd, case, "without settings it is as others gave it");
+}
+
+#[test]
+fn settings_of_another_app_are_noticed() {
+    let case = rollouts::settings_are_of_their_own_app;
+    notices(Promise::SettingsAreOwn, case, "the instances of each app have its own settings");
 }
 
 #[test]

@@ -23,6 +23,7 @@ impl Simulated {
     pub(crate) fn fresh() -> Can<Self> {
         let clock = Arc::new(ManualClock::default());
         let cluster = Arc::new(SimulatedCluster::new(clock.clone(), Duration::from_secs(2)));
+        cluster.take_settings();
         cluster.script(":dies", script(Sample::Dying));
         cluster.script(":heals", script(Sample::Healing));
         cluster.script(":hang", script(Sample::Hanging));
@@ -134,6 +135,18 @@ impl Clusters for Simulated {
     async fn set_variable(&self, app: &AppId, target: &Target, name: &str, value: &str) -> Can {
         assert!(self.cluster.set_variable(app, target, name, value));
         Ok(())
+    }
+
+    fn made_with_settings(&self) -> Option<[Settings; 2]> {
+        Some(["64m", "96m"].map(|amount| Settings::from_iter([("memory".to_owned(), amount.into())])))
+    }
+
+    async fn made_with(&self, app: &AppId, target: &Target) -> Can<Vec<String>> {
+        let settings = |pod: Pod| {
+            let settings = pod.configuration.map(|configuration| configuration.variables.settings).unwrap_or_default();
+            format!("{:?}", settings.get("memory"))
+        };
+        Ok(self.cluster.running(app, target).into_iter().map(settings).collect())
     }
 
     async fn digest(&self, image: &ImageRef) -> Can<Digest> {

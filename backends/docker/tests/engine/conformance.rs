@@ -163,6 +163,16 @@ impl Clusters for OneMachine {
         Ok(())
     }
 
+    fn made_with_settings(&self) -> Option<[Settings; 2]> {
+        Some(["64m", "96m"].map(|amount| Settings::from_iter([("memory".to_owned(), amount.into())])))
+    }
+
+    async fn made_with(&self, _app: &AppId, target: &Target) -> Can<Vec<String>> {
+        let ids = self.bed.containers(&Self::name(target), &[]);
+        let memory = |found: Value| found["HostConfig"]["Memory"].to_string();
+        Ok(ids.iter().filter_map(|id| self.bed.inspect(id)).map(memory).collect())
+    }
+
     async fn instances(&self, _app: &AppId, target: &Target) -> Can<Vec<Instance>> {
         // Containers that are restarted again and again are among them.
         let ids = self.bed.containers(&Self::name(target), &[]);

@@ -114,6 +114,18 @@ impl Clusters for Several {
         Ok(instances)
     }
 
+    fn made_with_settings(&self) -> Option<[Settings; 2]> {
+        self.inner.made_with_settings()
+    }
+
+    async fn made_with(&self, app: &AppId, target: &Target) -> Can<Vec<String>> {
+        if self.further {
+            let workers = self.inner.made_with(app, &Self::worker(app)).await?;
+            assert!(workers.iter().all(|made| made == "None"), "settings are of the app's own workload: {workers:?}");
+        }
+        self.inner.made_with(app, target).await
+    }
+
     async fn digest(&self, image: &ImageRef) -> Can<Digest> {
         self.inner.digest(image).await
     }
