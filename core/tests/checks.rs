@@ -177,8 +177,8 @@ fn verifier_that_never_answers_is_bounded_by_its_caller() {
         world.verifier.reads(|_| Reading::Value(0.0));
         let began = world.clock.elapsed();
         let done = world.deployed(&access, &api("v2")).await;
-        assert_eq!((done.status(), letters(result(&done, "errors"))), (Status::Succeeded, "p".to_owned()));
-        assert!(world.clock.elapsed() - began < MINUTE);
+        assert_eq!((done.status(), letters(result(&done, "errors"))), (Status::Succeeded, "nnn".to_owned()));
+        assert!(world.clock.elapsed() - began < MINUTE * 3);
     });
 }
 

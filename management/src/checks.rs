@@ -8,6 +8,7 @@ use rollhook_core::{
     check::{Check, CheckName},
     ports::Measured,
     service::Authorized,
+    text::escaped,
 };
 
 use crate::{
@@ -25,7 +26,8 @@ impl Management {
     /// # Errors
     /// As [`Management::allow`] and [`Deployer::set_check`](rollhook_core::service::Deployer::set_check).
     pub async fn set_check(&self, principal: &Principal, id: &AppId, check: Check) -> Outcome<Check> {
-        let what = format!("set the check {}, {}", check.name, check.kind);
+        let url = check.settings.get("url").and_then(serde_json::Value::as_str).unwrap_or_default();
+        let what = format!("set the check {}, {} {}, to {}", check.name, check.kind, escaped(url), check.mode);
         let (access, _) = self.allow_check(principal, id, (Action::Change, AppAction::Change), &what).await?;
         Ok(self.deployer.set_check(&access, check).await?)
     }

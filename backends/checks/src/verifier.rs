@@ -58,6 +58,9 @@ enum Read {
     Prometheus(PrometheusCheck),
 }
 
+/// The names that checks have resolved at once.
+const LOOKUPS: usize = 32;
+
 /// The word of a kind, and what it is.
 type Kind = (&'static str, &'static str, &'static [rollhook_core::ports::CheckSetting]);
 
@@ -67,7 +70,7 @@ const KINDS: [Kind; 2] =
 impl HttpVerifier {
     /// Returns a verifier that calls the addresses that the operator allows.
     pub fn new(addresses: AllowedAddresses) -> Self {
-        Self { fetch: Fetch::new(addresses.local, FLAG), addresses }
+        Self { fetch: Fetch::new(addresses.local, FLAG).with_own_lookups(LOOKUPS), addresses }
     }
 
     fn read(&self, kind: &CheckKind, settings: &Settings) -> std::result::Result<Read, String> {

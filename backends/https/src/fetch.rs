@@ -31,7 +31,7 @@ use tower::Service;
 const DOCUMENT_MAX: usize = 256 * 1024;
 /// The most JSON values of a document: in memory they take many times the document's bytes.
 const VALUES_MAX: usize = 4_000;
-/// The names that are resolved at once, by all clients of the process. A name server that does not answer keeps a thread for
+/// The names that are resolved at once, by all clients of the process but those that have look-ups of their own. A name server that does not answer keeps a thread for
 /// longer than any caller waits, and the process has few.
 const LOOKUPS: usize = 128;
 /// The longest time of connecting.
@@ -45,6 +45,8 @@ type Connector = HttpsConnector<HttpConnector<Resolver>>;
 #[derive(Clone)]
 pub struct Fetch {
     local: LocalAddresses,
+    /// The turns of those who resolve names.
+    lookups: Arc<Semaphore>,
     /// Made for the first call, and shared by clones.
     client: Arc<OnceLock<Client<Connector, Full<Bytes>>>>,
 }
@@ -98,7 +100,14 @@ impl Fetch {
     /// Returns a client; `allows_local` lets it call this machine, link-local addresses and plain http, which is what
     /// the flag of this name is for.
     pub fn new(allows_local: bool, flag: &'static str) -> Self {
-        Self { local: LocalAddresses { allowed: allows_local, flag }, client: Arc::default() }
+        let lookups = Arc::clone(&RESOLVING);
+        Self { local: LocalAddresses { allowed: allows_local, flag }, lookups, client: Arc::default() }
+    }
+
+    /// Returns the client with so many look-ups of names at once of its own: those that tenants cause must not keep others waiting.
+    #[must_use]
+    pub fn with_own_lookups(self, most: usize) -> Self {
+        Self { lookups: Arc::new(Semaphore::new(most)), client: Arc::default(), ..self }
     }
 
     /// Returns `Ok` if a URL may be called, as far as its text says.
@@ -194,7 +203,8 @@ impl Fetch {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
-        let mut http = HttpConnector::new_with_resolver(Resolver { local: self.local });
+        let mut http =
+            HttpConnector::new_with_resolver(Resolver { local: self.local, lookups: Arc::clone(&self.lookups) });
         http.enforce_http(false);
         http.set_connect_timeout(Some(CONNECT_TIME));
         let tls = HttpsConnectorBuilder::new().with_native_roots().map_err(FetchError::Roots)?;
@@ -284,6 +294,7 @@ fn failed(uri: &Uri, error: Box<dyn std::error::Error + Send + Sync>) -> FetchEr
 #[derive(Clone)]
 struct Resolver {
     local: LocalAddresses,
+    lookups: Arc<Semaphore>,
 }
 
 impl Service<Name> for Resolver {
@@ -296,9 +307,9 @@ impl Service<Name> for Resolver {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let LocalAddresses { allowed, flag } = self.local;
+        let (LocalAddresses { allowed, flag }, lookups) = (self.local, Arc::clone(&self.lookups));
         Box::pin(async move {
-            let turn = RESOLVING.clone().acquire_owned().await.map_err(io::Error::other)?;
+            let turn = lookups.acquire_owned().await.map_err(io::Error::other)?;
             // The turn ends with the thread, and not with a caller that waits no longer.
             let resolving = tokio::spawn(async move {
                 let found = tokio::net::lookup_host((name.as_str(), 0)).await.map(Iterator::collect::<Vec<_>>);
@@ -353,7 +364,8 @@ mod tests {
 
     #[tokio::test]
     async fn name_that_leads_to_this_machine_is_told_from_a_server_that_is_away() {
-        let mut strict = Resolver { local: LocalAddresses { allowed: false, flag: "--flag" } };
+        let mut strict =
+            Resolver { local: LocalAddresses { allowed: false, flag: "--flag" }, lookups: Arc::clone(&RESOLVING) };
         let refused = strict.call("localhost".parse().unwrap()).await.unwrap_err();
         let refused = failed(&Uri::from_static("https://a.example/"), io::Error::other(refused).into());
         assert!(refused.is_refused_here(), "{refused:?}");
@@ -366,7 +378,8 @@ mod tests {
     #[tokio::test]
     async fn a_name_that_leads_to_this_machine_is_not_called() {
         let name = |text: &str| text.parse::<Name>().unwrap();
-        let resolver = |allowed| Resolver { local: LocalAddresses { allowed, flag: "--flag" } };
+        let resolver =
+            |allowed| Resolver { local: LocalAddresses { allowed, flag: "--flag" }, lookups: Arc::clone(&RESOLVING) };
         // Resolvers read shortened addresses, which look like names.
         for text in ["127.1", "localhost"] {
             let mut strict = resolver(false);

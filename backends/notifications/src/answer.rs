@@ -24,6 +24,12 @@ pub(crate) fn failure(message: impl Into<String>) -> DeliveryFailure {
     DeliveryFailure { message: message.into(), retry_after: None, is_final: false }
 }
 
+/// Returns the failure by an answer that is none of the service's: the next notifications of the app fare no better than this one,
+/// and those of other apps must not wait for them.
+pub(crate) fn foreign(message: impl Into<String>) -> DeliveryFailure {
+    DeliveryFailure { is_final: true, ..failure(message) }
+}
+
 /// Returns the failure of a call that was not answered. The URL is not repeated: it may hold a secret.
 pub(crate) fn unanswered(host: &str, error: &FetchError) -> DeliveryFailure {
     // A call's error itself names its place, which may hold a secret.

@@ -10,7 +10,7 @@ use rollhook_management::{notifications::ApiUrl, ports::DeliveryFailure};
 use serde_json::Value;
 
 use crate::{
-    answer::{failure, is_final, retry_after},
+    answer::{failure, foreign, is_final, retry_after},
     notifier::HttpNotifier,
 };
 
@@ -84,7 +84,7 @@ impl Api<'_> {
         let (host, answer) = self.notifier.exchange(request).await?;
         let (parts, body) = answer.into_parts();
         if parts.status.is_success() && json_values(&body) > VALUES_MAX {
-            return Err(failure(format!("{host} gave an answer of more than {VALUES_MAX} JSON values")));
+            return Err(foreign(format!("{host} gave an answer of more than {VALUES_MAX} JSON values")));
         }
         let may_be_repeated = self.notifier.may_be_repeated(&host);
         Ok(Answer { host, may_be_repeated, status: parts.status, headers: parts.headers, body })

@@ -14,7 +14,7 @@ use rollhook_management::{
 use serde_json::{Value, json};
 
 use crate::{
-    answer::failure,
+    answer::foreign,
     api::{Answer, Api, accepts, encoded},
     notifier::{HttpNotifier, untold},
     phrases,
@@ -138,7 +138,7 @@ impl GitHub<'_> {
         let made = self.api.post(&format!("{}/deployments", self.path), &deployment_body(told, &sha)).await?;
         let made = made.succeeded("a deployment")?;
         let id = made.json()["id"].as_u64();
-        let id = id.ok_or_else(|| failure(format!("{} gave an answer that is none of GitHub's", made.host)))?;
+        let id = id.ok_or_else(|| foreign(format!("{} gave an answer that is none of GitHub's", made.host)))?;
         Ok(Deployment { id, sha })
     }
 
@@ -158,7 +158,7 @@ impl GitHub<'_> {
         if is_sha(&sha) {
             Ok(sha)
         } else {
-            Err(failure(format!("{} gave an answer that is none of GitHub's", answer.host)))
+            Err(foreign(format!("{} gave an answer that is none of GitHub's", answer.host)))
         }
     }
 }

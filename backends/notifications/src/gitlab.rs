@@ -12,7 +12,7 @@ use rollhook_management::{
 use serde_json::{Value, json};
 
 use crate::{
-    answer::failure,
+    answer::foreign,
     api::{Answer, Api, accepts, encoded},
     notifier::{HttpNotifier, untold},
 };
@@ -109,7 +109,7 @@ impl GitLab<'_> {
         });
         let made = self.api.post(&format!("{}/deployments", self.path), &body).await?.succeeded("a deployment")?;
         let id = made.json()["id"].as_u64();
-        let id = id.ok_or_else(|| failure(format!("{} gave an answer that is none of GitLab's", made.host)))?;
+        let id = id.ok_or_else(|| foreign(format!("{} gave an answer that is none of GitLab's", made.host)))?;
         Ok(Delivered { reference: Some(id.to_string()), answer: made.status.to_string() })
     }
 
@@ -128,7 +128,7 @@ impl GitLab<'_> {
         if found["id"].is_string() {
             Ok(found)
         } else {
-            Err(failure(format!("{} gave an answer that is none of GitLab's", answer.host)))
+            Err(foreign(format!("{} gave an answer that is none of GitLab's", answer.host)))
         }
     }
 }

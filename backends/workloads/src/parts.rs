@@ -17,7 +17,7 @@ pub(crate) const COMMAND: &str = "command";
 /// The setting that says how a missing workload is made.
 pub(crate) const TEMPLATE: &str = "template";
 /// The member of a template that says that no request leads to what it makes: a further workload.
-const FURTHER: &str = "further";
+pub(crate) const FURTHER: &str = "further";
 /// The most workloads of an app.
 pub(crate) const PARTS_MAX: usize = 16;
 

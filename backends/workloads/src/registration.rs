@@ -7,7 +7,7 @@ use rollhook_core::{
 };
 use serde_json::Value;
 
-use crate::parts::{ALSO, COMMAND, PARTS_MAX, TEMPLATE, TOGETHER, name, split, template};
+use crate::parts::{ALSO, COMMAND, FURTHER, PARTS_MAX, TEMPLATE, TOGETHER, name, split, template};
 
 /// The setting that lists the further workloads, for people.
 pub(crate) const SETTING: TargetSetting = TargetSetting {
@@ -44,6 +44,12 @@ pub(crate) async fn validate(inner: &dyn RolloutDriver, request: &TargetRequest)
         registered: request.registered,
         others: flattened(&request.others),
     };
+    if asked.settings.get(TEMPLATE).and_then(|template| template.get(FURTHER)).is_some() {
+        return Ok(Validated::Invalid(InvalidTarget::setting(
+            format!("{TEMPLATE}.{FURTHER}"),
+            "is for further workloads alone.",
+        )));
+    }
     let mut answer = inner.validate(&asked).await?;
     let mut listed = Vec::new();
     for value in also {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     app::Policy,
-    check::Check,
+    check::{Check, CheckMode, WithoutVerdict},
     deploy::{Deploy, Paused, State, Trigger},
     ledger::{AppState, releases},
     time::Timestamp,
@@ -20,10 +20,19 @@ pub fn of_release(policy: &Policy, since: Timestamp, outage: Duration) -> Timest
     since.after(policy.release_deadline + outage)
 }
 
-/// Returns how long a deploy is verified at most, unless a check waits for its verdict.
+/// Returns how long a deploy is verified at most, unless a check waits for its verdict. Between two measurements that fail
+/// there may be one less without a verdict than would end the check, and the slowest check of a round has its time.
 pub fn of_verification(policy: &Policy) -> Duration {
-    let longest = |check: &Check| check.every.saturating_mul(check.failures) + check.timeout;
-    policy.verify_for + policy.checks.iter().map(longest).max().unwrap_or_default()
+    let slowest = policy.checks.iter().map(|check| check.timeout).max().unwrap_or_default();
+    let longest =
+        |check: &Check| check.every.max(slowest).saturating_mul(check.failures.saturating_mul(check.failures));
+    policy.verify_for + policy.checks.iter().map(longest).max().unwrap_or_default() + slowest
+}
+
+/// Returns whether a check of the app may keep a deploy for as long as it has no verdict.
+fn waits_for_verdict(policy: &Policy) -> bool {
+    let waits = |check: &Check| check.without_verdict == WithoutVerdict::Wait && check.mode == CheckMode::Enforce;
+    policy.checks.iter().any(waits)
 }
 
 /// Returns the time at which a build that began at `since` fails unless it is over; interruptions that are over do not
@@ -32,13 +41,17 @@ pub fn of_build(policy: &Policy, since: Timestamp, paused: Paused) -> Timestamp 
     since.after(policy.build_deadline + paused.away.past + paused.waiting.past)
 }
 
-/// Returns the time by which a deploy of the app ends, as of its present state; `None` if it has ended.
+/// Returns the time by which a deploy of the app ends, as of its present state; `None` if it has ended, or may wait for a
+/// verdict without end.
 ///
 /// Behind another rollout, such as a restore, it begins once that one has ended, and behind builds once those have. An
 /// outage that lasts now, and the time in which a build waits for a slot now, move it on.
 pub fn of_deploy(app_state: &AppState, deploy: &Deploy) -> Option<Timestamp> {
     let policy = &app_state.app.policy;
     if deploy.is_terminal() {
+        return None;
+    }
+    if deploy.trigger != Trigger::Rollback && waits_for_verdict(policy) {
         return None;
     }
     let verified = |other: &Deploy| match other.trigger {
@@ -49,7 +62,7 @@ pub fn of_deploy(app_state: &AppState, deploy: &Deploy) -> Option<Timestamp> {
     };
     let rolled_out = |other: &Deploy| match other.state {
         State::RollingOut { since, outage } => Some(match &other.verification {
-            Some(verification) => verification.since.after(of_verification(policy)),
+            Some(verification) => verification.since.after(of_verification(policy) + outage.past),
             None => of_rollout(policy, since, outage.past).after(verified(other)),
         }),
         State::Releasing { since, outage, .. } => {

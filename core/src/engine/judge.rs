@@ -23,8 +23,8 @@ pub enum Judgement {
 ///   interrupts them; one that passes does.
 /// - A check is measured until `verify_for` is over, and once more then. It passes if a measurement has passed, and none has
 ///   failed since. A run of fails under way goes on until it is decided.
-/// - If then, in its place, as many measurements in a row have no verdict as would make a fail, the check has none, unless it
-///   waits for one.
+/// - If the last measurements have no verdict, as many in a row as would make a fail, the check has none, unless it waits for
+///   one.
 ///
 /// A measurement of a time to come is from before the clock was set back, and the next one is due at once.
 pub fn judge(so_far: &CheckResult, check: &Check, verify_for: Duration, since: Timestamp, now: Timestamp) -> Judgement {
@@ -37,7 +37,7 @@ pub fn judge(so_far: &CheckResult, check: &Check, verify_for: Duration, since: T
         let next = last.after(check.every).min(end);
         return Judgement::Open(if last > now { now } else { next });
     }
-    if so_far.failed == 0 && so_far.has_passed {
+    if so_far.failed == 0 && so_far.has_passed && so_far.silent < check.failures {
         return Judgement::Decided(Verdict::Pass);
     }
     if so_far.silent >= check.failures && check.without_verdict == WithoutVerdict::Accept {
@@ -106,7 +106,9 @@ mod tests {
             ("ppppp", 60, Pass, 5),
             ("pfpfp", 60, Pass, 5),
             ("nnnnp", 60, Pass, 5),
-            ("pnnnn", 60, Pass, 5),
+            ("pnnnn", 60, None, 5),
+            ("ppnnp", 60, Pass, 5),
+            ("pppnn", 60, Pass, 5),
             ("nnnnn", 60, None, 5),
             ("pfff", 60, Fail, 4),
             ("pppfffp", 60, Fail, 6),

@@ -22,8 +22,6 @@ use crate::{
     time::Timestamp,
 };
 
-/// The longest time that a measurement looks back.
-const WINDOW_MAX: Duration = Duration::from_secs(300);
 /// The longest wait for the end of measurements that are under way.
 const ROUND_WAIT: Duration = Duration::from_secs(60);
 /// The reason why a process without a verifier verifies nothing.
@@ -225,7 +223,7 @@ fn spec(app_state: &AppState, deploy: &Deploy, of: RoundOf, check: &Check, now: 
         check: check.clone(),
         since: of.since,
         rollout_began: began,
-        window: serves.min(WINDOW_MAX.max(check.every)).max(Duration::from_secs(1)),
+        window: check.window(serves),
         now,
     })
 }
@@ -258,7 +256,9 @@ pub(super) fn measured(state: &mut State, of: RoundOf, answers: Vec<Answer>, now
     }
     decide(&mut verification, &policy);
     let deploy = with(&deploy, verification);
-    if conclusion(&deploy, &policy) == Conclusion::Done
+    let is_seen = matches!(deploy.state, Stored::RollingOut { outage, .. } if outage.since.is_none());
+    if is_seen
+        && conclusion(&deploy, &policy) == Conclusion::Done
         && let Some((digest, note)) = settled(state, &deploy, now)
     {
         return Some(succeed(state, &ended(deploy), digest, note));
@@ -334,7 +334,9 @@ fn report(check: &Check, result: &CheckResult) -> FailureReport {
         1 => String::new(),
         count => format!(" {count} times in a row"),
     };
-    let said = result.last().map(|last| format!(" {}", sentence(&last.message))).unwrap_or_default();
+    // The message says the value in its own words, where there is one.
+    let said = result.last().filter(|last| last.value.is_none());
+    let said = said.map(|last| format!(" {}", sentence(&last.message))).unwrap_or_default();
     FailureReport {
         reason: Reason::new(Reason::CHECK_FAILED),
         message: format!("The check {} failed{times}{value}{condition}.{said}", check.name),

@@ -10,7 +10,7 @@ use super::{
     restore::{self, Owed},
 };
 use crate::{
-    deploy::{Deploy, Revision},
+    deploy::{Deploy, Reason, Revision, State},
     time::Timestamp,
 };
 
@@ -26,6 +26,11 @@ pub struct Recovery {
     pub at: Timestamp,
 }
 
+/// Returns whether a deploy failed by its checks: its instances ran well then, and that they do says nothing new.
+fn failed_in_use(deploy: &Deploy) -> bool {
+    matches!(&deploy.state, State::Failed { reason, .. } if reason.as_str() == Reason::CHECK_FAILED)
+}
+
 impl AppState {
     /// Returns the deploy that may recover: the newest on the cluster, if it ended without success and has not recovered,
     /// and nothing is about to take its place.
@@ -34,7 +39,7 @@ impl AppState {
         let is_left = self.on_cluster().is_some_and(|newest| newest.revision == ended.revision)
             && !self.unfinished.iter().any(|deploy| deploy.image.is_some())
             && !matches!(restore::owed(self), Owed::Restore(_));
-        Some(ended).filter(|ended| is_left && self.recovered_at(ended.revision).is_none())
+        Some(ended).filter(|ended| is_left && !failed_in_use(ended) && self.recovered_at(ended.revision).is_none())
     }
 
     /// Returns the time of a deploy's recovery; `None`: none is known.

@@ -27,7 +27,9 @@ pub const EVERY: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=D
 /// The bounds of [`Check::failures`].
 pub const FAILURES: std::ops::RangeInclusive<u32> = 1..=100;
 /// The bounds of [`Check::timeout`].
-pub const TIMEOUT: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
+pub const TIMEOUT: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(20);
+/// The longest time that a measurement looks back, unless a check is measured less often.
+const WINDOW_MAX: Duration = Duration::from_secs(300);
 /// The longest time for which a deploy is verified.
 pub const VERIFY_FOR_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -105,6 +107,13 @@ impl Check {
     pub fn fingerprint(&self) -> String {
         let settings = serde_json::to_string(&self.settings).unwrap_or_default();
         hex(&Sha256::digest(format!("{} {settings}", self.kind))[..8])
+    }
+}
+
+impl Check {
+    /// Returns how far a measurement looks back whose instances have served for so long.
+    pub fn window(&self, serves: Duration) -> Duration {
+        serves.min(WINDOW_MAX.max(self.every)).max(Duration::from_secs(1))
     }
 }
 

@@ -350,6 +350,12 @@ impl Deploy {
         if is_verified { Status::Verifying } else { self.state.status() }
     }
 
+    /// Returns why a deploy that succeeded is not verified, or not by all of its enforced checks, as a clause.
+    pub fn not_verified(&self) -> Option<String> {
+        let verification = self.verification.as_ref().filter(|_| self.status() == Status::Succeeded)?;
+        verification.gap()
+    }
+
     /// Returns whether the deploy has ended.
     pub const fn is_terminal(&self) -> bool {
         self.status().is_terminal()

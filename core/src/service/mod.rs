@@ -159,6 +159,7 @@ pub struct Deployer {
     configuration_turns: read::SharedValues<Namespace, lock::Mutex<()>>,
     /// Held by the measurements of checks.
     measuring: Slots,
+    round_rate: drive::RoundRate,
     /// Held by the one that reads an app's whole archive to forget what is surplus.
     retention_turn: lock::Mutex<()>,
     min_poll: Duration,
@@ -198,6 +199,7 @@ impl Deployer {
             variables_held: Slots::with_share(VARIABLES_HELD, VARIABLES_HELD_EACH),
             configuration_turns: read::SharedValues::default(),
             measuring: Slots::with_share(drive::MEASUREMENTS.0, drive::MEASUREMENTS.1),
+            round_rate: drive::RoundRate::default(),
             retention_turn: lock::Mutex::default(),
             min_poll: POLL_MIN,
             scope: Scope::Store,

@@ -38,7 +38,7 @@ pub struct SetCheck {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = *FAILURES.start(), "maximum" = *FAILURES.end()))]
     pub failures: Option<u32>,
-    /// The time that a measurement may take, from `1s` to `1m`; by default `10s`.
+    /// The time that a measurement may take, from `1s` to `20s`; by default `10s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = schemas::DURATION))]
     pub timeout: Option<String>,

@@ -456,7 +456,7 @@ impl Deploy {
             release: entry.release,
             restore: None,
             checks: entry.verification.as_deref().map(CheckOutcome::of).unwrap_or_default(),
-            not_verified: entry.verification.as_ref().and_then(|verification| verification.gap()),
+            not_verified: entry.not_verified(),
             evidence: ending.evidence,
             step: entry.step,
             created_at: entry.created_at,

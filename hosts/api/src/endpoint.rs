@@ -111,7 +111,8 @@ impl Endpoint {
         Self { has_optional_body: true, ..self }
     }
 
-    /// Returns the endpoint of a call that makes a secret: its effect must not be repeated if its answer is lost.
+    /// Returns the endpoint of a call that makes a secret, or calls another server: its effect must not be repeated if its
+    /// answer is lost.
     #[must_use]
     pub const fn once(self) -> Self {
         Self { is_once: true, ..self }

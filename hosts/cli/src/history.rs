@@ -138,7 +138,10 @@ pub(crate) fn checks(deploy: &Deploy) -> Vec<String> {
         lines.push("  checks:".to_owned());
         lines.extend(deploy.checks.iter().map(|check| format!("    {}", escaped(&words::check_outcome(check)))));
     }
-    lines.extend(deploy.not_verified.as_deref().map(|gap| format!("  not verified: {}", escaped(gap))));
+    // The remark of a success may say it already.
+    let is_said = |gap: &&str| deploy.message.as_deref().is_some_and(|message| message.contains(*gap));
+    let gap = deploy.not_verified.as_deref().filter(|gap| !is_said(gap));
+    lines.extend(gap.map(|gap| format!("  not verified: {}", escaped(gap))));
     lines
 }
 

@@ -1,6 +1,6 @@
 //! The checks of an app: what is asked of them, setting and removing one, and trying one out.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use crate::{
     action::Action,
@@ -40,7 +40,7 @@ pub(super) fn check(policy: &Policy) -> Outcome<()> {
             ));
         }
         if !TIMEOUT.contains(&check.timeout) {
-            return refuse(format!("a measurement of {name} must take at most 1s to 1m."));
+            return refuse(format!("a measurement of {name} must take at most 1s to 20s."));
         }
     }
     if policy.verify_for > VERIFY_FOR_MAX {
@@ -147,12 +147,11 @@ impl Deployer {
         let state = self.state(access).await?;
         let check = named(&state, name)?;
         let refuse = |why: &str| Refusal::InvalidField(Field::PolicyChecks, format!("{name}: {why}"));
-        let verifier = self.ports.verifier.as_ref().ok_or_else(|| refuse(NO_VERIFIER))?;
+        if self.ports.verifier.is_none() {
+            return Err(refuse(NO_VERIFIER));
+        }
         let spec = tried(&state, check, self.store_time().await?)?;
-        verifier.measure(&spec).await.map_err(|error| {
-            tracing::warn!(app = %access.id, check = %name, error = %error.chain(), "measuring a check failed");
-            Refusal::Busy
-        })
+        self.measure_once(spec).await.measured.map_err(|_| Refusal::Busy)
     }
 }
 
@@ -167,9 +166,7 @@ fn tried(state: &AppState, check: Check, now: Timestamp) -> Outcome<MeasureSpec>
     let current = state.current.as_ref().and_then(|deploy| Some((deploy, deploy.image.clone()?)));
     let (deploy, image) = current.ok_or_else(|| Refusal::NothingRuns(app.id.clone()))?;
     let since = deploy.updated_at;
-    // As far as a verification looks back, and no further than this version serves.
-    let over = app.policy.verify_for.max(check.every.saturating_mul(check.failures));
-    let window = over.min(now.since(since)).max(Duration::from_secs(1));
+    let window = check.window(now.since(since));
     let id = DeployId { app: app.uid, revision: deploy.revision };
     let spec = MeasureSpec::new(&app.id, id, (app.target.clone(), image), check, now);
     Ok(MeasureSpec { since, rollout_began: deploy.created_at, window, ..spec })

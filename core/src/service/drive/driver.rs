@@ -8,7 +8,7 @@ use std::{future::Future, pin::pin, time::Duration};
 use event_listener::EventListener;
 use futures_util::{
     FutureExt,
-    future::{BoxFuture, FusedFuture, select_all},
+    future::{BoxFuture, select_all},
     select_biased,
 };
 
@@ -23,7 +23,11 @@ use crate::{
     ports::{Applied, BuildTrigger, Observation, ReleaseRun, ReleaseRunner, RolloutSpec},
     service::{
         Deployer,
-        drive::{log, measuring::Measuring, polling::PendingHead},
+        drive::{
+            log,
+            measuring::{Measuring, beside},
+            polling::PendingHead,
+        },
         read::Subscription,
     },
     time::Timestamp,
@@ -136,15 +140,20 @@ impl Driver<'_> {
             self.loads.drain(..).for_each(|(was, is)| state.clock_set(was, is));
             let (after, effect) = step(state, event, self.time());
             state = after;
-            match self.perform(&state, effect, &mut change).await {
+            // A driver that waits takes the answers.
+            let waits = matches!(effect, Effect::Wait(_) | Effect::Watch(..) | Effect::Measure(_));
+            let mut measuring = if waits { None } else { self.measuring.take() };
+            match beside(&mut measuring, self.perform(&state, effect, &mut change)).await {
                 Next::Step(next) => event = *next,
                 Next::Reload => {
                     change = self.changes.listen();
-                    let Some(app_state) = self.load().await else { return };
+                    measuring = measuring.or_else(|| self.measuring.take());
+                    let Some(app_state) = beside(&mut measuring, self.load()).await else { return };
                     event = Event::Loaded(Box::new(app_state));
                 }
                 Next::Stop => return,
             }
+            self.measuring = self.measuring.take().or(measuring);
         }
     }
 
@@ -400,7 +409,7 @@ impl Driver<'_> {
         let mut measuring = self.measuring.take().filter(|measuring| Some(measuring.of) == state.measuring());
         let measured = async {
             match &mut measuring {
-                Some(measuring) => (measuring.of, (&mut measuring.answers).await),
+                Some(measuring) => (measuring.of, measuring.ended().await),
                 None => std::future::pending().await,
             }
         };
@@ -420,7 +429,7 @@ impl Driver<'_> {
             answer = answer.boxed().fuse() => Ok(answer),
             () = self.deployer.ports.clock.sleep(wait).fuse() => Err(Next::step(Event::Woke)),
         };
-        self.measuring = measuring.filter(|measuring| !measuring.answers.is_terminated());
+        self.measuring = measuring.filter(|measuring| !measuring.is_taken());
         match answered {
             Ok(Err(Error::Conflict(_))) => Next::step(Event::HeadReadPostponed),
             Ok(answer) => {

@@ -1,14 +1,21 @@
 //! Measuring the checks of a deploy, beside all else that its driver does.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use futures_util::{
     FutureExt,
-    future::{BoxFuture, Fuse, join_all},
+    future::{BoxFuture, MaybeDone, join_all, maybe_done},
     select_biased,
 };
 
 use crate::{
+    app::Namespace,
     check::{Measurement, Verdict},
     engine::verifying::{Answer, Round, RoundOf},
     ports::{MeasureSpec, Measured},
@@ -17,26 +24,75 @@ use crate::{
 
 /// The most measurements that this process makes at once, and the most of them of one environment.
 pub(crate) const MEASUREMENTS: (usize, usize) = (32, 16);
+/// The rounds of the apps of one environment: one in a tenth of a second, 20 at once. Each is stored.
+const ROUND_EVERY: Duration = Duration::from_millis(100);
+const ROUNDS_AT_ONCE: u32 = 20;
+
+/// The rate of rounds of each environment: the time at which those so far are paid off.
+#[derive(Default)]
+pub(crate) struct RoundRate(Mutex<BTreeMap<Namespace, Duration>>);
+
+impl RoundRate {
+    /// Counts a round of an environment, and returns how long it has to wait.
+    fn wait(&self, namespace: &Namespace, now: Duration) -> Duration {
+        let mut paid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        paid.retain(|_, until| *until > now);
+        let until = paid.get(namespace).copied().unwrap_or(now) + ROUND_EVERY;
+        paid.insert(namespace.clone(), until);
+        until.saturating_sub(now + ROUND_EVERY * ROUNDS_AT_ONCE)
+    }
+}
 
 /// The measurements of a round, which are under way.
 pub(crate) struct Measuring {
     /// The verification that they belong to.
     pub(crate) of: RoundOf,
-    /// Their answers, once all have come.
-    pub(crate) answers: Fuse<BoxFuture<'static, Vec<Answer>>>,
+    /// Their answers, once all have come; gone once they were taken.
+    answers: MaybeDone<BoxFuture<'static, Vec<Answer>>>,
+}
+
+impl Measuring {
+    /// Waits for the answers, and takes them.
+    pub(crate) async fn ended(&mut self) -> Vec<Answer> {
+        (&mut self.answers).await;
+        Pin::new(&mut self.answers).take_output().unwrap_or_default()
+    }
+
+    /// Returns whether the answers were taken.
+    pub(crate) fn is_taken(&self) -> bool {
+        matches!(self.answers, MaybeDone::Gone)
+    }
+}
+
+/// Performs a call while measurements go on: a call that takes long must not make them miss their time.
+pub(crate) async fn beside<T>(measuring: &mut Option<Measuring>, call: impl Future<Output = T>) -> T {
+    let mut call = pin!(call);
+    poll_fn(|context| {
+        if let Some(measuring) = measuring {
+            let _is_ended = measuring.answers.poll_unpin(context);
+        }
+        call.as_mut().poll(context)
+    })
+    .await
 }
 
 impl Deployer {
     /// Begins the measurements of a round, which go on while their answers are polled.
     pub(crate) fn measure(&self, round: Round) -> Measuring {
+        let (clock, asked) = (self.ports.clock.clone(), self.ports.clock.elapsed());
+        let waits = round.specs.first().map(|spec| self.round_rate.wait(&spec.app.namespace, asked));
         let measure = |spec| self.measure_once(spec);
         let answers = join_all(round.specs.into_iter().map(measure).collect::<Vec<_>>());
-        Measuring { of: round.of, answers: answers.boxed().fuse() }
+        let paced = async move {
+            clock.sleep(waits.unwrap_or_default()).await;
+            answers.await
+        };
+        Measuring { of: round.of, answers: maybe_done(paced.boxed()) }
     }
 
     /// Measures once, as soon as there is a slot for it. The answer comes within the check's timeout from then on, whatever the
     /// verifier promises.
-    fn measure_once(&self, spec: MeasureSpec) -> BoxFuture<'static, Answer> {
+    pub(crate) fn measure_once(&self, spec: MeasureSpec) -> BoxFuture<'static, Answer> {
         let Some(verifier) = self.ports.verifier.clone() else {
             let error = "This server cannot measure checks.".to_owned();
             return std::future::ready(Answer { check: spec.check, at: spec.now, measured: Err(error) }).boxed();

@@ -19,7 +19,7 @@ pub use poll_results::{PollOutcome, Polled};
 pub use start::StartError;
 
 pub(crate) use at_rest::KnownConditions;
-pub(crate) use measuring::MEASUREMENTS;
+pub(crate) use measuring::{MEASUREMENTS, RoundRate};
 pub(crate) use poll_results::PollResults;
 pub(crate) use polling::sentence;
 pub(crate) use release_turns::GroupReads;

@@ -71,7 +71,8 @@ impl Operation for TestCheck {
         "/api/v1/apps/{namespace}/{app}/checks/{check}/test",
         200,
         "Measure a check once, of what runs; nothing follows from it",
-    );
+    )
+    .once();
 
     async fn perform(caller: &Local, (id, name): &(AppId, CheckName), (): ()) -> Result<TestedCheck, Refusal> {
         Ok(TestedCheck::of(caller.management.test_check(&caller.principal, id, name).await?))

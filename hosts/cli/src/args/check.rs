@@ -12,7 +12,7 @@ pub(crate) enum CheckCommand {
     ///
     /// For example: app check add api front-page http https://shop.example.com/ --contains Welcome, or app check add api
     /// errors prometheus https://prometheus.example.com --condition '< 0.01' --query
-    /// 'sum(rate(http_errors_total{namespace="{{namespace}}"}[{{window}}]))'. Try it out with app check test.
+    /// 'sum(rate(http_errors_total{namespace="{{namespace}}"}[{{window}}])) or vector(0)'. Try it out with app check test.
     Add(Box<AddCheck>),
     /// List the checks
     #[command(visible_alias = "ls")]
@@ -56,7 +56,7 @@ pub(crate) struct AddCheck {
     /// How many measurements in a row must fail before the check fails [default: 3]
     #[arg(long, value_name = "N")]
     failures: Option<u32>,
-    /// How long a measurement may take, from 1s to 1m [default: 10s]
+    /// How long a measurement may take, from 1s to 20s [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<String>,
     /// What follows if there is nothing to judge by: accept the deploy as not verified, or wait for a verdict [default:

@@ -109,7 +109,7 @@ fn check_that_cannot_be_measured_is_refused_by_its_field() {
         (json!({ "kind": "http", "settings": { "url": "https://169.254.169.254/" } }), "policy.checks", "metadata"),
         (json!({ "kind": "http", "settings": { "url": url }, "every": "2h" }), "policy.checks", "1s to 1h"),
         (json!({ "kind": "http", "settings": { "url": url }, "failures": 0 }), "policy.checks", "1 to 100"),
-        (json!({ "kind": "http", "settings": { "url": url }, "timeout": "2m" }), "policy.checks", "1s to 1m"),
+        (json!({ "kind": "http", "settings": { "url": url }, "timeout": "2m" }), "policy.checks", "1s to 20s"),
         (json!({ "kind": "http", "settings": { "url": url }, "mode": "warn" }), "mode", "enforce or observe"),
     ] {
         let refused = server.manage("PUT", &path(&app, "/front")).json(&check).expect(422);
