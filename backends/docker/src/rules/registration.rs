@@ -25,7 +25,7 @@ impl<'a> Registration<'a> {
     /// [`InvalidTarget::Setting`].
     pub(crate) fn parse(request: &'a TargetRequest) -> Result<Self, InvalidTarget> {
         let mut requested = RequestedSettings::parse(&request.settings)?;
-        if requested.replace_chosen.is_some() && request.registered.is_none() {
+        if requested.replace_chosen.is_some() && requested.replace.is_none() {
             return Err(InvalidTarget::setting(
                 "workload.replace_chosen",
                 "is stored by a registration that has replace.",
