@@ -418,7 +418,9 @@ succeeded() {
   if [ -z "$ended" ] || { [ "$(word status)" != succeeded ] && [ -z "$by" ]; }; then refused 1 refused "$(reason)"; fi
   revision=$ended
   if [ -n "$by" ]; then finish 0 superseded "Revision $revision was superseded by revision $by, which succeeded."; fi
-  case $(field message) in *'not verified: '*) printf 'Revision %s was not verified: %s\n' "$revision" "$(field message | sed 's/.*not verified: //')" ;; esac
+  case $(field message) in
+    *'not verified: '*) annotate notice "Revision $revision was not verified: $(field message | sed 's/.*not verified: //')" ;;
+  esac
   finish 0 succeeded "Revision $revision succeeded: $(field namespace)/$(field app) runs $(field image)"
 }
 failed() {

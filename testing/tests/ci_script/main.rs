@@ -150,6 +150,20 @@ fn several_workloads_are_named_with_their_states() {
 }
 
 #[test]
+fn success_without_a_verdict_says_what_was_not_verified() {
+    in_every_shell(&test_name!(), |shell| {
+        let told = json!({
+            "namespace": "shop-test", "app": "api", "revision": 2, "status": "succeeded", "image": "r.example.com/api:v2",
+            "message": "not verified: errors: The query found no data",
+        });
+        let front = Front::start("/api/v1/webhook/shop-test/api", vec![Answer::Told("200 OK", told.to_string())]);
+        let ended = Job::new(shell, &front.url, "t").run().exits(0);
+        assert!(ended.out.contains("Revision 2 was not verified: errors: The query found no data\n"), "{ended:?}");
+        assert!(ended.out.contains("Revision 2 succeeded: "), "{ended:?}");
+    });
+}
+
+#[test]
 fn a_refusal_is_red_at_once_and_says_why() {
     let server = server!().unlimited().run();
     in_every_shell(&test_name!(), |shell| {
