@@ -243,7 +243,7 @@ fn rollback_looks_for_another_image_among_a_bounded_number_of_deploys() {
             refused.to_string().contains("The last 1000 deploys of shop-test/api before revision 1063"),
             "{refused}"
         );
-        assert!(refused.to_string().contains("--revision N"), "{refused}");
+        assert!(refused.to_string().contains("Name the revision to return to"), "{refused}");
         let named = RollbackRequest::default().with(|request| request.revision = Revision::new(1));
         assert_eq!(tag(&world.deployer.rollback(&access, named).await.unwrap().deploy), "v1");
     });
