@@ -1,6 +1,7 @@
 //! Checks of kind `http`: a request through the app's route.
 
 use http::{Method, Request};
+use memchr::memmem;
 use rollhook_core::{
     app::Settings,
     check::Verdict,
@@ -201,8 +202,7 @@ impl Expected {
 }
 
 fn has_text(body: &BodyStart, text: &str) -> Found {
-    let has = body.bytes.windows(text.len()).any(|part| part == text.as_bytes());
-    if has {
+    if memmem::find(&body.bytes, text.as_bytes()).is_some() {
         Found::new(Verdict::Pass, "The answer has the expected text.")
     } else if body.is_whole {
         Found::new(Verdict::Fail, format!("The answer does not have the text {}.", quoted(text)))

@@ -1,14 +1,17 @@
 //! The verifier: its kinds of checks, and the bounds that all of them have.
 
+use std::{any::Any, sync::Arc};
+
 use async_trait::async_trait;
 use rollhook_core::{
     app::Settings,
     check::CheckKind,
     error::Result,
     ports::{KindOfCheck, MeasureSpec, Measured, Verifier},
+    slots::Slots,
     source::HostPattern,
 };
-use rollhook_https::Fetch;
+use rollhook_https::{Fetch, holding};
 
 use crate::{
     found::Found,
@@ -50,6 +53,7 @@ const FLAG: &str = "--allow-local-receivers";
 pub struct HttpVerifier {
     fetch: Fetch,
     addresses: AllowedAddresses,
+    turns: Slots,
 }
 
 /// The settings of a check, read.
@@ -58,8 +62,9 @@ enum Read {
     Prometheus(PrometheusCheck),
 }
 
-/// The names that checks have resolved at once.
-const LOOKUPS: usize = 32;
+/// The measurements that are made at once, and the most of them of one environment. One lasts until the look-ups of its names
+/// have ended: a name server that does not answer keeps them for longer than any measurement.
+const TURNS: (usize, usize) = (32, 8);
 
 /// The word of a kind, and what it is.
 type Kind = (&'static str, &'static str, &'static [rollhook_core::ports::CheckSetting]);
@@ -70,7 +75,11 @@ const KINDS: [Kind; 2] =
 impl HttpVerifier {
     /// Returns a verifier that calls the addresses that the operator allows.
     pub fn new(addresses: AllowedAddresses) -> Self {
-        Self { fetch: Fetch::new(addresses.local, FLAG).with_own_lookups(LOOKUPS), addresses }
+        Self {
+            fetch: Fetch::new(addresses.local, FLAG).with_own_lookups(TURNS.0),
+            addresses,
+            turns: Slots::with_share(TURNS.0, TURNS.1),
+        }
     }
 
     fn read(&self, kind: &CheckKind, settings: &Settings) -> std::result::Result<Read, String> {
@@ -108,13 +117,19 @@ impl Verifier for HttpVerifier {
 
     async fn measure(&self, spec: &MeasureSpec) -> Result<Measured> {
         let (fetch, addresses, time) = (&self.fetch, &self.addresses, spec.check.timeout);
+        let Ok(turn) = tokio::time::timeout(time, self.turns.acquire(&spec.app.namespace)).await else {
+            let found =
+                Found::none("Nothing was measured: others of the environment are measured, and came before it.");
+            return Ok(found.measured(spec.now, String::new(), String::new()));
+        };
+        let turn: Arc<dyn Any + Send + Sync> = Arc::new(turn);
         let (found, request, condition) = match self.read(&spec.check.kind, &spec.check.settings) {
             Ok(Read::Http(check)) => {
-                let found = tokio::time::timeout(time, check.measure(addresses, fetch, spec)).await;
+                let found = tokio::time::timeout(time, holding(turn, check.measure(addresses, fetch, spec))).await;
                 (found.unwrap_or_else(|_| check.timed_out(spec)), check.request(spec), check.condition())
             }
             Ok(Read::Prometheus(check)) => {
-                let found = tokio::time::timeout(time, check.measure(addresses, fetch, spec)).await;
+                let found = tokio::time::timeout(time, holding(turn, check.measure(addresses, fetch, spec))).await;
                 (found.unwrap_or_else(|_| PrometheusCheck::timed_out(spec)), check.request(spec), check.condition())
             }
             // Another version of the server has stored it, or the operator allows less than it did.

@@ -1,6 +1,7 @@
 //! Reads documents over https: bounded in time, size and addresses, and never led elsewhere by a redirect.
 
 use std::{
+    any::Any,
     future::Future,
     io,
     net::{IpAddr, SocketAddr},
@@ -94,6 +95,17 @@ pub enum FetchError {
     /// No answer came in time.
     #[error("no answer came in time")]
     TimedOut,
+}
+
+tokio::task_local! {
+    /// What a call holds until the look-ups of its names have ended, though nobody may wait for them any more.
+    static HELD: Arc<dyn Any + Send + Sync>;
+}
+
+/// Makes calls that hold something, such as a turn, for as long as a name is looked up for them: a look-up goes on when its caller
+/// has given up.
+pub async fn holding<T>(held: Arc<dyn Any + Send + Sync>, calls: impl Future<Output = T>) -> T {
+    HELD.scope(held, calls).await
 }
 
 impl Fetch {
@@ -308,12 +320,13 @@ impl Service<Name> for Resolver {
 
     fn call(&mut self, name: Name) -> Self::Future {
         let (LocalAddresses { allowed, flag }, lookups) = (self.local, Arc::clone(&self.lookups));
+        let held = HELD.try_with(Arc::clone).ok();
         Box::pin(async move {
             let turn = lookups.acquire_owned().await.map_err(io::Error::other)?;
             // The turn ends with the thread, and not with a caller that waits no longer.
             let resolving = tokio::spawn(async move {
                 let found = tokio::net::lookup_host((name.as_str(), 0)).await.map(Iterator::collect::<Vec<_>>);
-                drop(turn);
+                drop((turn, held));
                 found
             });
             let found = resolving.await.map_err(io::Error::other)??;

@@ -6,4 +6,4 @@
 
 mod fetch;
 
-pub use fetch::{Body, BodyStart, Fetch, FetchError, check_values};
+pub use fetch::{Body, BodyStart, Fetch, FetchError, check_values, holding};

@@ -3,7 +3,7 @@
 //! It is a part of the rollout: its instances are watched on, and it ends as a rollout does. What was measured is stored round
 //! by round, so that a driver that takes over goes on with it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     Effect, State, interleave,
@@ -13,7 +13,7 @@ use super::{
     sentence, succeed,
 };
 use crate::{
-    app::Policy,
+    app::{Policy, Target},
     check::{Check, CheckMode, CheckName, Measurement, Verdict},
     deploy::{CheckResult, Deploy, Reason, Revision, Scale, State as Stored, Trigger, Verification},
     image::Digest,
@@ -180,7 +180,10 @@ pub(super) fn interleaved(state: &State, effect: Effect, now: Timestamp) -> Effe
         }
     }
     let of = RoundOf { revision: deploy.revision, since: verification.since };
-    let specs: Vec<_> = due.into_iter().filter_map(|check| spec(&state.app_state, deploy, of, check, now)).collect();
+    // The settings are many, and measurements may wait: those of a round share them.
+    let target = Arc::new(Target { requested: None, ..state.app_state.app.target.clone() });
+    let specs: Vec<_> =
+        due.into_iter().filter_map(|check| spec(&state.app_state, (deploy, &target), of, check, now)).collect();
     if !specs.is_empty() {
         return Effect::Measure(Box::new(Round { of, specs }));
     }
@@ -211,14 +214,20 @@ fn due_at(
     Some(progress.pauses_until(check, is_ahead).map_or(due, |until| due.max(until)))
 }
 
-fn spec(app_state: &AppState, deploy: &Deploy, of: RoundOf, check: &Check, now: Timestamp) -> Option<MeasureSpec> {
+fn spec(
+    app_state: &AppState,
+    (deploy, target): (&Deploy, &Arc<Target>),
+    of: RoundOf,
+    check: &Check,
+    now: Timestamp,
+) -> Option<MeasureSpec> {
     let Stored::RollingOut { since: began, .. } = deploy.state else { return None };
     // The instances have served for as long as they had to stay ready, and since then.
     let serves = now.since(of.since) + app_state.app.policy.settle;
     Some(MeasureSpec {
         app: app_state.app.id.clone(),
         deploy: DeployId { app: app_state.app.uid, revision: of.revision },
-        target: app_state.app.target.clone(),
+        target: Arc::clone(target),
         image: deploy.pinned_image()?,
         check: check.clone(),
         since: of.since,

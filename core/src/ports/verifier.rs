@@ -1,6 +1,6 @@
 //! The port that measures whether a version serves its users.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
@@ -45,7 +45,7 @@ pub struct MeasureSpec {
     /// The deploy that is verified; of a check that a person tries out, the current one.
     pub deploy: DeployId,
     /// The app's target.
-    pub target: Target,
+    pub target: Arc<Target>,
     /// The image of the deploy.
     pub image: ImageRef,
     /// The check.
@@ -67,11 +67,12 @@ impl MeasureSpec {
     pub fn new(
         app: &AppId,
         deploy: DeployId,
-        (target, image): (Target, ImageRef),
+        (target, image): (impl Into<Arc<Target>>, ImageRef),
         check: Check,
         now: Timestamp,
     ) -> Self {
         let window = Duration::from_secs(60);
+        let target = target.into();
         Self { app: app.clone(), deploy, target, image, check, since: now, rollout_began: now, window, now }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use futures_util::{FutureExt, select_biased};
+
 use crate::{
     action::Action,
     app::{Policy, settings_bytes},
@@ -151,7 +153,12 @@ impl Deployer {
             return Err(refuse(NO_VERIFIER));
         }
         let spec = tried(&state, check, self.store_time().await?)?;
-        self.measure_once(spec).await.measured.map_err(|_| Refusal::Busy)
+        // It may have to wait for those of its environment.
+        let patience = spec.check.timeout * 2;
+        select_biased! {
+            answer = self.measure_once(spec).fuse() => answer.measured.map_err(|_| Refusal::Busy),
+            () = self.ports.clock.sleep(patience).fuse() => Err(Refusal::Busy),
+        }
     }
 }
 
