@@ -8,7 +8,7 @@ use rollhook_core::{
     time::Timestamp,
 };
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 use crate::{
     app::{field, invalid, word},
@@ -35,7 +35,7 @@ pub struct SetCheck {
     #[schemars(extend("pattern" = schemas::DURATION))]
     pub every: Option<String>,
     /// The number of measurements in a row that must fail before the check fails; by default 3.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "whole")]
     #[schemars(extend("minimum" = *FAILURES.start(), "maximum" = *FAILURES.end()))]
     pub failures: Option<u32>,
     /// The time that a measurement may take, from `1s` to `20s`; by default `10s`.
@@ -47,6 +47,14 @@ pub struct SetCheck {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::without_verdict")]
     pub without_verdict: Option<String>,
+}
+
+/// Reads a whole number, which JSON may write as 3.0 too.
+fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    let Some(number) = Option::<serde_json::Number>::deserialize(deserializer)? else { return Ok(None) };
+    let text = number.to_string();
+    let whole = text.strip_suffix(".0").unwrap_or(&text).parse();
+    whole.map(Some).map_err(|_| D::Error::custom("must be a whole number"))
 }
 
 impl SetCheck {
