@@ -435,6 +435,23 @@ try {
   await says(page.locator('main'), 'exit code 0');
   await picture('run');
 
+  step('a check is set, and tried out');
+  await page.goto('/apps/shop-prod/web/settings');
+  await page.getByRole('link', { name: 'Checks' }).click();
+  await says(page.locator('main'), 'No checks yet.');
+  await page.locator('#http-name').fill('front-page');
+  await page.locator('#http-url').fill('https://shop.example.com/');
+  await page.locator('#http-timeout').fill('1s');
+  await page.locator('form', { has: page.locator('#http-name') }).getByRole('button', { name: 'Set the check' }).click();
+  await says(page.locator('table'), 'front-page');
+  await page.getByRole('button', { name: 'Test front-page' }).click();
+  await says(page.getByRole('status'), 'of what runs');
+  await picture('checks');
+  await page.getByRole('link', { name: 'Remove front-page' }).click();
+  await check('the dialog that removes a check');
+  await dialog.getByRole('button', { name: 'Remove' }).click();
+  await says(page.locator('main'), 'No checks yet.');
+
   step('search as one types, and by the keyboard alone');
   await page.goto('/');
   await picture('apps');

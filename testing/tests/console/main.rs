@@ -159,6 +159,7 @@ fn no_other_site_and_no_link_changes_anything() {
         "config/discard",
         "settings",
         "settings/source",
+        "settings/checks",
         "release-hold",
         "delete",
         "deploys/1/cancel",
