@@ -42,7 +42,7 @@ pub(crate) async fn document(
             }
             recreation::body(model, &defaults, rollout, image, &brought)
         }
-        (None, Some(template)) => creation::body(template, rollout, image),
+        (None, Some(template)) => creation::silent(creation::body(template, rollout, image), &brought["Labels"]),
         (None, None) => {
             return Ok(Document::Unknown("neither a container nor a setting says how it is made".to_owned()));
         }

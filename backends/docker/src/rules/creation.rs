@@ -5,7 +5,13 @@ use std::ops::RangeInclusive;
 use rollhook_core::{app::Settings, ports::InvalidTarget};
 use serde_json::{Map, Value, json};
 
-use super::{container::leads_to_one, made_with::Laid, recreation::stamp_labels, variables, variables::SetVariables};
+use super::{
+    container::leads_to_one,
+    made_with::Laid,
+    recreation::{silenced, stamp_labels},
+    variables,
+    variables::SetVariables,
+};
 use crate::settings::{Rollout, Template};
 
 /// A published port: address and port of this machine, and the container's port.
@@ -56,6 +62,17 @@ pub(crate) fn body(template: &Template, rollout: &Rollout, image: &str) -> Value
         body["Healthcheck"] = json!({ "Test": ["NONE"] });
     }
     Laid::lay(&mut body, None, rollout);
+    body
+}
+
+/// Returns the document without the labels of the image that tools act on, such as a proxy's routes: only who makes the container
+/// says which requests lead to it.
+pub(crate) fn silent(mut body: Value, brought: &Value) -> Value {
+    if let Some(labels) = body["Labels"].as_object_mut() {
+        for name in silenced(brought) {
+            labels.entry(name).or_insert_with(|| "".into());
+        }
+    }
     body
 }
 
@@ -203,6 +220,13 @@ mod tests {
 
     use super::*;
     use crate::rules::samples::rollout;
+
+    #[test]
+    fn image_leads_no_requests_to_a_container_that_is_made() {
+        let brought = json!({"traefik.enable": "true", "com.docker.compose.project": "other", "maintainer": "ada"});
+        let made = silent(json!({"Labels": {"traefik.enable": "false"}}), &brought);
+        assert_eq!(made["Labels"], json!({"traefik.enable": "false", "com.docker.compose.project": ""}));
+    }
 
     #[test]
     fn container_has_all_settings_of_the_template() {

@@ -100,6 +100,10 @@ pub(crate) fn workload(object: Object, rollout: &Rollout) -> Object {
     }
 }
 
+/// The longest annotation that is kept, in bytes: longer than any that this driver writes. Others may write longer ones, up to
+/// 256 KiB, for each of many workloads.
+const ANNOTATION_MAX: usize = 32 * 1024;
+
 /// The identity of an object, with these annotations alone.
 fn metadata(all: ObjectMeta, annotations: &[&str]) -> ObjectMeta {
     ObjectMeta {
@@ -115,7 +119,7 @@ fn metadata(all: ObjectMeta, annotations: &[&str]) -> ObjectMeta {
 }
 
 fn among(mut all: BTreeMap<String, String>, names: &[&str]) -> BTreeMap<String, String> {
-    all.retain(|name, _| names.contains(&name.as_str()));
+    all.retain(|name, text| names.contains(&name.as_str()) && text.len() <= ANNOTATION_MAX);
     all
 }
 

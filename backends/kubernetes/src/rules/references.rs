@@ -97,6 +97,14 @@ impl Version {
             _ => Self::Unknown,
         }
     }
+
+    /// Whether it has the form that this driver writes.
+    fn is_whole(&self) -> bool {
+        match self {
+            Self::Hash(text) => text.len() == 16,
+            Self::Missing | Self::Unknown => true,
+        }
+    }
 }
 
 /// The versions of a workload's references, as a deploy began.
@@ -166,12 +174,26 @@ pub(crate) fn note(patch: &mut Value, object: &Object, versions: &[(Reference, V
     }
 }
 
+/// The longest text that notes versions: of as many as may be noted, with the longest names. What is read of it is kept.
+const NOTED_BYTES_MAX: usize = 32 * 1024;
+
 /// The versions that were noted as the rollout began. Returns none if the workload is at another deploy, and of a text that is
 /// not of this form, as others may write it.
 pub(crate) fn noted(object: &Object, rollout: &Rollout) -> Noted {
     let text = object.metadata().annotations.as_ref().and_then(|all| all.get(REFERENCES));
     let text = text.filter(|_| object.own_stamp().id() == Some(rollout.id));
-    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    let text = text.filter(|text| text.len() <= NOTED_BYTES_MAX);
+    let noted: Noted = text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let is_whole = |key: &String, version: &Version| Reference::parse(key).is_some() && version.is_whole();
+    Noted {
+        versions: noted
+            .versions
+            .into_iter()
+            .filter(|(key, version)| is_whole(key, version))
+            .take(REFERENCES_MAX)
+            .collect(),
+        ..noted
+    }
 }
 
 impl Noted {
@@ -310,6 +332,8 @@ mod tests {
         let theirs: BTreeMap<String, &str> = (0..99).map(|number| (format!("Secret/s{number}"), "missing")).collect();
         for (text, count) in [
             (json!({"versions": theirs}).to_string(), REFERENCES_MAX),
+            (json!({"versions": {"Secret/x": {"hash": "0".repeat(17)}}}).to_string(), 0),
+            (json!({"versions": theirs, "x": "y".repeat(NOTED_BYTES_MAX)}).to_string(), 0),
             (json!({"versions": {"Secret/../x": "missing", "Pod/x": "missing"}}).to_string(), 0),
             ("[".to_owned(), 0),
         ] {
