@@ -217,6 +217,6 @@ mod tests {
         };
         assert_eq!(answered_to(&slack(5_000)).await, Ok("ok".to_owned()));
         let refused = answered_to(&slack(100_000)).await.unwrap_err();
-        assert!(refused.message.contains("JSON values") && !refused.is_final, "{refused:?}");
+        assert!(refused.message.contains("JSON values") && refused.is_final, "{refused:?}");
     }
 }
