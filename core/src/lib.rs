@@ -27,6 +27,7 @@ pub mod engine;
 pub mod ledger;
 mod model;
 pub mod ports;
+pub mod rate;
 pub mod service;
 pub mod slots;
 #[cfg(test)]

@@ -252,6 +252,15 @@ fn run_that_never_ends_holds_the_group_for_an_hour_after_its_deploy() {
     });
 }
 
+/// A world whose process has this trouble with the history store.
+fn with_history(plan: Plan) -> World {
+    let world = World::new(DELAY);
+    let store: Arc<dyn HistoryStore> = world.store.clone();
+    let history = Arc::new(Faulty::new(store, Arc::clone(&world.clock) as Arc<dyn Clock>, plan));
+    let deployer = Arc::new(Deployer::new(world.ports(9).with(|ports| ports.history = history), "one"));
+    World { deployer, ..world }
+}
+
 #[test]
 fn deploys_of_a_group_that_wait_share_their_reads_of_it() {
     let (lists, counted) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -263,11 +272,7 @@ fn deploys_of_a_group_that_wait_share_their_reads_of_it() {
         }
         _ => Fault::None,
     });
-    let world = World::new(DELAY);
-    let store: Arc<dyn HistoryStore> = world.store.clone();
-    let history = Arc::new(Faulty::new(store, Arc::clone(&world.clock) as Arc<dyn Clock>, plan));
-    let deployer = Arc::new(Deployer::new(world.ports(9).with(|ports| ports.history = history), "one"));
-    let world = World { deployer, ..world };
+    let world = with_history(plan);
     world.run(async {
         let holder = world.app("api", of_group("orders")).await;
         world.hangs(&holder).await;
@@ -300,11 +305,7 @@ fn rollback_waits_for_no_read_of_the_group() {
         "history.list" if slow.load(Ordering::Relaxed) => Fault::Late(Duration::from_secs(24 * 3600)),
         _ => Fault::None,
     });
-    let world = World::new(DELAY);
-    let store: Arc<dyn HistoryStore> = world.store.clone();
-    let history = Arc::new(Faulty::new(store, Arc::clone(&world.clock) as Arc<dyn Clock>, plan));
-    let deployer = Arc::new(Deployer::new(world.ports(9).with(|ports| ports.history = history), "one"));
-    let world = World { deployer, ..world };
+    let world = with_history(plan);
     world.run(async {
         let holder = world.app("api", of_group("orders")).await;
         let waiting = world.app("backoffice", of_group("orders")).await;

@@ -8,7 +8,8 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
     sync::{Mutex, PoisonError},
-    time::SystemTime,
+    thread,
+    time::{Duration, SystemTime},
 };
 
 use crate::documents::root;
@@ -34,6 +35,58 @@ impl Drop for Running {
 /// Sends a process a signal, such as `STOP`.
 pub fn signal(pid: u32, name: &str) {
     assert!(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap().success());
+}
+
+/// A strace that kills a process at a call.
+#[derive(Debug)]
+pub struct Tracer(Child);
+
+impl Tracer {
+    /// Kills the process with SIGKILL before one of these calls happens for this time.
+    pub fn attach(pid: u32, calls: &str, time: usize) -> Self {
+        let mut strace = Command::new("strace")
+            .args(["-f", "-o", "/dev/null", "-e", &format!("trace={calls}")])
+            .args(["-e", &format!("inject={calls}:signal=SIGKILL:when={time}"), "-p", &pid.to_string()])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut words = BufReader::new(strace.stderr.take().unwrap());
+        let mut line = String::new();
+        words.read_line(&mut line).unwrap();
+        assert!(line.contains(" attached"), "{line}");
+        // A strace that nobody listens to ends early.
+        thread::spawn(move || words.lines().map_while(Result::ok).for_each(drop));
+        // One that has missed the end of a thread would keep the killed process, with its open sockets, for ever.
+        let tracer = strace.id();
+        thread::spawn(move || {
+            while is_alive(tracer) {
+                if !is_alive(pid) {
+                    // It may end by itself meanwhile.
+                    let _ = Command::new("kill").args(["-KILL", &tracer.to_string()]).stderr(Stdio::null()).status();
+                    break;
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        Self(strace)
+    }
+
+    /// Waits for its end, after that of the process.
+    pub fn wait(mut self) {
+        self.0.wait().unwrap();
+    }
+
+    /// Lets the process go on.
+    pub fn detach(self) {
+        signal(self.0.id(), "TERM");
+        self.wait();
+    }
+}
+
+/// Whether a process is there, and not one that has ended and was not waited for yet.
+fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
 }
 
 /// Removes settings of rollhook, logging, traces and clusters from what a command inherits.

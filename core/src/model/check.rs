@@ -108,9 +108,7 @@ impl Check {
         let settings = serde_json::to_string(&self.settings).unwrap_or_default();
         hex(&Sha256::digest(format!("{} {settings}", self.kind))[..8])
     }
-}
 
-impl Check {
     /// Returns how far a measurement looks back whose instances have served for so long.
     pub fn window(&self, serves: Duration) -> Duration {
         serves.min(WINDOW_MAX.max(self.every)).max(Duration::from_secs(1))

@@ -376,7 +376,7 @@ pub struct Drift {
 }
 
 impl Drift {
-    /// Returns what the rollout driver has told.
+    /// Returns what the rollout driver has reported.
     pub fn of(drift: &rollhook_core::ports::Drift) -> Self {
         Self { image: drift.image.as_ref().map(ToString::to_string), message: drift.message.clone() }
     }

@@ -19,14 +19,14 @@ use crate::{
     check::{Measurement, Verdict},
     engine::verifying::{Answer, Round, RoundOf},
     ports::{MeasureSpec, Measured},
+    rate::Rate,
     service::Deployer,
 };
 
 /// The most measurements that this process makes at once, and the most of them of one environment.
 pub(crate) const MEASUREMENTS: (usize, usize) = (32, 16);
 /// The rounds of the apps of one environment: one in a tenth of a second, 20 at once. Each is stored.
-const ROUND_EVERY: Duration = Duration::from_millis(100);
-const ROUNDS_AT_ONCE: u32 = 20;
+const ROUNDS: Rate = Rate { every: Duration::from_millis(100), burst: 20 };
 
 /// The rate of rounds of each environment: the time at which those so far are paid off.
 #[derive(Default)]
@@ -37,9 +37,9 @@ impl RoundRate {
     fn wait(&self, namespace: &Namespace, now: Duration) -> Duration {
         let mut paid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         paid.retain(|_, until| *until > now);
-        let until = paid.get(namespace).copied().unwrap_or(now) + ROUND_EVERY;
-        paid.insert(namespace.clone(), until);
-        until.saturating_sub(now + ROUND_EVERY * ROUNDS_AT_ONCE)
+        let before = paid.get(namespace).copied().unwrap_or_default();
+        paid.insert(namespace.clone(), ROUNDS.spend(before, now));
+        ROUNDS.wait(before, now)
     }
 }
 

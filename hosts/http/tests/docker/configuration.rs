@@ -1,18 +1,13 @@
 //! The configuration of an app from its first variable to the app's deletion, on a real engine: what runs has the values of the
 //! revision that the history names, and no value is in what the server has written.
 
-use std::{
-    fs,
-    io::{BufRead, BufReader},
-    process::{Child, Command, Stdio},
-    thread,
-};
+use std::{fs, thread};
 
 use rollhook_testing::{
     App, Call, Connection, Server,
     beds::is_over,
     fixtures::Receiver,
-    process::{is_installed, signal},
+    process::{Tracer, is_installed},
     server, skip, test_name, until,
 };
 use serde_json::{Value, json};
@@ -154,33 +149,19 @@ fn is_change(line: &str) -> bool {
     ["POST /", "PUT /", "DELETE /"].iter().any(|method| line.starts_with(method))
 }
 
-/// A strace that kills the server before it makes what it has written to its store durable for this time.
-fn killer(server: &Server, time: usize) -> Child {
-    let mut strace = Command::new("strace")
-        .args(["-f", "-o", "/dev/null", "-e", "trace=fdatasync,fsync", "-e"])
-        .args([&format!("inject=fdatasync,fsync:signal=SIGKILL:when={time}"), "-p", &server.pid().to_string()])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut words = BufReader::new(strace.stderr.take().unwrap());
-    let mut line = String::new();
-    words.read_line(&mut line).unwrap();
-    assert!(line.contains(" attached"), "{line}");
-    // A strace that nobody listens to ends early.
-    thread::spawn(move || words.lines().map_while(Result::ok).for_each(drop));
-    strace
-}
-
-/// Changes the value on a server that is about to be killed. Returns whether the change was accepted; once this returns, the
-/// deploy has ended, or the server has.
-fn change(bench: &Bench, app: &App, next: &str) -> bool {
+/// Changes the value on a server that is about to be killed. Returns whether the change was accepted, and whether the server has
+/// ended and not the deploy.
+fn change(bench: &Bench, app: &App, next: &str) -> (bool, bool) {
     let call = patch(&bench.server, app, &json!({ "set": { "MODE": next } })).header("idempotency-key", key_of(next));
     let send = |call: &Call| Connection::open(bench.server.address).and_then(|mut open| open.send(call)).ok();
-    let Some(answer) = send(&call) else { return false };
+    let Some(answer) = send(&call) else { return (false, true) };
     assert_eq!(answer.status, 202, "{}", answer.text());
     let entry = bench.server.manage("GET", &format!("{}/deploys/{}", app.path, answer.json()["revision"]));
-    until("the deploy has ended, or the server", || send(&entry).is_none_or(|entry| is_over(&entry.json())));
-    true
+    let is_killed = until("the deploy has ended, or the server", || match send(&entry) {
+        Some(entry) => is_over(&entry.json()).then_some(false),
+        None => Some(true),
+    });
+    (true, is_killed)
 }
 
 /// Asserts that a server which was killed in a change ends what it accepted, that the history names what runs, and that the
@@ -225,10 +206,10 @@ fn killed_at_steps(test: &str, first: usize) {
     let mut value_before = value("first");
     set(&bench, &app, &value_before);
     let mut kills = 0;
-    for (change_of_engine, is_after) in (first..30).step_by(2).map(|number| (usize::max(number, 1), number > 0)) {
-        let next = value(&format!("engine-{change_of_engine}-{is_after}"));
-        way.arm(bench.server.pid(), Moment { change: change_of_engine, is_after });
-        let accepted = change(&bench, &app, &next);
+    for moment in Moment::every_other(first) {
+        let next = value(&format!("engine-{}-{}", moment.change, moment.is_after));
+        way.arm(bench.server.pid(), moment);
+        let (accepted, _) = change(&bench, &app, &next);
         let is_over = way.disarm();
         if !is_over {
             assert_one_of(&mut bench, &app, &name, (&value_before, &next), accepted);
@@ -258,16 +239,15 @@ fn server_killed_at_each_write_of_a_change_stores_all_of_it_or_nothing() {
     set(&bench, &app, &value_before);
     for time in 1..=20 {
         let next = value(&format!("write-{time}"));
-        let mut strace = killer(&bench.server, time);
-        let accepted = change(&bench, &app, &next);
-        let is_killed = Connection::open(bench.server.address).is_err();
-        // At this signal a strace lets a process go on. One that was killed is waited for in vain as long as it is traced.
-        signal(strace.id(), if is_killed { "KILL" } else { "TERM" });
-        strace.wait().unwrap();
+        // Before what it has written to its store is durable.
+        let strace = Tracer::attach(bench.server.pid(), "fdatasync,fsync", time);
+        let (accepted, is_killed) = change(&bench, &app, &next);
         if !is_killed {
+            strace.detach();
             assert!(time > 3, "put, accepted, begun and ended: {time}");
             break;
         }
+        strace.wait();
         bench.server.down();
         assert_one_of(&mut bench, &app, &name, (&value_before, &next), accepted);
         value_before = next;

@@ -21,6 +21,13 @@ pub(crate) struct Moment {
     pub(crate) is_after: bool,
 }
 
+impl Moment {
+    /// The moments before the first change and after each, of which every other one is left out from this one on.
+    pub(crate) fn every_other(first: usize) -> impl Iterator<Item = Self> {
+        (first..30).step_by(2).map(|number| Self { change: usize::max(number, 1), is_after: number > 0 })
+    }
+}
+
 /// The next kill.
 struct Trap {
     moment: Moment,

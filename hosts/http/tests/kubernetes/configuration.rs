@@ -291,8 +291,8 @@ fn killed_at_writes(test: &str, first: usize) {
     let mut before = value("first");
     site.set(&before);
     let mut kills = Vec::new();
-    for (change, is_after) in (first..30).step_by(2).map(|number| (usize::max(number, 1), number > 0)) {
-        let (moment, next) = (Moment { change, is_after }, value(&format!("{change}-{is_after}")));
+    for moment in Moment::every_other(first) {
+        let next = value(&format!("{}-{}", moment.change, moment.is_after));
         way.arm(site.server.pid(), moment);
         let accepted = send(&site, &site.change(&next)).map(|answer| {
             assert_eq!(answer.status, 202, "{}", answer.text());

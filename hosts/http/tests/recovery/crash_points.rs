@@ -1,12 +1,8 @@
 //! The real binary killed at chosen system calls, between one step of an accept, or of a start, and the next.
 
-use std::{
-    fs,
-    io::{BufRead, BufReader},
-    process::{Child, ChildStderr, Command, Stdio},
-};
+use std::{fs, process::Command};
 
-use rollhook_testing::{App, Connection, Server, server, skip, test_name};
+use rollhook_testing::{App, Connection, Server, process::Tracer, server, skip, test_name};
 use serde_json::json;
 
 /// What writes an answer to a socket.
@@ -74,27 +70,11 @@ fn interrupted_first_start_is_completed_by_the_next() {
 
 /// Posts while the next of these calls kills the server, and starts it again.
 fn killed_at(calls: &str, server: Server, app: &App, label: &str) -> Server {
-    let (mut strace, _listener) = attach(&server, calls);
+    let strace = Tracer::attach(server.pid(), calls, 1);
     assert!(post(&server, app, label).is_none(), "{calls}: the server answered");
     let start = server.kill();
-    strace.wait().unwrap();
+    strace.wait();
     start.run()
-}
-
-/// A strace that kills the server with SIGKILL before the first of these calls happens, and what listens to its words:
-/// a strace that nobody listens to any more ends early.
-fn attach(server: &Server, calls: &str) -> (Child, BufReader<ChildStderr>) {
-    let mut strace = Command::new("strace")
-        .args(["-f", "-o", "/dev/null", "-e", &format!("trace={calls}")])
-        .args(["-e", &format!("inject={calls}:signal=SIGKILL:when=1"), "-p", &server.pid().to_string()])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut words = BufReader::new(strace.stderr.take().unwrap());
-    let mut line = String::new();
-    words.read_line(&mut line).unwrap();
-    assert!(line.contains(" attached"), "{line}");
-    (strace, words)
 }
 
 fn has_strace() -> bool {
