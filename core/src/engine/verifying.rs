@@ -315,21 +315,20 @@ fn decide(verification: &mut Verification, policy: &Policy) {
     }
 }
 
-/// Returns what the verdicts say. A check that decides nothing is measured once at least.
+/// Returns what the verdicts say that were just [written down](decide). A check that decides nothing is measured once at least.
 fn conclusion(deploy: &Deploy, policy: &Policy) -> Conclusion {
     let Some(verification) = deploy.verification.as_deref() else { return Conclusion::Done };
-    let results = || policy.checks.iter().map(|check| (check, verification.of(check)));
+    let results = || policy.checks.iter().zip(&verification.checks);
     for (check, result) in results() {
-        let failed = result.filter(|result| result.verdict == Some(Verdict::Fail) && check.mode == CheckMode::Enforce);
-        if let Some(report) = failed.map(|result| report(check, result)) {
-            return Conclusion::Failed(report);
+        if result.verdict == Some(Verdict::Fail) && check.mode == CheckMode::Enforce {
+            return Conclusion::Failed(report(check, result));
         }
     }
-    let is_open = |check: &Check, result: Option<&CheckResult>| match check.mode {
-        CheckMode::Enforce => result.is_none_or(|result| result.verdict.is_none()),
-        CheckMode::Observe => result.is_none_or(|result| result.measurements.is_empty()),
+    let is_open = |(check, result): (&Check, &CheckResult)| match check.mode {
+        CheckMode::Enforce => result.verdict.is_none(),
+        CheckMode::Observe => result.measurements.is_empty(),
     };
-    if results().any(|(check, result)| is_open(check, result)) { Conclusion::Open } else { Conclusion::Done }
+    if results().any(is_open) { Conclusion::Open } else { Conclusion::Done }
 }
 
 fn report(check: &Check, result: &CheckResult) -> FailureReport {
