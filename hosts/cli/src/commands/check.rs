@@ -2,6 +2,7 @@
 
 use rollhook_api::{
     Check, TestedCheck,
+    configuration::setting_text,
     operations::{ListChecks, PutCheck, RemoveCheck, TestCheck},
 };
 use rollhook_core::{check::Verdict, text::escaped};
@@ -37,13 +38,9 @@ fn settings(check: &Check) -> String {
         ("timeout".to_owned(), check.timeout.clone()),
         ("without-verdict".to_owned(), check.without_verdict.to_string()),
     ];
-    lines.extend(check.settings.iter().map(|(name, value)| (name.replace('_', "-"), plain(value))));
+    lines.extend(check.settings.iter().map(|(name, value)| (name.replace('_', "-"), setting_text(value))));
     let line = |(name, value): &(String, String)| format!("{:<16} {}\n", escaped(name), escaped(value));
     lines.iter().map(line).collect()
-}
-
-fn plain(value: &serde_json::Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 pub(crate) async fn list(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
@@ -72,7 +69,7 @@ fn row(check: &Check) -> Vec<Cell> {
         Cell::new(&check.every),
         Cell::new(check.failures.to_string()),
         Cell::new(check.without_verdict.to_string()),
-        Cell::optional(check.settings.get("url").map(plain)),
+        Cell::optional(check.settings.get("url").map(setting_text)),
     ]
 }
 

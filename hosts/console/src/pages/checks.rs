@@ -4,6 +4,7 @@ use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
     App, Check, CheckKind, Kind, SetCheck, TestedCheck,
+    configuration::setting_text,
     operations::{ListChecks, PutCheck, RemoveCheck, ShowApp, TestCheck},
 };
 use rollhook_core::{
@@ -75,8 +76,7 @@ struct Tested {
 
 impl Row {
     fn of(check: &Check) -> Self {
-        let plain = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let line = |(name, value)| escaped(&format!("{name}: {}", plain(value)));
+        let line = |(name, value)| escaped(&format!("{name}: {}", setting_text(value)));
         Self {
             name: escaped(&check.name),
             kind: escaped(&check.kind),
