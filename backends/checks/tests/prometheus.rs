@@ -1,11 +1,7 @@
 //! Checks of kind `prometheus`, measured on Prometheus itself.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test may")]
 
-use std::{
-    fs,
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::time::Duration;
 
 use rollhook_checks::{AllowedAddresses, HttpVerifier};
 use rollhook_core::{
@@ -15,42 +11,16 @@ use rollhook_core::{
     ports::{DeployId, MeasureSpec, Measured, Verifier},
     time::Timestamp,
 };
-use rollhook_testing::{Call, free_address, process::tool, test_name, until};
+use rollhook_testing::{Call, fixtures::Prometheus, test_name, until};
 use serde_json::{Value, json};
-
-/// Prometheus, killed by its own process id when it is dropped.
-struct Prometheus(Child);
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 #[tokio::test]
 async fn queries_are_answered_by_prometheus() {
-    let Some(program) = tool("bin/prometheus", &test_name!()) else { return };
-    let (address, directory) = (free_address(), tempfile::tempdir().unwrap());
-    let directory = directory.path();
-    let settings = format!(
-        "global: {{scrape_interval: 1s}}\nscrape_configs:\n  - job_name: api\n    static_configs: [{{targets: \
-         ['{address}'], labels: {{namespace: shop-test}}}}]\n"
-    );
-    fs::write(directory.join("prometheus.yaml"), settings).unwrap();
-    let child = Command::new(program)
-        .arg(format!("--config.file={}", directory.join("prometheus.yaml").display()))
-        .arg(format!("--storage.tsdb.path={}", directory.join("data").display()))
-        .arg(format!("--web.listen-address={address}"))
-        .current_dir(directory)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let _prometheus = Prometheus(child);
-    until("prometheus listens", || std::net::TcpStream::connect(address).ok());
-    until("prometheus is ready", || (Call::to(address, "GET", "/-/ready").send().status == 200).then_some(()));
+    let scrapes = |address| {
+        format!("[{{job_name: api, static_configs: [{{targets: ['{address}'], labels: {{namespace: shop-test}}}}]}}]")
+    };
+    let Some(prometheus) = Prometheus::run(scrapes, &test_name!()) else { return };
+    let address = prometheus.address;
     let scraped = "/api/v1/query?query=count_over_time(up%5B1h%5D)%20%3E%202";
     until("prometheus has scraped itself", || {
         let answer = Call::to(address, "GET", scraped).send();

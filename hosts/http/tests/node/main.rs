@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
 mod builds;
+mod checks;
 mod containers;
 mod migration;
 mod releases;

@@ -1,7 +1,8 @@
 // app reports its version over HTTP on :8080, and its commit from COMMIT, and stops on SIGTERM. An image that is built on
 // top of it may set another version in the file /version. /healthz answers 200, but 503 while GATE_FILE is set
 // and names a file that does not exist: a test that mounts a host directory opens and shuts the gate from outside.
-// A version that REFUSES names exits at once.
+// A version that REFUSES names exits at once; one that ERRS names answers every tenth request with an error. /metrics counts
+// the requests by their status, as Prometheus reads it.
 // `app migrate succeeds|fails|hangs` is a release command: it says that it has begun, and ends so after three seconds, or never.
 // `app migrate records URL NAME` does so too, and keeps a table of migrations in PostgreSQL: a row for each time that it began.
 package main
@@ -13,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -43,10 +45,22 @@ func main() {
 	if built, err := os.ReadFile("/version"); err == nil {
 		version = strings.TrimSpace(string(built))
 	}
+	var good, bad, count atomic.Int64
 	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if os.Getenv("ERRS") == version && count.Add(1)%10 == 0 {
+			bad.Add(1)
+			http.Error(w, "an error", http.StatusInternalServerError)
+			return
+		}
+		good.Add(1)
 		fmt.Fprintf(w, "version=%s host=%s commit=%s\n", version, host, os.Getenv("COMMIT"))
 	})
 	http.HandleFunc("/healthz", healthz)
+	http.HandleFunc("/metrics", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+		fmt.Fprintln(w, "# TYPE http_requests_total counter")
+		fmt.Fprintf(w, "http_requests_total{code=\"200\"} %d\nhttp_requests_total{code=\"500\"} %d\n", good.Load(), bad.Load())
+	})
 	fmt.Println("app", version, "listening on 8080")
 	fmt.Println(http.ListenAndServe(":8080", nil))
 	os.Exit(1)
