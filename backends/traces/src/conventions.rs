@@ -25,11 +25,17 @@ const ERRORS: [&str; 9] = [
     Reason::SOURCE_DENIED,
 ];
 
+/// Returns the URL of a deploy's page in the console.
+pub(crate) fn page(base_url: &str, app: &App, deploy: &Deploy) -> String {
+    format!("{base_url}/apps/{}/deploys/{}", app.id, deploy.revision)
+}
+
 /// Returns the attributes of the run that a deploy is.
-pub(crate) fn of_run(app: &App, deploy: &Deploy) -> Vec<KeyValue> {
+pub(crate) fn of_run(app: &App, deploy: &Deploy, page: &str) -> Vec<KeyValue> {
     let mut attributes = vec![
         KeyValue::new("cicd.pipeline.name", app.id.to_string()),
         KeyValue::new("cicd.pipeline.run.id", run_id(deploy)),
+        KeyValue::new("cicd.pipeline.run.url.full", page.to_owned()),
     ];
     if let Some(result) = result(deploy) {
         attributes.push(KeyValue::new("cicd.pipeline.result", result));
@@ -41,7 +47,7 @@ pub(crate) fn of_run(app: &App, deploy: &Deploy) -> Vec<KeyValue> {
 }
 
 /// Returns the attributes of a phase: those of a task, or the state of a run that waits. `deploy` is as the phase left it.
-pub(crate) fn of_phase(deploy: &Deploy, phase: Phase) -> Vec<KeyValue> {
+pub(crate) fn of_phase(deploy: &Deploy, phase: Phase, page: &str) -> Vec<KeyValue> {
     let kind = match phase {
         Phase::Accept | Phase::Queue | Phase::Ready => {
             return vec![KeyValue::new("cicd.pipeline.run.state", "pending")];
@@ -54,6 +60,7 @@ pub(crate) fn of_phase(deploy: &Deploy, phase: Phase) -> Vec<KeyValue> {
         KeyValue::new("cicd.pipeline.task.name", phase.name()),
         KeyValue::new("cicd.pipeline.task.type", kind),
         KeyValue::new("cicd.pipeline.task.run.id", format!("{}/{}", run_id(deploy), phase.name())),
+        KeyValue::new("cicd.pipeline.task.run.url.full", page.to_owned()),
         KeyValue::new("cicd.pipeline.task.run.result", result(deploy).unwrap_or("success")),
     ]
 }

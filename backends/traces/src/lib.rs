@@ -29,16 +29,19 @@ const STOP_TIME: Duration = Duration::from_secs(3);
 #[derive(Clone)]
 pub struct Traces {
     processor: Arc<BatchSpanProcessor>,
+    base_url: Arc<str>,
 }
 
 impl Traces {
-    /// Returns the export to the collector at this URL, to which `/v1/traces` is appended. `replica` names this process.
+    /// Returns the export to the collector at this URL, to which `/v1/traces` is appended. `replica` names this process, and
+    /// `base_url` is that of the console, whose pages of deploys spans link to.
     /// OpenTelemetry's own variables add headers, resource attributes and the sizes of batches. Needs a runtime.
     ///
     /// # Errors
     /// [`EndpointError`].
-    pub fn new(endpoint: &str, replica: &str) -> Result<Self, EndpointError> {
-        Ok(Self { processor: Arc::new(collector::processor(endpoint, replica)?) })
+    pub fn new(endpoint: &str, replica: &str, base_url: &str) -> Result<Self, EndpointError> {
+        let base_url = base_url.trim_end_matches('/').into();
+        Ok(Self { processor: Arc::new(collector::processor(endpoint, replica)?), base_url })
     }
 
     /// Sends the last spans. A collector that does not answer is not waited for.
@@ -50,6 +53,6 @@ impl Traces {
 
 impl DeployObserver for Traces {
     fn committed(&self, commit: &ConfirmedCommit<'_>) {
-        spans::of_commit(commit).into_iter().for_each(|span| self.processor.on_end(span));
+        spans::of_commit(commit, &self.base_url).into_iter().for_each(|span| self.processor.on_end(span));
     }
 }

@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use crate::{conventions, phases::Phase};
 
 /// Returns the spans that end with this commit.
-pub(crate) fn of_commit(commit: &ConfirmedCommit<'_>) -> Vec<SpanData> {
+pub(crate) fn of_commit(commit: &ConfirmedCommit<'_>, base_url: &str) -> Vec<SpanData> {
     let app = commit.app();
     let mut spans = Vec::new();
     for (before, deploy) in commit.deploys().filter(|(_, deploy)| is_traced(deploy)) {
@@ -27,9 +27,10 @@ pub(crate) fn of_commit(commit: &ConfirmedCommit<'_>) -> Vec<SpanData> {
             None => Some((Phase::Accept, deploy.created_at, deploy.created_at.after(commit.took))),
             Some(before) => Phase::ended(before, deploy),
         };
-        spans.extend(ended.map(|(phase, begin, end)| of_phase(app, deploy, phase, begin, end)));
+        let page = conventions::page(base_url, app, deploy);
+        spans.extend(ended.map(|(phase, begin, end)| of_phase(app, deploy, phase, (begin, end), &page)));
         if deploy.is_terminal() {
-            spans.push(of_deploy(app, deploy));
+            spans.push(of_deploy(app, deploy, &page));
         }
     }
     spans
@@ -42,16 +43,16 @@ fn is_traced(deploy: &Deploy) -> bool {
 }
 
 /// Returns the span of a phase.
-fn of_phase(app: &App, deploy: &Deploy, phase: Phase, begin: Timestamp, end: Timestamp) -> SpanData {
+fn of_phase(app: &App, deploy: &Deploy, phase: Phase, times: (Timestamp, Timestamp), page: &str) -> SpanData {
     let parent = span_id(deploy, "deploy");
     let own = span_id(deploy, phase.name());
-    let mut span = span(app, deploy, own, (begin, end));
-    span.attributes.extend(conventions::of_phase(deploy, phase));
+    let mut span = span(app, deploy, own, times);
+    span.attributes.extend(conventions::of_phase(deploy, phase, page));
     SpanData { parent_span_id: parent, name: phase.name().into(), ..span }
 }
 
 /// Returns the span of a whole deploy, which has ended.
-fn of_deploy(app: &App, deploy: &Deploy) -> SpanData {
+fn of_deploy(app: &App, deploy: &Deploy, page: &str) -> SpanData {
     let caller = deploy.trace.as_ref().map(|trace| SpanId::from_bytes(trace.span_id().to_be_bytes()));
     let times = (deploy.created_at, deploy.updated_at.max(deploy.created_at));
     let mut span = span(app, deploy, span_id(deploy, "deploy"), times);
@@ -59,7 +60,7 @@ fn of_deploy(app: &App, deploy: &Deploy) -> SpanData {
     span.parent_span_is_remote = caller.is_some();
     span.name = format!("deploy {}", app.id).into();
     span.span_kind = SpanKind::Server;
-    span.attributes.extend(conventions::of_run(app, deploy));
+    span.attributes.extend(conventions::of_run(app, deploy, page));
     span
 }
 

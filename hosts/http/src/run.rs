@@ -143,12 +143,13 @@ async fn serve(args: Serve) -> Result<(), Failure> {
     }
     let replica = format!("{SERVER}{}-{address}", machine());
     let endpoint = args.otlp_endpoint.filter(|endpoint| !endpoint.is_empty());
-    let traces = endpoint.map(|endpoint| Traces::new(&endpoint, &replica)).transpose()?;
+    let base_url = args.base_url.unwrap_or_else(|| format!("http://{address}"));
+    let traces = endpoint.map(|endpoint| Traces::new(&endpoint, &replica, &base_url)).transpose()?;
     if let Some(traces) = &traces {
         opened.ports.observers.push(Arc::new(traces.clone()));
     }
     let config = Config {
-        base_url: args.base_url.unwrap_or_else(|| format!("http://{address}")),
+        base_url,
         rate_limit: args.rate_limit,
         deploys_per_hour: args.deploys_per_hour,
         trusted_proxies: args.trusted_proxy,

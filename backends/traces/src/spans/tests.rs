@@ -24,7 +24,7 @@ impl Traced {
         let mut change = Change::on(self.state.clone());
         make(&mut change, self.state.app.created_at);
         let commit = ConfirmedCommit { before: Some(&self.state), change: &change, took: Duration::from_millis(7) };
-        self.spans.extend(of_commit(&commit));
+        self.spans.extend(of_commit(&commit, "https://deploys.example.com"));
         self.state = change.state;
     }
 
@@ -76,6 +76,8 @@ fn deploy_is_one_trace_of_what_its_commits_end() {
     let image = samples::image("v1");
     let repository = image.repository().to_owned();
     assert_eq!(fact(&whole[0], "cicd.pipeline.result"), "success");
+    let page = fact(&whole[0], "cicd.pipeline.run.url.full");
+    assert!(page.starts_with("https://deploys.example.com/apps/") && page.contains("/deploys/"), "{page}");
     assert_eq!(fact(&whole[0], "container.image.name"), repository);
     assert_eq!(fact(&whole[0], "container.image.tags"), "[\"v1\"]");
     for (phase, task) in [(2, ("build", "build")), (4, ("rollout", "deploy"))] {
