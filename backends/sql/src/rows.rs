@@ -9,7 +9,7 @@ use rollhook_core::{
     request::KeyHeader,
     time::Timestamp,
 };
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer, de::IgnoredAny};
 
 use crate::located;
 
@@ -175,12 +175,10 @@ struct Apart<V, E> {
     evidence: Option<E>,
 }
 
-/// What is stored apart from a deploy's document.
+/// Tells both forms apart of what is stored apart from a deploy's document: evidence alone has no such member.
 #[derive(Deserialize)]
-#[serde(untagged)]
-enum StoredApart {
-    Both(Apart<Verification, Evidence>),
-    Evidence(Evidence),
+struct HasVerification {
+    verification: Option<IgnoredAny>,
 }
 
 /// Returns the number that stands for a header in a key's row.
@@ -227,10 +225,13 @@ pub fn deploy(document: &[u8]) -> Result<Deploy> {
 pub fn deploy_with_evidence(document: &[u8], stored: Option<&[u8]>) -> Result<Deploy> {
     let mut deploy: Deploy = decode(document, "an archived deploy cannot be read")?;
     let Some(stored) = stored else { return Ok(deploy) };
-    let stored = decode(stored, "the evidence of an archived deploy cannot be read")?;
-    let (stored_verification, stored_evidence) = match stored {
-        StoredApart::Both(Apart { verification, evidence }) => (Some(verification), evidence),
-        StoredApart::Evidence(evidence) => (None, Some(evidence)),
+    let unreadable = "the evidence of an archived deploy cannot be read";
+    let (stored_verification, stored_evidence) = match decode::<HasVerification>(stored, unreadable)?.verification {
+        Some(_) => {
+            let Apart { verification, evidence }: Apart<Verification, Evidence> = decode(stored, unreadable)?;
+            (Some(verification), evidence)
+        }
+        None => (None, Some(decode::<Evidence>(stored, unreadable)?)),
     };
     if let (State::Failed { evidence, .. }, Some(stored)) = (&mut deploy.state, stored_evidence) {
         *evidence = Some(stored);

@@ -120,6 +120,15 @@ fn evidence_in_the_document_of_an_earlier_version_is_read_with_one_deploy_only()
 }
 
 #[test]
+fn damaged_measurements_are_no_empty_evidence() {
+    let document = serde_json::to_vec(&ended(State::Queued)).unwrap();
+    for damaged in [r#"{"verification":{"since":"never"},"evidence":null}"#, r#"{"verification":[]}"#, "[]", "7"] {
+        let read = deploy_with_evidence(&document, Some(damaged.as_bytes()));
+        assert!(matches!(read, Err(Error::Corrupt { .. })), "{damaged}: {read:?}");
+    }
+}
+
+#[test]
 fn damaged_columns_are_corrupt() {
     assert!(matches!(state(b"{\"app\":"), Err(Error::Corrupt { .. })));
     assert!(matches!(deploy(b"\xff"), Err(Error::Corrupt { .. })));

@@ -17,6 +17,8 @@ const BYTES_MAX: usize = 8 << 20;
 /// The rough size of a state beside its settings and unfinished deploys, which add to it.
 const STATE_BYTES: usize = 2500;
 const DEPLOY_BYTES: usize = 700;
+/// A stored measurement, with its message.
+const MEASUREMENT_BYTES: usize = 400;
 
 /// The state of the last read or commit.
 pub(super) struct Known {
@@ -101,5 +103,9 @@ fn weight(state: &AppState) -> usize {
     let settings = settings_bytes(&target.settings) + target.requested.as_ref().map_or(0, settings_bytes);
     let repositories: usize = state.app.policy.repositories.as_slice().iter().map(String::len).sum();
     let words: usize = state.runs.newest_first().map(|run| run.bytes()).sum();
-    STATE_BYTES + settings + repositories + words + DEPLOY_BYTES * state.unfinished.len()
+    let checks: usize = state.app.policy.checks.iter().map(|check| settings_bytes(&check.settings)).sum();
+    let verified = state.unfinished.iter().filter_map(|deploy| deploy.verification.as_deref());
+    let measured: usize = verified.flat_map(|all| &all.checks).map(|check| check.measurements.len()).sum();
+    let unfinished = DEPLOY_BYTES * state.unfinished.len() + MEASUREMENT_BYTES * measured;
+    STATE_BYTES + settings + repositories + words + checks + unfinished
 }
