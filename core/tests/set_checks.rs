@@ -84,17 +84,17 @@ fn checks_are_completed_when_they_are_set_and_refused_by_their_name() {
         assert_eq!(app.app.app.policy.checks, [complete]);
         let access = deployer.allow(world.operator.clone(), app.id(), Action::ALL).await.unwrap();
 
-        let why = refused(deployer.set_check(&access, check("front", "command", &[])).await);
+        let why = refused(deployer.set_check(&access, check("front", "command", &[]), None).await);
         assert_eq!(why, "front: the kind command is unknown here.");
-        let second = deployer.set_check(&access, check("second", "http", &[("url", "y")])).await.unwrap();
+        let second = deployer.set_check(&access, check("second", "http", &[("url", "y")]), None).await.unwrap();
         assert_eq!(second, check("second", "http", &[("url", "y"), ("method", "GET")]));
         let changed = check("front", "http", &[("url", "z"), ("method", "POST")]);
-        deployer.set_check(&access, changed.clone()).await.unwrap();
+        deployer.set_check(&access, changed.clone(), None).await.unwrap();
         assert_eq!(stored(&deployer, &access).await, [changed, second.clone()], "in its place");
         let large = check("large", "http", &[("url", &"x".repeat(20_000))]);
-        assert!(refused(deployer.set_check(&access, large).await).contains("16384 bytes"));
+        assert!(refused(deployer.set_check(&access, large, None).await).contains("16384 bytes"));
         let hasty = second.clone().with(|check| check.every = Duration::ZERO);
-        assert!(refused(deployer.set_check(&access, hasty).await).contains("every 1s to 1h"));
+        assert!(refused(deployer.set_check(&access, hasty, None).await).contains("every 1s to 1h"));
 
         let name = "front".parse().unwrap();
         deployer.remove_check(&access, &name).await.unwrap();
@@ -120,8 +120,8 @@ fn stored_checks_stay_where_their_kind_is_unknown_or_nothing_measures() {
             PolicyChange { keep: Some(20), verify_for: Some(Duration::from_secs(60)), ..PolicyChange::default() };
         let changed = bare.change_policy(&access, change).await.unwrap();
         assert_eq!((changed.app.policy.checks.as_slice(), changed.app.policy.keep), ([front.clone()].as_slice(), 20));
-        assert_eq!(bare.set_check(&access, front.clone()).await, Ok(front.clone()), "it is stored already");
-        let why = refused(bare.set_check(&access, check("second", "http", &[("url", "y")])).await);
+        assert_eq!(bare.set_check(&access, front.clone(), None).await, Ok(front.clone()), "it is stored already");
+        let why = refused(bare.set_check(&access, check("second", "http", &[("url", "y")]), None).await);
         assert_eq!(why, "second: this service measures no checks.");
         let checks = Some(vec![front.clone(), check("second", "http", &[("url", "y")])]);
         let change = PolicyChange { checks, ..PolicyChange::default() };

@@ -113,7 +113,7 @@ fn at_most(settings: &Settings) -> std::result::Result<f64, String> {
 #[async_trait]
 impl Verifier for SimulatedVerifier {
     fn describe(&self) -> Vec<KindOfCheck> {
-        vec![KindOfCheck { kind: kind(), about: "A reading that a test sets.", settings: SETTINGS }]
+        vec![KindOfCheck { kind: kind(), about: "A reading that a test sets.", settings: SETTINGS, secret: None }]
     }
 
     fn check(&self, kind: &CheckKind, settings: &Settings) -> std::result::Result<Settings, String> {
