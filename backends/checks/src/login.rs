@@ -16,7 +16,8 @@ pub(crate) const SETTING: CheckSetting = CheckSetting {
     required: false,
 };
 
-pub(crate) const SECRET: &str = "With login, the secret that is sent: a token, USER:PASSWORD, or the value of the header.";
+pub(crate) const SECRET: &str =
+    "With login, the secret that is sent: a token, USER:PASSWORD, or the value of the header.";
 
 /// The least characters of a secret, and of a password in it, that no text repeats: shorter ones are in many texts by chance.
 const SECRET_MIN: usize = 8;
@@ -205,7 +206,13 @@ mod tests {
     fn logins_are_headers_that_nothing_shows() {
         for (text, given, header, value, shown) in [
             ("bearer", "hunter2-hunter2", "authorization", "Bearer hunter2-hunter2", "Authorization: Bearer (secret)"),
-            ("basic", "alice:wonderland", "authorization", "Basic YWxpY2U6d29uZGVybGFuZA==", "Authorization: Basic (secret)"),
+            (
+                "basic",
+                "alice:wonderland",
+                "authorization",
+                "Basic YWxpY2U6d29uZGVybGFuZA==",
+                "Authorization: Basic (secret)",
+            ),
             ("header=X-Api-Key", "hunter2 hunter2", "x-api-key", "hunter2 hunter2", "x-api-key: (secret)"),
         ] {
             let login = Login::parse(text).unwrap();
@@ -217,7 +224,9 @@ mod tests {
             assert_eq!(login.shown(), shown);
             assert!(login.add(&mut Request::new(Vec::new()), None).is_err());
         }
-        for text in ["", "Bearer", "baerer", "header=", "header=a b", "header=Host", "header=content-length", "header=te"] {
+        for text in
+            ["", "Bearer", "baerer", "header=", "header=a b", "header=Host", "header=content-length", "header=te"]
+        {
             assert!(Login::parse(text).is_err(), "{text}");
         }
         for (text, given) in [
@@ -253,7 +262,9 @@ mod tests {
     #[test]
     fn answers_that_repeat_a_secret_are_known_and_shown_without_it() {
         let hidden = Hidden::of(Some(&secret("alice:wonder/\"land")));
-        for text in ["Basic YWxpY2U6d29uZGVyLyJsYW5k", r#"{"a":"wonder/\"land"}"#, r#""wonder\/\"land""#, "wonder/\"land"] {
+        for text in
+            ["Basic YWxpY2U6d29uZGVyLyJsYW5k", r#"{"a":"wonder/\"land"}"#, r#""wonder\/\"land""#, "wonder/\"land"]
+        {
             assert!(hidden.is_in(text.as_bytes()), "{text}");
             let found = hidden.hide(Found::none(text).of(text));
             assert!(found.message.contains(HIDDEN) && !found.message.contains("land"), "{found:?}");

@@ -18,13 +18,13 @@ use crate::{
     verifier::AllowedAddresses,
 };
 
-pub(crate) const ABOUT: &str = "A call of a service of yours, signed as Standard Webhooks says, which answers with the verdict.";
+pub(crate) const ABOUT: &str =
+    "A call of a service of yours, signed as Standard Webhooks says, which answers with the verdict.";
 
 pub(crate) const SETTINGS: &[CheckSetting] =
     &[CheckSetting { name: "url", about: "The URL that is posted to, without placeholders.", required: true }];
 
-pub(crate) const SECRET: &str =
-    "The key of the signatures: whsec_ and the base64 of 24 to 64 bytes (Standard Webhooks). The service verifies by it.";
+pub(crate) const SECRET: &str = "The key of the signatures: whsec_ and the base64 of 24 to 64 bytes (Standard Webhooks). The service verifies by it.";
 
 /// The most bytes of an answer.
 const ANSWER_MAX: usize = 64 * 1024;

@@ -3,7 +3,8 @@
 use rollhook_core::{
     app::{Policy, Settings},
     check::{
-        self, Check as CoreCheck, CheckMode, CheckName, CheckSecret, FAILURES, SECRET_MAX, VALUE_MAX, Verdict, WithoutVerdict,
+        self, Check as CoreCheck, CheckMode, CheckName, CheckSecret, FAILURES, SECRET_MAX, VALUE_MAX, Verdict,
+        WithoutVerdict,
     },
     ports::{KindOfCheck, Measured},
     request::{Field, Refusal},
