@@ -55,7 +55,7 @@ impl FromStr for CheckSecret {
         if is_text {
             Ok(Self(Zeroizing::new(text.to_owned())))
         } else {
-            Err("must be 1 to 1024 characters in one line.")
+            Err("must be 1 to 1024 characters in one line")
         }
     }
 }

@@ -165,9 +165,9 @@ fn secrets_of_checks_reach_their_addresses_alone() {
         json!({ "kind": "http", "settings": settings, "secret": secret, "every": "1s" })
     };
     let smoke = json!({ "kind": "webhook", "settings": { "url": service.url }, "secret": KEY, "every": "1s" });
-    assert!(call("PUT", "/front", Some(&front(&route.url, None)), 422).text().contains("secret must be given"));
+    assert!(call("PUT", "/front", Some(&front(&route.url, None)), 422).text().contains("secret: must be given"));
     let short = call("PUT", "/front", Some(&front(&route.url, Some("short"))), 422);
-    assert!(short.text().contains("secret must have at least 8 characters"), "{}", short.text());
+    assert!(short.text().contains("secret: must have at least 8 characters"), "{}", short.text());
     let set = call("PUT", "/front", Some(&front(&route.url, Some(TOKEN))), 200).json();
     assert_eq!((&set["settings"]["login"], set.get("secret")), (&json!("bearer"), None));
     call("PUT", "/smoke", Some(&smoke), 200);
