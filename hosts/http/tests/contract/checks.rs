@@ -192,7 +192,8 @@ fn secrets_of_checks_reach_their_addresses_alone() {
     server.post(&app, &image("v2")).header("prefer", "wait=50").expect(200);
     assert!(route.sent().iter().all(|sent| sent.headers["authorization"] == format!("Bearer {TOKEN}")));
     let last = service.sent().pop().unwrap();
-    assert!(last.is_signed(KEY) && last.json()["revision"] == 2 && last.json()["image"] == "r.example.com/api:v2");
+    assert!(last.is_signed(KEY) && last.json()["revision"] == 2, "{last:?}");
+    assert!(last.json()["image"].as_str().unwrap().starts_with("r.example.com/api:v2"), "{last:?}");
     assert!(elsewhere.sent().is_empty());
     call("GET", "", None, 200);
     for rest in ["/deploys", "/deploys/2", ""] {
