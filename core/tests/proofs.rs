@@ -63,7 +63,7 @@ async fn refused(deployer: &Deployer, access: &Authorized, action: Action) -> Op
             let changed = of(deployer.change_policy(access, PolicyChange::default()).await);
             let name: CheckName = "front".parse().unwrap();
             let check = Check::new(name.clone(), "http".parse().unwrap(), Settings::new());
-            assert_eq!(changed, of(deployer.set_check(access, check).await));
+            assert_eq!(changed, of(deployer.set_check(access, check, None).await));
             assert_eq!(changed, of(deployer.remove_check(access, &name).await));
             changed
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rollhook_core::{
     action::Action as AppAction,
     app::AppId,
-    check::{Check, CheckName},
+    check::{Check, CheckName, CheckSecret},
     ports::Measured,
     service::Authorized,
     text::escaped,
@@ -21,15 +21,27 @@ use crate::{
 const TESTS: Rate = Rate { every: Duration::from_secs(6), burst: 10 };
 
 impl Management {
-    /// Sets a check of an app, in place of the one of its name.
+    /// Sets a check of an app, in place of the one of its name. A secret is stored as a configuration is, and counts as a change of
+    /// one.
     ///
     /// # Errors
-    /// As [`Management::allow`] and [`Deployer::set_check`](rollhook_core::service::Deployer::set_check).
-    pub async fn set_check(&self, principal: &Principal, id: &AppId, check: Check) -> Outcome<Check> {
+    /// As [`Management::allow`] and [`Deployer::set_check`](rollhook_core::service::Deployer::set_check);
+    /// [`Refusal::TooManyConfigurationChanges`].
+    pub async fn set_check(
+        &self,
+        principal: &Principal,
+        id: &AppId,
+        check: Check,
+        secret: Option<CheckSecret>,
+    ) -> Outcome<Check> {
         let url = check.settings.get("url").and_then(serde_json::Value::as_str).unwrap_or_default();
-        let what = format!("set the check {}, {} {}, to {}", check.name, check.kind, escaped(url), check.mode);
-        let (access, _) = self.allow_check(principal, id, (Action::Change, AppAction::Change), &what).await?;
-        Ok(self.deployer.set_check(&access, check).await?)
+        let with = if secret.is_some() { ", with a new secret" } else { "" };
+        let what = format!("set the check {}, {} {}, to {}{with}", check.name, check.kind, escaped(url), check.mode);
+        let (access, realm) = self.allow_check(principal, id, (Action::Change, AppAction::Change), &what).await?;
+        if secret.is_some() {
+            self.count_change(realm)?;
+        }
+        Ok(self.deployer.set_check(&access, check, secret).await?)
     }
 
     /// Removes a check of an app.

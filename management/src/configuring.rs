@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rollhook_core::{
     action::Action as AppAction,
-    app::{App, AppId},
+    app::AppId,
     configuration::VariableName,
     lock::LockReason,
     request::ConfigureRequest,
@@ -49,7 +49,7 @@ impl Management {
             self.permit(principal, &app, Action::Change, Some(&remark)).await?;
         }
         self.permit(principal, &app, Action::Configure, Some(&remark)).await?;
-        self.count_change(&app)?;
+        self.count_change(Realm::of_app(&app))?;
         let access = match in_spite_of_locks {
             Some(_) => {
                 let actions = [AppAction::Configure, AppAction::BreakGlass];
@@ -68,14 +68,13 @@ impl Management {
     pub async fn discard_configuration(&self, principal: &Principal, id: &AppId) -> Outcome<bool> {
         let app = self.readable_app(principal, id).await?;
         self.permit(principal, &app, Action::Configure, Some("withdraw what waits for the next deploy")).await?;
-        self.count_change(&app)?;
+        self.count_change(Realm::of_app(&app))?;
         let access = Authorized::allow(&app, principal.cause(), &[AppAction::Configure]);
         Ok(self.deployer.discard_configuration(&access).await?)
     }
 
-    /// Counts a change of an app's configuration before it is made.
-    fn count_change(&self, app: &App) -> Outcome<()> {
-        let realm = Realm::of_app(app);
+    /// Counts a change of the configuration of an environment's app before it is made.
+    pub(crate) fn count_change(&self, realm: Realm) -> Outcome<()> {
         let may = self.configuration_changes.take(CHANGES, &realm, self.deployer.ports().clock.elapsed());
         if may { Ok(()) } else { Err(Refusal::TooManyConfigurationChanges(realm)) }
     }

@@ -1,6 +1,6 @@
 //! Checks of kind `http`: a request through the app's route.
 
-use http::{Method, Request};
+use http::{Method, Request, StatusCode};
 use memchr::memmem;
 use rollhook_core::{
     app::Settings,
@@ -8,11 +8,12 @@ use rollhook_core::{
     ports::{CheckSetting, MeasureSpec},
     text::quoted,
 };
-use rollhook_https::{BodyStart, Fetch, FetchError, check_values};
+use rollhook_https::{Body, BodyStart, Fetch, FetchError, check_values};
 use serde_json::Value;
 
 use crate::{
     found::Found,
+    login::{self, Hidden, Login},
     placeholders::{self, Values},
     settings::{Texts, written},
     status::Statuses,
@@ -45,6 +46,7 @@ pub(crate) const SETTINGS: &[CheckSetting] = &[
         about: "The verdict of a request that is not answered in time: none, or fail; by default none.",
         required: false,
     },
+    login::SETTING,
 ];
 
 /// The most bytes of an answer that are read.
@@ -67,6 +69,7 @@ pub(crate) struct HttpCheck {
     expected: Expected,
     /// The verdict of a request that is not answered.
     unreachable: Verdict,
+    pub(crate) login: Option<Login>,
 }
 
 impl HttpCheck {
@@ -99,7 +102,8 @@ impl HttpCheck {
             Some("fail") => Verdict::Fail,
             Some(_) => return Err("unreachable must be none or fail.".to_owned()),
         };
-        Ok(Self { url, method, statuses, expected, unreachable })
+        let login = take("login").map(|login| Login::parse(&login)).transpose()?;
+        Ok(Self { url, method, statuses, expected, unreachable, login })
     }
 
     pub(crate) fn settings(&self) -> Settings {
@@ -112,6 +116,7 @@ impl HttpCheck {
             ("json", pointer),
             ("equals", value),
             ("unreachable", Some(self.unreachable.to_string())),
+            ("login", self.login.as_ref().map(Login::to_string)),
         ])
     }
 
@@ -123,11 +128,11 @@ impl HttpCheck {
         [status, contains, json].into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns the request's URL with its placeholders filled in.
+    /// Returns the request's URL with its placeholders filled in, and its login without the secret.
     pub(crate) fn request(&self, spec: &MeasureSpec) -> String {
         // Its placeholders were checked with the settings.
         let url = placeholders::url(&self.url, &Values::of(spec)).unwrap_or_else(|_| self.url.clone());
-        format!("{} {url}", self.method)
+        format!("{} {url}{}", self.method, login::shown(self.login.as_ref()))
     }
 
     /// Makes the request, for as long as it takes.
@@ -140,13 +145,20 @@ impl HttpCheck {
         if let Err(why) = addresses.check(fetch, &url) {
             return Found::none(format!("The request was not made: its address {why}."));
         }
-        let Ok(request) = Request::builder().method(&self.method).uri(&url).body(Vec::new()) else {
+        let Ok(mut request) = Request::builder().method(&self.method).uri(&url).body(Vec::new()) else {
             return Found::none("The request was not made: its URL cannot be read.");
         };
+        if let Err(why) = login::add(self.login.as_ref(), &mut request, spec.secret.as_ref()) {
+            return Found::none(format!("The request was not made: {why}."));
+        }
         match fetch.send_and_read(request).await {
             Ok(answer) => {
                 let (head, body) = answer.into_parts();
                 let status = head.status.as_u16();
+                if !self.statuses.contain(status) && self.login.is_some() && is_refusal(head.status) {
+                    let message = format!("The login was refused, with status {status}.");
+                    return Found::none(message).of(status.to_string());
+                }
                 if !self.statuses.contain(status) {
                     let message = format!("Expected status {}, and the answer has {status}.", self.statuses);
                     return Found::new(Verdict::Fail, message).of(status.to_string());
@@ -155,8 +167,9 @@ impl HttpCheck {
                     return Found::new(Verdict::Pass, format!("The answer has status {status}."))
                         .of(status.to_string());
                 }
-                match body.start(BODY_MAX).await {
-                    Ok(body) => self.expected.judge(&body, status),
+                match read(body, &Hidden::of(spec.secret.as_ref())).await {
+                    Ok(Some(body)) => self.expected.judge(&body, status),
+                    Ok(None) => Found::none("The answer repeats the check's secret, and was not read."),
                     Err(error) => self.unanswered(&error).of(status.to_string()),
                 }
             }
@@ -183,6 +196,24 @@ impl HttpCheck {
         let seconds = spec.check.timeout.as_secs_f64();
         Found::new(self.unreachable, format!("The request was not answered within {seconds} s."))
     }
+}
+
+/// Returns whether a status says that a login is not, or no longer, good: that is no verdict on the version.
+fn is_refusal(status: StatusCode) -> bool {
+    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED)
+}
+
+/// Reads the start of an answer; `None` if it repeats the check's secret: by searching for parts of it there, or showing them, a
+/// check would be a way to read it.
+async fn read(body: Body, hidden: &Hidden) -> Result<Option<BodyStart>, FetchError> {
+    // A secret that begins in what is judged is known by its end.
+    let BodyStart { mut bytes, is_whole } = body.start(BODY_MAX + login::FORM_MAX).await?;
+    if hidden.is_in(&bytes) {
+        return Ok(None);
+    }
+    let is_short = bytes.len() <= BODY_MAX;
+    bytes.truncate(BODY_MAX);
+    Ok(Some(BodyStart { bytes, is_whole: is_whole && is_short }))
 }
 
 impl Expected {

@@ -1,10 +1,11 @@
-//! Measures whether a version serves its users: by requests of its own, and by queries of Prometheus.
+//! Measures whether a version serves its users: by requests of its own, by queries of Prometheus, and by asking a service.
 //!
 //! ```text
-//!   Check.settings ─ settings.rs ─┬─ http.rs · status.rs ─────────────────────╮
-//!                                 ╰─ prometheus.rs · condition.rs · answer.rs ─┤ rollhook_https (bounded) ──► route, Prometheus
-//!   MeasureSpec ──── placeholders.rs ─────────────────────────────────────────╯              │
-//!   Measured (pass · fail · none) ◄────────────────── found.rs ◄─────────────────────────────╯
+//!   Check.settings ─ settings.rs ─┬─ http.rs · status.rs ──────────────────────╮
+//!                                 ├─ prometheus.rs · condition.rs · answer.rs ─┤
+//!                                 ├─ webhook.rs ───────────────────────────────┤ rollhook_https (bounded)
+//!   MeasureSpec ──── placeholders.rs · login.rs ───────────────────────────────╯     │
+//!   Measured (pass · fail · none) ◄──── found.rs ◄──── route, Prometheus, service ◄──╯
 //! ```
 //!
 //! # Silence
@@ -20,10 +21,12 @@ mod answer;
 mod condition;
 mod found;
 mod http;
+mod login;
 mod placeholders;
 mod prometheus;
 mod settings;
 mod status;
 mod verifier;
+mod webhook;
 
 pub use verifier::{AllowedAddresses, HttpVerifier};

@@ -13,6 +13,7 @@ use crate::{
     answer,
     condition::{Bound, Condition},
     found::Found,
+    login::{self, Login},
     placeholders::{self, Values},
     settings::{Texts, written},
     verifier::AllowedAddresses,
@@ -54,6 +55,7 @@ pub(crate) const SETTINGS: &[CheckSetting] = &[
         required: false,
     },
     CheckSetting { name: "factor", about: "The factor of the value before the deploy; by default 1.", required: false },
+    login::SETTING,
 ];
 
 /// The place of an instant query below the URL of the API.
@@ -67,6 +69,7 @@ pub(crate) struct PrometheusCheck {
     condition: Condition,
     /// A query of the number of samples, and the least that is needed.
     samples: Option<(String, u64)>,
+    pub(crate) login: Option<Login>,
 }
 
 impl PrometheusCheck {
@@ -93,7 +96,8 @@ impl PrometheusCheck {
             }
             _ => return Err("samples_query and minimum must be given together.".to_owned()),
         };
-        Ok(Self { url, query, condition, samples })
+        let login = take("login").map(|login| Login::parse(&login)).transpose()?;
+        Ok(Self { url, query, condition, samples, login })
     }
 
     pub(crate) fn settings(&self) -> Settings {
@@ -110,6 +114,7 @@ impl PrometheusCheck {
             ("minimum", minimum.map(|minimum| minimum.to_string())),
             ("than", factor.is_some().then(|| "before".to_owned())),
             ("factor", factor),
+            ("login", self.login.as_ref().map(Login::to_string)),
         ])
     }
 
@@ -121,11 +126,14 @@ impl PrometheusCheck {
         }
     }
 
-    /// Returns the API's URL, and the query with its placeholders filled in.
+    /// Returns the API's URL, its login without the secret, and the query with its placeholders filled in.
     pub(crate) fn request(&self, spec: &MeasureSpec) -> String {
         // Its placeholders were checked with the settings.
         let query = placeholders::promql(&self.query, &Values::of(spec)).unwrap_or_else(|_| self.query.clone());
-        format!("{}{PATH} {query}", self.url)
+        match &self.login {
+            Some(_) => format!("{}{PATH}{}: {query}", self.url, login::shown(self.login.as_ref())),
+            None => format!("{}{PATH} {query}", self.url),
+        }
     }
 
     /// Makes the queries, for as long as they take.
@@ -191,7 +199,9 @@ impl PrometheusCheck {
         let request = Request::post(format!("{}{PATH}", self.url))
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(form(&query, spec, at).into_bytes());
-        let request = request.map_err(|_| "was not made: the URL cannot be read")?;
+        let mut request = request.map_err(|_| "was not made: the URL cannot be read")?;
+        login::add(self.login.as_ref(), &mut request, spec.secret.as_ref())
+            .map_err(|why| format!("was not made: {why}"))?;
         let answer = fetch.send(request).await.map_err(|error| unanswered(&error))?;
         check_values("Prometheus", answer.body()).map_err(|error| format!("was answered, but {error}"))?;
         answer::number(answer.status().as_u16(), answer.body())

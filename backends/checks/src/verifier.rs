@@ -5,9 +5,9 @@ use std::{any::Any, sync::Arc};
 use async_trait::async_trait;
 use rollhook_core::{
     app::Settings,
-    check::CheckKind,
+    check::{CheckKind, CheckSecret},
     error::Result,
-    ports::{KindOfCheck, MeasureSpec, Measured, Verifier},
+    ports::{CheckSetting, KindOfCheck, MeasureSpec, Measured, Verifier},
     slots::Slots,
     source::HostPattern,
 };
@@ -16,8 +16,10 @@ use rollhook_https::{Fetch, holding};
 use crate::{
     found::Found,
     http::{self, HttpCheck},
+    login::{self, FORMS, Hidden, origin},
     prometheus::{self, PrometheusCheck},
     settings,
+    webhook::{self, WebhookCheck},
 };
 
 /// The addresses that checks may call: by default, those of any other machine, with encryption.
@@ -60,17 +62,74 @@ pub struct HttpVerifier {
 enum Read {
     Http(HttpCheck),
     Prometheus(PrometheusCheck),
+    Webhook(WebhookCheck),
+}
+
+impl Read {
+    fn settings(&self) -> Settings {
+        match self {
+            Self::Http(check) => check.settings(),
+            Self::Prometheus(check) => check.settings(),
+            Self::Webhook(check) => check.settings(),
+        }
+    }
+
+    fn check_secret(&self, secret: &CheckSecret) -> std::result::Result<(), String> {
+        let login = match self {
+            Self::Http(check) => &check.login,
+            Self::Prometheus(check) => &check.login,
+            Self::Webhook(_) => return WebhookCheck::check_secret(secret),
+        };
+        let login = login.as_ref();
+        login.ok_or_else(|| format!("is sent by a login, which must be given: {FORMS}."))?.check(secret)
+    }
+
+    /// Returns what is asked, without the secret.
+    fn request(&self, spec: &MeasureSpec) -> String {
+        match self {
+            Self::Http(check) => check.request(spec),
+            Self::Prometheus(check) => check.request(spec),
+            Self::Webhook(check) => check.request(spec),
+        }
+    }
+
+    fn condition(&self) -> String {
+        match self {
+            Self::Http(check) => check.condition(),
+            Self::Prometheus(check) => check.condition(),
+            Self::Webhook(_) => webhook::CONDITION.to_owned(),
+        }
+    }
+
+    async fn measure(&self, addresses: &AllowedAddresses, fetch: &Fetch, spec: &MeasureSpec) -> Found {
+        match self {
+            Self::Http(check) => check.measure(addresses, fetch, spec).await,
+            Self::Prometheus(check) => check.measure(addresses, fetch, spec).await,
+            Self::Webhook(check) => check.measure(addresses, fetch, spec).await,
+        }
+    }
+
+    fn timed_out(&self, spec: &MeasureSpec) -> Found {
+        match self {
+            Self::Http(check) => check.timed_out(spec),
+            Self::Prometheus(_) => PrometheusCheck::timed_out(spec),
+            Self::Webhook(_) => WebhookCheck::timed_out(spec),
+        }
+    }
 }
 
 /// The measurements that are made at once, and the most of them of one environment. One lasts until the look-ups of its names
 /// have ended: a name server that does not answer keeps them for longer than any measurement.
 const TURNS: (usize, usize) = (32, 8);
 
-/// The word of a kind, and what it is.
-type Kind = (&'static str, &'static str, &'static [rollhook_core::ports::CheckSetting]);
+/// The word of a kind, what it is, its settings, and what its secret is.
+type Kind = (&'static str, &'static str, &'static [CheckSetting], &'static str);
 
-const KINDS: [Kind; 2] =
-    [("http", http::ABOUT, http::SETTINGS), ("prometheus", prometheus::ABOUT, prometheus::SETTINGS)];
+const KINDS: [Kind; 3] = [
+    ("http", http::ABOUT, http::SETTINGS, login::SECRET),
+    ("prometheus", prometheus::ABOUT, prometheus::SETTINGS, login::SECRET),
+    ("webhook", webhook::ABOUT, webhook::SETTINGS, webhook::SECRET),
+];
 
 impl HttpVerifier {
     /// Returns a verifier that calls the addresses that the operator allows.
@@ -87,14 +146,14 @@ impl HttpVerifier {
         let Some(described) = kinds.iter().find(|known| known.kind == *kind) else {
             return Err(format!(
                 "the kind {kind} is unknown here; there are {}.",
-                KINDS.map(|(word, ..)| word).join(" and ")
+                KINDS.map(|(word, ..)| word).join(", ")
             ));
         };
         let texts = settings::read(described, settings)?;
-        if kind.as_str() == "http" {
-            HttpCheck::parse(texts, &self.addresses, &self.fetch).map(Read::Http)
-        } else {
-            PrometheusCheck::parse(texts, &self.addresses, &self.fetch).map(Read::Prometheus)
+        match kind.as_str() {
+            "http" => HttpCheck::parse(texts, &self.addresses, &self.fetch).map(Read::Http),
+            "prometheus" => PrometheusCheck::parse(texts, &self.addresses, &self.fetch).map(Read::Prometheus),
+            _ => WebhookCheck::parse(texts, &self.addresses, &self.fetch).map(Read::Webhook),
         }
     }
 }
@@ -102,17 +161,29 @@ impl HttpVerifier {
 #[async_trait]
 impl Verifier for HttpVerifier {
     fn describe(&self) -> Vec<KindOfCheck> {
-        let described = KINDS
-            .iter()
-            .filter_map(|(word, about, settings)| Some(KindOfCheck { kind: word.parse().ok()?, about, settings }));
+        let described = KINDS.iter().filter_map(|(word, about, settings, secret)| {
+            Some(KindOfCheck { kind: word.parse().ok()?, about, settings, secret: Some(secret) })
+        });
         described.collect()
     }
 
     fn check(&self, kind: &CheckKind, settings: &Settings) -> std::result::Result<Settings, String> {
-        Ok(match self.read(kind, settings)? {
-            Read::Http(check) => check.settings(),
-            Read::Prometheus(check) => check.settings(),
-        })
+        Ok(self.read(kind, settings)?.settings())
+    }
+
+    fn secret_for(&self, kind: &CheckKind, settings: &Settings) -> Option<String> {
+        let text = |name: &str| settings.get(name).and_then(serde_json::Value::as_str);
+        let has_secret = kind.as_str() == "webhook" || text(login::SETTING.name).is_some();
+        origin(text("url").filter(|_| has_secret)?)
+    }
+
+    fn check_secret(
+        &self,
+        kind: &CheckKind,
+        settings: &Settings,
+        secret: &CheckSecret,
+    ) -> std::result::Result<(), String> {
+        self.read(kind, settings)?.check_secret(secret)
     }
 
     async fn measure(&self, spec: &MeasureSpec) -> Result<Measured> {
@@ -123,18 +194,17 @@ impl Verifier for HttpVerifier {
             return Ok(found.measured(spec.now, String::new(), String::new()));
         };
         let turn: Arc<dyn Any + Send + Sync> = Arc::new(turn);
-        let (found, request, condition) = match self.read(&spec.check.kind, &spec.check.settings) {
-            Ok(Read::Http(check)) => {
-                let found = tokio::time::timeout(time, holding(turn, check.measure(addresses, fetch, spec))).await;
-                (found.unwrap_or_else(|_| check.timed_out(spec)), check.request(spec), check.condition())
-            }
-            Ok(Read::Prometheus(check)) => {
-                let found = tokio::time::timeout(time, holding(turn, check.measure(addresses, fetch, spec))).await;
-                (found.unwrap_or_else(|_| PrometheusCheck::timed_out(spec)), check.request(spec), check.condition())
-            }
+        let read = match self.read(&spec.check.kind, &spec.check.settings) {
+            Ok(read) => read,
             // Another version of the server has stored it, or the operator allows less than it did.
-            Err(why) => (Found::none(format!("Nothing was measured: {why}")), String::new(), String::new()),
+            Err(why) => {
+                let found = Found::none(format!("Nothing was measured: {why}"));
+                return Ok(found.measured(spec.now, String::new(), String::new()));
+            }
         };
-        Ok(found.measured(spec.now, request, condition))
+        let found = tokio::time::timeout(time, holding(turn, read.measure(addresses, fetch, spec))).await;
+        let found = found.unwrap_or_else(|_| read.timed_out(spec));
+        let found = Hidden::of(spec.secret.as_ref()).hide(found);
+        Ok(found.measured(spec.now, read.request(spec), read.condition()))
     }
 }

@@ -247,7 +247,7 @@ fn settings_that_cannot_be_measured_are_refused() {
         ("http", Value::Object(all))
     };
     for ((kind, given), rule) in [
-        (("command", json!({})), "there are http and prometheus"),
+        (("command", json!({})), "there are http, prometheus, webhook"),
         (("http", json!({})), "url must be given"),
         (http(json!({ "url": "shop" })), "url must be a URL"),
         (http(json!({ "url": "https://a@shop.example.com/" })), "url must be a URL"),
@@ -262,6 +262,9 @@ fn settings_that_cannot_be_measured_are_refused() {
         (http(json!({ "contains": {} })), "a text or a number"),
         (http(json!({ "method": "HEAD", "contains": "a" })), "HEAD"),
         (http(json!({ "unreachable": "pass" })), "none or fail"),
+        (http(json!({ "login": "Bearer" })), "login must be bearer, basic or header=NAME"),
+        (http(json!({ "login": "header=Host" })), "login must not set the header host"),
+        (prometheus(json!({ "login": "header=a b" })), "login must name a header"),
         (http(json!({ "header": "a" })), "http has no setting \"header\""),
         (prometheus(json!({ "url": "https://h.example.com/?a=b" })), "no query"),
         (prometheus(json!({ "query": null })), "query must be given"),
@@ -281,7 +284,7 @@ fn settings_that_cannot_be_measured_are_refused() {
 fn kinds_are_described_with_all_of_their_settings() {
     let described = verifier().describe();
     let kinds: Vec<_> = described.iter().map(|kind| (kind.kind.as_str(), kind.settings.len())).collect();
-    assert_eq!(kinds, [("http", 7), ("prometheus", 7)]);
+    assert_eq!(kinds, [("http", 8), ("prometheus", 8), ("webhook", 1)]);
 }
 
 /// Measures a check of kind `prometheus` once, with these answers of the API.

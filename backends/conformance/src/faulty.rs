@@ -10,7 +10,7 @@ use futures_util::{
 use rollhook_core::{
     Error, Result,
     app::{App, AppId, AppUid, Namespace, Settings, Target},
-    check::CheckKind,
+    check::{CheckKind, CheckSecret},
     configuration::{ConfigurationId, Variables},
     deploy::{Commit, Deploy, Evidence, Revision},
     disk::DiskSpace,
@@ -418,6 +418,19 @@ impl<T: Verifier + ?Sized> Verifier for Faulty<T> {
 
     fn check(&self, kind: &CheckKind, settings: &Settings) -> std::result::Result<Settings, String> {
         self.inner.check(kind, settings)
+    }
+
+    fn secret_for(&self, kind: &CheckKind, settings: &Settings) -> Option<String> {
+        self.inner.secret_for(kind, settings)
+    }
+
+    fn check_secret(
+        &self,
+        kind: &CheckKind,
+        settings: &Settings,
+        secret: &CheckSecret,
+    ) -> std::result::Result<(), String> {
+        self.inner.check_secret(kind, settings, secret)
     }
 
     async fn measure(&self, spec: &MeasureSpec) -> Result<Measured> {

@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use rollhook_core::{
     app::Settings,
-    check::{Check, CheckKind, CheckName, Measurement, Verdict},
+    check::{Check, CheckKind, CheckName, CheckSecret, Measurement, Verdict},
     deploy::Revision,
     error::{Error, Result},
     ports::{CheckSetting, Clock, KindOfCheck, MeasureSpec, Measured, Verifier},
@@ -18,8 +18,14 @@ use rollhook_core::{
 /// The one kind of checks.
 const KIND: &str = "simulated";
 /// Its settings.
-const SETTINGS: &[CheckSetting] =
-    &[CheckSetting { name: "at_most", about: "The highest reading that passes; 0 by default.", required: false }];
+const SETTINGS: &[CheckSetting] = &[
+    CheckSetting { name: "at_most", about: "The highest reading that passes; 0 by default.", required: false },
+    CheckSetting {
+        name: "secret_for",
+        about: "The place that the secret is for; by default there is none.",
+        required: false,
+    },
+];
 /// The most characters that are read of an answer.
 const READ_MAX: usize = 100;
 
@@ -103,8 +109,8 @@ fn kind() -> CheckKind {
 }
 
 fn at_most(settings: &Settings) -> std::result::Result<f64, String> {
-    if let Some(other) = settings.keys().find(|key| *key != "at_most") {
-        return Err(format!("A simulated check has no setting {other}: it has at_most."));
+    if let Some(other) = settings.keys().find(|key| SETTINGS.iter().all(|known| known.name != *key)) {
+        return Err(format!("A simulated check has no setting {other}: it has at_most and secret_for."));
     }
     let value = settings.get("at_most").map_or(Some(0.0), serde_json::Value::as_f64);
     value.ok_or_else(|| "at_most must be a number.".to_owned())
@@ -113,7 +119,12 @@ fn at_most(settings: &Settings) -> std::result::Result<f64, String> {
 #[async_trait]
 impl Verifier for SimulatedVerifier {
     fn describe(&self) -> Vec<KindOfCheck> {
-        vec![KindOfCheck { kind: kind(), about: "A reading that a test sets.", settings: SETTINGS }]
+        vec![KindOfCheck {
+            kind: kind(),
+            about: "A reading that a test sets.",
+            settings: SETTINGS,
+            secret: Some("Any text."),
+        }]
     }
 
     fn check(&self, kind: &CheckKind, settings: &Settings) -> std::result::Result<Settings, String> {
@@ -122,7 +133,16 @@ impl Verifier for SimulatedVerifier {
         }
         let mut complete = Settings::new();
         complete.insert("at_most".to_owned(), at_most(settings)?.into());
+        complete.extend(self.secret_for(kind, settings).map(|place| ("secret_for".to_owned(), place.into())));
         Ok(complete)
+    }
+
+    fn secret_for(&self, _: &CheckKind, settings: &Settings) -> Option<String> {
+        settings.get("secret_for")?.as_str().map(str::to_owned)
+    }
+
+    fn check_secret(&self, _: &CheckKind, _: &Settings, _: &CheckSecret) -> std::result::Result<(), String> {
+        Ok(())
     }
 
     async fn measure(&self, spec: &MeasureSpec) -> Result<Measured> {

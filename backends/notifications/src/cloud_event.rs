@@ -1,14 +1,12 @@
 //! CloudEvents 1.0 in JSON, with the signatures of Standard Webhooks.
 
-use base64::{Engine, engine::general_purpose::STANDARD};
-use hmac::{Hmac, KeyInit, Mac};
-use http::{Request, header::CONTENT_TYPE};
+use http::Request;
+use rollhook_https::SignedCall;
 use rollhook_management::{
     notifications::{Content, Notification, ReceiverSecret},
     ports::DeliveryFailure,
 };
 use serde_json::{Map, Value, json};
-use sha2::Sha256;
 
 use crate::{answer::failure, facts};
 
@@ -23,24 +21,15 @@ pub(crate) fn request(
     event: &Value,
 ) -> Result<Request<Vec<u8>>, DeliveryFailure> {
     let body = event.to_string();
-    let sent_at = notification.sent_at.as_millis().div_euclid(1000).to_string();
-    let signature = signature(secret, notification.id.as_str(), &sent_at, &body)
-        .ok_or_else(|| failure("the receiver's secret is not one of Standard Webhooks"))?;
-    let request = Request::post(url)
-        .header(CONTENT_TYPE, "application/cloudevents+json; charset=utf-8")
-        .header("webhook-id", notification.id.as_str())
-        .header("webhook-timestamp", sent_at)
-        .header("webhook-signature", signature)
-        .body(body.into_bytes());
-    request.map_err(|_| failure("the receiver's URL cannot be called"))
-}
-
-/// Returns the signature of a message, `v1,<base64>`.
-fn signature(secret: &ReceiverSecret, id: &str, sent_at: &str, body: &str) -> Option<String> {
-    let key = secret.signing_key()?;
-    let mut mac = Hmac::<Sha256>::new_from_slice(&key).ok()?;
-    mac.update(format!("{id}.{sent_at}.{body}").as_bytes());
-    Some(format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes())))
+    let key = secret.signing_key();
+    let key = key.ok_or_else(|| failure("the receiver's secret is not one of Standard Webhooks"))?;
+    let message = SignedCall {
+        id: notification.id.as_str(),
+        sent_at: notification.sent_at,
+        content_type: "application/cloudevents+json; charset=utf-8",
+        body: &body,
+    };
+    message.request(url, &key).map_err(|_| failure("the receiver's URL cannot be called"))
 }
 
 /// Returns the event.

@@ -170,9 +170,10 @@ impl AppState {
         revoked.map(|revoked| &revoked.name).collect()
     }
 
-    /// The configurations that the app runs or is to run with.
+    /// The configurations that the app runs or is to run with, and those that keep the secrets of its checks.
     pub fn configurations(&self) -> BTreeSet<ConfigurationId> {
-        self.deployed_configurations().chain(self.staged).collect()
+        let secrets = self.app.policy.checks.iter().filter_map(|check| check.secret);
+        self.deployed_configurations().chain(self.staged).chain(secrets).collect()
     }
 
     /// The configurations of its deploys, as far as they are not archived alone.

@@ -1,5 +1,7 @@
 //! Checks: how an app shows that a version serves its users, beyond running.
 
+mod secret;
+
 use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
@@ -7,9 +9,12 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     app::{InvalidName, Settings, label},
+    configuration::ConfigurationId,
     text::{checked_text, hex, with_fields, words},
     time::{Timestamp, millis},
 };
+
+pub use secret::{CheckSecret, SECRET_MAX};
 
 checked_text! {
     /// A check's name within its app, such as `front-page`: a DNS-1123 label.
@@ -84,6 +89,10 @@ pub struct Check {
     /// What follows if there is nothing to judge by.
     #[serde(default)]
     pub without_verdict: WithoutVerdict,
+    /// The id under which the store of configurations keeps the check's secret, which only
+    /// [`Deployer::set_check`](crate::service::Deployer::set_check) gives; `None`: it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<ConfigurationId>,
 }
 
 with_fields!(Check);
@@ -100,13 +109,15 @@ impl Check {
             failures: 3,
             timeout: Duration::from_secs(10),
             without_verdict: WithoutVerdict::default(),
+            secret: None,
         }
     }
 
-    /// Returns a short text that identifies what the check measures: its kind and settings.
+    /// Returns a short text that identifies what the check measures: its kind, settings and secret.
     pub fn fingerprint(&self) -> String {
         let settings = serde_json::to_string(&self.settings).unwrap_or_default();
-        hex(&Sha256::digest(format!("{} {settings}", self.kind))[..8])
+        let secret = self.secret.map(|id| format!(" {id}")).unwrap_or_default();
+        hex(&Sha256::digest(format!("{} {settings}{secret}", self.kind))[..8])
     }
 
     /// Returns how far a measurement looks back whose instances have served for so long.

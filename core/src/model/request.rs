@@ -486,6 +486,7 @@ fields! {
     PolicyChecks = "policy.checks",
     PolicyVerifyFor = "policy.verify_for",
     CheckKind = "kind",
+    CheckSecret = "secret",
     CheckMode = "mode",
     CheckEvery = "every",
     CheckTimeout = "timeout",

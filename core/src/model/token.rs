@@ -10,7 +10,10 @@ pub use credentials::{Credential, Credentials, SignedMessage, TOLERANCE};
 pub use fault::Fault;
 pub use trace::{TokenTrace, TraceKey};
 
-use base64::Engine as _;
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, STANDARD_NO_PAD},
+};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
@@ -20,6 +23,9 @@ use zeroize::Zeroizing;
 const RANDOM: usize = 30;
 const CHECKSUM: usize = 6;
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// The lengths of a key that is shared, in bytes (Standard Webhooks).
+const SHARED_KEY_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
 /// A secret of `rh_`, 30 random base62 characters and 6 of CRC-32, so that secret scanners can tell one.
 ///
@@ -100,9 +106,17 @@ pub(crate) fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     finished(keyed(key), parts)
 }
 
+/// Returns the key of a secret of Standard Webhooks that is shared with another service, `whsec_` and the base64 of 24 to 64
+/// bytes; `None` for any other text.
+pub fn shared_signing_key(secret: &str) -> Option<Zeroizing<Vec<u8>>> {
+    let text = secret.strip_prefix(SigningKey::PREFIX)?;
+    let key = STANDARD.decode(text).or_else(|_| STANDARD_NO_PAD.decode(text)).ok().map(Zeroizing::new)?;
+    SHARED_KEY_BYTES.contains(&key.len()).then_some(key)
+}
+
 /// Returns the bytes in base64 (RFC 4648 section 4), padded.
 fn base64(bytes: &[u8]) -> String {
-    base64::engine::general_purpose::STANDARD.encode(bytes)
+    STANDARD.encode(bytes)
 }
 
 fn checksum(random: &str) -> String {

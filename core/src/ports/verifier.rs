@@ -6,7 +6,8 @@ use async_trait::async_trait;
 
 use crate::{
     app::{AppId, Settings, Target},
-    check::{Check, CheckKind, Measurement},
+    check::{Check, CheckKind, CheckSecret, Measurement},
+    deploy::Commit,
     error::Result,
     image::ImageRef,
     ports::DeployId,
@@ -23,6 +24,8 @@ pub struct KindOfCheck {
     pub about: &'static str,
     /// Its settings.
     pub settings: &'static [CheckSetting],
+    /// What the secret of such a check is, in a sentence; `None`: none has one.
+    pub secret: Option<&'static str>,
 }
 
 /// A setting of a kind of checks.
@@ -48,8 +51,12 @@ pub struct MeasureSpec {
     pub target: Arc<Target>,
     /// The image of the deploy.
     pub image: ImageRef,
+    /// The commit of the deploy, or for an image app a label.
+    pub commit: Option<Commit>,
     /// The check.
     pub check: Check,
+    /// The check's secret, which was given for what [`Verifier::secret_for`] returns of its settings; `None`: it has none.
+    pub secret: Option<CheckSecret>,
     /// When the verification began.
     pub since: Timestamp,
     /// A time before the rollout of the deploy, at which the version before it served alone.
@@ -73,7 +80,19 @@ impl MeasureSpec {
     ) -> Self {
         let window = Duration::from_secs(60);
         let target = target.into();
-        Self { app: app.clone(), deploy, target, image, check, since: now, rollout_began: now, window, now }
+        Self {
+            app: app.clone(),
+            deploy,
+            target,
+            image,
+            commit: None,
+            check,
+            secret: None,
+            since: now,
+            rollout_began: now,
+            window,
+            now,
+        }
     }
 }
 
@@ -111,7 +130,29 @@ pub trait Verifier: Send + Sync {
     /// What is wrong with them, as a sentence.
     fn check(&self, kind: &CheckKind, settings: &Settings) -> std::result::Result<Settings, String>;
 
-    /// Measures once.
+    /// Returns the place that the secret of a check of these settings is for, such as the origin of its URL: the secret is kept for
+    /// as long as that stays. `None`: such a check has no secret, as by default. Has no effect, and calls nobody.
+    fn secret_for(&self, kind: &CheckKind, settings: &Settings) -> Option<String> {
+        let _ = (kind, settings);
+        None
+    }
+
+    /// Returns `Ok` if this can be the secret of a check of these settings. Has no effect, and calls nobody.
+    ///
+    /// # Errors
+    /// What is wrong with it, as a sentence that does not repeat it.
+    fn check_secret(
+        &self,
+        kind: &CheckKind,
+        settings: &Settings,
+        secret: &CheckSecret,
+    ) -> std::result::Result<(), String> {
+        let _ = (settings, secret);
+        Err(format!("a check of kind {kind} has no secret."))
+    }
+
+    /// Measures once. Security: a secret is sent to the place that it is for, and nowhere else; no request, condition, value or
+    /// message has it, also if it is answered.
     ///
     /// # Errors
     /// None of what is measured: only if this process itself cannot measure now. It counts as no measurement at all.

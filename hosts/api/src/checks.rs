@@ -2,7 +2,10 @@
 
 use rollhook_core::{
     app::{Policy, Settings},
-    check::{self, Check as CoreCheck, CheckMode, CheckName, FAILURES, VALUE_MAX, Verdict, WithoutVerdict},
+    check::{
+        self, Check as CoreCheck, CheckMode, CheckName, CheckSecret, FAILURES, SECRET_MAX, VALUE_MAX, Verdict,
+        WithoutVerdict,
+    },
     ports::{KindOfCheck, Measured},
     request::{Field, Refusal},
     time::Timestamp,
@@ -17,7 +20,7 @@ use crate::{
 };
 
 /// A request to set a check: the body of `PUT …/checks/{check}`. The check is then as it says, with defaults for what is absent.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["kind"]))]
 pub struct SetCheck {
@@ -47,6 +50,11 @@ pub struct SetCheck {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::without_verdict")]
     pub without_verdict: Option<String>,
+    /// The secret of a check that has one: what its `login` sends, or the key of a `webhook`'s signatures, `whsec_` and base64. No
+    /// answer has it. Absent: the one that the check has stays, as long as the scheme, host and port of its URL do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxLength" = SECRET_MAX, "writeOnly" = true))]
+    pub secret: Option<String>,
 }
 
 /// Reads a whole number, which JSON may write as 3.0 too.
@@ -58,11 +66,11 @@ fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::E
 }
 
 impl SetCheck {
-    /// Returns the check of this name.
+    /// Returns the check of this name, and its secret.
     ///
     /// # Errors
     /// [`Refusal::InvalidField`], naming the field.
-    pub fn parse(self, name: CheckName) -> Result<CoreCheck, Refusal> {
+    pub fn parse(self, name: CheckName) -> Result<(CoreCheck, Option<CheckSecret>), Refusal> {
         let length = |name, text: Option<String>, usual| match text {
             Some(text) => duration::parse(&text).ok_or_else(|| invalid(name, duration::RULE)),
             None => Ok(usual),
@@ -72,13 +80,15 @@ impl SetCheck {
         let every = length(Field::CheckEvery, self.every, new.every)?;
         let timeout = length(Field::CheckTimeout, self.timeout, new.timeout)?;
         let without_verdict = word(Field::CheckWithoutVerdict, self.without_verdict, "must be accept or wait")?;
-        Ok(new.with(|check| {
+        let secret = field(Field::CheckSecret, self.secret.as_deref().map(str::parse).transpose())?;
+        let check = new.with(|check| {
             check.mode = mode.unwrap_or_default();
             check.every = every;
             check.failures = self.failures.unwrap_or(check.failures);
             check.timeout = timeout;
             check.without_verdict = without_verdict.unwrap_or_default();
-        }))
+        });
+        Ok((check, secret))
     }
 }
 
@@ -141,6 +151,9 @@ pub struct CheckKind {
     pub about: String,
     /// Its settings.
     pub settings: Vec<CheckSetting>,
+    /// What the secret of such a check is; absent: none has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
 }
 
 impl CheckKind {
@@ -154,6 +167,7 @@ impl CheckKind {
             kind: kind.kind.to_string(),
             about: kind.about.to_owned(),
             settings: kind.settings.iter().map(setting).collect(),
+            secret: kind.secret.map(str::to_owned),
         }
     }
 }
@@ -183,7 +197,7 @@ impl CheckList {
 /// A measurement of a check that was tried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TestedCheck {
-    /// What was asked, with all placeholders filled in.
+    /// What was asked, with all placeholders filled in, and without a secret.
     pub request: String,
     /// The condition of a pass.
     pub condition: String,
@@ -232,13 +246,14 @@ mod tests {
         let good = SetCheck { kind: "http".to_owned(), ..SetCheck::default() };
         let name = || "front".parse().unwrap();
         let parsed = good.clone().parse(name()).unwrap();
-        assert_eq!(parsed, CoreCheck::new(name(), "http".parse().unwrap(), Settings::new()));
+        assert_eq!(parsed, (CoreCheck::new(name(), "http".parse().unwrap(), Settings::new()), None));
         for (request, expected) in [
             (SetCheck { kind: "HTTP".to_owned(), ..good.clone() }, Field::CheckKind),
             (SetCheck { kind: String::new(), ..good.clone() }, Field::CheckKind),
             (SetCheck { mode: text("warn"), ..good.clone() }, Field::CheckMode),
             (SetCheck { every: text("15"), ..good.clone() }, Field::CheckEvery),
             (SetCheck { timeout: text("soon"), ..good.clone() }, Field::CheckTimeout),
+            (SetCheck { secret: text(""), ..good.clone() }, Field::CheckSecret),
             (SetCheck { without_verdict: text("ask"), ..good }, Field::CheckWithoutVerdict),
         ] {
             assert!(matches!(request.parse(name()), Err(Refusal::InvalidField(field, _)) if field == expected));

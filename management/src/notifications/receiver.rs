@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
-use base64::{
-    Engine,
-    engine::general_purpose::{STANDARD, STANDARD_NO_PAD},
-};
+use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -16,6 +13,7 @@ use rollhook_core::{
     ports::Rng,
     text::checked_text,
     time::Timestamp,
+    token::shared_signing_key,
 };
 
 use crate::access::Realm;
@@ -28,8 +26,6 @@ pub const SECRET_MAX: usize = 1024;
 const SIGNING_PREFIX: &str = "whsec_";
 /// The random bytes of a signature's secret that is made here.
 const SIGNING_BYTES_MADE: usize = 32;
-/// The lengths of a signature's secret, in bytes (Standard Webhooks).
-const SIGNING_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
 checked_text! {
     /// The name of a receiver: a DNS-1123 label of up to 63 characters.
@@ -71,9 +67,7 @@ impl ReceiverSecret {
 
     /// Returns the key of signatures, if the secret is one of Standard Webhooks.
     pub fn signing_key(&self) -> Option<Zeroizing<Vec<u8>>> {
-        let text = self.0.strip_prefix(SIGNING_PREFIX)?;
-        let key = STANDARD.decode(text).or_else(|_| STANDARD_NO_PAD.decode(text)).ok().map(Zeroizing::new)?;
-        SIGNING_BYTES.contains(&key.len()).then_some(key)
+        shared_signing_key(&self.0)
     }
 }
 

@@ -8,6 +8,7 @@ use rollhook_core::{
     Result,
     action::Action,
     app::AppId,
+    check::CheckSecret,
     configuration::{Variable, VariablesChange},
     request::ConfigureRequest,
     token::Credentials,
@@ -19,6 +20,7 @@ use rollhook_management::{
     notifications::EventKind,
     ports::{AccessReviewer, BearerToken, ReviewScope, ReviewedCaller},
 };
+use rollhook_memory::SimulatedVerifier;
 use serde_json::json;
 
 use crate::{
@@ -124,6 +126,11 @@ fn each_secret_opens_the_door_that_the_table_of_the_security_page_says_and_no_ot
         let access = management.allow(&world.operator, &id, Action::Configure).await.unwrap();
         let request = ConfigureRequest::default().with(|request| request.change = change);
         management.deployer().configure(&access, request).await.unwrap();
+        let check = SimulatedVerifier::check_of("front".parse().unwrap(), 0.0).with(|check| {
+            check.settings.insert("secret_for".to_owned(), "https://shop.example.com".into());
+        });
+        let of_check = "hunter2-of-a-check".parse::<CheckSecret>().unwrap();
+        management.set_check(&world.operator, &id, check, Some(of_check.clone())).await.unwrap();
         let receiver = wanted("ops", GOOD, &[EventKind::Failed], Realm::Everything);
         let receiver = management.add_receiver(&world.operator, receiver).await.unwrap().1.unwrap();
 
@@ -137,6 +144,7 @@ fn each_secret_opens_the_door_that_the_table_of_the_security_page_says_and_no_ot
             ("login code", code),
             ("receiver's secret", receiver.expose().to_owned()),
             ("value of a variable", value.to_owned()),
+            ("secret of a check", of_check.expose().to_owned()),
         ];
         let table = table();
         let walked: BTreeSet<_> = secrets.iter().map(|(kind, _)| row(&table, kind)).collect();

@@ -109,10 +109,14 @@ pub(crate) const PAGES: &[Page] = &[
         &[on(Server)
             .given(
                 "rollhook login $URL --token-file admin-token --project shop --environment test
-                rollhook app create api --image registry.example.com/api:v1 --settle 0s --wait",
+                rollhook app create api --image registry.example.com/api:v1 --settle 0s --wait
+                PROMETHEUS_TOKEN=hunter2-hunter2",
             )
             .around(&["rollhook app check remove api errors"])
-            .then("rollhook app check list api | grep 'front-page *http'; rollhook app show api | grep 2m")],
+            .then(
+                "rollhook app check list api | grep 'front-page *http'; rollhook app show api | grep 2m
+                rollhook app check list api | grep 'smoke *webhook'; rollhook app check list api | grep 'latency *prometheus'",
+            )],
     ),
     page(
         "docs/configuration.md",

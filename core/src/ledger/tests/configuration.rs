@@ -1,9 +1,11 @@
 //! Which configuration a deploy runs with, and which stored ones may go.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{after, deploy, moved, new, registered, succeeded};
 use crate::{
+    app::{App, Policy, Settings},
+    check::Check,
     configuration::ConfigurationId,
     deploy::{Deploy, State, Trigger},
     ledger::{AppState, Brought, Change, NewDeploy, Record, configuration},
@@ -93,4 +95,17 @@ fn surplus_is_what_nothing_needs_and_the_newest_are_kept() {
     assert_eq!(gone.into_iter().collect::<BTreeSet<_>>(), [id(3), id(4), id(6)].into(), "what no entry names");
     let gone = configuration::surplus(&state, Some(&named), configuration::KEPT_BYTES, many(6, 10), after(30));
     assert!(gone.is_empty(), "what was stored a moment ago may be named by the next commit");
+}
+
+#[test]
+fn secrets_of_checks_are_no_surplus() {
+    let kind = "http".parse().unwrap();
+    let check =
+        Check::new("front".parse().unwrap(), kind, Settings::default()).with(|check| check.secret = Some(id(3)));
+    let state = running(1);
+    let policy = Policy { checks: vec![check], ..state.app.policy.clone() };
+    let state = AppState { app: Arc::new(App { policy, ..(*state.app).clone() }), ..state };
+    let stored: Vec<_> = (1..=4).map(|number| stored(number, 10, number as u64)).collect();
+    let gone = configuration::surplus(&state, Some(&BTreeSet::new()), 0, stored, after(100_000));
+    assert_eq!(gone.into_iter().collect::<BTreeSet<_>>(), [id(2), id(4)].into());
 }

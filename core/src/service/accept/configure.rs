@@ -345,7 +345,7 @@ impl Deployer {
         self.ports.configurations.as_deref().ok_or_else(none)
     }
 
-    fn salt(&self) -> [u8; SALT_BYTES] {
+    pub(super) fn salt(&self) -> [u8; SALT_BYTES] {
         let mut salt = [0; SALT_BYTES];
         self.ports.rng.fill(&mut salt);
         salt

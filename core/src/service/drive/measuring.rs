@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     future::{Future, poll_fn},
     pin::{Pin, pin},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -16,9 +16,10 @@ use futures_util::{
 
 use crate::{
     app::Namespace,
-    check::{Measurement, Verdict},
+    check::{CheckSecret, Measurement, Verdict},
     engine::verifying::{Answer, Round, RoundOf},
-    ports::{MeasureSpec, Measured},
+    error::{Error, Result},
+    ports::{ConfigurationStore, MeasureSpec, Measured, Verifier},
     rate::Rate,
     service::Deployer,
 };
@@ -98,12 +99,13 @@ impl Deployer {
             return std::future::ready(Answer { check: spec.check, at: spec.now, measured: Err(error) }).boxed();
         };
         let (clock, slots, asked) = (self.ports.clock.clone(), self.measuring.clone(), self.ports.clock.elapsed());
+        let configurations = self.ports.configurations.clone();
         async move {
             let _slot = slots.acquire(&spec.app.namespace).await;
             let at = spec.now.after(clock.elapsed().saturating_sub(asked));
             let spec = MeasureSpec { now: at, ..spec };
             let measured = select_biased! {
-                measured = verifier.measure(&spec).fuse() => measured.map_err(|error| {
+                measured = measured(&verifier, configurations.as_ref(), &spec).fuse() => measured.map_err(|error| {
                     tracing::warn!(
                         app = %spec.app, revision = %spec.deploy.revision, check = %spec.check.name, error = %error.chain(),
                         "measuring a check failed"
@@ -118,12 +120,59 @@ impl Deployer {
     }
 }
 
+/// Measures a check with its secret, if it has one.
+async fn measured(
+    verifier: &Arc<dyn Verifier>,
+    store: Option<&Arc<dyn ConfigurationStore>>,
+    spec: &MeasureSpec,
+) -> Result<Measured> {
+    if spec.check.secret.is_none() {
+        return verifier.measure(spec).await;
+    }
+    match secret_of(verifier, store, spec).await? {
+        Ok(secret) => verifier.measure(&MeasureSpec { secret: Some(secret), ..spec.clone() }).await,
+        Err(why) => Ok(unmeasured(spec, &format!("Nothing was measured: {why}."))),
+    }
+}
+
+/// Returns the secret of a check, as far as it was given for the place that the check's settings name now.
+///
+/// # Errors
+/// Within, why it is not at hand; that of a store that is away.
+async fn secret_of(
+    verifier: &Arc<dyn Verifier>,
+    store: Option<&Arc<dyn ConfigurationStore>>,
+    spec: &MeasureSpec,
+) -> Result<std::result::Result<CheckSecret, &'static str>> {
+    let check = &spec.check;
+    let (Some(store), Some(id)) = (store, check.secret) else {
+        return Ok(Err("this server has no store that keeps the check's secret"));
+    };
+    let kept = match store.get(spec.deploy.app, id).await {
+        Ok(kept) => kept,
+        Err(error @ (Error::Denied { .. } | Error::Corrupt { .. })) => {
+            tracing::warn!(
+                app = %spec.app, check = %check.name, error = %error.chain(), "opening the secret of a check failed"
+            );
+            return Ok(Err("the check's secret cannot be opened; set the check anew with its secret"));
+        }
+        Err(error) => return Err(error),
+    };
+    let place = verifier.secret_for(&check.kind, &check.settings);
+    let secret = kept.zip(place).and_then(|(kept, place)| CheckSecret::of_kept(&kept, &check.name, &place));
+    Ok(secret.ok_or("the check's secret is for another address; set the check anew with its secret"))
+}
+
 /// Returns the measurement of a check whose verifier did not answer in time.
 fn unanswered(spec: &MeasureSpec, timeout: Duration) -> Measured {
-    let message = format!("No answer within {} s.", timeout.as_secs_f64());
+    unmeasured(spec, &format!("No answer within {} s.", timeout.as_secs_f64()))
+}
+
+/// Returns a measurement without a verdict.
+fn unmeasured(spec: &MeasureSpec, message: &str) -> Measured {
     Measured {
         request: String::new(),
         condition: String::new(),
-        measurement: Measurement::new(spec.now, Verdict::None, &message),
+        measurement: Measurement::new(spec.now, Verdict::None, message),
     }
 }

@@ -37,8 +37,8 @@ impl Operation for PutCheck {
 
     async fn perform(caller: &Local, (id, name): &(AppId, CheckName), check: SetCheck) -> Result<Check, Refusal> {
         // The audit has no check that cannot be read.
-        let check = check.parse(name.clone())?;
-        Ok(Check::of(&caller.management.set_check(&caller.principal, id, check).await?))
+        let (check, secret) = check.parse(name.clone())?;
+        Ok(Check::of(&caller.management.set_check(&caller.principal, id, check, secret).await?))
     }
 }
 

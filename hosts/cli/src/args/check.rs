@@ -1,5 +1,7 @@
 //! `rollhook app check …`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 use rollhook_api::SetCheck;
 use rollhook_core::{app::Settings, check::CheckName};
@@ -40,11 +42,12 @@ pub(crate) struct AddCheck {
     /// The check's name, such as front-page
     #[arg(value_name = "NAME")]
     pub(crate) name: CheckName,
-    /// The kind: a request through the app's route, or a query of Prometheus
-    #[arg(value_name = "KIND", value_parser = ["http", "prometheus"])]
+    /// The kind: a request through the app's route, a query of Prometheus, or a signed call of a service that answers with the
+    /// verdict
+    #[arg(value_name = "KIND", value_parser = ["http", "prometheus", "webhook"])]
     kind: String,
     /// With http: the URL, whose path and query may have {{namespace}}, {{app}} and {{revision}}. With prometheus: the URL of
-    /// its API, without /api/v1/query
+    /// its API, without /api/v1/query. With webhook: the URL that is posted to
     #[arg(value_name = "URL")]
     url: String,
     /// What follows from a fail: enforce fails the deploy, observe only shows it [default: enforce]
@@ -63,6 +66,13 @@ pub(crate) struct AddCheck {
     /// accept]
     #[arg(long, value_name = "WHAT", value_parser = ["accept", "wait"])]
     without_verdict: Option<String>,
+    /// With http and prometheus: how the secret is sent: bearer, basic (the secret is USER:PASSWORD), or header=NAME
+    #[arg(long, value_name = "HOW")]
+    login: Option<String>,
+    /// File with the secret: what --login sends, or with webhook the key of its signatures, whsec_ and base64 [default: the
+    /// check's own stays, as long as the scheme, host and port of its URL do]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) secret_file: Option<PathBuf>,
     #[command(flatten)]
     http: HttpFlags,
     #[command(flatten)]
@@ -120,8 +130,8 @@ struct PrometheusFlags {
 }
 
 impl AddCheck {
-    /// Returns the request.
-    pub(crate) fn request(&self) -> SetCheck {
+    /// Returns the request, with this secret.
+    pub(crate) fn request(&self, secret: Option<String>) -> SetCheck {
         let Self { http, prometheus, .. } = self;
         let text = |text: &Option<String>| text.clone().map(serde_json::Value::from);
         let settings = [
@@ -138,6 +148,7 @@ impl AddCheck {
             ("minimum", prometheus.minimum.map(Into::into)),
             ("than", text(&prometheus.than)),
             ("factor", prometheus.factor.map(Into::into)),
+            ("login", text(&self.login)),
         ];
         let given = settings.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         SetCheck {
@@ -148,6 +159,7 @@ impl AddCheck {
             failures: self.failures,
             timeout: self.timeout.clone(),
             without_verdict: self.without_verdict.clone(),
+            secret,
         }
     }
 }

@@ -7,7 +7,7 @@ use rollhook_api::{
 };
 use rollhook_core::{check::Verdict, text::escaped};
 
-use super::Session;
+use super::{Session, receiver::read_secret};
 use crate::{
     args::{AddCheck, NamedCheck, Target},
     exit::CliError,
@@ -17,7 +17,8 @@ use crate::{
 
 pub(crate) async fn add(session: &Session<'_>, args: &AddCheck) -> Result<(), CliError> {
     let id = session.find(&args.target).await?;
-    let check = session.api.call(PutCheck, &(id.clone(), args.name.clone()), args.request()).await?;
+    let secret = read_secret(args.secret_file.as_deref())?;
+    let check = session.api.call(PutCheck, &(id.clone(), args.name.clone()), args.request(secret)).await?;
     if !session.output.format.is_document() {
         message(&format!(
             "Set the check {} of {id}. Try it out: rollhook app check test {} {}",

@@ -49,7 +49,7 @@ pub(crate) async fn add(session: &Session<'_>, args: &AddReceiverArgs) -> Result
 }
 
 /// Returns the secret in a file.
-fn read_secret(file: Option<&Path>) -> Result<Option<String>, CliError> {
+pub(super) fn read_secret(file: Option<&Path>) -> Result<Option<String>, CliError> {
     let read = |file: &Path| {
         let text = fs::read_to_string(file);
         let text = text

@@ -49,6 +49,8 @@ struct Form {
     about: String,
     name: String,
     fields: Vec<Field>,
+    /// What the secret of such a check is; it is never shown.
+    secret: Option<String>,
     observes: bool,
     waits: bool,
     every: String,
@@ -102,6 +104,7 @@ impl Form {
             about: kind.about.clone(),
             name: String::new(),
             fields: kind.settings.iter().map(field).collect(),
+            secret: kind.secret.clone(),
             observes: false,
             waits: false,
             every: String::new(),
@@ -215,6 +218,7 @@ async fn submitted(call: &Call<'_>, id: &AppId, kind: &str) -> Result<(), Failur
         failures: failures.map_err(|_| invalid("failures must be a number."))?,
         timeout: text("timeout"),
         without_verdict: text("without_verdict"),
+        secret: text("secret").map(|secret| secret.trim().to_owned()),
     };
     operations.call(PutCheck, &(id.clone(), name), check).await.map(drop)
 }

@@ -1,7 +1,11 @@
 //! Checks of apps: set, listed, tried out and removed; by those who may, and never of another address than is allowed.
 
-use rollhook_testing::{App, Server, Start, server, until};
+use std::fs;
+
+use rollhook_testing::{App, Server, Start, fixtures::Receiver, image, server, until};
 use serde_json::{Value, json};
+
+use crate::disguises::forms;
 
 fn start() -> Start {
     server!().arguments(["--allow-local-receivers"])
@@ -27,7 +31,7 @@ fn check_is_set_listed_and_removed() {
     let none = server.manage("GET", &path(&app, "")).expect(200).json();
     assert_eq!((&none["checks"], &none["verify_for"]), (&json!([]), &json!("0s")));
     let kinds: Vec<_> = none["kinds"].as_array().unwrap().iter().map(|kind| kind["kind"].clone()).collect();
-    assert_eq!(kinds, ["http", "prometheus"]);
+    assert_eq!(kinds, ["http", "prometheus", "webhook"]);
 
     let url = format!("http://{}/healthz", server.address);
     let front = set(&server, &app, "front", &of_itself(&server, "/healthz"));
@@ -130,4 +134,78 @@ fn check_that_cannot_be_measured_is_refused_by_its_field() {
     let one_more = json!({ "kind": "http", "settings": { "url": url } });
     let refused = server.manage("PUT", &path(&app, "/front")).json(&one_more).expect(422);
     assert!(refused.text().contains("at most 10"), "{}", refused.text());
+}
+
+/// Asserts that a text has no secret in any form.
+fn assert_absent(what: &str, text: &[u8], secrets: &[&str]) {
+    let text = String::from_utf8_lossy(text);
+    for secret in secrets {
+        for (form, needle) in forms(secret) {
+            assert!(!text.contains(&needle), "a secret ({form}) is in {what}");
+        }
+    }
+}
+
+#[test]
+fn secrets_of_checks_reach_their_addresses_alone() {
+    const KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    const TOKEN: &str = "Qz7Kp2Xv9Lm4Rt8W-bearer";
+    let server = start().arguments(["--log-format", "json"]).variable("RUST_LOG", "trace").run();
+    let (app, route, service) = (server.app("api"), Receiver::start(), Receiver::start());
+    service.serve(|_| ("200 OK".to_owned(), r#"{"verdict":"pass","message":"12 of 12 tests"}"#.to_owned()));
+    let mut answers = Vec::new();
+    let mut call = |method: &str, rest: &str, body: Option<&Value>, status: u16| {
+        let call = server.manage(method, &path(&app, rest));
+        let reply = if let Some(body) = body { call.json(body) } else { call }.expect(status);
+        answers.push(reply.text());
+        reply
+    };
+    let front = |url: &str, secret: Option<&str>| {
+        let settings = json!({ "url": format!("{url}/{{{{app}}}}"), "status": 204, "login": "bearer" });
+        json!({ "kind": "http", "settings": settings, "secret": secret, "every": "1s" })
+    };
+    let smoke = json!({ "kind": "webhook", "settings": { "url": service.url }, "secret": KEY, "every": "1s" });
+    assert!(call("PUT", "/front", Some(&front(&route.url, None)), 422).text().contains("secret: must be given"));
+    let short = call("PUT", "/front", Some(&front(&route.url, Some("short"))), 422);
+    assert!(short.text().contains("secret: must have at least 8 characters"), "{}", short.text());
+    let set = call("PUT", "/front", Some(&front(&route.url, Some(TOKEN))), 200).json();
+    assert_eq!((&set["settings"]["login"], set.get("secret")), (&json!("bearer"), None));
+    call("PUT", "/smoke", Some(&smoke), 200);
+    // The same address keeps it, and another one needs its own.
+    call("PUT", "/front", Some(&front(&route.url, None)), 200);
+    let elsewhere = Receiver::start();
+    let moved = call("PUT", "/front", Some(&front(&elsewhere.url, None)), 422);
+    assert_eq!(moved.problem(), "invalid-field");
+    assert!(moved.text().contains(&format!("none that is kept for {}", elsewhere.url)), "{}", moved.text());
+
+    let tested = call("POST", "/front/test", None, 200).json();
+    let request = format!("GET {}/api, with Authorization: Bearer (secret)", route.url);
+    assert_eq!((&tested["request"], &tested["verdict"]), (&json!(request), &json!("pass")), "{tested}");
+    assert_eq!(route.sent()[0].headers["authorization"], format!("Bearer {TOKEN}"));
+    let tested = call("POST", "/smoke/test", None, 200).json();
+    assert_eq!((&tested["verdict"], &tested["message"]), (&json!("pass"), &json!("12 of 12 tests")), "{tested}");
+    let sent = &service.sent()[0];
+    assert!(sent.is_signed(KEY), "{sent:?}");
+    assert_eq!((&sent.json()["app"], &sent.json()["revision"]), (&json!("api"), &json!(1)));
+
+    // Deploys are measured with them as well.
+    server.post(&app, &image("v2")).header("prefer", "wait=50").expect(200);
+    assert!(route.sent().iter().all(|sent| sent.headers["authorization"] == format!("Bearer {TOKEN}")));
+    let last = service.sent().pop().unwrap();
+    assert!(last.is_signed(KEY) && last.json()["revision"] == 2, "{last:?}");
+    assert!(last.json()["image"].as_str().unwrap().starts_with("r.example.com/api:v2"), "{last:?}");
+    assert!(elsewhere.sent().is_empty());
+    call("GET", "", None, 200);
+    for rest in ["/deploys", "/deploys/2", ""] {
+        answers.push(server.manage("GET", &format!("{}{rest}", app.path)).expect(200).text());
+    }
+    answers.push(server.manage("GET", "/api/v1/audit?limit=50").expect(200).text());
+    assert!(answers.last().unwrap().contains("to enforce, with a new secret"), "{answers:?}");
+    let secrets = [TOKEN, KEY.strip_prefix("whsec_").unwrap()];
+    assert_absent("an answer", answers.join("\n").as_bytes(), &secrets);
+    assert_absent("the metrics", &server.call("GET", "/metrics").expect(200).body, &secrets);
+    assert_absent("the log", server.log().as_bytes(), &secrets);
+    for file in ["rollhook.db", "rollhook.db-wal"] {
+        assert_absent(file, &fs::read(server.file(file)).unwrap_or_default(), &secrets);
+    }
 }
