@@ -7,9 +7,10 @@ use async_trait::async_trait;
 use crate::{
     app::{AppId, Settings, Target},
     check::{Check, CheckKind, Measurement},
+    configuration::Configuration,
     error::Result,
     image::ImageRef,
-    ports::DeployId,
+    ports::{CheckRun, DeployId},
     text::with_fields,
     time::Timestamp,
 };
@@ -50,6 +51,10 @@ pub struct MeasureSpec {
     pub image: ImageRef,
     /// The check.
     pub check: Check,
+    /// The run of its command, if it has one.
+    pub run: CheckRun,
+    /// The configuration of the deploy, without its variables: its command gets them.
+    pub configuration: Option<Configuration>,
     /// When the verification began.
     pub since: Timestamp,
     /// A time before the rollout of the deploy, at which the version before it served alone.
@@ -72,8 +77,20 @@ impl MeasureSpec {
         now: Timestamp,
     ) -> Self {
         let window = Duration::from_secs(60);
-        let target = target.into();
-        Self { app: app.clone(), deploy, target, image, check, since: now, rollout_began: now, window, now }
+        let run = CheckRun::new(deploy.revision, 1, check.discriminator(0));
+        Self {
+            app: app.clone(),
+            deploy,
+            target: target.into(),
+            image,
+            check,
+            run,
+            configuration: None,
+            since: now,
+            rollout_began: now,
+            window,
+            now,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Runs commands, each in a container of its own: release commands, and those by hand.
+//! Runs commands, each in a container of its own: release commands, those by hand, and those of checks.
 //!
 //! ```text
 //! prepare: pull, create NAME.making, join networks ─► NAME

@@ -1,4 +1,4 @@
-//! The containers that run release commands and commands by hand: their names and labels, how one is made, and what its state says.
+//! The containers that run release commands, commands by hand and those of checks: their names and labels, how one is made, and what its state says.
 //!
 //! The engine starts an ended container again if it is asked to, so that reading the state before starting would let two
 //! processes run a command twice. The name decides, as renaming is atomic in the engine:
@@ -16,6 +16,7 @@
 use std::{
     cmp::Reverse,
     hash::{BuildHasher, Hasher, RandomState},
+    mem::discriminant,
 };
 
 use rollhook_core::{
@@ -74,6 +75,7 @@ pub(crate) fn name(run: &ReleaseRun, mark: Mark) -> String {
     let (what, number) = match id.kind {
         RunKind::Release(revision) => ("release", revision.get()),
         RunKind::ByHand(number) => ("run", number.get()),
+        RunKind::Check(run) => ("check", run.get()),
     };
     let base = format!("rollhook.{what}.{}.{}.{number}-{}", app.namespace, app.name, id.app);
     match mark {
@@ -286,7 +288,7 @@ impl<'a> Listed<'a> {
 
 /// Returns whether a run is an earlier one of the same kind.
 fn precedes(run: RunKind, other: RunKind) -> bool {
-    run.is_by_hand() == other.is_by_hand() && run < other
+    discriminant(&run) == discriminant(&other) && run < other
 }
 
 /// Returns the containers of an app's runs in a list: those that run, and the others.
