@@ -42,7 +42,7 @@ fn measured(deploy: &Deploy, name: &str) -> (String, String) {
 
 impl World {
     /// The commands of checks that have begun for a revision.
-    fn begun(&self, revision: u64) -> Vec<ReleaseRun> {
+    fn commands_begun(&self, revision: u64) -> Vec<ReleaseRun> {
         let begun = self.cluster.commands_of_checks().into_iter();
         let runs = begun.map(|begun| ReleaseRun { app: "shop-test/api".parse().unwrap(), id: begun.run });
         runs.filter(|run| run.deploy_id().revision.get() == revision).collect()
@@ -56,7 +56,7 @@ impl World {
     async fn until_begun(&self, access: &Authorized, image: &str) -> Revision {
         let revision = self.deploy(access, &api(image)).await.unwrap().deploy.revision;
         for _ in 0..1_000 {
-            if !self.begun(revision.get()).is_empty() {
+            if !self.commands_begun(revision.get()).is_empty() {
                 return revision;
             }
             self.sleep(1).await;
@@ -111,7 +111,7 @@ fn command_that_fails_brings_the_version_before_back() {
         assert_eq!(measured(&failed, "smoke").0, "fff");
         let history = world.quiet(&access).await;
         assert_eq!(statuses(&history), [(1, Status::Succeeded), (2, Status::Failed), (3, Status::Succeeded)]);
-        assert_eq!((world.begun(2).len(), world.begun(3).len()), (3, 0));
+        assert_eq!((world.commands_begun(2).len(), world.commands_begun(3).len()), (3, 0));
     });
 }
 
@@ -126,7 +126,7 @@ fn command_that_takes_too_long_is_ended_and_says_nothing() {
         assert_eq!(measured(&done, "smoke"), ("nn".to_owned(), why.to_owned()));
         let note = format!("not verified: smoke: {}", why.trim_end_matches('.'));
         assert_eq!(done.state, State::Succeeded { note: Some(note) });
-        for run in world.begun(2) {
+        for run in world.commands_begun(2) {
             world.until_ended(&run).await;
         }
     });
@@ -148,7 +148,7 @@ fn requests_are_measured_on_while_a_command_runs() {
         assert!(reason(&failed).1.starts_with("The check errors failed 3 times in a row"));
         assert_eq!(measured(&failed, "smoke").0, "");
         world.quiet(&access).await;
-        let begun = world.begun(2);
+        let begun = world.commands_begun(2);
         assert_eq!(begun.len(), 1);
         world.until_ended(&begun[0]).await;
     });
@@ -162,10 +162,10 @@ fn end_of_a_verification_ends_its_command() {
         let access = world.app("api", with_checks([smoke])).await;
         let cancelled = world.until_begun(&access, "v2").await;
         world.deployer.cancel(&access, cancelled).await.unwrap();
-        world.until_ended(&world.begun(cancelled.get())[0]).await;
+        world.until_ended(&world.commands_begun(cancelled.get())[0]).await;
         let overtaken = world.until_begun(&access, "v3").await;
         world.deploy(&access, &api("v4")).await.unwrap();
-        world.until_ended(&world.begun(overtaken.get())[0]).await;
+        world.until_ended(&world.commands_begun(overtaken.get())[0]).await;
     });
 }
 
@@ -180,7 +180,7 @@ fn process_that_takes_over_waits_for_the_command_that_runs() {
     world.run_beside(&world.replica("two", 5), async {
         let done = world.ended(&access, 2).await;
         assert_eq!(done.state, State::Succeeded { note: None });
-        assert_eq!((measured(&done, "smoke").0.as_str(), world.begun(2).len()), ("p", 1));
+        assert_eq!((measured(&done, "smoke").0.as_str(), world.commands_begun(2).len()), ("p", 1));
     });
 }
 
@@ -207,26 +207,27 @@ fn command_is_tried_out_with_what_runs_and_ended_if_it_takes_too_long() {
         let policy =
             with_checks(checks.map(|check| check.with(|check| check.mode = rollhook_core::check::CheckMode::Observe)));
         let access = world.app("api", policy).await;
-        let before = world.begun(1).len();
-        let tried = |name: &'static str| world.deployer.test_check(&access, &name.parse().unwrap());
-        let good = tried("smoke").await;
+        let before = world.commands_begun(1).len();
+        let [smoke, broken, slow] = ["smoke", "broken", "slow"].map(|name| name.parse().unwrap());
+        let tried = |name| world.deployer.test_check(&access, name);
+        let good = tried(&smoke).await;
         let good = good.unwrap();
         assert_eq!((good.measurement.verdict, good.condition.as_str()), (Verdict::Pass, "exit code 0"));
         assert!(good.request.starts_with("bin/smoke in ") && good.request.contains("/api:v1"), "{}", good.request);
-        let broken = tried("broken").await;
-        assert_eq!(broken.unwrap().measurement.value.as_deref(), Some("exit code 2"));
-        let slow = tried("slow").await;
-        assert_eq!(slow.unwrap().measurement.message, "The command did not end within 25 s, and was ended.");
-        let begun = world.begun(1);
+        let bad = tried(&broken).await;
+        assert_eq!(bad.unwrap().measurement.value.as_deref(), Some("exit code 2"));
+        let late = tried(&slow).await;
+        assert_eq!(late.unwrap().measurement.message, "The command did not end within 25 s, and was ended.");
+        let begun = world.commands_begun(1);
         assert_eq!(begun.len(), before + 3, "each is a run of its own");
         // A caller that goes away ends what it has begun.
-        let away = futures_util::FutureExt::now_or_never(tried("slow"));
+        let away = futures_util::FutureExt::now_or_never(tried(&slow));
         assert!(away.is_none());
         futures_util::select_biased! {
-            _ = futures_util::FutureExt::fuse(tried("slow")) => panic!("it hangs"),
+            _ = futures_util::FutureExt::fuse(tried(&slow)) => panic!("it hangs"),
             () = futures_util::FutureExt::fuse(world.sleep(10)) => {}
         }
-        for run in world.begun(1) {
+        for run in world.commands_begun(1) {
             world.until_ended(&run).await;
         }
     });

@@ -30,6 +30,8 @@ pub const FAILURES: std::ops::RangeInclusive<u32> = 1..=100;
 pub const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// The longest time that a measurement looks back, unless a check is measured less often.
 const WINDOW_MAX: Duration = Duration::from_secs(300);
+/// The time in which a platform is told to end the command of a check.
+pub(crate) const END_TIME: Duration = Duration::from_secs(5);
 /// The longest time for which a deploy is verified.
 pub const VERIFY_FOR_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -122,6 +124,11 @@ impl Check {
             failures: 3,
             without_verdict: WithoutVerdict::default(),
         }
+    }
+
+    /// Returns how long a measurement lasts at most: the platform is told to end a command, which takes it a moment.
+    pub(crate) fn longest_measurement(&self) -> Duration {
+        if self.kind.is_command() { self.timeout + END_TIME } else { self.timeout }
     }
 
     /// Returns a short text that identifies what the check measures: its kind and settings.

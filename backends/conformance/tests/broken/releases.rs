@@ -81,7 +81,7 @@ impl Runner {
             RunKind::ByHand(number) if self.breaks(Promise::KindsAreApart) => {
                 ReleaseRun::new(&run.app, run.id.app, rollhook_conformance::samples::revision(number.get()))
             }
-            RunKind::ByHand(_) | RunKind::Release(_) => run.clone(),
+            RunKind::ByHand(_) | RunKind::Release(_) | RunKind::Check(_) => run.clone(),
         }
     }
 

@@ -311,6 +311,16 @@ pub(crate) fn outdated(containers: &[Value], ready: &ReleaseRun) -> Vec<String> 
     earlier.iter().filter(is_outdated).filter_map(Listed::container_id).collect()
 }
 
+/// Returns the containers of an app's checks that go on although a later deploy is verified: those of a process that was
+/// stopped before it ended them.
+pub(crate) fn abandoned(containers: &[Value], ready: &ReleaseRun) -> Vec<String> {
+    let RunKind::Check(ready_check) = ready.id.kind else { return Vec::new() };
+    let listed = containers.iter().filter_map(|container| Listed::of(container, &ready.app, ready.id.app));
+    let is_of_earlier = |kind| matches!(kind, RunKind::Check(check) if check.revision() < ready_check.revision());
+    let abandoned = listed.filter(|run| run.runs() && is_of_earlier(run.id.kind));
+    abandoned.filter_map(|run| run.container_id()).collect()
+}
+
 /// Returns whether a container of a list is of an ended run of the app that need not be reported any more, so that it
 /// does not keep its image: a later one has ended, or it is older than two days.
 pub(crate) fn is_spent(

@@ -98,6 +98,10 @@ impl CheckRules {
             return Ok(check);
         }
         let verifier = self.verifier.as_ref().ok_or_else(|| refuse(NO_VERIFIER.to_owned()))?;
+        let kinds: Vec<_> = self.kinds().into_iter().map(|known| known.kind.to_string()).collect();
+        if !kinds.iter().any(|known| known == check.kind.as_str()) {
+            return Err(refuse(format!("the kind {} is unknown here; there are {}.", check.kind, kinds.join(", "))));
+        }
         let settings = verifier.check(&check.kind, &check.settings).map_err(refuse)?;
         Ok(Check { settings, ..check })
     }

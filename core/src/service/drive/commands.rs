@@ -15,7 +15,7 @@ use event_listener::Event;
 use futures_util::{FutureExt, select_biased};
 
 use crate::{
-    check::{MESSAGE_MAX, Measurement, Verdict},
+    check::{END_TIME, MESSAGE_MAX, Measurement, Verdict},
     deploy::Reason,
     engine::verifying::Answer,
     error::{Error, Result},
@@ -28,8 +28,6 @@ use crate::{
 pub(crate) const COMMANDS: (usize, usize) = (8, 2);
 /// The interval of observations of a run without a hint from its platform.
 const OBSERVE_INTERVAL: Duration = Duration::from_secs(2);
-/// The time in which a platform is told to end a run.
-const END_TIME: Duration = Duration::from_secs(5);
 /// The interval of attempts to tell it again.
 const END_AGAIN: Duration = Duration::from_secs(15);
 /// The most runs that are remembered to be ended: those beyond end by themselves.
@@ -164,9 +162,13 @@ impl Deployer {
                 Ok(ReleaseState::Running) => is_started = true,
                 Ok(ReleaseState::Preparing | ReleaseState::Prepared) => {}
                 Err(error) if error.is_transient() => {
+                    *trouble = Some(if let Error::Denied { what, .. } = &error {
+                        format!("The command could not be run: permission is denied ({what}).")
+                    } else {
+                        "The command could not be run: the platform could not be reached.".to_owned()
+                    });
                     let error = error.chain();
                     tracing::debug!(app = %run.app, run = %run.id.kind, error, "running the command of a check failed");
-                    *trouble = Some("The command could not be run: the platform could not be reached.".to_owned());
                 }
                 Err(error) => return Found::none(&format!("The command could not be run: {error}.")),
             }
