@@ -29,13 +29,11 @@ struct OneKind {
 #[async_trait]
 impl Verifier for OneKind {
     fn describe(&self) -> Vec<KindOfCheck> {
-        Vec::new()
+        vec![KindOfCheck { kind: "http".parse().unwrap(), about: "A request.", settings: &[] }]
     }
 
     fn check(&self, kind: &CheckKind, settings: &Settings) -> std::result::Result<Settings, String> {
-        if kind.as_str() != "http" {
-            return Err(format!("the kind {kind} is unknown here."));
-        }
+        assert_eq!(kind.as_str(), "http");
         let mut settings = settings.clone();
         settings.get("url").ok_or("url must be given.")?;
         settings.entry("method").or_insert_with(|| "GET".into());
@@ -93,8 +91,8 @@ fn checks_are_completed_when_they_are_set_and_refused_by_their_name() {
         assert_eq!(app.app.app.policy.checks, [complete]);
         let access = deployer.allow(world.operator.clone(), app.id(), Action::ALL).await.unwrap();
 
-        let why = refused(deployer.set_check(&access, check("front", "command", &[]), None).await);
-        assert_eq!(why, "front: the kind command is unknown here.");
+        let why = refused(deployer.set_check(&access, check("front", "ping", &[]), None).await);
+        assert_eq!(why, "front: the kind ping is unknown here; there are http, command.");
         let second = deployer.set_check(&access, check("second", "http", &[("url", "y")]), None).await.unwrap();
         assert_eq!(second, check("second", "http", &[("url", "y"), ("method", "GET")]));
         let changed = check("front", "http", &[("url", "z"), ("method", "POST")]);

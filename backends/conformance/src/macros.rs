@@ -181,7 +181,7 @@ macro_rules! releases {
             observe_unknown_is_unknown,
             end_outlives_a_restart,
             target_stays_as_it_is,
-            runs_of_both_kinds_are_apart,
+            runs_of_all_kinds_are_apart,
             release_log_is_read_in_parts,
         }
     };

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use rollhook_core::{
     deploy::Reason,
-    ports::{Applied, DeployId, ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver},
+    ports::{
+        Applied, CheckRun, DeployId, ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState,
+        RolloutDriver,
+    },
     run::RunNumber,
 };
 
@@ -366,9 +369,9 @@ pub async fn target_stays_as_it_is(platform: &dyn Releases) -> Can {
     Ok(())
 }
 
-/// A release command and a command by hand of the same number are two runs: each begins once, has its own end, and neither is
-/// known by the other's id.
-pub async fn runs_of_both_kinds_are_apart(platform: &dyn Releases) -> Can {
+/// A release command, a command by hand and a check's are runs of their own: each begins once, has its own end, and none is
+/// known by the id of another. Of the commands of checks several of one app go on beside each other.
+pub async fn runs_of_all_kinds_are_apart(platform: &dyn Releases) -> Can {
     let runs = Runs::new(platform, "release-kinds").await?;
     let release = runs.spec(2, Sample::Another, Does::Fail)?;
     let number = RunNumber::new(2).unwrap();
@@ -395,6 +398,22 @@ pub async fn runs_of_both_kinds_are_apart(platform: &dyn Releases) -> Can {
     assert_eq!(runs.observe(&hanging.run).await, ReleaseState::Running);
     runs.cancel(&hanging.run).await;
     runs.failed(&hanging.run).await;
+    let check = |place, does| {
+        let run = CheckRun::new(samples::revision(2), 1, place);
+        let run = ReleaseRun::of_check(&release.run.app, release.run.id.app, run);
+        by_hand.clone().with(|spec| (spec.run, spec.command) = (run, platform.command(does)))
+    };
+    let (first, second) = (check(1, Does::Hang), check(2, Does::Fail));
+    for spec in [&first, &second] {
+        assert_eq!(runs.observe(&spec.run).await, ReleaseState::Unknown, "a check's command is another run");
+        runs.begin(spec).await;
+    }
+    runs.running(&first.run).await;
+    runs.failed(&second.run).await;
+    assert_eq!(runs.observe(&first.run).await, ReleaseState::Running);
+    runs.cancel(&first.run).await;
+    runs.failed(&first.run).await;
+    assert_eq!((runs.began(&first.run).await?, runs.began(&second.run).await?), (1, 1));
     Ok(())
 }
 

@@ -23,7 +23,7 @@ pub fn of_release(policy: &Policy, since: Timestamp, outage: Duration) -> Timest
 /// Returns how long a deploy is verified at most, unless a check waits for its verdict. Between two measurements that fail
 /// there may be one less without a verdict than would end the check, and the slowest check of a round has its time.
 pub fn of_verification(policy: &Policy) -> Duration {
-    let slowest = policy.checks.iter().map(|check| check.timeout).max().unwrap_or_default();
+    let slowest = policy.checks.iter().map(Check::longest_measurement).max().unwrap_or_default();
     let longest =
         |check: &Check| check.every.max(slowest).saturating_mul(check.failures.saturating_mul(check.failures));
     policy.verify_for + policy.checks.iter().map(longest).max().unwrap_or_default() + slowest

@@ -74,8 +74,10 @@ pub struct State {
     verify: VerifyProgress,
     /// Whether this process builds and polls.
     has_builder: bool,
-    /// Whether this process measures checks.
+    /// Whether this process measures checks by a verifier.
     has_verifier: bool,
+    /// Whether this process's platform runs the commands of checks.
+    has_runner: bool,
 }
 
 impl State {
@@ -97,6 +99,7 @@ impl State {
             verify: VerifyProgress::default(),
             has_builder: true,
             has_verifier: true,
+            has_runner: true,
         }
     }
 
@@ -106,10 +109,16 @@ impl State {
         Self { has_builder: false, ..self }
     }
 
-    /// Returns the state of a driver that cannot measure checks: deploys end without being verified.
+    /// Returns the state of a driver that cannot measure checks but by commands: deploys end without being verified.
     #[must_use]
     pub fn without_verifier(self) -> Self {
         Self { has_verifier: false, ..self }
+    }
+
+    /// Returns the state of a driver whose platform runs no commands: deploys with checks that do end without being verified.
+    #[must_use]
+    pub fn without_runner(self) -> Self {
+        Self { has_runner: false, ..self }
     }
 
     /// Returns the state with a lower bound for the interval of polling, whatever the apps' policies are.
@@ -183,8 +192,8 @@ pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
     if let Effect::Observe(_) = &effect {
         state.observe_began_at = now;
     }
-    if let Effect::Measure(_) = &effect {
-        state.verify.begun();
+    if let Effect::Measure(round) = &effect {
+        state.verify.begun(round);
     }
     (state, effect)
 }

@@ -10,7 +10,9 @@ use super::{
     judge::{Judgement, judge},
     record, rolling,
     rollout::{FailureReport, RolloutOutcome, Terms, UNREACHABLE_MAX},
-    sentence, succeed,
+    sentence,
+    spec::configuration,
+    succeed,
 };
 use crate::{
     app::{Policy, Target},
@@ -18,7 +20,7 @@ use crate::{
     deploy::{CheckResult, Deploy, Reason, Revision, Scale, State as Stored, Trigger, Verification},
     image::Digest,
     ledger::AppState,
-    ports::{DeployId, MeasureSpec, Measured},
+    ports::{CheckRun, DeployId, MeasureSpec, Measured, ReleaseRun},
     time::Timestamp,
 };
 
@@ -72,8 +74,8 @@ enum Conclusion {
 pub(super) struct VerifyProgress {
     /// The verification that this is known of.
     of: Option<RoundOf>,
-    /// Whether a round of it is under way.
-    is_measuring: bool,
+    /// The checks whose measurements are under way, and whether each runs a command.
+    under_way: Vec<(CheckName, bool)>,
     /// The checks that this process could not measure, with the first time since it could.
     failing: Vec<(CheckName, Timestamp)>,
     /// The begin of the last measurement of each check, by this process's knowledge of the clock.
@@ -95,14 +97,28 @@ impl VerifyProgress {
         }
     }
 
-    /// The round that is under way.
+    /// The verification that has measurements under way.
     pub(super) fn under_way(&self) -> Option<RoundOf> {
-        self.of.filter(|_| self.is_measuring)
+        self.of.filter(|_| !self.under_way.is_empty())
     }
 
     /// Takes note that a round has begun.
-    pub(super) const fn begun(&mut self) {
-        self.is_measuring = true;
+    pub(super) fn begun(&mut self, round: &Round) {
+        let checks = round.specs.iter().map(|spec| &spec.check);
+        self.under_way.extend(checks.map(|check| (check.name.clone(), check.kind.is_command())));
+    }
+
+    /// Takes note that a round has ended.
+    fn ended(&mut self, answers: &[Answer]) {
+        self.under_way.retain(|(name, _)| answers.iter().all(|answer| answer.check.name != *name));
+    }
+
+    /// Returns whether a measurement of a check has to wait for those under way: all requests of a round are waited for
+    /// together, while commands take their own time.
+    fn has_to_wait(&self, check: &Check) -> bool {
+        let waits =
+            |(name, is_command): &(CheckName, bool)| *name == check.name || !is_command && !check.kind.is_command();
+        self.under_way.iter().any(waits)
     }
 
     /// Takes note of the begin of a measurement.
@@ -138,11 +154,37 @@ fn skipped(state: &State, deploy: &Deploy) -> Option<&'static str> {
         Some("the app is stopped")
     } else if state.rollout.as_ref().is_some_and(|rollout| rollout.has_no_instances()) {
         Some("no instance is to run")
-    } else if !state.has_verifier {
+    } else if cannot_measure(state) {
         Some(NO_VERIFIER)
     } else {
         None
     }
+}
+
+/// Returns whether this process cannot measure one of the checks.
+fn cannot_measure(state: &State) -> bool {
+    let can_be = |check: &Check| if check.kind.is_command() { state.has_runner } else { state.has_verifier };
+    !state.app_state.app.policy.checks.iter().all(can_be)
+}
+
+/// Returns the runs of commands that may be under way for the deploy that is verified: at most one of each check.
+pub fn runs(app_state: &AppState) -> Vec<ReleaseRun> {
+    let app = &app_state.app;
+    let Some((deploy, verification)) =
+        app_state.rolling_out().and_then(|deploy| Some((deploy, deploy.verification.as_deref()?)))
+    else {
+        return Vec::new();
+    };
+    let checks = app.policy.checks.iter().enumerate().filter(|(_, check)| check.kind.is_command());
+    let runs =
+        checks.map(|(place, check)| ReleaseRun::of_check(&app.id, app.uid, run(deploy, verification, place, check)));
+    runs.collect()
+}
+
+/// Returns the run of a check's next measurement. It is the same one until that is stored.
+fn run(deploy: &Deploy, verification: &Verification, place: usize, check: &Check) -> CheckRun {
+    let count = verification.of(check).map_or(0, |result| result.count);
+    CheckRun::new(deploy.revision, count.saturating_add(1), check.discriminator(place))
 }
 
 /// Returns the deploy at the begin of its verification, or with the reason why there is none; `None` if the app has no checks.
@@ -164,17 +206,17 @@ fn with(deploy: &Deploy, verification: Verification) -> Deploy {
 
 /// Returns the effect of the measurements that are due if the rollout only waits.
 pub(super) fn interleaved(state: &State, effect: Effect, now: Timestamp) -> Effect {
-    if !matches!(effect, Effect::Wait(_) | Effect::Watch(..)) || state.verify.is_measuring {
+    if !matches!(effect, Effect::Wait(_) | Effect::Watch(..)) {
         return effect;
     }
     let Some((deploy, verification)) = measurable(state) else { return effect };
     let policy = &state.app_state.app.policy;
     let mut next: Option<Timestamp> = None;
     let mut due = Vec::new();
-    for check in &policy.checks {
+    for (place, check) in policy.checks.iter().enumerate().filter(|(_, check)| !state.verify.has_to_wait(check)) {
         let Some(at) = due_at(&state.verify, verification, check, policy, now) else { continue };
         if at <= now {
-            due.push(check);
+            due.push((place, check));
         } else {
             next = Some(next.map_or(at, |next| next.min(at)));
         }
@@ -182,8 +224,15 @@ pub(super) fn interleaved(state: &State, effect: Effect, now: Timestamp) -> Effe
     let of = RoundOf { revision: deploy.revision, since: verification.since };
     // The settings are many, and measurements may wait: those of a round share them.
     let target = Arc::new(Target { requested: None, ..state.app_state.app.target.clone() });
-    let specs: Vec<_> =
-        due.into_iter().filter_map(|check| spec(&state.app_state, (deploy, &target), of, check, now)).collect();
+    // A command may take long, and is a round of its own.
+    let is_command = |(_, check): &&(usize, &Check)| check.kind.is_command();
+    let (commands, requests): (Vec<_>, Vec<_>) = due.iter().partition(is_command);
+    let round = if requests.is_empty() { commands.into_iter().take(1).collect() } else { requests };
+    let spec = |(place, check): (usize, &Check)| {
+        let run = run(deploy, verification, place, check);
+        spec(&state.app_state, (deploy, &target), of, (check, run), now)
+    };
+    let specs: Vec<_> = round.into_iter().filter_map(spec).collect();
     if !specs.is_empty() {
         return Effect::Measure(Box::new(Round { of, specs }));
     }
@@ -196,7 +245,7 @@ fn measurable(state: &State) -> Option<(&Deploy, &Verification)> {
     let Stored::RollingOut { outage, .. } = &deploy.state else { return None };
     let is_watched = state.rollout.as_ref().is_some_and(|rollout| rollout.is_observed());
     let verification = deploy.verification.as_deref()?;
-    (state.has_verifier && is_watched && outage.since.is_none()).then_some((deploy, verification))
+    (is_watched && outage.since.is_none() && !cannot_measure(state)).then_some((deploy, verification))
 }
 
 /// Returns when a check is measured next; `None` if it has its verdict.
@@ -218,7 +267,7 @@ fn spec(
     app_state: &AppState,
     (deploy, target): (&Deploy, &Arc<Target>),
     of: RoundOf,
-    check: &Check,
+    (check, run): (&Check, CheckRun),
     now: Timestamp,
 ) -> Option<MeasureSpec> {
     let Stored::RollingOut { since: began, .. } = deploy.state else { return None };
@@ -232,6 +281,8 @@ fn spec(
         commit: deploy.commit.clone(),
         check: check.clone(),
         secret: None,
+        run,
+        configuration: configuration(app_state, deploy).filter(|_| check.kind.is_command()),
         since: of.since,
         rollout_began: began,
         window: check.window(serves),
@@ -244,7 +295,7 @@ pub(super) fn measured(state: &mut State, of: RoundOf, answers: Vec<Answer>, now
     if state.verify.under_way() != Some(of) {
         return None;
     }
-    state.verify.is_measuring = false;
+    state.verify.ended(&answers);
     let deploy = rolling(&state.app_state).filter(|_| of_present(&state.app_state) == Some(of))?;
     let mut verification = deploy.verification.as_deref()?.clone();
     let policy = state.app_state.app.policy.clone();
@@ -344,8 +395,8 @@ fn report(check: &Check, result: &CheckResult) -> FailureReport {
         1 => String::new(),
         count => format!(" {count} times in a row"),
     };
-    // The message says the value in its own words, where there is one.
-    let said = result.last().filter(|last| last.value.is_none());
+    // The message says the value in its own words, where there is one; that of a command has its output.
+    let said = result.last().filter(|last| last.value.is_none() || check.kind.is_command());
     let said = said.map(|last| format!(" {}", sentence(&last.message))).unwrap_or_default();
     FailureReport {
         reason: Reason::new(Reason::CHECK_FAILED),
@@ -389,7 +440,7 @@ pub(super) fn next_step(state: &State, deploy: &Deploy, now: Timestamp) -> Optio
     let deploy = with(deploy, verification.clone());
     Some(match conclusion(&deploy, policy) {
         // The process that began it could measure; this one cannot, and waits for nobody.
-        Conclusion::Open if !state.has_verifier => {
+        Conclusion::Open if cannot_measure(state) => {
             verification.skipped = Some(NO_VERIFIER.to_owned());
             VerifyStep::Done(Box::new(ended(with(&deploy, verification))))
         }

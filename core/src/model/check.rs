@@ -31,12 +31,35 @@ pub const CHECKS_MAX: usize = 10;
 pub const EVERY: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 /// The bounds of [`Check::failures`].
 pub const FAILURES: std::ops::RangeInclusive<u32> = 1..=100;
-/// The bounds of [`Check::timeout`].
-pub const TIMEOUT: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(20);
+/// The least [`Check::timeout`].
+pub const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// The longest time that a measurement looks back, unless a check is measured less often.
 const WINDOW_MAX: Duration = Duration::from_secs(300);
+/// The time in which a platform is told to end the command of a check.
+pub(crate) const END_TIME: Duration = Duration::from_secs(5);
 /// The longest time for which a deploy is verified.
 pub const VERIFY_FOR_MAX: Duration = Duration::from_secs(24 * 3600);
+
+impl CheckKind {
+    /// The kind that runs a command with the image of the deploy: the one that needs no verifier, but a platform that runs
+    /// commands.
+    pub const COMMAND: &str = "command";
+
+    /// Returns whether checks of the kind run a command.
+    pub fn is_command(&self) -> bool {
+        self.as_str() == Self::COMMAND
+    }
+
+    /// How long a measurement may take, unless its check says otherwise.
+    pub fn usual_timeout(&self) -> Duration {
+        Duration::from_secs(if self.is_command() { 60 } else { 10 })
+    }
+
+    /// The greatest [`Check::timeout`] of the kind.
+    pub fn longest_timeout(&self) -> Duration {
+        Duration::from_secs(if self.is_command() { 600 } else { 20 })
+    }
+}
 
 /// What follows from a check's verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -102,23 +125,50 @@ impl Check {
     pub fn new(name: CheckName, kind: CheckKind, settings: Settings) -> Self {
         Self {
             name,
+            timeout: kind.usual_timeout(),
             kind,
             settings,
             mode: CheckMode::default(),
             every: Duration::from_secs(15),
             failures: 3,
-            timeout: Duration::from_secs(10),
             without_verdict: WithoutVerdict::default(),
             secret: None,
         }
     }
 
+    /// Returns how long a measurement lasts at most: the platform is told to end a command, which takes it a moment.
+    pub(crate) fn longest_measurement(&self) -> Duration {
+        if self.kind.is_command() { self.timeout + END_TIME } else { self.timeout }
+    }
+
     /// Returns a short text that identifies what the check measures: its kind, settings and secret.
     pub fn fingerprint(&self) -> String {
+        hex(&self.digest()[..8])
+    }
+
+    fn digest(&self) -> [u8; 32] {
         let settings = serde_json::to_string(&self.settings).unwrap_or_default();
         let secret = self.secret.map(|id| format!(" {id}")).unwrap_or_default();
-        hex(&Sha256::digest(format!("{} {settings}{secret}", self.kind))[..8])
+        Sha256::digest(format!("{} {settings}{secret}", self.kind)).into()
     }
+
+    /// Returns a number that tells the check, which is at this place among those of its app, apart from the others, and from
+    /// itself with other settings.
+    pub(crate) fn discriminator(&self, place: usize) -> u32 {
+        let [high, low, ..] = self.digest();
+        u32::try_from(place % 16).unwrap_or_default() << 16 | u32::from(u16::from_be_bytes([high, low]))
+    }
+
+    /// Returns the program and the arguments of a check of kind [`CheckKind::COMMAND`]; `None` of any other one, and if its
+    /// settings have none.
+    pub fn command(&self) -> Option<Vec<String>> {
+        let words = self.settings.get(Self::COMMAND_SETTING).filter(|_| self.kind.is_command())?.as_array()?;
+        let command = words.iter().map(|word| word.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()?;
+        (!command.is_empty()).then_some(command)
+    }
+
+    /// The setting of a check of kind [`CheckKind::COMMAND`] that has the program and its arguments.
+    pub const COMMAND_SETTING: &str = "command";
 
     /// Returns how far a measurement looks back whose instances have served for so long.
     pub fn window(&self, serves: Duration) -> Duration {

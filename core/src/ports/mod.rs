@@ -58,7 +58,7 @@ pub use instances::{
     InstanceLogPart, InstanceLogs, LOG_LINES, LOG_LINES_MAX, LogLine, LogPosition, LogQuery, LogReader, TargetInstance,
 };
 pub use observer::{ConfirmedCommit, DeployObserver};
-pub use releases::{ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RunId, RunKind};
+pub use releases::{CheckRun, ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RunId, RunKind};
 pub use rollout::{
     ANSWER_WITHIN, Applied, AtRest, CheckedSettings, DeployId, Drift, DriverIdentity, Instances, InvalidTarget,
     Observation, PastLives, Phase, Purpose, References, RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec,

@@ -1,6 +1,6 @@
-//! The port that runs commands: the release commands of deploys, and those that people run by hand.
+//! The port that runs commands: the release commands of deploys, those that people run by hand, and those of checks.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, num::NonZeroU64, str::FromStr};
 
 use async_trait::async_trait;
 
@@ -15,34 +15,94 @@ use crate::{
     text::with_fields,
 };
 
-/// The command that a run is of. The numbers of the two kinds are counted apart.
+/// The command that a run is of. The numbers of the kinds are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RunKind {
     /// The release command of this revision's deploy.
     Release(Revision),
     /// A command that a person runs by hand.
     ByHand(RunNumber),
+    /// The command of a check, for one measurement.
+    Check(CheckRun),
+}
+
+/// The run of a check's command for one measurement: the deploy that is measured, the number of the measurement, and the
+/// check, in one number. A measurement that is repeated, as its process was stopped, is the same run; a later one of the same
+/// app has a higher number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CheckRun(NonZeroU64);
+
+impl CheckRun {
+    const MEASUREMENT_BITS: u32 = 17;
+    const CHECK_BITS: u32 = 20;
+    /// The measurements that people try out are behind all others of the deploy.
+    const TRIED_OUT: u64 = (1 << Self::MEASUREMENT_BITS) - 1;
+
+    /// Returns the run of a deploy's measurement, which is counted from 1. `check` tells the checks of an app apart by its 20
+    /// lowest bits.
+    pub fn new(revision: Revision, measurement: u32, check: u32) -> Self {
+        Self::of(revision, u64::from(measurement).min(Self::TRIED_OUT - 1), check)
+    }
+
+    /// Returns the run of a measurement that a person tries out; `random` tells such runs apart by its 20 lowest bits.
+    pub fn tried_out(revision: Revision, random: u32) -> Self {
+        Self::of(revision, Self::TRIED_OUT, random)
+    }
+
+    fn of(revision: Revision, measurement: u64, check: u32) -> Self {
+        // What is left of 63 bits, which a label of a platform has room for.
+        let revision = revision.get().min((1 << (63 - Self::MEASUREMENT_BITS - Self::CHECK_BITS)) - 1);
+        let check = u64::from(check) & ((1 << Self::CHECK_BITS) - 1);
+        let number = (revision << Self::MEASUREMENT_BITS | measurement) << Self::CHECK_BITS | check;
+        // A revision is no zero.
+        Self(NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN))
+    }
+
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The deploy that is measured.
+    pub fn revision(self) -> Revision {
+        Revision::new(self.get() >> (Self::MEASUREMENT_BITS + Self::CHECK_BITS)).unwrap_or(Revision::FIRST)
+    }
+}
+
+impl FromStr for CheckRun {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> std::result::Result<Self, InvalidName> {
+        let number: RunNumber = text.parse()?;
+        Ok(NonZeroU64::new(number.get()).map_or(Self(NonZeroU64::MIN), Self))
+    }
 }
 
 impl RunKind {
+    /// Returns whether the run is of a deploy's release command, after which the deploy goes on.
+    pub const fn is_release(self) -> bool {
+        matches!(self, Self::Release(_))
+    }
+
     /// Returns whether the run is of a person's command.
     pub const fn is_by_hand(self) -> bool {
         matches!(self, Self::ByHand(_))
     }
 }
 
-/// The name of a run, and its number among those of its kind: `7` of a deploy's, `run-7` of one by hand.
+/// The name of a run, and its number among those of its kind: `7` of a deploy's, `run-7` of one by hand, `check-7` of a check's.
 impl fmt::Display for RunKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Release(revision) => revision.fmt(f),
             Self::ByHand(number) => write!(f, "run-{number}"),
+            Self::Check(run) => write!(f, "check-{}", run.get()),
         }
     }
 }
 
-/// The id of a run: `{app uid}/{revision}` of a release command, `{app uid}/run-{number}` of a command by hand. There is at
-/// most one run of each id, ever.
+/// The id of a run: `{app uid}/{revision}` of a release command, `{app uid}/run-{number}` of a command by hand,
+/// `{app uid}/check-{number}` of a check's. There is at most one run of each id, ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId {
     /// The uid of the registration.
@@ -68,9 +128,10 @@ impl FromStr for RunId {
 
     fn from_str(text: &str) -> std::result::Result<Self, InvalidName> {
         let (app, run) = text.split_once('/').unwrap_or((text, ""));
-        let kind = match run.strip_prefix("run-") {
-            Some(number) => RunKind::ByHand(number.parse()?),
-            None => RunKind::Release(run.parse()?),
+        let kind = match (run.strip_prefix("run-"), run.strip_prefix("check-")) {
+            (Some(number), _) => RunKind::ByHand(number.parse()?),
+            (None, Some(number)) => RunKind::Check(number.parse()?),
+            (None, None) => RunKind::Release(run.parse()?),
         };
         Ok(Self { app: app.parse()?, kind })
     }
@@ -96,12 +157,18 @@ impl ReleaseRun {
         Self { app: app.clone(), id: RunId { app: uid, kind: RunKind::ByHand(number) } }
     }
 
+    /// Returns the run of a check's command.
+    pub fn of_check(app: &AppId, uid: AppUid, run: CheckRun) -> Self {
+        Self { app: app.clone(), id: RunId { app: uid, kind: RunKind::Check(run) } }
+    }
+
     /// Returns a deploy id by which a driver finds the run's target, and judges whether that is the app's own. Of a command
     /// by hand, which belongs to no deploy, its number stands for the revision: that says nothing of what is newer.
     pub fn deploy_id(&self) -> DeployId {
         let revision = match self.id.kind {
             RunKind::Release(revision) => revision,
             RunKind::ByHand(number) => Revision::new(number.get()).unwrap_or(Revision::FIRST),
+            RunKind::Check(run) => run.revision(),
         };
         DeployId { app: self.id.app, revision }
     }
@@ -176,12 +243,13 @@ impl ReleaseState {
 }
 
 /// Runs a command once with an image of the app: a deploy's release command with its new image, before anything is changed,
-/// or a person's with the current one. A migration of a database must not run twice, and neither must a fix by hand.
+/// a check's once the new image is rolled out, or a person's with the current one. A migration of a database must not run twice,
+/// and neither must a fix by hand.
 ///
 /// A run is made ready first, and then started. The caller stores between the two that the command may have begun: so a
 /// run that is only ready has certainly not begun, and one that was started is never started again. A run's id
 /// alone names it to all processes; the memory of a runner ends with its process. A target that carries a newer deploy is
-/// no reason to refuse a command by hand.
+/// no reason to refuse a command by hand, or a check's.
 ///
 /// The [`Error`](crate::Error) of a call says what its caller does next, as for a
 /// [`RolloutDriver`](crate::ports::RolloutDriver).
@@ -202,7 +270,8 @@ impl ReleaseState {
 /// - `observe_unknown_is_unknown`: a run that was never made ready.
 /// - `end_outlives_a_restart`: another handle on the same platform, opened once the first is gone, reports it.
 /// - `target_stays_as_it_is`: no instance of the target is changed, restarted, or counts the run among its own.
-/// - `runs_of_both_kinds_are_apart`: a release command and a command by hand of the same number are two runs.
+/// - `runs_of_all_kinds_are_apart`: a release command, a command by hand and a check's of the same number are three runs.
+///   Several of one app's checks go on beside each other.
 /// - `release_log_is_read_in_parts`: from any offset, complete in the end; `None` if there is no log.
 #[async_trait]
 pub trait ReleaseRunner: Send + Sync {

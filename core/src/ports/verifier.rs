@@ -7,10 +7,11 @@ use async_trait::async_trait;
 use crate::{
     app::{AppId, Settings, Target},
     check::{Check, CheckKind, CheckSecret, Measurement},
+    configuration::Configuration,
     deploy::Commit,
     error::Result,
     image::ImageRef,
-    ports::DeployId,
+    ports::{CheckRun, DeployId},
     text::with_fields,
     time::Timestamp,
 };
@@ -57,6 +58,10 @@ pub struct MeasureSpec {
     pub check: Check,
     /// The check's secret, which was given for what [`Verifier::secret_for`] returns of its settings; `None`: it has none.
     pub secret: Option<CheckSecret>,
+    /// The run of its command, if it has one.
+    pub run: CheckRun,
+    /// The configuration of the deploy, without its variables: its command gets them.
+    pub configuration: Option<Configuration>,
     /// When the verification began.
     pub since: Timestamp,
     /// A time before the rollout of the deploy, at which the version before it served alone.
@@ -80,6 +85,7 @@ impl MeasureSpec {
     ) -> Self {
         let window = Duration::from_secs(60);
         let target = target.into();
+        let run = CheckRun::new(deploy.revision, 1, check.discriminator(0));
         Self {
             app: app.clone(),
             deploy,
@@ -88,6 +94,8 @@ impl MeasureSpec {
             commit: None,
             check,
             secret: None,
+            run,
+            configuration: None,
             since: now,
             rollout_began: now,
             window,

@@ -45,6 +45,9 @@ const ATTEMPTS: u32 = 20;
 const VARIABLES_HELD: usize = 8;
 const VARIABLES_HELD_EACH: usize = 2;
 
+/// Why no command is run.
+const NO_RUNNER: &str = "The platform that this server deploys to runs no commands.";
+
 /// The result of a call to the service.
 pub type Outcome<T> = Result<T, Refusal>;
 
@@ -159,6 +162,10 @@ pub struct Deployer {
     configuration_turns: read::SharedValues<Namespace, lock::Mutex<()>>,
     /// Held by the measurements of checks.
     measuring: Slots,
+    /// Held by the commands of checks.
+    check_commands: Slots,
+    /// The runs of checks' commands that are no longer waited for.
+    ending_runs: drive::EndingRuns,
     round_rate: drive::RoundRate,
     /// Held by the one that reads an app's whole archive to forget what is surplus.
     retention_turn: lock::Mutex<()>,
@@ -199,6 +206,8 @@ impl Deployer {
             variables_held: Slots::with_share(VARIABLES_HELD, VARIABLES_HELD_EACH),
             configuration_turns: read::SharedValues::default(),
             measuring: Slots::with_share(drive::MEASUREMENTS.0, drive::MEASUREMENTS.1),
+            check_commands: Slots::with_share(drive::COMMANDS.0, drive::COMMANDS.1),
+            ending_runs: drive::EndingRuns::default(),
             round_rate: drive::RoundRate::default(),
             retention_turn: lock::Mutex::default(),
             min_poll: POLL_MIN,

@@ -8,7 +8,7 @@ use crate::{
     faults::InjectedFault,
     images::TAGS,
     requests::{FAILS, HANGS, MIGRATES},
-    verifying::{Answers, Checks},
+    verifying::{Answers, Checks, Smoke},
     workloads::{Also, Course, LISTS, Own},
 };
 
@@ -236,8 +236,15 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
 
 fn checks() -> impl Strategy<Value = Checks> {
     let often = proptest::bool::weighted(0.3);
-    (1..=3u32, select(&[0u8, 0, 10, 30]), any::<bool>(), often)
-        .prop_map(|(failures, verify_for, observes, waits)| Checks { failures, verify_for, observes, waits })
+    let smoke = prop_oneof![
+        2 => Just(None),
+        2 => Just(Some(Smoke::Succeeds)),
+        1 => Just(Some(Smoke::Fails)),
+        1 => Just(Some(Smoke::Hangs)),
+    ];
+    (1..=3u32, select(&[0u8, 0, 10, 30]), any::<bool>(), often, smoke).prop_map(
+        |(failures, verify_for, observes, waits, smoke)| Checks { failures, verify_for, observes, waits, smoke },
+    )
 }
 
 fn kind(images: u32) -> impl Strategy<Value = Kind> {

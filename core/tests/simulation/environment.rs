@@ -313,6 +313,10 @@ impl Environment {
         known.is_some_and(|known| match run.id.kind {
             RunKind::Release(revision) => known.view.unfinished(revision).is_some(),
             RunKind::ByHand(number) => known.view.runs.unfinished.as_ref().is_some_and(|run| run.number == number),
+            RunKind::Check(check) => {
+                let entry = known.view.unfinished(check.revision());
+                entry.is_some_and(|entry| entry.status() == Status::Verifying)
+            }
         })
     }
 

@@ -19,7 +19,7 @@ use rollhook_core::{
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Applied, AtRest, Binding, CheckedSettings, Committed, DriverIdentity,
         Heartbeat, HistoryStore, ListedApp, Loaded, Observation, Page, Phase, ReleaseRun, ReleaseRunner, ReleaseSpec,
-        ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec, SettingsRequest, StoreLimits, TargetReader,
+        ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec, RunKind, SettingsRequest, StoreLimits, TargetReader,
         TargetRequest, Validated,
     },
     replica::ReplicaId,
@@ -322,7 +322,18 @@ impl RecordingPorts {
     /// The number of commands of the run's kind that have begun.
     fn begun(&self, run: &ReleaseRun) -> usize {
         let cluster = &self.environment.cluster;
-        if run.id.kind.is_by_hand() { cluster.commands_by_hand().len() } else { cluster.releases().len() }
+        match run.id.kind {
+            RunKind::Release(_) => cluster.releases().len(),
+            RunKind::ByHand(_) => cluster.commands_by_hand().len(),
+            RunKind::Check(_) => cluster.commands_of_checks().len(),
+        }
+    }
+
+    /// Counts what a replica is told of a check's command that has ended.
+    fn look_at_end(&self, run: &ReleaseRun, state: Option<&ReleaseState>) {
+        if let (RunKind::Check(_), Some(state)) = (run.id.kind, state) {
+            self.environment.rules.lock().unwrap().check_ended(run, state, &self.environment.journal);
+        }
     }
 
     /// Judges a command that a call has begun.
@@ -331,6 +342,13 @@ impl RecordingPorts {
             let begun = self.environment.cluster.commands_by_hand();
             if begun.len() > before {
                 self.environment.rules.lock().unwrap().command_begins(&begun, &self.environment.journal);
+            }
+            return;
+        }
+        if let RunKind::Check(check) = run.id.kind {
+            let begun = self.environment.cluster.commands_of_checks();
+            if begun.len() > before {
+                self.environment.rules.lock().unwrap().check_begins(&begun, check, &self.environment.journal);
             }
             return;
         }
@@ -349,6 +367,7 @@ impl ReleaseRunner for RecordingPorts {
         let answer = self.runner()?.prepare(spec).await;
         self.log_answer(&format!("prepare command {}", spec.run.id.kind), &answer);
         self.look_at_releases(&spec.run, before);
+        self.look_at_end(&spec.run, answer.as_ref().ok());
         answer
     }
 
@@ -363,6 +382,7 @@ impl ReleaseRunner for RecordingPorts {
     async fn observe(&self, run: &ReleaseRun) -> Result<ReleaseState> {
         let answer = self.runner()?.observe(run).await;
         self.log_answer(&format!("observe command {}: {answer:?}", run.id.kind), &answer);
+        self.look_at_end(run, answer.as_ref().ok());
         answer
     }
 

@@ -31,6 +31,39 @@ pub(crate) struct Checks {
     pub(crate) observes: bool,
     /// Whether the first one waits for a verdict.
     pub(crate) waits: bool,
+    /// What the command of a third one does, if there is one.
+    pub(crate) smoke: Option<Smoke>,
+}
+
+/// The name of the check that runs a command.
+pub(crate) const SMOKE: &str = "smoke";
+
+/// What the command of a check does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Smoke {
+    Succeeds,
+    /// It fails, and decides nothing.
+    Fails,
+    Hangs,
+}
+
+impl Smoke {
+    fn check(self) -> Check {
+        let mut settings = Settings::new();
+        let word = match self {
+            Self::Succeeds => "succeed",
+            Self::Fails => "fail",
+            Self::Hangs => "hang",
+        };
+        settings.insert(Check::COMMAND_SETTING.to_owned(), vec!["bin/smoke", word].into());
+        let check = Check::new(SMOKE.parse().unwrap(), CheckKind::COMMAND.parse().unwrap(), settings);
+        check.with(|check| {
+            check.failures = 2;
+            check.every = Duration::from_secs(4);
+            check.timeout = Duration::from_secs(20);
+            check.mode = if self == Self::Fails { CheckMode::Observe } else { CheckMode::Enforce };
+        })
+    }
 }
 
 impl Checks {
@@ -50,7 +83,7 @@ impl Checks {
             check.mode = if self.observes { CheckMode::Observe } else { CheckMode::Enforce };
         });
         PolicyChange {
-            checks: Some(vec![first, second]),
+            checks: Some([first, second].into_iter().chain(self.smoke.map(Smoke::check)).collect()),
             verify_for: Some(Duration::from_secs(self.verify_for.into())),
             ..PolicyChange::default()
         }

@@ -12,11 +12,14 @@ use rollhook_core::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde_json::Value;
 
 use crate::{
     app::{field, invalid, word},
+    configuration::setting_text,
     duration,
     openapi::schemas,
+    words,
 };
 
 /// A request to set a check: the body of `PUT …/checks/{check}`. The check is then as it says, with defaults for what is absent.
@@ -27,7 +30,7 @@ pub struct SetCheck {
     /// The kind, such as `http`; the list of the app's checks has the kinds there are.
     #[schemars(extend("pattern" = schemas::LABEL))]
     pub kind: String,
-    /// The settings of its kind: texts and numbers.
+    /// The settings of its kind: texts and numbers, and of kind `command` a list of the program and its arguments.
     pub settings: Settings,
     /// What follows from a fail: `enforce` fails the deploy, and `observe` only shows it; by default `enforce`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +44,7 @@ pub struct SetCheck {
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "whole")]
     #[schemars(extend("minimum" = *FAILURES.start(), "maximum" = *FAILURES.end()))]
     pub failures: Option<u32>,
-    /// The time that a measurement may take, from `1s` to `20s`; by default `10s`.
+    /// The time that a measurement may take, from `1s` to `20s`, by default `10s`; of kind `command` to `10m`, by default `1m`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = schemas::DURATION))]
     pub timeout: Option<String>,
@@ -154,6 +157,10 @@ pub struct CheckKind {
     /// What the secret of such a check is; absent: none has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
+    /// The time that a measurement may take by default.
+    pub timeout: String,
+    /// The longest time that a measurement may be given.
+    pub longest_timeout: String,
 }
 
 impl CheckKind {
@@ -168,8 +175,16 @@ impl CheckKind {
             about: kind.about.to_owned(),
             settings: kind.settings.iter().map(setting).collect(),
             secret: kind.secret.map(str::to_owned),
+            timeout: duration::format(kind.kind.usual_timeout()),
+            longest_timeout: duration::format(kind.kind.longest_timeout()),
         }
     }
+}
+
+/// Returns the value of a check's setting as people read it: a list is a program and its arguments.
+pub fn check_setting_text(value: &Value) -> String {
+    let words = value.as_array().map(|words| words.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+    words.map_or_else(|| setting_text(value), |words: Vec<_>| words::command_line(&words))
 }
 
 /// The checks of an app.
@@ -245,6 +260,8 @@ mod tests {
         let text = |text: &str| Some(text.to_owned());
         let good = SetCheck { kind: "http".to_owned(), ..SetCheck::default() };
         let name = || "front".parse().unwrap();
+        let command = SetCheck { kind: "command".to_owned(), ..SetCheck::default() };
+        assert_eq!(command.parse(name()).unwrap().timeout, std::time::Duration::from_secs(60), "by its kind");
         let parsed = good.clone().parse(name()).unwrap();
         assert_eq!(parsed, (CoreCheck::new(name(), "http".parse().unwrap(), Settings::new()), None));
         for (request, expected) in [

@@ -56,7 +56,7 @@ pub use app::{
     Rotate, Webhook,
 };
 pub use calls::{WebhookCall, WebhookCallList};
-pub use checks::{Check, CheckKind, CheckList, CheckSetting, SetCheck, TestedCheck};
+pub use checks::{Check, CheckKind, CheckList, CheckSetting, SetCheck, TestedCheck, check_setting_text};
 pub use configuration::{ConfigAnswer, ConfigKept, ConfigPatch, ConfigResult, Configuration, Variable};
 pub use deploy::{
     CheckOutcome, Deploy, DeployAnswer, DeployList, DeployPost, Progress, Promote, PromoteFrom, Rebuild, Restore,

@@ -11,7 +11,7 @@ use rollhook_conformance::{
     releases::{
         cancel_ends_for_good, end_outlives_a_restart, failed_command_keeps_its_log, missing_image_never_begins,
         observe_unknown_is_unknown, prepare_begins_nothing, prepare_of_known_changes_nothing,
-        release_log_is_read_in_parts, runs_of_both_kinds_are_apart, start_is_once, start_of_unknown_runs_nothing,
+        release_log_is_read_in_parts, runs_of_all_kinds_are_apart, start_is_once, start_of_unknown_runs_nothing,
         start_runs_to_the_end, target_stays_as_it_is,
     },
 };
@@ -81,7 +81,7 @@ impl Runner {
             RunKind::ByHand(number) if self.breaks(Promise::KindsAreApart) => {
                 ReleaseRun::new(&run.app, run.id.app, rollhook_conformance::samples::revision(number.get()))
             }
-            RunKind::ByHand(_) | RunKind::Release(_) => run.clone(),
+            RunKind::ByHand(_) | RunKind::Release(_) | RunKind::Check(_) => run.clone(),
         }
     }
 
@@ -325,6 +325,6 @@ fn broken_runners_of_release_commands_are_noticed() {
     notices(Promise::TargetStays, target_stays_as_it_is, "changed by another");
     notices(Promise::UnknownIsUnknown, observe_unknown_is_unknown, "Running");
     notices(Promise::CodeIsKnown, failed_command_keeps_its_log, "exit code");
-    notices(Promise::KindsAreApart, runs_of_both_kinds_are_apart, "the release command is another run");
+    notices(Promise::KindsAreApart, runs_of_all_kinds_are_apart, "the release command is another run");
     notices(Promise::LogHasParts, release_log_is_read_in_parts, "left:");
 }

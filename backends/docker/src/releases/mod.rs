@@ -1,4 +1,4 @@
-//! Runs commands, each in a container of its own: release commands, and those by hand.
+//! Runs commands, each in a container of its own: release commands, those by hand, and those of checks.
 //!
 //! ```text
 //! prepare: pull, create NAME.making, join networks ─► NAME
@@ -176,7 +176,9 @@ impl Runner<'_> {
 
     async fn remove_outdated(&self, ready: &ReleaseRun) {
         let removed = async {
-            for container in release::outdated(&list(self.engine).await?, ready) {
+            let listed = list(self.engine).await?;
+            release::abandoned(&listed, ready).iter().for_each(|container| self.end(container));
+            for container in release::outdated(&listed, ready) {
                 remove(self.engine, &container).await?;
             }
             Called::Ok(())

@@ -9,7 +9,7 @@ use rollhook_core::{
     deploy::Reason,
     error::Entity,
     image::is_refused_for_good,
-    ports::{Applied, ReleaseFailure, ReleaseRun, ReleaseSpec, ReleaseState, RolloutSpec, RunId},
+    ports::{Applied, CheckRun, ReleaseFailure, ReleaseRun, ReleaseSpec, ReleaseState, RolloutSpec, RunId, RunKind},
     slots::Slots,
 };
 use serde_json::json;
@@ -87,10 +87,12 @@ enum Made {
 
 /// The work of this process on runs.
 pub(crate) struct Releases {
-    /// The runs that this process makes ready, the newest of each app and kind.
+    /// The runs that this process makes ready: the newest of each app and kind, and of checks each one.
     pub(super) preparations: Mutex<HashMap<Key, Preparation>>,
     /// The images of runs by hand: their pulls and those of deploys do not end each other.
     pub(crate) by_hand: Pulls,
+    /// The images of checks' commands, in the same way.
+    pub(crate) checks: Pulls,
     /// The reads of logs, each of which makes the engine read a log from its beginning.
     pub(super) log_reads: Slots,
     /// The longest time in which the engine ends a command, before the command is killed.
@@ -100,14 +102,28 @@ pub(crate) struct Releases {
 impl Releases {
     /// The work beside that on deploys, whose pulls these are.
     pub(crate) fn new(of_deploys: &Pulls) -> Self {
-        let by_hand = of_deploys.beside();
-        Self { preparations: Mutex::default(), by_hand, log_reads: Slots::with_share(2, 1), end_max: END_MAX }
+        let (by_hand, checks) = (of_deploys.beside(), of_deploys.beside());
+        Self { preparations: Mutex::default(), by_hand, checks, log_reads: Slots::with_share(2, 1), end_max: END_MAX }
     }
 
     /// Forgets what is known of an app's runs.
     pub(super) fn forget(&self, app: AppUid) {
         lock(&self.preparations).retain(|(known, _), _| *known != app);
         self.by_hand.forget(app);
+        self.checks.forget(app);
+    }
+
+    /// Adds a run, unless it is known. Runs of checks that are over make room for it: their end was reported.
+    fn add(&self, new: Preparation) {
+        let mut preparations = lock(&self.preparations);
+        let key = key(new.run);
+        if preparations.get(&key).is_some_and(|known| known.run == new.run) {
+            return;
+        }
+        let is_over = |known: &Preparation| known.is_cancelled || known.failure.is_some();
+        preparations
+            .retain(|(app, kind), known| *app != new.run.app || !matches!(kind, KeyKind::Check(_)) || !is_over(known));
+        preparations.insert(key, new);
     }
 
     fn preparation(&self, id: RunId) -> Option<Preparation> {
@@ -125,17 +141,34 @@ impl Releases {
     }
 }
 
-/// The app of a run, and whether it is by hand.
-type Key = (AppUid, bool);
+/// The app of a run, and what is made ready beside others of it.
+type Key = (AppUid, KeyKind);
+
+/// The kind of a run, and of a check which one it is: an app may have several at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum KeyKind {
+    Release,
+    ByHand,
+    Check(CheckRun),
+}
 
 pub(super) const fn key(id: RunId) -> Key {
-    (id.app, id.kind.is_by_hand())
+    let kind = match id.kind {
+        RunKind::Release(_) => KeyKind::Release,
+        RunKind::ByHand(_) => KeyKind::ByHand,
+        RunKind::Check(run) => KeyKind::Check(run),
+    };
+    (id.app, kind)
 }
 
 impl Runner<'_> {
     /// The pulls of the run's kind.
     pub(super) fn pulls(&self, id: RunId) -> &Pulls {
-        if id.kind.is_by_hand() { &self.releases.by_hand } else { &self.machine.pulls }
+        match id.kind {
+            RunKind::Release(_) => &self.machine.pulls,
+            RunKind::ByHand(_) => &self.releases.by_hand,
+            RunKind::Check(_) => &self.releases.checks,
+        }
     }
 
     pub(super) async fn prepare(&self, spec: &ReleaseSpec) -> Result<ReleaseState> {
@@ -148,16 +181,9 @@ impl Runner<'_> {
         if let Some(found) = find(self.engine, run).await?.filter(|found| found.mark != Mark::Making) {
             return Ok(self.report(run, found).await?);
         }
-        {
-            let mut preparations = lock(&self.releases.preparations);
-            let is_known = preparations.get(&key(id)).is_some_and(|known| known.run == id);
-            if !is_known {
-                let command = spec.command.clone();
-                let (failing_since, failure) = (None, None);
-                let known = Preparation { run: id, rollout, command, failing_since, failure, is_cancelled: false };
-                preparations.insert(key(id), known);
-            }
-        }
+        let command = spec.command.clone();
+        let (failing_since, failure) = (None, None);
+        self.releases.add(Preparation { run: id, rollout, command, failing_since, failure, is_cancelled: false });
         self.advance(run).await
     }
 

@@ -1,4 +1,4 @@
-//! The containers that run release commands and commands by hand: their names and labels, how one is made, and what its state says.
+//! The containers that run release commands, commands by hand and those of checks: their names and labels, how one is made, and what its state says.
 //!
 //! The engine starts an ended container again if it is asked to, so that reading the state before starting would let two
 //! processes run a command twice. The name decides, as renaming is atomic in the engine:
@@ -16,6 +16,7 @@
 use std::{
     cmp::Reverse,
     hash::{BuildHasher, Hasher, RandomState},
+    mem::discriminant,
 };
 
 use rollhook_core::{
@@ -74,6 +75,7 @@ pub(crate) fn name(run: &ReleaseRun, mark: Mark) -> String {
     let (what, number) = match id.kind {
         RunKind::Release(revision) => ("release", revision.get()),
         RunKind::ByHand(number) => ("run", number.get()),
+        RunKind::Check(run) => ("check", run.get()),
     };
     let base = format!("rollhook.{what}.{}.{}.{number}-{}", app.namespace, app.name, id.app);
     match mark {
@@ -286,7 +288,7 @@ impl<'a> Listed<'a> {
 
 /// Returns whether a run is an earlier one of the same kind.
 fn precedes(run: RunKind, other: RunKind) -> bool {
-    run.is_by_hand() == other.is_by_hand() && run < other
+    discriminant(&run) == discriminant(&other) && run < other
 }
 
 /// Returns the containers of an app's runs in a list: those that run, and the others.
@@ -307,6 +309,16 @@ pub(crate) fn outdated(containers: &[Value], ready: &ReleaseRun) -> Vec<String> 
     ids.dedup();
     let is_outdated = |run: &&Listed<'_>| ids.iter().skip(KEPT).any(|Reverse(old)| *old == run.id);
     earlier.iter().filter(is_outdated).filter_map(Listed::container_id).collect()
+}
+
+/// Returns the containers of an app's checks that go on although a later deploy is verified: those of a process that was
+/// stopped before it ended them.
+pub(crate) fn abandoned(containers: &[Value], ready: &ReleaseRun) -> Vec<String> {
+    let RunKind::Check(ready_check) = ready.id.kind else { return Vec::new() };
+    let listed = containers.iter().filter_map(|container| Listed::of(container, &ready.app, ready.id.app));
+    let is_of_earlier = |kind| matches!(kind, RunKind::Check(check) if check.revision() < ready_check.revision());
+    let abandoned = listed.filter(|run| run.runs() && is_of_earlier(run.id.kind));
+    abandoned.filter_map(|run| run.container_id()).collect()
 }
 
 /// Returns whether a container of a list is of an ended run of the app that need not be reported any more, so that it

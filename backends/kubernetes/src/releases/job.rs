@@ -1,4 +1,4 @@
-//! The Job of a run of a release command, or of one by hand: one container like the app's own, with the image and the command.
+//! The Job of a run of a release command, of one by hand, or of a check's: one container like the app's own, with the image and the command.
 //!
 //! A pod of the run shares with the workload's pods what its command may need, and nothing by which others would take it for
 //! one of them: no labels and annotations of theirs, no ports, no name in the network.
@@ -37,6 +37,8 @@ const APP: &str = "rollhook.dev/release-app";
 const REVISION: &str = "rollhook.dev/release-revision";
 /// The label with the number of a run by hand.
 const BY_HAND: &str = "rollhook.dev/run";
+/// The label with the number of a check's run.
+const CHECK: &str = "rollhook.dev/check-run";
 /// The labels that are common to all runs and their pods: what a command may reach, as a NetworkPolicy says it, does not
 /// depend on who runs it.
 const COMMON: [(&str, &str); 2] = [(MANAGED_BY, MANAGER), ("app.kubernetes.io/component", "release-command")];
@@ -55,7 +57,12 @@ pub(super) fn name(run: RunId) -> String {
 }
 
 fn prefix(RunId { app, kind }: RunId) -> String {
-    format!("{}-{app}-", if kind.is_by_hand() { "run" } else { "release" })
+    let word = match kind {
+        RunKind::Release(_) => "release",
+        RunKind::ByHand(_) => "run",
+        RunKind::Check(_) => "check",
+    };
+    format!("{word}-{app}-")
 }
 
 /// The number of a run among those of its app and kind.
@@ -63,6 +70,7 @@ const fn number(kind: RunKind) -> u64 {
     match kind {
         RunKind::Release(revision) => revision.get(),
         RunKind::ByHand(number) => number.get(),
+        RunKind::Check(run) => run.get(),
     }
 }
 
@@ -74,7 +82,11 @@ pub(super) fn number_of(metadata: &ObjectMeta, like: RunId) -> Option<u64> {
 
 /// The label that has a run's number.
 const fn label(kind: RunKind) -> &'static str {
-    if kind.is_by_hand() { BY_HAND } else { REVISION }
+    match kind {
+        RunKind::Release(_) => REVISION,
+        RunKind::ByHand(_) => BY_HAND,
+        RunKind::Check(_) => CHECK,
+    }
 }
 
 /// The selector of a run's objects.
@@ -283,7 +295,12 @@ fn beside(pods: &LabelSelector) -> PodAffinity {
 
 #[cfg(test)]
 mod tests {
-    use rollhook_core::{app::AppUid, deploy::Revision, ports::DeployId, run::RunNumber};
+    use rollhook_core::{
+        app::AppUid,
+        deploy::Revision,
+        ports::{CheckRun, DeployId},
+        run::RunNumber,
+    };
     use serde_json::{Value, json};
 
     use super::*;
@@ -419,13 +436,14 @@ mod tests {
         let last = DeployId { app: AppUid::from_bits(u128::MAX), revision: Revision::new(i64::MAX as u64).unwrap() };
         let by_hand = RunKind::ByHand(RunNumber::new(i64::MAX as u64).unwrap());
         let last: RunId = last.into();
-        for run in [last, RunId { kind: by_hand, ..last }] {
+        let check = RunKind::Check(CheckRun::tried_out(Revision::new(i64::MAX as u64).unwrap(), u32::MAX));
+        for run in [last, RunId { kind: by_hand, ..last }, RunId { kind: check, ..last }] {
             assert!(name(run).len() <= 63, "{}", name(run));
         }
     }
 
     #[test]
-    fn runs_of_both_kinds_have_their_own_names_and_labels() {
+    fn runs_of_all_kinds_have_their_own_names_and_labels() {
         let release = run().id;
         let by_hand = RunId { kind: RunKind::ByHand(RunNumber::new(7).unwrap()), ..release };
         let metadata =
@@ -434,6 +452,11 @@ mod tests {
         assert_eq!(number_of(&metadata(by_hand), release), None);
         assert!(is_of(&metadata(by_hand), by_hand) && !is_of(&metadata(by_hand), release));
         assert!(!is_of(&metadata(release), by_hand));
+        let check = CheckRun::new(Revision::FIRST, 2, 3);
+        let of_check = RunId { kind: RunKind::Check(check), ..release };
+        assert_eq!(number_of(&metadata(of_check), of_check), Some(check.get()));
+        assert!([release, by_hand].into_iter().all(|run| number_of(&metadata(of_check), run).is_none()));
+        assert!(!is_of(&metadata(of_check), release) && !is_of(&metadata(of_check), by_hand));
     }
 
     #[test]

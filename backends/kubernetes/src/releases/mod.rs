@@ -1,7 +1,8 @@
-//! Commands in the cluster, of releases and by hand: each one a Job in the app's namespace, beside the workload that it is for.
+//! Commands in the cluster, of releases, by hand and of checks: each one a Job in the app's namespace, beside the workload that it is for.
 //!
 //! ```text
-//!   prepare ──▶ Job release-{app uid}-{revision}, suspended    named by the run: made only once; run-{app uid}-{number} by hand
+//!   prepare ──▶ Job release-{app uid}-{revision}, suspended    named by the run: made only once; run-{app uid}-{number} by hand,
+//!      │                                                     check-{app uid}-{number} of a check
 //!      │
 //!   start ──▶ resumed and marked as started, in one patch      never a second time
 //!      │
@@ -142,8 +143,9 @@ impl<'a> Run<'a> {
         Self { cluster, namespace: run.app.namespace.as_str(), run }
     }
 
-    const fn is_by_hand(&self) -> bool {
-        self.run.id.kind.is_by_hand()
+    /// Whether a deploy goes on after the run, so that what keeps the deploy from its target keeps the run from its begin.
+    const fn is_release(&self) -> bool {
+        self.run.id.kind.is_release()
     }
 
     /// The run's Job, as far as rules read it. Returns `None` if there is none that rollhook made.
@@ -220,8 +222,8 @@ impl<'a> Run<'a> {
         if is_not_found(&failure) {
             return Ok(ReleaseState::Failed(without_namespace(&rollout)));
         }
-        // What runs may need one that was missing, and so may other runs by hand.
-        if !self.is_by_hand() && !configuration::is_referred_to(&target, &rollout) {
+        // What runs may need one that was missing, and so may other runs.
+        if self.is_release() && !configuration::is_referred_to(&target, &rollout) {
             configurations::take_back(self.cluster, self.namespace, secret.as_ref()).await;
         }
         Err(match refusal(&failure) {
@@ -259,10 +261,10 @@ impl<'a> Run<'a> {
         };
         Ok(match fence::decide(&object, rollout) {
             Decision::Patch | Decision::UpToDate => Ok(object),
-            // A command by hand changes nothing of the workload: whichever deploy is on it, and whether it is paused, is no
-            // matter.
-            Decision::Newer(_) if self.is_by_hand() => Ok(object),
-            Decision::Refused { reason, .. } if self.is_by_hand() && reason.as_str() == Reason::PAUSED => Ok(object),
+            // A command by hand, or a check's, changes nothing of the workload: whichever deploy is on it, and whether it is
+            // paused, is no matter.
+            Decision::Newer(_) if !self.is_release() => Ok(object),
+            Decision::Refused { reason, .. } if !self.is_release() && reason.as_str() == Reason::PAUSED => Ok(object),
             Decision::Newer(revision) => {
                 let message = format!("{} is at the newer revision {revision} already", object.title());
                 Err(unbegun(Reason::new(Reason::REFUSED), message))

@@ -29,7 +29,7 @@ impl<'a> Run<'a> {
     ) -> Result<std::result::Result<Option<Provided>, ReleaseFailure>> {
         let Some(wanted) = &spec.configuration else { return Ok(Ok(None)) };
         let conflict = configuration::conflict(target, &rollout.workload.containers, wanted);
-        if let Some(why) = conflict.filter(|_| !self.is_by_hand()) {
+        if let Some(why) = conflict.filter(|_| self.is_release()) {
             return Ok(Err(unbegun(Reason::new(Reason::CONFIGURATION_CONFLICT), why)));
         }
         let (kind, version) = (target.kind().as_str(), target.kind().api_version());
@@ -54,14 +54,14 @@ impl<'a> Run<'a> {
             let known = secret.and_then(Provided::uid);
             configurations::provide(self.cluster, &owner, wanted, known).await?;
         }
-        if let (Some(Provided::Made(_)), false) = (secret, self.is_by_hand()) {
+        if let (Some(Provided::Made(_)), false) = (secret, !self.is_release()) {
             configurations::remove_old(self.cluster, self.namespace, self.run.deploy_id()).await;
         }
         Ok(())
     }
 
     fn owner(&self, object: Option<OwnerReference>) -> Owner<'a> {
-        let deploy = (!self.is_by_hand()).then(|| self.run.deploy_id());
+        let deploy = self.is_release().then(|| self.run.deploy_id());
         Owner { app: &self.run.app, uid: self.run.id.app, deploy, object }
     }
 }

@@ -77,6 +77,7 @@ fn job_name(run: &ReleaseRun) -> String {
     match run.id.kind {
         RunKind::Release(revision) => format!("release-{}-{revision}", run.id.app),
         RunKind::ByHand(number) => format!("run-{}-{number}", run.id.app),
+        RunKind::Check(check) => format!("check-{}-{}", run.id.app, check.get()),
     }
 }
 

@@ -117,6 +117,7 @@ impl Releases for Namespaced<Real> {
         let number = match run.id.kind {
             RunKind::Release(revision) => format!("rollhook.dev/release-revision={revision}"),
             RunKind::ByHand(number) => format!("rollhook.dev/run={number}"),
+            RunKind::Check(run) => format!("rollhook.dev/check-run={}", run.get()),
         };
         let labels = format!("rollhook.dev/release-app={},{number}", run.id.app);
         let mut times = 0;
@@ -137,7 +138,7 @@ rollhook_conformance::cases! { bed::run, fresh().await, releases:
     cancel_ends_for_good,
     end_outlives_a_restart,
     target_stays_as_it_is,
-    runs_of_both_kinds_are_apart,
+    runs_of_all_kinds_are_apart,
     release_log_is_read_in_parts,
 }
 

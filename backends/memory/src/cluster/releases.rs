@@ -15,7 +15,7 @@ use rollhook_core::{
 
 use super::{SimulatedCluster, World};
 
-/// A command that has begun: a release command, or one by hand.
+/// A command that has begun: a release command, one by hand, or that of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseBegun {
     /// The run's id.
@@ -29,11 +29,11 @@ pub struct ReleaseBegun {
 }
 
 impl ReleaseBegun {
-    /// The revision whose release command it is; `None` of a command by hand.
+    /// The revision whose release command it is; `None` of other commands.
     pub const fn revision(&self) -> Option<Revision> {
         match self.run.kind {
             RunKind::Release(revision) => Some(revision),
-            RunKind::ByHand(_) => None,
+            RunKind::ByHand(_) | RunKind::Check(_) => None,
         }
     }
 }
@@ -117,7 +117,7 @@ impl Release {
 impl SimulatedCluster {
     /// Returns every release command that has begun, in order.
     pub fn releases(&self) -> Vec<ReleaseBegun> {
-        self.lock().releases_begun.iter().filter(|begun| !begun.run.kind.is_by_hand()).cloned().collect()
+        self.lock().releases_begun.iter().filter(|begun| begun.run.kind.is_release()).cloned().collect()
     }
 
     /// Returns the configuration that a run was made ready with.
@@ -130,11 +130,17 @@ impl SimulatedCluster {
         self.lock().releases_begun.iter().filter(|begun| begun.run.kind.is_by_hand()).cloned().collect()
     }
 
+    /// Returns every command of a check that has begun, in order.
+    pub fn commands_of_checks(&self) -> Vec<ReleaseBegun> {
+        let is_of_check = |begun: &&ReleaseBegun| matches!(begun.run.kind, RunKind::Check(_));
+        self.lock().releases_begun.iter().filter(is_of_check).cloned().collect()
+    }
+
     /// Returns the number of the app's release commands that run.
     pub fn running_releases(&self, app: AppUid) -> usize {
         let now = self.clock.elapsed();
         let world = self.lock();
-        let of = world.releases.iter().filter(|(run, _)| run.app == app && !run.kind.is_by_hand());
+        let of = world.releases.iter().filter(|(run, _)| run.app == app && run.kind.is_release());
         of.filter(|(_, release)| release.state(&world, now, self.delay) == ReleaseState::Running).count()
     }
 

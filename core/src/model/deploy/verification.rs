@@ -44,6 +44,9 @@ pub struct CheckResult {
     /// The condition that a pass must meet, as people read it; empty before the first measurement.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub condition: String,
+    /// The number of measurements so far.
+    #[serde(default)]
+    pub count: u32,
     /// Whether a measurement has passed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_passed: bool,
@@ -154,6 +157,7 @@ impl CheckResult {
             fingerprint: check.fingerprint(),
             verdict: None,
             condition: String::new(),
+            count: 0,
             has_passed: false,
             failed: 0,
             silent: 0,
@@ -174,6 +178,7 @@ impl CheckResult {
             Verdict::Fail => (self.failed, self.silent) = (self.failed.saturating_add(1), 0),
             Verdict::None => self.silent = self.silent.saturating_add(1),
         }
+        self.count = self.count.saturating_add(1);
         self.condition = condition;
         self.measurements.push(measurement);
         self.keep_last(MEASUREMENTS_MAX);

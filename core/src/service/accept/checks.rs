@@ -1,18 +1,27 @@
 //! The checks of an app: what is asked of them, setting and removing one, and trying one out.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use futures_util::{FutureExt, select_biased};
 
 use crate::{
     action::Action,
     app::{Policy, settings_bytes},
-    check::{CHECKS_MAX, Check, CheckName, CheckSecret, EVERY, FAILURES, TIMEOUT, VERIFY_FOR_MAX},
-    configuration::ConfigurationId,
+    check::{CHECKS_MAX, Check, CheckKind, CheckName, CheckSecret, EVERY, FAILURES, TIMEOUT_MIN, VERIFY_FOR_MAX},
+    configuration::{Configuration, ConfigurationId},
     ledger::AppState,
-    ports::{DeployId, MeasureSpec, Measured, Verifier},
+    ports::{CheckRun, CheckSetting, DeployId, KindOfCheck, MeasureSpec, Measured, Verifier},
     request::{Field, Refusal},
-    service::{Authorized, Deployer, Outcome, accept::apps::checked, unwritten},
+    service::{
+        Authorized, Deployer, NO_RUNNER, Outcome,
+        accept::apps::{check_command, checked},
+        drive::WhenDropped,
+        unwritten,
+    },
+    text::quoted,
     time::Timestamp,
 };
 
@@ -42,8 +51,12 @@ pub(super) fn check(policy: &Policy) -> Outcome<()> {
                 FAILURES.end()
             ));
         }
-        if !TIMEOUT.contains(&check.timeout) {
-            return refuse(format!("a measurement of {name} must take at most 1s to 20s."));
+        let longest = check.kind.longest_timeout();
+        if !(TIMEOUT_MIN..=longest).contains(&check.timeout) {
+            let (kind, longest) = (&check.kind, longest.as_secs());
+            return refuse(format!(
+                "a measurement of {name} must take at most 1s to {longest}s, as all of kind {kind}."
+            ));
         }
     }
     if policy.verify_for > VERIFY_FOR_MAX {
@@ -54,7 +67,17 @@ pub(super) fn check(policy: &Policy) -> Outcome<()> {
 
 /// The checks that apps may have here.
 #[derive(Clone)]
-pub(super) struct CheckRules(Option<Arc<dyn Verifier>>);
+pub(super) struct CheckRules {
+    verifier: Option<Arc<dyn Verifier>>,
+    runs_commands: bool,
+}
+
+/// The settings of checks that run a command.
+const COMMAND_SETTINGS: &[CheckSetting] = &[CheckSetting {
+    name: Check::COMMAND_SETTING,
+    about: "The program and its arguments, such as bin/smoke --fast.",
+    required: true,
+}];
 
 impl CheckRules {
     /// Returns a policy whose checks have all of their settings. One that is stored already stays as it is: another version of
@@ -75,10 +98,18 @@ impl CheckRules {
 
     fn complete(&self, check: Check) -> Outcome<Check> {
         let refuse = |why: String| Refusal::InvalidField(Field::PolicyChecks, format!("{}: {why}", check.name));
-        let verifier = self.0.as_ref().ok_or_else(|| refuse(NO_VERIFIER.to_owned()))?;
         // What is too long to be kept is too long to be read.
         if settings_bytes(&check.settings) > CHECK_BYTES_MAX {
             return Err(refuse(format!("its settings must have at most {CHECK_BYTES_MAX} bytes.")));
+        }
+        if check.kind.is_command() {
+            self.check_command(&check).map_err(refuse)?;
+            return Ok(check);
+        }
+        let verifier = self.verifier.as_ref().ok_or_else(|| refuse(NO_VERIFIER.to_owned()))?;
+        let kinds: Vec<_> = self.kinds().into_iter().map(|known| known.kind.to_string()).collect();
+        if !kinds.iter().any(|known| known == check.kind.as_str()) {
+            return Err(refuse(format!("the kind {} is unknown here; there are {}.", check.kind, kinds.join(", "))));
         }
         let settings = verifier.check(&check.kind, &check.settings).map_err(refuse)?;
         Ok(Check { settings, ..check })
@@ -86,7 +117,7 @@ impl CheckRules {
 
     /// Returns the place that the secret of a check is for; `None`: it has none.
     fn secret_for(&self, check: &Check) -> Option<String> {
-        self.0.as_ref()?.secret_for(&check.kind, &check.settings)
+        self.verifier.as_ref()?.secret_for(&check.kind, &check.settings)
     }
 
     /// Returns a check, which is complete, with the secret of the stored one of its name: that is kept for as long as it is for the
@@ -107,13 +138,57 @@ impl CheckRules {
             )),
         }
     }
+
+    /// Returns `Ok` if the command of a check can be stored and run.
+    ///
+    /// # Errors
+    /// What is wrong with it, as a sentence.
+    fn check_command(&self, check: &Check) -> std::result::Result<(), String> {
+        const SETTING: &str = Check::COMMAND_SETTING;
+        if !self.runs_commands {
+            return Err(NO_RUNNER.to_owned());
+        }
+        if let Some(other) = check.settings.keys().find(|name| *name != SETTING) {
+            return Err(format!("{} has no setting {}; it has {SETTING}.", check.kind, quoted(other)));
+        }
+        let command = check.command();
+        let command = command.ok_or_else(|| format!("{SETTING} must be a list of a program and its arguments."))?;
+        match check_command(Field::PolicyChecks, &command) {
+            Err(Refusal::InvalidField(_, rule)) => Err(format!("{SETTING} {rule}")),
+            Err(_) | Ok(()) => Ok(()),
+        }
+    }
+
+    fn kinds(&self) -> Vec<KindOfCheck> {
+        let mut kinds = self.verifier.as_ref().map(|verifier| verifier.describe()).unwrap_or_default();
+        if self.runs_commands
+            && let Ok(kind) = CheckKind::COMMAND.parse()
+        {
+            let about = "The exit code of a command that is run with the new image, as a release command is: 0 passes.";
+            kinds.push(KindOfCheck { kind, about, settings: COMMAND_SETTINGS, secret: None });
+        }
+        kinds
+    }
 }
+
+/// The longest time of a command that a person tries out: callers wait for the answer.
+const TRY_OUT_MAX: Duration = Duration::from_secs(25);
+/// How long such a command waits for those of its environment.
+const COMMAND_WAIT: Duration = Duration::from_secs(3);
 
 const NO_VERIFIER: &str = "this service measures no checks.";
 
 impl Deployer {
     pub(super) fn check_rules(&self) -> CheckRules {
-        CheckRules(self.ports.verifier.clone())
+        CheckRules {
+            verifier: self.ports.verifier.clone(),
+            runs_commands: self.ports.rollouts.release_runner().is_some(),
+        }
+    }
+
+    /// Returns the kinds of checks that apps may have here.
+    pub fn check_kinds(&self) -> Vec<KindOfCheck> {
+        self.check_rules().kinds()
     }
 
     /// Sets a check of an app, in place of the one of its name. Returns the check with all of its settings. Without a secret, that
@@ -216,7 +291,7 @@ impl Deployer {
     }
 
     /// Measures a check once, of the version that is current. Nothing is decided by it, and nothing recorded. It takes as long
-    /// as the check's [`timeout`](Check::timeout) at most.
+    /// as the check's [`timeout`](Check::timeout) at most, and 25 s of a command, which is ended then.
     ///
     /// # Errors
     /// [`Refusal::CheckNotFound`], [`Refusal::NothingRuns`], [`Refusal::AppNotFound`]; [`Refusal::InvalidField`] where no checks
@@ -226,14 +301,23 @@ impl Deployer {
         let state = self.state(access).await?;
         let check = named(&state, name)?;
         let refuse = |why: &str| Refusal::InvalidField(Field::PolicyChecks, format!("{name}: {why}"));
-        if self.ports.verifier.is_none() {
-            return Err(refuse(NO_VERIFIER));
+        match check.kind.is_command() {
+            true if self.ports.rollouts.release_runner().is_none() => return Err(refuse(NO_RUNNER)),
+            false if self.ports.verifier.is_none() => return Err(refuse(NO_VERIFIER)),
+            true | false => {}
         }
-        let spec = tried(&state, check, self.store_time().await?)?;
+        let mut spec = tried(&state, check, self.store_time().await?)?;
+        let mut random = [0; 4];
+        self.ports.rng.fill(&mut random);
+        spec.run = CheckRun::tried_out(spec.deploy.revision, u32::from_le_bytes(random));
         // It may have to wait for those of its environment.
-        let patience = spec.check.timeout * 2;
+        let mut patience = spec.check.timeout * 2;
+        if spec.check.kind.is_command() {
+            spec.check.timeout = spec.check.timeout.min(TRY_OUT_MAX);
+            patience = TRY_OUT_MAX + COMMAND_WAIT;
+        }
         select_biased! {
-            answer = self.measure_once(spec).fuse() => answer.measured.map_err(|_| Refusal::Busy),
+            answer = self.measure_once(spec, WhenDropped::Ends).fuse() => answer.measured.map_err(|_| Refusal::Busy),
             () = self.ports.clock.sleep(patience).fuse() => Err(Refusal::Busy),
         }
     }
@@ -252,11 +336,13 @@ fn named(state: &AppState, name: &CheckName) -> Outcome<Check> {
 /// Returns the specification by which a person tries out a check.
 fn tried(state: &AppState, check: Check, now: Timestamp) -> Outcome<MeasureSpec> {
     let app = &state.app;
-    let current = state.current.as_ref().and_then(|deploy| Some((deploy, deploy.image.clone()?)));
+    let current = state.current.as_ref().and_then(|deploy| Some((deploy, deploy.pinned_image()?)));
     let (deploy, image) = current.ok_or_else(|| Refusal::NothingRuns(app.id.clone()))?;
     let since = deploy.updated_at;
     let window = check.window(now.since(since));
     let id = DeployId { app: app.uid, revision: deploy.revision };
     let spec = MeasureSpec::new(&app.id, id, (app.target.clone(), image), check, now);
-    Ok(MeasureSpec { commit: deploy.commit.clone(), since, rollout_began: deploy.created_at, window, ..spec })
+    let configuration = deploy.configuration.map(Configuration::of).filter(|_| spec.check.kind.is_command());
+    let (commit, rollout_began) = (deploy.commit.clone(), deploy.created_at);
+    Ok(MeasureSpec { commit, configuration, since, rollout_began, window, ..spec })
 }

@@ -17,7 +17,7 @@ use configured::{unconfigured, without_variables};
 use crate::{
     app::AppUid,
     deploy::{Deploy, Reason, Revision, Trigger},
-    engine::{CallError, Effect, Event, State, rollout::STALL_TIMEOUT, step},
+    engine::{CallError, Effect, Event, State, rollout::STALL_TIMEOUT, step, verifying},
     error::{Error, Result},
     ledger::AppState,
     ports::{Applied, BuildTrigger, Observation, ReleaseRun, ReleaseRunner, RolloutSpec},
@@ -71,7 +71,9 @@ struct Driver<'a> {
     /// The pending answer of the app's source.
     reading: Option<PendingHead>,
     /// The measurements of checks that are under way.
-    measuring: Option<Measuring>,
+    measuring: Option<Measuring<'a>>,
+    /// The runs of checks' commands that may be under way.
+    check_runs: Vec<ReleaseRun>,
     /// The time of the last observation.
     observed_at: Option<Duration>,
     calls: log::CallLog,
@@ -107,6 +109,7 @@ impl Deployer {
             failures: 0,
             reading: None,
             measuring: None,
+            check_runs: Vec::new(),
             observed_at: None,
             calls: log::CallLog::default(),
             release_calls: log::CallLog::default(),
@@ -133,10 +136,14 @@ impl Driver<'_> {
         if self.deployer.ports.verifier.is_none() {
             state = state.without_verifier();
         }
+        if self.deployer.ports.rollouts.release_runner().is_none() {
+            state = state.without_runner();
+        }
         let mut event = Event::Loaded(Box::new(app_state));
         let mut under_way = UnderWay::default();
         loop {
             self.look_after(&mut under_way, &event);
+            self.end_check_runs(&event);
             self.loads.drain(..).for_each(|(was, is)| state.clock_set(was, is));
             let (after, effect) = step(state, event, self.time());
             state = after;
@@ -170,6 +177,15 @@ impl Driver<'_> {
             if has_rolled || before.is_deploying && !under_way.is_deploying {
                 self.deployer.conditions.put(self.app);
             }
+        }
+    }
+
+    /// Has the runs of checks' commands ended that are no longer waited for, such as those of a deploy that has ended.
+    fn end_check_runs(&mut self, event: &Event) {
+        if let Event::Loaded(state) | Event::ApplyDropped(state) | Event::Recorded(state) = event {
+            let before = std::mem::replace(&mut self.check_runs, verifying::runs(state));
+            let over = before.into_iter().filter(|run| !self.check_runs.contains(run));
+            over.for_each(|run| self.deployer.ending_runs.put(run));
         }
     }
 
@@ -264,7 +280,8 @@ impl Driver<'_> {
                 Next::step(Event::BuildCancelled(answer))
             }
             Effect::Measure(round) => {
-                self.measuring = Some(self.deployer.measure(*round));
+                let before = self.measuring.take();
+                self.measuring = Some(self.deployer.measure(*round).beside(before));
                 Next::step(Event::MeasureStarted)
             }
             // Another replica may have the lease by now, and then polls the source.

@@ -63,6 +63,9 @@ pub(crate) fn starting(run: &ReleaseRun) {
     match run.id.kind {
         RunKind::Release(revision) => tracing::info!(app = %run.app, %revision, "starting a release command"),
         RunKind::ByHand(number) => tracing::info!(app = %run.app, run = %number, "starting a command by hand"),
+        RunKind::Check(check) => {
+            tracing::debug!(app = %run.app, revision = %check.revision(), "starting a check's command")
+        }
     }
 }
 
@@ -71,6 +74,9 @@ pub(crate) fn ended(run: &ReleaseRun) {
     match run.id.kind {
         RunKind::Release(revision) => tracing::info!(app = %run.app, %revision, "ended a release command"),
         RunKind::ByHand(number) => tracing::info!(app = %run.app, run = %number, "ended a command by hand"),
+        RunKind::Check(check) => {
+            tracing::debug!(app = %run.app, revision = %check.revision(), "ended a check's command")
+        }
     }
 }
 

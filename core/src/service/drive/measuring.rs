@@ -5,6 +5,7 @@ use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
     sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -21,7 +22,7 @@ use crate::{
     error::{Error, Result},
     ports::{ConfigurationStore, MeasureSpec, Measured, Verifier},
     rate::Rate,
-    service::Deployer,
+    service::{Deployer, drive::commands::WhenDropped},
 };
 
 /// The most measurements that this process makes at once, and the most of them of one environment.
@@ -44,33 +45,52 @@ impl RoundRate {
     }
 }
 
-/// The measurements of a round, which are under way.
-pub(crate) struct Measuring {
+/// The measurements of a verification that are under way.
+pub(crate) struct Measuring<'a> {
     /// The verification that they belong to.
     pub(crate) of: RoundOf,
-    /// Their answers, once all have come; gone once they were taken.
-    answers: MaybeDone<BoxFuture<'static, Vec<Answer>>>,
+    /// The answers of each round, once all of them have come.
+    rounds: Vec<MaybeDone<BoxFuture<'a, Vec<Answer>>>>,
 }
 
-impl Measuring {
-    /// Waits for the answers, and takes them.
-    pub(crate) async fn ended(&mut self) -> Vec<Answer> {
-        (&mut self.answers).await;
-        Pin::new(&mut self.answers).take_output().unwrap_or_default()
+impl Measuring<'_> {
+    /// Returns the measurements with those that were under way before, if they are of the same verification.
+    pub(crate) fn beside(mut self, before: Option<Self>) -> Self {
+        self.rounds.extend(before.filter(|before| before.of == self.of).into_iter().flat_map(|before| before.rounds));
+        self
     }
 
-    /// Returns whether the answers were taken.
+    /// Waits for the answers of the next round that ends, and takes them.
+    pub(crate) async fn ended(&mut self) -> Vec<Answer> {
+        poll_fn(|context| {
+            self.poll(context);
+            let Some(ended) = self.rounds.iter().position(|round| matches!(round, MaybeDone::Done(_))) else {
+                return Poll::Pending;
+            };
+            let mut round = self.rounds.remove(ended);
+            Poll::Ready(Pin::new(&mut round).take_output().unwrap_or_default())
+        })
+        .await
+    }
+
+    /// Returns whether all answers were taken.
     pub(crate) fn is_taken(&self) -> bool {
-        matches!(self.answers, MaybeDone::Gone)
+        self.rounds.is_empty()
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) {
+        for round in &mut self.rounds {
+            let _is_ended = round.poll_unpin(context);
+        }
     }
 }
 
 /// Performs a call while measurements go on: a call that takes long must not make them miss their time.
-pub(crate) async fn beside<T>(measuring: &mut Option<Measuring>, call: impl Future<Output = T>) -> T {
+pub(crate) async fn beside<T>(measuring: &mut Option<Measuring<'_>>, call: impl Future<Output = T>) -> T {
     let mut call = pin!(call);
     poll_fn(|context| {
         if let Some(measuring) = measuring {
-            let _is_ended = measuring.answers.poll_unpin(context);
+            measuring.poll(context);
         }
         call.as_mut().poll(context)
     })
@@ -79,21 +99,24 @@ pub(crate) async fn beside<T>(measuring: &mut Option<Measuring>, call: impl Futu
 
 impl Deployer {
     /// Begins the measurements of a round, which go on while their answers are polled.
-    pub(crate) fn measure(&self, round: Round) -> Measuring {
+    pub(crate) fn measure(&self, round: Round) -> Measuring<'_> {
         let (clock, asked) = (self.ports.clock.clone(), self.ports.clock.elapsed());
         let waits = round.specs.first().map(|spec| self.round_rate.wait(&spec.app.namespace, asked));
-        let measure = |spec| self.measure_once(spec);
+        let measure = |spec| self.measure_once(spec, WhenDropped::RunsOn);
         let answers = join_all(round.specs.into_iter().map(measure).collect::<Vec<_>>());
         let paced = async move {
             clock.sleep(waits.unwrap_or_default()).await;
             answers.await
         };
-        Measuring { of: round.of, answers: maybe_done(paced.boxed()) }
+        Measuring { of: round.of, rounds: vec![maybe_done(paced.boxed())] }
     }
 
     /// Measures once, as soon as there is a slot for it. The answer comes within the check's timeout from then on, whatever the
     /// verifier promises.
-    pub(crate) fn measure_once(&self, spec: MeasureSpec) -> BoxFuture<'static, Answer> {
+    pub(crate) fn measure_once(&self, spec: MeasureSpec, when_dropped: WhenDropped) -> BoxFuture<'_, Answer> {
+        if spec.check.kind.is_command() {
+            return self.measure_by_command(spec, when_dropped).boxed();
+        }
         let Some(verifier) = self.ports.verifier.clone() else {
             let error = "This server cannot measure checks.".to_owned();
             return std::future::ready(Answer { check: spec.check, at: spec.now, measured: Err(error) }).boxed();

@@ -1,6 +1,7 @@
 //! Driving apps: which replica drives which, and the effects of the engine's steps.
 
 mod at_rest;
+mod commands;
 mod driver;
 mod lease;
 mod log;
@@ -19,6 +20,7 @@ pub use poll_results::{PollOutcome, Polled};
 pub use start::StartError;
 
 pub(crate) use at_rest::KnownConditions;
+pub(crate) use commands::{COMMANDS, EndingRuns, WhenDropped};
 pub(crate) use measuring::{MEASUREMENTS, RoundRate};
 pub(crate) use poll_results::PollResults;
 pub(crate) use polling::sentence;

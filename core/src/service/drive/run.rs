@@ -91,6 +91,7 @@ impl Deployer {
         let mut changes = self.ports.history.watch().fuse();
         let mut drivers = Drivers::new(self);
         let (mut background, mut unbound) = (Fuse::terminated(), Fuse::terminated());
+        let mut ending = Fuse::terminated();
         let end = loop {
             self.work_queue.turned(self.ports.clock.elapsed());
             let arrived = self.work_queue.listen();
@@ -103,6 +104,7 @@ impl Deployer {
                 ours = bound => {
                     unbound = self.unbound(ours?).boxed().fuse();
                     drivers.start_search();
+                    ending = self.end_runs().boxed().fuse();
                     if self.scope == Scope::Store {
                         background = self.watch_conditions().boxed().fuse();
                     }
@@ -114,9 +116,12 @@ impl Deployer {
                 () = &mut drivers.tick => drivers.start_search(),
                 () = &mut drivers.pulse => drivers.pulse = self.ports.clock.sleep(PULSE_INTERVAL).fuse(),
                 _ = background => {}
+                () = ending => {}
             }
         };
-        drop((drivers, background));
+        drop((drivers, background, ending));
+        // What is left ends by itself.
+        self.end_runs_once().await;
         self.work_queue.set_alive(None);
         if let Err(error) = self.journal.heartbeat(&self.replica, Duration::ZERO).await {
             tracing::warn!(error = %error.chain(), "releasing the leases failed: they expire");

@@ -6,11 +6,12 @@ use rollhook_core::{
     app::AppUid,
     check::{CheckMode, CheckName, Verdict},
     deploy::{Deploy, Reason, Revision, Scale, State, Status, Trigger},
-    ports::{MeasureSpec, Measured},
+    ports::{CheckRun, MeasureSpec, Measured, ReleaseRun, ReleaseState},
 };
+use rollhook_memory::ReleaseBegun;
 
 use super::{Known, Rules};
-use crate::journal::Journal;
+use crate::{journal::Journal, verifying::SMOKE};
 
 /// The number of measurements of a deploy's check that passed, failed, and said nothing.
 pub(super) type Measurements = BTreeMap<(AppUid, Revision, CheckName), [u32; 3]>;
@@ -40,6 +41,39 @@ impl Rules {
         // One that begins as its deploy ends counts for nothing.
         let key = (spec.deploy.app, spec.deploy.revision, spec.check.name.clone());
         self.measurements.entry(key).or_default()[index] += u32::from(is_verified);
+    }
+
+    /// A check's command has begun. `begun` are all of them.
+    pub(crate) fn check_begins(&self, begun: &[ReleaseBegun], check: CheckRun, journal: &Journal) {
+        let (Some(new), revision) = (begun.last(), check.revision()) else { return };
+        journal.count("checks: a command began");
+        let times = begun.iter().filter(|other| other.run == new.run).count();
+        journal.expect(times == 1, || format!("a command of a check of revision {revision} began {times} times"));
+        let known = self.known.get(&new.run.app);
+        let Some(entry) = known.and_then(|known| known.history.iter().find(|entry| entry.revision == revision)) else {
+            journal.count("rule 16: a command of a check began as its app was deleted");
+            return;
+        };
+        journal
+            .expect(entry.verification.is_some(), || format!("revision {revision} runs a check, and is not verified"));
+        let image = entry.pinned_image();
+        journal
+            .expect(image.as_ref() == Some(&new.image), || format!("a check of revision {revision} ran {}", new.image));
+    }
+
+    /// A replica was told the state of a check's command. Each run counts once.
+    pub(crate) fn check_ended(&mut self, run: &ReleaseRun, state: &ReleaseState, journal: &Journal) {
+        let index = match state {
+            ReleaseState::Succeeded { .. } => 0,
+            ReleaseState::Failed(failure) if failure.exit_code.is_some() => 1,
+            ReleaseState::Failed(_) => 2,
+            ReleaseState::Preparing | ReleaseState::Prepared | ReleaseState::Running | ReleaseState::Unknown => return,
+        };
+        if self.ended_checks.insert(run.id) {
+            journal.count(format!("checks: a command ended, {}", ["pass", "fail", "none"][index]));
+            let key = (run.id.app, run.deploy_id().revision, SMOKE.parse().unwrap());
+            self.measurements.entry(key).or_default()[index] += 1;
+        }
     }
 
     /// An entry has changed.

@@ -26,7 +26,7 @@ use rollhook_core::{
     deploy::{Commit, Deploy, Revision, State, Status, Trigger},
     image::{Digest, ImageRef},
     ledger::{AppState, check::check},
-    ports::{DeployId, PastLives},
+    ports::{DeployId, PastLives, RunId},
     time::Timestamp,
 };
 
@@ -118,6 +118,8 @@ pub(crate) struct Rules {
     /// Whether a person has released holds.
     pub(crate) releasing: bool,
     measurements: checks::Measurements,
+    /// The commands of checks that are known to have ended.
+    ended_checks: BTreeSet<RunId>,
     fences: Fences,
     lanes: Lanes,
     /// Where each branch has been, in order.

@@ -19,8 +19,7 @@ impl Operation for ListChecks {
     async fn perform(caller: &Local, id: &AppId, (): ()) -> Result<CheckList, Refusal> {
         let access = caller.open(id).await?;
         let state = caller.deployer().state(&access).await?;
-        let kinds = caller.deployer().ports().verifier.as_ref().map(|verifier| verifier.describe());
-        Ok(CheckList::of(&state.app.policy, &kinds.unwrap_or_default()))
+        Ok(CheckList::of(&state.app.policy, &caller.deployer().check_kinds()))
     }
 }
 

@@ -6,7 +6,10 @@ use clap::{Args, Subcommand};
 use rollhook_api::SetCheck;
 use rollhook_core::{app::Settings, check::CheckName};
 
-use super::{Target, value::duration};
+use super::{
+    Target,
+    value::{CommandLine, command_line, duration},
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CheckCommand {
@@ -14,7 +17,8 @@ pub(crate) enum CheckCommand {
     ///
     /// For example: app check add api front-page http https://shop.example.com/ --contains Welcome, or app check add api
     /// errors prometheus https://prometheus.example.com --condition '< 0.01' --query
-    /// 'sum(rate(http_errors_total{namespace="{{namespace}}"}[{{window}}])) or vector(0)'. Try it out with app check test.
+    /// 'sum(rate(http_errors_total{namespace="{{namespace}}"}[{{window}}])) or vector(0)', or app check add api smoke command
+    /// --command 'bin/smoke --fast'. Try it out with app check test.
     Add(Box<AddCheck>),
     /// List the checks
     #[command(visible_alias = "ls")]
@@ -42,14 +46,14 @@ pub(crate) struct AddCheck {
     /// The check's name, such as front-page
     #[arg(value_name = "NAME")]
     pub(crate) name: CheckName,
-    /// The kind: a request through the app's route, a query of Prometheus, or a signed call of a service that answers with the
-    /// verdict
-    #[arg(value_name = "KIND", value_parser = ["http", "prometheus", "webhook"])]
+    /// The kind: a request through the app's route, a query of Prometheus, a signed call of a service that answers with the
+    /// verdict, or a command that is run with the new image
+    #[arg(value_name = "KIND", value_parser = ["http", "prometheus", "webhook", "command"])]
     kind: String,
     /// With http: the URL, whose path and query may have {{namespace}}, {{app}} and {{revision}}. With prometheus: the URL of
     /// its API, without /api/v1/query. With webhook: the URL that is posted to
-    #[arg(value_name = "URL")]
-    url: String,
+    #[arg(value_name = "URL", required_if_eq_any([("kind", "http"), ("kind", "prometheus"), ("kind", "webhook")]))]
+    url: Option<String>,
     /// What follows from a fail: enforce fails the deploy, observe only shows it [default: enforce]
     #[arg(long, value_parser = ["enforce", "observe"])]
     mode: Option<String>,
@@ -59,7 +63,7 @@ pub(crate) struct AddCheck {
     /// How many measurements in a row must fail before the check fails [default: 3]
     #[arg(long, value_name = "N")]
     failures: Option<u32>,
-    /// How long a measurement may take, from 1s to 20s [default: 10s]
+    /// How long a measurement may take, from 1s to 20s [default: 10s]; with command, to 10m [default: 1m]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<String>,
     /// What follows if there is nothing to judge by: accept the deploy as not verified, or wait for a verdict [default:
@@ -77,6 +81,17 @@ pub(crate) struct AddCheck {
     http: HttpFlags,
     #[command(flatten)]
     prometheus: PrometheusFlags,
+    #[command(flatten)]
+    command: CommandFlags,
+}
+
+/// The settings of checks of kind `command`.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "With command")]
+struct CommandFlags {
+    /// The program and its arguments, such as 'bin/smoke --fast': exit code 0 passes
+    #[arg(long, value_name = "COMMAND", value_parser = command_line, required_if_eq("kind", "command"))]
+    command: Option<CommandLine>,
 }
 
 /// The settings of checks of kind `http`.
@@ -132,10 +147,11 @@ struct PrometheusFlags {
 impl AddCheck {
     /// Returns the request, with this secret.
     pub(crate) fn request(&self, secret: Option<String>) -> SetCheck {
-        let Self { http, prometheus, .. } = self;
+        let Self { http, prometheus, command, .. } = self;
         let text = |text: &Option<String>| text.clone().map(serde_json::Value::from);
         let settings = [
-            ("url", Some(self.url.clone().into())),
+            ("url", text(&self.url)),
+            ("command", command.command.as_ref().map(|command| command.0.clone().into())),
             ("method", text(&http.method)),
             ("status", text(&http.status)),
             ("contains", text(&http.contains)),

@@ -1,8 +1,7 @@
 //! The checks of an app.
 
 use rollhook_api::{
-    Check, TestedCheck,
-    configuration::setting_text,
+    Check, TestedCheck, check_setting_text,
     operations::{ListChecks, PutCheck, RemoveCheck, TestCheck},
 };
 use rollhook_core::{check::Verdict, text::escaped};
@@ -39,7 +38,7 @@ fn settings(check: &Check) -> String {
         ("timeout".to_owned(), check.timeout.clone()),
         ("without-verdict".to_owned(), check.without_verdict.to_string()),
     ];
-    lines.extend(check.settings.iter().map(|(name, value)| (name.replace('_', "-"), setting_text(value))));
+    lines.extend(check.settings.iter().map(|(name, value)| (name.replace('_', "-"), check_setting_text(value))));
     let line = |(name, value): &(String, String)| format!("{:<16} {}\n", escaped(name), escaped(value));
     lines.iter().map(line).collect()
 }
@@ -55,7 +54,7 @@ pub(crate) async fn list(session: &Session<'_>, target: &Target) -> Result<(), C
             Column("EVERY", 0, Fit::Drop(1)),
             Column("FAILURES", 0, Fit::Drop(1)),
             Column("WITHOUT VERDICT", 0, Fit::Drop(2)),
-            Column("URL", 0, Fit::Cut),
+            Column("MEASURES", 0, Fit::Cut),
         ];
         let rows: Vec<_> = list.checks.iter().map(row).collect();
         table::render(&columns, &rows, session.output.style)
@@ -70,7 +69,7 @@ fn row(check: &Check) -> Vec<Cell> {
         Cell::new(&check.every),
         Cell::new(check.failures.to_string()),
         Cell::new(check.without_verdict.to_string()),
-        Cell::optional(check.settings.get("url").map(setting_text)),
+        Cell::optional(["url", "command"].iter().find_map(|name| check.settings.get(*name)).map(check_setting_text)),
     ]
 }
 

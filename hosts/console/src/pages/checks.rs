@@ -3,13 +3,13 @@
 use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
-    App, Check, CheckKind, Kind, SetCheck, TestedCheck,
-    configuration::setting_text,
+    App, Check, CheckKind, Kind, SetCheck, TestedCheck, check_setting_text,
     operations::{ListChecks, PutCheck, RemoveCheck, ShowApp, TestCheck},
+    words::command,
 };
 use rollhook_core::{
     app::AppId,
-    check::{CheckName, Verdict},
+    check::{CheckKind as CoreKind, CheckName, Verdict},
     text::escaped,
 };
 
@@ -56,6 +56,8 @@ struct Form {
     every: String,
     failures: String,
     timeout: String,
+    usual_timeout: String,
+    longest_timeout: String,
     error: Option<String>,
 }
 
@@ -78,7 +80,7 @@ struct Tested {
 
 impl Row {
     fn of(check: &Check) -> Self {
-        let line = |(name, value)| escaped(&format!("{name}: {}", setting_text(value)));
+        let line = |(name, value)| escaped(&format!("{name}: {}", check_setting_text(value)));
         Self {
             name: escaped(&check.name),
             kind: escaped(&check.kind),
@@ -110,6 +112,8 @@ impl Form {
             every: String::new(),
             failures: String::new(),
             timeout: String::new(),
+            usual_timeout: kind.timeout.clone(),
+            longest_timeout: kind.longest_timeout.clone(),
             error: None,
         }
     }
@@ -209,10 +213,15 @@ async fn submitted(call: &Call<'_>, id: &AppId, kind: &str) -> Result<(), Failur
     let kinds = operations.call(ListChecks, id, ()).await?.kinds;
     let known = kinds.iter().find(|known| known.kind == kind);
     let settings = known.iter().flat_map(|known| &known.settings);
-    let given = settings.filter_map(|known| Some((known.name.clone(), text(&setting(&known.name))?.into())));
+    let given = settings.filter_map(|known| Some((known.name.clone(), text(&setting(&known.name))?)));
+    let value = |(name, text): (String, String)| match kind {
+        CoreKind::COMMAND => Ok((name, command(&text)?.into())),
+        _ => Ok((name, text.into())),
+    };
+    let settings: Result<_, String> = given.map(value).collect();
     let check = SetCheck {
         kind: kind.to_owned(),
-        settings: given.collect(),
+        settings: settings.map_err(|rule| invalid(&rule))?,
         mode: text("mode"),
         every: text("every"),
         failures: failures.map_err(|_| invalid("failures must be a number."))?,

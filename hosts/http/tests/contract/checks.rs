@@ -31,7 +31,11 @@ fn check_is_set_listed_and_removed() {
     let none = server.manage("GET", &path(&app, "")).expect(200).json();
     assert_eq!((&none["checks"], &none["verify_for"]), (&json!([]), &json!("0s")));
     let kinds: Vec<_> = none["kinds"].as_array().unwrap().iter().map(|kind| kind["kind"].clone()).collect();
-    assert_eq!(kinds, ["http", "prometheus", "webhook"]);
+    assert_eq!(kinds, ["http", "prometheus", "webhook", "command"]);
+    assert_eq!(
+        (&none["kinds"][0]["longest_timeout"], &none["kinds"][3]["longest_timeout"]),
+        (&json!("20s"), &json!("10m"))
+    );
 
     let url = format!("http://{}/healthz", server.address);
     let front = set(&server, &app, "front", &of_itself(&server, "/healthz"));
@@ -96,13 +100,49 @@ fn check_is_tried_out_on_what_runs() {
 }
 
 #[test]
+fn command_is_run_for_each_deploy_and_tried_out() {
+    let server = start().run();
+    let app = server.app("api");
+    let command = |words: &[&str]| json!({ "kind": "command", "settings": { "command": words }, "failures": 1 });
+    let smoke = set(&server, &app, "smoke", &command(&["bin/smoke", "--fast"]));
+    let expected = (&json!(["bin/smoke", "--fast"]), &json!("1m"));
+    assert_eq!((&smoke["settings"]["command"], &smoke["timeout"]), expected);
+    let tried = server.manage("POST", &path(&app, "/smoke/test")).expect(200).json();
+    assert_eq!((&tried["verdict"], &tried["condition"]), (&json!("pass"), &json!("exit code 0")), "{tried}");
+    let deploy = |image: &str| {
+        let deploy = server.manage("POST", &format!("{}/deploys", app.path)).json(&json!({ "image": image }));
+        let number = deploy.expect(202).json()["revision"].to_string();
+        until("the deploy has ended", || {
+            let entry = server.manage("GET", &format!("{}/deploys/{number}", app.path)).expect(200).json();
+            ["succeeded", "failed"].iter().any(|status| entry["status"] == *status).then_some(entry)
+        })
+    };
+    let done = deploy("registry.example.com/api:v2");
+    assert_eq!((&done["status"], &done["checks"][0]["verdict"]), (&json!("succeeded"), &json!("pass")), "{done}");
+    set(&server, &app, "smoke", &command(&["bin/smoke", "fail-3"]));
+    let failed = deploy("registry.example.com/api:v3");
+    assert_eq!((&failed["status"], &failed["reason"]), (&json!("failed"), &json!("check-failed")), "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains("exit code 3, expected exit code 0"), "{failed}");
+}
+
+#[test]
 fn check_that_cannot_be_measured_is_refused_by_its_field() {
     let server = server!().run();
     let app = server.app("api");
     let url = "https://shop.example.com/";
     for (check, field, rule) in [
         (json!({}), "kind", "must not be empty"),
-        (json!({ "kind": "command" }), "policy.checks", "front: the kind command is unknown here"),
+        (
+            json!({ "kind": "ping" }),
+            "policy.checks",
+            "front: the kind ping is unknown here; there are http, prometheus, command",
+        ),
+        (json!({ "kind": "command" }), "policy.checks", "front: command must be a list"),
+        (
+            json!({ "kind": "command", "settings": { "command": ["x"] }, "timeout": "11m" }),
+            "policy.checks",
+            "1s to 600s",
+        ),
         (json!({ "kind": "http" }), "policy.checks", "front: url must be given"),
         (json!({ "kind": "http", "settings": { "url": url, "extra": 1 } }), "policy.checks", "no setting"),
         (

@@ -9,6 +9,7 @@ mod values;
 mod at_rest;
 mod bench;
 mod builds;
+mod checks;
 mod configuration;
 mod console;
 mod deploys;

@@ -1,3 +1,5 @@
+use rollhook_core::{deploy::Revision, ports::CheckRun};
+
 use super::*;
 use crate::rules::{
     container::{DEPLOY, TARGET},
@@ -188,4 +190,22 @@ fn ended_run_keeps_its_image_until_a_later_one_has_ended_or_for_two_days() {
     assert!(is_spent(&first, &[], (&app, APP), late) && !is_spent(&first, &[], (&app, THEIRS), late));
     assert!(!is_spent(&listed(APP, 1, Mark::Ready, "created"), &[], (&app, APP), late), "it may begin yet");
     assert!(!is_spent(&listed(APP, 1, Mark::Start(1), "running"), &[], (&app, APP), late));
+}
+
+#[test]
+fn commands_of_checks_are_apart_from_others_and_end_with_a_later_deploy() {
+    let of = |revision, number, state: &str| {
+        let check = CheckRun::new(Revision::new(revision).unwrap(), number, 1);
+        let run = ReleaseRun::of_check(&release(APP, 1).app, APP, check);
+        let name = format!("/{}", name(&run, Mark::Start(1)));
+        let labels = json!({ RELEASE: run.id.to_string() });
+        (run, json!({"Id": format!("{revision}-{number}"), "Names": [name], "State": state, "Labels": labels}))
+    };
+    let (run, ready) = of(7, 1, "created");
+    let all = vec![of(6, 1, "running").1, of(7, 2, "running").1, of(5, 9, "exited").1, ready];
+    assert_eq!(abandoned(&all, &run), ["6-1"]);
+    assert_eq!(abandoned(&all, &release(APP, 9)), Vec::<String>::new(), "a release command is no matter");
+    let many: Vec<_> = (1..=6).map(|number| of(6, number, "exited").1).collect();
+    assert_eq!(outdated(&many, &run), ["6-1", "6-2", "6-3"]);
+    assert_eq!(outdated(&many, &release(APP, 9)), Vec::<String>::new());
 }
