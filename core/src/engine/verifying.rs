@@ -10,7 +10,7 @@ use super::{
     judge::{Judgement, judge},
     record, rolling,
     rollout::{FailureReport, RolloutOutcome, Terms, UNREACHABLE_MAX},
-    sentence, succeed,
+    sentence, succeed, watching,
 };
 use crate::{
     app::{Policy, Target},
@@ -25,7 +25,7 @@ use crate::{
 /// The longest wait for the end of measurements that are under way.
 const ROUND_WAIT: Duration = Duration::from_secs(60);
 /// The reason why a process without a verifier verifies nothing.
-const NO_VERIFIER: &str = "this server cannot measure checks";
+pub(super) const NO_VERIFIER: &str = "this server cannot measure checks";
 
 /// The measurements that are made at the same time, each of another check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub struct RoundOf {
     pub revision: Revision,
     /// The begin of its verification.
     pub since: Timestamp,
+    /// Whether the deploy has succeeded, and is watched.
+    pub is_watch: bool,
 }
 
 /// The answer to a measurement.
@@ -89,7 +91,7 @@ impl VerifyProgress {
 
     /// Forgets what belongs to another verification than that of this state.
     pub(super) fn loaded(&mut self, app_state: &AppState) {
-        let of = of_present(app_state);
+        let of = of_present(app_state).or_else(|| watching::of_present(app_state));
         if self.of != of {
             *self = Self { of, ..Self::default() };
         }
@@ -105,6 +107,32 @@ impl VerifyProgress {
         self.is_measuring = true;
     }
 
+    /// Takes the answers of a round into what these checks have measured. Returns whether any of them is a measurement.
+    pub(super) fn take_in(
+        &mut self,
+        (verification, checks): (&mut Verification, &[Check]),
+        of: RoundOf,
+        answers: Vec<Answer>,
+        now: Timestamp,
+    ) -> bool {
+        // What was measured by settings of before counts no more.
+        verification.follow(checks);
+        let mut is_changed = false;
+        for answer in answers {
+            self.note(&answer.check.name, answer.at);
+            let fingerprint = answer.check.fingerprint();
+            let is_same =
+                |result: &&mut CheckResult| result.name == answer.check.name && result.fingerprint == fingerprint;
+            let Some(result) = verification.checks.iter_mut().find(is_same) else { continue };
+            let Some((measurement, condition)) = taken(self, &answer, now) else { continue };
+            // Stored times never decrease, whatever happens to the clock.
+            let at = answer.at.max(of.since);
+            result.measured(Measurement { at, ..measurement }, condition.unwrap_or_else(|| result.condition.clone()));
+            is_changed = true;
+        }
+        is_changed
+    }
+
     /// Takes note of the begin of a measurement.
     fn note(&mut self, name: &CheckName, at: Timestamp) {
         self.asked.retain(|(asked, _)| asked != name);
@@ -113,7 +141,7 @@ impl VerifyProgress {
 
     /// Returns the time before which a check is not measured again: this process could not measure it, or what it has
     /// measured is stored with a time to come, as the clock was set back.
-    fn pauses_until(&self, check: &Check, is_ahead: bool) -> Option<Timestamp> {
+    pub(super) fn pauses_until(&self, check: &Check, is_ahead: bool) -> Option<Timestamp> {
         let is_failing = self.failing.iter().any(|(name, ..)| *name == check.name);
         let asked = self.asked.iter().find(|(name, _)| *name == check.name && (is_failing || is_ahead));
         asked.map(|(_, at)| at.after(check.every))
@@ -123,7 +151,7 @@ impl VerifyProgress {
 /// Returns the verification that is under way.
 fn of_present(app_state: &AppState) -> Option<RoundOf> {
     let deploy = app_state.rolling_out()?;
-    Some(RoundOf { revision: deploy.revision, since: deploy.verification.as_ref()?.since })
+    Some(RoundOf { revision: deploy.revision, since: deploy.verification.as_ref()?.since, is_watch: false })
 }
 
 /// Returns why a deploy is not verified although its app has checks, as a clause; `None` if it is.
@@ -179,7 +207,7 @@ pub(super) fn interleaved(state: &State, effect: Effect, now: Timestamp) -> Effe
             next = Some(next.map_or(at, |next| next.min(at)));
         }
     }
-    let of = RoundOf { revision: deploy.revision, since: verification.since };
+    let of = RoundOf { revision: deploy.revision, since: verification.since, is_watch: false };
     // The settings are many, and measurements may wait: those of a round share them.
     let target = Arc::new(Target { requested: None, ..state.app_state.app.target.clone() });
     let specs: Vec<_> =
@@ -243,24 +271,13 @@ pub(super) fn measured(state: &mut State, of: RoundOf, answers: Vec<Answer>, now
         return None;
     }
     state.verify.is_measuring = false;
+    if of.is_watch {
+        return watching::measured(state, of, answers, now);
+    }
     let deploy = rolling(&state.app_state).filter(|_| of_present(&state.app_state) == Some(of))?;
     let mut verification = deploy.verification.as_deref()?.clone();
     let policy = state.app_state.app.policy.clone();
-    // What was measured by settings of before counts no more.
-    verification.follow(&policy.checks);
-    let mut is_changed = false;
-    for answer in answers {
-        state.verify.note(&answer.check.name, answer.at);
-        let fingerprint = answer.check.fingerprint();
-        let is_same = |result: &&mut CheckResult| result.name == answer.check.name && result.fingerprint == fingerprint;
-        let Some(result) = verification.checks.iter_mut().find(is_same) else { continue };
-        let Some((measurement, condition)) = taken(&mut state.verify, &answer, now) else { continue };
-        // Stored times never decrease, whatever happens to the clock.
-        let at = answer.at.max(of.since);
-        result.measured(Measurement { at, ..measurement }, condition.unwrap_or_else(|| result.condition.clone()));
-        is_changed = true;
-    }
-    if !is_changed {
+    if !state.verify.take_in((&mut verification, &policy.checks), of, answers, now) {
         return None;
     }
     decide(&mut verification, &policy);
@@ -331,7 +348,7 @@ fn conclusion(deploy: &Deploy, policy: &Policy) -> Conclusion {
     if results().any(is_open) { Conclusion::Open } else { Conclusion::Done }
 }
 
-fn report(check: &Check, result: &CheckResult) -> FailureReport {
+pub(super) fn report(check: &Check, result: &CheckResult) -> FailureReport {
     let value =
         result.last().and_then(|last| last.value.as_deref()).map(|value| format!(": {value}")).unwrap_or_default();
     let condition = match result.condition.as_str() {

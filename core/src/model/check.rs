@@ -32,6 +32,8 @@ pub const TIMEOUT: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..
 const WINDOW_MAX: Duration = Duration::from_secs(300);
 /// The longest time for which a deploy is verified.
 pub const VERIFY_FOR_MAX: Duration = Duration::from_secs(24 * 3600);
+/// The longest time for which a version is watched after its deploy has succeeded.
+pub const WATCH_FOR_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// What follows from a check's verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

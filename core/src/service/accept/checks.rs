@@ -7,7 +7,7 @@ use futures_util::{FutureExt, select_biased};
 use crate::{
     action::Action,
     app::{Policy, settings_bytes},
-    check::{CHECKS_MAX, Check, CheckName, EVERY, FAILURES, TIMEOUT, VERIFY_FOR_MAX},
+    check::{CHECKS_MAX, Check, CheckName, EVERY, FAILURES, TIMEOUT, VERIFY_FOR_MAX, WATCH_FOR_MAX},
     ledger::AppState,
     ports::{DeployId, MeasureSpec, Measured, Verifier},
     request::{Field, Refusal},
@@ -47,6 +47,9 @@ pub(super) fn check(policy: &Policy) -> Outcome<()> {
     }
     if policy.verify_for > VERIFY_FOR_MAX {
         return Err(Refusal::InvalidField(Field::PolicyVerifyFor, "must be at most 24h.".to_owned()));
+    }
+    if policy.watch_for > WATCH_FOR_MAX {
+        return Err(Refusal::InvalidField(Field::PolicyWatchFor, "must be at most 24h.".to_owned()));
     }
     Ok(())
 }
