@@ -236,8 +236,17 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
 
 fn checks() -> impl Strategy<Value = Checks> {
     let often = proptest::bool::weighted(0.3);
-    (1..=3u32, select(&[0u8, 0, 10, 30]), any::<bool>(), often)
-        .prop_map(|(failures, verify_for, observes, waits)| Checks { failures, verify_for, observes, waits })
+    let watched = (select(&[0u8, 30, 60]), any::<bool>());
+    (1..=3u32, select(&[0u8, 0, 10, 30]), watched, any::<bool>(), often).prop_map(
+        |(failures, verify_for, (watch_for, deploys), observes, waits)| Checks {
+            failures,
+            verify_for,
+            watch_for,
+            deploys: deploys && watch_for > 0,
+            observes,
+            waits,
+        },
+    )
 }
 
 fn kind(images: u32) -> impl Strategy<Value = Kind> {
