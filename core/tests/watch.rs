@@ -288,9 +288,7 @@ fn nothing_is_restored_without_an_earlier_version_or_to_the_same_one() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.git_app(watched()).await;
-        world.verifier.reads(|spec| {
-            Reading::Value(if spec.now.since(spec.since) > MINUTE * 2 { 1.0 } else { 0.0 })
-        });
+        world.verifier.reads(|spec| Reading::Value(if spec.now.since(spec.since) > MINUTE * 2 { 1.0 } else { 0.0 }));
         world.deploy_commit(&access, "a1").await.unwrap();
         world.ended(&access, 1).await;
         assert_eq!(world.later(&access, 5).await.len(), 1);
@@ -299,9 +297,7 @@ fn nothing_is_restored_without_an_earlier_version_or_to_the_same_one() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.app("api", watched()).await;
-        world.verifier.reads(|spec| {
-            Reading::Value(if spec.now.since(spec.since) > MINUTE * 2 { 1.0 } else { 0.0 })
-        });
+        world.verifier.reads(|spec| Reading::Value(if spec.now.since(spec.since) > MINUTE * 2 { 1.0 } else { 0.0 }));
         world.deployed(&access, &api("v1")).await;
         assert_eq!(world.later(&access, 5).await.len(), 2);
         assert_eq!(why(&world.watch(&access, 2).await), "the version before is the same");

@@ -142,6 +142,10 @@ const fn status(event: EventKind) -> &'static str {
         | EventKind::Verifying => RUNNING,
         EventKind::Succeeded | EventKind::PutRight | EventKind::RolledBack => "success",
         EventKind::Failed => "failed",
-        EventKind::Superseded | EventKind::Cancelled | EventKind::VerificationRevoked | EventKind::Drift | EventKind::Degraded => "canceled",
+        EventKind::Superseded
+        | EventKind::Cancelled
+        | EventKind::VerificationRevoked
+        | EventKind::Drift
+        | EventKind::Degraded => "canceled",
     }
 }

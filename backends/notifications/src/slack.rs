@@ -138,7 +138,11 @@ fn text(notification: &Notification) -> String {
 
 fn emphasised(event: EventKind) -> String {
     let text = phrases::happened(event);
-    if matches!(event, EventKind::Failed | EventKind::VerificationRevoked | EventKind::Degraded) { format!("*{text}*") } else { text.to_owned() }
+    if matches!(event, EventKind::Failed | EventKind::VerificationRevoked | EventKind::Degraded) {
+        format!("*{text}*")
+    } else {
+        text.to_owned()
+    }
 }
 
 fn details(deploy: &Deploy, event: EventKind) -> String {

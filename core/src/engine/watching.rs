@@ -56,10 +56,12 @@ pub(super) fn interleaved(state: &State, effect: Effect, now: Timestamp) -> Effe
             next = Some(next.map_or(at, |next| next.min(at)));
         }
     }
+    if !specs.is_empty() {
+        return Effect::Measure(Box::new(Round { of, specs }));
+    }
     match next {
-        _ if !specs.is_empty() => Effect::Measure(Box::new(Round { of, specs })),
-        None if watch.until <= now => record(state, watch.ended(WatchEnd::Over, now)),
         Some(at) => interleave::no_longer_than(effect, at),
+        None if watch.until <= now => record(state, watch.ended(WatchEnd::Over, now)),
         None => effect,
     }
 }
@@ -151,8 +153,9 @@ fn revoke(state: &State, watch: &Watch, mut fail: CheckFail, now: Timestamp) -> 
         let current = app_state.current.as_ref();
         current.is_some_and(|current| current.same_image(good) && current.configuration == good.configuration)
     };
+    let leaves = app_state.app.policy.on_failure == OnFailure::Leave;
     let restore = match &app_state.good_before {
-        _ if app_state.app.policy.on_failure == OnFailure::Leave => nothing("the policy on-failure is leave"),
+        Some(_) | None if leaves => nothing("the policy on-failure is leave"),
         None => nothing("there is no earlier version that succeeded"),
         Some(good) if is_same(good) => nothing("the version before is the same"),
         Some(good) => {

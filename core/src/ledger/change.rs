@@ -217,10 +217,8 @@ impl Change {
                 state.ended_on_cluster.take_if(|known| is_older(known));
                 let good = state.last_good().cloned();
                 state.current = Some(Arc::new(deploy.without_evidence()));
-                let began = match before.as_deref().map(|before| &before.state) {
-                    Some(State::RollingOut { since, .. }) => *since,
-                    _ => deploy.created_at,
-                };
+                let state = before.as_deref().map(|before| &before.state);
+                let began = if let Some(State::RollingOut { since, .. }) = state { *since } else { deploy.created_at };
                 self.begin_watch(&deploy, began, good);
             } else if deploy.touched && is_newest {
                 state.ended_on_cluster = Some(Arc::new(deploy.without_evidence()));

@@ -179,7 +179,8 @@ impl AppState {
 
     /// The configurations of its deploys, as far as they are not archived alone.
     pub fn deployed_configurations(&self) -> impl Iterator<Item = ConfigurationId> {
-        let deploys = self.unfinished.iter().chain(&self.current).chain(&self.ended_on_cluster).chain(&self.good_before);
+        let deploys =
+            self.unfinished.iter().chain(&self.current).chain(&self.ended_on_cluster).chain(&self.good_before);
         deploys.filter_map(|deploy| deploy.configuration)
     }
 }

@@ -78,7 +78,8 @@ impl Change {
         let known = std::mem::take(&mut state.watches);
         state.watches = known.into_iter().map(Watch::without_measurements).chain([watch]).collect();
         while state.watches.len() > WATCHES_MAX {
-            let oldest = state.watches.iter().position(|watch| watch.revoked().is_none()).filter(|at| at + 1 < WATCHES_MAX);
+            let oldest =
+                state.watches.iter().position(|watch| watch.revoked().is_none()).filter(|at| at + 1 < WATCHES_MAX);
             state.watches.remove(oldest.unwrap_or(0));
         }
     }
@@ -91,7 +92,10 @@ impl Change {
             None => WatchEnd::Early { why: why.to_owned() },
             Some(WatchEnd::Revoked { fail, restore: WatchRestore::Owed }) => {
                 *watch = Watch {
-                    end: Some(WatchEnd::Revoked { fail: fail.clone(), restore: WatchRestore::Nothing { why: why.to_owned() } }),
+                    end: Some(WatchEnd::Revoked {
+                        fail: fail.clone(),
+                        restore: WatchRestore::Nothing { why: why.to_owned() },
+                    }),
                     ..watch.moved()
                 };
                 return;
@@ -104,16 +108,13 @@ impl Change {
 
     /// Ends the watch for a deploy that is accepted; the restore that it owes is the only one that it makes.
     pub(super) fn watch_followed(&mut self, revision: Revision, is_restore: bool) {
-        match self.state.watches.last_mut() {
-            Some(watch) if is_restore && watch.owes_restore() => {
-                let mut next = watch.moved();
-                if let Some(WatchEnd::Revoked { restore, .. }) = &mut next.end {
-                    *restore = WatchRestore::Made { revision };
-                }
-                *watch = next;
-            }
-            _ => self.end_watch(&format!("revision {revision} was accepted")),
+        let owed = self.state.watches.last_mut().filter(|watch| is_restore && watch.owes_restore());
+        let Some(watch) = owed else { return self.end_watch(&format!("revision {revision} was accepted")) };
+        let mut next = watch.moved();
+        if let Some(WatchEnd::Revoked { restore, .. }) = &mut next.end {
+            *restore = WatchRestore::Made { revision };
         }
+        *watch = next;
     }
 
     /// Ends the watch if a lock was set.
@@ -179,8 +180,12 @@ pub(super) fn broken_by(history: &[Deploy], state: &AppState) -> Vec<String> {
         let revision = watch.revision;
         let is_latest = latest.is_some_and(|latest| latest.revision == revision);
         let is_open = watch.is_under_way() || watch.owes_restore();
-        let is_newest = state.latest == Some(revision) && state.on_cluster().is_some_and(|top| top.revision == revision);
-        expect(!is_open || is_latest && is_newest, format!("revision {revision} is watched, and a newer one was accepted"));
+        let is_newest =
+            state.latest == Some(revision) && state.on_cluster().is_some_and(|top| top.revision == revision);
+        expect(
+            !is_open || is_latest && is_newest,
+            format!("revision {revision} is watched, and a newer one was accepted"),
+        );
         expect(!is_open || state.queued_at.is_some(), format!("idle, and revision {revision} is watched"));
         expect(watch.until >= watch.since(), format!("the watch over revision {revision} ended before it began"));
         // Retention may have forgotten the entry of an older one.

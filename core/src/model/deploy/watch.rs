@@ -85,7 +85,11 @@ pub enum WatchRestore {
 
 impl Watch {
     /// Returns a watch by these checks that begins now.
-    pub fn begin(revision: Revision, checks: &[Check], (began, since, until): (Timestamp, Timestamp, Timestamp)) -> Self {
+    pub fn begin(
+        revision: Revision,
+        checks: &[Check],
+        (began, since, until): (Timestamp, Timestamp, Timestamp),
+    ) -> Self {
         let measured = Verification::begin(checks, since);
         Self { revision, rollout_began: began, until, step: 0, measured, would_restore: None, end: None }
     }

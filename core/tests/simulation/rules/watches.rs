@@ -121,7 +121,10 @@ impl Rules {
         for result in &watch.measured.checks {
             let [passed, failed, _] = self.seen_within_a_watch(app, revision, &result.name);
             journal.expect(result.failed <= failed, || {
-                format!("revision {revision}: {} fails of {} count in its watch, and {failed} were measured", result.failed, result.name)
+                format!(
+                    "revision {revision}: {} fails of {} count in its watch, and {failed} were measured",
+                    result.failed, result.name
+                )
             });
             journal.expect(!result.has_passed || passed > 0, || {
                 format!("revision {revision}: {} passed in its watch, and no measurement did", result.name)
@@ -129,13 +132,17 @@ impl Rules {
         }
         let may_decide = |fail: &rollhook_core::deploy::CheckFail, mode: CheckMode| {
             let measured = self.seen_within_a_watch(app, revision, &fail.check)[1];
-            [&known.view.app.policy, &view.app.policy].into_iter().flat_map(|policy| &policy.checks).any(|check| {
-                check.name == fail.check && check.mode == mode && measured >= check.failures
-            })
+            [&known.view.app.policy, &view.app.policy]
+                .into_iter()
+                .flat_map(|policy| &policy.checks)
+                .any(|check| check.name == fail.check && check.mode == mode && measured >= check.failures)
         };
-        if let Some(would) = watch.would_restore.as_ref().filter(|_| old.is_none_or(|old| old.would_restore.is_none())) {
+        if let Some(would) = watch.would_restore.as_ref().filter(|_| old.is_none_or(|old| old.would_restore.is_none()))
+        {
             journal.count("watch: it would have been restored");
-            journal.expect(may_decide(would, CheckMode::Observe), || format!("revision {revision}: {} has not failed", would.check));
+            journal.expect(may_decide(would, CheckMode::Observe), || {
+                format!("revision {revision}: {} has not failed", would.check)
+            });
         }
         if old.is_some_and(|old| !old.is_under_way()) {
             return;
@@ -153,9 +160,12 @@ impl Rules {
                     format!("revision {revision} is revoked, and {} has not failed", fail.check)
                 });
                 journal.expect(is_newest, || format!("revision {revision} is revoked, and a newer one was accepted"));
-                let leaves = known.view.app.policy.on_failure == OnFailure::Leave && view.app.policy.on_failure == OnFailure::Leave;
+                let leaves = known.view.app.policy.on_failure == OnFailure::Leave
+                    && view.app.policy.on_failure == OnFailure::Leave;
                 let is_left = matches!(restore, WatchRestore::Nothing { .. });
-                journal.expect(!leaves || is_left, || format!("revision {revision} is to be restored, in spite of its policy"));
+                journal.expect(!leaves || is_left, || {
+                    format!("revision {revision} is to be restored, in spite of its policy")
+                });
                 journal.count_if(is_left, "watch: nothing was restored");
             }
             None => {}
@@ -178,9 +188,11 @@ impl Rules {
         let is_first = self.watches.restored.insert((view.app.uid, revision));
         journal.expect(is_first, || format!("revision {revision} is restored twice"));
         let top = model::on_cluster(before).filter(|top| top.status() == Status::Succeeded);
-        journal.expect(before.last().is_some_and(|last| last.revision == revision) && top.is_some_and(|top| top.revision == revision), || {
-            format!("revision {} restores after revision {revision}, and a newer one was accepted", new.revision)
-        });
+        journal.expect(
+            before.last().is_some_and(|last| last.revision == revision)
+                && top.is_some_and(|top| top.revision == revision),
+            || format!("revision {} restores after revision {revision}, and a newer one was accepted", new.revision),
+        );
         let was_open = known.view.watch_of(revision).is_some_and(is_open);
         journal.expect(was_open, || format!("revision {} restores after a watch that had ended", new.revision));
         let revoked: Vec<Revision> = view.revocations().collect();

@@ -235,18 +235,13 @@ fn watch_and_a_revoked_verification_are_shown_with_the_entry() {
         check: "errors".to_owned(),
         message: "The check errors failed 3 times in a row: 0.5, expected <= 0.01.".to_owned(),
     };
-    let watch = rollhook_api::Watch {
-        since: NOW,
-        until,
-        ended: false,
-        reason: None,
-        checks: Vec::new(),
-        would_restore: None,
-    };
+    let watch =
+        rollhook_api::Watch { since: NOW, until, ended: false, reason: None, checks: Vec::new(), would_restore: None };
     let watched = Deploy { current: true, watch: Some(watch.clone()), ..entry(3, "c", Status::Succeeded, 60) };
     assert_eq!(mark(&watched).as_deref(), Some("current"));
     assert_eq!(ending(&watched)[1..], ["  watched until 2026-01-02T03:34:05Z".to_owned()]);
-    let early = rollhook_api::Watch { reason: Some("revision 4 was accepted".to_owned()), ended: true, ..watch.clone() };
+    let early =
+        rollhook_api::Watch { reason: Some("revision 4 was accepted".to_owned()), ended: true, ..watch.clone() };
     let early = Deploy { watch: Some(early), ..watched.clone() };
     assert_eq!(ending(&early)[1..], ["  watched until 2026-01-02T03:34:05Z: revision 4 was accepted".to_owned()]);
     let observed = Deploy {
@@ -260,6 +255,9 @@ fn watch_and_a_revoked_verification_are_shown_with_the_entry() {
     let revoked = Deploy { revoked: Some(revoked), ..watched };
     assert_eq!((mark(&revoked).as_deref(), tint(&revoked)), (Some("current, revoked"), Some(Tint::Bad)));
     let lines = ending(&revoked);
-    assert!(lines[2].starts_with("  verification revoked at 2026-01-02T03:04:05Z: The check errors failed"), "{lines:?}");
+    assert!(
+        lines[2].starts_with("  verification revoked at 2026-01-02T03:04:05Z: The check errors failed"),
+        "{lines:?}"
+    );
     assert_eq!(lines[3], "  revision 4 is the restore of the version before");
 }
