@@ -254,13 +254,13 @@ fn command_that_cannot_be_run_is_refused_with_the_reason() {
             (long, "a measurement of smoke must take at most 1s to 600s, as all of kind command."),
             (blank, "smoke: command must begin with the name of a program, and have no NUL characters."),
         ] {
-            let refused = world.deployer.set_check(&access, check).await.unwrap_err();
+            let refused = world.deployer.set_check(&access, check, None).await.unwrap_err();
             assert_eq!(refused, Refusal::InvalidField(Field::PolicyChecks, expected.to_owned()));
         }
         let kinds = world.deployer.check_kinds();
         assert!(kinds.iter().any(|kind| kind.kind.is_command()));
         // A process without a verifier has this kind all the same.
         let bare = rollhook_core::service::Deployer::new(world.ports(9).with(|ports| ports.verifier = None), "bare");
-        assert_eq!(bare.set_check(&access, command("smoke", &["x"])).await.unwrap().timeout, SECOND * 60);
+        assert_eq!(bare.set_check(&access, command("smoke", &["x"]), None).await.unwrap().timeout, SECOND * 60);
     });
 }

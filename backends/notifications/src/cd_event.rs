@@ -32,7 +32,9 @@ pub(crate) fn event(notification: &Notification) -> Result<Value, &'static str> 
                 facts::deploy(deploy),
             )
         }
-        Content::Drift { .. } | Content::Degraded { .. } => return Err("CDEvents has no event of a service for it"),
+        Content::Revoked { .. } | Content::Drift { .. } | Content::Degraded { .. } => {
+            return Err("CDEvents has no event of a service for it");
+        }
         Content::Test => {
             let subject = json!({ "id": "rollhook", "source": notification.base_url, "type": "rollhook-receiver",
                                   "content": { "message": "A test of this receiver." } });
@@ -69,6 +71,7 @@ fn predicate(deploy: &Deploy, event: EventKind) -> Option<&'static str> {
         | EventKind::Failed
         | EventKind::Superseded
         | EventKind::Cancelled
+        | EventKind::VerificationRevoked
         | EventKind::Drift
         | EventKind::Degraded => None,
     }

@@ -3,7 +3,7 @@
 use http::Request;
 use rollhook_https::SignedCall;
 use rollhook_management::{
-    notifications::{Content, Notification, ReceiverSecret},
+    notifications::{Content, EventKind, Notification, ReceiverSecret},
     ports::DeliveryFailure,
 };
 use serde_json::{Map, Value, json};
@@ -44,6 +44,17 @@ pub(crate) fn event(notification: &Notification) -> Value {
             data.insert("url".to_owned(), json!(format!("{base_url}{path}/deploys/{}", deploy.revision)));
             let subject = Some(format!("deploys/{}", deploy.revision));
             (format!("rollhook.deploy.{event}"), path, subject, data)
+        }
+        Content::Revoked { app, deploy, fail } => {
+            let path = facts::app_path(app);
+            let mut data = facts::app(app);
+            data.insert("event".to_owned(), json!(EventKind::VerificationRevoked.as_str()));
+            data.extend(facts::deploy(deploy));
+            data.insert("check".to_owned(), json!(fail.check.as_str()));
+            data.insert("message".to_owned(), json!(fail.message));
+            data.insert("url".to_owned(), json!(format!("{base_url}{path}/deploys/{}", deploy.revision)));
+            let subject = Some(format!("deploys/{}", deploy.revision));
+            (format!("rollhook.deploy.{}", EventKind::VerificationRevoked), path, subject, data)
         }
         Content::Drift { app, drift } => {
             let path = facts::app_path(app);

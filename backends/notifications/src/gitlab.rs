@@ -42,7 +42,7 @@ pub(crate) async fn tell(
     let gitlab = GitLab { api: Api { notifier, url, headers }, path, project };
     match &notification.content {
         Content::Deploy { app, deploy, event } => gitlab.tell_deploy(app, deploy, *event, reference).await,
-        Content::Drift { .. } | Content::Degraded { .. } => {
+        Content::Revoked { .. } | Content::Drift { .. } | Content::Degraded { .. } => {
             Ok(untold("a deployment says nothing of what became of it since"))
         }
         Content::Test => {
@@ -142,6 +142,10 @@ const fn status(event: EventKind) -> &'static str {
         | EventKind::Verifying => RUNNING,
         EventKind::Succeeded | EventKind::PutRight | EventKind::RolledBack => "success",
         EventKind::Failed => "failed",
-        EventKind::Superseded | EventKind::Cancelled | EventKind::Drift | EventKind::Degraded => "canceled",
+        EventKind::Superseded
+        | EventKind::Cancelled
+        | EventKind::VerificationRevoked
+        | EventKind::Drift
+        | EventKind::Degraded => "canceled",
     }
 }

@@ -20,6 +20,7 @@ pub(crate) const fn happened(event: EventKind) -> &'static str {
         EventKind::Cancelled => "was cancelled",
         EventKind::PutRight => "has put a failed rollout right",
         EventKind::RolledBack => "rolled back",
+        EventKind::VerificationRevoked => "failed a check after it had succeeded",
         EventKind::Drift => "was changed by another party",
         EventKind::Degraded => "does not run as it should",
     }

@@ -115,6 +115,12 @@ fn text(notification: &Notification) -> String {
             let app = link(page, &format!("{} #{}", app.id, deploy.revision));
             format!("{} {app} {}{}", icon(*event), emphasised(*event), details(deploy, *event))
         }
+        Content::Revoked { app, deploy, fail } => {
+            let (event, page) = (EventKind::VerificationRevoked, phrases::page(notification, app, Some(deploy)));
+            let app = link(page, &format!("{} #{}", app.id, deploy.revision));
+            // The message may repeat what a service answered, and a channel has other readers than the app.
+            format!("{} {app} {}: {}", icon(event), emphasised(event), quoted(fail.check.as_str()))
+        }
         Content::Drift { app, drift } => {
             let (event, page) = (EventKind::Drift, phrases::page(notification, app, None));
             let app = link(page, &app.id.to_string());
@@ -132,7 +138,11 @@ fn text(notification: &Notification) -> String {
 
 fn emphasised(event: EventKind) -> String {
     let text = phrases::happened(event);
-    if matches!(event, EventKind::Failed | EventKind::Degraded) { format!("*{text}*") } else { text.to_owned() }
+    if matches!(event, EventKind::Failed | EventKind::VerificationRevoked | EventKind::Degraded) {
+        format!("*{text}*")
+    } else {
+        text.to_owned()
+    }
 }
 
 fn details(deploy: &Deploy, event: EventKind) -> String {
@@ -151,7 +161,7 @@ const fn icon(event: EventKind) -> &'static str {
         EventKind::RollingOut => ":hourglass_flowing_sand:",
         EventKind::Verifying => ":mag:",
         EventKind::Succeeded => ":white_check_mark:",
-        EventKind::Failed | EventKind::Degraded => ":x:",
+        EventKind::Failed | EventKind::VerificationRevoked | EventKind::Degraded => ":x:",
         EventKind::Superseded => ":fast_forward:",
         EventKind::Cancelled => ":no_entry_sign:",
         EventKind::PutRight => ":adhesive_bandage:",

@@ -20,6 +20,7 @@ pub mod rollout;
 mod run_calls;
 mod spec;
 pub mod verifying;
+mod watching;
 
 use std::{sync::Arc, time::Duration};
 
@@ -175,6 +176,7 @@ pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
     let forced = process(&mut state, event, now);
     let effect = forced.unwrap_or_else(|| next(&mut state, now));
     let effect = verifying::interleaved(&state, effect, now);
+    let effect = watching::interleaved(&state, effect, now);
     let effect = interleave::release(&state, effect, now);
     let effect = interleave::by_hand(&state, effect, now);
     let effect = if state.has_builder {
@@ -310,7 +312,7 @@ fn record_all(state: &State, record: Record) -> Effect {
     debug_assert!(record.changes.iter().all(|change| is_allowed(state, change)), "{record:?}");
     let next = preview(state, record.clone());
     let owes = matches!(restore::owed(&next), Owed::Restore(_));
-    let is_over = next.unfinished.is_empty() && !next.has_runs();
+    let is_over = next.unfinished.is_empty() && !next.has_runs() && next.watch().is_none();
     let idle = is_over && !owes && state.build_queue.is_free(&next);
     Effect::Record(Record { idle, ..record })
 }
@@ -563,26 +565,29 @@ fn fail(state: &State, deploy: Deploy, failure: FailureReport, evidence: Option<
             };
             format!("{} That change stays, and nothing is restored{way}.", sentence(&failure.message))
         }
-        Owed::Restore(current) => {
-            // A failed deploy before this one may have changed a database as well, and was restored without its change.
-            let released = state.app_state.released_since(current.effective);
-            let message = sentence(&failure.message);
-            match released.as_slice() {
-                [] => failure.message.clone(),
-                [own] if own.revision == deploy.revision => format!(
-                    "{message} Its release command had run: what that changed, such as a database, may be newer than the \
-                     version that is restored."
-                ),
-                all => format!(
-                    "{message} The {} ran, or may have run: what they changed, such as a database, may be newer than the \
-                     version that is restored.",
-                    releases::named(all)
-                ),
-            }
-        }
+        Owed::Restore(current) => released_remark(&state.app_state, deploy.revision, &current, &failure.message),
         Owed::NothingToRestore | Owed::Nothing => failure.message.clone(),
     };
     record(state, vec![ended(message)], Vec::new())
+}
+
+/// Returns the message of a deploy that is restored, with the release commands that ran since the version which is restored.
+fn released_remark(app_state: &AppState, revision: Revision, restored: &Deploy, message: &str) -> String {
+    // A failed deploy before this one may have changed a database as well, and was restored without its change.
+    let released = app_state.released_since(restored.effective);
+    let with_stop = sentence(message);
+    match released.as_slice() {
+        [] => message.to_owned(),
+        [own] if own.revision == revision => format!(
+            "{with_stop} Its release command had run: what that changed, such as a database, may be newer than the version \
+             that is restored."
+        ),
+        all => format!(
+            "{with_stop} The {} ran, or may have run: what they changed, such as a database, may be newer than the version \
+             that is restored.",
+            releases::named(all)
+        ),
+    }
 }
 
 /// Returns a message with its full stop.
@@ -601,6 +606,8 @@ fn idle(state: &State, now: Timestamp) -> Effect {
         Effect::Restore(current)
     } else if !app_state.unfinished.is_empty() || app_state.has_runs() || !state.build_queue.is_free(app_state) {
         Effect::Wait(now.after(retry::backoff(u32::MAX)))
+    } else if let Some(effect) = watching::idle(state, now) {
+        effect
     } else if app_state.is_polled() {
         Effect::Wait(now.after(POLL_ONLY_WAIT))
     } else if app_state.queued_at.is_none() {

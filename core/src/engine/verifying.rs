@@ -12,7 +12,7 @@ use super::{
     rollout::{FailureReport, RolloutOutcome, Terms, UNREACHABLE_MAX},
     sentence,
     spec::configuration,
-    succeed,
+    succeed, watching,
 };
 use crate::{
     app::{Policy, Target},
@@ -27,7 +27,7 @@ use crate::{
 /// The longest wait for the end of measurements that are under way.
 const ROUND_WAIT: Duration = Duration::from_secs(60);
 /// The reason why a process without a verifier verifies nothing.
-const NO_VERIFIER: &str = "this server cannot measure checks";
+pub(super) const NO_VERIFIER: &str = "this server cannot measure checks";
 
 /// The measurements that are made at the same time, each of another check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +45,8 @@ pub struct RoundOf {
     pub revision: Revision,
     /// The begin of its verification.
     pub since: Timestamp,
+    /// Whether the deploy has succeeded, and is watched.
+    pub is_watch: bool,
 }
 
 /// The answer to a measurement.
@@ -91,7 +93,7 @@ impl VerifyProgress {
 
     /// Forgets what belongs to another verification than that of this state.
     pub(super) fn loaded(&mut self, app_state: &AppState) {
-        let of = of_present(app_state);
+        let of = of_present(app_state).or_else(|| watching::of_present(app_state));
         if self.of != of {
             *self = Self { of, ..Self::default() };
         }
@@ -115,10 +117,36 @@ impl VerifyProgress {
 
     /// Returns whether a measurement of a check has to wait for those under way: all requests of a round are waited for
     /// together, while commands take their own time.
-    fn has_to_wait(&self, check: &Check) -> bool {
+    pub(super) fn has_to_wait(&self, check: &Check) -> bool {
         let waits =
             |(name, is_command): &(CheckName, bool)| *name == check.name || !is_command && !check.kind.is_command();
         self.under_way.iter().any(waits)
+    }
+
+    /// Takes the answers of a round into what these checks have measured. Returns whether any of them is a measurement.
+    pub(super) fn take_in(
+        &mut self,
+        (verification, checks): (&mut Verification, &[Check]),
+        of: RoundOf,
+        answers: Vec<Answer>,
+        now: Timestamp,
+    ) -> bool {
+        // What was measured by settings of before counts no more.
+        verification.follow(checks);
+        let mut is_changed = false;
+        for answer in answers {
+            self.note(&answer.check.name, answer.at);
+            let fingerprint = answer.check.fingerprint();
+            let is_same =
+                |result: &&mut CheckResult| result.name == answer.check.name && result.fingerprint == fingerprint;
+            let Some(result) = verification.checks.iter_mut().find(is_same) else { continue };
+            let Some((measurement, condition)) = taken(self, &answer, now) else { continue };
+            // Stored times never decrease, whatever happens to the clock.
+            let at = answer.at.max(of.since);
+            result.measured(Measurement { at, ..measurement }, condition.unwrap_or_else(|| result.condition.clone()));
+            is_changed = true;
+        }
+        is_changed
     }
 
     /// Takes note of the begin of a measurement.
@@ -129,7 +157,7 @@ impl VerifyProgress {
 
     /// Returns the time before which a check is not measured again: this process could not measure it, or what it has
     /// measured is stored with a time to come, as the clock was set back.
-    fn pauses_until(&self, check: &Check, is_ahead: bool) -> Option<Timestamp> {
+    pub(super) fn pauses_until(&self, check: &Check, is_ahead: bool) -> Option<Timestamp> {
         let is_failing = self.failing.iter().any(|(name, ..)| *name == check.name);
         let asked = self.asked.iter().find(|(name, _)| *name == check.name && (is_failing || is_ahead));
         asked.map(|(_, at)| at.after(check.every))
@@ -139,7 +167,7 @@ impl VerifyProgress {
 /// Returns the verification that is under way.
 fn of_present(app_state: &AppState) -> Option<RoundOf> {
     let deploy = app_state.rolling_out()?;
-    Some(RoundOf { revision: deploy.revision, since: deploy.verification.as_ref()?.since })
+    Some(RoundOf { revision: deploy.revision, since: deploy.verification.as_ref()?.since, is_watch: false })
 }
 
 /// Returns why a deploy is not verified although its app has checks, as a clause; `None` if it is.
@@ -162,29 +190,26 @@ fn skipped(state: &State, deploy: &Deploy) -> Option<&'static str> {
 }
 
 /// Returns whether this process cannot measure one of the checks.
-fn cannot_measure(state: &State) -> bool {
+pub(super) fn cannot_measure(state: &State) -> bool {
     let can_be = |check: &Check| if check.kind.is_command() { state.has_runner } else { state.has_verifier };
     !state.app_state.app.policy.checks.iter().all(can_be)
 }
 
-/// Returns the runs of commands that may be under way for the deploy that is verified: at most one of each check.
+/// Returns the runs of commands that may be under way for the deploy that is verified or watched: at most one of each check.
 pub fn runs(app_state: &AppState) -> Vec<ReleaseRun> {
-    let app = &app_state.app;
-    let Some((deploy, verification)) =
-        app_state.rolling_out().and_then(|deploy| Some((deploy, deploy.verification.as_deref()?)))
-    else {
-        return Vec::new();
+    let (app, rolling) = (&app_state.app, app_state.rolling_out());
+    let verified = rolling.and_then(|deploy| Some((deploy, deploy.verification.as_deref()?)));
+    let next = |(place, check): (usize, &Check)| match verified {
+        Some((deploy, verification)) => Some(run(deploy, verification, (place, check))),
+        None => watching::run(app_state, (place, check)),
     };
-    let checks = app.policy.checks.iter().enumerate().filter(|(_, check)| check.kind.is_command());
-    let runs =
-        checks.map(|(place, check)| ReleaseRun::of_check(&app.id, app.uid, run(deploy, verification, place, check)));
-    runs.collect()
+    let commands = app.policy.checks.iter().enumerate().filter(|(_, check)| check.kind.is_command());
+    commands.filter_map(next).map(|run| ReleaseRun::of_check(&app.id, app.uid, run)).collect()
 }
 
 /// Returns the run of a check's next measurement. It is the same one until that is stored.
-fn run(deploy: &Deploy, verification: &Verification, place: usize, check: &Check) -> CheckRun {
-    let count = verification.of(check).map_or(0, |result| result.count);
-    CheckRun::new(deploy.revision, count.saturating_add(1), check.discriminator(place))
+fn run(deploy: &Deploy, verification: &Verification, (place, check): (usize, &Check)) -> CheckRun {
+    CheckRun::new(deploy.revision, verification.count_of(check).saturating_add(1), check.discriminator(place))
 }
 
 /// Returns the deploy at the begin of its verification, or with the reason why there is none; `None` if the app has no checks.
@@ -221,22 +246,24 @@ pub(super) fn interleaved(state: &State, effect: Effect, now: Timestamp) -> Effe
             next = Some(next.map_or(at, |next| next.min(at)));
         }
     }
-    let of = RoundOf { revision: deploy.revision, since: verification.since };
+    let of = RoundOf { revision: deploy.revision, since: verification.since, is_watch: false };
     // The settings are many, and measurements may wait: those of a round share them.
     let target = Arc::new(Target { requested: None, ..state.app_state.app.target.clone() });
-    // A command may take long, and is a round of its own.
-    let is_command = |(_, check): &&(usize, &Check)| check.kind.is_command();
-    let (commands, requests): (Vec<_>, Vec<_>) = due.iter().partition(is_command);
-    let round = if requests.is_empty() { commands.into_iter().take(1).collect() } else { requests };
     let spec = |(place, check): (usize, &Check)| {
-        let run = run(deploy, verification, place, check);
+        let run = run(deploy, verification, (place, check));
         spec(&state.app_state, (deploy, &target), of, (check, run), now)
     };
-    let specs: Vec<_> = round.into_iter().filter_map(spec).collect();
+    let specs: Vec<_> = of_one_round(due).into_iter().filter_map(spec).collect();
     if !specs.is_empty() {
         return Effect::Measure(Box::new(Round { of, specs }));
     }
     next.map_or(effect.clone(), |at| interleave::no_longer_than(effect, at))
+}
+
+/// Returns those of the checks that are due which are measured together: a command may take long, and is a round of its own.
+pub(super) fn of_one_round(due: Vec<(usize, &Check)>) -> Vec<(usize, &Check)> {
+    let (commands, requests): (Vec<_>, Vec<_>) = due.into_iter().partition(|(_, check)| check.kind.is_command());
+    if requests.is_empty() { commands.into_iter().take(1).collect() } else { requests }
 }
 
 /// Returns the deploy that is verified now. While the cluster cannot be reached, nobody knows what would be measured.
@@ -296,24 +323,13 @@ pub(super) fn measured(state: &mut State, of: RoundOf, answers: Vec<Answer>, now
         return None;
     }
     state.verify.ended(&answers);
+    if of.is_watch {
+        return watching::measured(state, of, answers, now);
+    }
     let deploy = rolling(&state.app_state).filter(|_| of_present(&state.app_state) == Some(of))?;
     let mut verification = deploy.verification.as_deref()?.clone();
     let policy = state.app_state.app.policy.clone();
-    // What was measured by settings of before counts no more.
-    verification.follow(&policy.checks);
-    let mut is_changed = false;
-    for answer in answers {
-        state.verify.note(&answer.check.name, answer.at);
-        let fingerprint = answer.check.fingerprint();
-        let is_same = |result: &&mut CheckResult| result.name == answer.check.name && result.fingerprint == fingerprint;
-        let Some(result) = verification.checks.iter_mut().find(is_same) else { continue };
-        let Some((measurement, condition)) = taken(&mut state.verify, &answer, now) else { continue };
-        // Stored times never decrease, whatever happens to the clock.
-        let at = answer.at.max(of.since);
-        result.measured(Measurement { at, ..measurement }, condition.unwrap_or_else(|| result.condition.clone()));
-        is_changed = true;
-    }
-    if !is_changed {
+    if !state.verify.take_in((&mut verification, &policy.checks), of, answers, now) {
         return None;
     }
     decide(&mut verification, &policy);
@@ -384,7 +400,7 @@ fn conclusion(deploy: &Deploy, policy: &Policy) -> Conclusion {
     if results().any(is_open) { Conclusion::Open } else { Conclusion::Done }
 }
 
-fn report(check: &Check, result: &CheckResult) -> FailureReport {
+pub(super) fn report(check: &Check, result: &CheckResult) -> FailureReport {
     let value =
         result.last().and_then(|last| last.value.as_deref()).map(|value| format!(": {value}")).unwrap_or_default();
     let condition = match result.condition.as_str() {

@@ -175,6 +175,7 @@ impl Change {
             self.keys.push(KeyWrite { key, made, replaces });
         }
         self.state.latest = Some(revision);
+        self.watch_followed(revision, restores);
         if restores {
             self.state.last_restore = Some(revision);
         }

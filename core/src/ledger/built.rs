@@ -39,6 +39,7 @@ impl Change {
         if let Some(revision) = by {
             let now = self.touch(now);
             self.state.latest = Some(revision);
+            self.watch_followed(revision, false);
             self.admitted.push(revision);
             self.put(Deploy {
                 id,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{AppState, retention, stop};
 use crate::{
     app::{App, Policy, Source, Target},
-    deploy::{Deploy, Revision, Status},
+    deploy::{Deploy, Revision, State, Status},
     lock::Lock,
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -120,6 +120,7 @@ impl Change {
         if self.state.is_polled() {
             self.state.queued_at.get_or_insert(now);
         }
+        self.watch_configured();
     }
 
     /// Replaces the target's settings.
@@ -127,6 +128,7 @@ impl Change {
         if self.state.app.target != target {
             self.touch(now);
             Arc::make_mut(&mut self.state.app).target = target;
+            self.end_watch("the app's target was changed");
         }
     }
 
@@ -135,6 +137,7 @@ impl Change {
         if !self.state.app.holds.is_empty() {
             self.touch(now);
             Arc::make_mut(&mut self.state.app).holds.clear();
+            self.end_watch("the app's holds were released");
         }
     }
 
@@ -142,6 +145,7 @@ impl Change {
     pub fn lock(&mut self, lock: Option<Lock>, now: Timestamp) {
         if self.state.app.locks.app != lock {
             self.touch(now);
+            self.watch_locked(lock.as_ref());
             Arc::make_mut(&mut self.state.app).locks.app = lock;
         }
     }
@@ -150,6 +154,9 @@ impl Change {
     pub fn copy_lock(&mut self, lock: Option<Lock>, sequence: u64, now: Timestamp) {
         if sequence > self.state.app.locks.sequence {
             self.touch(now);
+            if lock != self.state.app.locks.environment {
+                self.watch_locked(lock.as_ref());
+            }
             let locks = &mut Arc::make_mut(&mut self.state.app).locks;
             (locks.environment, locks.sequence) = (lock, sequence);
         }
@@ -171,6 +178,7 @@ impl Change {
     pub fn forget(&mut self, forgotten: Vec<Revision>, now: Timestamp) {
         self.touch(now);
         self.state.recoveries.retain(|recovery| !forgotten.contains(&recovery.revision));
+        self.state.watches.retain(|watch| !forgotten.contains(&watch.revision));
         self.forgotten.extend(forgotten);
         self.state.kept_from = retention::kept_from(&self.state, 0);
     }
@@ -192,9 +200,7 @@ impl Change {
             }
             return;
         }
-        if let Ok(at) = place {
-            state.unfinished.remove(at);
-        }
+        let before = place.ok().map(|at| state.unfinished.remove(at));
         let has_succeeded = deploy.status() == Status::Succeeded;
         if !deploy.touched && !has_succeeded && state.latest == Some(revision) {
             state.ended_off_cluster = Some(Arc::new(deploy.without_evidence()));
@@ -209,7 +215,11 @@ impl Change {
                 // A change that was accepted as a deploy has in it what waited.
                 state.staged.take_if(|staged| deploy.configures || Some(*staged) == deploy.configuration);
                 state.ended_on_cluster.take_if(|known| is_older(known));
+                let good = state.last_good().cloned();
                 state.current = Some(Arc::new(deploy.without_evidence()));
+                let state = before.as_deref().map(|before| &before.state);
+                let began = if let Some(State::RollingOut { since, .. }) = state { *since } else { deploy.created_at };
+                self.begin_watch(&deploy, began, good);
             } else if deploy.touched && is_newest {
                 state.ended_on_cluster = Some(Arc::new(deploy.without_evidence()));
             }

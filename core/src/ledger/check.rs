@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{AppState, UNFINISHED_MAX, runs};
+use super::{AppState, UNFINISHED_MAX, runs, watch};
 use crate::{
     check::Verdict,
     deploy::{Deploy, Origin, Reason, Revision, Scale, State, Status, Trigger},
@@ -75,6 +75,9 @@ pub fn check(history: &[Deploy], state: &AppState) -> Vec<Violation> {
     }
     let revisions = state.recoveries.iter().map(|recovery| recovery.revision);
     expect(revisions.is_sorted_by(|one, next| one < next), "a revision recovered twice, or out of order".to_owned());
+    for rule in watch::broken_by(history, state) {
+        expect(false, rule);
+    }
     let unfinished: Vec<_> = history.iter().filter(|deploy| !deploy.is_terminal()).cloned().collect();
     let is_stored = state.unfinished.iter().map(|deploy| &**deploy).eq(&unfinished);
     expect(is_stored, "the unfinished entries are others".to_owned());

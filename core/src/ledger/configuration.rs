@@ -91,7 +91,9 @@ pub fn of(state: &AppState, deploy: &Deploy) -> Option<ConfigurationId> {
         return deploy.configuration;
     }
     let is_return = deploy.trigger == Trigger::Rollback || deploy.is_redeploy();
-    match &state.current {
+    // A restore returns to the last good version as it ran.
+    let returned_to = if deploy.is_restore() { state.last_good() } else { state.current.as_ref() };
+    match returned_to {
         Some(current) if is_return => current.configuration,
         Some(_) | None => state.next_configuration(),
     }
@@ -178,7 +180,8 @@ impl AppState {
 
     /// The configurations of its deploys, as far as they are not archived alone.
     pub fn deployed_configurations(&self) -> impl Iterator<Item = ConfigurationId> {
-        let deploys = self.unfinished.iter().chain(&self.current).chain(&self.ended_on_cluster);
+        let deploys =
+            self.unfinished.iter().chain(&self.current).chain(&self.ended_on_cluster).chain(&self.good_before);
         deploys.filter_map(|deploy| deploy.configuration)
     }
 }

@@ -12,7 +12,7 @@
 //! what a caller's request is accepted as, [`push`] what a git host's call asks for, [`releases`] which deploys run a
 //! release command, [`release_turns`] which of several apps runs its own first, [`rollback`] which version a rollback means, [`redeploy`] whether what runs is deployed once more,
 //! [`configuration`] which configuration a deploy runs with, [`stop`] whether it is stopped or started, `runs` when a command by hand may begin, [`restore`] whether a failed rollout is
-//! put right and by which entry, [`retention`] which archived deploys may go,
+//! put right and by which entry, `watch` which versions are watched after their deploys, [`retention`] which archived deploys may go,
 //! [`transitions`] what a status may become, [`history`] joins state and archive, and [`check`] shows whether a history
 //! keeps the rules. Nothing else in the workspace knows these rules.
 
@@ -38,6 +38,7 @@ mod record;
 mod recovery;
 mod runs;
 mod state;
+mod watch;
 
 #[cfg(test)]
 mod tests;
@@ -52,6 +53,7 @@ pub use release_turns::ReleaseTurn;
 pub use releases::Released;
 pub use runs::{Begun, NewRun, RUNS_MAX, Runs};
 pub use state::AppState;
+pub use watch::WATCHES_MAX;
 
 /// The most holds kept per app; the oldest goes first.
 pub const HOLDS_MAX: usize = 100;

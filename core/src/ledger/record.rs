@@ -8,7 +8,7 @@ use super::{
     stop,
 };
 use crate::{
-    deploy::{Deploy, Revision, State, Status},
+    deploy::{Deploy, Revision, State, Status, Watch},
     replica::ReplicaId,
     run::Run,
     time::Timestamp,
@@ -29,6 +29,8 @@ pub struct Record {
     pub release_turn: Option<ReleaseTurn>,
     /// The run by hand in its next state, with `step` one higher than stored. The ledger sets `updated_at`.
     pub run: Option<Box<Run>>,
+    /// The watch in its next state, with `step` one higher than stored.
+    pub watch: Option<Box<Watch>>,
     /// The driver has nothing left to do: without unfinished deploys, an owed restore or polling, the app becomes idle.
     pub idle: bool,
 }
@@ -95,7 +97,13 @@ impl Change {
         if record.release_turn.as_ref().is_some_and(|turn| !self.may_put_turn(turn)) {
             return Err(Refused::Outdated);
         }
+        if record.watch.as_ref().is_some_and(|watch| !self.may_put_watch(watch)) {
+            return Err(Refused::Outdated);
+        }
         let now = self.touch(now);
+        if let Some(watch) = record.watch {
+            self.put_watch(*watch);
+        }
         if let Some(run) = record.run {
             self.put_run(*run, now);
         }
@@ -119,7 +127,8 @@ impl Change {
         self.drop_turns();
         let state = &mut self.state;
         let owes = matches!(restore::owed(state), Owed::Restore(_));
-        let is_done = state.unfinished.is_empty() && !state.has_runs() && !state.is_polled() && !owes;
+        let has_more = state.has_runs() || state.is_polled() || state.watch().is_some();
+        let is_done = state.unfinished.is_empty() && !has_more && !owes;
         if record.idle && is_done {
             (state.queued_at, state.lease) = (None, None);
         } else {

@@ -23,10 +23,16 @@ pub enum Owed {
 ///
 /// A restore is owed once the newest deploy that touched the cluster ended without success, unless a higher one is
 /// ready to roll out, or the newest of all is a restore that was already made for it, or it was a restore itself.
+/// The version that is restored is the last good one: one whose verification was revoked is none, and its watch owes a restore
+/// of the one before it.
 /// Deploys that ended with the app's deletion are not restored, and neither are those that ended because another party
 /// changed the target: the restore would overwrite that change, such as a person's hotfix.
 pub fn owed(state: &AppState) -> Owed {
     let Some(top) = state.on_cluster() else { return Owed::Nothing };
+    if state.owes_watch_restore() {
+        // Whatever is accepted, or done by a person, since the verification was revoked takes this back.
+        return state.last_good().map_or(Owed::Nothing, |good| Owed::Restore(Arc::clone(good)));
+    }
     let higher_is_ready =
         state.unfinished.iter().any(|deploy| deploy.revision > top.revision && deploy.image.is_some());
     // A restore that was superseded before it touched the cluster does not count if its successor never touched it
@@ -35,8 +41,8 @@ pub fn owed(state: &AppState) -> Owed {
     if state.app.policy.on_failure == OnFailure::Leave || !ended_badly(top) || higher_is_ready || tried {
         return Owed::Nothing;
     }
-    match &state.current {
-        Some(current) => Owed::Restore(Arc::clone(current)),
+    match state.last_good() {
+        Some(good) => Owed::Restore(Arc::clone(good)),
         None => Owed::NothingToRestore,
     }
 }

@@ -37,13 +37,19 @@ pub(super) fn kept_from(state: &AppState, more: u64) -> Revision {
 /// Kept are the newest that the policy keeps, the current deploy and the one on the cluster, the targets of rollbacks
 /// from these, the last restore, and the newest [`REPEATABLE_MAX`] others whose idempotency key may still be repeated.
 pub fn surplus(state: &AppState, archived: &[Deploy], now: Timestamp) -> Vec<Revision> {
-    let returned_to = [state.current.as_ref(), state.on_cluster()].into_iter().flatten().map(|deploy| deploy.effective);
+    let returned_to = [state.current.as_ref(), state.on_cluster(), state.good_before.as_ref()]
+        .into_iter()
+        .flatten()
+        .map(|deploy| deploy.effective);
     let mut kept: Vec<Revision> = targets(archived, u64::MAX, TARGETS);
     for revision in returned_to {
         kept.extend(targets(archived, revision.get(), TARGETS));
         kept.push(revision);
     }
-    let pointed_at = [state.current.as_ref(), state.on_cluster()].into_iter().flatten().map(|deploy| deploy.revision);
+    let pointed_at = [state.current.as_ref(), state.on_cluster(), state.good_before.as_ref()]
+        .into_iter()
+        .flatten()
+        .map(|deploy| deploy.revision);
     kept.extend(pointed_at.chain(state.last_restore));
     let mut repeatable = 0;
     let goes = |deploy: &&Deploy| {
@@ -69,7 +75,7 @@ pub fn holds_all_since(state: &AppState, newest: Option<Revision>) -> bool {
 /// Returns the digests of the images that the app runs, is to run, or may go back to, by so many versions. `archived` are
 /// the app's newest, newest first.
 pub fn needed_digests(state: &AppState, archived: &[Deploy], versions: usize) -> Vec<Digest> {
-    let pointed_at = || [state.current.as_ref(), state.on_cluster()].into_iter().flatten();
+    let pointed_at = || [state.current.as_ref(), state.on_cluster(), state.good_before.as_ref()].into_iter().flatten();
     let mut needed = targets(archived, u64::MAX, versions);
     for revision in pointed_at().map(|deploy| deploy.effective) {
         needed.extend(targets(archived, revision.get(), versions));

@@ -46,8 +46,8 @@ pub fn default_target(state: &AppState) -> Target {
         | Status::Verifying
         | Status::Failed
         | Status::Superseded
-        | Status::Cancelled => match &state.current {
-            Some(current) => Target::Entry(Arc::clone(current)),
+        | Status::Cancelled => match state.last_good().or(state.current.as_ref()) {
+            Some(good) => Target::Entry(Arc::clone(good)),
             None => Target::None,
         },
     }

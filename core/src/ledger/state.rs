@@ -11,7 +11,7 @@ use super::{
 use crate::{
     app::App,
     configuration::ConfigurationId,
-    deploy::{Deploy, Revision, State, Stopped},
+    deploy::{Deploy, Revision, State, Stopped, Watch},
     replica::ReplicaId,
     request::Refusal,
     time::Timestamp,
@@ -52,6 +52,12 @@ pub struct AppState {
     /// The recoveries of deploys that ended without success, oldest first; the last [`RECOVERIES_MAX`](super::RECOVERIES_MAX).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recoveries: Vec<Recovery>,
+    /// The watches over versions after their deploys have succeeded, oldest first; the last one may be under way.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub watches: Vec<Watch>,
+    /// The last good version before `current`, while that one is watched or its verification was revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub good_before: Option<Arc<Deploy>>,
     /// The revisions, ascending, whose runs of release commands may have begun or been made ready, and whose ends were not
     /// observed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -106,6 +112,8 @@ impl AppState {
             stopped: None,
             last_restore: None,
             recoveries: Vec::new(),
+            watches: Vec::new(),
+            good_before: None,
             release_runs: Vec::new(),
             release_turns: Vec::new(),
             released: Vec::new(),

@@ -289,6 +289,10 @@ pub struct Policy {
     /// Zero: until each check has come to a verdict.
     #[serde(with = "millis", rename = "verify_for_ms", default)]
     pub verify_for: Duration,
+    /// How long its checks go on to measure a version once its deploy has succeeded, at most [`WATCH_FOR_MAX`](crate::check::WATCH_FOR_MAX).
+    /// Zero: they end with the deploy.
+    #[serde(with = "millis", rename = "watch_for_ms", default)]
+    pub watch_for: Duration,
     /// Whether a change of the configuration runs the release command as well.
     #[serde(default = "release_on_config_by_default")]
     pub release_on_config: bool,
@@ -357,6 +361,7 @@ impl Default for Policy {
             release_group: None,
             checks: Vec::new(),
             verify_for: Duration::ZERO,
+            watch_for: Duration::ZERO,
             release_on_config: release_on_config_by_default(),
             repositories: Repositories::default(),
             keep: keep_by_default(),

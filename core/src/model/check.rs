@@ -39,6 +39,8 @@ const WINDOW_MAX: Duration = Duration::from_secs(300);
 pub(crate) const END_TIME: Duration = Duration::from_secs(5);
 /// The longest time for which a deploy is verified.
 pub const VERIFY_FOR_MAX: Duration = Duration::from_secs(24 * 3600);
+/// The longest time for which a version is watched after its deploy has succeeded.
+pub const WATCH_FOR_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl CheckKind {
     /// The kind that runs a command with the image of the deploy: the one that needs no verifier, but a platform that runs

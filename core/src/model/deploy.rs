@@ -3,6 +3,7 @@
 mod scale;
 mod state;
 mod verification;
+mod watch;
 
 use std::{fmt, num::NonZeroU64, str::FromStr};
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use scale::{Scale, Stopped};
 pub use state::{Evidence, Outage, Paused, ReleaseMark, State, Status, WorkloadEnd, WorkloadEvidence};
 pub use verification::{CheckResult, MEASUREMENTS_MAX, Verification};
+pub use watch::{CheckFail, Watch, WatchEnd, WatchRestore};
 
 use crate::{
     app::{AppId, InvalidName},

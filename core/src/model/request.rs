@@ -328,6 +328,8 @@ pub struct PolicyChange {
     pub checks: Option<Vec<crate::check::Check>>,
     /// The new [`Policy::verify_for`].
     pub verify_for: Option<Duration>,
+    /// The new [`Policy::watch_for`].
+    pub watch_for: Option<Duration>,
     /// The new [`Policy::release_on_config`].
     pub release_on_config: Option<bool>,
     /// The new [`Policy::repositories`].
@@ -411,6 +413,7 @@ impl PolicyChange {
             release_group: self.release_group.unwrap_or(policy.release_group),
             checks: self.checks.unwrap_or(policy.checks),
             verify_for: self.verify_for.unwrap_or(policy.verify_for),
+            watch_for: self.watch_for.unwrap_or(policy.watch_for),
             release_on_config: self.release_on_config.unwrap_or(policy.release_on_config),
             repositories: self.repositories.unwrap_or(policy.repositories),
             keep: self.keep.unwrap_or(policy.keep),
@@ -485,6 +488,7 @@ fields! {
     PolicyReleaseDeadline = "policy.release_deadline",
     PolicyChecks = "policy.checks",
     PolicyVerifyFor = "policy.verify_for",
+    PolicyWatchFor = "policy.watch_for",
     CheckKind = "kind",
     CheckSecret = "secret",
     CheckMode = "mode",

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     app::{App, AppUid},
-    deploy::Deploy,
+    deploy::{Deploy, Watch},
     ledger::{AppState, Change},
 };
 
@@ -44,6 +44,13 @@ impl<'a> ConfirmedCommit<'a> {
     /// Returns the app as it is from now on.
     pub fn app(&self) -> &'a App {
         &self.change.state.app
+    }
+
+    /// Returns the watch by which the commit revoked the verification of a deploy, if it did.
+    pub fn revoked(&self) -> Option<&'a Watch> {
+        let watch = self.change.state.watches.last().filter(|watch| watch.revoked().is_some())?;
+        let was_open = self.before.and_then(AppState::watch).is_some_and(|before| before.revision == watch.revision);
+        was_open.then_some(watch)
     }
 
     /// Returns the deploys that the commit accepted, moved on or ended, ascending: each as it was before, `None` for one

@@ -259,7 +259,7 @@ impl Run {
     }
 
     /// The deploy that CI or a person asks of an app of this kind.
-    fn deploy(&self, app: usize, tag: &str, key: Option<IdempotencyKey>) -> DeployRequest {
+    pub(crate) fn deploy(&self, app: usize, tag: &str, key: Option<IdempotencyKey>) -> DeployRequest {
         match self.kind(app) {
             Kind::Image => requests::deploy(tag, &self.callers.name(), key),
             Kind::Git | Kind::BareGit => sources::deploy(tag, self.callers.count(), key),

@@ -127,6 +127,16 @@ pub(crate) enum Promise {
     ReturnVerified,
     /// A version is measured before its rollout has settled.
     EarlyMeasurements,
+    /// A check that says nothing of a watched version fails.
+    SilenceRevokes,
+    /// A watch that has restored once restores once more.
+    SecondWatchRestore,
+    /// A watch goes on whatever is accepted.
+    WatchGoesOn,
+    /// A watch begins with the fails of the version before.
+    FailsIntoWatch,
+    /// A check that decides nothing revokes a verification.
+    ObserverRevokes,
 }
 
 /// The backends of one replica.

@@ -242,8 +242,17 @@ fn checks() -> impl Strategy<Value = Checks> {
         1 => Just(Some(Smoke::Fails)),
         1 => Just(Some(Smoke::Hangs)),
     ];
-    (1..=3u32, select(&[0u8, 0, 10, 30]), any::<bool>(), often, smoke).prop_map(
-        |(failures, verify_for, observes, waits, smoke)| Checks { failures, verify_for, observes, waits, smoke },
+    let watched = (select(&[0u8, 30, 60]), any::<bool>());
+    (1..=3u32, select(&[0u8, 0, 10, 30]), watched, any::<bool>(), often, smoke).prop_map(
+        |(failures, verify_for, (watch_for, deploys), observes, waits, smoke)| Checks {
+            failures,
+            verify_for,
+            watch_for,
+            deploys: deploys && watch_for > 0,
+            observes,
+            waits,
+            smoke,
+        },
     )
 }
 

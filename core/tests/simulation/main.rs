@@ -139,6 +139,11 @@ noticed! {
     fails_of_the_version_before: FailsAcross,
     return_that_is_verified: ReturnVerified,
     instances_of_before_that_are_measured: EarlyMeasurements,
+    silence_that_revokes: SilenceRevokes,
+    watch_that_restores_twice: SecondWatchRestore,
+    watch_that_goes_on_behind_a_newer_deploy: WatchGoesOn,
+    fails_of_the_version_before_in_a_watch: FailsIntoWatch,
+    observer_that_revokes: ObserverRevokes,
 }
 
 fn number(variable: &str) -> Option<u64> {

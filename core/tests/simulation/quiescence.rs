@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use rollhook_core::{
     app::OnFailure,
-    deploy::{Deploy, Status},
+    deploy::{Deploy, Revision, Status},
     engine,
     ledger::AppState,
     ports::{AtRest, Phase, TargetReader},
@@ -72,8 +72,11 @@ impl Run {
                 .extend(known.view.release_runs.iter().map(|run| format!("the release command of revision {run}")));
             unfinished.extend(known.view.runs.unfinished.iter().map(|run| format!("run {} by hand", run.number)));
             unfinished.extend(entries.map(|entry| format!("{} {}", known.view.app.id, entry.revision)));
+            let revoked: Vec<Revision> = known.view.revocations().collect();
+            let open = known.view.watches.last().filter(|watch| watch.is_under_way() || watch.owes_restore());
+            unfinished.extend(open.map(|watch| format!("the watch over revision {}", watch.revision)));
             let settled = !known.undecided && !self.stale;
-            if let Some(owed) = model::owed(&known.history, &known.view.app.policy).filter(|_| settled) {
+            if let Some(owed) = model::owed(&known.history, &known.view.app.policy, &revoked).filter(|_| settled) {
                 unfinished.push(format!("{} owes a restore of {}", known.view.app.id, owed.revision));
             }
             if let Some(ended) = known.view.unrecovered().filter(|ended| self.runs_well(&known.view, ended)) {

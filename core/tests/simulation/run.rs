@@ -137,6 +137,12 @@ impl Run {
             let call = self.callers.call(Request::Policy(requests::id(0), checks.policy()), Key::None);
             self.make(call, 0);
             self.pass(Duration::from_millis(200));
+            if checks.deploys && self.kind(0) == Kind::Image {
+                let request = Request::Deploy(requests::id(0), self.deploy(0, "v2", None));
+                let call = self.callers.call(request, Key::None);
+                self.make(call, 0);
+                self.pass(Duration::from_secs(rollouts));
+            }
         }
         if scenario.leave || scenario.hold_all {
             let request = Request::Policy(requests::id(0), requests::policy(scenario.leave, scenario.hold_all, 3));

@@ -27,6 +27,10 @@ pub(crate) struct Checks {
     pub(crate) failures: u32,
     /// For how many seconds a deploy is verified.
     pub(crate) verify_for: u8,
+    /// For how many seconds a version is watched.
+    pub(crate) watch_for: u8,
+    /// Whether a version that serves for a while is deployed at the beginning.
+    pub(crate) deploys: bool,
     /// Whether the second one decides nothing.
     pub(crate) observes: bool,
     /// Whether the first one waits for a verdict.
@@ -85,6 +89,7 @@ impl Checks {
         PolicyChange {
             checks: Some([first, second].into_iter().chain(self.smoke.map(Smoke::check)).collect()),
             verify_for: Some(Duration::from_secs(self.verify_for.into())),
+            watch_for: Some(Duration::from_secs(self.watch_for.into())),
             ..PolicyChange::default()
         }
     }
@@ -132,10 +137,11 @@ impl Provider {
     }
 }
 
-/// Whether an image serves its users: one never does, one now and then.
+/// Whether an image serves its users: one never does, one now and then, and two for a while.
 fn serves(spec: &MeasureSpec, now: Duration) -> bool {
     match spec.image.tag() {
         Some("v3") => false,
+        Some("slow" | "v2") => spec.now.since(spec.since) < Duration::from_secs(9),
         Some("latest") => (now.as_secs() / 5).is_multiple_of(2),
         _ => true,
     }
@@ -152,7 +158,10 @@ impl Verifier for RecordingPorts {
     }
 
     async fn measure(&self, spec: &MeasureSpec) -> Result<Measured> {
-        let began = self.environment.rules.lock().unwrap().is_verified(spec);
+        let began = {
+            let rules = self.environment.rules.lock().unwrap();
+            (rules.is_verified(spec), rules.is_watched(spec))
+        };
         let answer = self.environment.provider.verifier.measure(spec).await;
         let (deploy, name) = (spec.deploy, &spec.check.name);
         self.log(|| match &answer {
@@ -162,16 +171,17 @@ impl Verifier for RecordingPorts {
         let mut rules = self.environment.rules.lock().unwrap();
         rules.measured(spec, began, answer.as_ref().ok(), &self.environment.journal);
         drop(rules);
-        answer.map(|measured| told(measured, self.environment.promise))
+        answer.map(|measured| told(measured, began.1, self.environment.promise))
     }
 }
 
 /// Returns what the replica is told.
-fn told(mut measured: Measured, promise: Option<Promise>) -> Measured {
+fn told(mut measured: Measured, is_watched: bool, promise: Option<Promise>) -> Measured {
     let verdict = &mut measured.measurement.verdict;
     *verdict = match (promise, *verdict) {
         (Some(Promise::SilencePasses), Verdict::None) => Verdict::Pass,
         (Some(Promise::SilenceFails), Verdict::None) => Verdict::Fail,
+        (Some(Promise::SilenceRevokes), Verdict::None) if is_watched => Verdict::Fail,
         (_, verdict) => verdict,
     };
     measured

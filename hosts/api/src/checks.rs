@@ -194,6 +194,8 @@ pub struct CheckList {
     pub checks: Vec<Check>,
     /// How long a deploy is verified once its instances have settled; `0s`: until each check has come to a verdict.
     pub verify_for: String,
+    /// How long the checks go on to measure a version once its deploy has succeeded; `0s`: not at all.
+    pub watch_for: String,
     /// The kinds of checks that there are here.
     pub kinds: Vec<CheckKind>,
 }
@@ -204,6 +206,7 @@ impl CheckList {
         Self {
             checks: policy.checks.iter().map(Check::of).collect(),
             verify_for: duration::format(policy.verify_for),
+            watch_for: duration::format(policy.watch_for),
             kinds: kinds.iter().map(CheckKind::of).collect(),
         }
     }

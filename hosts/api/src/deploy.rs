@@ -5,6 +5,7 @@ mod post;
 mod promote;
 mod rollback;
 mod scale;
+mod watch;
 
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ use rollhook_core::{
 pub use scale::{ScalePost, Stopped};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+pub use watch::{CheckFail, Revoked, Watch};
 
 use crate::{App, openapi::schemas, operation::Operation, operations::ShowDeploy};
 
@@ -252,6 +254,8 @@ pub struct Standing {
     pub on_cluster: Option<Revision>,
     /// The revisions that ended without success, and whose instances ran well afterwards.
     pub recoveries: Vec<Recovery>,
+    /// The watches over revisions after their deploys have succeeded.
+    pub watches: Vec<deploy::Watch>,
 }
 
 impl Standing {
@@ -259,7 +263,7 @@ impl Standing {
     pub fn of(state: &AppState) -> Self {
         let current = state.current.as_ref().map(|deploy| deploy.revision);
         let on_cluster = state.on_cluster().map(|deploy| deploy.revision);
-        Self { current, on_cluster, recoveries: state.recoveries.clone() }
+        Self { current, on_cluster, recoveries: state.recoveries.clone(), watches: state.watches.clone() }
     }
 
     /// Reads an app's state and returns its standing, for an entry that was read before and has ended: any other one
@@ -353,6 +357,12 @@ pub struct Deploy {
     /// Why the deploy is not verified, or not by all checks that decide, although the app has some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_verified: Option<String>,
+    /// The watch over the version after the deploy has succeeded; absent without one, and once it is forgotten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watch: Option<Watch>,
+    /// The revocation of the deploy's verification, by a check that failed while the version was watched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked: Option<Revoked>,
     /// The evidence of a failed rollout; only where one entry is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::evidence")]
@@ -429,6 +439,7 @@ impl Deploy {
     /// Returns an entry as it is on the wire.
     pub fn of(id: &AppId, entry: &deploy::Deploy, standing: &Standing) -> Self {
         let recovery = standing.recoveries.iter().find(|recovery| recovery.revision == entry.revision);
+        let watch = standing.watches.iter().find(|watch| watch.revision == entry.revision);
         let ending = Ending::of(&entry.state);
         Self {
             namespace: id.namespace.to_string(),
@@ -457,6 +468,8 @@ impl Deploy {
             restore: None,
             checks: entry.verification.as_deref().map(CheckOutcome::of).unwrap_or_default(),
             not_verified: entry.not_verified(),
+            watch: watch.map(Watch::of),
+            revoked: watch.and_then(Revoked::of),
             evidence: ending.evidence,
             step: entry.step,
             created_at: entry.created_at,
@@ -509,7 +522,8 @@ impl Deploy {
     #[must_use]
     pub fn without_evidence(mut self) -> Self {
         self.evidence = None;
-        for check in &mut self.checks {
+        let watched = self.watch.iter_mut().flat_map(|watch| &mut watch.checks);
+        for check in self.checks.iter_mut().chain(watched) {
             let surplus = check.measurements.len().saturating_sub(1);
             check.measurements.drain(..surplus);
         }

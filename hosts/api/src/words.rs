@@ -6,12 +6,16 @@ use rollhook_core::{
     image::{Digest, ImageRef},
 };
 
-use crate::{CheckOutcome, Deploy};
+use crate::{CheckOutcome, Deploy, Revoked, time::absolute};
 
-/// Returns the mark of an entry: its status, or "current"; `None` for a success that has been replaced.
+/// Returns the mark of an entry: its status, "current" or "revoked"; `None` for a success that has been replaced.
 pub fn mark(deploy: &Deploy) -> Option<String> {
     let word = match deploy.status {
-        Status::Succeeded => return deploy.current.then(|| "current".to_owned()),
+        Status::Succeeded => {
+            let marks = [deploy.current.then_some("current"), deploy.revoked.as_ref().map(|_| "revoked")];
+            let marks: Vec<&str> = marks.into_iter().flatten().collect();
+            return (!marks.is_empty()).then(|| marks.join(", "));
+        }
         Status::Queued => return Some("queued".to_owned()),
         Status::Building => return Some("building".to_owned()),
         Status::Releasing => return Some("releasing".to_owned()),
@@ -56,6 +60,26 @@ pub fn check_outcome(check: &CheckOutcome) -> String {
     let condition = check.condition.as_deref().map(|condition| format!(" (expected {condition})")).unwrap_or_default();
     let message = check.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
     format!("{}: {verdict}{observed}{value}{condition}{message}", check.name)
+}
+
+/// Returns what is said of the watch over a version: until when it was or is watched, and what came of it, a line each.
+pub fn watch(deploy: &Deploy) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(watch) = &deploy.watch {
+        let why = watch.reason.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+        lines.push(format!("watched until {}{why}", absolute(watch.until)));
+        let would = watch.would_restore.as_ref();
+        lines.extend(would.map(|fail| format!("would have been restored at {}: {}", absolute(fail.at), fail.message)));
+    }
+    if let Some(Revoked { fail, restore, not_restored }) = &deploy.revoked {
+        lines.push(format!("verification revoked at {}: {}", absolute(fail.at), fail.message));
+        lines.push(match (restore, not_restored) {
+            (Some(restore), _) => format!("revision {restore} is the restore of the version before"),
+            (None, Some(why)) => format!("nothing was restored: {why}"),
+            (None, None) => "the version before is to be rolled out again".to_owned(),
+        });
+    }
+    lines
 }
 
 /// Returns the cause of an entry in a word: its trigger, or that it stops or starts the app.

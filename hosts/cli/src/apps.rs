@@ -129,6 +129,8 @@ pub(crate) fn details(app: &App, now: Timestamp) -> String {
     let restored = if app.is_restored() { ", restored after a failure" } else { "" };
     lines.push(("Current", entry(app.current.as_ref(), now) + restored));
     lines.extend(app.current.as_ref().and_then(configuration).map(|id| ("Configuration", id)));
+    let watch = app.current.iter().flat_map(words::watch);
+    lines.extend(["Watch"].into_iter().chain(std::iter::repeat("")).zip(watch));
     lines.extend(app.stopped.as_ref().map(|stopped| ("Stopped", stopped_since(stopped, now))));
     lines.extend(app.beside_current().map(|deploy| ("On cluster", entry(Some(deploy), now))));
     lines.extend(app.ended_off_cluster().map(|deploy| ("Newest", entry(Some(deploy), now))));
@@ -300,6 +302,7 @@ fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
             if policy.release_group.is_empty() { "none".to_owned() } else { policy.release_group.clone() },
         ),
         ("verify-for", policy.verify_for.clone()),
+        ("watch", policy.watch_for.clone()),
         ("release-on-config", if policy.release_on_config { "on" } else { "off" }.to_owned()),
         ("repository", repositories),
         ("keep", policy.keep.to_string()),

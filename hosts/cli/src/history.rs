@@ -76,6 +76,7 @@ fn row(deploy: &Deploy, when: &str, image: fn(&str) -> String, commit: fn(&str) 
 /// Returns the colour of an entry's mark.
 pub(crate) fn tint(deploy: &Deploy) -> Option<Tint> {
     match deploy.status {
+        Status::Succeeded if deploy.revoked.is_some() => Some(Tint::Bad),
         Status::Succeeded => deploy.current.then_some(Tint::Good),
         Status::Queued | Status::Building | Status::Releasing | Status::RollingOut | Status::Verifying => {
             Some(Tint::Busy)
@@ -145,11 +146,20 @@ pub(crate) fn checks(deploy: &Deploy) -> Vec<String> {
     lines
 }
 
+/// Returns what is said of the watch over a version, a line each, with what the checks have measured within it.
+fn watch(deploy: &Deploy) -> Vec<String> {
+    let mut lines: Vec<String> = words::watch(deploy).iter().map(|line| format!("  {}", escaped(line))).collect();
+    let checks = deploy.watch.iter().flat_map(|watch| &watch.checks);
+    lines.extend(checks.map(|check| format!("    {}", escaped(&words::check_outcome(check)))));
+    lines
+}
+
 /// Returns the reason and the evidence of an entry that did not succeed, in lines.
 pub(crate) fn ending(deploy: &Deploy) -> Vec<String> {
     let mut lines = vec![summary(deploy)];
     lines.extend(deploy.recovered_at.map(|at| format!("  recovered: its instances run well since {}", absolute(at))));
     lines.extend(checks(deploy));
+    lines.extend(watch(deploy));
     let Some(evidence) = &deploy.evidence else { return lines };
     let log = match &deploy.image {
         Some(_) if deploy.failed_at_release() => "log of the release command",

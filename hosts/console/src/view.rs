@@ -203,6 +203,8 @@ pub(crate) struct Entry {
     pub(crate) href: String,
     pub(crate) mark: Mark,
     pub(crate) is_current: bool,
+    /// Whether a check failed after the deploy had succeeded.
+    pub(crate) is_revoked: bool,
     /// Whether the entry is on the cluster without being current.
     pub(crate) is_on_cluster: bool,
     pub(crate) image: Option<Image>,
@@ -234,6 +236,7 @@ impl Entry {
             href: format!("{path}/deploys/{}", deploy.revision),
             mark: Mark::of(deploy),
             is_current: deploy.current,
+            is_revoked: deploy.revoked.is_some(),
             is_on_cluster,
             image: deploy.image.as_deref().map(Image::new),
             commit: deploy.commit.as_deref().map(|commit| Commit::new(&app.source, commit)),

@@ -61,6 +61,7 @@ pub(crate) struct Metrics {
     rolled_out: Histograms<1>,
     verified: Histograms<1>,
     verdicts: Counters<2>,
+    revoked: Counter,
     store: Histograms<2>,
     driver: Histograms<2>,
     applies: Counters<1>,
@@ -127,6 +128,12 @@ impl Metrics {
                 buckets_of_deploys,
             ),
             verdicts: put(r, "check_verdicts", "Verdicts of checks on deploys that have ended", &Family::default()),
+            revoked: put(
+                r,
+                "verifications_revoked",
+                "Deploys that failed a check while they were watched after their success",
+                &Counter::default(),
+            ),
             store: timed(r, "store_call_duration", "Time of calls to the history", buckets_of_store),
             driver: timed(r, "driver_call_duration", "Time of calls to the rollout driver", buckets_of_driver),
             applies: put(r, "rollout_applies", "Answers of the rollout driver to applies", &Family::default()),
@@ -298,6 +305,9 @@ impl DeployObserver for Metrics {
             if deploy.is_terminal() {
                 self.ended(&app.id, app.uid, deploy);
             }
+        }
+        if commit.revoked().is_some() {
+            self.revoked.inc();
         }
         self.progress.seen(&commit.change.state);
     }

@@ -238,6 +238,10 @@ impl<'a> Delivery<'a> {
         let before = stored.cursor.seen;
         let notified = self.notify_of_deploys(state, &mut stored).await;
         let notified = match notified {
+            Ok(notified) => self.notify_of_revocations(state, &mut stored).await.map(|revoked| notified || revoked),
+            failed => failed,
+        };
+        let notified = match notified {
             Ok(notified) => self.notify_of_condition(state, &mut stored).await.map(|condition| notified || condition),
             failed => failed,
         };
@@ -336,6 +340,37 @@ impl<'a> Delivery<'a> {
     fn is_refused_for_good(self, notification: &Notification) -> bool {
         let now = self.management.deployer.ports().clock.elapsed();
         notification.app().is_some_and(|app| self.worker.is_refused_for_good(app.uid, &notification.id, now))
+    }
+
+    /// Notifies the receiver of verifications that were revoked since it was added.
+    async fn notify_of_revocations(self, state: &AppState, stored: &mut StoredCursor) -> Result<bool, Ended> {
+        let (receiver, known) = (&self.worker.receiver, stored.cursor.revoked);
+        let mut is_told = false;
+        for watch in state.watches.iter().filter(|watch| Some(watch.revision) > known) {
+            let Some((fail, _)) = watch.revoked() else { continue };
+            let is_wanted = receiver.events.contains(EventKind::VerificationRevoked) && fail.at >= receiver.added_at;
+            let archived = match is_wanted {
+                true => self.management.deployer.ports().history.archived(state.app.uid, watch.revision).await?,
+                false => None,
+            };
+            let Some(deploy) = archived.map(|entry| Arc::new(entry.without_evidence())) else {
+                stored.cursor.revoked = Some(watch.revision);
+                continue;
+            };
+            let id = NotificationId::of_revocation(&receiver.id, &state.app, watch.revision);
+            let content = Content::Revoked { app: Arc::clone(&state.app), deploy, fail: fail.clone() };
+            let notification = Notification {
+                id,
+                content,
+                at: fail.at,
+                sent_at: self.management.deployer.time(),
+                base_url: self.management.base_url.clone(),
+            };
+            is_told |= self.send(&notification, None).await?.is_some();
+            stored.cursor.revoked = Some(watch.revision);
+            self.store(stored).await?;
+        }
+        Ok(is_told)
     }
 
     /// Notifies the receiver of an app's condition, as far as that is news.

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use rollhook_core::{
     app::{App, InvalidName},
-    deploy::{Deploy, Reason, Revision, State, Trigger},
+    deploy::{CheckFail, Deploy, Reason, Revision, State, Trigger},
     image::ImageRef,
     text::words,
     time::Timestamp,
@@ -41,6 +41,8 @@ pub enum EventKind {
     PutRight,
     /// A person's rollback succeeded.
     RolledBack,
+    /// A check failed after its deploy had succeeded: the verification is revoked.
+    VerificationRevoked,
     /// Another party changed what an app runs on.
     Drift,
     /// What an app runs crashes again and again, or instances are missing, since its deploy ended.
@@ -59,13 +61,14 @@ words! { EventKind:
     Cancelled = "cancelled",
     PutRight = "put_right",
     RolledBack = "rolled_back",
+    VerificationRevoked = "verification_revoked",
     Drift = "drift",
     Degraded = "degraded",
 }
 
 impl EventKind {
     /// Every event.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Accepted,
         Self::Building,
         Self::Releasing,
@@ -77,6 +80,7 @@ impl EventKind {
         Self::Cancelled,
         Self::PutRight,
         Self::RolledBack,
+        Self::VerificationRevoked,
         Self::Drift,
         Self::Degraded,
     ];
@@ -110,7 +114,7 @@ impl FromStr for EventKind {
                 "event",
                 text,
                 "must be accepted, building, releasing, rolling_out, verifying, succeeded, failed, superseded, cancelled, put_right, \
-                 rolled_back, drift or degraded",
+                 rolled_back, verification_revoked, drift or degraded",
             )
         })
     }
@@ -130,6 +134,11 @@ impl NotificationId {
     /// Returns the id of an event of a deploy.
     pub fn of_deploy(receiver: &ReceiverId, app: &App, revision: Revision, event: EventKind) -> Self {
         Self::of(receiver, &format!("{}/{revision}/{event}", app.uid))
+    }
+
+    /// Returns the id of the revocation of a deploy's verification.
+    pub fn of_revocation(receiver: &ReceiverId, app: &App, revision: Revision) -> Self {
+        Self::of(receiver, &format!("{}/{revision}/{}", app.uid, EventKind::VerificationRevoked))
     }
 
     /// Returns the id of an app's drift; `number` counts the drifts that the receiver was notified of.
@@ -189,6 +198,15 @@ pub enum Content {
         /// The event.
         event: EventKind,
     },
+    /// The revocation of a deploy's verification, by a check that failed after the deploy had succeeded.
+    Revoked {
+        /// The app.
+        app: Arc<App>,
+        /// The entry.
+        deploy: Arc<Deploy>,
+        /// The fail.
+        fail: CheckFail,
+    },
     /// A change of an app's target by another party.
     Drift {
         /// The app.
@@ -227,6 +245,7 @@ impl Notification {
     pub const fn event(&self) -> Option<EventKind> {
         match &self.content {
             Content::Deploy { event, .. } => Some(*event),
+            Content::Revoked { .. } => Some(EventKind::VerificationRevoked),
             Content::Drift { .. } => Some(EventKind::Drift),
             Content::Degraded { .. } => Some(EventKind::Degraded),
             Content::Test => None,
@@ -236,7 +255,10 @@ impl Notification {
     /// The app; `None` for a test.
     pub const fn app(&self) -> Option<&Arc<App>> {
         match &self.content {
-            Content::Deploy { app, .. } | Content::Drift { app, .. } | Content::Degraded { app, .. } => Some(app),
+            Content::Deploy { app, .. }
+            | Content::Revoked { app, .. }
+            | Content::Drift { app, .. }
+            | Content::Degraded { app, .. } => Some(app),
             Content::Test => None,
         }
     }

@@ -27,6 +27,9 @@ pub(crate) struct Cursor {
     pub seen: Option<Revision>,
     /// The revisions up to `seen` of whose ends the receiver is not notified yet.
     pub open: BTreeMap<Revision, Notified>,
+    /// The newest revision of whose revoked verification the receiver was notified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked: Option<Revision>,
     /// The drift of the last notification, while it lasts, as a hash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<String>,
@@ -70,8 +73,8 @@ pub(crate) type Archived = BTreeMap<Revision, Option<Arc<Deploy>>>;
 impl Cursor {
     /// Returns the cursor of a receiver that is notified of the deploys after this revision.
     pub(crate) fn after(receiver: ReceiverId, app: AppUid, seen: Option<Revision>) -> Self {
-        let (open, drift, drifts, trouble, troubles) = Default::default();
-        Self { receiver, app, seen, open, drift, drifts, trouble, troubles }
+        let (open, revoked, drift, drifts, trouble, troubles) = Default::default();
+        Self { receiver, app, seen, open, revoked, drift, drifts, trouble, troubles }
     }
 
     /// Returns the next step, the lowest revision first. Events that the receiver did not ask for move the cursor on.
@@ -152,7 +155,7 @@ impl Cursor {
 
     /// Returns whether a state has deploys that the cursor is not past: without a read, and perhaps in vain.
     pub(crate) fn is_behind(&self, state: &AppState) -> bool {
-        self.seen < state.latest || !self.open.is_empty()
+        self.seen < state.latest || !self.open.is_empty() || self.revoked < state.revocations().last()
     }
 }
 
@@ -164,6 +167,7 @@ const fn is_end(event: EventKind) -> bool {
         | EventKind::Releasing
         | EventKind::RollingOut
         | EventKind::Verifying
+        | EventKind::VerificationRevoked
         | EventKind::Drift
         | EventKind::Degraded => false,
         EventKind::Succeeded

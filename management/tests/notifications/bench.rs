@@ -75,7 +75,7 @@ impl Notifier for FakeNotifier {
         let concerns = |fault: &Fault| url == BAD && (is_poison || *fault != Fault::RefusesForGood);
         let fault = self.fault.lock().unwrap().filter(concerns);
         let revision = match &notification.content {
-            Content::Deploy { deploy, .. } => Some(deploy.revision.get()),
+            Content::Deploy { deploy, .. } | Content::Revoked { deploy, .. } => Some(deploy.revision.get()),
             Content::Drift { .. } | Content::Degraded { .. } | Content::Test => None,
         };
         let (id, event) = (notification.id.to_string(), notification.event());

@@ -2,11 +2,12 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use EventKind::{Accepted, Degraded, Drift, Failed, PutRight, RolledBack, Succeeded};
+use EventKind::{Accepted, Degraded, Drift, Failed, PutRight, RolledBack, Succeeded, VerificationRevoked};
 use futures_util::FutureExt;
 use rollhook_conformance::samples;
+use rollhook_core::request::PolicyChange;
 use rollhook_management::{access::Realm, notifications::EventKind};
-use rollhook_memory::Script;
+use rollhook_memory::{Reading, Script, SimulatedVerifier};
 
 use crate::{
     bench::{BAD, Bench, GOOD, app, replica},
@@ -69,6 +70,34 @@ fn receiver_is_told_of_its_events_and_apps_alone() {
         world.deployed(&access, &world::api("bad")).await;
         world.sleep(5).await;
         assert_eq!((bench.taken(GOOD), bench.taken(BAD)), (vec![(3, Failed)], vec![]));
+    });
+}
+
+#[test]
+fn revoked_verification_is_told_once_and_to_those_who_were_there() {
+    let bench = Bench::new();
+    let world = &bench.world;
+    bench.run(async {
+        let access = app(world, "api").await;
+        let check = SimulatedVerifier::check_of("errors".parse().unwrap(), 0.01);
+        let change = PolicyChange {
+            checks: Some(vec![check]),
+            watch_for: Some(Duration::from_secs(1_800)),
+            ..PolicyChange::default()
+        };
+        world.deployer.change_policy(&access, change).await.unwrap();
+        world.verifier.reads(|spec| {
+            let is_bad = spec.image.tag() == Some("v2") && spec.now.since(spec.since) > Duration::from_secs(60);
+            Reading::Value(if is_bad { 1.0 } else { 0.0 })
+        });
+        bench.add("ops", GOOD, &[VerificationRevoked, PutRight]).await;
+        world.deployed(&access, &world::api("v2")).await;
+        world.sleep(200).await;
+        assert_eq!(bench.taken(GOOD), [(2, VerificationRevoked), (3, PutRight)]);
+        bench.add("late", BAD, &[]).await;
+        world.sleep(300).await;
+        assert_eq!(bench.taken(BAD), []);
+        assert_eq!(bench.notifier.calls.lock().unwrap().len(), 2, "each once");
     });
 }
 

@@ -1,4 +1,7 @@
-use rollhook_core::{deploy::Reason, time::Timestamp};
+use rollhook_core::{
+    deploy::{CheckFail, Reason},
+    time::Timestamp,
+};
 use rollhook_management::notifications::{DegradedNews, DriftNews, EventKind, NotificationId};
 
 use super::*;
@@ -18,6 +21,10 @@ fn events_are_told_with_the_facts_that_a_receiver_needs() {
     let (reason, message) = (Reason::new("CrashLoopBackOff"), "It exited with code 7.".to_owned());
     let degraded = DegradedNews { reason, message };
     insta::assert_json_snapshot!("degraded", told(Content::Degraded { app: samples::app(), degraded }));
+    let Content::Deploy { app, deploy, .. } = samples::put_right() else { panic!("no deploy") };
+    let message = "The check errors failed 3 times in a row: 0.1, expected <= 0.01.".to_owned();
+    let fail = CheckFail { at: Timestamp::from_millis(0), check: "errors".parse().unwrap(), message };
+    insta::assert_json_snapshot!("verification_revoked", told(Content::Revoked { app, deploy, fail }));
     insta::assert_json_snapshot!("test", told(Content::Test));
 }
 

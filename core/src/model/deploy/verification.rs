@@ -78,6 +78,11 @@ impl Verification {
         self.checks.iter().find(|result| result.name == check.name && result.fingerprint == fingerprint)
     }
 
+    /// Returns how often a check was measured.
+    pub fn count_of(&self, check: &Check) -> u32 {
+        self.of(check).map_or(0, |result| result.count)
+    }
+
     /// Follows a change of the app's checks: what was measured by other settings counts no more.
     pub fn follow(&mut self, checks: &[Check]) {
         let known = checks.iter().map(|check| {

@@ -10,7 +10,10 @@ use futures_util::{FutureExt, select_biased};
 use crate::{
     action::Action,
     app::{Policy, settings_bytes},
-    check::{CHECKS_MAX, Check, CheckKind, CheckName, CheckSecret, EVERY, FAILURES, TIMEOUT_MIN, VERIFY_FOR_MAX},
+    check::{
+        CHECKS_MAX, Check, CheckKind, CheckName, CheckSecret, EVERY, FAILURES, TIMEOUT_MIN, VERIFY_FOR_MAX,
+        WATCH_FOR_MAX,
+    },
     configuration::{Configuration, ConfigurationId},
     ledger::AppState,
     ports::{CheckRun, CheckSetting, DeployId, KindOfCheck, MeasureSpec, Measured, Verifier},
@@ -61,6 +64,9 @@ pub(super) fn check(policy: &Policy) -> Outcome<()> {
     }
     if policy.verify_for > VERIFY_FOR_MAX {
         return Err(Refusal::InvalidField(Field::PolicyVerifyFor, "must be at most 24h.".to_owned()));
+    }
+    if policy.watch_for > WATCH_FOR_MAX {
+        return Err(Refusal::InvalidField(Field::PolicyWatchFor, "must be at most 24h.".to_owned()));
     }
     Ok(())
 }

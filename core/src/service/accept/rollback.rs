@@ -106,7 +106,8 @@ impl Deployer {
             Target::Entry(entry) => Ok(entry.clone()),
             Target::Before { below, other_than } => {
                 let with_configuration = request.with_configuration;
-                let found = Arc::new(self.newest_other(access, *below, other_than, with_configuration).await?);
+                let found = self.newest_other(access, state, (*below, other_than), with_configuration).await?;
+                let found = Arc::new(found);
                 *searched = Some((target, found.clone()));
                 Ok(found)
             }
@@ -163,14 +164,14 @@ impl Deployer {
         if is_same { Ok(()) } else { access.check(Action::Change) }
     }
 
-    /// Returns the newest entry below a revision that succeeded with another image, or another configuration if that counts, of
-    /// the newest [`SEARCHED`]. The first page waits for other rollbacks of the environment alone; a search beyond it, for the turn of
+    /// Returns the newest entry below a revision that succeeded with another image, or another configuration if that counts, and
+    /// whose verification was not revoked since, of the newest [`SEARCHED`]. The first page waits for other rollbacks of the environment alone; a search beyond it, for the turn of
     /// a long list.
     async fn newest_other(
         &self,
         access: &Authorized,
-        below: Revision,
-        top: &Deploy,
+        state: &AppState,
+        (below, top): (Revision, &Deploy),
         with_configuration: bool,
     ) -> Outcome<Deploy> {
         // Entries of the version itself may have run with another configuration.
@@ -183,7 +184,7 @@ impl Deployer {
             let entries = self.ports.history.page(access.uid, page).await.map_err(Refusal::of_store)?;
             before = entries.last().map(|entry| entry.revision);
             let full = entries.len() == SEARCH_PAGE;
-            for entry in entries {
+            for entry in entries.into_iter().filter(|entry| !state.is_revoked(entry.revision)) {
                 let is_configured_otherwise = with_configuration && entry.configuration != top.configuration;
                 if !entry.same_image(top) || is_configured_otherwise {
                     return Ok(entry);
@@ -260,4 +261,5 @@ fn means_the_same(read: &AppState, state: &AppState) -> bool {
         && read.current == state.current
         && read.on_cluster() == state.on_cluster()
         && read.revoked == state.revoked
+        && read.revocations().eq(state.revocations())
 }

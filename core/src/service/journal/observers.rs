@@ -119,12 +119,19 @@ impl Drop for CommitUnderWay<'_> {
 }
 
 impl Sent {
-    /// Returns whether the store holds the change, as one deploy of it shows. A missing observation is better than a
+    /// Returns whether the store holds the change, as one deploy of it shows, or the fail by which it revoked a verification. A missing observation is better than a
     /// call that fails for it.
     async fn is_stored(&self, store: &dyn HistoryStore, state: &AppState) -> bool {
         let (change, accepted) = (&self.change, self.change.admitted.first());
         let ended = change.ended.first().map(|deploy| &deploy.revision);
         let revision = accepted.or(ended).or(change.changed().first());
+        let fail_of = |state: &AppState| {
+            let (fail, _) = state.watches.last()?.revoked()?;
+            Some(fail.clone())
+        };
+        if revision.is_none() && fail_of(&change.state).is_some() {
+            return fail_of(&change.state) == fail_of(state);
+        }
         let Some(deploy) = revision.and_then(|revision| change.deploy(*revision)) else { return false };
         // An accept's id is random. What ended a deploy may have been another replica.
         let is_same = |stored: &Deploy| if accepted.is_some() { stored.id == deploy.id } else { *stored == **deploy };

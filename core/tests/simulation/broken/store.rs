@@ -7,7 +7,8 @@ use futures_util::stream::BoxStream;
 use rollhook_core::{
     Error, Result,
     app::AppUid,
-    deploy::{Actor, Deploy, Reason, Revision, State, Trigger, Verification},
+    check::CheckMode,
+    deploy::{Actor, Deploy, Reason, Revision, State, Trigger, Verification, WatchEnd, WatchRestore},
     engine::polling::HISTORY_PAGE,
     error::Entity,
     ledger::{Admission, AppState, Brought, Change, KeyLookup, NewDeploy, Record},
@@ -40,10 +41,16 @@ impl BrokenBackend {
         if registration.policy.settle == shown.app.policy.settle {
             registration.policy.settle = truth.app.policy.settle;
         }
+        if registration.policy.checks == shown.app.policy.checks {
+            registration.policy.checks.clone_from(&truth.app.policy.checks);
+        }
         if registration.holds == shown.app.holds {
             registration.holds.clone_from(&truth.app.holds);
         }
         state.app = Arc::new(registration);
+        if state.watches == shown.watches {
+            state.watches.clone_from(&truth.watches);
+        }
         if state.last_restore == shown.last_restore {
             state.last_restore = truth.last_restore;
         }
@@ -91,6 +98,17 @@ impl BrokenBackend {
                 }
             });
         }
+        if self.breaks(Promise::SecondWatchRestore)
+            && state.unfinished.is_empty()
+            && let Some(watch) = state.watches.last_mut()
+            && let Some(WatchEnd::Revoked { restore: restore @ WatchRestore::Made { .. }, .. }) = &mut watch.end
+        {
+            *restore = WatchRestore::Owed;
+        }
+        if self.breaks(Promise::ObserverRevokes) && state.watch().is_some() {
+            let checks = &mut Arc::make_mut(&mut state.app).policy.checks;
+            checks.iter_mut().for_each(|check| check.mode = CheckMode::Enforce);
+        }
         if self.breaks(Promise::HoldOfFound) {
             Arc::make_mut(&mut state.app).holds.clear();
         }
@@ -116,6 +134,7 @@ impl BrokenBackend {
             end_builds_below_restore(&mut change);
         }
         self.change_verification(&mut change.state);
+        self.change_watch(&mut change.state);
         let truth = change.state.clone();
         let commit = |change: Change, version: Option<Version>| match version {
             Some(version) => AppCommit::Update(version, Box::new(change)),
@@ -167,6 +186,19 @@ impl BrokenBackend {
         {
             let new = verification.checks.iter_mut().filter(|result| result.measurements.is_empty());
             new.for_each(|result| result.failed = 1);
+        }
+    }
+
+    /// Has a watch go on, or begin with what is not its own.
+    fn change_watch(&self, state: &mut AppState) {
+        let Some(watch) = state.watches.last_mut() else { return };
+        let is_new = watch.step == 0 && watch.is_under_way();
+        if self.breaks(Promise::FailsIntoWatch) && is_new {
+            watch.measured.checks.iter_mut().for_each(|result| result.failed = 1);
+        }
+        let is_followed = matches!(&watch.end, Some(WatchEnd::Early { why }) if why.ends_with("was accepted"));
+        if self.breaks(Promise::WatchGoesOn) && is_followed {
+            watch.end = None;
         }
     }
 

@@ -12,7 +12,7 @@ use crate::journal::Journal;
 
 impl Rules {
     pub(super) fn admitted(
-        &self,
+        &mut self,
         known: &Known,
         before: &[Deploy],
         history: &[Deploy],
@@ -85,10 +85,14 @@ impl Rules {
     }
 
     /// Rule 12: owed, of what is current, and only once.
-    fn restore(&self, known: &Known, before: &[Deploy], view: &AppState, new: &Deploy, journal: &Journal) {
+    fn restore(&mut self, known: &Known, before: &[Deploy], view: &AppState, new: &Deploy, journal: &Journal) {
         journal.count("rule 12: a restore was made");
+        if self.restored_by_watch(known, before, view, new, journal) {
+            return;
+        }
         // The policy may have been changed in the same write, before it or after it.
-        let by_policy = |policy| model::owed(before, policy);
+        let revoked: Vec<Revision> = view.revocations().collect();
+        let by_policy = |policy| model::owed(before, policy, &revoked);
         let owed = by_policy(&known.view.app.policy).or_else(|| by_policy(&view.app.policy));
         let right = owed.is_some_and(|owed| owed.effective == new.effective && owed.pinned_image() == new.image);
         journal.expect(right, || {

@@ -24,14 +24,24 @@ impl Rules {
         entry.is_some_and(|entry| entry.status() == Status::Verifying)
     }
 
-    /// A replica has measured a check, of a deploy that was verified when it began, or was not.
-    pub(crate) fn measured(&mut self, spec: &MeasureSpec, is_verified: bool, of: Option<&Measured>, journal: &Journal) {
+    /// A replica has measured a check, of a deploy that was verified or watched when it began, or neither.
+    pub(crate) fn measured(
+        &mut self,
+        spec: &MeasureSpec,
+        (is_verified, is_watched): (bool, bool),
+        of: Option<&Measured>,
+        journal: &Journal,
+    ) {
         let Some(measured) = of else {
             journal.count("checks: a replica could not measure");
             return;
         };
         let verdict = measured.measurement.verdict;
         journal.count(format!("checks: measured, {verdict}"));
+        if is_watched {
+            self.measured_within_a_watch(spec, verdict, journal);
+            return;
+        }
         journal.count_if(!is_verified, "checks: a measurement came too late");
         let index = match verdict {
             Verdict::Pass => 0,

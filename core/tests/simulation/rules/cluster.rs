@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rollhook_core::{
     app::{AppUid, Namespace},
-    deploy::ReleaseMark,
+    deploy::{ReleaseMark, Revision},
     ports::{DeployId, RolloutSpec},
 };
 use rollhook_memory::{Effect, Pod};
@@ -59,7 +59,10 @@ impl Rules {
 
     /// Whether a deploy of the app after its current one made the pod.
     fn is_of_the_failed(&self, order: &RolloutSpec, pod: &Pod) -> bool {
-        let current = self.known.get(&order.id.app).and_then(|known| model::current(&known.history));
+        let current = self.known.get(&order.id.app).and_then(|known| {
+            let revoked: Vec<Revision> = known.view.revocations().collect();
+            model::good(&known.history, &revoked)
+        });
         let is_later = |id: &DeployId| current.is_some_and(|current| id.revision > current.revision);
         pod.deploy.filter(|id| id.app == order.id.app).is_some_and(|id| is_later(&id))
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rollhook_core::{
     app::{AppUid, Settings, Target},
     configuration::{Configuration, ConfigurationId},
-    deploy::{Deploy, State, Status, Trigger},
+    deploy::{Deploy, Revision, State, Status, Trigger},
     ports::RolloutSpec,
 };
 use rollhook_memory::Pod;
@@ -46,7 +46,8 @@ impl Known {
         if !waits || !has_begun(new) || old.configures {
             return old.clone();
         }
-        let current = model::current(before);
+        let revoked: Vec<Revision> = self.view.revocations().collect();
+        let current = if new.is_restore() { model::good(before, &revoked) } else { model::current(before) };
         let of_current = current.and_then(|current| current.configuration);
         let is_return = new.trigger == Trigger::Rollback && current.is_some();
         let is_staged = self.staged.iter().any(|staged| staged.is_some() && *staged == new.configuration);

@@ -13,6 +13,7 @@ mod owners;
 mod releases;
 mod runs;
 mod stops;
+mod watches;
 mod workloads;
 
 use std::{
@@ -120,6 +121,7 @@ pub(crate) struct Rules {
     measurements: checks::Measurements,
     /// The commands of checks that are known to have ended.
     ended_checks: BTreeSet<RunId>,
+    watches: watches::Watches,
     fences: Fences,
     lanes: Lanes,
     /// Where each branch has been, in order.
@@ -154,6 +156,7 @@ impl Rules {
                 known.history == history
                     && known.view.app == view.app
                     && known.view.recoveries == view.recoveries
+                    && known.view.watches == view.watches
                     && known.view.staged == view.staged
                     && known.view.release_runs == view.release_runs
                     && known.view.release_turns == view.release_turns
@@ -190,6 +193,7 @@ impl Rules {
         }
         self.holds(&known, &before, &history, &view, journal);
         self.recovered(&known, &history, &view, journal);
+        self.watched(&known, &before, &history, &view, journal);
         runs::changed(&known.view.runs, &view.runs, journal);
         releases::turned(&known.view.release_turns, &view.release_turns, journal);
         for violation in check(&history, &view) {
@@ -258,17 +262,20 @@ impl Known {
 
     /// Whether a replica is to drive the app.
     fn has_work(&self) -> bool {
-        !self.view.unfinished.is_empty() || self.view.has_runs() || self.view.is_polled()
+        let is_watched = self.view.watch().is_some();
+        !self.view.unfinished.is_empty() || self.view.has_runs() || self.view.is_polled() || is_watched
     }
 
     fn update(&mut self, history: Vec<Deploy>, view: AppState, moment: Moment, before: &[Deploy]) {
         self.undecided = history == before && (self.undecided || self.view.app.policy != view.app.policy);
-        if history.len() != before.len() {
+        let are_revoked = view.revocations().ne(self.view.revocations());
+        if history.len() != before.len() || are_revoked {
             self.meant.clear();
             self.tops.clear();
             self.currents.clear();
         }
-        self.meant.extend(model::meant(&history).map(|entry| (entry.effective.get(), entry.pinned_image())));
+        let revoked: Vec<Revision> = view.revocations().collect();
+        self.meant.extend(model::meant(&history, &revoked).map(|entry| (entry.effective.get(), entry.pinned_image())));
         self.tops.extend(model::on_cluster(&history).cloned());
         self.staged.insert(view.staged);
         self.currents.insert(model::current(&history).map(|entry| entry.revision));

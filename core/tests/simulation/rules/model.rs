@@ -2,11 +2,17 @@
 
 use rollhook_core::{
     app::{OnFailure, Policy},
-    deploy::{Deploy, Reason, Scale, State, Status, Trigger},
+    deploy::{Deploy, Reason, Revision, Scale, State, Status, Trigger},
 };
 
 pub(crate) fn current(history: &[Deploy]) -> Option<&Deploy> {
     history.iter().rev().find(|entry| entry.status() == Status::Succeeded)
+}
+
+/// The newest version to return to: it succeeded, and its verification was not revoked.
+pub(crate) fn good<'a>(history: &'a [Deploy], revoked: &[Revision]) -> Option<&'a Deploy> {
+    let is_good = |entry: &&Deploy| entry.status() == Status::Succeeded && !revoked.contains(&entry.revision);
+    history.iter().rev().find(is_good)
 }
 
 pub(crate) fn on_cluster(history: &[Deploy]) -> Option<&Deploy> {
@@ -20,11 +26,12 @@ pub(crate) fn is_stopped(history: &[Deploy]) -> bool {
 }
 
 /// The revision that a plain rollback returns to (rule 10).
-pub(crate) fn meant(history: &[Deploy]) -> Option<&Deploy> {
+pub(crate) fn meant<'a>(history: &'a [Deploy], revoked: &[Revision]) -> Option<&'a Deploy> {
     let top = on_cluster(history)?;
     let rollback = top.trigger == Trigger::Rollback;
     let before = || {
-        let below = history.iter().rev().filter(|entry| entry.revision < top.effective);
+        let is_below = |entry: &&Deploy| entry.revision < top.effective && !revoked.contains(&entry.revision);
+        let below = history.iter().rev().filter(is_below);
         below.into_iter().find(|entry| entry.status() == Status::Succeeded && !entry.same_image(top))
     };
     match top.status() {
@@ -38,7 +45,7 @@ pub(crate) fn meant(history: &[Deploy]) -> Option<&Deploy> {
         | Status::Verifying
         | Status::Failed
         | Status::Superseded
-        | Status::Cancelled => current(history),
+        | Status::Cancelled => good(history, revoked).or_else(|| current(history)),
     }
 }
 
@@ -79,10 +86,10 @@ pub(crate) fn went_wrong(history: &[Deploy]) -> Option<&Deploy> {
 }
 
 /// The restore that is owed (rule 12).
-pub(crate) fn owed<'a>(history: &'a [Deploy], policy: &Policy) -> Option<&'a Deploy> {
+pub(crate) fn owed<'a>(history: &'a [Deploy], policy: &Policy, revoked: &[Revision]) -> Option<&'a Deploy> {
     let top = went_wrong(history)?;
     let ready = |entry: &Deploy| !entry.is_terminal() && entry.image.is_some();
     let higher = history.iter().any(|entry| entry.revision > top.revision && ready(entry));
     let tried = history.last().is_some_and(Deploy::is_restore);
-    (policy.on_failure == OnFailure::Restore && !higher && !tried).then(|| current(history)).flatten()
+    (policy.on_failure == OnFailure::Restore && !higher && !tried).then(|| good(history, revoked)).flatten()
 }

@@ -45,6 +45,9 @@ pub struct Policy {
     /// verdict.
     #[serde(default = "verify_for_by_default")]
     pub verify_for: String,
+    /// How long the checks go on to measure a version once its deploy has succeeded; `0s`: not at all.
+    #[serde(default = "watch_for_by_default")]
+    pub watch_for: String,
     /// Whether a change of the configuration runs the release command as well.
     #[serde(default = "release_on_config_by_default")]
     pub release_on_config: bool,
@@ -81,6 +84,10 @@ fn verify_for_by_default() -> String {
     duration::format(app::Policy::default().verify_for)
 }
 
+fn watch_for_by_default() -> String {
+    duration::format(app::Policy::default().watch_for)
+}
+
 fn release_on_config_by_default() -> bool {
     app::Policy::default().release_on_config
 }
@@ -104,6 +111,7 @@ impl Policy {
             release_deadline: duration::format(policy.release_deadline),
             release_group: policy.release_group.as_ref().map(ToString::to_string).unwrap_or_default(),
             verify_for: duration::format(policy.verify_for),
+            watch_for: duration::format(policy.watch_for),
             release_on_config: policy.release_on_config,
             repositories: policy.repositories.as_slice().to_vec(),
             keep: policy.keep,
@@ -165,6 +173,11 @@ pub struct PolicyPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = schemas::DURATION))]
     pub verify_for: Option<String>,
+    /// How long the checks go on to measure a version once its deploy has succeeded, such as `30m`; at most `24h`. A check that
+    /// fails has the version before restored. `0s`: not at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::DURATION))]
+    pub watch_for: Option<String>,
     /// Whether a change of the configuration runs the release command as well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_on_config: Option<bool>,
@@ -208,6 +221,7 @@ impl PolicyPatch {
             // They are resources of their own.
             checks: None,
             verify_for: length(Field::PolicyVerifyFor, self.verify_for)?,
+            watch_for: length(Field::PolicyWatchFor, self.watch_for)?,
             release_on_config: self.release_on_config,
             repositories: field(Field::PolicyRepositories, self.repositories.map(Repositories::try_from).transpose())?,
             keep: self.keep,

@@ -42,6 +42,8 @@ pub(crate) fn entry(revision: u64, image: &str, status: Status, ago: u64) -> Dep
         restore: None,
         checks: Vec::new(),
         not_verified: None,
+        watch: None,
+        revoked: None,
         evidence: None,
         step: 2,
         created_at: accepted,
@@ -223,4 +225,39 @@ fn log_of_a_failed_release_command_is_named() {
     assert_eq!(ending(&release)[1..], ["  log of the release command:", "    no such table"]);
     let rollout = Deploy { release: Some(ReleaseMark::Done), ..failed };
     assert_eq!(ending(&rollout)[1], "  log:");
+}
+
+#[test]
+fn watch_and_a_revoked_verification_are_shown_with_the_entry() {
+    let until = NOW.after(Duration::from_secs(1_800));
+    let fail = rollhook_api::CheckFail {
+        at: NOW,
+        check: "errors".to_owned(),
+        message: "The check errors failed 3 times in a row: 0.5, expected <= 0.01.".to_owned(),
+    };
+    let watch =
+        rollhook_api::Watch { since: NOW, until, ended: false, reason: None, checks: Vec::new(), would_restore: None };
+    let watched = Deploy { current: true, watch: Some(watch.clone()), ..entry(3, "c", Status::Succeeded, 60) };
+    assert_eq!(mark(&watched).as_deref(), Some("current"));
+    assert_eq!(ending(&watched)[1..], ["  watched until 2026-01-02T03:34:05Z".to_owned()]);
+    let early =
+        rollhook_api::Watch { reason: Some("revision 4 was accepted".to_owned()), ended: true, ..watch.clone() };
+    let early = Deploy { watch: Some(early), ..watched.clone() };
+    assert_eq!(ending(&early)[1..], ["  watched until 2026-01-02T03:34:05Z: revision 4 was accepted".to_owned()]);
+    let observed = Deploy {
+        watch: Some(rollhook_api::Watch { would_restore: Some(fail.clone()), ..watch.clone() }),
+        ..watched.clone()
+    };
+    let would = "  would have been restored at 2026-01-02T03:04:05Z: The check errors failed 3 times in a row: 0.5, expected \
+                 <= 0.01.";
+    assert_eq!(ending(&observed)[2], would);
+    let revoked = rollhook_api::Revoked { fail, restore: Some(Revision::new(4).unwrap()), not_restored: None };
+    let revoked = Deploy { revoked: Some(revoked), ..watched };
+    assert_eq!((mark(&revoked).as_deref(), tint(&revoked)), (Some("current, revoked"), Some(Tint::Bad)));
+    let lines = ending(&revoked);
+    assert!(
+        lines[2].starts_with("  verification revoked at 2026-01-02T03:04:05Z: The check errors failed"),
+        "{lines:?}"
+    );
+    assert_eq!(lines[3], "  revision 4 is the restore of the version before");
 }

@@ -236,6 +236,20 @@ fn notices(app: &App, platform: &str) -> Vec<Notice> {
             text: format!("{} Known since {since}.", sentence(&degraded.message)),
         });
     }
+    if let Some(revoked) = app.current.as_ref().and_then(|current| current.revoked.as_ref()) {
+        let fail = &revoked.fail;
+        let why = revoked.not_restored.as_deref().map(|why| format!(" Nothing was restored: {}.", escaped(why)));
+        notices.push(Notice {
+            tone: "bad",
+            mark: Mark::warning("The verification of the current version is revoked"),
+            text: format!(
+                "{} Decided at {}.{}",
+                sentence(&fail.message),
+                rollhook_api::time::absolute(fail.at),
+                why.unwrap_or_default()
+            ),
+        });
+    }
     if let Some(drift) = &app.drift {
         let image = drift.image.as_deref().map(|image| format!("{} runs instead. ", escaped(&short_image(image))));
         notices.push(Notice {

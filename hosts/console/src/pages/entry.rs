@@ -5,7 +5,7 @@ use http::StatusCode;
 use rollhook_api::{
     App, Deploy, Kind, Restore,
     operations::{CancelDeploy, DeployQuery, LogQuery, LogStep, LogText, ReadBuildLog, ShowApp, ShowDeploy},
-    words::{check_outcome, predicate, release_predicate, short_image, workload_evidence},
+    words::{self, check_outcome, predicate, release_predicate, short_image, workload_evidence},
 };
 use rollhook_core::{
     app::{AppId, OnFailure, Source},
@@ -34,6 +34,9 @@ struct EntryPage<'a> {
     /// What the app's checks say, a line each.
     checks: Vec<String>,
     not_verified: Option<String>,
+    /// What is said of the watch over the version, and what the checks have measured within it.
+    watch: Vec<String>,
+    watch_checks: Vec<String>,
     evidence: Option<Evidence>,
     outcome: Option<String>,
     superseded_by: Option<Revision>,
@@ -83,6 +86,7 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId, revision: Revision) -> Res
         false => None,
     };
     let is_unfinished = !deploy.status.is_terminal();
+    let watched = deploy.watch.iter().flat_map(|watch| &watch.checks);
     let page = EntryPage {
         head: &Head::new(&app, "deploys"),
         entry: &Entry::new(&app, &deploy, &frame),
@@ -91,6 +95,8 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId, revision: Revision) -> Res
         running: is_unfinished.then(|| deploys::Running::new(&app, &deploy, &frame)),
         checks: deploy.checks.iter().map(|check| escaped(&check_outcome(check))).collect(),
         not_verified: deploy.not_verified.as_deref().map(escaped),
+        watch: words::watch(&deploy).iter().map(|line| escaped(line)).collect(),
+        watch_checks: watched.map(|check| escaped(&check_outcome(check))).collect(),
         evidence: evidence(&deploy),
         outcome: outcome(&app, &deploy, frame.targets.platform),
         superseded_by: deploy.superseded_by,

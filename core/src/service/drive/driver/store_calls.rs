@@ -18,6 +18,7 @@ use crate::{
     ports::AppRef,
     request::Cause,
     service::{
+        Deployer,
         drive::{log, run::UNREADABLE_PAUSE},
         journal::{Decision, Snapshot},
     },
@@ -181,6 +182,9 @@ impl Driver<'_> {
         let Ok(deploy) = rollback::deploy(app_state, current, &cause) else { return Next::Stop };
         // The trace of the failed deploy shows how it was put right.
         let deploy = NewDeploy { trace: app_state.on_cluster().and_then(|failed| failed.trace.clone()), ..deploy };
+        if app_state.owes_watch_restore() && was_changed_by_another(self.deployer, app_state).await {
+            return self.commit(|change, now| Ok(change.withhold_watch_restore(now)), |_, _| ()).await;
+        }
         let (expected, revision) = (ExpectedLatest::Exactly(app_state.latest), current.revision);
         let (id, replica) = (self.deployer.admission_id(), self.deployer.replica.clone());
         let restored = self.deployer.journal.update(self.app, None, move |change, lookup, now| {
@@ -197,4 +201,12 @@ impl Driver<'_> {
         }
         Next::Reload
     }
+}
+
+/// Returns whether another party has changed what runs since its deploy succeeded, as far as the platform can be reached: such
+/// as a person, by a hotfix.
+async fn was_changed_by_another(deployer: &Deployer, app_state: &AppState) -> bool {
+    let mut at_rest = Change::on(app_state.clone());
+    at_rest.withhold_watch_restore(app_state.updated_at);
+    deployer.condition(&at_rest.state).await.drift.is_some()
 }

@@ -45,6 +45,10 @@ pub(crate) struct PolicyFlags {
     /// come to a verdict
     #[arg(long, value_name = "TIME", value_parser = duration)]
     verify_for: Option<String>,
+    /// How long the checks go on to measure a version once its deploy has succeeded, such as 30m, at most 24h; one that fails
+    /// has the version before restored. 0s: not at all
+    #[arg(long = "watch", alias = "watch-for", value_name = "TIME", value_parser = duration)]
+    watch_for: Option<String>,
     /// Whether a change of the configuration runs the release command first
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     release_on_config: Option<bool>,
@@ -76,6 +80,7 @@ impl PolicyFlags {
             release_deadline: self.release_deadline.clone(),
             release_group: self.release_group.clone(),
             verify_for: self.verify_for.clone(),
+            watch_for: self.watch_for.clone(),
             release_on_config: self.release_on_config,
             // One empty entry is how a command line says "none".
             repositories: self.repositories.as_ref().map(given),
