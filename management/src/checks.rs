@@ -28,7 +28,7 @@ impl Management {
     pub async fn set_check(&self, principal: &Principal, id: &AppId, check: Check) -> Outcome<Check> {
         let url = check.settings.get("url").and_then(serde_json::Value::as_str).unwrap_or_default();
         let what = format!("set the check {}, {} {}, to {}", check.name, check.kind, escaped(url), check.mode);
-        let (access, _) = self.allow_check(principal, id, (Action::Change, AppAction::Change), &what).await?;
+        let access = self.allow_check(principal, id, &what).await?;
         Ok(self.deployer.set_check(&access, check).await?)
     }
 
@@ -38,7 +38,7 @@ impl Management {
     /// As [`Management::allow`] and [`Deployer::remove_check`](rollhook_core::service::Deployer::remove_check).
     pub async fn remove_check(&self, principal: &Principal, id: &AppId, name: &CheckName) -> Outcome<()> {
         let what = format!("removed the check {name}");
-        let (access, _) = self.allow_check(principal, id, (Action::Change, AppAction::Change), &what).await?;
+        let access = self.allow_check(principal, id, &what).await?;
         Ok(self.deployer.remove_check(&access, name).await?)
     }
 
@@ -49,22 +49,20 @@ impl Management {
     /// [`Refusal::TooManyTests`].
     pub async fn test_check(&self, principal: &Principal, id: &AppId, name: &CheckName) -> Outcome<Measured> {
         let what = format!("tested the check {name}");
-        let (access, realm) = self.allow_check(principal, id, (Action::TestCheck, AppAction::TestCheck), &what).await?;
-        if !self.check_tests.take(TESTS, &realm, self.deployer.ports().clock.elapsed()) {
-            return Err(Refusal::TooManyTests(realm));
-        }
+        let app = self.readable_app(principal, id).await?;
+        let count = || {
+            let realm = Realm::of_app(&app);
+            let may = self.check_tests.take(TESTS, &realm, self.deployer.ports().clock.elapsed());
+            if may { Ok(()) } else { Err(Refusal::TooManyTests(realm)) }
+        };
+        self.permit_all(principal, &app, &[(Action::TestCheck, Some(&what))], count).await?;
+        let access = Authorized::allow(&app, principal.cause(), &[AppAction::TestCheck]);
         Ok(self.deployer.test_check(&access, name).await?)
     }
 
-    async fn allow_check(
-        &self,
-        principal: &Principal,
-        id: &AppId,
-        (action, proof): (Action, AppAction),
-        what: &str,
-    ) -> Outcome<(Authorized, Realm)> {
+    async fn allow_check(&self, principal: &Principal, id: &AppId, what: &str) -> Outcome<Authorized> {
         let app = self.readable_app(principal, id).await?;
-        self.permit(principal, &app, action, Some(what)).await?;
-        Ok((Authorized::allow(&app, principal.cause(), &[proof]), Realm::of_app(&app)))
+        self.permit(principal, &app, Action::Change, Some(what)).await?;
+        Ok(Authorized::allow(&app, principal.cause(), &[AppAction::Change]))
     }
 }
