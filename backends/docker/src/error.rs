@@ -35,6 +35,9 @@ pub(crate) enum Failure {
     /// The answer is not what the API describes.
     #[error("the engine's answer cannot be read")]
     Unreadable(#[source] serde_json::Error),
+    /// The answer takes more memory than one object may.
+    #[error("{0}")]
+    TooLarge(&'static str),
     /// The engine refused the call; the message is shortened.
     #[error("the engine answered {status}: {message}")]
     Status { status: StatusCode, message: String },
@@ -45,7 +48,7 @@ impl Failure {
     pub(crate) fn refusal(&self) -> Option<&str> {
         match self {
             Self::Status { message, .. } => Some(message),
-            Self::Connect { .. } | Self::Broken(_) | Self::Unreadable(_) => None,
+            Self::Connect { .. } | Self::Broken(_) | Self::Unreadable(_) | Self::TooLarge(_) => None,
         }
     }
 
@@ -80,6 +83,7 @@ impl From<Failure> for Error {
             }
             Failure::Connect { .. } | Failure::Broken(_) => Self::unavailable("Docker cannot be reached", failure),
             Failure::Unreadable(_) => Self::corrupt(what, failure),
+            Failure::TooLarge(_) => Self::Invalid { what, cause: None },
             Failure::Status { status, .. } => match *status {
                 StatusCode::NOT_FOUND => Self::NotFound(Entity::Object),
                 StatusCode::CONFLICT => Self::Conflict(Entity::Object),

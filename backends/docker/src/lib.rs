@@ -37,6 +37,8 @@ mod document;
 mod engine;
 mod error;
 mod evidence;
+#[cfg(test)]
+mod fake_engine;
 mod host;
 mod images;
 mod instances;

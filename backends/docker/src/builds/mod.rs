@@ -204,7 +204,9 @@ impl From<Failure> for Ended {
                 Self::Away(failure)
             }
             Failure::Broken(_) => Self::BrokeOff(failure),
-            Failure::Connect { .. } | Failure::Unreadable(_) | Failure::Status { .. } => Self::failed(&failure),
+            Failure::Connect { .. } | Failure::Unreadable(_) | Failure::TooLarge(_) | Failure::Status { .. } => {
+                Self::failed(&failure)
+            }
         }
     }
 }

@@ -27,7 +27,6 @@ use rollhook_core::{
     image::Digest,
     ports::{ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState},
 };
-use serde_json::Value;
 
 use self::preparation::Preparation;
 pub(crate) use self::preparation::Releases;
@@ -40,6 +39,7 @@ use crate::{
     pulls,
     rules::{
         container::Process,
+        listed::ListedContainer,
         origin,
         release::{self, LOG_MAX, Mark, RELEASE, Run},
     },
@@ -235,21 +235,23 @@ async fn end(engine: &Engine, container: &str, longest: Duration) -> Called<()> 
 
 /// Returns the run's container; `None` if it has none.
 async fn find(engine: &Engine, run: &ReleaseRun) -> Called<Option<Run>> {
-    let label = [format!("{RELEASE}={}", run.id)];
-    let listed = engine.get(&format!("/containers/json?all=true&{}", filters(&[("label", &label)]))).await?;
+    let listed = listed(engine, format!("{RELEASE}={}", run.id)).await?;
     let mut runs = Vec::new();
-    for listed in listed.as_array().into_iter().flatten().filter_map(|listed| listed["Id"].as_str()) {
-        let found = engine.find(&format!("/containers/{}/json", in_path(listed))).await?;
+    // An image may bring the label along, but no name.
+    for listed in listed.iter().filter(|listed| release::is_of(run, listed)) {
+        let found = engine.find(&format!("/containers/{}/json", in_path(&listed.id))).await?;
         runs.extend(found.and_then(|object| Run::of(run, object)));
     }
     Ok(release::deciding(runs))
 }
 
 /// Returns the containers of all runs, as the engine lists them.
-async fn list(engine: &Engine) -> Called<Vec<Value>> {
-    let label = [RELEASE.to_owned()];
-    let listed = engine.get(&format!("/containers/json?all=true&{}", filters(&[("label", &label)]))).await?;
-    Ok(listed.as_array().cloned().unwrap_or_default())
+pub(crate) async fn list(engine: &Engine) -> Called<Vec<ListedContainer>> {
+    listed(engine, RELEASE.to_owned()).await
+}
+
+async fn listed(engine: &Engine, label: String) -> Called<Vec<ListedContainer>> {
+    engine.typed(&format!("/containers/json?all=true&{}", filters(&[("label", &[label])]))).await
 }
 
 /// Renames a container, by its id or name. Returns `false` if there is none, the new name is taken, or it has that name.
