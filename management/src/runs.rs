@@ -52,7 +52,7 @@ impl Management {
     ) -> Outcome<Authorized> {
         let state = self.readable_state(principal, id).await?;
         self.permit_all(principal, &state.app, &[(Action::Run, Some(what))], || Ok(check(&state)?)).await?;
-        Ok(Authorized::allow(&*state.app, principal.cause(), &[AppAction::Run]))
+        Ok(Authorized::allow(&state.app, principal.cause(), &[AppAction::Run]))
     }
 }
 

@@ -40,6 +40,9 @@ const OBJECT_VALUES_MAX: usize = 20_000;
 /// The same of a container, which has what its image says, and the variables and labels that it was given beside that.
 const CONTAINER_MAX: usize = 10 * 1024 * 1024;
 const CONTAINER_VALUES_MAX: usize = 30_000;
+/// The same of what is read without a slot: what inspecting an image or a container tells as a rule.
+const USUAL_MAX: usize = 64 * 1024;
+const USUAL_VALUES_MAX: usize = 4_000;
 /// The largest refusal that is read.
 const REFUSAL_MAX: usize = 1024 * 1024;
 /// Characters that are escaped in a path; a slash of a name stays.
@@ -51,6 +54,8 @@ pub(crate) struct Engine {
     socket: PathBuf,
     /// The number of times that it could not be reached, or broke off.
     outages: Arc<AtomicU64>,
+    /// Whether the caller holds a slot for objects that are larger than usual.
+    reads_large: bool,
 }
 
 /// The outcome of a call.
@@ -58,7 +63,12 @@ pub(crate) type Called<T = Value> = Result<T, Failure>;
 
 impl Engine {
     pub(crate) fn new(socket: PathBuf) -> Self {
-        Self { socket, outages: Arc::default() }
+        Self { socket, outages: Arc::default(), reads_large: false }
+    }
+
+    /// Returns the engine for calls that hold a slot for objects that are larger than usual.
+    pub(crate) fn reading_large(&self) -> Self {
+        Self { reads_large: true, ..self.clone() }
     }
 
     /// Returns a number that has changed if the engine may have ended in between.
@@ -103,13 +113,16 @@ impl Engine {
     async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Called {
         let answer = self.open(method, path, body, None).await?;
         let what = What::of(path);
-        let (bytes_max, values_max) = what.bounds();
-        let bytes = read(answer, bytes_max).await.map_err(|failure| what.too_large(failure))?;
+        let (bytes_max, values_max) = what.bounds(self.reads_large);
+        let too_large = || what.too_large(self.reads_large);
+        let is_longer = |failure: &Failure| matches!(failure, Failure::Broken(error) if error.is::<LengthLimitError>());
+        let bytes = read(answer, bytes_max).await;
+        let bytes = bytes.map_err(|failure| if is_longer(&failure) { too_large() } else { failure })?;
         if bytes.is_empty() {
             return Ok(Value::Null);
         }
         if json_values(&bytes) > values_max {
-            return Err(Failure::TooLarge(what.too_large_words()));
+            return Err(too_large());
         }
         serde_json::from_slice(&bytes).map_err(Failure::Unreadable)
     }
@@ -203,22 +216,17 @@ impl What {
     }
 
     /// The most bytes of the answer, and the most values.
-    const fn bounds(self) -> (usize, usize) {
+    const fn bounds(self, reads_large: bool) -> (usize, usize) {
         match self {
+            Self::Image | Self::Container if !reads_large => (USUAL_MAX, USUAL_VALUES_MAX),
             Self::Container => (CONTAINER_MAX, CONTAINER_VALUES_MAX),
             Self::Image | Self::Other => (OBJECT_MAX, OBJECT_VALUES_MAX),
         }
     }
 
-    fn too_large(self, failure: Failure) -> Failure {
-        match failure {
-            Failure::Broken(error) if error.is::<LengthLimitError>() => Failure::TooLarge(self.too_large_words()),
-            other => other,
-        }
-    }
-
-    const fn too_large_words(self) -> &'static str {
-        match self {
+    const fn too_large(self, reads_large: bool) -> Failure {
+        Failure::TooLarge(match self {
+            Self::Image | Self::Container if !reads_large => return Failure::Large,
             Self::Image => {
                 "the image's configuration is larger than 2 MiB, or has more than 20,000 values: shorten its labels and variables"
             }
@@ -227,7 +235,7 @@ impl What {
                  shorter labels and variables"
             }
             Self::Other => "the engine's answer is larger than 2 MiB, or has more than 20,000 values",
-        }
+        })
     }
 }
 

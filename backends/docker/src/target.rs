@@ -88,7 +88,7 @@ async fn inspect(engine: &Engine, ids: BTreeSet<String>) -> Called<Vec<Container
             // A container may go between the list and this.
             Ok(None) => continue,
             // The labels of a step are what a Dockerfile says, and name any target.
-            Err(Failure::TooLarge(_)) if is_build_step(engine, &path).await? => continue,
+            Err(Failure::Large | Failure::TooLarge(_)) if is_build_step(engine, &path).await? => continue,
             Err(failure) => return Err(failure),
         };
         let found = Container { object, is_doubtful: false };

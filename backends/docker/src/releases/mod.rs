@@ -19,6 +19,7 @@ mod preparation;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use http::{Method, StatusCode};
 use rollhook_core::{
     Error, Result,
@@ -33,7 +34,6 @@ pub(crate) use self::preparation::Releases;
 use crate::{
     DockerMachine, LOOK,
     advance::Machine,
-    bounded,
     engine::{Called, Engine, filters, in_path, in_query},
     error::Failure,
     pulls,
@@ -274,27 +274,31 @@ pub(crate) async fn remove(engine: &Engine, container: &str) -> Called<()> {
 }
 
 impl DockerMachine {
-    fn runner(&self) -> Runner<'_> {
-        Runner { engine: &self.engine, machine: &self.machine, releases: &self.releases }
+    fn runner<'a>(&'a self, engine: &'a Engine) -> Runner<'a> {
+        Runner { engine, machine: &self.machine, releases: &self.releases }
     }
 }
 
 #[async_trait]
 impl ReleaseRunner for DockerMachine {
     async fn prepare(&self, spec: &ReleaseSpec) -> Result<ReleaseState> {
-        bounded(self.runner().prepare(spec)).await
+        let call = |engine| -> BoxFuture<'_, _> { Box::pin(async move { self.runner(&engine).prepare(spec).await }) };
+        self.in_turn(&spec.run.app.namespace, call).await
     }
 
     async fn start(&self, run: &ReleaseRun) -> Result<()> {
-        bounded(self.runner().start(run)).await
+        let call = |engine| -> BoxFuture<'_, _> { Box::pin(async move { self.runner(&engine).start(run).await }) };
+        self.in_turn(&run.app.namespace, call).await
     }
 
     async fn observe(&self, run: &ReleaseRun) -> Result<ReleaseState> {
-        bounded(self.runner().observe(run)).await
+        let call = |engine| -> BoxFuture<'_, _> { Box::pin(async move { self.runner(&engine).observe(run).await }) };
+        self.in_turn(&run.app.namespace, call).await
     }
 
     async fn cancel(&self, run: &ReleaseRun) -> Result<()> {
-        bounded(self.runner().cancel(run)).await
+        let call = |engine| -> BoxFuture<'_, _> { Box::pin(async move { self.runner(&engine).cancel(run).await }) };
+        self.in_turn(&run.app.namespace, call).await
     }
 
     async fn changed(&self, _run: &ReleaseRun) {
@@ -307,7 +311,9 @@ impl ReleaseRunner for DockerMachine {
         }
         // The deadline is the engine's, and not that of others who read before.
         let _slot = self.releases.log_reads.acquire(&run.app.namespace).await;
-        bounded(async { Ok(self.runner().log(run, from).await?) }).await
+        let call =
+            |engine| -> BoxFuture<'_, _> { Box::pin(async move { Ok(self.runner(&engine).log(run, from).await?) }) };
+        self.in_turn(&run.app.namespace, call).await
     }
 }
 
