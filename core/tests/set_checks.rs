@@ -29,7 +29,7 @@ struct OneKind {
 #[async_trait]
 impl Verifier for OneKind {
     fn describe(&self) -> Vec<KindOfCheck> {
-        vec![KindOfCheck { kind: "http".parse().unwrap(), about: "A request.", settings: &[] }]
+        vec![KindOfCheck { kind: "http".parse().unwrap(), about: "A request.", settings: &[], secret: None }]
     }
 
     fn check(&self, kind: &CheckKind, settings: &Settings) -> std::result::Result<Settings, String> {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use rollhook_core::{
     action::Action as AppAction,
     app::AppId,
-    configuration::VariableName,
+    configuration::{VariableName, VariablesChange},
     lock::LockReason,
-    request::ConfigureRequest,
+    request::{ConfigureRequest, Refusal as CoreRefusal},
     service::{Authorized, Configured},
     text::escaped,
 };
@@ -26,12 +26,13 @@ const NAMES_MAX: usize = 20;
 const NAME_MAX: usize = 253;
 
 impl Management {
-    /// Changes an app's configuration, with a reason in spite of its locks. A change of what its instances are made with takes the
-    /// right to change the app too. The audit has the names of the variables, and the
-    /// reason.
+    /// Changes an app's configuration, with a reason in spite of its locks. A change of what its instances are made with, or of a
+    /// variable by which a proxy leads requests to them, takes the right to change the app too. The audit has the names of the
+    /// variables, and the reason.
     ///
     /// # Errors
-    /// As [`Management::allow`] and [`Deployer::configure`](rollhook_core::service::Deployer::configure).
+    /// As [`Management::allow`] and [`Deployer::configure`](rollhook_core::service::Deployer::configure);
+    /// [`Refusal::ForbiddenVariable`].
     pub async fn configure(
         &self,
         principal: &Principal,
@@ -40,16 +41,20 @@ impl Management {
         in_spite_of_locks: Option<&LockReason>,
     ) -> Outcome<Configured> {
         let app = self.readable_app(principal, id).await?;
-        if let Some(reason) = in_spite_of_locks {
-            self.permit(principal, &app, Action::BreakGlass, Some(reason.as_str())).await?;
-        }
         let remark = remark(&request);
-        if !request.change.settings.is_empty() {
-            // Volumes and networks of the machine: who may register an app says what its containers are made with.
-            self.permit(principal, &app, Action::Change, Some(&remark)).await?;
+        let mut actions = vec![(Action::Configure, Some(&*remark))];
+        let steering = self.steering(&request.change);
+        if !request.change.settings.is_empty() || steering.is_some() {
+            // Volumes and networks of the machine, and requests to it: who may register an app says what its containers are made
+            // with.
+            actions.push((Action::Change, Some(&*remark)));
         }
-        self.permit(principal, &app, Action::Configure, Some(&remark)).await?;
-        self.count_change(Realm::of_app(&app))?;
+        actions.extend(in_spite_of_locks.map(|reason| (Action::BreakGlass, Some(reason.as_str()))));
+        let permitted = self.permit_all(principal, &app, &actions, || self.count_change(Realm::of_app(&app))).await;
+        permitted.map_err(|refusal| match (refusal, steering) {
+            (Refusal::Forbidden(Action::Change, role), Some(name)) => Refusal::ForbiddenVariable(name.clone(), role),
+            (refusal, _) => refusal,
+        })?;
         let access = match in_spite_of_locks {
             Some(_) => {
                 let actions = [AppAction::Configure, AppAction::BreakGlass];
@@ -60,17 +65,35 @@ impl Management {
         Ok(self.deployer.configure(&access, request).await?)
     }
 
-    /// Withdraws the change of an app's configuration that waits for the next deploy. Returns `false` if none does.
+    /// Withdraws the change of an app's configuration that waits for the next deploy. Returns `false` if none does. Where what
+    /// waits changes what instances are made with, it takes the right to change the app, as that change did.
     ///
     /// # Errors
     /// As [`Management::allow`] and
     /// [`Deployer::discard_configuration`](rollhook_core::service::Deployer::discard_configuration).
     pub async fn discard_configuration(&self, principal: &Principal, id: &AppId) -> Outcome<bool> {
         let app = self.readable_app(principal, id).await?;
-        self.permit(principal, &app, Action::Configure, Some("withdraw what waits for the next deploy")).await?;
-        self.count_change(Realm::of_app(&app))?;
-        let access = Authorized::allow(&app, principal.cause(), &[AppAction::Configure]);
-        Ok(self.deployer.discard_configuration(&access).await?)
+        let what = Some("withdraw what waits for the next deploy");
+        self.permit_all(principal, &app, &[(Action::Configure, what)], || self.count_change(Realm::of_app(&app)))
+            .await?;
+        let mut actions = vec![AppAction::Configure];
+        if self.may_change(principal, &app).await? {
+            actions.push(AppAction::Change);
+        }
+        let access = Authorized::allow(&app, principal.cause(), &actions);
+        match self.deployer.discard_configuration(&access).await {
+            Err(CoreRefusal::NotAllowed(AppAction::Change)) => {
+                self.permit(principal, &app, Action::Change, what).await?;
+                Err(Refusal::BUSY) // A role that was given meanwhile.
+            }
+            discarded => Ok(discarded?),
+        }
+    }
+
+    /// Returns the first variable of a change by which a proxy leads requests to instances.
+    fn steering<'a>(&self, change: &'a VariablesChange) -> Option<&'a VariableName> {
+        let targets = self.deployer.targets();
+        change.set.keys().chain(&change.unset).find(|name| targets.steers(name.as_str()))
     }
 
     /// Counts a change of the configuration of an environment's app before it is made.
@@ -103,7 +126,7 @@ fn listed(names: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rollhook_core::configuration::{Variable, VariablesChange};
+    use rollhook_core::configuration::Variable;
 
     use super::*;
 

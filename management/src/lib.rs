@@ -104,6 +104,7 @@ pub struct Management {
     acts: access::Acts,
     /// The lines of the audit that have no entry of their own.
     audit_lines: RefusalLines,
+    act_lines: RefusalLines,
     /// The lines of refused id_tokens.
     identity_lines: RefusalLines,
     /// Held from the count of bounded records to the write of one more: calls at the same time do not pass the bound.
@@ -144,6 +145,7 @@ impl Management {
             known_namespaces: access::KnownNamespaces::default(),
             acts: access::Acts::default(),
             audit_lines: RefusalLines::default(),
+            act_lines: RefusalLines::default(),
             identity_lines: RefusalLines::default(),
             counting: lists::Lists::one_at_a_time(),
             registrations: registering::Registrations::default(),

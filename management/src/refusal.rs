@@ -1,6 +1,9 @@
 //! The refusals of the management plane.
 
-use rollhook_core::request::{Refusal as CoreRefusal, RefusalKind};
+use rollhook_core::{
+    configuration::VariableName,
+    request::{Refusal as CoreRefusal, RefusalKind},
+};
 
 use crate::{
     access::{Action, Realm, Role, SessionId, TokenName},
@@ -22,6 +25,12 @@ pub enum Refusal {
     /// The caller is known, and its role, if it has one there, does not allow the action.
     #[error("You may not {0} here: that takes the role {needed}{yours}.", needed = .0.least_role(), yours = yours(*.1))]
     Forbidden(Action, Option<Role>),
+    /// The caller's role, if it has one there, does not let it set or remove this variable.
+    #[error(
+        "You may not set or unset {0} here: a proxy leads requests to the app by it, and that takes the role {needed}{yours}.",
+        needed = Action::Change.least_role(), yours = yours(*.1)
+    )]
+    ForbiddenVariable(VariableName, Option<Role>),
     /// The caller is known to the cluster, which does not let it do the action.
     #[error("You may not {0} here: in the cluster, that takes {permission} of rollhook's API group.", permission = .0.permission())]
     NotGranted(Action),
@@ -106,7 +115,9 @@ impl Refusal {
     pub const fn kind(&self) -> RefusalKind {
         match self {
             Self::Core(refusal) => refusal.kind(),
-            Self::Forbidden(..) | Self::NotGranted(_) | Self::NoSession => RefusalKind::Forbidden,
+            Self::Forbidden(..) | Self::ForbiddenVariable(..) | Self::NotGranted(_) | Self::NoSession => {
+                RefusalKind::Forbidden
+            }
             Self::TokenNotFound(_) | Self::SessionNotFound(_) | Self::TrustNotFound(_) | Self::ReceiverNotFound(_) => {
                 RefusalKind::NotFound
             }

@@ -9,7 +9,7 @@ use rollhook_core::{
 
 use crate::{
     Management, Outcome, Refusal,
-    access::{Action, Place, Principal, Realm},
+    access::{Action, Principal},
 };
 
 impl Management {
@@ -24,8 +24,7 @@ impl Management {
         let mut actions = vec![AppAction::Rollback];
         if request.with_configuration {
             self.permit(principal, &app, Action::Configure, None).await?;
-            let realm = Realm::of_app(&app);
-            if self.may(principal, Action::Change, Place::app(id, &realm)).await?.is_yes() {
+            if self.may_change(principal, &app).await? {
                 actions.push(AppAction::Change);
             }
         }

@@ -3,9 +3,10 @@
 use rollhook_core::{
     action::Action as AppAction,
     app::AppId,
+    ledger::AppState,
     request::RunRequest,
     run::{Run, RunNumber},
-    service::{AcceptedRun, Authorized, check_run},
+    service::{AcceptedRun, Authorized, Outcome as CoreOutcome, check_run},
     text::without_tokens,
 };
 
@@ -25,7 +26,9 @@ impl Management {
     pub async fn begin_run(&self, principal: &Principal, id: &AppId, request: RunRequest) -> Outcome<AcceptedRun> {
         // What is too long for a run is too long for the audit.
         check_run(&request)?;
-        let access = self.allow_run(principal, id, &format!("asked for {}", shown(&request.command))).await?;
+        let what = format!("asked for {}", shown(&request.command));
+        let access =
+            self.allow_run(principal, id, &what, |state| self.deployer.check_begin_run(state, &request)).await?;
         Ok(self.deployer.begin_run(&access, request).await?)
     }
 
@@ -34,14 +37,22 @@ impl Management {
     /// # Errors
     /// As [`Management::allow`] and [`Deployer::cancel_run`](rollhook_core::service::Deployer::cancel_run).
     pub async fn cancel_run(&self, principal: &Principal, id: &AppId, number: RunNumber) -> Outcome<Run> {
-        let access = self.allow_run(principal, id, &format!("asked for the end of run {number}")).await?;
+        let what = format!("asked for the end of run {number}");
+        let access = self.allow_run(principal, id, &what, |state| state.unfinished_run(number).map(drop)).await?;
         Ok(self.deployer.cancel_run(&access, number).await?)
     }
 
-    async fn allow_run(&self, principal: &Principal, id: &AppId, what: &str) -> Outcome<Authorized> {
-        let app = self.readable_app(principal, id).await?;
-        self.permit(principal, &app, Action::Run, Some(what)).await?;
-        Ok(Authorized::allow(&app, principal.cause(), &[AppAction::Run]))
+    /// Returns the proof for a run. One that the app's state refuses leaves nothing in the audit.
+    async fn allow_run(
+        &self,
+        principal: &Principal,
+        id: &AppId,
+        what: &str,
+        check: impl FnOnce(&AppState) -> CoreOutcome<()>,
+    ) -> Outcome<Authorized> {
+        let state = self.readable_state(principal, id).await?;
+        self.permit_all(principal, &state.app, &[(Action::Run, Some(what))], || Ok(check(&state)?)).await?;
+        Ok(Authorized::allow(&state.app, principal.cause(), &[AppAction::Run]))
     }
 }
 

@@ -3,7 +3,13 @@
 
 mod world;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use rollhook_conformance::{Fault, Faulty, Plan};
@@ -11,6 +17,7 @@ use rollhook_core::{
     action::Action,
     app::{AppId, Policy},
     ports::{AppPage, Clock, HistoryStore},
+    request::{Refusal as CoreRefusal, RunRequest},
     service::Deployer,
 };
 use rollhook_management::{
@@ -18,6 +25,10 @@ use rollhook_management::{
     access::{AuditEntry, Grant, GroupGrant, NewApiToken, Person, Principal, Realm, Role, SignInGrants},
     locks::NewLock,
     ports::{NewRecord, RecordKey, RecordKind},
+};
+use tracing::{
+    Event, Metadata, Subscriber,
+    span::{Attributes, Id, Record as Values},
 };
 use world::{
     ManagedWorld,
@@ -119,6 +130,95 @@ fn caller_that_does_very_much_has_a_bounded_number_of_entries_per_hour() {
         assert_eq!((of_eve.len(), of_eve.iter().map(|entry| entry.times).sum::<u32>()), (1_001, 3_000));
         allow(&world, &ada, &id, Action::ReleaseHold).await;
         assert_eq!(entries(&world, &ada).await.len(), 1, "others' acts have their own");
+    });
+}
+
+/// Counts the lines of the audit in the log.
+#[derive(Clone, Default)]
+struct AuditLines(Arc<AtomicUsize>);
+
+impl Subscriber for AuditLines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "rollhook::audit"
+    }
+
+    fn event(&self, _: &Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Values<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn lines_of_acts_that_have_no_entry_of_their_own_are_bounded() {
+    let lines = AuditLines::default();
+    let written = lines.0.clone();
+    let world = ManagedWorld::new(Duration::ZERO);
+    tracing::subscriber::with_default(lines, || {
+        world.run(async {
+            let id = register(&world, "shop", "test").await;
+            let (eve, ada) = (deployer("eve"), deployer("ada"));
+            let before = written.load(Ordering::Relaxed);
+            for _ in 0..3_000 {
+                allow(&world, &eve, &id, Action::ReleaseHold).await;
+            }
+            let of_eve = written.load(Ordering::Relaxed) - before;
+            assert!((2_000..2_100).contains(&of_eve), "1,000 of their own, and as many at once beyond: {of_eve}");
+            allow(&world, &ada, &id, Action::ReleaseHold).await;
+            assert_eq!(written.load(Ordering::Relaxed) - before, of_eve + 1, "others' acts have their lines");
+        });
+    });
+}
+
+#[test]
+fn call_that_a_rate_or_the_state_of_the_app_refuses_leaves_nothing_in_the_audit() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    world.run(async {
+        let (id, management) = (register(&world, "shop", "test").await, &world.management);
+        let eve = Principal::new("eve", [Grant { role: Role::Admin, realm: realm("shop", "test") }]);
+        let (project, environment) = ("shop".parse().unwrap(), "test".parse().unwrap());
+        let times = async || entries(&world, &eve).await.iter().map(|entry| entry.times).sum::<u32>();
+        for _ in 0..15 {
+            management.test_check(&eve, &id, &"front".parse().unwrap()).await.unwrap_err();
+        }
+        assert_eq!(times().await, 10, "tests of checks");
+        for _ in 0..70 {
+            let _ = management.discard_configuration(&eve, &id).await;
+        }
+        assert_eq!(times().await, 70, "changes of configurations");
+        for _ in 0..25 {
+            let _ = management.unlock_environment(&eve, &project, &environment).await;
+        }
+        assert_eq!(times().await, 90, "changes of locks");
+        let run = RunRequest::new(vec!["bin/fix".to_owned()]);
+        let refused = management.begin_run(&eve, &id, run.clone()).await.unwrap_err();
+        assert_eq!(refused, Refusal::Core(CoreRefusal::NothingRuns(id.clone())));
+        let access = world.access(&id).await;
+        world.ended(&access, 1).await;
+        let first = management.begin_run(&eve, &id, run.clone()).await.unwrap().run.number;
+        let refused = management.begin_run(&eve, &id, run).await.unwrap_err();
+        assert_eq!(refused, Refusal::Core(CoreRefusal::RunUnfinished(first)));
+        management.cancel_run(&eve, &id, first).await.unwrap();
+        let none = "7".parse().unwrap();
+        let refused = management.cancel_run(&eve, &id, none).await.unwrap_err();
+        assert_eq!(refused, Refusal::Core(CoreRefusal::RunNotFound(none)));
+        assert_eq!(times().await, 92, "a run that began, and its end");
+        // A call that is not allowed takes nothing of the rate of those that are.
+        world.sleep(60).await;
+        let viewer = Principal::new("viewer", [Grant { role: Role::Viewer, realm: realm("shop", "test") }]);
+        for _ in 0..15 {
+            let refused = management.test_check(&viewer, &id, &"front".parse().unwrap()).await.unwrap_err();
+            assert!(matches!(refused, Refusal::Forbidden(..)), "{refused}");
+        }
+        let tested = management.test_check(&eve, &id, &"front".parse().unwrap()).await.unwrap_err();
+        assert!(!matches!(tested, Refusal::TooManyTests(_)), "{tested}");
     });
 }
 

@@ -6,8 +6,9 @@ mod world;
 use std::time::Duration;
 
 use rollhook_core::{
-    configuration::{Variable, VariablesChange},
-    deploy::Status,
+    app::AppId,
+    configuration::{Variable, VariableName, VariablesChange},
+    deploy::{Revision, Status},
     request::{ConfigureRequest, RollbackRequest},
     service::Configured,
 };
@@ -58,39 +59,117 @@ fn audit_keeps_the_beginning_of_a_long_change() {
     });
 }
 
+/// A change of what instances are made with.
+fn made_with(volume: serde_json::Value) -> ConfigureRequest {
+    let settings = [("volumes".to_owned(), volume)].into_iter().collect();
+    let change = VariablesChange { settings, ..VariablesChange::default() };
+    ConfigureRequest::default().with(|request| request.change = change)
+}
+
+fn staged(request: ConfigureRequest) -> ConfigureRequest {
+    request.with(|request| request.staged = true)
+}
+
+fn somebody(role: Role) -> Principal {
+    Principal::new("somebody", [Grant { role, realm: realm("shop", "test") }])
+}
+
+fn may_not_change() -> Refusal {
+    Refusal::Forbidden(Action::Change, Some(Role::Deployer))
+}
+
+/// An app whose first version has succeeded.
+async fn deployed(world: &ManagedWorld) -> AppId {
+    let id = register(world, "shop", "test").await;
+    world.ended(&world.access(&id).await, 1).await;
+    id
+}
+
+/// Changes the configuration by a deploy, and returns its revision.
+async fn configured(world: &ManagedWorld, id: &AppId, request: ConfigureRequest) -> Revision {
+    let configured = world.management.configure(&world.operator, id, request, None).await.unwrap();
+    let Configured::Deploy(accepted) = configured else { panic!("{configured:?}") };
+    let ended = world.ended(&world.access(id).await, accepted.deploy.revision.get()).await;
+    assert_eq!(ended.status(), Status::Succeeded);
+    ended.revision
+}
+
+/// Returns with its configuration to a revision.
+async fn back(world: &ManagedWorld, role: Role, id: &AppId, revision: Revision) -> Outcome<()> {
+    let request = RollbackRequest::default()
+        .with(|request| (request.revision, request.with_configuration) = (Some(revision), true));
+    let accepted = world.management.roll_back(&somebody(role), id, request).await?;
+    world.ended(&world.access(id).await, accepted.deploy.revision.get()).await;
+    Ok(())
+}
+
+#[test]
+fn what_an_admin_has_staged_of_containers_is_withdrawn_by_admins_alone() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    world.cluster.take_settings();
+    world.run(async {
+        let id = deployed(&world).await;
+        let current = configured(&world, &id, made_with("data:/data".into())).await;
+        let before = configured(&world, &id, set("A").with(|request| request.staged = false)).await;
+        let stage = async |request| {
+            let made = world.management.configure(&world.operator, &id, staged(request), None).await.unwrap();
+            assert_eq!(made, Configured::Staged { replayed: false });
+        };
+        let discard = async |role| world.management.discard_configuration(&somebody(role), &id).await;
+        stage(set("B")).await;
+        assert!(discard(Role::Deployer).await.unwrap(), "variables are the deployers' own");
+        stage(made_with("other:/data".into())).await;
+        assert_eq!(discard(Role::Deployer).await.unwrap_err(), may_not_change());
+        let refused = back(&world, Role::Deployer, &id, current).await.unwrap_err();
+        assert_eq!(refused, may_not_change(), "a rollback with configuration withdraws what waits");
+        assert!(discard(Role::Admin).await.unwrap());
+        assert!(!discard(Role::Deployer).await.unwrap());
+        back(&world, Role::Deployer, &id, current).await.unwrap();
+        stage(made_with("other:/data".into())).await;
+        back(&world, Role::Admin, &id, before).await.unwrap();
+        assert!(!discard(Role::Deployer).await.unwrap(), "it went with the rollback");
+    });
+}
+
+#[test]
+fn variable_by_which_a_proxy_leads_requests_is_for_admins() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    world.run(async {
+        let id = deployed(&world).await;
+        let name: VariableName = "SIMULATED_ROUTE".parse().unwrap();
+        let configure = async |role, request| world.management.configure(&somebody(role), &id, request, None).await;
+        let now = |request: ConfigureRequest| request.with(|request| request.staged = false);
+        let refusal = Refusal::ForbiddenVariable(name.clone(), Some(Role::Deployer));
+        assert_eq!(configure(Role::Deployer, set("SIMULATED_ROUTE")).await.unwrap_err(), refusal);
+        assert!(refusal.to_string().contains("SIMULATED_ROUTE here: a proxy leads requests"), "{refusal}");
+        let steered = configured(&world, &id, now(set("SIMULATED_ROUTE"))).await;
+        let unset = VariablesChange { unset: [name].into(), ..VariablesChange::default() };
+        let unset = ConfigureRequest::default().with(|request| request.change = unset);
+        assert_eq!(configure(Role::Deployer, staged(unset.clone())).await.unwrap_err(), refusal);
+        configure(Role::Admin, staged(unset.clone())).await.unwrap();
+        let refused = world.management.discard_configuration(&somebody(Role::Deployer), &id).await.unwrap_err();
+        assert_eq!(refused, may_not_change());
+        let plain = configured(&world, &id, now(set("A"))).await;
+        let refused = back(&world, Role::Deployer, &id, steered).await.unwrap_err();
+        assert_eq!(refused, may_not_change());
+        back(&world, Role::Admin, &id, steered).await.unwrap();
+        assert_eq!(back(&world, Role::Deployer, &id, plain).await.unwrap_err(), may_not_change());
+        configure(Role::Deployer, set("OTHER")).await.unwrap();
+    });
+}
+
 #[test]
 fn rollback_to_what_an_admin_took_away_is_for_admins() {
     let world = ManagedWorld::new(Duration::ZERO);
     world.cluster.take_settings();
     world.run(async {
-        let id = register(&world, "shop", "test").await;
-        let access = world.access(&id).await;
-        world.ended(&access, 1).await;
-        let made_with = async |volume: serde_json::Value| {
-            let settings = [("volumes".to_owned(), volume)].into_iter().collect();
-            let change = VariablesChange { settings, ..VariablesChange::default() };
-            let request = ConfigureRequest::default().with(|request| request.change = change);
-            let configured = world.management.configure(&world.operator, &id, request, None).await.unwrap();
-            let Configured::Deploy(accepted) = configured else { panic!("{configured:?}") };
-            let revision = accepted.deploy.revision;
-            assert_eq!(world.ended(&access, revision.get()).await.status(), Status::Succeeded);
-            revision
-        };
-        let mounted = made_with("/var/run/docker.sock:/s".into()).await;
-        let without = made_with(serde_json::Value::Null).await;
-        let back = async |role, revision| -> Outcome<()> {
-            let who = Principal::new("somebody", [Grant { role, realm: realm("shop", "test") }]);
-            let request = RollbackRequest::default()
-                .with(|request| (request.revision, request.with_configuration) = (Some(revision), true));
-            let accepted = world.management.roll_back(&who, &id, request).await?;
-            world.ended(&access, accepted.deploy.revision.get()).await;
-            Ok(())
-        };
-        let refused = back(Role::Deployer, mounted).await.unwrap_err();
-        assert_eq!(refused, Refusal::Forbidden(Action::Change, Some(Role::Deployer)));
-        back(Role::Deployer, without).await.unwrap();
-        back(Role::Admin, mounted).await.unwrap();
-        let refused = back(Role::Deployer, without).await.unwrap_err();
-        assert_eq!(refused, Refusal::Forbidden(Action::Change, Some(Role::Deployer)), "nor is anything taken away");
+        let id = deployed(&world).await;
+        let mounted = configured(&world, &id, made_with("/var/run/docker.sock:/s".into())).await;
+        let without = configured(&world, &id, made_with(serde_json::Value::Null)).await;
+        assert_eq!(back(&world, Role::Deployer, &id, mounted).await.unwrap_err(), may_not_change());
+        back(&world, Role::Deployer, &id, without).await.unwrap();
+        back(&world, Role::Admin, &id, mounted).await.unwrap();
+        let refused = back(&world, Role::Deployer, &id, without).await.unwrap_err();
+        assert_eq!(refused, may_not_change(), "nor is anything taken away");
     });
 }

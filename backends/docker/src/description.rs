@@ -85,7 +85,35 @@ pub(crate) const DESCRIPTION: TargetDescription = TargetDescription {
             value: Pairs,
         },
     ],
+    steering_variables: &STEERING_VARIABLES,
 };
+
+/// The beginnings of variables by which nginx-proxy, acme-companion and Registrator lead requests to containers. Others of
+/// such names are an app's own, such as `VIRTUAL_ENV` of Python and `SERVICE_URL`.
+const STEERING_VARIABLES: [&str; 21] = [
+    "VIRTUAL_HOST",
+    "VIRTUAL_PORT",
+    "VIRTUAL_PATH",
+    "VIRTUAL_DEST",
+    "VIRTUAL_PROTO",
+    "VIRTUAL_ROOT",
+    "LETSENCRYPT_",
+    "ACME_",
+    "SERVICE_NAME",
+    "SERVICE_ID",
+    "SERVICE_TAGS",
+    "SERVICE_CHECK_",
+    // Registrator's of one port, such as `SERVICE_80_NAME`.
+    "SERVICE_1",
+    "SERVICE_2",
+    "SERVICE_3",
+    "SERVICE_4",
+    "SERVICE_5",
+    "SERVICE_6",
+    "SERVICE_7",
+    "SERVICE_8",
+    "SERVICE_9",
+];
 
 #[cfg(test)]
 mod tests {

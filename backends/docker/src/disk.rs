@@ -4,6 +4,7 @@ use std::{fs, io, path::Path, time::Duration};
 
 use rollhook_command::{DiskLimits, disk_space};
 use rollhook_core::{Error, Result, disk::DiskSpace};
+use serde::de::IgnoredAny;
 
 use crate::{
     engine::{Called, Engine, in_path},
@@ -48,7 +49,7 @@ pub(crate) async fn refusal(engine: &Engine, limits: DiskLimits) -> Option<Strin
 pub(crate) async fn own_container(engine: &Engine) -> Called<Option<OwnContainer>> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let Some(container) = disk::own_container(&mounts) else { return Ok(None) };
-    let found = engine.find(&format!("/containers/{}/json", in_path(&container.id))).await?;
+    let found = engine.find_typed::<IgnoredAny>(&format!("/containers/{}/json", in_path(&container.id))).await?;
     Ok(found.map(|_| container))
 }
 

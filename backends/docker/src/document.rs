@@ -25,15 +25,11 @@ pub(crate) async fn document(
     model: Option<&Container>,
     image: &str,
 ) -> Called<Document> {
-    let config = async |image: &str| {
-        let found = pulls::find(engine, image).await?;
-        Called::Ok(found.map(|image| image["Config"].clone()))
-    };
-    let Some(brought) = config(image).await? else { return Ok(Document::WithoutImage) };
+    let Some(brought) = pulls::configuration(engine, image).await? else { return Ok(Document::WithoutImage) };
     let mut body = match (model, &rollout.workload.template) {
         (Some(model), _) => {
             // All that the image before brought along would look as if it had been given.
-            let Some(defaults) = config(model.image_id()).await? else {
+            let Some(defaults) = pulls::configuration(engine, model.image_id()).await? else {
                 return Ok(Document::Unknown(model.without_image()));
             };
             // Another party may have made the container since the deploy was applied.
@@ -42,7 +38,7 @@ pub(crate) async fn document(
             }
             recreation::body(model, &defaults, rollout, image, &brought)
         }
-        (None, Some(template)) => creation::silent(creation::body(template, rollout, image), &brought["Labels"]),
+        (None, Some(template)) => creation::silent(creation::body(template, rollout, image), &brought),
         (None, None) => {
             return Ok(Document::Unknown("neither a container nor a setting says how it is made".to_owned()));
         }

@@ -1,7 +1,11 @@
 //! The engine's API: HTTP on its socket, with objects as the JSON that they are.
 //!
-//! Objects are not read into types: a container is made anew from what the engine tells of the one before, and what a
-//! type does not know would be lost. Paths carry no version, so that reading and writing are of the same one.
+//! A container is not read into a type: the next one is made from what the engine tells of it, and what a type does not
+//! know would be lost. Lists, and what is read of all images and containers, are: makers of images write labels as long as
+//! they like, which are skipped while the answer arrives. Paths carry no version, so that reading and writing are of the
+//! same one.
+
+mod typed;
 
 use std::{
     path::{Path, PathBuf},
@@ -13,20 +17,34 @@ use std::{
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::{
     body::{Body, Incoming},
     client::conn::http1::{Connection, SendRequest},
 };
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
+use rollhook_core::text::json_values;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
 use crate::error::{Failure, shortened};
 
-/// The largest answer that is read.
+/// The largest answer that is read as it is, such as a part of a log.
 const ANSWER_MAX: usize = 32 * 1024 * 1024;
+/// The largest answer that is read as JSON, and kept.
+const OBJECT_MAX: usize = 2 * 1024 * 1024;
+/// The most values in it: each takes many times its two or three bytes in memory.
+const OBJECT_VALUES_MAX: usize = 20_000;
+/// The same of a container, which has what its image says, and the variables and labels that it was given beside that.
+const CONTAINER_MAX: usize = 10 * 1024 * 1024;
+const CONTAINER_VALUES_MAX: usize = 30_000;
+/// The same of what is read without a slot: what inspecting an image or a container tells as a rule.
+const USUAL_MAX: usize = 64 * 1024;
+const USUAL_VALUES_MAX: usize = 4_000;
+/// The largest refusal that is read.
+const REFUSAL_MAX: usize = 1024 * 1024;
 /// Characters that are escaped in a path; a slash of a name stays.
 const IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'?').add(b'#').add(b'%');
 
@@ -36,6 +54,8 @@ pub(crate) struct Engine {
     socket: PathBuf,
     /// The number of times that it could not be reached, or broke off.
     outages: Arc<AtomicU64>,
+    /// Whether the caller holds a slot for objects that are larger than usual.
+    reads_large: bool,
 }
 
 /// The outcome of a call.
@@ -43,7 +63,12 @@ pub(crate) type Called<T = Value> = Result<T, Failure>;
 
 impl Engine {
     pub(crate) fn new(socket: PathBuf) -> Self {
-        Self { socket, outages: Arc::default() }
+        Self { socket, outages: Arc::default(), reads_large: false }
+    }
+
+    /// Returns the engine for calls that hold a slot for objects that are larger than usual.
+    pub(crate) fn reading_large(&self) -> Self {
+        Self { reads_large: true, ..self.clone() }
     }
 
     /// Returns a number that has changed if the engine may have ended in between.
@@ -86,9 +111,18 @@ impl Engine {
     }
 
     async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Called {
-        let bytes = self.bytes(method, path, body).await?;
+        let answer = self.open(method, path, body, None).await?;
+        let what = What::of(path);
+        let (bytes_max, values_max) = what.bounds(self.reads_large);
+        let too_large = || what.too_large(self.reads_large);
+        let is_longer = |failure: &Failure| matches!(failure, Failure::Broken(error) if error.is::<LengthLimitError>());
+        let bytes = read(answer, bytes_max).await;
+        let bytes = bytes.map_err(|failure| if is_longer(&failure) { too_large() } else { failure })?;
         if bytes.is_empty() {
             return Ok(Value::Null);
+        }
+        if json_values(&bytes) > values_max {
+            return Err(too_large());
         }
         serde_json::from_slice(&bytes).map_err(Failure::Unreadable)
     }
@@ -96,7 +130,7 @@ impl Engine {
     /// Calls, and returns the answer as it is.
     pub(crate) async fn bytes(&self, method: Method, path: &str, body: Option<&Value>) -> Called<Bytes> {
         let answer = self.open(method, path, body, None).await?;
-        read(answer).await
+        read(answer, ANSWER_MAX).await
     }
 
     /// Calls, and returns the answer before its body was read. `login` is the value of `X-Registry-Auth`.
@@ -144,17 +178,65 @@ impl Engine {
         if status.is_success() || status == StatusCode::NOT_MODIFIED {
             return Ok(answer);
         }
-        let bytes = read(answer).await?;
-        let told: Option<Value> = serde_json::from_slice(&bytes).ok();
-        let message = told.as_ref().and_then(|told| told["message"].as_str().map(str::to_owned));
+        let bytes = read(answer, REFUSAL_MAX).await?;
+        let told: Option<Refusal> = serde_json::from_slice(&bytes).ok();
+        let message = told.map(|told| told.message);
         let message = message.unwrap_or_else(|| String::from_utf8_lossy(&bytes).into_owned());
         Err(Failure::Status { status, message: shortened(&message) })
     }
 }
 
-async fn read(answer: Response<Incoming>) -> Called<Bytes> {
-    let body = Limited::new(answer.into_body(), ANSWER_MAX).collect().await.map_err(Failure::Broken)?;
+async fn read(answer: Response<Incoming>, most: usize) -> Called<Bytes> {
+    let body = Limited::new(answer.into_body(), most).collect().await.map_err(Failure::Broken)?;
     Ok(body.to_bytes())
+}
+
+/// The engine's refusal.
+#[derive(Deserialize)]
+struct Refusal {
+    message: String,
+}
+
+/// The thing that an answer tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Image,
+    Container,
+    Other,
+}
+
+impl What {
+    fn of(path: &str) -> Self {
+        let is_inspection = path.ends_with("/json");
+        match path {
+            path if is_inspection && path.starts_with("/images/") => Self::Image,
+            path if is_inspection && path.starts_with("/containers/") => Self::Container,
+            _ => Self::Other,
+        }
+    }
+
+    /// The most bytes of the answer, and the most values.
+    const fn bounds(self, reads_large: bool) -> (usize, usize) {
+        match self {
+            Self::Image | Self::Container if !reads_large => (USUAL_MAX, USUAL_VALUES_MAX),
+            Self::Container => (CONTAINER_MAX, CONTAINER_VALUES_MAX),
+            Self::Image | Self::Other => (OBJECT_MAX, OBJECT_VALUES_MAX),
+        }
+    }
+
+    const fn too_large(self, reads_large: bool) -> Failure {
+        Failure::TooLarge(match self {
+            Self::Image | Self::Container if !reads_large => return Failure::Large,
+            Self::Image => {
+                "the image's configuration is larger than 2 MiB, or has more than 20,000 values: shorten its labels and variables"
+            }
+            Self::Container => {
+                "the container's configuration is larger than 10 MiB, or has more than 30,000 values: make it anew with fewer or \
+                 shorter labels and variables"
+            }
+            Self::Other => "the engine's answer is larger than 2 MiB, or has more than 20,000 values",
+        })
+    }
 }
 
 /// A part of a path, such as the name of an image.
@@ -173,3 +255,6 @@ pub(crate) fn filters(filters: &[(&str, &[String])]) -> String {
         filters.iter().map(|(name, values)| ((*name).to_owned(), json!(values))).collect();
     format!("filters={}", in_query(&Value::Object(object).to_string()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,6 +35,12 @@ pub(crate) enum Failure {
     /// The answer is not what the API describes.
     #[error("the engine's answer cannot be read")]
     Unreadable(#[source] serde_json::Error),
+    /// The answer is larger than usual, and the call holds no slot for such.
+    #[error("the engine's answer is larger than usual")]
+    Large,
+    /// The answer takes more memory than one object may.
+    #[error("{0}")]
+    TooLarge(&'static str),
     /// The engine refused the call; the message is shortened.
     #[error("the engine answered {status}: {message}")]
     Status { status: StatusCode, message: String },
@@ -45,7 +51,7 @@ impl Failure {
     pub(crate) fn refusal(&self) -> Option<&str> {
         match self {
             Self::Status { message, .. } => Some(message),
-            Self::Connect { .. } | Self::Broken(_) | Self::Unreadable(_) => None,
+            Self::Connect { .. } | Self::Broken(_) | Self::Unreadable(_) | Self::Large | Self::TooLarge(_) => None,
         }
     }
 
@@ -67,6 +73,12 @@ impl Failure {
     }
 }
 
+/// Returns whether a call of a port failed as it reads an object that is larger than usual.
+pub(crate) fn is_large(error: &Error) -> bool {
+    let mut causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    causes.any(|cause| matches!(cause.downcast_ref(), Some(Failure::Large)))
+}
+
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         let what = failure.to_string();
@@ -80,6 +92,8 @@ impl From<Failure> for Error {
             }
             Failure::Connect { .. } | Failure::Broken(_) => Self::unavailable("Docker cannot be reached", failure),
             Failure::Unreadable(_) => Self::corrupt(what, failure),
+            Failure::Large => Self::unavailable(what, failure),
+            Failure::TooLarge(_) => Self::Invalid { what, cause: None },
             Failure::Status { status, .. } => match *status {
                 StatusCode::NOT_FOUND => Self::NotFound(Entity::Object),
                 StatusCode::CONFLICT => Self::Conflict(Entity::Object),

@@ -13,7 +13,7 @@ use rollhook_core::{
 use serde::Deserialize;
 
 use crate::{
-    DockerMachine, bounded,
+    DockerMachine,
     engine::{Called, Engine, in_path},
     error::Failure,
     log_pieces::LogPieces,
@@ -31,18 +31,22 @@ const BACK: [i64; 3] = [60_000_000_000, 3_600_000_000_000, i64::MAX];
 #[async_trait]
 impl InstanceLogs for DockerMachine {
     async fn instances(&self, app: &App) -> Result<Vec<TargetInstance>> {
-        bounded(async {
-            let seen = target::read(&self.engine, &workload(app)?).await?;
-            Ok(instances::of(&seen, app.uid))
+        self.in_turn(&app.id.namespace, |engine| {
+            Box::pin(async move {
+                let seen = target::read(&engine, &workload(app)?).await?;
+                Ok(instances::of(&seen, app.uid))
+            })
         })
         .await
     }
 
     async fn read(&self, app: &App, instance: &InstanceName, query: &LogQuery) -> Result<Option<InstanceLogPart>> {
-        bounded(async {
-            let seen = target::read(&self.engine, &workload(app)?).await?;
-            let Some(container) = instances::named(&seen, instance) else { return Ok(None) };
-            Ok(Some(read(&self.engine, container, query).await?))
+        self.in_turn(&app.id.namespace, |engine| {
+            Box::pin(async move {
+                let seen = target::read(&engine, &workload(app)?).await?;
+                let Some(container) = instances::named(&seen, instance) else { return Ok(None) };
+                Ok(Some(read(&engine, container, query).await?))
+            })
         })
         .await
     }

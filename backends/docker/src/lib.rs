@@ -37,6 +37,8 @@ mod document;
 mod engine;
 mod error;
 mod evidence;
+#[cfg(test)]
+mod fake_engine;
 mod host;
 mod images;
 mod instances;
@@ -65,10 +67,10 @@ use futures_util::{
     future::BoxFuture,
     stream::{self, BoxStream},
 };
-use rollhook_command::DiskLimits;
+use rollhook_command::{DiskLimits, Slots};
 use rollhook_core::{
     Error, Result,
-    app::{App, AppUid, Target},
+    app::{App, AppUid, Namespace, Target},
     deploy::Evidence,
     disk::DiskSpace,
     image::ImageRef,
@@ -98,12 +100,18 @@ const CALL: Duration = Duration::from_secs(9);
 /// How long a rollout is left unobserved where no event comes, such as while an image is pulled.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How many calls read objects that are larger than usual at once, and how many of them are for one environment.
+const LARGE: usize = 4;
+const LARGE_OF_ENVIRONMENT: usize = 2;
+
 /// A rollout driver for the containers of one machine.
 pub struct DockerMachine {
     engine: Engine,
     machine: Machine,
     releases: Releases,
     watch: Watch,
+    /// Slots for calls that read objects which are larger than usual.
+    large: Slots,
     /// The versions of each app whose images stay; `None`: all.
     versions: Option<usize>,
 }
@@ -125,6 +133,7 @@ impl DockerMachine {
             releases: Releases::new(&machine.pulls),
             machine,
             watch: Watch::default(),
+            large: Slots::with_share(LARGE, LARGE_OF_ENVIRONMENT),
             versions: None,
         }
     }
@@ -145,6 +154,27 @@ impl DockerMachine {
     /// The engine's socket.
     pub fn socket(&self) -> &Path {
         self.engine.socket()
+    }
+}
+
+impl DockerMachine {
+    /// The outcome of a call to a port, for an app of this environment. A call that reads an object which is larger than usual, as
+    /// makers of images choose, is made again in a slot of the environment: it holds all that it reads until its end.
+    async fn in_turn<'a, T: Send>(
+        &'a self,
+        environment: &Namespace,
+        call: impl Fn(Engine) -> BoxFuture<'a, Result<T>> + Send + Sync,
+    ) -> Result<T> {
+        bounded(async {
+            match call(self.engine.clone()).await {
+                Err(error) if error::is_large(&error) => {
+                    let _slot = self.large.acquire(environment).await;
+                    call(self.engine.reading_large()).await
+                }
+                ended => ended,
+            }
+        })
+        .await
     }
 }
 
@@ -198,7 +228,8 @@ impl RolloutDriver for DockerMachine {
     }
 
     async fn check_settings(&self, request: &SettingsRequest) -> Result<CheckedSettings> {
-        bounded(made_with::check(&self.engine, request)).await
+        let check = |engine| -> BoxFuture<'_, _> { Box::pin(async move { made_with::check(&engine, request).await }) };
+        self.in_turn(&request.app.namespace, check).await
     }
 
     fn observes_with_variables(&self, _target: &Target) -> bool {
@@ -206,20 +237,28 @@ impl RolloutDriver for DockerMachine {
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
-        bounded(async {
-            // Which engine it is has been asked at the start; it may have been away then.
-            identity(&self.engine).await?;
-            target::validate(&self.engine, request).await
-        })
-        .await
+        let validate = |engine: Engine| -> BoxFuture<'_, _> {
+            Box::pin(async move {
+                // Which engine it is has been asked at the start; it may have been away then.
+                identity(&engine).await?;
+                target::validate(&engine, request).await
+            })
+        };
+        self.in_turn(&request.app.namespace, validate).await
     }
 
     async fn apply(&self, spec: &RolloutSpec) -> Result<Applied> {
-        bounded(self.machine.apply(&self.engine, &Rollout::of(spec)?)).await
+        let rollout = &Rollout::of(spec)?;
+        self.in_turn(&spec.app.namespace, |engine| Box::pin(async move { self.machine.apply(&engine, rollout).await }))
+            .await
     }
 
     async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {
-        bounded(self.machine.observe(&self.engine, &Rollout::of(spec)?)).await
+        let rollout = &Rollout::of(spec)?;
+        self.in_turn(&spec.app.namespace, |engine| {
+            Box::pin(async move { self.machine.observe(&engine, rollout).await })
+        })
+        .await
     }
 
     async fn changed(&self, _spec: &RolloutSpec) {
@@ -249,7 +288,11 @@ impl RolloutDriver for DockerMachine {
     }
 
     async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
-        bounded(evidence::evidence(&self.engine, &Rollout::of(spec)?, failure)).await
+        let rollout = &Rollout::of(spec)?;
+        self.in_turn(&spec.app.namespace, |engine| {
+            Box::pin(async move { evidence::evidence(&engine, rollout, failure).await })
+        })
+        .await
     }
 }
 
@@ -258,15 +301,18 @@ impl TargetReader for DockerMachine {
     async fn at_rest(&self, spec: &RolloutSpec) -> Result<AtRest> {
         let rollout = Rollout::of(spec)?;
         self.watch.know(rollout.id.app, &rollout.workload);
-        bounded(async {
-            let seen = target::read(&self.engine, &rollout.workload).await?;
-            let rollout = rest::resting(&seen, &rollout);
-            let found = at_rest::of(&seen, &rollout);
-            let Some(own) = at_rest::asked(&seen, &rollout, &found.seen) else { return Ok(found) };
-            // By its path, a container may be no more ready than it was in the deploy.
-            Ok(match readiness::answer(own, &rollout).await {
-                Ok(()) => found,
-                Err(answer) => at_rest::unready(found, &answer),
+        let rollout = &rollout;
+        self.in_turn(&spec.app.namespace, |engine| {
+            Box::pin(async move {
+                let seen = target::read(&engine, &rollout.workload).await?;
+                let rollout = rest::resting(&seen, rollout);
+                let found = at_rest::of(&seen, &rollout);
+                let Some(own) = at_rest::asked(&seen, &rollout, &found.seen) else { return Ok(found) };
+                // By its path, a container may be no more ready than it was in the deploy.
+                Ok(match readiness::answer(own, &rollout).await {
+                    Ok(()) => found,
+                    Err(answer) => at_rest::unready(found, &answer),
+                })
             })
         })
         .await

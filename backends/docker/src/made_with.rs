@@ -5,17 +5,12 @@ use rollhook_core::{
     app::Settings,
     ports::{CheckedSettings, InvalidTarget, SettingsRequest},
 };
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{Deserialize, de::IgnoredAny};
 
 use crate::{
     disk,
     engine::{Called, Engine, filters, in_path},
-    rules::{
-        container::{COMPOSE_PROJECT, COMPOSE_SERVICE, TARGET},
-        creation,
-        made_with::addresses_meet,
-    },
+    rules::{creation, listed::PublishingContainer, made_with::addresses_meet},
     settings::{MadeWith, Workload},
     target,
 };
@@ -58,7 +53,7 @@ async fn on_machine(
         }
     }
     if let Some(network) = made_with.network()
-        && engine.find(&format!("/networks/{}", in_path(network))).await?.is_none()
+        && engine.find_typed::<IgnoredAny>(&format!("/networks/{}", in_path(network))).await?.is_none()
     {
         let rule = "must be a network of this machine: make it first, with docker network create.";
         return Ok(Err(InvalidTarget::setting("settings.network", rule)));
@@ -78,17 +73,13 @@ async fn on_machine(
 async fn taken_port(engine: &Engine, workload: &Workload, publish: &[String]) -> Called<Option<(u16, String)>> {
     for (address, ports, protocol) in creation::published_from(publish) {
         let wanted = format!("{}-{}/{protocol}", ports.start(), ports.end());
-        let found = engine.get(&format!("/containers/json?{}", filters(&[("publish", &[wanted])]))).await?;
+        let path = format!("/containers/json?{}", filters(&[("publish", &[wanted])]));
+        let found: Vec<PublishingContainer> = engine.typed(&path).await?;
         let mut taken = Vec::new();
-        for other in found.as_array().into_iter().flatten().filter(|other| !is_own(other, workload)) {
-            let bound = other["Ports"].as_array().into_iter().flatten().filter(|bound| {
-                bound["Type"].as_str() == Some(&protocol)
-                    && addresses_meet(&address, bound["IP"].as_str().unwrap_or_default())
-            });
-            let bound =
-                bound.filter_map(|bound| bound["PublicPort"].as_u64().and_then(|port| u16::try_from(port).ok()));
-            let name = other["Names"][0].as_str().unwrap_or_default().trim_start_matches('/');
-            taken.extend(bound.filter(|port| ports.contains(port)).map(|port| (port, name.to_owned())));
+        for other in found.iter().filter(|other| !other.is_of(workload)) {
+            let bound = other.ports().filter(|bound| bound.protocol == protocol && addresses_meet(&address, &bound.ip));
+            let bound = bound.filter_map(|bound| bound.port).filter(|port| ports.contains(port));
+            taken.extend(bound.map(|port| (port, other.name().to_owned())));
         }
         taken.sort_unstable();
         taken.dedup_by_key(|(port, _)| *port);
@@ -101,17 +92,4 @@ async fn taken_port(engine: &Engine, workload: &Workload, publish: &[String]) ->
         }
     }
     Ok(None)
-}
-
-/// Whether a container of the engine's list is the target's.
-fn is_own(listed: &Value, workload: &Workload) -> bool {
-    let label = |name: &str| listed["Labels"][name].as_str();
-    let mut names = listed["Names"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    label(TARGET).map_or_else(
-        || match workload.service() {
-            Some(service) => label(COMPOSE_PROJECT).zip(label(COMPOSE_SERVICE)) == Some(service),
-            None => names.any(|name| name.trim_start_matches('/') == workload.name),
-        },
-        |target| target == workload.key(),
-    )
 }

@@ -23,12 +23,17 @@ use crate::{
     engine::{Called, Engine, in_path, in_query},
     layers::Layers,
     lock, logins,
-    rules::origin::{self, Origin},
+    rules::{
+        images::StoredImage,
+        origin::{self, Origin},
+    },
     settings::Rollout,
 };
 
 /// How many images are pulled at once, in turns of the environments.
 const AT_ONCE: usize = 3;
+/// How many of them are one environment's: those of another one wait for no pull that a slow registry draws out.
+const OF_ENVIRONMENT: usize = 2;
 /// How long a registry may send nothing.
 const SILENCE: Duration = Duration::from_secs(60);
 /// How long a pull may last. As a rule, the app's deadline ends the deploy before that, but not its pull.
@@ -70,7 +75,7 @@ pub(crate) struct Pulls {
 
 impl Default for Pulls {
     fn default() -> Self {
-        Self::sharing(Slots::new(AT_ONCE))
+        Self::sharing(Slots::with_share(AT_ONCE, OF_ENVIRONMENT))
     }
 }
 
@@ -207,12 +212,23 @@ pub(crate) async fn local(engine: &Engine, rollout: &Rollout) -> Called<Option<S
     // People read the tag in lists of containers; it serves as long as it means these bits.
     let tagged = image.tag().map(|tag| format!("{}:{tag}", image.repository()));
     let Some(tagged) = tagged else { return Ok(Some(id)) };
-    let is_same = find(engine, &tagged).await?.is_some_and(|found| found["Id"] == id);
+    let is_same = find(engine, &tagged).await?.is_some_and(|found| found.id == id);
     Ok(Some(if is_same { tagged } else { id }))
 }
 
-pub(crate) async fn find(engine: &Engine, image: &str) -> Called<Option<Value>> {
-    engine.find(&format!("/images/{}/json", in_path(image))).await
+/// Returns an image of the machine by its name or id, without its configuration; `None` if it is not there.
+pub(crate) async fn find(engine: &Engine, image: &str) -> Called<Option<StoredImage>> {
+    engine.find_typed(&path(image)).await
+}
+
+/// Returns the configuration of an image, as it brings it to containers; `None` if the image is not there.
+pub(crate) async fn configuration(engine: &Engine, image: &str) -> Called<Option<Value>> {
+    let found = engine.find(&path(image)).await?;
+    Ok(found.map(|mut image| image["Config"].take()))
+}
+
+fn path(image: &str) -> String {
+    format!("/images/{}/json", in_path(image))
 }
 
 /// Pulls an image, and returns its name; or the reason why it cannot be had, in the registry's words.
@@ -325,13 +341,14 @@ mod tests {
     #[tokio::test]
     async fn images_of_deploys_and_of_runs_by_hand_are_pulled_in_the_same_slots() {
         let driver = DockerMachine::at("/nonexistent/socket".into());
-        let environment = "shop-test".parse().unwrap();
+        let (environment, other) = ("shop-test".parse().unwrap(), "shop-live".parse().unwrap());
         let (of_deploys, by_hand) = (&driver.machine.pulls.slots, &driver.releases.by_hand.slots);
         let mut held = Vec::new();
-        for _ in 0..AT_ONCE {
+        for _ in 0..OF_ENVIRONMENT {
             held.push(of_deploys.acquire(&environment).await);
         }
-        assert!(by_hand.acquire(&environment).now_or_never().is_none());
+        assert!(by_hand.acquire(&environment).now_or_never().is_none(), "one slot stays free for other environments");
+        assert!(by_hand.acquire(&other).now_or_never().is_some());
         held.pop();
         assert!(by_hand.acquire(&environment).now_or_never().is_some());
     }

@@ -12,13 +12,16 @@ use serde_json::Value;
 use crate::{
     disk,
     engine::{Called, Engine, filters, in_path},
+    error::Failure,
     pulls,
     rules::{
         container::{
-            COMPOSE_ONEOFF, COMPOSE_PROJECT, COMPOSE_SERVICE, Claim, Container, DEPLOY, KEEPS, REPLACES, Seen, Stamp,
-            TARGET,
+            COMPOSE_ONEOFF, COMPOSE_PROJECT, COMPOSE_SERVICE, Claim, Container, DEPLOY, Hosts, KEEPS, REPLACES, Seen,
+            Stamp, TARGET,
         },
-        creation, fence, plan, recreation,
+        creation, fence,
+        listed::ListedContainer,
+        plan, recreation,
         registration::Registration,
     },
     settings::{Kind, Rollout, Workload},
@@ -71,16 +74,23 @@ async fn claims(engine: &Engine, workload: &Workload) -> Called<Vec<Claim>> {
 }
 
 async fn list(engine: &Engine, narrowed: &[(&str, &[String])]) -> Called<BTreeSet<String>> {
-    let found = engine.get(&format!("/containers/json?all=true&{}", filters(narrowed))).await?;
-    let ids = found.as_array().into_iter().flatten().filter_map(|listed| listed["Id"].as_str());
-    Ok(ids.map(str::to_owned).collect())
+    let path = format!("/containers/json?all=true&{}", filters(narrowed));
+    let found: Vec<ListedContainer> = engine.typed(&path).await?;
+    Ok(found.into_iter().map(|listed| listed.id).collect())
 }
 
 async fn inspect(engine: &Engine, ids: BTreeSet<String>) -> Called<Vec<Container>> {
     let mut containers = Vec::new();
     for id in ids {
-        // A container may go between the list and this.
-        let Some(object) = engine.find(&format!("/containers/{}/json", in_path(&id))).await? else { continue };
+        let path = format!("/containers/{}/json", in_path(&id));
+        let object = match engine.find(&path).await {
+            Ok(Some(object)) => object,
+            // A container may go between the list and this.
+            Ok(None) => continue,
+            // The labels of a step are what a Dockerfile says, and name any target.
+            Err(Failure::Large | Failure::TooLarge(_)) if is_build_step(engine, &path).await? => continue,
+            Err(failure) => return Err(failure),
+        };
         let found = Container { object, is_doubtful: false };
         if !found.is_build_step() {
             let inherited = inherited(engine, &found).await?;
@@ -90,24 +100,30 @@ async fn inspect(engine: &Engine, ids: BTreeSet<String>) -> Called<Vec<Container
     Ok(containers)
 }
 
+/// Returns whether a container is a step of a build, of what the engine says of its hosts alone.
+async fn is_build_step(engine: &Engine, path: &str) -> Called<bool> {
+    let found: Option<Hosts> = engine.find_typed(path).await?;
+    Ok(found.is_none_or(|found| found.are_of_build_step()))
+}
+
 /// The labels of the image of a container that has a deploy id, which tell whether that is the container's own. `None`: the
 /// image is gone, as a person removed it by force.
 async fn inherited(engine: &Engine, container: &Container) -> Called<Option<Value>> {
     if container.label(DEPLOY).is_none() {
         return Ok(Some(Value::Null));
     }
-    let image = pulls::find(engine, container.image_id()).await?;
-    Ok(image.map(|image| image["Config"]["Labels"].clone()))
+    let image = pulls::configuration(engine, container.image_id()).await?;
+    Ok(image.map(|mut configuration| configuration["Labels"].take()))
 }
 
 /// Returns why no container can be made after the one that says how, as its image is gone, or as a variable would be of two
 /// parties; `None` if it can be.
 pub(crate) async fn unmakeable(engine: &Engine, seen: &Seen, rollout: &Rollout) -> Called<Option<(Reason, String)>> {
     let Some(model) = plan::model(seen, rollout) else { return Ok(None) };
-    let Some(image) = pulls::find(engine, model.image_id()).await? else {
+    let Some(defaults) = pulls::configuration(engine, model.image_id()).await? else {
         return Ok(Some((Reason::new(Reason::UNSUPPORTED), model.without_image())));
     };
-    let conflict = recreation::conflict(model, &image["Config"], rollout);
+    let conflict = recreation::conflict(model, &defaults, rollout);
     Ok(conflict.map(|message| (Reason::new(Reason::CONFIGURATION_CONFLICT), message)))
 }
 
@@ -116,7 +132,7 @@ pub(crate) async fn kept<'a>(engine: &Engine, seen: &'a Seen, rollout: &Rollout)
     let Some(container) = fence::keepable(seen, rollout) else { return Ok(None) };
     let Some(name) = pulls::local(engine, rollout).await? else { return Ok(None) };
     let image = pulls::find(engine, &name).await?;
-    Ok(image.filter(|image| image["Id"] == container.image_id()).map(|_| container))
+    Ok(image.filter(|image| image.id == container.image_id()).map(|_| container))
 }
 
 /// Completes the settings of a registration from what exists.

@@ -70,6 +70,7 @@ pub(crate) const DESCRIPTION: TargetDescription = TargetDescription {
             value: Word(PodSecurity::WORDS),
         },
     ],
+    steering_variables: &[],
 };
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ pub use record::{Record, Refused};
 pub use recovery::{RECOVERIES_MAX, Recovery};
 pub use release_turns::ReleaseTurn;
 pub use releases::Released;
-pub use runs::{Begun, NewRun, RUNS_MAX, Runs};
+pub use runs::{Begun, NewRun, NextRun, RUNS_MAX, Runs};
 pub use state::AppState;
 pub use watch::WATCHES_MAX;
 

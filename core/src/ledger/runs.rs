@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{AppState, Change, Refused};
 use crate::{
     deploy::{Actor, Outage, Reason},
+    image::ImageRef,
     replica::ReplicaId,
     request::Refusal,
     run::{Run, RunCancel, RunFailure, RunKey, RunNumber, RunState},
@@ -74,6 +75,44 @@ pub enum Begun {
     Replayed(Arc<Run>),
 }
 
+/// What a call for a run leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NextRun {
+    /// A new run with this image.
+    New(ImageRef),
+    /// The run that the same request has made before.
+    Replayed(Arc<Run>),
+}
+
+impl AppState {
+    /// Returns what a call for a run with this key leads to.
+    ///
+    /// # Errors
+    /// As [`Change::begin_run`].
+    pub fn next_run(&self, key: Option<&RunKey>) -> Result<NextRun, Refusal> {
+        let is_same = |run: &&Arc<Run>| run.key.as_ref().zip(key).is_some_and(|(one, two)| one.key == two.key);
+        if let Some(known) = self.runs.newest_first().find(is_same) {
+            let is_replayed = known.key.as_ref() == key;
+            return if is_replayed { Ok(NextRun::Replayed(Arc::clone(known))) } else { Err(Refusal::KeyReused) };
+        }
+        if let Some(unfinished) = &self.runs.unfinished {
+            return Err(Refusal::RunUnfinished(unfinished.number));
+        }
+        let Some(current) = &self.current else { return Err(Refusal::NothingRuns(self.app.id.clone())) };
+        // An entry that succeeded has an image.
+        current.pinned_image().map(NextRun::New).ok_or(Refusal::Internal)
+    }
+
+    /// Returns the run of this number, which has not ended.
+    ///
+    /// # Errors
+    /// [`Refusal::RunNotFound`], [`Refusal::RunEnded`].
+    pub fn unfinished_run(&self, number: RunNumber) -> Result<&Arc<Run>, Refusal> {
+        let run = self.runs.find(number).ok_or(Refusal::RunNotFound(number))?;
+        if run.is_ended() { Err(Refusal::RunEnded(number)) } else { Ok(run) }
+    }
+}
+
 impl Change {
     /// Accepts a run with the image of the current version. A known key is answered first.
     ///
@@ -81,20 +120,11 @@ impl Change {
     /// [`Refusal::KeyReused`] if the earlier call was another one, [`Refusal::RunUnfinished`] while another run goes on, [`Refusal::NothingRuns`] if no deploy has succeeded yet; the
     /// change is as it was.
     pub fn begin_run(&mut self, new: NewRun, now: Timestamp) -> Result<Begun, Refusal> {
-        let runs = &self.state.runs;
-        let is_same =
-            |run: &&Arc<Run>| run.key.as_ref().zip(new.key.as_ref()).is_some_and(|(one, two)| one.key == two.key);
-        if let Some(known) = runs.newest_first().find(is_same) {
-            let is_replayed = known.key == new.key;
-            return if is_replayed { Ok(Begun::Replayed(Arc::clone(known))) } else { Err(Refusal::KeyReused) };
-        }
-        if let Some(unfinished) = &runs.unfinished {
-            return Err(Refusal::RunUnfinished(unfinished.number));
-        }
-        let Some(current) = &self.state.current else { return Err(Refusal::NothingRuns(self.state.app.id.clone())) };
-        // An entry that succeeded has an image.
-        let image = current.pinned_image().ok_or(Refusal::Internal)?;
-        let number = RunNumber::following(runs.latest);
+        let image = match self.state.next_run(new.key.as_ref())? {
+            NextRun::Replayed(known) => return Ok(Begun::Replayed(known)),
+            NextRun::New(image) => image,
+        };
+        let number = RunNumber::following(self.state.runs.latest);
         let now = self.touch(now);
         let run = Arc::new(Run {
             number,
@@ -123,10 +153,7 @@ impl Change {
     /// # Errors
     /// [`Refusal::RunNotFound`], [`Refusal::RunEnded`]; the change is as it was.
     pub fn cancel_run(&mut self, number: RunNumber, by: Actor, now: Timestamp) -> Result<Arc<Run>, Refusal> {
-        let run = Arc::clone(self.state.runs.find(number).ok_or(Refusal::RunNotFound(number))?);
-        if run.is_ended() {
-            return Err(Refusal::RunEnded(number));
-        }
+        let run = Arc::clone(self.state.unfinished_run(number)?);
         if run.cancelled.is_some() {
             return Ok(run);
         }

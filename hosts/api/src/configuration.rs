@@ -173,7 +173,8 @@ pub fn setting_text(value: &Value) -> String {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConfigPatch {
-    /// The variables to set: by their names, each a text, which is secret, or an object of `value` and `plain`.
+    /// The variables to set: by their names, each a text, which is secret, or an object of `value` and `plain`. With Docker,
+    /// those by which a proxy leads requests, such as `VIRTUAL_HOST`, take the role admin.
     #[schemars(schema_with = "posted::schema")]
     pub set: PostedVariables,
     /// The names of the variables to remove.

@@ -295,7 +295,9 @@ impl Kind {
     pub fn of(refusal: &Refusal) -> Self {
         match refusal {
             Refusal::Core(refusal) => Self::of_core(refusal),
-            Refusal::Forbidden(..) | Refusal::NotGranted(_) | Refusal::NoSession => Self::Forbidden,
+            Refusal::Forbidden(..) | Refusal::ForbiddenVariable(..) | Refusal::NotGranted(_) | Refusal::NoSession => {
+                Self::Forbidden
+            }
             Refusal::ReviewUnavailable => Self::ReviewUnavailable,
             Refusal::TokenExists(_) | Refusal::TooManyTokens(..) => Self::TokenExists,
             Refusal::TokenNotFound(_) => Self::TokenNotFound,

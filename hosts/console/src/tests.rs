@@ -59,6 +59,7 @@ pub(crate) const MACHINE: TargetDescription = TargetDescription {
         TargetSetting { name: "template.env", label: "Environment", help: "", value: SettingValue::Pairs },
         TargetSetting { name: "template.volumes", label: "Volumes", help: "", value: SettingValue::Texts },
     ],
+    steering_variables: &[],
 };
 
 /// A clock that stands still.

@@ -288,9 +288,11 @@ impl Management {
             let subject = &subject.name;
             tracing::info!(target: "rollhook::audit", %actor, %action, subject, is_allowed, left_out, "audit");
         };
-        // What changes something has its line, however much the caller does.
-        if has_own || (is_allowed && !action.only_reads()) {
+        if has_own {
             line(None);
+        } else if is_allowed && !action.only_reads() {
+            // Apart from those of others, which are to displace no line of what may have changed something.
+            self.act_lines.write(elapsed, line);
         } else {
             self.audit_lines.write(elapsed, line);
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rollhook_core::{
     action::Action as AppAction,
     app::{App, AppId},
+    ledger::AppState,
     lock::LockReason,
     request::Refusal as CoreRefusal,
     service::Authorized,
@@ -122,8 +123,19 @@ impl Management {
         Ok(principal.role_on(&Realm::of_app(&app)).unwrap_or(Role::Viewer))
     }
 
+    /// Returns whether the principal may change the app.
+    pub(crate) async fn may_change(&self, principal: &Principal, app: &App) -> Outcome<bool> {
+        let realm = Realm::of_app(app);
+        Ok(self.may(principal, Action::Change, Place::app(&app.id, &realm)).await?.is_yes())
+    }
+
     /// Returns an app that the principal may read.
     pub(crate) async fn readable_app(&self, principal: &Principal, id: &AppId) -> Outcome<Arc<App>> {
+        Ok(self.readable_state(principal, id).await?.app)
+    }
+
+    /// Returns the state of an app that the principal may read.
+    pub(crate) async fn readable_state(&self, principal: &Principal, id: &AppId) -> Outcome<AppState> {
         let unknown = || Refusal::Core(CoreRefusal::AppNotFound(id.clone()));
         // Asked by the name alone, before the store: an app that the caller may not read costs what an unknown one costs.
         if let Some(caller) = principal.caller()
@@ -131,10 +143,10 @@ impl Management {
         {
             return Err(unknown());
         }
-        let app = self.deployer.find_app(id).await?.ok_or_else(unknown)?.app;
-        self.known_namespaces.read(&app);
-        let may_read = principal.is_reviewed() || principal.role_on(&Realm::of_app(&app)).is_some();
-        if may_read { Ok(app) } else { Err(unknown()) }
+        let state = self.deployer.find_app(id).await?.ok_or_else(unknown)?;
+        self.known_namespaces.read(&state.app);
+        let may_read = principal.is_reviewed() || principal.role_on(&Realm::of_app(&state.app)).is_some();
+        if may_read { Ok(state) } else { Err(unknown()) }
     }
 
     /// Returns `Ok` if the principal may do this to the app. The audit has it, with the reason, before it is done.
@@ -148,8 +160,33 @@ impl Management {
         action: Action,
         reason: Option<&str>,
     ) -> Outcome<()> {
+        self.permit_all(principal, app, &[(action, reason)], || Ok(())).await
+    }
+
+    /// Returns `Ok` if the principal may do all of this to the app, and it can be done now: that is asked before the audit has
+    /// it, so that calls beyond a rate leave nothing there. A call that is not allowed counts towards no rate.
+    ///
+    /// # Errors
+    /// As [`Management::allow`]; those of `can_be_done`.
+    pub(crate) async fn permit_all(
+        &self,
+        principal: &Principal,
+        app: &App,
+        actions: &[(Action, Option<&str>)],
+        can_be_done: impl FnOnce() -> Outcome<()>,
+    ) -> Outcome<()> {
         let realm = Realm::of_app(app);
-        let granted = self.may(principal, action, Place::app(&app.id, &realm)).await?;
-        self.audit(principal, action, Subject::app(&app.id, realm).because(reason), granted).await
+        let subject = |reason| Subject::app(&app.id, realm.clone()).because(reason);
+        for (action, reason) in actions {
+            let granted = self.may(principal, *action, Place::app(&app.id, &realm)).await?;
+            if !granted.is_yes() {
+                return self.audit(principal, *action, subject(*reason), granted).await;
+            }
+        }
+        can_be_done()?;
+        for (action, reason) in actions {
+            self.audit(principal, *action, subject(*reason), Granted::Yes).await?;
+        }
+        Ok(())
     }
 }

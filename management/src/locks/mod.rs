@@ -250,10 +250,11 @@ impl Management {
                 (action, granted) = (Action::Lock, may_lock);
             }
         }
-        self.audit(principal, action, subject, granted).await?;
-        if !self.environment_changes.take(CHANGES, &realm, self.deployer.ports().clock.elapsed()) {
+        let elapsed = self.deployer.ports().clock.elapsed();
+        if granted.is_yes() && !self.environment_changes.take(CHANGES, &realm, elapsed) {
             return Err(Refusal::TooManyLockChanges(realm));
         }
+        self.audit(principal, action, subject, granted).await?;
         let lock = wanted.map(|lock| lock.of(principal).set(principal.actor(), now));
         // A store that lists no apps now may have some, and a lock is not to wait for that.
         let has_apps = self.has_apps(&name).await.unwrap_or(true);

@@ -15,7 +15,7 @@ use rollhook_core::{
 
 use crate::{
     Management, NotificationPorts, Outcome, Refusal,
-    access::{Action, Place, Principal, Realm, Subject},
+    access::{Action, Granted, Place, Principal, Realm, Subject},
     documents,
     notifications::{
         Content, Destination, Events, Notification, NotificationId, RECEIVERS_MAX, Receiver, ReceiverApps, ReceiverId,
@@ -295,11 +295,14 @@ impl Management {
         name: &ReceiverName,
     ) -> Outcome<Result<Delivered, DeliveryFailure>> {
         let stored = self.named_receiver(principal, name).await?;
-        self.may_manage_receiver(principal, name, "tested", &stored.receiver.apps.realm).await?;
+        let realm = &stored.receiver.apps.realm;
+        let (granted, subject) = self.judge_of_receiver(principal, name, "tested", realm).await?;
         let ports = self.notifications()?;
-        if !self.receiver_tests.take(TESTS, &stored.receiver.apps.realm, self.deployer.ports().clock.elapsed()) {
-            return Err(Refusal::TooManyTests(stored.receiver.apps.realm.clone()));
+        let elapsed = self.deployer.ports().clock.elapsed();
+        if granted.is_yes() && !self.receiver_tests.take(TESTS, realm, elapsed) {
+            return Err(Refusal::TooManyTests(realm.clone()));
         }
+        self.audit(principal, Action::ManageReceivers, subject, granted).await?;
         let secret = stored.secret(&*ports.sealer).map_err(refused)?;
         let now = self.deployer.store_time().await?;
         let notification = Notification {
@@ -354,8 +357,19 @@ impl Management {
         act: &str,
         realm: &Realm,
     ) -> Outcome<()> {
-        let granted = self.may(principal, Action::ManageReceivers, Place::realm(realm)).await?;
-        let subject = Subject::new(format!("receiver {name}, {act}"), realm.clone());
+        let (granted, subject) = self.judge_of_receiver(principal, name, act, realm).await?;
         self.audit(principal, Action::ManageReceivers, subject, granted).await
+    }
+
+    /// Returns whether the principal may manage the receivers of a realm, and what the audit is to say of it.
+    async fn judge_of_receiver(
+        &self,
+        principal: &Principal,
+        name: &ReceiverName,
+        act: &str,
+        realm: &Realm,
+    ) -> Outcome<(Granted, Subject)> {
+        let granted = self.may(principal, Action::ManageReceivers, Place::realm(realm)).await?;
+        Ok((granted, Subject::new(format!("receiver {name}, {act}"), realm.clone())))
     }
 }

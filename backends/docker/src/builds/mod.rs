@@ -204,7 +204,11 @@ impl From<Failure> for Ended {
                 Self::Away(failure)
             }
             Failure::Broken(_) => Self::BrokeOff(failure),
-            Failure::Connect { .. } | Failure::Unreadable(_) | Failure::Status { .. } => Self::failed(&failure),
+            Failure::Connect { .. }
+            | Failure::Unreadable(_)
+            | Failure::Large
+            | Failure::TooLarge(_)
+            | Failure::Status { .. } => Self::failed(&failure),
         }
     }
 }

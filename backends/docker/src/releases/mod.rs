@@ -19,6 +19,7 @@ mod preparation;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use http::{Method, StatusCode};
 use rollhook_core::{
     Error, Result,
@@ -27,19 +28,18 @@ use rollhook_core::{
     image::Digest,
     ports::{ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState},
 };
-use serde_json::Value;
 
 use self::preparation::Preparation;
 pub(crate) use self::preparation::Releases;
 use crate::{
     DockerMachine, LOOK,
     advance::Machine,
-    bounded,
     engine::{Called, Engine, filters, in_path, in_query},
     error::Failure,
     pulls,
     rules::{
         container::Process,
+        listed::ListedContainer,
         origin,
         release::{self, LOG_MAX, Mark, RELEASE, Run},
     },
@@ -237,21 +237,23 @@ async fn end(engine: &Engine, container: &str, longest: Duration) -> Called<()> 
 
 /// Returns the run's container; `None` if it has none.
 async fn find(engine: &Engine, run: &ReleaseRun) -> Called<Option<Run>> {
-    let label = [format!("{RELEASE}={}", run.id)];
-    let listed = engine.get(&format!("/containers/json?all=true&{}", filters(&[("label", &label)]))).await?;
+    let listed = listed(engine, format!("{RELEASE}={}", run.id)).await?;
     let mut runs = Vec::new();
-    for listed in listed.as_array().into_iter().flatten().filter_map(|listed| listed["Id"].as_str()) {
-        let found = engine.find(&format!("/containers/{}/json", in_path(listed))).await?;
+    // An image may bring the label along, but no name.
+    for listed in listed.iter().filter(|listed| release::is_of(run, listed)) {
+        let found = engine.find(&format!("/containers/{}/json", in_path(&listed.id))).await?;
         runs.extend(found.and_then(|object| Run::of(run, object)));
     }
     Ok(release::deciding(runs))
 }
 
 /// Returns the containers of all runs, as the engine lists them.
-async fn list(engine: &Engine) -> Called<Vec<Value>> {
-    let label = [RELEASE.to_owned()];
-    let listed = engine.get(&format!("/containers/json?all=true&{}", filters(&[("label", &label)]))).await?;
-    Ok(listed.as_array().cloned().unwrap_or_default())
+pub(crate) async fn list(engine: &Engine) -> Called<Vec<ListedContainer>> {
+    listed(engine, RELEASE.to_owned()).await
+}
+
+async fn listed(engine: &Engine, label: String) -> Called<Vec<ListedContainer>> {
+    engine.typed(&format!("/containers/json?all=true&{}", filters(&[("label", &[label])]))).await
 }
 
 /// Renames a container, by its id or name. Returns `false` if there is none, the new name is taken, or it has that name.
@@ -274,27 +276,31 @@ pub(crate) async fn remove(engine: &Engine, container: &str) -> Called<()> {
 }
 
 impl DockerMachine {
-    fn runner(&self) -> Runner<'_> {
-        Runner { engine: &self.engine, machine: &self.machine, releases: &self.releases }
+    fn runner<'a>(&'a self, engine: &'a Engine) -> Runner<'a> {
+        Runner { engine, machine: &self.machine, releases: &self.releases }
     }
 }
 
 #[async_trait]
 impl ReleaseRunner for DockerMachine {
     async fn prepare(&self, spec: &ReleaseSpec) -> Result<ReleaseState> {
-        bounded(self.runner().prepare(spec)).await
+        let call = |engine| -> BoxFuture<'_, _> { Box::pin(async move { self.runner(&engine).prepare(spec).await }) };
+        self.in_turn(&spec.run.app.namespace, call).await
     }
 
     async fn start(&self, run: &ReleaseRun) -> Result<()> {
-        bounded(self.runner().start(run)).await
+        let call = |engine| -> BoxFuture<'_, _> { Box::pin(async move { self.runner(&engine).start(run).await }) };
+        self.in_turn(&run.app.namespace, call).await
     }
 
     async fn observe(&self, run: &ReleaseRun) -> Result<ReleaseState> {
-        bounded(self.runner().observe(run)).await
+        let call = |engine| -> BoxFuture<'_, _> { Box::pin(async move { self.runner(&engine).observe(run).await }) };
+        self.in_turn(&run.app.namespace, call).await
     }
 
     async fn cancel(&self, run: &ReleaseRun) -> Result<()> {
-        bounded(self.runner().cancel(run)).await
+        let call = |engine| -> BoxFuture<'_, _> { Box::pin(async move { self.runner(&engine).cancel(run).await }) };
+        self.in_turn(&run.app.namespace, call).await
     }
 
     async fn changed(&self, _run: &ReleaseRun) {
@@ -307,7 +313,9 @@ impl ReleaseRunner for DockerMachine {
         }
         // The deadline is the engine's, and not that of others who read before.
         let _slot = self.releases.log_reads.acquire(&run.app.namespace).await;
-        bounded(async { Ok(self.runner().log(run, from).await?) }).await
+        let call =
+            |engine| -> BoxFuture<'_, _> { Box::pin(async move { Ok(self.runner(&engine).log(run, from).await?) }) };
+        self.in_turn(&run.app.namespace, call).await
     }
 }
 

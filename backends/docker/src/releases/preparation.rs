@@ -338,8 +338,8 @@ impl Runner<'_> {
             Document::Unknown(message) => return Ok(Some(Trouble::lasting(NOT_CREATED, message))),
             Document::WithoutImage => return gone(),
         };
-        let Some(found) = pulls::find(self.engine, image).await? else { return gone() };
-        let body = release::body(body, run.id, &rollout.image, command, &found["Config"]);
+        let Some(brought) = pulls::configuration(self.engine, image).await? else { return gone() };
+        let body = release::body(body, run.id, &rollout.image, command, &brought);
         let path = format!("/containers/create?name={}", in_query(&release::name(run, Mark::Making)));
         match self.engine.post(&path, Some(&body)).await {
             Ok(_) => Ok(None),

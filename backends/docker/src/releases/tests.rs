@@ -1,74 +1,17 @@
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
-use rollhook_core::{
-    app::{Policy, Settings, Source, Target},
-    deploy::Reason,
-    lock::Locks,
-    ports::RolloutDriver,
-    time::Timestamp,
-};
-use serde_json::json;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::UnixListener,
-    sync::watch,
-};
+use rollhook_core::{deploy::Reason, ports::RolloutDriver};
+use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::*;
-use crate::rules::{
-    container::IMAGE,
-    samples::{self, OURS, container, id, with},
+use crate::{
+    fake_engine::FakeEngine,
+    rules::{
+        container::IMAGE,
+        samples::{self, OURS, container, id, with},
+    },
 };
-
-/// An engine that answers calls by a function of method and path; a call without an answer hangs.
-struct FakeEngine {
-    _directory: tempfile::TempDir,
-    socket: PathBuf,
-    /// The calls so far, each with method and path.
-    calls: watch::Receiver<Vec<String>>,
-}
-
-impl FakeEngine {
-    fn new(answer: impl Fn(&str) -> Option<Value> + Send + Sync + 'static) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let socket = directory.path().join("socket");
-        let listener = UnixListener::bind(&socket).unwrap();
-        let (made, calls) = watch::channel(Vec::new());
-        let (made, answer) = (Arc::new(made), Arc::new(answer));
-        tokio::spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                let (made, answer) = (made.clone(), answer.clone());
-                tokio::spawn(async move {
-                    let mut head = Vec::new();
-                    while !head.ends_with(b"\r\n\r\n") {
-                        head.push(stream.read_u8().await.unwrap());
-                    }
-                    let call = String::from_utf8(head).unwrap();
-                    let call = call.split(" HTTP/").next().unwrap().to_owned();
-                    let given = answer(&call);
-                    made.send_modify(|calls| calls.push(call));
-                    let Some(given) = given else { return std::future::pending().await };
-                    let body = given.to_string();
-                    let status = if given.is_null() { "404 Not Found" } else { "200 OK" };
-                    let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n", body.len());
-                    stream.write_all((head + &body).as_bytes()).await.unwrap();
-                });
-            }
-        });
-        Self { _directory: directory, socket, calls }
-    }
-
-    /// Returns the number of calls with this in their paths.
-    fn count(&self, part: &str) -> usize {
-        self.calls.borrow().iter().filter(|call| call.contains(part)).count()
-    }
-
-    /// Waits for so many calls with this in their paths.
-    async fn called(&self, part: &str, count: usize) {
-        let called = |calls: &Vec<String>| calls.iter().filter(|call| call.contains(part)).count() >= count;
-        self.calls.clone().wait_for(called).await.unwrap();
-    }
-}
 
 fn release(app: &str) -> ReleaseRun {
     ReleaseRun { app: app.parse().unwrap(), id: id(OURS, 2).into() }
@@ -80,13 +23,18 @@ fn object(run: &ReleaseRun, mark: Mark, status: &str) -> Value {
     with(container(&release::name(run, mark), status), "/Config/Labels", labels).object
 }
 
+/// The container of a run in a list.
+fn listed(id: &str, run: &ReleaseRun) -> Value {
+    json!({ "Id": id, "Names": [format!("/{}", release::name(run, Mark::Start(1)))] })
+}
+
 #[tokio::test]
 async fn cancelled_command_that_does_not_end_is_killed_again_and_again() {
     let run = release("shop-test/web");
     let (state, status) = watch::channel("running");
     let cancelled = run.clone();
     let engine = FakeEngine::new(move |call| match call {
-        call if call.starts_with("GET /containers/json") => Some(json!([{ "Id": "c" }])),
+        call if call.starts_with("GET /containers/json") => Some(json!([listed("c", &cancelled)])),
         "GET /containers/c/json" => {
             let mut object = object(&cancelled, Mark::Cancelled, *status.borrow());
             object["Id"] = "c".into();
@@ -125,7 +73,7 @@ async fn environment_reads_one_log_at_once_and_leaves_another_read_to_others() {
             return None;
         }
         if call.starts_with("GET /containers/json") {
-            return Some(json!([{ "Id": "0" }, { "Id": "1" }, { "Id": "2" }]));
+            return Some([0, 1, 2].map(|number: usize| listed(&number.to_string(), &named[number])).as_slice().into());
         }
         let number: usize = call.strip_prefix("GET /containers/")?.strip_suffix("/json")?.parse().ok()?;
         let mut object = object(&named[number], Mark::Start(1), "running");
@@ -161,18 +109,7 @@ async fn image_of_a_run_by_hand_is_forgotten_with_its_app() {
     let engine = FakeEngine::new(|call| call.starts_with("GET /containers/json").then(|| json!([])));
     let driver = DockerMachine::at(engine.socket.clone());
     let rollout = samples::rollout(5);
-    let app = App {
-        id: rollout.app.clone(),
-        uid: OURS,
-        project: "shop".parse().unwrap(),
-        environment: "test".parse().unwrap(),
-        source: Source::Image,
-        target: Target { settings: Settings::new(), requested: None, take_over: None },
-        policy: Policy::default(),
-        holds: Vec::new(),
-        locks: Locks::default(),
-        created_at: Timestamp::default(),
-    };
+    let app = samples::app();
     driver.releases.by_hand.begin(&driver.engine, &rollout);
     assert!(driver.releases.by_hand.known(rollout.id).is_some());
     RolloutDriver::forget(&driver, &app).await.unwrap();

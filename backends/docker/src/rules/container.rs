@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use rollhook_core::{app::AppUid, image::ImageRef, ports::DeployId};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::shortened;
@@ -94,6 +95,26 @@ pub(crate) struct Claim {
 
 /// The host that every step of a build has, and by which it is known: its labels are what a Dockerfile says.
 pub(crate) const STEP_HOST: &str = "step.rollhook.invalid";
+
+/// The hosts that a container is given, of what inspecting it tells.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(crate) struct Hosts {
+    host_config: ExtraHosts,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct ExtraHosts {
+    extra_hosts: Option<Vec<String>>,
+}
+
+impl Hosts {
+    /// Whether the container is a step of a build.
+    pub(crate) fn are_of_build_step(&self) -> bool {
+        self.host_config.extra_hosts.iter().flatten().any(|host| host.starts_with(STEP_HOST))
+    }
+}
 
 /// The state of a container's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,10 +6,7 @@ use rollhook_core::{app::Settings, ports::InvalidTarget};
 use serde_json::{Map, Value, json};
 
 use super::{
-    container::leads_to_one,
-    made_with::Laid,
-    recreation::{silenced, stamp_labels},
-    variables,
+    container::leads_to_one, made_with::Laid, recreation::stamp_labels, silence::silence_new, variables,
     variables::SetVariables,
 };
 use crate::settings::{Rollout, Template};
@@ -65,13 +62,11 @@ pub(crate) fn body(template: &Template, rollout: &Rollout, image: &str) -> Value
     body
 }
 
-/// Returns the document without the labels of the image that tools act on, such as a proxy's routes: only who makes the container
-/// says which requests lead to it.
+/// Returns the document without what the image says to tools, such as a proxy's routes: only who makes the container says which
+/// requests lead to it.
 pub(crate) fn silent(mut body: Value, brought: &Value) -> Value {
-    if let Some(labels) = body["Labels"].as_object_mut() {
-        for name in silenced(brought) {
-            labels.entry(name).or_insert_with(|| "".into());
-        }
+    if let Some(config) = body.as_object_mut() {
+        silence_new(config, brought);
     }
     body
 }
@@ -224,8 +219,10 @@ mod tests {
     #[test]
     fn image_leads_no_requests_to_a_container_that_is_made() {
         let brought = json!({"traefik.enable": "true", "com.docker.compose.project": "other", "maintainer": "ada"});
-        let made = silent(json!({"Labels": {"traefik.enable": "false"}}), &brought);
+        let brought = json!({"Labels": brought, "Env": ["VIRTUAL_HOST=pay.example.com", "PATH=/bin"]});
+        let made = silent(json!({"Labels": {"traefik.enable": "false"}, "Env": ["MODE=test"]}), &brought);
         assert_eq!(made["Labels"], json!({"traefik.enable": "false", "com.docker.compose.project": ""}));
+        assert_eq!(made["Env"], json!(["MODE=test", "VIRTUAL_HOST="]));
     }
 
     #[test]

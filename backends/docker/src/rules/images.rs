@@ -3,34 +3,77 @@
 use std::collections::HashSet;
 
 use rollhook_core::image::ImageRef;
-use serde_json::Value;
+use serde::Deserialize;
 
 use super::origin;
 
-/// Returns the names and ids under which surplus images are to be removed. One that a container uses stays, as does one
+/// An image of the machine, as lists and inspections have it, without what its maker wrote into it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(crate) struct StoredImage {
+    pub(crate) id: String,
+    repo_tags: Option<Vec<String>>,
+    repo_digests: Option<Vec<String>>,
+    identity: Option<Identity>,
+}
+
+/// What the containerd image store says of an image's origin.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Identity {
+    pull: Option<Vec<PulledFrom>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct PulledFrom {
+    repository: String,
+}
+
+impl StoredImage {
+    /// The names with tags; the engine writes `<none>` for an image that has none.
+    pub(crate) fn tags(&self) -> impl Iterator<Item = ImageRef> {
+        self.repo_tags.iter().flatten().filter_map(|name| name.parse().ok())
+    }
+
+    /// The names with digests.
+    pub(crate) fn digests(&self) -> impl Iterator<Item = ImageRef> {
+        self.repo_digests.iter().flatten().filter_map(|name| name.parse().ok())
+    }
+
+    /// The repositories that the containerd image store says it was pulled from.
+    pub(crate) fn pulled_from(&self) -> impl Iterator<Item = ImageRef> {
+        let pulled = self.identity.iter().filter_map(|identity| identity.pull.as_ref()).flatten();
+        pulled.filter_map(|pull| pull.repository.parse().ok())
+    }
+}
+
+/// Returns the names and ids under which surplus images are to be removed. One whose id is used stays, as does one
 /// that came here in another way; a name that people gave an image keeps it.
-pub(crate) fn removable(images: &[Value], containers: &[Value], surplus: &[ImageRef]) -> Vec<String> {
-    let used: HashSet<&str> = containers.iter().filter_map(|container| container["ImageID"].as_str()).collect();
-    let unused = |found: &&Value| found["Id"].as_str().is_some_and(|id| !used.contains(id));
-    let unused: Vec<&Value> = images.iter().filter(unused).collect();
+pub(crate) fn removable<'a>(
+    images: impl IntoIterator<Item = &'a StoredImage>,
+    used: &HashSet<&str>,
+    surplus: &[ImageRef],
+) -> Vec<String> {
+    let unused: Vec<&StoredImage> = images.into_iter().filter(|found| !used.contains(&*found.id)).collect();
     surplus.iter().flat_map(|image| unused.iter().flat_map(move |found| names_of(found, image))).collect()
 }
 
 /// Whether the id of an image of the machine is the digest of one of these: it was built here, or is in the containerd
 /// image store.
-pub(crate) fn is_any(found: &Value, surplus: &[ImageRef]) -> bool {
-    let is_id = |image: &ImageRef| image.digest().is_some_and(|digest| found["Id"] == digest.to_string());
+pub(crate) fn is_any(found: &StoredImage, surplus: &[ImageRef]) -> bool {
+    let is_id = |image: &ImageRef| image.digest().is_some_and(|digest| found.id == digest.to_string());
     surplus.iter().any(is_id)
 }
 
 /// Returns the names of an image of the machine that are rollhook's, or its id, if it is this one.
-fn names_of(found: &Value, image: &ImageRef) -> Vec<String> {
-    let (Some(digest), Some(id)) = (image.digest(), found["Id"].as_str()) else { return Vec::new() };
+fn names_of(found: &StoredImage, image: &ImageRef) -> Vec<String> {
+    let (Some(digest), id) = (image.digest(), &found.id) else { return Vec::new() };
     let digest = digest.to_string();
     let repository = image.canonical_repository();
-    let (tags, digests) = (names(found, "RepoTags"), names(found, "RepoDigests"));
+    let (tags, digests): (Vec<ImageRef>, Vec<ImageRef>) = (found.tags().collect(), found.digests().collect());
     let is_of_it = |name: &ImageRef| name.canonical_repository() == repository;
-    let is_pulled = if id == digest {
+    let is_pulled = if *id == digest {
         // The tag of a build is its commit; a person who builds an image names it otherwise.
         let built = tags.iter().filter(|name| is_of_it(name) && name.tag().is_some_and(is_commit));
         let built: Vec<String> = built.map(ToString::to_string).collect();
@@ -42,22 +85,16 @@ fn names_of(found: &Value, image: &ImageRef) -> Vec<String> {
         digests.iter().any(|known| known.digest().is_some_and(|known| known.to_string() == digest))
     };
     let is_alone = tags.len() <= 1 && tags.iter().chain(&digests).all(is_of_it);
-    if is_pulled && is_alone { vec![id.to_owned()] } else { Vec::new() }
+    if is_pulled && is_alone { vec![id.clone()] } else { Vec::new() }
 }
 
 fn is_commit(tag: &str) -> bool {
     matches!(tag.len(), 40 | 64) && tag.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Returns the names of an image; the engine writes `<none>` for one that has none.
-fn names(found: &Value, field: &str) -> Vec<ImageRef> {
-    let names = found[field].as_array().into_iter().flatten();
-    names.filter_map(|name| name.as_str()?.parse().ok()).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -65,8 +102,12 @@ mod tests {
         format!("sha256:{}", of.to_string().repeat(64))
     }
 
-    fn found(id: char, tags: &[&str], digests: &[String]) -> Value {
-        json!({ "Id": digest(id), "RepoTags": tags, "RepoDigests": digests })
+    fn found(id: char, tags: &[&str], digests: &[String]) -> StoredImage {
+        serde_json::from_value(json!({ "Id": digest(id), "RepoTags": tags, "RepoDigests": digests })).unwrap()
+    }
+
+    fn removable(images: &[StoredImage], used: &[&str], surplus: &[ImageRef]) -> Vec<String> {
+        super::removable(images, &used.iter().copied().collect(), surplus)
     }
 
     fn surplus(of: char) -> Vec<ImageRef> {
@@ -86,14 +127,15 @@ mod tests {
             assert_eq!(removable(&pulled(tags), &[], &surplus('b')), [digest('a')], "{tags:?}");
         }
         assert!(removable(&pulled(&[]), &[], &surplus('c')).is_empty(), "another image");
-        assert!(removable(&pulled(&[]), &[json!({ "ImageID": digest('a') })], &surplus('b')).is_empty(), "in use");
+        assert!(removable(&pulled(&[]), &[&digest('a')], &surplus('b')).is_empty(), "in use");
     }
 
     #[test]
     fn image_of_the_containerd_store_is_removed_if_the_engine_says_that_it_was_pulled() {
         let stored = |tags: &[&str], identity: Value| {
             let digests: Vec<String> = tags.iter().map(|_| format!("shop/web@{}", digest('a'))).collect();
-            json!({ "Id": digest('a'), "RepoTags": tags, "RepoDigests": digests, "Identity": identity })
+            let image = json!({ "Id": digest('a'), "RepoTags": tags, "RepoDigests": digests, "Identity": identity });
+            serde_json::from_value::<StoredImage>(image).unwrap()
         };
         let pulled = json!({ "Pull": [{ "Repository": "docker.io/shop/web" }] });
         for tags in [&[][..], &["shop/web:v1"]] {

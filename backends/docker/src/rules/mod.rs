@@ -9,6 +9,7 @@ pub(crate) mod fence;
 pub(crate) mod given;
 pub(crate) mod images;
 pub(crate) mod instances;
+pub(crate) mod listed;
 pub(crate) mod lives;
 pub(crate) mod made_with;
 pub(crate) mod notes;
@@ -21,5 +22,6 @@ pub(crate) mod release;
 pub(crate) mod rest;
 #[cfg(test)]
 pub(crate) mod samples;
+pub(crate) mod silence;
 pub(crate) mod variables;
 pub(crate) mod volumes;

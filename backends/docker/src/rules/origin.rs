@@ -10,6 +10,8 @@ use rollhook_core::{
 };
 use serde_json::Value;
 
+use super::images::StoredImage;
+
 /// The first version of the API that tells the origin of images in the containerd image store.
 const TELLS_ORIGINS: (u32, u32) = (1, 53);
 
@@ -25,9 +27,9 @@ pub(crate) enum Origin {
 }
 
 /// Returns the origin of an image, as inspecting it tells. `version` is what the engine tells of itself.
-pub(crate) fn origin(found: &Value, image: &ImageRef, version: &Value) -> Origin {
+pub(crate) fn origin(found: &StoredImage, image: &ImageRef, version: &Value) -> Origin {
     let is_of_it = if !is_in_containerd(found) {
-        digests(found).any(|known| known.canonical_repository() == image.canonical_repository())
+        found.digests().any(|known| known.canonical_repository() == image.canonical_repository())
     } else if tells_origins(version) {
         as_noted(image).is_none() || is_told_pulled(found, image)
     } else {
@@ -37,11 +39,9 @@ pub(crate) fn origin(found: &Value, image: &ImageRef, version: &Value) -> Origin
 }
 
 /// Whether the containerd image store says that the image was pulled from the repository, or pushed to it.
-pub(crate) fn is_told_pulled(found: &Value, image: &ImageRef) -> bool {
-    let pulled = found["Identity"]["Pull"].as_array().into_iter().flatten();
-    let mut repositories = pulled.filter_map(|pull| pull["Repository"].as_str()?.parse::<ImageRef>().ok());
+pub(crate) fn is_told_pulled(found: &StoredImage, image: &ImageRef) -> bool {
     let ours = as_noted(image);
-    ours.is_some_and(|ours| repositories.any(|theirs| theirs.canonical_repository() == ours))
+    ours.is_some_and(|ours| found.pulled_from().any(|theirs| theirs.canonical_repository() == ours))
 }
 
 /// Whether a name says nothing of its registry, such as `shop/web`: it is Docker Hub's, or means this machine alone.
@@ -53,32 +53,26 @@ pub(crate) fn is_bare(image: &ImageRef) -> bool {
 
 /// The digest by which an image of the repository can be had again: the registry's, or the image's own id where it was
 /// made on this machine.
-pub(crate) fn digest(found: &Value, wanted: &ImageRef) -> Option<Digest> {
-    let named = digests(found).filter(|known| known.canonical_repository() == wanted.canonical_repository());
+pub(crate) fn digest(found: &StoredImage, wanted: &ImageRef) -> Option<Digest> {
+    let named = found.digests().filter(|known| known.canonical_repository() == wanted.canonical_repository());
     let ours: Vec<Digest> = named.filter_map(|known| known.digest().cloned()).collect();
     let asked = wanted.digest().filter(|digest| ours.contains(digest)).cloned();
-    let id = || found["Id"].as_str().and_then(|id| id.parse().ok());
+    let id = || found.id.parse().ok();
     asked.or_else(|| ours.into_iter().next()).or_else(id)
 }
 
 /// Whether a deploy may run an image of this machine that was found for the wanted one. The engine finds an image by its id
 /// in whichever repository, and an app may be limited to some: the image must have a name in the wanted one. A return to a
 /// deploy is to what ran, which may have lost its name to a newer build.
-pub(crate) fn is_meant(found: &Value, wanted: &ImageRef, purpose: Purpose) -> bool {
-    let tags = found["RepoTags"].as_array().into_iter().flatten();
-    let tags = tags.filter_map(|entry| entry.as_str()?.parse::<ImageRef>().ok());
-    let mut names = tags.chain(digests(found));
+pub(crate) fn is_meant(found: &StoredImage, wanted: &ImageRef, purpose: Purpose) -> bool {
+    let mut names = found.tags().chain(found.digests());
     purpose.returns_to().is_some() || names.any(|name| name.canonical_repository() == wanted.canonical_repository())
 }
 
-fn digests(found: &Value) -> impl Iterator<Item = ImageRef> {
-    found["RepoDigests"].as_array().into_iter().flatten().filter_map(|entry| entry.as_str()?.parse().ok())
-}
-
 /// An image's id is the digest of its manifest there, and of its configuration in the classic store.
-fn is_in_containerd(found: &Value) -> bool {
-    let is_id = |digest: &Digest| found["Id"].as_str() == Some(digest.to_string().as_str());
-    digests(found).any(|known| known.digest().is_some_and(is_id))
+fn is_in_containerd(found: &StoredImage) -> bool {
+    let is_id = |digest: &Digest| found.id == digest.to_string();
+    found.digests().any(|known| known.digest().is_some_and(is_id))
 }
 
 fn tells_origins(version: &Value) -> bool {
@@ -107,24 +101,29 @@ mod tests {
         format!("sha256:{}", of.to_string().repeat(64))
     }
 
+    fn read(image: Value) -> StoredImage {
+        serde_json::from_value(image).unwrap()
+    }
+
     fn image(text: &str) -> ImageRef {
         text.parse().unwrap()
     }
 
     /// An image of the containerd image store, with these names.
-    fn stored(repositories: &[&str], pulled: &[&str]) -> Value {
+    fn stored(repositories: &[&str], pulled: &[&str]) -> StoredImage {
         let digests: Vec<String> = repositories.iter().map(|name| format!("{name}@{}", sha('a'))).collect();
         let pulled: Vec<Value> = pulled.iter().map(|name| json!({ "Repository": name })).collect();
         let identity = if pulled.is_empty() { Value::Null } else { json!({ "Pull": pulled }) };
-        json!({ "Id": sha('a'), "RepoDigests": digests, "Identity": identity })
+        read(json!({ "Id": sha('a'), "RepoDigests": digests, "Identity": identity }))
     }
 
     #[test]
     fn image_that_its_repository_never_had_is_made_here() {
-        let found = |repository: &str| json!({"Id": sha('b'), "RepoDigests": [format!("{repository}@{}", sha('a'))]});
+        let found =
+            |repository: &str| read(json!({"Id": sha('b'), "RepoDigests": [format!("{repository}@{}", sha('a'))]}));
         let old = json!({"ApiVersion": "1.41"});
-        let of = |found: &Value| origin(found, &image("shop/web:v1"), &old);
-        assert_eq!(of(&json!({"Id": sha('b'), "RepoDigests": []})), Origin::Here);
+        let of = |found: &StoredImage| origin(found, &image("shop/web:v1"), &old);
+        assert_eq!(of(&read(json!({"Id": sha('b'), "RepoDigests": []}))), Origin::Here);
         assert_eq!(of(&found("registry.example.com/web")), Origin::Here, "another name of the same bits");
         assert_eq!(of(&found("docker.io/shop/web")), Origin::Repository);
     }
@@ -150,24 +149,25 @@ mod tests {
     #[test]
     fn digest_is_the_registrys_or_the_images_own() {
         let listed = [format!("other/web@{}", sha('1')), format!("registry.example.com/web@{}", sha('2'))];
-        let found = json!({"Id": sha('9'), "RepoDigests": listed});
-        let of = |found: &Value, wanted: &str| digest(found, &image(wanted)).unwrap().to_string();
+        let found = read(json!({"Id": sha('9'), "RepoDigests": listed}));
+        let of = |found: &StoredImage, wanted: &str| digest(found, &image(wanted)).unwrap().to_string();
         assert_eq!(of(&found, "registry.example.com/web:v1"), sha('2'));
         assert_eq!(of(&found, "docker.io/other/web"), sha('1'));
-        assert_eq!(of(&json!({"Id": sha('9'), "RepoDigests": []}), "web:v1"), sha('9'));
+        assert_eq!(of(&read(json!({"Id": sha('9'), "RepoDigests": []})), "web:v1"), sha('9'));
     }
 
     #[test]
     fn image_of_another_repository_is_not_meant_by_its_id() {
-        let found = |tags: Value, digests: &[String]| json!({"Id": sha('9'), "RepoTags": tags, "RepoDigests": digests});
+        let found =
+            |tags: Value, digests: &[String]| read(json!({"Id": sha('9'), "RepoTags": tags, "RepoDigests": digests}));
         let wanted = image(&format!("shop/web@{}", sha('9')));
-        let deploy = |found: &Value| is_meant(found, &wanted, Purpose::Deploy);
+        let deploy = |found: &StoredImage| is_meant(found, &wanted, Purpose::Deploy);
         assert!(deploy(&found(json!(["other/db:v1", "docker.io/shop/web:v1"]), &[])));
         assert!(deploy(&found(json!([]), &[format!("shop/web@{}", sha('1'))])));
         let theirs = found(json!(["other/db:v1", "shop/web2:v1"]), &[format!("other/db@{}", sha('1'))]);
         let unnamed = found(json!(["<none>:<none>"]), &[]);
         for found in [&theirs, &unnamed, &found(Value::Null, &[])] {
-            assert!(!deploy(found), "{found}");
+            assert!(!deploy(found), "{found:?}");
         }
         let to = rollhook_core::deploy::Revision::FIRST;
         for purpose in [Purpose::Rollback { to }, Purpose::Restore { to }] {

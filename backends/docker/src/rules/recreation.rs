@@ -10,6 +10,7 @@ use super::{
     container::{Container, GIVEN, NAME, OURS, SETTINGS, Stamp, VARIABLES, VOLUMES},
     given::{self, Given, KEYED, WHOLE},
     made_with::{self, Laid},
+    silence::{self, silence},
     variables::{self, SetVariables},
     volumes::{ImageVolumes, clean},
 };
@@ -55,8 +56,8 @@ pub(crate) fn body(model: &Container, defaults: &Value, rollout: &Rollout, image
     stamp_labels(&mut labels, rollout, model.final_name(), &next);
     let volumes = ImageVolumes::of(model, defaults);
     labels[VOLUMES] = volumes.label().into();
-    silence(&mut labels, model, brought);
     config.insert("Labels".to_owned(), labels);
+    silence(&mut config, model, &set, brought);
     config.insert("Image".to_owned(), image.into());
     let mut host = host_config(model);
     volumes.bind(model, &mut host, brought);
@@ -105,29 +106,6 @@ pub(crate) fn conflict(model: &Container, defaults: &Value, rollout: &Rollout) -
 
 fn given_environment(config: &Map<String, Value>) -> &[Value] {
     config.get("Env").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-}
-
-/// The beginnings of labels by which a proxy, Compose or another tool of the machine acts on a container.
-const ACTED_ON: [&str; 6] =
-    ["traefik.", "caddy", "com.docker.compose.", "com.docker.stack.", "com.docker.swarm.", "com.centurylinklabs."];
-
-/// Keeps labels that tools act on from coming with an image: whoever can push one could have a proxy send it another app's
-/// requests. What the container before has is its owner's choice, also if it came with an image.
-fn silence(labels: &mut Value, model: &Container, brought: &Value) {
-    let (Some(labels), Some(brought)) = (labels.as_object_mut(), brought["Labels"].as_object()) else { return };
-    for (name, value) in brought {
-        let is_acted_on = ACTED_ON.iter().any(|start| name.starts_with(start));
-        if is_acted_on && model.object["Config"]["Labels"].get(name) != Some(value) {
-            labels.entry(name.clone()).or_insert_with(|| "".into());
-        }
-    }
-}
-
-/// Returns the names of an image's labels that a container which is no instance of a target must not get from it: those
-/// that tools act on, and ours.
-pub(crate) fn silenced(brought: &Value) -> impl Iterator<Item = &str> {
-    let names = brought.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
-    names.filter(|name| name.starts_with(OURS) || ACTED_ON.iter().any(|start| name.starts_with(start)))
 }
 
 /// The networks of the model that a container made of it has yet to join, with how it joins.
@@ -183,11 +161,15 @@ fn without_defaults(model: &Container, defaults: &Value) -> Map<String, Value> {
     }
     if let (Some(Value::Array(given)), Some(brought)) = (config.get_mut("Env"), defaults["Env"].as_array()) {
         given.retain(|entry| !brought.contains(entry) || chosen.has_key("Env", given::variable(entry)));
+        given.retain(|entry| !silence::was_variable(entry, defaults));
     }
     for name in KEYED {
         if let (Some(Value::Object(given)), Some(brought)) = (config.get_mut(name), defaults[name].as_object()) {
             given.retain(|key, value| brought.get(key) != Some(value) || chosen.has_key(name, key));
         }
+    }
+    if let Some(Value::Object(labels)) = config.get_mut("Labels") {
+        labels.retain(|name, value| !silence::was_label(name, value, defaults));
     }
     config
 }
@@ -293,22 +275,6 @@ mod tests {
         assert!(conflict(&model, &defaults, &taken).unwrap().contains("MODE"));
         let given = with(model, "/Config/Labels", json!({GIVEN: r#"["Env VERSION"]"#}));
         assert!(conflict(&given, &defaults, &next).unwrap().contains("VERSION"), "a person gave it");
-    }
-
-    #[test]
-    fn labels_that_tools_act_on_do_not_come_with_an_image() {
-        let (model, defaults) = given();
-        let brought = json!({ "Labels": {
-            "traefik.http.routers.x.rule": "Host(`pay.example.com`)", "com.docker.compose.project": "bank", "version": "2",
-        } });
-        let labels = body(&model, &defaults, &rollout(2), "web:v2", &brought)["Labels"].clone();
-        assert_eq!((&labels["traefik.http.routers.x.rule"], labels.get("version")), (&json!(""), None));
-        assert_eq!(labels["com.docker.compose.project"], "shop", "what was given stays");
-        // It is there already.
-        let model = with(model, "/Config/Labels", json!({ "traefik.enable": "true" }));
-        let brought = json!({ "Labels": { "traefik.enable": "true" } });
-        let labels = body(&model, &brought, &rollout(2), "web:v2", &brought)["Labels"].clone();
-        assert_eq!(labels.get("traefik.enable"), None, "the image brings it on");
     }
 
     #[test]

@@ -29,7 +29,8 @@ use serde_json::{Map, Value, json};
 
 use super::{
     container::{Container, IMAGE, Process},
-    recreation,
+    listed::ListedContainer,
+    silence::{silenced, take_out_steering},
 };
 
 /// The label of the id of the run whose command the container runs.
@@ -216,16 +217,15 @@ fn signal(number: i64) -> Option<&'static str> {
 
 /// Returns the document that makes a run's container, of that which would make the deploy's.
 ///
-/// The target's labels are left out, as are its names, addresses and ports: no proxy, Compose project or other container
-/// takes the run for an instance. `brought` is the image's configuration, whose labels the engine adds.
+/// The target's labels are left out, as are its names, addresses, ports, and variables that lead requests to it: no proxy,
+/// Compose project or other container takes the run for an instance. `brought` is the image's configuration, whose labels the engine adds.
 pub(crate) fn body(mut deploy: Value, id: RunId, image: &ImageRef, command: &[String], brought: &Value) -> Value {
     let Some(config) = deploy.as_object_mut() else { return deploy };
     for name in ["Hostname", "ExposedPorts", "MacAddress", "Tty", "OpenStdin", "StdinOnce", "AttachStdin"] {
         config.remove(name);
     }
     let (program, arguments) = command.split_at(command.len().min(1));
-    let mut labels: Map<String, Value> =
-        recreation::silenced(&brought["Labels"]).map(|name| (name.to_owned(), "".into())).collect();
+    let mut labels: Map<String, Value> = silenced(brought).map(|(name, _)| (name.clone(), "".into())).collect();
     labels.insert(RELEASE.to_owned(), id.to_string().into());
     labels.insert(IMAGE.to_owned(), image.to_string().into());
     let set = json!({
@@ -233,6 +233,7 @@ pub(crate) fn body(mut deploy: Value, id: RunId, image: &ImageRef, command: &[St
         "StopSignal": "SIGTERM", "StopTimeout": GRACE_SECONDS,
     });
     config.extend(set.as_object().cloned().unwrap_or_default());
+    take_out_steering(config, brought);
     let host = config.entry("HostConfig").or_insert_with(|| json!({}));
     host["PortBindings"] = json!({});
     host["PublishAllPorts"] = false.into();
@@ -255,34 +256,49 @@ pub(crate) fn endpoint(settings: &Value) -> Value {
     Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
+/// Whether a container of a list has the name of this run, by which it is known.
+pub(crate) fn is_of(run: &ReleaseRun, listed: &ListedContainer) -> bool {
+    listed.names().any(|name| mark(run, name).is_some())
+}
+
 /// A container of a run of an app, as the engine's list has it.
 struct Listed<'a> {
-    container: &'a Value,
+    container: &'a ListedContainer,
     id: RunId,
     mark: Mark,
 }
 
 impl<'a> Listed<'a> {
-    fn of(container: &'a Value, app: &AppId, uid: AppUid) -> Option<Self> {
-        let id: RunId = container["Labels"][RELEASE].as_str()?.parse().ok()?;
-        let run = ReleaseRun { app: app.clone(), id };
-        let mut names = container["Names"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let mark = names.find_map(|name| mark(&run, name.trim_start_matches('/')))?;
-        (id.app == uid).then_some(Self { container, id, mark })
+    fn of(container: &'a ListedContainer, app: &AppId, uid: AppUid) -> Option<Self> {
+        container.names().find_map(|name| {
+            let run = ReleaseRun { app: app.clone(), id: named(name, app, uid)? };
+            Some(Self { container, id: run.id, mark: mark(&run, name)? })
+        })
     }
 
     fn runs(&self) -> bool {
-        !matches!(self.container["State"].as_str(), Some("created" | "exited" | "dead"))
+        !matches!(&*self.container.state, "created" | "exited" | "dead")
     }
 
     /// Returns whether the run has ended, or never begins.
     fn is_over(&self) -> bool {
-        let may_begin = self.container["State"] == "created" && !matches!(self.mark, Mark::Failed | Mark::Cancelled);
+        let may_begin = self.container.state == "created" && !matches!(self.mark, Mark::Failed | Mark::Cancelled);
         !self.runs() && !may_begin
     }
 
-    fn container_id(&self) -> Option<String> {
-        self.container["Id"].as_str().map(str::to_owned)
+    fn container_id(&self) -> String {
+        self.container.id.clone()
+    }
+}
+
+/// Returns the run of an app whose container has this name.
+fn named(name: &str, app: &AppId, uid: AppUid) -> Option<RunId> {
+    let (what, rest) = name.strip_prefix("rollhook.")?.split_once('.')?;
+    let (number, _) = rest.strip_prefix(&format!("{}.{}.", app.namespace, app.name))?.split_once('-')?;
+    match what {
+        "release" => format!("{uid}/{number}").parse().ok(),
+        "run" => format!("{uid}/run-{number}").parse().ok(),
+        _ => None,
     }
 }
 
@@ -292,45 +308,45 @@ fn precedes(run: RunKind, other: RunKind) -> bool {
 }
 
 /// Returns the containers of an app's runs in a list: those that run, and the others.
-pub(crate) fn of_app(containers: &[Value], app: &AppId, uid: AppUid) -> (Vec<String>, Vec<String>) {
+pub(crate) fn of_app(containers: &[ListedContainer], app: &AppId, uid: AppUid) -> (Vec<String>, Vec<String>) {
     let listed = containers.iter().filter_map(|container| Listed::of(container, app, uid));
     let (running, others): (Vec<_>, Vec<_>) = listed.partition(Listed::runs);
-    let ids = |runs: Vec<Listed<'_>>| runs.iter().filter_map(Listed::container_id).collect();
+    let ids = |runs: Vec<Listed<'_>>| runs.iter().map(Listed::container_id).collect();
     (ids(running), ids(others))
 }
 
 /// Returns the containers of an app's runs that are removed once this one is ready: of those of its kind, none that runs,
 /// and none of the last three before it.
-pub(crate) fn outdated(containers: &[Value], ready: &ReleaseRun) -> Vec<String> {
+pub(crate) fn outdated(containers: &[ListedContainer], ready: &ReleaseRun) -> Vec<String> {
     let listed = containers.iter().filter_map(|container| Listed::of(container, &ready.app, ready.id.app));
     let earlier: Vec<Listed<'_>> = listed.filter(|run| precedes(run.id.kind, ready.id.kind) && !run.runs()).collect();
     let mut ids: Vec<_> = earlier.iter().map(|run| Reverse(run.id)).collect();
     ids.sort_unstable();
     ids.dedup();
     let is_outdated = |run: &&Listed<'_>| ids.iter().skip(KEPT).any(|Reverse(old)| *old == run.id);
-    earlier.iter().filter(is_outdated).filter_map(Listed::container_id).collect()
+    earlier.iter().filter(is_outdated).map(Listed::container_id).collect()
 }
 
 /// Returns the containers of an app's checks that go on although a later deploy is verified: those of a process that was
 /// stopped before it ended them.
-pub(crate) fn abandoned(containers: &[Value], ready: &ReleaseRun) -> Vec<String> {
+pub(crate) fn abandoned(containers: &[ListedContainer], ready: &ReleaseRun) -> Vec<String> {
     let RunKind::Check(ready_check) = ready.id.kind else { return Vec::new() };
     let listed = containers.iter().filter_map(|container| Listed::of(container, &ready.app, ready.id.app));
     let is_of_earlier = |kind| matches!(kind, RunKind::Check(check) if check.revision() < ready_check.revision());
     let abandoned = listed.filter(|run| run.runs() && is_of_earlier(run.id.kind));
-    abandoned.filter_map(|run| run.container_id()).collect()
+    abandoned.map(|run| run.container_id()).collect()
 }
 
 /// Returns whether a container of a list is of an ended run of the app that need not be reported any more, so that it
 /// does not keep its image: a later one has ended, or it is older than two days.
 pub(crate) fn is_spent(
-    container: &Value,
-    containers: &[Value],
+    container: &ListedContainer,
+    containers: &[ListedContainer],
     (app, uid): (&AppId, AppUid),
     now: jiff::Timestamp,
 ) -> bool {
     let Some(run) = Listed::of(container, app, uid).filter(Listed::is_over) else { return false };
-    let made_at = container["Created"].as_i64();
+    let made_at = container.created;
     let mut all = containers.iter().filter_map(|other| Listed::of(other, app, uid));
     made_at.is_some_and(|made_at| now.as_second() - made_at >= OLD_SECONDS)
         || all.any(|other| precedes(run.id.kind, other.id.kind) && other.is_over())

@@ -3,10 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
-    app::AppUid,
+    app::{App, AppUid, Policy, Settings, Source, Target},
     configuration::{Configuration, ConfigurationId, SALT_BYTES, Variable, Variables},
     deploy::{Revision, Scale},
+    lock::Locks,
     ports::{DeployId, Purpose},
+    time::Timestamp,
 };
 use serde_json::{Value, json};
 
@@ -35,6 +37,22 @@ pub(crate) fn rollout(revision: u64) -> Rollout {
         rests: false,
         configuration: None,
         made_with: MadeWith::default(),
+    }
+}
+
+/// The app of [`rollout`].
+pub(crate) fn app() -> App {
+    App {
+        id: rollout(1).app,
+        uid: OURS,
+        project: "shop".parse().unwrap(),
+        environment: "test".parse().unwrap(),
+        source: Source::Image,
+        target: Target { settings: Settings::new(), requested: None, take_over: None },
+        policy: Policy::default(),
+        holds: Vec::new(),
+        locks: Locks::default(),
+        created_at: Timestamp::default(),
     }
 }
 

@@ -57,6 +57,11 @@ impl SetVariables {
         Self { configuration, earlier: self.earlier.difference(&names).cloned().collect(), names, others }
     }
 
+    /// Whether the container has the variable from its deploy's configuration.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
     /// A remark on the variables that others set too. Returns `None` without any.
     pub(crate) fn remark(&self) -> Option<String> {
         remark_on_others(self.others.iter().map(String::as_str))

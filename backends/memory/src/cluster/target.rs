@@ -30,6 +30,7 @@ pub(super) const DESCRIPTION: TargetDescription = TargetDescription {
         },
         TargetSetting { name: "template.replicas", label: "Pods", help: "1 by default.", value: SettingValue::Number },
     ],
+    steering_variables: &["SIMULATED_ROUTE"],
 };
 /// The kind that can be created.
 pub(super) const DEPLOYMENT: &str = "Deployment";

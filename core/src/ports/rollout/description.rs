@@ -15,6 +15,9 @@ pub struct TargetDescription {
     pub kinds: &'static [(&'static str, &'static str)],
     /// The further settings, in the order in which people think of them.
     pub settings: &'static [TargetSetting],
+    /// The beginnings of the names of variables by which a proxy, or another tool of the platform, leads requests to instances.
+    /// Who may change the app sets and removes them, as a value may lead another app's requests here.
+    pub steering_variables: &'static [&'static str],
 }
 
 /// A setting of a target.
@@ -50,7 +53,13 @@ pub(super) const TEMPLATE: &str = "template.";
 
 impl TargetDescription {
     /// The description by a driver that tells nothing of its settings.
-    pub const UNKNOWN: Self = Self { platform: "target", instances: "instances", kinds: &[], settings: &[] };
+    pub const UNKNOWN: Self =
+        Self { platform: "target", instances: "instances", kinds: &[], settings: &[], steering_variables: &[] };
+
+    /// Returns whether a variable of this name leads requests to instances.
+    pub fn steers(&self, variable: &str) -> bool {
+        self.steering_variables.iter().any(|start| variable.starts_with(start))
+    }
 }
 
 impl TargetSetting {

@@ -183,12 +183,19 @@ impl Deployer {
     /// Withdraws what waits for the next deploy. Returns `false` if nothing does. A deploy that has begun with it goes on.
     ///
     /// # Errors
+    /// [`Refusal::NotAllowed`] of [`Action::Change`] if what waits changes what instances are made with;
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn discard_configuration(&self, access: &Authorized) -> Outcome<bool> {
         access.check(Action::Configure)?;
         let store = self.configurations()?;
         for _ in 0..ATTEMPTS {
-            let Some(staged) = self.state(access).await?.staged else { return Ok(false) };
+            let state = self.state(access).await?;
+            let Some(staged) = state.staged else { return Ok(false) };
+            if !access.allows(Action::Change) {
+                let _turn = self.variables_turn(access).await;
+                let current = self.current_variables(access, &state).await?;
+                self.check_staged_settings(access, &state, &current).await?;
+            }
             let updated = self.update_app(access, move |change, now| {
                 if change.state.staged != Some(staged) {
                     return Err(Refusal::Busy);

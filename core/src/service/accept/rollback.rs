@@ -155,13 +155,14 @@ impl Deployer {
         Ok(state.revoked_with(id, &variables))
     }
 
-    /// Returns `Ok` unless a rollback would change what instances are made with, such as the volumes of a machine: that is for
-    /// those who may change the app.
+    /// Returns `Ok` unless a rollback would change what instances are made with, such as the volumes of a machine, or withdraw
+    /// such a change, which waits: that is for those who may change the app.
     async fn check_same_settings(&self, access: &Authorized, state: &AppState, target: &Variables) -> Outcome<()> {
-        let current = state.current.as_ref().and_then(|current| current.configuration);
-        let current = self.kept_variables(access, current).await?;
-        let is_same = current.map_or_else(|| target.settings.is_empty(), |it| it.settings == target.settings);
-        if is_same { Ok(()) } else { access.check(Action::Change) }
+        let current = self.current_variables(access, state).await?;
+        if !self.are_made_alike(&current, target) {
+            return access.check(Action::Change);
+        }
+        self.check_staged_settings(access, state, &current).await
     }
 
     /// Returns the newest entry below a revision that succeeded with another image, or another configuration if that counts, and
@@ -262,4 +263,5 @@ fn means_the_same(read: &AppState, state: &AppState) -> bool {
         && read.on_cluster() == state.on_cluster()
         && read.revoked == state.revoked
         && read.revocations().eq(state.revocations())
+        && read.staged == state.staged
 }

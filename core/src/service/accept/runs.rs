@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::{
     action::Action,
-    ledger::{Begun, NewRun},
-    request::{Field, Refusal, RunRequest},
+    ledger::{AppState, Begun, NewRun},
+    request::{Field, IdempotencyKey, Refusal, RunRequest},
     run::{Run, RunKey, RunNumber},
     service::{
         Authorized, Deployer, Outcome,
@@ -40,7 +40,25 @@ pub fn check_run(request: &RunRequest) -> Outcome<()> {
     check_command_deadline(Field::Deadline, request.deadline.unwrap_or(DEADLINE))
 }
 
+/// Returns an idempotency key as a run keeps it.
+fn run_key(key: &IdempotencyKey) -> RunKey {
+    RunKey { key: hex(&hash_of([key.header.as_str(), &key.key])), request: hex(&hash_of([hex(&key.request).as_str()])) }
+}
+
 impl Deployer {
+    /// Returns `Ok` if a run may begin on this state of an app, so that a caller can judge it before anything is written;
+    /// [`Deployer::begin_run`] decides.
+    ///
+    /// # Errors
+    /// As [`Deployer::begin_run`].
+    pub fn check_begin_run(&self, state: &AppState, request: &RunRequest) -> Outcome<()> {
+        check_run(request)?;
+        if self.ports.rollouts.release_runner().is_none() {
+            return Err(Refusal::NoCommands);
+        }
+        state.next_run(request.key.as_ref().map(run_key).as_ref()).map(drop)
+    }
+
     /// Runs a command once with the image of the app's current version. Once it returns, the run is stored, and will end. It is
     /// no deploy: locks refuse it as little as deploys wait for it.
     /// A dropped call may have been recorded or not: see [Cancellation](Deployer#cancellation).
@@ -56,10 +74,7 @@ impl Deployer {
         if self.ports.rollouts.release_runner().is_none() {
             return Err(Refusal::NoCommands);
         }
-        let key = key.map(|key| RunKey {
-            key: hex(&hash_of([key.header.as_str(), &key.key])),
-            request: hex(&hash_of([hex(&key.request).as_str()])),
-        });
+        let key = key.as_ref().map(run_key);
         let (driver, lacks_builder) = (self.driver(), self.lacks_builder());
         let new = NewRun { command, actor: access.actor().clone(), deadline, key, driver: None };
         let begun = self.journal.update(access.uid, None, move |change, _, now| {

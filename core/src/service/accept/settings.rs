@@ -1,8 +1,11 @@
 //! The check of what an app's instances are to be made with.
 
+use std::collections::BTreeMap;
+
 use crate::{
+    action::Action,
     app::Settings,
-    configuration::VariablesChange,
+    configuration::{Variable, VariableName, Variables, VariablesChange},
     ledger::{AppState, registration},
     ports::{CheckedSettings, SettingsRequest},
     request::Refusal,
@@ -29,6 +32,38 @@ impl Deployer {
             CheckedSettings::Valid(settings) => Ok(Some(settings)),
             CheckedSettings::Invalid(invalid) => Err(registration::refusal(invalid)),
             CheckedSettings::Unsupported(why) => Err(Refusal::CannotBeConfigured(why)),
+        }
+    }
+
+    /// Returns whether instances are made with the same by two configurations: settings, and variables by which a proxy leads
+    /// requests to them. Another value of these is for those who may change the app, as volumes of the machine are.
+    pub(super) fn are_made_alike(&self, one: &Variables, other: &Variables) -> bool {
+        let targets = self.targets();
+        let steering = |variables: &Variables| -> BTreeMap<VariableName, Variable> {
+            let steers = |(name, _): &(&VariableName, &Variable)| targets.steers(name.as_str());
+            let steering = variables.entries.iter().filter(steers);
+            steering.map(|(name, variable)| (name.clone(), variable.clone())).collect()
+        };
+        one.settings == other.settings && steering(one) == steering(other)
+    }
+
+    /// Returns the variables of the configuration that the current version has; none if it has none.
+    pub(super) async fn current_variables(&self, access: &Authorized, state: &AppState) -> Outcome<Variables> {
+        let current = state.current.as_ref().and_then(|current| current.configuration);
+        Ok(self.kept_variables(access, current).await?.unwrap_or_default())
+    }
+
+    /// Returns `Ok` unless what waits for the next deploy makes instances with something else than the current version's, so that
+    /// only those who may change the app withdraw it.
+    pub(super) async fn check_staged_settings(
+        &self,
+        access: &Authorized,
+        state: &AppState,
+        current: &Variables,
+    ) -> Outcome<()> {
+        match self.kept_variables(access, state.staged).await? {
+            Some(staged) if !self.are_made_alike(current, &staged) => access.check(Action::Change),
+            Some(_) | None => Ok(()),
         }
     }
 

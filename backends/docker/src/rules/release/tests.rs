@@ -154,22 +154,45 @@ fn run_has_the_targets_environment_and_is_no_instance_of_it() {
 }
 
 /// A container of a run, as the engine lists it.
-fn listed(app: AppUid, revision: u64, mark: Mark, state: &str) -> Value {
-    let run = release(app, revision);
-    json!({
-        "Id": format!("{app}-{revision}"), "Names": [format!("/{}", name(&run, mark))], "State": state,
-        "Labels": {RELEASE: run.id.to_string()}, "Created": 1_000_000,
-    })
+fn listed(app: AppUid, revision: u64, mark: Mark, state: &str) -> ListedContainer {
+    of_list(&format!("{app}-{revision}"), &name(&release(app, revision), mark), state)
+}
+
+fn of_list(id: &str, name: &str, state: &str) -> ListedContainer {
+    let labels = json!({ "a": ["skipped"] });
+    let listed =
+        json!({ "Id": id, "Names": [format!("/{name}")], "State": state, "Created": 1_000_000, "Labels": labels });
+    serde_json::from_value(listed).unwrap()
+}
+
+#[test]
+fn run_is_known_by_its_name_in_a_list() {
+    let app: AppId = "shop-test/web".parse().unwrap();
+    for (text, kind) in [("7", "release"), ("run-7", "run")] {
+        let id: RunId = format!("{APP}/{text}").parse().unwrap();
+        let run = ReleaseRun { app: app.clone(), id };
+        for mark in [Mark::Making, Mark::Ready, Mark::Start(1)] {
+            let name = name(&run, mark);
+            assert_eq!(named(&name, &app, APP), Some(id), "{kind}");
+            let listed = of_list("a", &name, "exited");
+            assert!(is_of(&run, &listed) && Listed::of(&listed, &app, APP).is_some_and(|found| found.mark == mark));
+            assert!(Listed::of(&listed, &app, THEIRS).is_none(), "of another registration");
+        }
+    }
+    for other in ["web", "rollhook.7-abc", "rollhook.release.shop-test.web.x-1", "rollhook.other.shop-test.web.7-1"] {
+        assert_eq!(named(other, &app, APP), None, "{other}");
+    }
 }
 
 #[test]
 fn last_three_ended_runs_of_an_app_stay() {
-    let mut all: Vec<Value> = (1..=6).map(|revision| listed(APP, revision, Mark::Start(1), "exited")).collect();
+    let mut all: Vec<ListedContainer> =
+        (1..=6).map(|revision| listed(APP, revision, Mark::Start(1), "exited")).collect();
     all.push(listed(THEIRS, 1, Mark::Start(1), "exited"));
-    all.push(json!({"Id": "other", "Names": ["/web"], "State": "exited", "Labels": {RELEASE: id(APP, 1).to_string()}}));
+    all.push(of_list("other", "web", "exited"));
     assert_eq!(outdated(&all, &release(APP, 7)), [1, 2, 3].map(|revision| format!("{APP}-{revision}")));
     assert_eq!(outdated(&all, &release(APP, 5)), [format!("{APP}-1")], "newer ones count for nothing");
-    all[0]["State"] = json!("running");
+    all[0].state = "running".to_owned();
     assert_eq!(outdated(&all, &release(APP, 5)), Vec::<String>::new());
     let (running, others) = of_app(&all, &release(APP, 1).app, APP);
     assert_eq!((running, others.len()), (vec![format!("{APP}-1")], 5));
@@ -180,7 +203,8 @@ fn ended_run_keeps_its_image_until_a_later_one_has_ended_or_for_two_days() {
     let soon = jiff::Timestamp::from_second(1_000_060).unwrap();
     let first = listed(APP, 1, Mark::Start(1), "exited");
     let app = release(APP, 1).app;
-    let spent = |others: Vec<Value>| is_spent(&first, &[others, vec![first.clone()]].concat(), (&app, APP), soon);
+    let spent =
+        |others: Vec<ListedContainer>| is_spent(&first, &[others, vec![first.clone()]].concat(), (&app, APP), soon);
     assert!(!spent(Vec::new()));
     assert!(spent(vec![listed(APP, 2, Mark::Start(1), "exited")]));
     assert!(spent(vec![listed(APP, 2, Mark::Cancelled, "created")]));
@@ -198,8 +222,8 @@ fn commands_of_checks_are_apart_from_others_and_end_with_a_later_deploy() {
         let check = CheckRun::new(Revision::new(revision).unwrap(), number, 1);
         let run = ReleaseRun::of_check(&release(APP, 1).app, APP, check);
         let name = format!("/{}", name(&run, Mark::Start(1)));
-        let labels = json!({ RELEASE: run.id.to_string() });
-        (run, json!({"Id": format!("{revision}-{number}"), "Names": [name], "State": state, "Labels": labels}))
+        let listed = json!({"Id": format!("{revision}-{number}"), "Names": [name], "State": state});
+        (run, serde_json::from_value::<ListedContainer>(listed).unwrap())
     };
     let (run, ready) = of(7, 1, "created");
     let all = vec![of(6, 1, "running").1, of(7, 2, "running").1, of(5, 9, "exited").1, ready];
