@@ -9,9 +9,9 @@ use std::{sync::Arc, time::Duration};
 use rollhook_conformance::{Fault, Faulty, Plan, samples::settings};
 use rollhook_core::{
     app::{Policy, Target},
-    deploy::{Deploy, Reason, Revision, State, Status},
+    deploy::{Deploy, Origin, Reason, Revision, State, Status},
     ports::{Clock, LogQuery, RolloutDriver},
-    request::{PolicyChange, Refusal, Registration, RollbackRequest, TargetChange},
+    request::{PolicyChange, RedeployRequest, Refusal, Registration, RollbackRequest, TargetChange},
     service::{Authorized, Deployer},
 };
 use rollhook_memory::Script;
@@ -327,6 +327,69 @@ fn workload_that_is_added_is_shown_behind_until_the_next_deploy() {
 }
 
 #[test]
+fn redeploy_brings_a_workload_along_that_was_added() {
+    let world = World::new(DELAY);
+    world.run(async {
+        world.seeded();
+        let access = world.registered(of(json!(["Deployment/worker"]), Policy::default())).await;
+        world.ended(&access, 1).await;
+        assert_eq!(world.deployed(&access, V2).await.status(), Status::Succeeded);
+        let also = settings(json!({ "also": ["Deployment/worker", "CronJob/nightly"] }));
+        let change = TargetChange { settings: also, take_over: false };
+        world.deployer.change(&access, Default::default(), Default::default(), change).await.unwrap();
+        world.sleep(60).await;
+        let states = async || {
+            let condition = world.deployer.condition(&world.view(&access).await).await;
+            condition
+                .workloads
+                .into_iter()
+                .map(|state| (state.name, state.is_complete, state.message))
+                .collect::<Vec<_>>()
+        };
+        let behind = ("CronJob/nightly".to_owned(), "carries no deploy of this app: the next deploy brings it along");
+        let before = states().await;
+        assert_eq!((before[2].0.clone(), before[2].2.as_str()), behind);
+        assert_eq!(world.running(), ["v2 by 2", "v2 by 2", "v1 by -"]);
+        let request = RedeployRequest::default();
+        let accepted = world.deployer.redeploy(&access, request).await.unwrap().deploy;
+        assert_eq!(accepted.from, Some(Origin::Same(Revision::new(2).unwrap())));
+        assert_eq!(world.ended(&access, 3).await.status(), Status::Succeeded);
+        assert_eq!(world.running(), ["v2 by 3", "v2 by 3", "v2 by 3"]);
+        world.sleep(60).await;
+        let after = states().await;
+        assert!(
+            after.iter().all(|(_, is_complete, message)| *is_complete && !message.contains("next deploy")),
+            "{after:?}"
+        );
+    });
+}
+
+#[test]
+fn logs_are_of_one_workload_where_one_is_named() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.release(Policy::default()).await;
+        let of = async |workload| {
+            let found = world.deployer.instances(&access, workload).await;
+            found.map(|all| all.into_iter().map(|instance| instance.name.to_string()).collect::<Vec<_>>())
+        };
+        let all = world.deployer.instances(&access, None).await.unwrap();
+        let named: Vec<&str> = all.iter().filter_map(|instance| instance.workload.as_deref()).collect();
+        assert_eq!(named, ["Deployment/web", "Deployment/worker", "CronJob/nightly"]);
+        let worker = of(Some("Deployment/worker")).await.unwrap();
+        assert_eq!((of(Some("worker")).await.unwrap(), worker.len()), (worker.clone(), 1));
+        assert!(worker[0].starts_with("worker-"), "{worker:?}");
+        let refused = of(Some("jobs")).await.unwrap_err();
+        let text =
+            "shop-test/api has no workload \"jobs\"; it has: Deployment/web, Deployment/worker, CronJob/nightly.";
+        assert_eq!(refused.to_string(), text);
+        let hostile = "x\u{1b}".repeat(200);
+        let refused = of(Some(&hostile)).await.unwrap_err().to_string();
+        assert!(refused.len() < 600 && !refused.contains('\u{1b}'), "{refused}");
+    });
+}
+
+#[test]
 fn further_workload_with_a_command_is_made_with_the_first_one() {
     let world = World::new(DELAY);
     world.run(async {
@@ -496,7 +559,7 @@ fn reads_of_the_instances_of_many_workloads_have_one_deadline() {
         assert_eq!((read, world.clock.elapsed().saturating_sub(begin)), deadline);
         let begin = world.clock.elapsed();
         // Of three workloads, two at a time.
-        let listed = deployer.instances(&access).await.map(drop);
+        let listed = deployer.instances(&access, None).await.map(drop);
         assert_eq!((listed, world.clock.elapsed().saturating_sub(begin)), deadline);
     });
 }

@@ -19,9 +19,9 @@ use rollhook_core::{
     ports::{
         self, AppChange, AppPage, AppRef, Applied, AtRest, Binding, BranchReader, BuildSpec, BuildState, BuildTrigger,
         CheckedSettings, Clock, Committed, ConfigurationStore, DeployId, DriverIdentity, Heartbeat, HistoryStore,
-        InstanceLogPart, InstanceLogs, KindOfCheck, ListedApp, Loaded, LogQuery, MeasureSpec, Measured, Observation,
-        Page, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec,
-        Sealing, SettingsRequest, Started, StoreLimits, StoredConfiguration, StoredImages, TargetInstance,
+        InstanceLogPart, InstanceLogs, KindOfCheck, ListedApp, Loaded, LogQuery, LoggedWorkload, MeasureSpec, Measured,
+        Observation, Page, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver, RolloutFailure,
+        RolloutSpec, Sealing, SettingsRequest, Started, StoreLimits, StoredConfiguration, StoredImages, TargetInstance,
         TargetReader, TargetRequest, TokenMark, TokenMatcher, TokenStore, Validated, Verifier, Version, WebhookSecret,
     },
     replica::ReplicaId,
@@ -352,6 +352,11 @@ impl<T: RolloutDriver + ?Sized> InstanceLogs for Faulty<T> {
     async fn read(&self, app: &App, instance: &InstanceName, query: &LogQuery) -> Result<Option<InstanceLogPart>> {
         let Some(logs) = self.inner.instance_logs() else { return Err(no_logs()) };
         self.call("instances.read", logs.read(app, instance, query)).await
+    }
+
+    fn workloads(&self, app: &App) -> Result<Vec<LoggedWorkload>> {
+        let Some(logs) = self.inner.instance_logs() else { return Err(no_logs()) };
+        logs.workloads(app)
     }
 }
 

@@ -28,7 +28,8 @@ pub(crate) fn app(app: &App) -> Map<String, Value> {
     object(names)
 }
 
-/// Returns an entry without its evidence: a log may hold secrets, and is read in the console.
+/// Returns an entry without its evidence, but for the states of several workloads: a log may hold secrets, and is read in the
+/// console.
 pub(crate) fn deploy(deploy: &Deploy) -> Map<String, Value> {
     let mut facts = object(json!({
         "revision": deploy.revision,
@@ -73,6 +74,10 @@ pub(crate) fn deploy(deploy: &Deploy) -> Map<String, Value> {
         | State::Building { .. }
         | State::Releasing { .. }
         | State::RollingOut { .. } => {}
+    }
+    let workloads: Vec<Value> = deploy.workloads().iter().map(|workload| json!(workload)).collect();
+    if !workloads.is_empty() {
+        facts.insert("workloads".to_owned(), workloads.into());
     }
     facts.retain(|_, value| !value.is_null());
     facts

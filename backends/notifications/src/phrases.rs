@@ -47,10 +47,19 @@ pub(crate) fn explanation(deploy: &Deploy, event: EventKind) -> Option<String> {
     }
 }
 
+/// Returns the states of several workloads, if the event is the failure of their deploy: that which failed first. What they
+/// waited for is left out, as messages are.
+pub(crate) fn workloads(deploy: &Deploy, event: EventKind) -> Vec<String> {
+    let known = if event == EventKind::of(deploy) { deploy.workloads() } else { &[] };
+    known.iter().map(|workload| format!("{}: {}", workload.name, workload.state)).collect()
+}
+
 /// Returns a deploy's event in at most `max` characters, without its image: the service shows the commit.
 pub(crate) fn description(app: &App, deploy: &Deploy, event: EventKind, max: usize) -> String {
     let why = explanation(deploy, event).map(|why| format!(": {why}")).unwrap_or_default();
-    let text = format!("{} #{} {}{why}", app.id, deploy.revision, happened(event));
+    let workloads = workloads(deploy, event).join(", ");
+    let workloads = if workloads.is_empty() { workloads } else { format!(" ({workloads})") };
+    let text = format!("{} #{} {}{why}{workloads}", app.id, deploy.revision, happened(event));
     if text.chars().count() <= max {
         return text;
     }

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use rollhook_core::{
     app::{App, AppUid, Policy, Source, Target},
-    deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, Scale, State, Trigger},
+    deploy::{
+        Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, Scale, State, Trigger, WorkloadEnd,
+        WorkloadEvidence,
+    },
     lock::Locks,
     time::Timestamp,
 };
@@ -61,6 +64,23 @@ pub(crate) fn failed() -> Content {
     let evidence = Evidence { log: vec!["PASSWORD=hunter2".to_owned()], ..Evidence::default() };
     let message = "Container api cannot pull its image.".to_owned();
     of(deploy(4, State::Failed { reason: Reason::new("ImagePullBackOff"), message, evidence: Some(evidence) }))
+}
+
+/// A failed deploy of three workloads.
+pub(crate) fn failed_of_several() -> Content {
+    let workload = |name: &str, state, message: &str| WorkloadEvidence {
+        name: name.to_owned(),
+        state,
+        message: message.to_owned(),
+    };
+    let workloads = vec![
+        workload("Deployment/worker", WorkloadEnd::Failed, "0 of 1 new pods are ready"),
+        workload("Deployment/web", WorkloadEnd::Complete, "2 of 2 new pods are available"),
+        workload("CronJob/nightly", WorkloadEnd::NotTouched, "not touched: it waits for those before it"),
+    ];
+    let evidence = Evidence { log: vec!["PASSWORD=hunter2".to_owned()], workloads, ..Evidence::default() };
+    let message = "Deployment/worker: container app exited with code 7.".to_owned();
+    of(deploy(4, State::Failed { reason: Reason::new("CrashLoopBackOff"), message, evidence: Some(evidence) }))
 }
 
 pub(crate) fn put_right() -> Content {

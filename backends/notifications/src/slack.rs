@@ -150,7 +150,9 @@ fn details(deploy: &Deploy, event: EventKind) -> String {
     let commit = deploy.commit.as_ref().map(|commit| format!(" (commit {})", quoted(commit.as_str())));
     let by = quoted(&deploy.actor.to_string());
     let why = phrases::explanation(deploy, event).map(|why| format!("\n{}", quoted(&why)));
-    format!(":{image}{} by {by}{}", commit.unwrap_or_default(), why.unwrap_or_default())
+    let workloads: String =
+        phrases::workloads(deploy, event).iter().map(|workload| format!("\n• {}", quoted(workload))).collect();
+    format!(":{image}{} by {by}{}{workloads}", commit.unwrap_or_default(), why.unwrap_or_default())
 }
 
 const fn icon(event: EventKind) -> &'static str {

@@ -75,6 +75,16 @@ pub(crate) fn of_image(image: &ImageRef) -> Vec<KeyValue> {
     [Some(name), tag, digest].into_iter().flatten().collect()
 }
 
+/// Returns how far a failed deploy had come on each of several workloads, without what it waited for there.
+pub(crate) fn of_workloads(deploy: &Deploy) -> Option<KeyValue> {
+    let states: Vec<StringValue> = deploy
+        .workloads()
+        .iter()
+        .map(|workload| StringValue::from(format!("{}: {}", workload.name, workload.state)))
+        .collect();
+    (!states.is_empty()).then(|| KeyValue::new("rollhook.workloads", Value::Array(Array::String(states))))
+}
+
 /// Returns the result of a run; `None` until it has ended.
 fn result(deploy: &Deploy) -> Option<&'static str> {
     match &deploy.state {

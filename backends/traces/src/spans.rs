@@ -123,6 +123,7 @@ fn attributes(app: &App, deploy: &Deploy) -> Vec<KeyValue> {
     if let State::Failed { reason, .. } | State::Cancelled { reason, .. } = &deploy.state {
         attributes.push(text("rollhook.reason", reason));
     }
+    attributes.extend(conventions::of_workloads(deploy));
     if let State::Superseded { by, .. } = &deploy.state {
         attributes.push(text("rollhook.superseded_by", by));
     }

@@ -37,10 +37,10 @@ use rollhook_core::{
     deploy::{Evidence, Reason},
     instance::InstanceName,
     ports::{
-        Applied, AtRest, CheckedSettings, DriverIdentity, InstanceLogPart, InstanceLogs, LogQuery, Observation, Phase,
-        ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec,
-        SettingsRequest, StoredImages, TargetDescription, TargetInstance, TargetReader, TargetRequest, TargetSetting,
-        Validated,
+        Applied, AtRest, CheckedSettings, DriverIdentity, InstanceLogPart, InstanceLogs, LogQuery, LoggedWorkload,
+        Observation, Phase, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver, RolloutFailure,
+        RolloutSpec, SettingsRequest, StoredImages, TargetDescription, TargetInstance, TargetReader, TargetRequest,
+        TargetSetting, Validated,
     },
 };
 
@@ -342,7 +342,11 @@ impl InstanceLogs for Workloads {
         if answers.iter().all(Result::is_err) {
             return answers.into_iter().next().unwrap_or_else(|| Ok(Vec::new()));
         }
-        let mut all: Vec<TargetInstance> = answers.into_iter().flatten().flatten().collect();
+        let named = parts.iter().zip(answers).flat_map(|(part, answer)| {
+            let named = |instance| TargetInstance { workload: Some(part.name.clone()), ..instance };
+            answer.into_iter().flatten().map(named)
+        });
+        let mut all: Vec<TargetInstance> = named.collect();
         // A stable sort: of each revision, the workloads keep their order.
         all.sort_by_key(|instance| Reverse(instance.revision));
         all.truncate(INSTANCES_MAX);
@@ -360,6 +364,14 @@ impl InstanceLogs for Workloads {
             }
         }
         failed.map_or(Ok(None), Err)
+    }
+
+    fn workloads(&self, app: &App) -> Result<Vec<LoggedWorkload>> {
+        let Some(parts) = Parts::of(&app.target)? else {
+            let name = parts::name(&app.target.settings, 0);
+            return Ok(vec![LoggedWorkload { name, app: app.clone() }]);
+        };
+        Ok(parts.iter().map(|part| LoggedWorkload { name: part.name.clone(), app: part.app(app) }).collect())
     }
 }
 

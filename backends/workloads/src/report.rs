@@ -132,6 +132,10 @@ fn own(seen: &Observation, spec: &RolloutSpec) -> Option<DeployId> {
 
 fn state(part: &Part, seen: &Observation, spec: &RolloutSpec, is_complete: bool, message: String) -> WorkloadState {
     let (name, restarts) = (part.name.clone(), seen.restarts);
+    let message = match seen.leaving.as_ref().filter(|_| is_complete) {
+        Some(leaving) => format!("{message}; {leaving}"),
+        None => message,
+    };
     WorkloadState { name, deploy: own(seen, spec), is_complete, message, restarts, is_failing: false }
 }
 
@@ -168,6 +172,10 @@ fn merged(
     };
     let moved = seen.iter().map(|(index, seen)| format!("{} {}", states[*index].name, seen.progress));
     let progress = moved.collect::<Vec<_>>().join("; ");
+    let leaving = seen
+        .iter()
+        .filter_map(|(index, seen)| seen.leaving.as_ref().map(|leaving| format!("{}: {leaving}", states[*index].name)));
+    let leaving = leaving.reduce(|one, other| format!("{one}, {other}"));
     let phase = if incomplete.is_none() { complete(&states, &seen) } else { Phase::Progressing };
     let counted = seen.iter().filter_map(|(_, seen)| seen.instances);
     let instances = counted.reduce(|one, other| Instances {
@@ -189,6 +197,7 @@ fn merged(
         let counts = |index: &usize| failing.is_none_or(|failing| failing == *index);
         merged.down_for = seen.iter().filter(|(index, _)| counts(index)).filter_map(|(_, seen)| seen.down_for).max();
         merged.failure = failure;
+        merged.leaving = leaving;
         merged.workloads = states;
     })
 }
@@ -225,4 +234,45 @@ fn with_others(message: &str, states: &[WorkloadState], index: usize) -> String 
     });
     let others = others.collect::<Vec<_>>().join(", ");
     format!("{} ({others})", message.trim_end_matches('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rollhook_core::{
+        app::{AppUid, Target},
+        ports::DeployId,
+    };
+    use serde_json::json;
+
+    use super::*;
+    use crate::steps;
+
+    #[test]
+    fn old_instances_of_each_workload_are_waited_for_and_the_next_workload_goes_on() {
+        let also = json!([{ "kind": "Deployment", "name": "worker" }, { "kind": "CronJob", "name": "nightly" }]);
+        let settings = json!({ "kind": "Deployment", "name": "web", "also": also }).as_object().unwrap().clone();
+        let target = Target { settings, ..Target::default() };
+        let parts = Parts::of(&target).unwrap().unwrap();
+        let id = DeployId { app: AppUid::from_bits(1), revision: Revision::FIRST };
+        let spec = RolloutSpec::new("shop-test/web".parse().unwrap(), id, target, "web:v1".parse().unwrap());
+        let complete = || {
+            let phase = Phase::Complete { digest: None, note: None };
+            Observation::new(Some(id), phase, "1/1", "1 of 1 new pods are available")
+        };
+        let still = "1 pod of the version before still terminates";
+        let leaving = || complete().with(|seen| seen.leaving = Some(still.to_owned()));
+        let steps = |seen: &[Observation]| steps::of(&parts, seen, &spec, &BTreeSet::new());
+        let waiting = Observation::new(None, Phase::Progressing, "", "not there");
+        assert_eq!(steps(&[complete(), leaving(), waiting]).due, [2]);
+        let seen = vec![complete(), leaving(), leaving()];
+        let steps = steps(&seen);
+        let merged = of_deploy(&parts, seen, &spec, &steps, Vec::new());
+        assert!(matches!(merged.phase, Phase::Complete { .. }), "{merged:?}");
+        assert_eq!(merged.leaving, Some(format!("Deployment/worker: {still}, CronJob/nightly: {still}")));
+        let messages: Vec<&str> = merged.workloads.iter().map(|workload| workload.message.as_str()).collect();
+        let both = format!("1 of 1 new pods are available; {still}");
+        assert_eq!(messages, ["1 of 1 new pods are available", &both, &both]);
+    }
 }

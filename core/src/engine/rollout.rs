@@ -238,10 +238,16 @@ impl RolloutProgress {
             return RolloutOutcome::Failed(failure);
         }
         let settled_at = self.complete.map(|(complete, _)| complete.after(self.settles_for(policy, terms.is_verified)));
-        if let (Phase::Complete { digest, note }, Some(at), None) = (&last.phase, settled_at, &last.failure)
-            && at <= *seen_at
-        {
-            return RolloutOutcome::Settled { digest: digest.clone(), note: note.clone() };
+        let settled = match (&last.phase, &last.failure) {
+            (Phase::Complete { digest, note }, None) if settled_at.is_some_and(|at| at <= *seen_at) => {
+                let notes = [note.as_ref(), last.leaving.as_ref()].into_iter().flatten();
+                let note = notes.cloned().reduce(|one, other| format!("{one}; {other}"));
+                Some(RolloutOutcome::Settled { digest: digest.clone(), note })
+            }
+            (Phase::Complete { .. } | Phase::Progressing, _) => None,
+        };
+        if let Some(settled) = settled.clone().filter(|_| last.leaving.is_none()) {
+            return settled;
         }
         let ready_by = self.ready_by(terms, last, *seen_at);
         if ready_by.is_some_and(|at| at <= *seen_at) {
@@ -251,7 +257,8 @@ impl RolloutProgress {
         let since = if terms.is_verified { since.max(self.disturbed_at) } else { since };
         let deadline = deadline::of_rollout(policy, since, outage.total(*seen_at));
         if deadline <= *seen_at {
-            return RolloutOutcome::Failed(self.late(policy, last));
+            // Old instances that take long to end are no failure of the new ones.
+            return settled.unwrap_or_else(|| RolloutOutcome::Failed(self.late(policy, last)));
         }
         let lasting = last.failure.as_ref().and(self.failure.as_ref());
         let fails_at = lasting.and_then(|(first, _, failure)| Some(first.after(may_last(failure, terms, last)?)));

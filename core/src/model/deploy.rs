@@ -446,6 +446,32 @@ impl Deploy {
         slim
     }
 
+    /// Returns the entry as lists and notifications need it: without its evidence but for the states of several workloads.
+    #[must_use]
+    pub fn without_logs(&self) -> Self {
+        let mut slim = self.without_evidence();
+        if let (State::Failed { evidence, .. }, State::Failed { evidence: whole, .. }) = (&mut slim.state, &self.state)
+        {
+            *evidence = whole.as_ref().and_then(Evidence::of_workloads);
+        }
+        slim
+    }
+
+    /// Returns the states of several workloads when the deploy failed; empty for every other entry.
+    pub fn workloads(&self) -> &[WorkloadEvidence] {
+        match &self.state {
+            State::Failed { evidence: Some(evidence), .. } => &evidence.workloads,
+            State::Failed { evidence: None, .. }
+            | State::Queued
+            | State::Building { .. }
+            | State::Releasing { .. }
+            | State::RollingOut { .. }
+            | State::Succeeded { .. }
+            | State::Superseded { .. }
+            | State::Cancelled { .. } => &[],
+        }
+    }
+
     /// Returns the entry with the texts of its end cut to what an entry may hold: they may come from outside.
     #[must_use]
     pub(crate) fn bounded(mut self) -> Self {

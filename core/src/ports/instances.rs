@@ -35,6 +35,28 @@ pub struct TargetInstance {
     pub is_ready: bool,
     /// The number of restarts.
     pub restarts: u32,
+    /// The workload that it belongs to, of a target that has several, by the name that people know it by; `None` for a target
+    /// that has one.
+    pub workload: Option<String>,
+}
+
+/// A workload of an app's target, for readers of its logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedWorkload {
+    /// The name for people, such as `Deployment/worker`.
+    pub name: String,
+    /// The app as it would be with this workload alone.
+    pub app: App,
+}
+
+impl LoggedWorkload {
+    /// Returns the workload that a person means by `given`: that of this name, or the only one whose name ends so behind a `/`.
+    pub fn named<'a>(all: &'a [Self], given: &str) -> Option<&'a Self> {
+        let is_short = |workload: &&Self| workload.name.rsplit_once('/').is_some_and(|(_, short)| short == given);
+        let mut short = all.iter().filter(is_short);
+        let only = short.next().filter(|_| short.next().is_none());
+        all.iter().find(|workload| workload.name == given).or(only)
+    }
 }
 
 /// The place behind a line of a log: the line's time, and the number of lines up to it that have this time.
@@ -133,6 +155,7 @@ pub struct InstanceLogPart {
 /// - `previous_is_the_life_before`: of an instance that was restarted, `previous` has what was written before that; of one
 ///   that was not, nothing.
 /// - `instance_log_of_unknown_is_none`: a name that is no instance's of the app, also if it is another app's.
+/// - [`workloads`](Self::workloads) is for a driver whose targets have several: the apps that it returns are read as any other.
 /// - `instance_logs_away_is_unavailable`: while the platform cannot be reached.
 #[async_trait]
 pub trait InstanceLogs: Send + Sync {
@@ -142,11 +165,34 @@ pub trait InstanceLogs: Send + Sync {
     /// Returns a part of the log of the instance of this name or id; `None` if the app has no such instance. The part is
     /// empty if the instance has not begun, or has no life before.
     async fn read(&self, app: &App, instance: &InstanceName, query: &LogQuery) -> Result<Option<InstanceLogPart>>;
+
+    /// Returns the workloads of the app's target by their names, in their order; none if the driver has no names for them.
+    ///
+    /// # Errors
+    /// `Corrupt` if the stored settings are none that a registration stores.
+    fn workloads(&self, app: &App) -> Result<Vec<LoggedWorkload>> {
+        let _ = app;
+        Ok(Vec::new())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{app::Policy, tests::git_app};
+
+    #[test]
+    fn workload_is_meant_by_its_name_or_by_the_end_of_one_alone() {
+        let named = |name: &str| LoggedWorkload { name: name.to_owned(), app: git_app(1, Policy::default()) };
+        let all = ["Deployment/web", "Deployment/worker", "CronJob/worker", "nightly"].map(named);
+        let meant = |given: &str| LoggedWorkload::named(&all, given).map(|workload| workload.name.as_str());
+        assert_eq!(meant("CronJob/worker"), Some("CronJob/worker"));
+        assert_eq!(meant("web"), Some("Deployment/web"));
+        assert_eq!(meant("nightly"), Some("nightly"));
+        for unknown in ["worker", "", "Deployment", "deployment/web", "night"] {
+            assert_eq!(meant(unknown), None, "{unknown}");
+        }
+    }
 
     #[test]
     fn position_is_read_as_it_is_written() {

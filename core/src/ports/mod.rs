@@ -55,7 +55,8 @@ pub use history::{
     Loaded, Page, StoreLimits, UnreadableApp, Version, listed_id,
 };
 pub use instances::{
-    InstanceLogPart, InstanceLogs, LOG_LINES, LOG_LINES_MAX, LogLine, LogPosition, LogQuery, LogReader, TargetInstance,
+    InstanceLogPart, InstanceLogs, LOG_LINES, LOG_LINES_MAX, LogLine, LogPosition, LogQuery, LogReader, LoggedWorkload,
+    TargetInstance,
 };
 pub use observer::{ConfirmedCommit, DeployObserver};
 pub use releases::{CheckRun, ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RunId, RunKind};

@@ -296,8 +296,8 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 ///
 /// - `observe_old_is_not_new`: while the deploy's own instances do not run, it is not `Complete`, even if earlier ones
 ///   of the same image are healthy; `deploy` is the deploy that the target carries.
-/// - `observe_complete_leaves_no_old_instance`: `Complete` means that no instance of an earlier deploy runs any more, or
-///   is started again and again.
+/// - `observe_complete_leaves_no_old_instance`: `Complete` without anything [leaving](Observation::leaving) means that no
+///   instance of an earlier deploy runs any more, also none that is to end, or is started again and again.
 /// - `observe_changed_by_another_is_not_complete`: once another party has set another image, neither the deploy that the
 ///   target was brought to is `Complete`, nor an adopted one.
 /// - `observe_never_ready_is_not_complete`: an instance that started and does not get ready is not `Complete`.

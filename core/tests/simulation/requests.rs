@@ -345,6 +345,7 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::RunEnded(_) => "refused: the run by hand has ended",
         Refusal::NothingRuns(_) | Refusal::NoCommands => "refused: nothing to run a command with",
         Refusal::CheckNotFound(_) => "refused: no such check",
+        Refusal::NoSuchWorkload { .. } => "refused: no such workload",
         Refusal::NoSuchInstance(_) => "refused: no such instance",
         Refusal::NoInstanceLogs => "refused: no logs of instances",
         Refusal::NoBuildLog(_) => "refused: no build log",

@@ -28,7 +28,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use watch::{CheckFail, Revoked, Watch};
 
-use crate::{App, openapi::schemas, operation::Operation, operations::ShowDeploy};
+use crate::{App, WorkloadState, openapi::schemas, operation::Operation, operations::ShowDeploy};
 
 /// The answer to an accepted deploy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -190,6 +190,9 @@ pub struct Progress {
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::time::maybe")]
     #[schemars(schema_with = "schemas::time")]
     pub deadline: Option<Timestamp>,
+    /// The state of each of the app's workloads; absent if it has one, and as `message` is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<WorkloadState>,
 }
 
 impl Progress {
@@ -202,6 +205,7 @@ impl Progress {
             message: progress.message.clone(),
             mark: Some(progress.mark()),
             deadline: progress.deadline,
+            workloads: progress.workloads.iter().map(WorkloadState::of).collect(),
         }
     }
 }
@@ -363,7 +367,7 @@ pub struct Deploy {
     /// The revocation of the deploy's verification, by a check that failed while the version was watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<Revoked>,
-    /// The evidence of a failed rollout; only where one entry is asked for.
+    /// The evidence of a failed rollout; where several entries are asked for, the states of several workloads alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::evidence")]
     pub evidence: Option<Evidence>,
@@ -518,10 +522,10 @@ impl Deploy {
         Self { restore: Restore::of(restoration), ..self }
     }
 
-    /// Returns the entry as lists show it.
+    /// Returns the entry as lists show it: of its evidence the states of several workloads alone.
     #[must_use]
     pub fn without_evidence(mut self) -> Self {
-        self.evidence = None;
+        self.evidence = self.evidence.as_ref().and_then(Evidence::of_workloads);
         let watched = self.watch.iter_mut().flat_map(|watch| &mut watch.checks);
         for check in self.checks.iter_mut().chain(watched) {
             let surplus = check.measurements.len().saturating_sub(1);
@@ -554,7 +558,7 @@ impl TakenFrom {
 /// A part of an app's history, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeployList {
-    /// The entries, without evidence.
+    /// The entries, of whose evidence the states of several workloads alone.
     pub deploys: Vec<Deploy>,
     /// The value of `before` for the next part, which is older; absent at the end of the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]

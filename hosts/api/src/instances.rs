@@ -30,18 +30,24 @@ pub struct Instance {
     pub ready: bool,
     /// The number of restarts.
     pub restarts: u32,
+    /// The workload that it belongs to; absent if the app has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<String>,
 }
 
 /// The instances of an app, those of the newest revision first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InstanceList {
-    /// The instances.
+    /// The instances; of an app with several workloads those of the one that was asked for, or of all.
     pub instances: Vec<Instance>,
+    /// The names of the app's workloads; absent if it has one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<String>,
 }
 
 impl InstanceList {
-    /// Returns the answer for these instances.
-    pub fn of(instances: Vec<TargetInstance>) -> Self {
+    /// Returns the answer for these instances of an app with these workloads.
+    pub fn of(instances: Vec<TargetInstance>, workloads: Vec<String>) -> Self {
         let instance = |instance: TargetInstance| Instance {
             name: instance.name,
             id: instance.id,
@@ -49,8 +55,10 @@ impl InstanceList {
             state: instance.state,
             ready: instance.is_ready,
             restarts: instance.restarts,
+            workload: instance.workload,
         };
-        Self { instances: instances.into_iter().map(instance).collect() }
+        let workloads = if workloads.len() > 1 { workloads } else { Vec::new() };
+        Self { instances: instances.into_iter().map(instance).collect(), workloads }
     }
 }
 

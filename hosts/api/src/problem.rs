@@ -161,6 +161,8 @@ kinds! {
     CheckNotFound = "check-not-found", 404, "No such check";
     /// No such instance.
     NoSuchInstance = "no-such-instance", 404, "No such instance";
+    /// No such workload of the app.
+    NoSuchWorkload = "no-such-workload", 404, "No such workload";
     /// The platform keeps no logs of instances.
     NoInstanceLogs = "no-instance-logs", 404, "No logs of instances";
     /// No such API token.
@@ -357,6 +359,7 @@ impl Kind {
             CoreRefusal::NoRunLog(_) => Self::NoRunLog,
             CoreRefusal::CheckNotFound(_) => Self::CheckNotFound,
             CoreRefusal::NoSuchInstance(_) => Self::NoSuchInstance,
+            CoreRefusal::NoSuchWorkload { .. } => Self::NoSuchWorkload,
             CoreRefusal::NoInstanceLogs => Self::NoInstanceLogs,
             CoreRefusal::CurrentChanged { .. } => Self::CurrentChanged,
             CoreRefusal::DeployUnfinished(_) => Self::DeployUnfinished,

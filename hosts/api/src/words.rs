@@ -6,7 +6,7 @@ use rollhook_core::{
     image::{Digest, ImageRef},
 };
 
-use crate::{CheckOutcome, Deploy, Revoked, time::absolute};
+use crate::{CheckOutcome, Deploy, Revoked, WorkloadState, time::absolute};
 
 /// Returns the mark of an entry: its status, "current" or "revoked"; `None` for a success that has been replaced.
 pub fn mark(deploy: &Deploy) -> Option<String> {
@@ -44,6 +44,18 @@ pub fn workload_evidence(workload: &WorkloadEvidence) -> String {
     let more =
         message.strip_prefix(state.as_str()).map_or(message.as_str(), |more| more.trim_start_matches([':', ' ']));
     if more.is_empty() { format!("{name}: {state}") } else { format!("{name}: {state}: {more}") }
+}
+
+/// Returns a line for each of the several workloads that an entry is known to have changed: how far it came, or is.
+pub fn workloads(deploy: &Deploy) -> Vec<String> {
+    let ended = deploy.evidence.iter().flat_map(|evidence| evidence.workloads.iter().map(workload_evidence));
+    let under_way = deploy.progress.iter().flat_map(|progress| progress.workloads.iter().map(workload_state));
+    ended.chain(under_way).collect()
+}
+
+/// Returns the line of a workload while a deploy changes it: `Deployment/web: 1 of 2 new pods are ready`.
+pub fn workload_state(workload: &WorkloadState) -> String {
+    format!("{}: {}", workload.name, workload.message)
 }
 
 /// Returns the line of a check on a deploy: `errors: fail, 0.1 (expected < 0.01): The reading is 0.1.`

@@ -218,6 +218,7 @@ fn deploys() {
         instances: Some(Instances { ready: 2, wanted: 4 }),
         message: Some("2 of 4 new pods are ready".to_owned()),
         deadline: Some(Timestamp::from_millis(1_767_000_600_000)),
+        workloads: Vec::new(),
     };
     insta::assert_json_snapshot!("progress", Progress::of(&progress));
     insta::assert_json_snapshot!("deploy_rollback", Deploy::of(&id(), &rollback(), &standing));
@@ -330,6 +331,11 @@ fn problem_has_the_status_and_the_patience_of_its_refusal_s_class() {
         Refusal::NoBuildLog(revision(1)),
         Refusal::NoReleaseLog(revision(1)),
         Refusal::NoSuchInstance("api-0".parse().unwrap()),
+        Refusal::NoSuchWorkload {
+            app: "shop-test/api".parse().unwrap(),
+            given: "jobs".to_owned(),
+            known: vec!["Deployment/web".to_owned(), "Deployment/worker".to_owned()],
+        },
         Refusal::NoInstanceLogs,
         Refusal::Internal,
     ];

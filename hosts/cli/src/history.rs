@@ -30,7 +30,7 @@ pub(crate) fn table(deploys: &[Deploy], now: Timestamp, style: Style) -> String 
     table::render(&COLUMNS, &rows, style)
 }
 
-/// The history with all columns, and times and commits in full.
+/// The history with all columns, times and commits in full, and the states of several workloads.
 pub(crate) fn wide(deploys: &[Deploy], style: Style) -> String {
     // Only apps with a release command have the column.
     let releases = deploys.iter().any(|deploy| deploy.release.is_some());
@@ -56,7 +56,15 @@ pub(crate) fn wide(deploys: &[Deploy], style: Style) -> String {
             row
         })
         .collect();
-    table::render(&columns, &rows, style.at_any_width())
+    let table = table::render(&columns, &rows, style.at_any_width());
+    // A row is one line; those of an app with several workloads are followed by a line for each, where it is known.
+    let mut lines = table.lines();
+    let mut text: String = lines.next().map(|heading| format!("{heading}\n")).unwrap_or_default();
+    for (row, deploy) in lines.zip(deploys) {
+        text.push_str(&format!("{row}\n"));
+        words::workloads(deploy).iter().for_each(|line| text.push_str(&format!("    {}\n", escaped(line))));
+    }
+    text
 }
 
 fn row(deploy: &Deploy, when: &str, image: fn(&str) -> String, commit: fn(&str) -> String) -> Vec<Cell> {

@@ -196,6 +196,7 @@ mod tests {
             message,
             mark: None,
             deadline: None,
+            workloads: Vec::new(),
         });
         let observed = Deploy { progress, ..rolling };
         assert_eq!(activity(&observed), "Revision 5: 2 of 4 new pods are ready\\u{1b}");

@@ -24,9 +24,9 @@ use rollhook_core::{
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Applied, AtRest, Binding, BranchReader, CheckedSettings, Committed,
         DriverIdentity, Heartbeat, HistoryStore, InstanceLogPart, InstanceLogs, ListedApp, Loaded, LogQuery,
-        Observation, Page, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver, RolloutFailure,
-        RolloutSpec, SettingsRequest, StoreLimits, StoredImages, TargetDescription, TargetInstance, TargetReader,
-        TargetRequest, Validated,
+        LoggedWorkload, Observation, Page, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver,
+        RolloutFailure, RolloutSpec, SettingsRequest, StoreLimits, StoredImages, TargetDescription, TargetInstance,
+        TargetReader, TargetRequest, Validated,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -311,6 +311,11 @@ impl InstanceLogs for InstrumentedRolloutDriver {
     async fn read(&self, app: &App, instance: &InstanceName, query: &LogQuery) -> Result<Option<InstanceLogPart>> {
         let Some(logs) = self.inner.instance_logs() else { return Err(no_logs()) };
         self.timed("instance_log", logs.read(app, instance, query)).await
+    }
+
+    fn workloads(&self, app: &App) -> Result<Vec<LoggedWorkload>> {
+        let Some(logs) = self.inner.instance_logs() else { return Err(no_logs()) };
+        logs.workloads(app)
     }
 }
 

@@ -263,10 +263,10 @@ impl<'a> Delivery<'a> {
                 Next::Nothing => break Ok(is_told),
                 Next::Read(revision) => {
                     let entry = self.management.deployer.ports().history.archived(state.app.uid, revision).await?;
-                    // A notification shows no evidence, and many entries may be read before the receiver takes one: the
+                    // A notification shows no evidence but the states of several workloads, and many entries may be read before the receiver takes one: the
                     // cursor asks no more for those that it is past.
                     archived.retain(|revision, _| stored.cursor.is_before(*revision));
-                    archived.insert(revision, entry.map(|entry| Arc::new(entry.without_evidence())));
+                    archived.insert(revision, entry.map(|entry| Arc::new(entry.without_logs())));
                 }
                 Next::Lost(_) => lost += 1,
                 Next::Notify(deploy, event) => match self.notify(state, stored, deploy, event).await {

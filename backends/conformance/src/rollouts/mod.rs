@@ -190,8 +190,9 @@ impl<'a> Bench<'a> {
         panic!("not {what} within a minute: {last:?}");
     }
 
+    /// Looks until it is complete, and no old instance is left that is to end.
     pub(crate) async fn until_complete(&self, order: &RolloutSpec) -> Observation {
-        self.until(order, "complete", is_complete).await
+        self.until(order, "complete", |seen| is_complete(seen) && seen.leaving.is_none()).await
     }
 
     /// Applies, and waits until it runs.

@@ -34,7 +34,8 @@ pub async fn observe_old_is_not_new(cluster: &dyn Clusters) -> Can {
     Ok(())
 }
 
-/// Complete means that no instance of an earlier deploy runs any more, or is started again and again.
+/// Complete without anything leaving means that no instance of an earlier deploy runs any more, also none that is to end, or
+/// is started again and again.
 pub async fn observe_complete_leaves_no_old_instance(cluster: &dyn Clusters) -> Can {
     let bench = Bench::new(cluster, "observe-left").await;
     for (revision, sample) in [(1, Sample::Good), (2, Sample::Another)] {

@@ -40,6 +40,7 @@ fn instance(container: &Container, app: AppUid) -> TargetInstance {
         state: diagnostics::state(container),
         is_ready: container.process() == Process::Running && !container.is_paused() && is_well,
         restarts: container.restarts(),
+        workload: None,
     }
 }
 

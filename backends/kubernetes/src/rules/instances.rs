@@ -68,6 +68,7 @@ fn of_pod(pod: &Pod, app: AppUid, containers: &[String]) -> Vec<TargetInstance> 
             state: diagnostics::state(pod, status).unwrap_or_else(|| "unknown".to_owned()),
             is_ready: status.is_some_and(|status| status.ready) && pods::is_ready(pod),
             restarts: status.map_or(0, restarts),
+            workload: None,
         }
     };
     let own = pods::main_statuses(pod).find(|status| containers.first() == Some(&status.name));

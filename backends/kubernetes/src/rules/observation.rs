@@ -40,8 +40,8 @@ pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &PodList, now: Timest
         None => failure(object, rollout, &status, &pods),
     };
     let down_for = pods.unready_for.filter(|_| is_ours && !is_complete && object.stops_first());
-    let leaving = rollout.scale == Scale::Stop && !is_complete && status.is_observed && pods.left > 0;
-    let message = if is_ours && leaving {
+    let stops = rollout.scale == Scale::Stop && !is_complete && status.is_observed && pods.left > 0;
+    let message = if is_ours && stops {
         leaving_message(&pods)
     } else if is_ours {
         message(object, is_complete, &status, &pods)
@@ -50,14 +50,23 @@ pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &PodList, now: Timest
     };
     let instances = instances(object, &status, &pods).filter(|_| is_ours);
     let left = if rollout.scale == Scale::Stop { format!(" left={}", pods.left) } else { String::new() };
-    let progress = progress(&status, &pods) + &left;
+    let leaving = waited_for(&status, &pods);
+    let progress =
+        progress(&status, &pods) + &left + &leaving.map(|pods| format!(" leaving={pods}")).unwrap_or_default();
+    let leaving = leaving.filter(|_| is_ours).map(|pods| still_terminates(pods, ""));
     let phase = match is_complete {
         true => {
             let stopped = scale::note(object, rollout.scale);
             let of_others =
                 configuration::remarked(object).filter(|_| rollout.configuration.is_some() && !rollout.adopted);
-            let notes =
-                [stopped.or(status.note).or_else(|| note(object, rollout)), of_others.cloned(), unread(object, &pods)];
+            let overdue =
+                (pods.overdue > 0).then(|| still_terminates(pods.overdue, ", long after its time: look at its node"));
+            let notes = [
+                stopped.or(status.note).or_else(|| note(object, rollout)),
+                of_others.cloned(),
+                unread(object, &pods),
+                overdue,
+            ];
             let notes = notes.into_iter().flatten().reduce(|one, other| format!("{one}; {other}"));
             Phase::Complete { digest: pods.digest, note: notes }
         }
@@ -69,7 +78,24 @@ pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &PodList, now: Timest
         seen.past_lives = if is_ours { pods.past_lives } else { Vec::new() };
         seen.down_for = down_for;
         seen.failure = failure;
+        seen.leaving = leaving;
     })
+}
+
+/// The number of pods of earlier revisions that are being deleted and are waited for. The pods are read after the workload, and
+/// name their revision; its count stands in where not all were read. Returns `None` if there are none.
+fn waited_for(status: &RolloutStatus, pods: &PodSummary) -> Option<usize> {
+    let counted = status.terminating.filter(|_| pods.is_part);
+    let counted =
+        counted.map_or(0, |counted| usize::try_from(counted).unwrap_or_default().saturating_sub(pods.overdue));
+    Some(pods.leaving.max(counted)).filter(|leaving| *leaving > 0)
+}
+
+fn still_terminates(pods: usize, more: &str) -> String {
+    match pods {
+        1 => format!("1 pod of the version before still terminates{more}"),
+        pods => format!("{pods} pods of the version before still terminate{more}"),
+    }
 }
 
 /// Whether the rollout is complete by the counts and by the pods, which are the first to tell that one fell back.

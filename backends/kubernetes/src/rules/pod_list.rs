@@ -42,6 +42,10 @@ pub(crate) struct Counted {
     pub(crate) digests: Vec<Option<Digest>>,
     /// The active pods of other revisions that the workload itself controls.
     pub(crate) old: usize,
+    /// The pods of earlier revisions that are being deleted.
+    pub(crate) leaving: usize,
+    /// The time by which the last of them has ended.
+    pub(crate) leaving_until: Option<Timestamp>,
     /// Whether any pod is ready, also an old one.
     pub(crate) is_any_ready: bool,
 }
@@ -49,6 +53,7 @@ pub(crate) struct Counted {
 /// Collects a workload's pods while they are read.
 pub(crate) struct PodCollector<'a> {
     rollout: &'a Rollout,
+    object: &'a Object,
     own: Stamp,
     uid: Option<&'a str>,
     kept: Vec<Kept>,
@@ -70,7 +75,7 @@ impl<'a> PodCollector<'a> {
     pub(crate) fn new(rollout: &'a Rollout, object: &'a Object) -> Self {
         let own = object.pods_stamp(rollout.id);
         let uid = object.metadata().uid.as_deref();
-        Self { rollout, own, uid, kept: Vec::new(), counted: Counted::default() }
+        Self { rollout, object, own, uid, kept: Vec::new(), counted: Counted::default() }
     }
 
     /// Adds a page of the list.
@@ -114,6 +119,10 @@ impl<'a> PodCollector<'a> {
     }
 
     fn count(&mut self, pod: &Pod) {
+        if pods::is_leaving(self.rollout, self.object, &self.own, pod) {
+            self.counted.leaving += 1;
+            self.counted.leaving_until = self.counted.leaving_until.max(pods::ends_by(pod));
+        }
         if !pods::is_active(pod) {
             return;
         }

@@ -18,6 +18,8 @@ use crate::workload::Rollout;
 
 /// The most pods that a stop names.
 const NAMED: usize = 3;
+/// The time after which a pod that should have ended is not waited for: its node is away, or a finalizer keeps it.
+const OVERDUE: Duration = Duration::from_secs(30);
 
 /// The state of the pods of one revision.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +37,11 @@ pub(crate) struct PodSummary {
     pub(crate) old: usize,
     /// The pods of the workload that are left, of any revision, those that are being deleted among them.
     pub(crate) left: usize,
-    /// The names of the first of them, as far as they were kept.
+    /// The pods of earlier revisions that are being deleted, and still have the time for it that their specification gives them.
+    pub(crate) leaving: usize,
+    /// Those that have not ended long after it.
+    pub(crate) overdue: usize,
+    /// The names of the first of those that are left, as far as they were kept.
     pub(crate) left_names: Vec<String>,
     /// The restarts of the containers of new pods.
     pub(crate) restarts: u32,
@@ -71,6 +77,12 @@ pub(crate) fn summary(rollout: &Rollout, object: &Object, list: &PodList, now: T
     let steady = |pod: &&Pod| restarts(pod) == 0;
     let uid = object.metadata().uid.as_deref();
     let old = pods.iter().filter(|pod| is_active(pod) && !is_new(rollout, &own, pod) && controller(pod) == uid).count();
+    let leaving = pods.iter().filter(|pod| is_leaving(rollout, object, &own, pod));
+    let (overdue, leaving): (Vec<&Pod>, Vec<&Pod>) = leaving.partition(|pod| is_overdue(ends_by(pod), now));
+    let (counted_leaving, counted_overdue) = match is_overdue(counted.leaving_until, now) {
+        true => (0, counted.leaving),
+        false => (counted.leaving, 0),
+    };
     let left: Vec<&Pod> = pods.iter().filter(|pod| !is_over(pod) && is_of(object, pod)).collect();
     PodSummary {
         new: new.len() + counted.new,
@@ -79,6 +91,8 @@ pub(crate) fn summary(rollout: &Rollout, object: &Object, list: &PodList, now: T
         started: new.iter().copied().filter(steady).map(started).sum(),
         old: old + counted.old,
         left: left.len() + counted.new + counted.old,
+        leaving: leaving.len() + counted_leaving,
+        overdue: overdue.len() + counted_overdue,
         left_names: left.iter().take(NAMED).map(|pod| name(pod).to_owned()).collect(),
         restarts: new.iter().map(|pod| restarts(pod)).fold(0, u32::saturating_add),
         past_lives: new.iter().flat_map(|pod| lives::past(pod, now)).collect(),
@@ -134,6 +148,44 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
 pub(crate) fn controller(pod: &Pod) -> Option<&str> {
     let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
     owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
+}
+
+/// Whether the pod is of an earlier revision of this app's workload, is being deleted, and has not ended. Jobs of a CronJob
+/// run on beside the next version.
+pub(crate) fn is_leaving(rollout: &Rollout, object: &Object, own: &Stamp, pod: &Pod) -> bool {
+    let is_ended_by_rollout = match object {
+        Object::Deployment(_) | Object::StatefulSet(_) | Object::DaemonSet(_) => true,
+        Object::CronJob(_) => false,
+    };
+    let is_deleted = pod.metadata.deletion_timestamp.is_some() && !is_over(pod);
+    is_ended_by_rollout
+        && is_deleted
+        && !is_new(rollout, own, pod)
+        && is_of(object, pod)
+        && is_of_app(rollout, object, pod)
+}
+
+/// Whether a pod that the workload made is this app's. The selectors of two Deployments may cover each other's pods: those of
+/// this one carry the app's stamp or, from before its first deploy, have a ReplicaSet that is named like the Deployment with a
+/// hash behind it.
+fn is_of_app(rollout: &Rollout, object: &Object, pod: &Pod) -> bool {
+    let stamp = Stamp::among(pod.metadata.annotations.as_ref());
+    if !matches!(object, Object::Deployment(_)) || stamp.id().is_some_and(|id| id.app == rollout.id.app) {
+        return true;
+    }
+    let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
+    let made_by = owners.iter().find(|owner| owner.controller == Some(true));
+    let deployment = made_by.and_then(|owner| owner.name.rsplit_once('-')).map(|(name, _)| name);
+    deployment == object.metadata().name.as_deref()
+}
+
+/// The time by which a pod that is being deleted has ended, with the time that its specification gives it.
+pub(crate) fn ends_by(pod: &Pod) -> Option<Timestamp> {
+    pod.metadata.deletion_timestamp.as_ref().map(|time| time.0)
+}
+
+fn is_overdue(ends_by: Option<Timestamp>, now: Timestamp) -> bool {
+    ends_by.is_some_and(|ends_by| lives::span(ends_by, now) > OVERDUE)
 }
 
 /// Whether the workload made the pod; of a Deployment, a ReplicaSet did.

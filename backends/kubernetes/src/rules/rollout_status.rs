@@ -21,6 +21,8 @@ pub(crate) struct RolloutStatus {
     pub(crate) updated: i32,
     /// The number of pods of earlier revisions.
     pub(crate) old: i32,
+    /// The number of pods that are being deleted, of any revision; `None` unless it is a Deployment of a cluster that counts them.
+    pub(crate) terminating: Option<i32>,
     /// The number of pods that have been ready for long enough.
     pub(crate) available: i32,
     /// Whether all pods are of the new revision, available or not: the update strategy has nothing left to do.
@@ -50,7 +52,8 @@ fn deployment(object: &Deployment) -> RolloutStatus {
     let is_observed = is_observed(object.metadata.generation, status.observed_generation);
     let is_everywhere = is_observed && updated >= wanted && old <= 0;
     let is_complete = is_everywhere && available >= updated;
-    RolloutStatus { is_observed, wanted, updated, old, available, is_everywhere, is_complete, note: none_runs(wanted) }
+    let (terminating, note) = (status.terminating_replicas, none_runs(wanted));
+    RolloutStatus { is_observed, wanted, updated, old, terminating, available, is_everywhere, is_complete, note }
 }
 
 fn stateful_set(object: &StatefulSet) -> RolloutStatus {
@@ -78,6 +81,7 @@ fn stateful_set(object: &StatefulSet) -> RolloutStatus {
         wanted,
         updated,
         old: status.replicas - updated - held,
+        terminating: None,
         available,
         is_everywhere: is_observed && updated >= replicas,
         is_complete: is_observed && updated >= wanted && ready && one_revision,
@@ -95,7 +99,8 @@ fn daemon_set(object: &DaemonSet) -> RolloutStatus {
     let is_complete = is_everywhere && available >= wanted;
     let note = (wanted == 0).then(|| "no node is chosen for it: no pod runs".to_owned());
     let old = status.current_number_scheduled - updated;
-    RolloutStatus { is_observed, wanted, updated, old, available, is_everywhere, is_complete, note }
+    let terminating = None;
+    RolloutStatus { is_observed, wanted, updated, old, terminating, available, is_everywhere, is_complete, note }
 }
 
 fn cron_job(object: &CronJob) -> RolloutStatus {

@@ -54,7 +54,11 @@ impl<I: Instances> Namespaced<I> {
             labels.iter().map(|(name, value)| format!("{name}={}", value.as_str().unwrap())).collect();
         let selected = ListParams::default().labels(&labels.join(","));
         let pods = Api::<Pod>::namespaced(self.bed.client.clone(), &self.bed.namespace).list(&selected).await.unwrap();
-        pods.items.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect()
+        // Those that are being deleted run until they have ended.
+        let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
+        let is_over = |pod: &Pod| matches!(phase(pod).as_deref(), Some("Failed" | "Succeeded"));
+        let is_left = |pod: &Pod| pod.metadata.deletion_timestamp.is_none() || !is_over(pod);
+        pods.items.into_iter().filter(is_left).collect()
     }
 }
 

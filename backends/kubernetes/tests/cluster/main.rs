@@ -20,4 +20,5 @@ mod releases;
 mod restores;
 mod stops;
 mod stuck_pods;
+mod terminating;
 mod watch;

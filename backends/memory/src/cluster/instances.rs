@@ -98,7 +98,7 @@ fn made(
 fn instance(app: &App, name: &str, pod: &Pod, (state, is_ready, restarts): (String, bool, u32)) -> TargetInstance {
     let name = InstanceName::shortened(&format!("{name}-{}", pod.id));
     let revision = pod.deploy.filter(|deploy| deploy.app == app.uid).map(|deploy| deploy.revision);
-    TargetInstance { id: name.clone(), name, revision, state, is_ready, restarts }
+    TargetInstance { id: name.clone(), name, revision, state, is_ready, restarts, workload: None }
 }
 
 impl SimulatedCluster {

@@ -15,6 +15,7 @@ fn told(content: Content) -> Value {
 fn events_are_told_with_the_facts_that_a_receiver_needs() {
     insta::assert_json_snapshot!("accepted", told(samples::accepted()));
     insta::assert_json_snapshot!("failed", told(samples::failed()));
+    insta::assert_json_snapshot!("failed_of_several", told(samples::failed_of_several()));
     insta::assert_json_snapshot!("put_right", told(samples::put_right()));
     let drift = DriftNews { image: Some("r.example.com/api:hotfix".parse().unwrap()), message: "Changed.".to_owned() };
     insta::assert_json_snapshot!("drift", told(Content::Drift { app: samples::app(), drift }));
@@ -30,7 +31,9 @@ fn events_are_told_with_the_facts_that_a_receiver_needs() {
 
 #[test]
 fn evidence_is_not_told() {
-    assert!(!told(samples::failed()).to_string().contains("hunter2"));
+    for failed in [samples::failed(), samples::failed_of_several()] {
+        assert!(!told(failed).to_string().contains("hunter2"));
+    }
 }
 
 #[test]

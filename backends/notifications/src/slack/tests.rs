@@ -16,6 +16,10 @@ fn message_says_what_happened_and_why() {
     assert_eq!(told(samples::accepted()), accepted);
     let failed = format!(":x: <{page}/4|shop-test/api #4> *failed*: {} by ci\nImagePullBackOff", details("v4"));
     assert_eq!(told(samples::failed()), failed);
+    let of_several = told(samples::failed_of_several());
+    let states =
+        "\nCrashLoopBackOff\n• Deployment/worker: failed\n• Deployment/web: complete\n• CronJob/nightly: not touched";
+    assert!(of_several.ends_with(states), "{of_several}");
     let noted = told(samples::of(samples::deploy(4, State::Succeeded { note: Some("hunter2".to_owned()) })));
     assert!(noted.contains("succeeded") && !noted.contains("hunter2"), "{noted}");
     let put_right = told(samples::put_right());

@@ -1,6 +1,6 @@
 use rollhook_conformance::samples;
 use rollhook_core::{
-    deploy::Reason,
+    deploy::{Evidence, Reason, WorkloadEnd, WorkloadEvidence},
     ledger::{AppState, Change, NewDeploy, Record},
 };
 
@@ -49,6 +49,21 @@ impl Traced {
 fn fact(span: &SpanData, key: &str) -> String {
     let found = span.attributes.iter().find(|attribute| attribute.key.as_str() == key);
     found.map(|attribute| attribute.value.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn failed_deploy_of_several_workloads_has_the_state_of_each() {
+    let mut traced = Traced::new();
+    let deploy = traced.accept(samples::image_deploy(1));
+    let rolling = traced.record(deploy.moved(samples::rolling_out(&deploy))).unwrap();
+    let workload = |name: &str, state| WorkloadEvidence { name: name.to_owned(), state, message: "secret".to_owned() };
+    let workloads =
+        vec![workload("Deployment/worker", WorkloadEnd::Failed), workload("Deployment/web", WorkloadEnd::NotTouched)];
+    let evidence = Some(Evidence { workloads, ..Evidence::default() });
+    let (reason, message) = (Reason::new("CrashLoopBackOff"), String::new());
+    traced.record(rolling.moved(State::Failed { reason, message, evidence }));
+    let whole = traced.spans.last().unwrap();
+    assert_eq!(fact(whole, "rollhook.workloads"), r#"["Deployment/worker: failed","Deployment/web: not touched"]"#);
 }
 
 #[test]

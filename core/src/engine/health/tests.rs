@@ -49,6 +49,7 @@ impl Story {
             restarts,
             past_lives: Vec::new(),
             down_for: None,
+            leaving: None,
             workloads: Vec::new(),
             failure: failure.map(|(kind, reason)| RolloutFailure {
                 kind,

@@ -32,6 +32,7 @@ fn complete() -> Observation {
         restarts: 0,
         past_lives: Vec::new(),
         down_for: None,
+        leaving: None,
         workloads: Vec::new(),
         failure: None,
     }
@@ -68,6 +69,33 @@ fn rollout_settles_at_the_first_observation_after_the_settling_time() {
     assert_eq!(outcome(&watch, 60), RolloutOutcome::Wait(at(12)));
     see(&mut watch, complete(), 60, 60);
     assert_eq!(outcome(&watch, 60), RolloutOutcome::Settled { digest: None, note: None });
+}
+
+#[test]
+fn old_instances_that_end_are_waited_for_until_the_deadline_and_fail_nothing() {
+    let still = "1 pod of the version before still terminates";
+    let leaving = || Observation { leaving: Some(still.to_owned()), ..complete() };
+    let mut ends = watch();
+    see(&mut ends, leaving(), 2, 2);
+    see(&mut ends, leaving(), 60, 60);
+    assert_eq!(outcome(&ends, 60), RolloutOutcome::Wait(at(600)));
+    see(&mut ends, complete(), 61, 61);
+    assert_eq!(outcome(&ends, 61), RolloutOutcome::Settled { digest: None, note: None }, "it was ready all the time");
+    let mut stays = watch();
+    let noted = Phase::Complete { digest: None, note: Some("a remark".to_owned()) };
+    see(&mut stays, leaving(), 2, 2);
+    see(&mut stays, Observation { phase: noted, ..leaving() }, 600, 600);
+    let note = Some(format!("a remark; {still}"));
+    assert_eq!(outcome(&stays, 600), RolloutOutcome::Settled { digest: None, note });
+    let mut unready = watch();
+    see(&mut unready, Observation { phase: Phase::Progressing, ..leaving() }, 2, 2);
+    see(&mut unready, Observation { phase: Phase::Progressing, ..leaving() }, 600, 600);
+    assert!(matches!(outcome(&unready, 600), RolloutOutcome::Failed(_)), "the deadline is that of the new ones");
+    let mut failing = watch();
+    see(&mut failing, leaving(), 2, 2);
+    see(&mut failing, Observation { leaving: Some(still.to_owned()), ..failure() }, 3, 3);
+    see(&mut failing, Observation { leaving: Some(still.to_owned()), ..failure() }, 63, 63);
+    assert!(matches!(outcome(&failing, 63), RolloutOutcome::Failed(_)));
 }
 
 #[test]

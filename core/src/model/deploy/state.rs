@@ -75,6 +75,13 @@ const LOG_MAX: (usize, usize) = (100, 24 << 10);
 const WORKLOADS_MAX: (usize, usize) = (8 << 10, 200);
 
 impl Evidence {
+    /// Returns the evidence with the states of several workloads alone; `None` if the target has one.
+    #[must_use]
+    pub fn of_workloads(&self) -> Option<Self> {
+        let workloads = self.workloads.clone();
+        (!workloads.is_empty()).then(|| Self { workloads, ..Self::default() })
+    }
+
     /// Returns the evidence with what an entry may hold of it: its texts come from outside, and every failed entry keeps them. Of
     /// the events and the log, the last lines stay, and of the workloads the first ones.
     #[must_use]
@@ -311,6 +318,15 @@ mod tests {
             assert!(kept.log.last().unwrap().starts_with("200"));
         }
         assert_eq!(bounded(lines(200, "")).log, lines(200, "")[100..]);
+    }
+
+    #[test]
+    fn evidence_of_workloads_is_nothing_but_their_states() {
+        let (name, message) = ("Deployment/worker".to_owned(), "0 of 1 new pods are ready".to_owned());
+        let workloads = vec![WorkloadEvidence { name, state: WorkloadEnd::Failed, message }];
+        let whole = Evidence { log: vec!["secret".to_owned()], workloads: workloads.clone(), ..Evidence::default() };
+        assert_eq!(whole.of_workloads(), Some(Evidence { workloads, ..Evidence::default() }));
+        assert_eq!(Evidence { workloads: Vec::new(), ..whole }.of_workloads(), None);
     }
 
     #[test]

@@ -253,6 +253,16 @@ pub enum Refusal {
     /// The app has no instance of this name.
     #[error("The app has no instance {0}: it is gone by now, or never was; list the instances.")]
     NoSuchInstance(InstanceName),
+    /// The app has no workload of this name.
+    #[error(fmt = no_such_workload)]
+    NoSuchWorkload {
+        /// The app.
+        app: AppId,
+        /// The name that was given.
+        given: String,
+        /// The names of its workloads.
+        known: Vec<String>,
+    },
     /// The platform keeps no logs of instances.
     #[error("The platform that the app runs on keeps no logs that rollhook can read.")]
     NoInstanceLogs,
@@ -353,6 +363,7 @@ impl Refusal {
             | Self::NoRunLog(_)
             | Self::CheckNotFound(_)
             | Self::NoSuchInstance(_)
+            | Self::NoSuchWorkload { .. }
             | Self::NoInstanceLogs => RefusalKind::NotFound,
             Self::RotatedAlready
             | Self::AppExists(_)
@@ -424,6 +435,14 @@ impl Refusal {
 
 /// The end of [`Refusal::StoreUnavailable`] if the write may have happened.
 const MAYBE_RECORDED: &str = "the call may have been recorded. Repeat it with the same Idempotency-Key.";
+
+fn no_such_workload(app: &AppId, given: &String, known: &[String], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "{app} has no workload {given:?}")?;
+    match known {
+        [] => f.write_str(": the platform that it runs on has no names for them."),
+        known => write!(f, "; it has: {}.", known.join(", ")),
+    }
+}
 
 fn release_between(target: &Revision, released: &[Released], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let commands = releases::named(released);

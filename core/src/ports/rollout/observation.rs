@@ -40,6 +40,10 @@ pub struct Observation {
     pub down_for: Option<Duration>,
     /// The failure of this deploy's instances; `None` as soon as they recover.
     pub failure: Option<RolloutFailure>,
+    /// The instances of earlier deploys that are to end and have not ended yet, in a clause: "1 pod of the version before
+    /// still terminates"; `None`: there are none. A deploy that is complete waits for them, at most until its deadline: time
+    /// that old instances take to end is no failure of the new ones.
+    pub leaving: Option<String>,
     /// The workloads of a target that has several, each with its own state; empty for a target that has one.
     pub workloads: Vec<WorkloadState>,
 }
@@ -55,8 +59,20 @@ impl Observation {
         message: impl Into<String>,
     ) -> Self {
         let (progress, message) = (progress.into(), message.into());
-        let (instances, restarts, past_lives, down_for, failure, workloads) = Default::default();
-        Self { deploy, phase, progress, message, instances, restarts, past_lives, down_for, failure, workloads }
+        let (instances, restarts, past_lives, down_for, failure, leaving, workloads) = Default::default();
+        Self {
+            deploy,
+            phase,
+            progress,
+            message,
+            instances,
+            restarts,
+            past_lives,
+            down_for,
+            failure,
+            leaving,
+            workloads,
+        }
     }
 
     /// Returns the observation with its texts cut to what an entry may hold: a driver has them from the platform.
@@ -67,6 +83,7 @@ impl Observation {
             self.progress = text::hex(&text::hash_of([self.progress.as_str()]));
         }
         text::cut(&mut self.message, MESSAGE_MAX);
+        self.leaving.iter_mut().for_each(|leaving| text::cut(leaving, MESSAGE_MAX));
         if let Phase::Complete { note: Some(note), .. } = &mut self.phase {
             text::cut(note, MESSAGE_MAX);
         }

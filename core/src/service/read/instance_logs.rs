@@ -1,13 +1,14 @@
 //! Instances of an app, and their logs.
 
-use std::{pin::pin, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures_util::future::{Either, select};
 
 use crate::{
+    app::{AppId, LABEL_MAX},
     error::{Error, Result},
     instance::InstanceName,
-    ports::{InstanceLogPart, InstanceLogs, LogQuery, TargetInstance},
+    ports::{InstanceLogPart, InstanceLogs, LogQuery, LoggedWorkload, TargetInstance},
     request::Refusal,
     service::{Authorized, Deployer, Outcome},
     slots::Slots,
@@ -26,17 +27,34 @@ impl Default for InstanceReads {
 }
 
 impl Deployer {
-    /// Returns the instances of an app's target, those of the newest revision first. An environment has a few reads at a
-    /// time; others wait for their turn.
+    /// Returns the instances of an app's target, or of its workload of this name, those of the newest revision first. An
+    /// environment has a few reads at a time; others wait for their turn.
     ///
     /// # Errors
-    /// [`Refusal::NoInstanceLogs`] if the platform keeps no logs; [`Refusal::StoreUnavailable`] and
+    /// [`Refusal::NoInstanceLogs`] if the platform keeps no logs; [`Refusal::NoSuchWorkload`]; [`Refusal::StoreUnavailable`] and
     /// [`Refusal::ClusterUnavailable`] while the store or the platform is away.
-    pub async fn instances(&self, access: &Authorized) -> Outcome<Vec<TargetInstance>> {
+    pub async fn instances(&self, access: &Authorized, workload: Option<&str>) -> Outcome<Vec<TargetInstance>> {
         let logs = self.logs()?;
-        let app = self.state(access).await?.app;
+        let mut app = self.state(access).await?.app;
+        if let Some(given) = workload {
+            let all = logs.workloads(&app).map_err(|error| unread(access, &error))?;
+            app = match LoggedWorkload::named(&all, given) {
+                Some(found) => Arc::new(found.app.clone()),
+                None => return Err(no_such_workload(&app.id, given, &all)),
+            };
+        }
         let _turn = self.instance_reads.0.acquire(&access.id.namespace).await;
         self.in_time(logs.instances(&app)).await.map_err(|error| unread(access, &error))
+    }
+
+    /// Returns the names of the workloads of an app's target, in their order; none if the platform has no names for them.
+    ///
+    /// # Errors
+    /// As [`Deployer::instances`].
+    pub async fn logged_workloads(&self, access: &Authorized) -> Outcome<Vec<String>> {
+        let (logs, app) = (self.logs()?, self.state(access).await?.app);
+        let all = logs.workloads(&app).map_err(|error| unread(access, &error))?;
+        Ok(all.into_iter().map(|workload| workload.name).collect())
     }
 
     /// Returns a part of the log of the instance of this name or id. An environment has a few reads at a time; others wait
@@ -70,6 +88,11 @@ impl Deployer {
     fn logs(&self) -> Outcome<&dyn InstanceLogs> {
         self.ports.rollouts.instance_logs().ok_or(Refusal::NoInstanceLogs)
     }
+}
+
+fn no_such_workload(app: &AppId, given: &str, all: &[LoggedWorkload]) -> Refusal {
+    let known = all.iter().map(|workload| workload.name.clone()).collect();
+    Refusal::NoSuchWorkload { app: app.clone(), given: given.chars().take(LABEL_MAX).collect(), known }
 }
 
 fn unread(access: &Authorized, error: &Error) -> Refusal {

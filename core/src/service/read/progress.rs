@@ -14,7 +14,7 @@ use crate::{
     deploy::{Deploy, Outage, Paused, Revision, State, Verification},
     engine::deadline,
     ledger::{AppState, ReleaseTurn, release_turns::ReleaseAhead},
-    ports::{Instances, Observation, Phase},
+    ports::{Instances, Observation, Phase, WorkloadState},
     service::{Authorized, Deployer},
     text::hex,
     time::Timestamp,
@@ -35,6 +35,8 @@ pub struct Progress {
     /// The time at which the step fails unless it is over; `None` while the platform cannot be reached or the build waits
     /// for a slot, for which time it moves on.
     pub deadline: Option<Timestamp>,
+    /// The state of each of several workloads; empty where the app has one, and as `message` is `None`.
+    pub workloads: Vec<WorkloadState>,
 }
 
 impl Progress {
@@ -46,7 +48,10 @@ impl Progress {
     /// Returns a short text that stands for what was observed: a caller that names it learns of what was observed between two
     /// calls.
     pub fn mark(&self) -> String {
-        let observed = format!("{:?} {:?}", self.instances, self.message);
+        let mut observed = format!("{:?} {:?}", self.instances, self.message);
+        for workload in &self.workloads {
+            observed.push_str(&format!("\n{} {}", workload.name, workload.message));
+        }
         hex(&Sha256::digest(observed)[..4])
     }
 }
@@ -59,6 +64,7 @@ struct Observed {
     message: String,
     is_complete: bool,
     settles_for: Duration,
+    workloads: Vec<WorkloadState>,
 }
 
 /// The last observations of the rollouts that this process drives.
@@ -74,8 +80,14 @@ impl Observations {
             Some(failure) => format!("{}; {}", seen.message, failure.message),
             None => seen.message.clone(),
         };
-        let is_complete = matches!(seen.phase, Phase::Complete { .. });
-        let observed = Observed { revision, instances: seen.instances, message, is_complete, settles_for };
+        let has_new = matches!(seen.phase, Phase::Complete { .. });
+        let message = match seen.leaving.as_ref().filter(|_| has_new) {
+            Some(leaving) => format!("{message}; {leaving}"),
+            None => message,
+        };
+        let is_complete = has_new && seen.leaving.is_none();
+        let (instances, workloads) = (seen.instances, seen.workloads.clone());
+        let observed = Observed { revision, instances, message, is_complete, settles_for, workloads };
         self.with(|rollouts| rollouts.insert(app, observed.clone()) != Some(observed))
     }
 
@@ -142,13 +154,13 @@ fn building(policy: &Policy, since: Timestamp, paused: Paused) -> Progress {
         (None, None) => None,
     };
     let deadline = message.is_none().then(|| deadline::of_build(policy, since, paused));
-    Progress { since, instances: None, message: message.map(str::to_owned), deadline }
+    Progress { since, instances: None, message: message.map(str::to_owned), deadline, workloads: Vec::new() }
 }
 
 fn releasing(policy: &Policy, since: Timestamp, (outage, platform): (Outage, &str)) -> Progress {
     let message = outage.since.map(|_| unreachable(platform));
     let deadline = message.is_none().then(|| deadline::of_release(policy, since, outage.past));
-    Progress { since, instances: None, message, deadline }
+    Progress { since, instances: None, message, deadline, workloads: Vec::new() }
 }
 
 /// Returns the progress of a verification, which has no deadline: the time of silence makes no verdict.
@@ -159,7 +171,7 @@ fn verifying(verification: &Verification) -> Progress {
     });
     let open = open.collect::<Vec<_>>().join(", ");
     let message = (!open.is_empty()).then(|| format!("waits for the verdicts of the checks {open}"));
-    Progress { since: verification.since, instances: None, message, deadline: None }
+    Progress { since: verification.since, instances: None, message, deadline: None, workloads: Vec::new() }
 }
 
 /// Returns the progress of a release command that waits for its turn in its group.
@@ -167,7 +179,7 @@ fn waiting(turn: &ReleaseTurn, since: Timestamp) -> Progress {
     let message = turn.waits_for.as_ref().map(|ReleaseAhead { app, revision }| {
         format!("waits for the release command of {app}, revision {revision}: that time does not count")
     });
-    Progress { since, instances: None, message, deadline: None }
+    Progress { since, instances: None, message, deadline: None, workloads: Vec::new() }
 }
 
 /// Returns what a step waits for during an outage.
@@ -182,14 +194,17 @@ fn progress(
     (outage, platform): (Outage, &str),
 ) -> Progress {
     if outage.since.is_some() {
-        return Progress { since, instances: None, message: Some(unreachable(platform)), deadline: None };
+        let message = Some(unreachable(platform));
+        return Progress { since, instances: None, message, deadline: None, workloads: Vec::new() };
     }
     let instances = observed.as_ref().and_then(|observed| observed.instances);
+    let workloads = observed.as_ref().map(|observed| observed.workloads.clone()).unwrap_or_default();
     let message = observed.map(|observed| match observed.is_complete && !observed.settles_for.is_zero() {
         true => format!("{}, and must stay so for {} s", observed.message, observed.settles_for.as_secs_f64()),
         false => observed.message,
     });
-    Progress { since, instances, message, deadline: Some(deadline::of_rollout(policy, since, outage.past)) }
+    let deadline = Some(deadline::of_rollout(policy, since, outage.past));
+    Progress { since, instances, message, deadline, workloads }
 }
 
 #[cfg(test)]
@@ -217,6 +232,7 @@ mod tests {
             restarts: 0,
             past_lives: Vec::new(),
             down_for: None,
+            leaving: None,
             workloads: Vec::new(),
             failure: None,
         }
@@ -229,7 +245,8 @@ mod tests {
     #[test]
     fn a_process_that_does_not_drive_the_rollout_knows_its_deadline_alone() {
         let known = shown(&Observations::default(), Outage::default());
-        assert_eq!(known, Progress { since: at(0), instances: None, message: None, deadline: Some(at(600)) });
+        let (instances, message, workloads) = Default::default();
+        assert_eq!(known, Progress { since: at(0), instances, message, deadline: Some(at(600)), workloads });
     }
 
     #[test]
@@ -262,6 +279,33 @@ mod tests {
         observations.note(APP, Revision::FIRST, &failing, SETTLE);
         let message = shown(&observations, Outage::default()).message.unwrap();
         assert_eq!(message, "the image cannot be pulled", "once is enough");
+    }
+
+    #[test]
+    fn deploy_that_waits_for_old_instances_says_so_and_not_that_it_settles() {
+        let observations = Observations::default();
+        let complete = seen(2, Phase::Complete { digest: None, note: None });
+        let leaving = Some("1 pod of the version before still terminates".to_owned());
+        assert!(observations.note(APP, Revision::FIRST, &complete, SETTLE));
+        assert!(observations.note(APP, Revision::FIRST, &Observation { leaving, ..complete }, SETTLE), "it is news");
+        let message = shown(&observations, Outage::default()).message.unwrap();
+        assert_eq!(message, "2 of 2 new pods are ready; 1 pod of the version before still terminates");
+    }
+
+    #[test]
+    fn each_of_several_workloads_is_shown_and_its_change_is_news() {
+        let observations = Observations::default();
+        let with = |message: &str| {
+            let (name, message) = ("Deployment/worker".to_owned(), message.to_owned());
+            let worker =
+                WorkloadState { name, deploy: None, is_complete: false, message, restarts: 0, is_failing: false };
+            Observation { workloads: vec![worker], ..seen(2, Phase::Progressing) }
+        };
+        observations.note(APP, Revision::FIRST, &with("0 of 1 new pods are ready"), SETTLE);
+        let before = shown(&observations, Outage::default());
+        assert_eq!(before.workloads[0].message, "0 of 1 new pods are ready");
+        observations.note(APP, Revision::FIRST, &with("1 of 1 new pods are ready"), SETTLE);
+        assert_ne!(shown(&observations, Outage::default()).mark(), before.mark());
     }
 
     #[test]

@@ -67,12 +67,22 @@ impl InstanceLogQuery {
     }
 }
 
+/// The query of an app's instances.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct InstancesQuery {
+    /// Only those of this workload of an app that has several: `Deployment/worker`, or `worker` where no other is called so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub workload: Option<String>,
+}
+
 /// Lists the instances of an app.
 pub struct ListInstances;
 
 impl Operation for ListInstances {
     type Subject = AppId;
-    type Input = ();
+    type Input = InstancesQuery;
     type Answer = InstanceList;
 
     const ENDPOINT: Endpoint = Endpoint::get(
@@ -80,9 +90,10 @@ impl Operation for ListInstances {
         "The app's instances, those of the newest revision first",
     );
 
-    async fn perform(caller: &Local, id: &AppId, (): ()) -> Result<InstanceList, Refusal> {
-        let access = caller.open(id).await?;
-        Ok(InstanceList::of(caller.deployer().instances(&access).await?))
+    async fn perform(caller: &Local, id: &AppId, query: InstancesQuery) -> Result<InstanceList, Refusal> {
+        let (access, deployer) = (caller.open(id).await?, caller.deployer());
+        let instances = deployer.instances(&access, query.workload.as_deref()).await?;
+        Ok(InstanceList::of(instances, deployer.logged_workloads(&access).await?))
     }
 }
 

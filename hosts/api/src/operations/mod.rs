@@ -20,7 +20,7 @@ pub use deploys::{
     CancelDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, LogQuery, LogStep, LogText, PlanRollback,
     PromoteApp, ReadBuildLog, RebuildApp, RollBack, RollbackQuery, ShowDeploy, StartApp, StopApp,
 };
-pub use instances::{InstanceLogQuery, Lines, ListInstances, ReadInstanceLog};
+pub use instances::{InstanceLogQuery, InstancesQuery, Lines, ListInstances, ReadInstanceLog};
 pub use locks::{ListLocks, LockApp, LockEnvironment, UnlockApp, UnlockEnvironment};
 pub use receivers::{ListReceivers, RegisterReceiver, RemoveReceiver, ReplaceSecret, TestReceiver};
 pub use runs::{CancelRun, ListRuns, ReadRunLog, RunLogQuery, ShowRun, StartRun};

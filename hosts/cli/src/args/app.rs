@@ -297,6 +297,9 @@ pub(crate) struct BuildLogs {
 pub(crate) struct Logs {
     #[command(flatten)]
     pub(crate) target: Target,
+    /// Only this workload of an app that has several, such as Deployment/worker or worker; default: all
+    #[arg(long, value_name = "WORKLOAD")]
+    pub(crate) workload: Option<String>,
     /// Only this instance, by its name; default: all
     #[arg(long, value_name = "NAME")]
     pub(crate) instance: Option<InstanceName>,

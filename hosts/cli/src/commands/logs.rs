@@ -4,13 +4,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use rollhook_api::{
     Instance, InstanceLog, InstanceLogLine, Kind,
-    operations::{InstanceLogQuery, Lines, ListInstances, ReadInstanceLog},
+    operations::{InstanceLogQuery, InstancesQuery, Lines, ListInstances, ReadInstanceLog},
     terminal::plain,
 };
 use rollhook_core::{
     app::AppId,
     instance::InstanceName,
     ports::{LOG_LINES_MAX, LogPosition},
+    text::escaped,
 };
 
 use super::Session;
@@ -27,11 +28,12 @@ const IN_A_ROW: usize = 10;
 
 pub(crate) async fn logs(session: &Session<'_>, args: &args::Logs) -> Result<(), CliError> {
     let id = &session.find(&args.target).await?;
-    let mut reading = Reading { session, id, only: args.instance.as_ref(), positions: BTreeMap::new() };
+    let workload = args.workload.as_deref();
+    let mut reading = Reading { session, id, workload, only: args.instance.as_ref(), positions: BTreeMap::new() };
     let instances = reading.instances().await?;
     if instances.is_empty() && !args.follow {
-        let all = Reading { session, id, only: None, positions: BTreeMap::new() }.instances().await?;
-        return Err(none(id, args.instance.as_ref(), &all));
+        let all = Reading { session, id, workload, only: None, positions: BTreeMap::new() }.instances().await?;
+        return Err(none(id, workload, args.instance.as_ref(), &all));
     }
     let mut lines = Vec::new();
     for instance in &instances {
@@ -70,11 +72,12 @@ pub(crate) async fn logs(session: &Session<'_>, args: &args::Logs) -> Result<(),
     Ok(())
 }
 
-fn none(id: &AppId, only: Option<&InstanceName>, all: &[Instance]) -> CliError {
+fn none(id: &AppId, workload: Option<&str>, only: Option<&InstanceName>, all: &[Instance]) -> CliError {
+    let of_workload = workload.map(|workload| format!(" of {}", escaped(workload))).unwrap_or_default();
     let names = all.iter().map(|instance| instance.name.to_string()).collect::<Vec<_>>().join(", ");
     CliError::Other(match only {
-        Some(name) if !names.is_empty() => format!("{id} has no instance {name}; it has: {names}."),
-        Some(_) | None => format!("{id} has no instances: nothing was started yet, or all are gone."),
+        Some(name) if !names.is_empty() => format!("{id} has no instance {name}{of_workload}; it has: {names}."),
+        Some(_) | None => format!("{id} has no instances{of_workload}: nothing was started yet, or all are gone."),
     })
 }
 
@@ -87,6 +90,7 @@ fn is_passing(error: &CliError) -> bool {
 struct Reading<'a> {
     session: &'a Session<'a>,
     id: &'a AppId,
+    workload: Option<&'a str>,
     only: Option<&'a InstanceName>,
     /// By the instances' ids.
     positions: BTreeMap<InstanceName, LogPosition>,
@@ -97,7 +101,8 @@ type Line = (InstanceName, InstanceLogLine);
 
 impl Reading<'_> {
     async fn instances(&self) -> Result<Vec<Instance>, CliError> {
-        let mut found = self.session.api.call(ListInstances, self.id, ()).await?.instances;
+        let query = InstancesQuery { workload: self.workload.map(str::to_owned) };
+        let mut found = self.session.api.call(ListInstances, self.id, query).await?.instances;
         found.retain(|instance| self.only.is_none_or(|only| instance.name == *only || instance.id == *only));
         Ok(found)
     }
@@ -190,6 +195,7 @@ mod tests {
             state: String::new(),
             ready: true,
             restarts: 0,
+            workload: None,
         };
         let line = |name: &str, at, text: &str| {
             (name.parse().unwrap(), InstanceLogLine { at: Timestamp::from_millis(at), text: text.to_owned() })

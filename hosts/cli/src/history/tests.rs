@@ -2,6 +2,8 @@ use std::time::Duration;
 
 use rollhook_core::deploy::{Evidence, Revision, Scale, Status, Trigger, WorkloadEnd, WorkloadEvidence};
 
+use rollhook_api::{Progress, WorkloadState};
+
 use super::*;
 use crate::table::Colour;
 
@@ -183,6 +185,50 @@ fn a_failure_is_told_with_what_was_seen() {
         ..entry(2, "badbad1", Status::Failed, 1)
     };
     insta::assert_snapshot!("failure", ending(&failed).join("\n"));
+}
+
+#[test]
+fn wide_history_has_a_line_for_each_of_several_workloads() {
+    let workloads = vec![
+        workload("Deployment/worker", WorkloadEnd::Failed, "0 of 1 new instances are ready"),
+        workload("Deployment/\u{1b}web", WorkloadEnd::Complete, "1 of 1 new instances are ready"),
+    ];
+    let evidence = Some(Evidence { workloads, ..Evidence::default() });
+    let state = |name: &str, message: &str| WorkloadState {
+        name: name.to_owned(),
+        revision: None,
+        complete: false,
+        message: message.to_owned(),
+    };
+    let progress = Some(Progress {
+        since: NOW,
+        ready: None,
+        wanted: None,
+        message: None,
+        mark: None,
+        deadline: None,
+        workloads: vec![state("Deployment/worker", "the rollout begins"), state("Deployment/web", "not touched")],
+    });
+    let history = [
+        Deploy { progress, ..entry(3, "def456a", Status::RollingOut, 1) },
+        Deploy { evidence, ..entry(2, "badbad1", Status::Failed, 1) },
+        entry(1, "abc123f", Status::Succeeded, 1),
+    ];
+    let wide = wide(&history, PLAIN);
+    let lines: Vec<&str> = wide.lines().collect();
+    assert_eq!(
+        (&lines[2..4], &lines[5..7]),
+        (
+            &["    Deployment/worker: the rollout begins", "    Deployment/web: not touched"][..],
+            &[
+                "    Deployment/worker: failed: 0 of 1 new instances are ready",
+                "    Deployment/\\u{1b}web: complete: 1 of 1 new instances are ready"
+            ][..]
+        ),
+        "{wide}"
+    );
+    assert!(lines[7].starts_with('1') && lines.len() == 8, "{wide}");
+    assert_eq!(table(&history, NOW, PLAIN).lines().count(), 4, "the narrow one has entries alone");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use http::StatusCode;
 use rollhook_api::{
     App, Deploy, DeployList,
     operations::{DeploysQuery, ListDeploys, ShowApp},
-    words::short_image,
+    words::{short_image, workloads},
 };
 use rollhook_core::{
     app::{AppId, HoldPolicy, Source},
@@ -66,6 +66,8 @@ pub(crate) struct Shown {
 pub(crate) struct Running {
     pub(crate) entry: Entry,
     pub(crate) waits_for: String,
+    /// The states of several workloads, a line each.
+    pub(crate) workloads: Vec<String>,
     pub(crate) steps: Vec<Step>,
     pub(crate) since: String,
     /// The time that has passed since then.
@@ -159,6 +161,7 @@ impl Running {
         Self {
             entry: Entry::new(app, deploy, frame),
             waits_for,
+            workloads: workloads(deploy).iter().map(|line| escaped(line)).collect(),
             steps: steps(app, deploy),
             since: rollhook_api::time::absolute(since),
             so_far: match frame.now.since(since).as_secs() {

@@ -4,7 +4,7 @@ use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
     Instance, InstanceLog, Kind,
-    operations::{InstanceLogQuery, Lines, ListInstances, ReadInstanceLog, ShowApp},
+    operations::{InstanceLogQuery, InstancesQuery, Lines, ListInstances, ReadInstanceLog, ShowApp},
 };
 use rollhook_core::{
     app::AppId,
@@ -45,6 +45,52 @@ struct List {
     instances: Vec<Row>,
     /// Why there are none.
     none: Option<String>,
+    /// The workloads to choose from; empty for an app with one.
+    choices: Vec<Choice>,
+    /// The part of a query that names the chosen workload, begun with `&`; empty for all.
+    chosen: String,
+}
+
+/// A workload whose instances can be shown alone, or all of them.
+struct Choice {
+    name: String,
+    /// The part of a query that chooses it, begun with `?`; empty for all.
+    query: String,
+    is_shown: bool,
+}
+
+/// The instances that a call asks for.
+struct Found {
+    instances: Vec<Instance>,
+    /// The names of several workloads.
+    workloads: Vec<String>,
+    /// The workload that was asked for; `None`: all.
+    chosen: Option<String>,
+    /// Why no instances can be shown.
+    none: Option<String>,
+}
+
+/// Returns the text as it stands in a query.
+fn in_query(text: &str) -> String {
+    form_urlencoded::byte_serialize(text.as_bytes()).collect()
+}
+
+impl Found {
+    fn choices(&self) -> Vec<Choice> {
+        let choice = |name: &String| Choice {
+            name: escaped(name),
+            query: format!("?workload={}", in_query(name)),
+            is_shown: self.chosen.as_ref() == Some(name),
+        };
+        let all = Choice { name: "All".to_owned(), query: String::new(), is_shown: self.chosen.is_none() };
+        let all = (!self.workloads.is_empty()).then_some(all);
+        all.into_iter().chain(self.workloads.iter().map(choice)).collect()
+    }
+
+    /// Returns what further paths carry of the choice.
+    fn query(&self) -> String {
+        self.chosen.as_ref().map(|name| format!("&workload={}", in_query(name))).unwrap_or_default()
+    }
 }
 
 /// An instance of the list.
@@ -115,7 +161,8 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> 
     let operations = call.operations();
     let app = operations.call(ShowApp, id, ()).await?;
     let (frame, head) = (call.frame(), Head::new(&app, "logs"));
-    let (instances, none) = instances(&operations, id).await?;
+    let found = instances(call, &operations, id).await?;
+    let instances = &found.instances;
     let asked = Asked::of(call);
     let shown = match &asked {
         Some(asked) => instances.iter().find(|instance| instance.id == asked.instance),
@@ -141,16 +188,16 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> 
         None => None,
     };
     let shown_id = shown.as_ref().and_then(|shown| instances.iter().find(|it| it.name.as_str() == shown.name));
-    let list = List::new(&head.path, &instances, shown_id.map(|instance| &instance.id), none);
+    let list = List::new(&head.path, &found, shown_id.map(|instance| &instance.id));
     Ok(reply::html(StatusCode::OK, &LogsPage { frame: &frame, head: &head, list: &list, shown }))
 }
 
 /// Answers `GET …/logs/list`: the list as it is by now.
 pub(crate) async fn list(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
-    let (instances, none) = instances(&call.operations(), id).await?;
+    let found = instances(call, &call.operations(), id).await?;
     let path = format!("/apps/{}/{}", id.namespace, id.name);
     let shown = Asked::of(call).map(|asked| asked.instance);
-    Ok(reply::html(StatusCode::OK, &List::new(&path, &instances, shown.as_ref(), none)))
+    Ok(reply::html(StatusCode::OK, &List::new(&path, &found, shown.as_ref())))
 }
 
 /// Answers `GET …/logs/more`: the log's continuation behind a place.
@@ -173,22 +220,38 @@ pub(crate) async fn more(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> 
     Ok(reply::html(StatusCode::OK, &log))
 }
 
-/// Returns the instances, or why none can be shown.
-async fn instances(operations: &CallerOperations, id: &AppId) -> Result<(Vec<Instance>, Option<String>), Failure> {
-    match operations.call(ListInstances, id, ()).await {
-        Ok(list) if list.instances.is_empty() => {
-            Ok((Vec::new(), Some("There are no instances: nothing was started yet, or all are gone.".to_owned())))
+/// Returns the instances of the workload that the call's query names, or of all; or why none can be shown. A workload that the
+/// app does not have any more is none that was asked for.
+async fn instances(call: &Call<'_>, operations: &CallerOperations, id: &AppId) -> Result<Found, Failure> {
+    let found = |instances, workloads, chosen, none: Option<&str>| Found {
+        instances,
+        workloads,
+        chosen,
+        none: none.map(str::to_owned),
+    };
+    let asked = call.request.query("workload").filter(|asked| !asked.is_empty());
+    let listed = operations.call(ListInstances, id, InstancesQuery { workload: asked.clone() }).await;
+    let (listed, chosen) = match listed {
+        Err(failure) if failure.kind == Kind::NoSuchWorkload => {
+            (operations.call(ListInstances, id, InstancesQuery::default()).await, None)
         }
-        Ok(list) => Ok((list.instances, None)),
+        listed => (listed, asked),
+    };
+    match listed {
+        Ok(list) => {
+            let none = list.instances.is_empty();
+            let none = none.then_some("There are no instances: nothing was started yet, or all are gone.");
+            Ok(found(list.instances, list.workloads, chosen, none))
+        }
         Err(failure) if matches!(failure.kind, Kind::NoInstanceLogs | Kind::ClusterUnavailable) => {
-            Ok((Vec::new(), Some(failure.problem.detail)))
+            Ok(found(Vec::new(), Vec::new(), None, Some(&failure.problem.detail)))
         }
         Err(failure) => Err(failure),
     }
 }
 
 impl List {
-    fn new(path: &str, instances: &[Instance], shown: Option<&InstanceName>, none: Option<String>) -> Self {
+    fn new(path: &str, found: &Found, shown: Option<&InstanceName>) -> Self {
         let row = |instance: &Instance| Row {
             name: escaped(instance.name.as_str()),
             id: instance.id.clone(),
@@ -198,12 +261,65 @@ impl List {
             restarts: instance.restarts,
             is_shown: shown == Some(&instance.id),
         };
-        let query = shown.map(|shown| format!("?instance={shown}")).unwrap_or_default();
+        let chosen = found.query();
+        let query = match shown {
+            Some(shown) => format!("?instance={shown}{chosen}"),
+            None => chosen.replacen('&', "?", 1),
+        };
         Self {
             path: path.to_owned(),
             next: Some(format!("{path}/logs/list{query}")),
-            instances: instances.iter().map(row).collect(),
-            none,
+            instances: found.instances.iter().map(row).collect(),
+            none: found.none.clone(),
+            choices: found.choices(),
+            chosen,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(workloads: &[&str], chosen: Option<&str>) -> String {
+        let instance = Instance {
+            name: "worker-1".parse().unwrap(),
+            id: "worker-1".parse().unwrap(),
+            revision: None,
+            state: String::new(),
+            ready: true,
+            restarts: 1,
+            workload: None,
+        };
+        let found = Found {
+            instances: vec![instance],
+            workloads: workloads.iter().map(|name| (*name).to_owned()).collect(),
+            chosen: chosen.map(str::to_owned),
+            none: None,
+        };
+        List::new("/apps/shop-test/api", &found, None).render().unwrap()
+    }
+
+    #[test]
+    fn workloads_of_several_are_a_choice_that_further_links_keep() {
+        let html = list(&["Deployment/web", "Deployment/worker"], Some("Deployment/worker"));
+        let logs = "/apps/shop-test/api/logs";
+        for part in [
+            format!(r#"<a href="{logs}">All</a>"#),
+            format!(r#"<a href="{logs}?workload=Deployment%2Fweb">Deployment/web</a>"#),
+            format!(r#"<a href="{logs}?workload=Deployment%2Fworker" aria-current="true">Deployment/worker</a>"#),
+            format!(r#"hx-get="{logs}/list?workload=Deployment%2Fworker""#),
+        ] {
+            assert!(html.contains(&part), "{part}: {html}");
+        }
+        assert_eq!(html.matches("workload=Deployment%2Fworker\"").count(), 4, "both links of the instance too: {html}");
+        let all = list(&["Deployment/web", "Deployment/worker"], None);
+        assert!(all.contains(&format!(r#"<a href="{logs}" aria-current="true">All</a>"#)), "{all}");
+    }
+
+    #[test]
+    fn app_with_one_workload_has_no_choice() {
+        let html = list(&[], None);
+        assert!(!html.contains("Workloads") && !html.contains("workload="), "{html}");
     }
 }

@@ -71,3 +71,23 @@ fn instance_that_crashes_shows_its_last_words() {
     let before = get(&server, &app, &format!("/{name}/log?previous=true&limit=1")).json();
     assert_eq!(texts(&before), ["simulated: exiting with code 1"]);
 }
+
+#[test]
+fn instances_are_those_of_the_workload_that_is_named() {
+    let server = server!().run();
+    let app = server.app("api");
+    server.post(&app, &image("v2")).header("prefer", "wait=50").expect(200);
+    let all = get(&server, &app, "").json();
+    assert!(all.get("workloads").is_none() && all["instances"][0].get("workload").is_none(), "it has one: {all}");
+    for name in ["Deployment/api", "Deployment%2Fapi", "api"] {
+        assert_eq!(get(&server, &app, &format!("?workload={name}")).json(), all, "{name}");
+    }
+    for name in ["worker", "", "%1b%5b2J", &"a".repeat(400)] {
+        let refused = get(&server, &app, &format!("?workload={name}"));
+        assert_eq!((refused.status, refused.problem().as_str()), (404, "no-such-workload"), "{}", refused.text());
+        let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.ends_with("it has: Deployment/api.") && !detail.contains('\u{1b}'), "{detail}");
+    }
+    let refused = get(&server, &app, "?workloads=api");
+    assert_eq!((refused.status, refused.problem().as_str()), (400, "malformed"), "{}", refused.text());
+}

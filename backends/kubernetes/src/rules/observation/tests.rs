@@ -1,3 +1,5 @@
+mod terminating;
+
 use k8s_openapi::api::core::v1::Pod;
 use rollhook_core::{deploy::Revision, ports::Purpose};
 use serde_json::{Value, json};
