@@ -1,4 +1,4 @@
-//! What a rate bounds: the events of a realm, and the lines of refusals.
+//! What a rate bounds: the events of a realm or another party, and the lines of refusals.
 
 use std::{
     collections::BTreeMap,
@@ -11,18 +11,32 @@ pub use rollhook_core::rate::Rate;
 
 use crate::access::Realm;
 
-/// The events of each realm, such as the tests of its receivers: as many as their rate allows.
-#[derive(Default)]
-pub(crate) struct OfRealms(Mutex<BTreeMap<String, Duration>>);
+/// The events of each party: as many as their rate allows.
+pub(crate) struct Rates<K>(Mutex<BTreeMap<K, Duration>>);
+
+/// The events of each realm, such as the tests of its receivers.
+pub(crate) type OfRealms = Rates<String>;
+
+impl<K> Default for Rates<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
 
 impl OfRealms {
     /// Counts an event of a realm before it happens. Returns whether it may.
     pub(crate) fn take(&self, rate: Rate, realm: &Realm, now: Duration) -> bool {
+        self.take_of(rate, realm.to_string(), now)
+    }
+}
+
+impl<K: Ord + Clone> Rates<K> {
+    /// Counts an event of a party before it happens. Returns whether it may.
+    pub(crate) fn take_of(&self, rate: Rate, party: K, now: Duration) -> bool {
         let mut paid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         paid.retain(|_, until| *until > now);
-        let key = realm.to_string();
-        let next = rate.take(paid.get(&key).copied().unwrap_or_default(), now);
-        next.map(|until| paid.insert(key, until)).is_some()
+        let next = rate.take(paid.get(&party).copied().unwrap_or_default(), now);
+        next.map(|until| paid.insert(party, until)).is_some()
     }
 }
 

@@ -62,6 +62,7 @@ fn entry(number: u64, state: State) -> rollhook_core::deploy::Deploy {
         updated_at: Timestamp::from_millis(1_767_323_055_000),
         kept_until: None,
         trace: None,
+        committed_at: None,
     }
 }
 
