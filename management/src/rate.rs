@@ -26,17 +26,30 @@ impl<K> Default for Rates<K> {
 impl OfRealms {
     /// Counts an event of a realm before it happens. Returns whether it may.
     pub(crate) fn take(&self, rate: Rate, realm: &Realm, now: Duration) -> bool {
-        self.take_of(rate, realm.to_string(), now)
+        let mut paid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        paid.retain(|_, until| *until > now);
+        let key = realm.to_string();
+        let next = rate.take(paid.get(&key).copied().unwrap_or_default(), now);
+        next.map(|until| paid.insert(key, until)).is_some()
     }
 }
 
 impl<K: Ord + Clone> Rates<K> {
-    /// Counts an event of a party before it happens. Returns whether it may.
-    pub(crate) fn take_of(&self, rate: Rate, party: K, now: Duration) -> bool {
+    /// Returns whether a party has paid off its events but those that may happen at once.
+    pub(crate) fn may(&self, rate: Rate, party: &K, now: Duration) -> bool {
+        let paid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        rate.wait(paid.get(party).copied().unwrap_or_default(), now).is_zero()
+    }
+
+    /// Counts so many events of a party that have happened.
+    pub(crate) fn spend(&self, rate: Rate, party: K, times: usize, now: Duration) {
+        if times == 0 {
+            return;
+        }
         let mut paid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         paid.retain(|_, until| *until > now);
-        let next = rate.take(paid.get(&party).copied().unwrap_or_default(), now);
-        next.map(|until| paid.insert(party, until)).is_some()
+        let until = paid.entry(party).or_default();
+        (0..times).for_each(|_| *until = rate.spend(*until, now));
     }
 }
 

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! All of it is read from the store when it is asked for, and nothing is remembered from one caller to the next. A call reads
-//! at most [`READ_MAX`] entries, and says from when on it has read all of them; a caller has one such call at a time, and few
-//! in a minute.
+//! at most [`READ_MAX`] entries, and says from when on it has read all of them. A caller has one such call at a time, and the
+//! entries that its calls read in a minute are bounded too.
 
 mod activity;
 mod measures;
@@ -23,6 +23,7 @@ use rollhook_core::{
     app::{Environment, Namespace, Project},
     deploy::Deploy,
     ledger::AppState,
+    lock::PrincipalKey,
     ports::{AppPage, UnreadableApp, listed_id},
     request::Refusal as CoreRefusal,
     time::Timestamp,
@@ -35,8 +36,10 @@ pub use newest::{READ_MAX, ReportedApp};
 use crate::{ListTurn, Management, Outcome, Refusal, access::Principal, rate::Rate};
 use newest::Newest;
 
-/// Reports of a caller, or of those of its environment: 1 in 2 seconds, 30 at once.
-const REPORTS: Rate = Rate { every: Duration::from_secs(2), burst: 30 };
+/// The entries that are counted as one event of a caller, or of those of its environment: shorter reads count for nothing.
+const COUNTED: usize = 500;
+/// Of these events 10 in a second, and 400 at once: 5,000 entries in a second, and 200,000 at once.
+const READS: Rate = Rate { every: Duration::from_millis(100), burst: 400 };
 
 /// The number of apps of a page of the list.
 const PAGE: usize = 200;
@@ -116,6 +119,7 @@ impl Management {
             }
             activity.deploys.push((read.app, deploy));
         }
+        self.count_reads(principal, newest.spent());
         activity.truncated = newest.is_spent() && activity.next.is_none();
         Ok(activity)
     }
@@ -136,6 +140,7 @@ impl Management {
             let (_, of_app) = entries.entry(read.index).or_insert_with(|| (Arc::clone(&read.app), Vec::new()));
             of_app.extend(read.kept);
         }
+        self.count_reads(principal, newest.spent());
         let since = newest.read_since().map_or(begin, |read_since| read_since.max(begin));
         let mut environments: BTreeMap<(Project, Environment), Vec<Vec<Entry>>> = BTreeMap::new();
         for (app, mut of_app) in entries.into_values() {
@@ -149,12 +154,15 @@ impl Management {
 
     /// Returns the turn of a caller to read a report.
     async fn report_turn(&self, principal: &Principal) -> Outcome<ListTurn> {
-        let caller = principal.known_caller();
-        let key = caller.environment.as_ref().unwrap_or(&caller.party).clone();
-        if !self.reports.take_of(REPORTS, key, self.deployer.ports().clock.elapsed()) {
+        if !self.reports.may(READS, &reader(principal), self.deployer.ports().clock.elapsed()) {
             return Err(Refusal::TooManyReports);
         }
-        Ok(self.report_lists.turn_of(caller).await)
+        Ok(self.report_lists.turn(principal).await)
+    }
+
+    /// Counts the entries that a report has read.
+    fn count_reads(&self, principal: &Principal, entries: usize) {
+        self.reports.spend(READS, reader(principal), entries / COUNTED, self.deployer.ports().clock.elapsed());
     }
 
     /// Returns the store's clock, which the first load of an app tells.
@@ -192,4 +200,10 @@ impl Management {
             }
         }
     }
+}
+
+/// Returns the party whose reads are counted together.
+fn reader(principal: &Principal) -> PrincipalKey {
+    let caller = principal.known_caller();
+    caller.environment.unwrap_or(caller.party)
 }

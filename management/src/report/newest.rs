@@ -160,6 +160,11 @@ impl<T> Newest<T> {
         Ok(None)
     }
 
+    /// Returns the number of entries that were read; a short page counts as a whole one.
+    pub(super) const fn spent(&self) -> usize {
+        self.spent
+    }
+
     /// Returns whether as many entries were read as may be, before all were.
     pub(super) fn is_spent(&self) -> bool {
         self.read_since().is_some()
