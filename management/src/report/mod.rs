@@ -38,8 +38,8 @@ use newest::Newest;
 
 /// The entries that are counted as one event of a caller, or of those of its environment: shorter reads count for nothing.
 const COUNTED: usize = 500;
-/// Of these events 10 in a second, and 400 at once: 5,000 entries in a second, and 200,000 at once.
-const READS: Rate = Rate { every: Duration::from_millis(100), burst: 400 };
+/// Of these events 10 in a second, and 200 at once: 5,000 entries in a second, and 100,000 at once.
+const READS: Rate = Rate { every: Duration::from_millis(100), burst: 200 };
 
 /// The number of apps of a page of the list.
 const PAGE: usize = 200;

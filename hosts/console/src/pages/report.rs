@@ -48,7 +48,6 @@ struct ReportPage<'a> {
 /// A period that can be chosen.
 struct Period {
     days: u32,
-    href: String,
     is_chosen: bool,
 }
 
@@ -100,16 +99,11 @@ pub(crate) async fn page(call: &Call<'_>) -> Result<Reply, Failure> {
     if field("format") == "csv" {
         return Ok(table(csv::report(&report), "report.csv"));
     }
-    let path = |more: &[(&str, &str)]| {
-        let own = [("project", project.as_str()), ("environment", environment.as_str())];
-        let fields = own.into_iter().filter(|(_, value)| !value.is_empty()).chain(more.iter().copied());
-        format!("/report?{}", form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish())
-    };
-    let period = |length: &Days| Period {
-        days: length.get(),
-        href: path(&[("days", &length.to_string())]),
-        is_chosen: *length == days,
-    };
+    let length = days.to_string();
+    let fields = [("project", &*project), ("environment", &*environment), ("days", &*length), ("format", "csv")];
+    let fields = fields.into_iter().filter(|(_, value)| !value.is_empty());
+    let export = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+    let period = |length: &Days| Period { days: length.get(), is_chosen: *length == days };
     let frame = call.frame();
     let shown = report.environments.iter().take(SHOWN).enumerate().map(|(id, measures)| shown(id, measures, &report));
     let page = ReportPage {
@@ -121,7 +115,7 @@ pub(crate) async fn page(call: &Call<'_>) -> Result<Reply, Failure> {
         environments: shown.collect(),
         left_out: words::left_out(&report).iter().map(|sentence| escaped(sentence)).take(SHOWN).collect(),
         has_more: report.environments.len() > SHOWN,
-        export: path(&[("days", &days.to_string()), ("format", "csv")]),
+        export: format!("/report?{export}"),
     };
     Ok(reply::html(StatusCode::OK, &page))
 }
