@@ -545,9 +545,9 @@ try {
   await page2.locator('#r2').getByRole('link', { name: 'Roll back' }).click();
   await page2.getByRole('button', { name: 'Roll back to revision 2' }).click();
   await page2.waitForURL(`${base}${app}`);
-  await page2.locator('#r8').waitFor();
+  await page2.locator('#r9').waitFor();
   await plain.close();
-  await says(row(8), 'current');
+  await says(row(9), 'current');
 
   step('signing out');
   await page.locator('.menu summary').click();

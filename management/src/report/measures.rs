@@ -56,11 +56,11 @@ pub enum Kind {
 /// The end of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It succeeded.
+    /// The deploy succeeded.
     Succeeded,
-    /// It failed.
+    /// The deploy failed.
     Failed,
-    /// It has not ended, or was superseded or cancelled.
+    /// The deploy has not ended, or was superseded or cancelled.
     None,
 }
 
@@ -134,7 +134,7 @@ pub struct Measures {
     pub per_day: f64,
     /// The deployments that failed, or were rolled back from.
     pub failed: usize,
-    /// The share of these; `None` without deployments.
+    /// The share of the failed ones; `None` without deployments.
     pub fail_rate: Option<f64>,
     /// The median of the times from failures to their ends; `None` without an ended one.
     pub recovery: Option<Duration>,
@@ -160,9 +160,9 @@ pub struct Measures {
 /// The deployments of a day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DayCount {
-    /// All of them.
+    /// All deployments of the day.
     pub deployments: usize,
-    /// Those that failed, or were rolled back from.
+    /// The deployments that failed, or were rolled back from.
     pub failed: usize,
 }
 
@@ -210,7 +210,7 @@ pub fn measure(apps: &[Vec<Entry>], since: Timestamp, until: Timestamp) -> Measu
     measures
 }
 
-/// What the entries of one app in the period are.
+/// The counts of one app's entries in the period.
 #[derive(Default)]
 struct OfApp {
     deployments: usize,

@@ -165,7 +165,7 @@ impl Management {
         self.reports.spend(READS, reader(principal), entries / COUNTED, self.deployer.ports().clock.elapsed());
     }
 
-    /// Returns the store's clock, which the first load of an app tells.
+    /// Returns the time by the store's clock, which the first load of an app brings.
     async fn store_time(&self, principal: &Principal) -> Outcome<Timestamp> {
         if self.deployer.time() == Timestamp::default()
             && let Some(first) = self.apps(principal, AppPage::first(1)).await?.first()

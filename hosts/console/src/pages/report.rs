@@ -65,7 +65,7 @@ struct Shown {
 struct Measure {
     name: &'static str,
     value: String,
-    /// What the value was made of.
+    /// The counts that the value is made of.
     basis: String,
 }
 
