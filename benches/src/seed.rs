@@ -159,6 +159,7 @@ pub(crate) fn deploy(state: AppState, key: Option<String>) -> Result<[Change; 3]
         scale: Scale::Keep,
         configuration: None,
         trace: None,
+        committed_at: None,
     };
     let driver = Some(ReplicaId { name: "server-host-127.0.0.1:8080".to_owned(), boot: 0x1234_5678_9abc_def0 });
     let id = AdmissionId(state.app.uid.as_bits());

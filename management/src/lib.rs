@@ -6,7 +6,7 @@
 //!   hosts (HTTP, CLI, console)
 //!        │  authenticate → allow
 //!        ▼
-//!   Management ── access · keyless · locks · notifications
+//!   Management ── access · keyless · locks · notifications · report
 //!        │  Authorized                      │ records, sealed secrets, calls of others
 //!        ▼                                  ▼
 //!   Deployer (rollhook-core)           RecordStore · AccessReviewer · IdentityVerifier · SignInProvider · Notifier · Sealer
@@ -30,6 +30,7 @@ mod rate;
 mod recent;
 mod refusal;
 mod registering;
+pub mod report;
 mod returning;
 mod runs;
 mod webhook_calls;
@@ -113,6 +114,8 @@ pub struct Management {
     app_lists: lists::Lists,
     all_apps: lists::Lists,
     record_lists: lists::Lists,
+    report_lists: lists::Lists,
+    reports: rate::Rates<rollhook_core::lock::PrincipalKey>,
     /// The reads of all sessions by those who sign out everywhere.
     session_scans: lists::Lists,
     receiver_tests: rate::OfRealms,
@@ -152,6 +155,8 @@ impl Management {
             app_lists: lists::Lists::default(),
             all_apps: lists::Lists::default(),
             record_lists: lists::Lists::default(),
+            report_lists: lists::Lists::of_reports(),
+            reports: rate::Rates::default(),
             session_scans: lists::Lists::default(),
             receiver_tests: rate::OfRealms::default(),
             check_tests: rate::OfRealms::default(),

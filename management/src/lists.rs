@@ -40,6 +40,12 @@ impl Lists {
         Self { environments: Slots::with_share(usize::MAX, 1), projects: Slots::new(1) }
     }
 
+    /// Returns turns of calls that read very many entries: one of an environment or another caller at a time, two of a
+    /// project, and four in all.
+    pub(crate) fn of_reports() -> Self {
+        Self { environments: Slots::with_share(usize::MAX, 1), projects: Slots::with_share(4, 2) }
+    }
+
     /// Returns the turn of a principal, among those of its environment and project.
     pub(crate) async fn turn(&self, principal: &Principal) -> ListTurn {
         self.turn_of(principal.known_caller()).await

@@ -1,4 +1,4 @@
-//! What a rate bounds: the events of a realm, and the lines of refusals.
+//! What a rate bounds: the events of a realm or another party, and the lines of refusals.
 
 use std::{
     collections::BTreeMap,
@@ -11,9 +11,17 @@ pub use rollhook_core::rate::Rate;
 
 use crate::access::Realm;
 
-/// The events of each realm, such as the tests of its receivers: as many as their rate allows.
-#[derive(Default)]
-pub(crate) struct OfRealms(Mutex<BTreeMap<String, Duration>>);
+/// The events of each party: as many as their rate allows.
+pub(crate) struct Rates<K>(Mutex<BTreeMap<K, Duration>>);
+
+/// The events of each realm, such as the tests of its receivers.
+pub(crate) type OfRealms = Rates<String>;
+
+impl<K> Default for Rates<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
 
 impl OfRealms {
     /// Counts an event of a realm before it happens. Returns whether it may.
@@ -23,6 +31,25 @@ impl OfRealms {
         let key = realm.to_string();
         let next = rate.take(paid.get(&key).copied().unwrap_or_default(), now);
         next.map(|until| paid.insert(key, until)).is_some()
+    }
+}
+
+impl<K: Ord + Clone> Rates<K> {
+    /// Returns whether a party has paid off its events but those that may happen at once.
+    pub(crate) fn may(&self, rate: Rate, party: &K, now: Duration) -> bool {
+        let paid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        rate.wait(paid.get(party).copied().unwrap_or_default(), now).is_zero()
+    }
+
+    /// Counts so many events of a party that have happened.
+    pub(crate) fn spend(&self, rate: Rate, party: K, times: usize, now: Duration) {
+        if times == 0 {
+            return;
+        }
+        let mut paid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        paid.retain(|_, until| *until > now);
+        let until = paid.entry(party).or_default();
+        (0..times).for_each(|_| *until = rate.spend(*until, now));
     }
 }
 

@@ -81,6 +81,9 @@ pub enum Refusal {
     /// The receivers or the checks of a realm are tested too often.
     #[error("Tests of {0} are asked for too often; try again in some seconds.")]
     TooManyTests(Realm),
+    /// Reports over the histories of all apps are asked for too often.
+    #[error("Reports are asked for too often; try again in some seconds.")]
+    TooManyReports,
     /// An environment is locked and unlocked too often.
     #[error("{0} is locked and unlocked too often; try again in some seconds.")]
     TooManyLockChanges(Realm),
@@ -130,6 +133,7 @@ impl Refusal {
             | Self::TooManyLocks(..) => RefusalKind::Conflict,
             Self::TooManyTests(_)
             | Self::TooManyLockChanges(_)
+            | Self::TooManyReports
             | Self::TooManyConfigurationChanges(_)
             | Self::TooManyRegistrations(..)
             | Self::TooManyIdTokens(..) => RefusalKind::TooMany,

@@ -8,7 +8,7 @@
 #   ROLLHOOK_ID_TOKEN      GitLab's (id_tokens). On GitHub the script asks for one (permissions: id-token: write)
 #   ROLLHOOK_AUDIENCE      its audience on GitHub; default: the server's base URL
 #   IMAGE                  the image that was pushed; unset for a git app
-#   COMMIT                 the commit; default: the job's
+#   COMMIT                 the commit; default: the job's. Its time is sent too, where the job has the repository
 #   DEPLOY_TIMEOUT         seconds to wait for the end; default: the app's own deadlines, and a minute
 #   DEPLOY_RETRY           seconds to go on trying while the server gives no answer; default: 120
 #   IDEMPOTENCY_KEY        default: made of the run, its attempt and the body
@@ -173,11 +173,19 @@ check() {
   body=
   [ -z "$image" ] || body="\"image\":$(quoted "$image")"
   [ -z "$commit" ] || body="$body${body:+,}\"commit\":$(quoted "$commit")"
+  committed_at=$(committed_at)
+  [ -z "$committed_at" ] || body="$body,\"committed_at\":\"$committed_at\""
   body="{$body}"
   trace=${TRACEPARENT:-}
   case $trace in *[!0-9a-f-]*) trace= ;; esac
   key=${IDEMPOTENCY_KEY:-$(run)-$(printf '%s' "$body" | checksum)}
   { is_plain "$key" && [ ${#key} -le 255 ]; } || usage "IDEMPOTENCY_KEY must be 1 to 255 printable characters without spaces."
+}
+# Prints the time of the commit, with which the lead time of the change begins; nothing where no repository has the commit.
+committed_at() {
+  case $commit in '' | -*) return 0 ;; esac
+  at=$(git log -1 --format=%cI "$commit" -- 2> /dev/null) || return 0
+  case $at in '' | *[!0-9TZ:+-]*) ;; *) printf '%s' "$at" ;; esac
 }
 checksum() { # of one line; not every busybox has cksum
   awk '{ for (i = 1; i <= length($0); i++) {

@@ -478,6 +478,30 @@ try {
   restarting = false;
   await says(row(7), 'current');
 
+  step('activity follows deploys, and is narrowed; the delivery measures have a chart and its table');
+  await page.getByRole('link', { name: 'Activity' }).click();
+  await says(page.locator('#activity'), 'api');
+  await page.waitForLoadState('networkidle');
+  await picture('activity');
+  const further = await fetch(`${base}/api/v1/apps/shop-test/api/deploys`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ image: 'registry.example.com/shop/api:live' }),
+  });
+  if (further.status !== 202) fail(`the deploy is answered ${further.status}`);
+  await says(page.locator('#activity tbody tr').first(), 'api:live');
+  await says(page.locator('#activity tbody tr').first(), 'succeeded');
+  await page.getByLabel('Status').selectOption('failed');
+  await page.getByRole('button', { name: 'Show' }).click();
+  await page.waitForURL(/status=failed/);
+  await says(page.locator('#activity'), 'failed');
+  if (await page.locator('#activity').getByText('current').count() > 0) fail('a filter is not heeded');
+  await page.getByRole('link', { name: 'Delivery measures' }).click();
+  await says(page.locator('.measures').first(), 'Change fail rate');
+  await page.locator('.measures summary').first().click();
+  await page.getByRole('columnheader', { name: 'Day (UTC)' }).first().waitFor();
+  await picture('report');
+
   step('a token is made, shown once, and revoked, and the audit tells of it');
   await page.getByRole('link', { name: 'Access' }).click();
   await page.getByLabel('Name').fill('ci-shop');
@@ -521,9 +545,9 @@ try {
   await page2.locator('#r2').getByRole('link', { name: 'Roll back' }).click();
   await page2.getByRole('button', { name: 'Roll back to revision 2' }).click();
   await page2.waitForURL(`${base}${app}`);
-  await page2.locator('#r8').waitFor();
+  await page2.locator('#r9').waitFor();
   await plain.close();
-  await says(row(8), 'current');
+  await says(row(9), 'current');
 
   step('signing out');
   await page.locator('.menu summary').click();

@@ -109,6 +109,7 @@ pub fn deploy(tag: &str) -> NewDeploy {
         scale: Scale::Keep,
         configuration: None,
         trace: None,
+        committed_at: None,
     }
 }
 

@@ -53,6 +53,7 @@ pub(crate) fn deploy(number: u64, state: State) -> Deploy {
         updated_at: Timestamp::from_millis(1_767_323_055_000),
         kept_until: None,
         trace: None,
+        committed_at: None,
     }
 }
 

@@ -58,6 +58,7 @@ fn ended(state: State) -> Deploy {
         updated_at: Timestamp::from_millis(8),
         kept_until: None,
         trace: None,
+        committed_at: None,
     }
 }
 

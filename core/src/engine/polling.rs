@@ -274,7 +274,7 @@ pub fn decide(app_state: &AppState, entries: &[Deploy], finding: &Finding) -> He
         None if before.is_none() && is_truncated(entries) => return HeadDecision::Forgotten,
         None => false,
     };
-    let request = DeployRequest { image: None, commit: Some(head.clone()), key: None };
+    let request = DeployRequest::commit(head.clone());
     let cause = Cause { trigger: Trigger::Git, actor: Actor::Service };
     match admission::deploy(&app_state.app, &request, &cause) {
         Ok(_) if is_older && !finding.confirmed => HeadDecision::Unconfirmed,

@@ -30,7 +30,10 @@ pub fn deploy(app: &App, request: &DeployRequest, cause: &Cause) -> Result<Decid
         }
     };
     held(app, image.as_ref(), request.commit.as_ref(), cause)?;
-    let deploy = NewDeploy { image, commit: request.commit.clone(), ..NewDeploy::new(cause) };
+    let commit = request.commit.clone();
+    // A time without a commit says nothing.
+    let committed_at = request.committed_at.filter(|_| commit.is_some());
+    let deploy = NewDeploy { image, commit, committed_at, ..NewDeploy::new(cause) };
     Ok(Decided { deploy, ignored })
 }
 

@@ -25,6 +25,8 @@ pub struct NewDeploy {
     pub image: Option<ImageRef>,
     /// The new [`Deploy::commit`].
     pub commit: Option<Commit>,
+    /// The new [`Deploy::committed_at`].
+    pub committed_at: Option<Timestamp>,
     /// The new [`Deploy::trigger`].
     pub trigger: Trigger,
     /// The new [`Deploy::actor`].
@@ -244,10 +246,11 @@ impl NewDeploy {
     /// Returns a deploy of this cause, without an image and a commit.
     pub fn new(cause: &Cause) -> Self {
         let Cause { trigger, actor } = cause.clone();
-        let (image, commit, from, effective, trace) = Default::default();
+        let (image, commit, committed_at, from, effective, trace) = Default::default();
         Self {
             image,
             commit,
+            committed_at,
             trigger,
             actor,
             from,
@@ -266,6 +269,7 @@ impl NewDeploy {
             revision,
             image: self.image,
             commit: self.commit,
+            committed_at: self.committed_at,
             trigger: self.trigger,
             actor: self.actor,
             from: self.from,

@@ -7,6 +7,7 @@ use crate::{
     deploy::{Commit, Deploy, Status},
     request::Refusal,
     source::GitSource,
+    time::Timestamp,
 };
 
 /// The request of a git host's call, as far as the call and the app alone show.
@@ -25,6 +26,8 @@ pub struct PushedCommit {
     pub commit: Commit,
     /// The place of the branch before the push.
     pub before: Before,
+    /// The time of the commit, if the host has said it.
+    pub committed_at: Option<Timestamp>,
 }
 
 /// The place of the app's branch at its source.
@@ -128,7 +131,11 @@ fn pushed(app: &App, source: &GitSource, push: &Push) -> PushRequest {
                  or let CI or a person ask for it",
                 head.commit, hold.by
             )),
-            None => PushRequest::Build(PushedCommit { commit: head.commit.clone(), before: update.before.clone() }),
+            None => PushRequest::Build(PushedCommit {
+                commit: head.commit.clone(),
+                before: update.before.clone(),
+                committed_at: head.committed_at,
+            }),
         },
     }
 }

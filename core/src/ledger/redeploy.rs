@@ -53,6 +53,7 @@ pub(super) fn again(
         // An entry that succeeded has an image.
         image: Some(current.pinned_image().ok_or(Refusal::Internal)?),
         commit: current.commit.clone(),
+        committed_at: current.committed_at,
         from: Some(Origin::Same(current.revision)),
         effective: Some(current.effective),
         ..NewDeploy::new(cause)

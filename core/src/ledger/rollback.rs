@@ -69,6 +69,7 @@ pub fn deploy(state: &AppState, target: &Deploy, cause: &Cause) -> Result<NewDep
     Ok(NewDeploy {
         image: Some(image),
         commit: target.commit.clone(),
+        committed_at: target.committed_at,
         trigger: Trigger::Rollback,
         // The version's own revision, not that of the rollback or redeploy in between.
         from: Some(Origin::Revision(target.effective)),

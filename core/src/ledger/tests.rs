@@ -47,6 +47,7 @@ fn deploy(tag: &str) -> Admission {
         scale: Scale::Keep,
         configuration: None,
         trace: None,
+        committed_at: None,
     };
     Admission::plain(AdmissionId(7), deploy)
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     deploy::{Actor, Commit, Deploy, Trigger},
     text::quoted,
+    time::Timestamp,
 };
 
 /// The text in a commit's message that asks for no deploy.
@@ -87,6 +88,8 @@ pub struct Head {
     pub commit: Commit,
     /// Whether the commit's author asked for no deploy.
     pub skip: bool,
+    /// The time of the commit, if the host has said it.
+    pub committed_at: Option<Timestamp>,
 }
 
 impl GitHost {
@@ -131,7 +134,13 @@ impl fmt::Display for Reference {
 impl Head {
     /// Returns the head at a commit with this message.
     pub fn new(commit: Commit, message: &str) -> Self {
-        Self { commit, skip: message.to_ascii_lowercase().contains(SKIP) }
+        Self { commit, skip: message.to_ascii_lowercase().contains(SKIP), committed_at: None }
+    }
+
+    /// Returns the head with the time of its commit, if it is known.
+    #[must_use]
+    pub fn at(self, committed_at: Option<Timestamp>) -> Self {
+        Self { committed_at, ..self }
     }
 }
 

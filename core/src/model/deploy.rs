@@ -299,6 +299,9 @@ pub struct Deploy {
     pub image: Option<ImageRef>,
     /// The commit, or for an image app a label.
     pub commit: Option<Commit>,
+    /// The time of the commit, if whoever asked for the deploy has said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub committed_at: Option<Timestamp>,
     /// The kind of cause.
     pub trigger: Trigger,
     /// The party that caused the deploy.

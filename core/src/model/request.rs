@@ -15,6 +15,7 @@ use crate::{
     image::ImageRef,
     source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath},
     text::{with_fields, words},
+    time::Timestamp,
 };
 
 /// A key under which repeating a call does not repeat its effect. Header and text identify it, not the request.
@@ -88,6 +89,8 @@ pub struct DeployRequest {
     pub image: Option<ImageRef>,
     /// The commit; required for a git app.
     pub commit: Option<Commit>,
+    /// The time of the commit.
+    pub committed_at: Option<Timestamp>,
     /// The idempotency key.
     pub key: Option<IdempotencyKey>,
 }
@@ -97,20 +100,32 @@ with_fields!(DeployRequest, RedeployRequest, ScaleRequest, RollbackRequest, Prom
 impl DeployRequest {
     /// Returns the request to deploy an image.
     pub const fn image(image: ImageRef) -> Self {
-        Self { image: Some(image), commit: None, key: None }
+        Self { image: Some(image), commit: None, committed_at: None, key: None }
     }
 
     /// Returns the request to build and deploy a commit of a git app.
     pub const fn commit(commit: Commit) -> Self {
-        Self { image: None, commit: Some(commit), key: None }
+        Self { image: None, commit: Some(commit), committed_at: None, key: None }
+    }
+
+    /// Returns the request for a commit of this time, if it is known.
+    #[must_use]
+    pub fn at(self, committed_at: impl Into<Option<Timestamp>>) -> Self {
+        Self { committed_at: committed_at.into(), ..self }
     }
 
     /// Returns the request of these texts, as they stand in a body.
     ///
     /// # Errors
     /// [`Refusal::InvalidField`], naming the field.
-    pub fn parse(image: Option<&str>, commit: Option<&str>, key: Option<IdempotencyKey>) -> Result<Self, Refusal> {
-        Ok(Self { image: optional(Field::Image, image)?, commit: optional(Field::Commit, commit)?, key })
+    pub fn parse(
+        image: Option<&str>,
+        commit: Option<&str>,
+        committed_at: Option<&str>,
+        key: Option<IdempotencyKey>,
+    ) -> Result<Self, Refusal> {
+        let (image, commit) = (optional(Field::Image, image)?, optional(Field::Commit, commit)?);
+        Ok(Self { image, commit, committed_at: optional(Field::CommittedAt, committed_at)?, key })
     }
 }
 
@@ -475,6 +490,7 @@ fields! {
     App = "app",
     Image = "image",
     Commit = "commit",
+    CommittedAt = "committed_at",
     FromProject = "from.project",
     FromEnvironment = "from.environment",
     PolicyOnFailure = "policy.on_failure",

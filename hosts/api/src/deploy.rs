@@ -294,6 +294,10 @@ pub struct Deploy {
     pub image: Option<String>,
     /// The commit that the image was built from, or is to be built from.
     pub commit: Option<String>,
+    /// The time of the commit, if whoever asked for the deploy has said it.
+    #[serde(default, with = "crate::time::maybe", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::time")]
+    pub committed_at: Option<Timestamp>,
     /// The cause of the deploy.
     #[schemars(schema_with = "schemas::trigger")]
     pub trigger: Trigger,
@@ -451,6 +455,7 @@ impl Deploy {
             revision: entry.revision,
             image: entry.image.as_ref().map(ToString::to_string),
             commit: entry.commit.as_ref().map(ToString::to_string),
+            committed_at: entry.committed_at,
             trigger: entry.trigger,
             actor: entry.actor.to_string(),
             status: entry.status(),

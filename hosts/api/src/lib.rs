@@ -36,6 +36,7 @@ pub mod push;
 pub mod query;
 pub mod reach;
 pub mod receivers;
+pub mod report;
 pub mod runs;
 pub mod sessions;
 pub mod snippets;
@@ -72,6 +73,7 @@ pub use push::PushAnswer;
 pub use receivers::{
     AddReceiver, AddedReceiver, Receiver, ReceiverList, RotateReceiver, RotatedReceiver, TestedReceiver,
 };
+pub use report::{ActivityDeploy, ActivityList, DayDeployments, DeliveryMeasures, DeliveryReport};
 pub use runs::{Run, RunList, RunPost};
 pub use sessions::{EndedSessions, Session, SessionList};
 pub use source::{GitChoice, SourcePatch};

@@ -11,7 +11,7 @@ use self::described::{Described, endpoints};
 use crate::{
     Operation,
     endpoint::{Credentials, open},
-    operations::{ChangeConfiguration, ReadBuildLog, ReadRunLog},
+    operations::{ChangeConfiguration, ListActivity, ReadBuildLog, ReadRunLog, ReportDelivery},
     problem::Kind,
 };
 
@@ -124,6 +124,7 @@ fn operation(described: &Described) -> Value {
         open::EVENTS => events(operation),
         ChangeConfiguration::ENDPOINT => config(operation),
         ReadBuildLog::ENDPOINT | ReadRunLog::ENDPOINT => log(operation),
+        ListActivity::ENDPOINT | ReportDelivery::ENDPOINT => csv(operation),
         _ => operation,
     }
 }
@@ -162,6 +163,12 @@ fn config(mut operation: Value) -> Value {
 fn log(mut log: Value) -> Value {
     log["responses"]["200"]["content"] = json!({ "text/plain": { "schema": { "type": "string" } } });
     log
+}
+
+fn csv(mut operation: Value) -> Value {
+    operation["responses"]["200"]["content"]["text/csv"] = json!({ "schema": { "type": "string" } });
+    operation["description"] = "With `Accept: text/csv`, the answer is a table for spreadsheets.".into();
+    operation
 }
 
 fn webhook(mut operation: Value) -> Value {

@@ -310,6 +310,7 @@ impl Kind {
             Refusal::TooManyTrusts => Self::TooManyTrusts,
             Refusal::TooManyTests(_)
             | Refusal::TooManyLockChanges(_)
+            | Refusal::TooManyReports
             | Refusal::TooManyConfigurationChanges(_)
             | Refusal::TooManyRegistrations(..)
             | Refusal::TooManyIdTokens(..) => Self::RateLimited,

@@ -33,6 +33,20 @@ impl PageSize {
     }
 }
 
+/// Members whose types say what a text must be.
+pub(crate) mod worded {
+    pub(crate) use super::serialize;
+    use super::{Deserialize, Deserializer, Display, FromStr};
+
+    pub(crate) fn deserialize<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        String::deserialize(deserializer)?.parse().map(Some).map_err(serde::de::Error::custom)
+    }
+}
+
 /// Sizes of pages.
 pub(crate) mod page_size {
     use super::{Deserialize, Deserializer, PAGE_MAX, PageSize, Serializer};

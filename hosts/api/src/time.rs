@@ -20,6 +20,12 @@ pub fn parse(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_millis(time.as_millisecond()))
 }
 
+/// Returns the day of a time in UTC, such as `2026-01-02`.
+pub fn day(time: Timestamp) -> String {
+    let text = format(time);
+    text.split_once('T').map_or(text.clone(), |(day, _)| day.to_owned())
+}
+
 /// Returns how long ago a time was, such as "2 min ago"; a time in the future is "just now".
 pub fn ago(time: Timestamp, now: Timestamp) -> String {
     const MINUTE: u64 = 60;

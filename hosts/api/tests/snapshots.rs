@@ -4,8 +4,10 @@
 use std::{sync::Arc, time::Duration};
 
 use rollhook_api::{
-    App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Kind, PolicyPatch, Problem,
-    Progress, Promote, PromoteFrom, Registered, Rollback, RollbackAnswer, Standing, Webhook,
+    ActivityDeploy, App, AppList, AppPatch, CreateApp, DayDeployments, DeliveryMeasures, DeliveryReport, Deploy,
+    DeployAnswer, DeployList, DeployPost, Kind, PolicyPatch, Problem, Progress, Promote, PromoteFrom, Registered,
+    Rollback, RollbackAnswer, Standing, Webhook,
+    report::{csv, words},
 };
 use rollhook_core::{
     action::Action,
@@ -62,6 +64,7 @@ fn entry(number: u64, state: State) -> rollhook_core::deploy::Deploy {
         updated_at: Timestamp::from_millis(1_767_323_055_000),
         kept_until: None,
         trace: None,
+        committed_at: None,
     }
 }
 
@@ -369,6 +372,64 @@ fn what_is_sent_is_read_back() {
     assert_eq!(serde_json::from_value::<RollbackAnswer>(serde_json::to_value(&answer).unwrap()).unwrap(), answer);
 }
 
+/// A deploy of activity.
+fn activity() -> ActivityDeploy {
+    let deploy = rollhook_core::deploy::Deploy {
+        committed_at: Some(Timestamp::from_millis(1_767_320_000_000)),
+        actor: Actor::person("=ada, \"the admin\""),
+        ..succeeded()
+    };
+    let deploy = Deploy::of(&id(), &deploy, &Standing::default());
+    ActivityDeploy { project: "shop".to_owned(), environment: "test".to_owned(), deploy }
+}
+
+fn report() -> DeliveryReport {
+    let measures = DeliveryMeasures {
+        project: "shop".to_owned(),
+        environment: "test".to_owned(),
+        deployments: 12,
+        deployments_per_day: 1.7143,
+        failed: 3,
+        change_fail_rate: Some(0.25),
+        recovery_time_seconds: Some(95),
+        unrecovered: 1,
+        rollbacks: 2,
+        repairs: 3,
+        rework_rate: Some(0.2143),
+        lead_time_seconds: Some(7_505),
+        lead_times: 8,
+        daily: vec![DayDeployments { day: "2026-01-02".to_owned(), deployments: 12, failed: 3 }],
+        kept_since: Some(Timestamp::from_millis(1_767_320_000_000)),
+    };
+    DeliveryReport {
+        days: 7,
+        since: Timestamp::from_millis(1_766_793_600_000),
+        until: Timestamp::from_millis(1_767_323_045_678),
+        truncated: true,
+        environments: vec![measures],
+    }
+}
+
+#[test]
+fn reports() {
+    insta::assert_json_snapshot!("activity_deploy", activity());
+    insta::assert_json_snapshot!("delivery_report", report());
+    insta::assert_snapshot!("activity_csv", csv::activity([&activity()]));
+    insta::assert_snapshot!("delivery_csv", csv::report(&report()));
+    insta::assert_snapshot!("left_out", words::left_out(&report()).join("\n"));
+    let read = |value| serde_json::from_value::<ActivityDeploy>(value).unwrap();
+    assert_eq!(read(serde_json::to_value(activity()).unwrap()), activity());
+}
+
+/// Times are read as jiff reads them.
+#[test]
+fn times_of_commits_are_read_as_they_are_written() {
+    for millis in (-62_135_596_800_000..253_402_300_799_000_i64).step_by(86_413_577_123) {
+        let time = Timestamp::from_millis(millis);
+        assert_eq!(rollhook_api::time::format(time).parse(), Ok(time), "{millis}");
+    }
+}
+
 /// Every member that is sent is described, under its name.
 #[test]
 fn the_description_knows_every_member() {
@@ -392,6 +453,9 @@ fn the_description_knows_every_member() {
     };
     known("RollbackAnswer", serde_json::to_value(RollbackAnswer::of(&id(), &accepted)).unwrap());
     known("DeployAnswer", serde_json::to_value(DeployAnswer::of(&id(), &failed())).unwrap());
+    known("ActivityDeploy", serde_json::to_value(activity()).unwrap());
+    known("DeliveryReport", serde_json::to_value(report()).unwrap());
+    known("DeliveryMeasures", serde_json::to_value(&report().environments[0]).unwrap());
     known("CreateApp", serde_json::to_value(CreateApp::default()).unwrap());
     // Whether maps keep their order is for other crates of a build to say.
     insta::with_settings!({ sort_maps => true }, { insta::assert_json_snapshot!("openapi", document) });

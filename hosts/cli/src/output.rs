@@ -46,6 +46,7 @@ impl Output {
         let printed = match self.format {
             Format::Table | Format::Wide => text(),
             Format::Json => json(document)?,
+            Format::Csv => return Err(CliError::Usage("This command has no output as csv.".to_owned())),
             Format::Yaml => yaml(document)?,
         };
         print(&printed)

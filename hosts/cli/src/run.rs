@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use crate::{
     api::Api,
     args::{
-        AppCommand, CheckCommand, Cli, Command, Connection, EnvironmentCommand, ReceiverCommand, SessionCommand,
-        TokenCommand, TrustCommand, Webhook,
+        AppCommand, CheckCommand, Cli, Command, Connection, EnvironmentCommand, Format, ReceiverCommand,
+        SessionCommand, TokenCommand, TrustCommand, Webhook,
     },
     commands::{
-        Session, access, apps, builds, check, config, deploys, image, lock, login, logs, promotion, receiver, runs,
-        scale, session, trust, webhook,
+        Session, access, apps, builds, check, config, deploys, image, lock, login, logs, promotion, receiver, report,
+        runs, scale, session, trust, webhook,
     },
     completion,
     contexts::Contexts,
@@ -23,13 +23,20 @@ use crate::{
 /// Runs the command to its end.
 pub(crate) fn run(cli: Cli) -> ExitCode {
     let hands_on_code = hands_on_code(&cli.command);
+    let has_csv = matches!(cli.command, Command::Activity(_) | Command::Report(_));
     let ended = match cli.command {
+        // Said before anything is done.
+        _ if cli.output == Format::Csv && !has_csv => {
+            Err(CliError::Usage("--output csv is for rollhook activity and rollhook report.".to_owned()))
+        }
         Command::Completions { shell } => completion::script(shell),
         command @ (Command::App(_)
         | Command::Environment(_)
         | Command::Token(_)
         | Command::Session(_)
         | Command::Receiver(_)
+        | Command::Activity(_)
+        | Command::Report(_)
         | Command::Audit(_)
         | Command::Login(_)
         | Command::Context(_)
@@ -59,7 +66,12 @@ async fn perform(connection: &Connection, output: Output, command: Command) -> R
         Command::Login(args) => return Box::pin(login::login(&output, args)).await,
         Command::Context(command) => return login::context(&output, command),
         Command::App(_) | Command::Environment(_) | Command::Token(_) | Command::Receiver(_) => {}
-        Command::Session(_) | Command::Audit(_) | Command::Whoami | Command::Completions { .. } => {}
+        Command::Activity(_)
+        | Command::Report(_)
+        | Command::Session(_)
+        | Command::Audit(_)
+        | Command::Whoami
+        | Command::Completions { .. } => {}
     }
     if let Some(server) = connection.server.as_deref().filter(|server| !server.is_empty()) {
         let server = Server::new(server)?;
@@ -125,6 +137,8 @@ async fn dispatch(session: &Session<'_>, command: Command) -> Result<(), CliErro
             receiver::rotate(session, &receiver, secret_file.as_deref()).await
         }
         Command::Receiver(ReceiverCommand::Remove(args)) => receiver::remove(session, &args).await,
+        Command::Activity(args) => report::activity(session, &args).await,
+        Command::Report(args) => report::report(session, &args).await,
         Command::Audit(args) => access::audit(session, &args).await,
         Command::Whoami => access::whoami(session).await,
         Command::Completions { shell } => completion::script(shell),

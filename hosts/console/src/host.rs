@@ -2,12 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::{
+    FutureExt, StreamExt, select_biased,
+    stream::{BoxStream, Fuse},
+};
 use rollhook_api::{App, Kind, Local, Operation, Problem, problem};
 use rollhook_core::{
     Error,
     app::{AppId, Target},
     ledger::AppState,
-    ports::TargetDescription,
+    ports::{AppChange, TargetDescription},
     request::{IdempotencyKey, Refusal as CoreRefusal},
     service::{Authorized, Deployer, Progress},
     text::escaped,
@@ -19,6 +23,9 @@ use rollhook_management::{
     ports::{RecordKey, SignInProvider, SignInRequest},
 };
 use zeroize::Zeroizing;
+
+/// The time after a change of an app after which activity is read again: a deploy is several changes.
+const PAUSE: Duration = Duration::from_secs(3);
 
 /// The operations of one caller, whose failures are shown in the server's own words.
 pub(crate) struct CallerOperations(Local);
@@ -185,6 +192,12 @@ impl Host {
         Ok(Watch { deployer, authorized, seen, progress: None })
     }
 
+    /// Begins to watch all apps.
+    pub(crate) fn watch_all(&self) -> WatchAll {
+        let deployer = Arc::clone(self.management.deployer());
+        WatchAll { changes: deployer.ports().history.watch().fuse(), deployer }
+    }
+
     /// The sentences that every page of this caller shows.
     pub(crate) fn notice(&self, principal: &Principal) -> Option<String> {
         (self.notice)(principal)
@@ -233,6 +246,27 @@ impl Watch {
         let seen = (&self.seen, self.progress.as_ref());
         (self.seen, self.progress) = self.deployer.state_changed(&self.authorized, seen, limit).await?;
         Ok(())
+    }
+}
+
+/// All apps, which are watched.
+pub(crate) struct WatchAll {
+    deployer: Arc<Deployer>,
+    changes: Fuse<BoxStream<'static, AppChange>>,
+}
+
+impl WatchAll {
+    /// Returns once an app has changed and [`PAUSE`] is over in which others may change too, or after `limit`. Returns
+    /// whether one has changed.
+    pub(crate) async fn changed(&mut self, limit: Duration) -> bool {
+        let clock = &self.deployer.ports().clock;
+        select_biased! {
+            _ = self.changes.select_next_some() => {}
+            () = clock.sleep(limit).fuse() => return false,
+        }
+        clock.sleep(PAUSE).await;
+        while self.changes.next().now_or_never().flatten().is_some() {}
+        true
     }
 }
 

@@ -31,6 +31,9 @@ pub(crate) enum Route {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Page {
     Apps,
+    Activity,
+    ActivityLive,
+    Report,
     Register,
     Promote(Project),
     SignOut,
@@ -186,6 +189,9 @@ impl Route {
             "/sign-in/start" => return Self::ProviderStart,
             "/sign-in/callback" => return Self::ProviderCallback,
             "/" => return Self::Page(Page::Apps),
+            "/activity" => return Self::Page(Page::Activity),
+            "/activity/live" => return Self::Page(Page::ActivityLive),
+            "/report" => return Self::Page(Page::Report),
             "/apps/new" => return Self::Page(Page::Register),
             "/sign-out" => return Self::Page(Page::SignOut),
             "/sign-out-everywhere" => return Self::Page(Page::SignOutEverywhere),
@@ -220,6 +226,7 @@ impl Route {
             | Self::Page(Page::EndSession(_) | Page::EndSessions) => BOTH,
             Self::Page(Page::SignOut | Page::SignOutEverywhere | Page::NewToken) => WRITE,
             Self::Asset | Self::Page(Page::Apps | Page::Access) | Self::Unknown => READ,
+            Self::Page(Page::Activity | Page::ActivityLive | Page::Report) => READ,
             Self::ProviderStart | Self::ProviderCallback => &["GET"],
             Self::Page(Page::Receiver(_, part)) => methods(RECEIVER_PARTS, *part),
             Self::Page(Page::App(_, part)) => methods(APP_PARTS, *part),
@@ -233,7 +240,8 @@ impl Route {
         matches!(
             self,
             Self::Page(
-                Page::App(_, AppPart::Live | AppPart::LogList | AppPart::LogMore)
+                Page::ActivityLive
+                    | Page::App(_, AppPart::Live | AppPart::LogList | AppPart::LogMore)
                     | Page::Deploy(_, _, DeployPart::Log | DeployPart::Status)
                     | Page::Run(_, _, RunPart::Log)
             )
@@ -248,6 +256,9 @@ impl Route {
             Self::ProviderStart => "/sign-in/start",
             Self::ProviderCallback => "/sign-in/callback",
             Self::Page(Page::Apps) => "/",
+            Self::Page(Page::Activity) => "/activity",
+            Self::Page(Page::ActivityLive) => "/activity/live",
+            Self::Page(Page::Report) => "/report",
             Self::Page(Page::Register) => "/apps/new",
             Self::Page(Page::Promote(_)) => "/projects/{project}/promote",
             Self::Page(Page::SignOut) => "/sign-out",
@@ -275,6 +286,7 @@ impl Page {
             Self::App(id, _) | Self::Deploy(id, ..) | Self::Run(id, ..) => Some(id),
             Self::Apps | Self::Register | Self::Promote(_) | Self::CommandLine => None,
             Self::SignOut | Self::SignOutEverywhere => None,
+            Self::Activity | Self::ActivityLive | Self::Report => None,
             Self::Access | Self::NewToken | Self::Revoke(_) | Self::EndSession(_) | Self::EndSessions => None,
             Self::Receivers | Self::Receiver(..) => None,
         }
@@ -284,6 +296,7 @@ impl Page {
     pub(crate) fn need(&self, reads: bool) -> Need {
         match self {
             Self::Apps | Self::SignOut | Self::SignOutEverywhere | Self::CommandLine => Need::Nothing,
+            Self::Activity | Self::ActivityLive | Self::Report => Need::Nothing,
             Self::Register => Need::Administer,
             Self::Promote(_) => Need::Deploy,
             Self::Access | Self::NewToken | Self::Revoke(_) | Self::EndSession(_) | Self::EndSessions => Need::Access,

@@ -209,6 +209,7 @@ pub(crate) struct Entry {
     pub(crate) is_on_cluster: bool,
     pub(crate) image: Option<Image>,
     pub(crate) commit: Option<Commit>,
+    pub(crate) committed: Option<When>,
     pub(crate) trigger: &'static str,
     /// The revision or app that the image was taken from.
     pub(crate) from: Option<String>,
@@ -240,6 +241,7 @@ impl Entry {
             is_on_cluster,
             image: deploy.image.as_deref().map(Image::new),
             commit: deploy.commit.as_deref().map(|commit| Commit::new(&app.source, commit)),
+            committed: deploy.committed_at.map(|at| When::new(at, frame.now)),
             trigger: cause(deploy),
             from: origin(deploy),
             actor: escaped(&deploy.actor),

@@ -9,6 +9,8 @@ use serde::Deserialize;
 use crate::{
     Error, all, before,
     bounded::{Bounded, CHANGES_MAX, COMMITS_MAX},
+    committed_at,
+    field::PostedText,
     object, update,
 };
 
@@ -50,6 +52,8 @@ struct Target {
     hash: String,
     #[serde(default)]
     message: String,
+    #[serde(default)]
+    date: PostedText,
 }
 
 impl Named {
@@ -71,7 +75,7 @@ impl Move {
                 if let (Ok(update), None) = (&mut update, &old) {
                     update.before = Before::Absent;
                 }
-                Some(update)
+                Some(update.map(|update| committed_at(update, target.date)))
             }
             (None, Some(old)) => {
                 let before = before(old_hash(Some(&old)));

@@ -42,6 +42,8 @@ pub struct PostedDeploy {
     pub image: Option<String>,
     /// The commit.
     pub commit: Option<String>,
+    /// The time of the commit, as RFC 3339 writes it.
+    pub committed_at: Option<String>,
 }
 
 impl PostedDeploy {
@@ -50,7 +52,7 @@ impl PostedDeploy {
     /// # Errors
     /// [`Refusal::InvalidField`], naming the field.
     pub fn parse(&self, key: Option<IdempotencyKey>) -> Result<DeployRequest, Refusal> {
-        DeployRequest::parse(self.image.as_deref(), self.commit.as_deref(), key)
+        DeployRequest::parse(self.image.as_deref(), self.commit.as_deref(), self.committed_at.as_deref(), key)
     }
 }
 
@@ -113,13 +115,19 @@ pub fn posted_deploy(headers: &HeaderMap, body: &[u8]) -> Result<PostedDeploy, E
         image: PostedText,
         #[serde(default)]
         commit: PostedText,
+        #[serde(default)]
+        committed_at: PostedText,
     }
     let text = |field, posted: PostedText| posted.text().map_err(|NotText| Error::Field(field));
     if !is_json(headers) {
         return Err(Error::ContentType);
     }
     let posted: Posted = object(body)?;
-    Ok(PostedDeploy { image: text(Field::Image, posted.image)?, commit: text(Field::Commit, posted.commit)? })
+    Ok(PostedDeploy {
+        image: text(Field::Image, posted.image)?,
+        commit: text(Field::Commit, posted.commit)?,
+        committed_at: text(Field::CommittedAt, posted.committed_at)?,
+    })
 }
 
 #[cfg(test)]

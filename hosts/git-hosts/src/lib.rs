@@ -4,7 +4,7 @@
 //!   headers ─▶ tokens, signatures ──────────────▶ Credentials, for Deployer::authorize
 //!   headers ─▶ which host, which event ─╮
 //!   body ────▶ JSON, or a form with it ─┼─▶ Delivery { host, event: Ping · Push · Other }, for Deployer::push
-//!                                       ╰─▶ PostedDeploy { image, commit }, for Deployer::submit
+//!                                       ╰─▶ PostedDeploy { image, commit, committed_at }, for Deployer::submit
 //!   headers ─▶ ids of the call ─────────────────▶ IdempotencyKey
 //! ```
 //!
@@ -220,6 +220,13 @@ fn update(reference: Reference, from: Option<&str>, commit: &str, message: &str)
     }
     let commit = commit.to_ascii_lowercase().parse().map_err(|_| Error::Commit)?;
     Ok(RefUpdate { reference, before, head: Some(Head::new(commit, message)) })
+}
+
+/// Returns the update with the time of its head, if the text is one.
+fn committed_at(mut update: RefUpdate, text: PostedText) -> RefUpdate {
+    let time = text.text().ok().flatten().and_then(|text| text.parse().ok());
+    update.head = update.head.map(|head| head.at(time));
+    update
 }
 
 /// Returns the former commit of a branch or tag; a text that is not a commit is `Unsaid`.

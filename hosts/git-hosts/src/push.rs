@@ -9,6 +9,8 @@ use serde::Deserialize;
 use crate::{
     Error, Host,
     bounded::{Bounded, COMMITS_MAX},
+    committed_at,
+    field::PostedText,
     object, update,
 };
 
@@ -39,6 +41,8 @@ struct Commit {
     id: String,
     #[serde(default)]
     message: String,
+    #[serde(default)]
+    timestamp: PostedText,
 }
 
 #[derive(Default, Deserialize)]
@@ -58,11 +62,15 @@ pub(crate) fn push(host: Host, payload: &[u8]) -> Result<Push, Error> {
     let is_head = |commit: &Commit| host == Host::Github || commit.id == sent.after;
     let listed = sent.commits.into_iter().flat_map(|commits| commits.elements);
     let mut commits = sent.head_commit.into_iter().chain(listed);
-    let message = commits.find(is_head).map(|commit| commit.message).unwrap_or_default();
+    let head = commits.find(is_head);
+    let (message, timestamp) = head.map(|commit| (commit.message, commit.timestamp)).unwrap_or_default();
     let Pusher { login, username, name } = sent.pusher.unwrap_or_default();
     let names = [login, username, name, sent.user_username, sent.user_name];
     Ok(Push {
         pusher: names.into_iter().flatten().find(|name| !name.is_empty()),
-        updates: vec![update(Reference::of(&sent.reference), sent.before.as_deref(), &sent.after, &message)?],
+        updates: vec![committed_at(
+            update(Reference::of(&sent.reference), sent.before.as_deref(), &sent.after, &message)?,
+            timestamp,
+        )],
     })
 }

@@ -58,6 +58,7 @@ mod probes;
 mod query;
 mod readiness;
 mod reply;
+mod report;
 mod route;
 mod router;
 mod run;

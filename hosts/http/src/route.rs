@@ -7,18 +7,19 @@ use rollhook_api::{
     endpoint::{Credentials, Endpoint, open},
     operations::{
         CancelDeploy, CancelRun, ChangeApp, ChangeConfiguration, CreateApiToken, DeleteApp, DeployApp, DisableWebhook,
-        DiscardConfiguration, EnableWebhook, EndSession, EndSessions, EndTrust, ListApiTokens, ListApps, ListChecks,
-        ListDeploys, ListInstances, ListLocks, ListReceivers, ListRuns, ListSessions, ListTrusts, ListWebhookCalls,
-        LockApp, LockEnvironment, PlanRollback, PromoteApp, PutCheck, ReadAudit, ReadBuildLog, ReadInstanceLog,
-        ReadRunLog, RebuildApp, RegisterApp, RegisterReceiver, ReleaseHold, RemoveCheck, RemoveReceiver, ReplaceSecret,
-        RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller, ShowConfiguration, ShowDeploy, ShowRun,
-        ShowWebhook, StartApp, StartRun, StopApp, TestCheck, TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
+        DiscardConfiguration, EnableWebhook, EndSession, EndSessions, EndTrust, ListActivity, ListApiTokens, ListApps,
+        ListChecks, ListDeploys, ListInstances, ListLocks, ListReceivers, ListRuns, ListSessions, ListTrusts,
+        ListWebhookCalls, LockApp, LockEnvironment, PlanRollback, PromoteApp, PutCheck, ReadAudit, ReadBuildLog,
+        ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp, RegisterReceiver, ReleaseHold, RemoveCheck,
+        RemoveReceiver, ReplaceSecret, ReportDelivery, RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller,
+        ShowConfiguration, ShowDeploy, ShowRun, ShowWebhook, StartApp, StartRun, StopApp, TestCheck, TestReceiver,
+        TrustPipeline, UnlockApp, UnlockEnvironment,
     },
 };
 
 use crate::{
     answer, apps, build_log, call::Call, configuration, deploys, error_reply::ErrorReply, events, login, probes,
-    reply::Reply, runs, webhook,
+    reply::Reply, report, runs, webhook,
 };
 
 /// An answer under way.
@@ -66,6 +67,8 @@ pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         of::<ListTrusts>(),
         of::<TrustPipeline>(),
         of::<EndTrust>(),
+        with::<ListActivity>(|call, caller| Box::pin(report::activity(call, caller))),
+        with::<ReportDelivery>(|call, caller| Box::pin(report::delivery(call, caller))),
         of::<ListDeploys>(),
         with::<DeployApp>(|call, caller| Box::pin(deploys::post(call, caller))),
         of::<ShowConfiguration>(),

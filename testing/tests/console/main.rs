@@ -2,6 +2,7 @@
 //! `browser`, the console in a real browser.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
+mod activity;
 mod browser;
 mod configuration;
 mod promotion;

@@ -322,6 +322,18 @@ pub(crate) const PAGES: &[Page] = &[
                 rollhook app history store -o wide | grep done",
             )],
     ),
+    page(
+        "docs/report.md",
+        &[on(Server)
+            .given(
+                "rollhook login $URL --token-file admin-token
+                rollhook app create api -p shop -e prod --image registry.example.com/shop/api:1.0.0 --settle 0s --wait",
+            )
+            .then(
+                "rollhook activity | grep 'shop .*prod .*api'
+                grep '^shop,prod,' delivery.csv",
+            )],
+    ),
     page("docs/runbook/builds-waiting.md", &[on(Cluster).given(RUNBOOK)]),
     page(
         "docs/runbook/deploy-failed.md",

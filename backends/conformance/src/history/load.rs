@@ -133,7 +133,11 @@ fn fill(change: &mut Change, now: Timestamp) {
                 ..samples::deploy("v2")
             },
             3 => NewDeploy { from: Some(promoted.clone()), trigger: Trigger::Promotion, ..samples::deploy("v3") },
-            4 => NewDeploy { commit: Some("ü".repeat(128).parse().unwrap()), ..samples::deploy("v4") },
+            4 => NewDeploy {
+                commit: Some("ü".repeat(128).parse().unwrap()),
+                committed_at: "1999-12-31T23:59:59.999-12:00".parse().ok(),
+                ..samples::deploy("v4")
+            },
             _ => NewDeploy { commit: None, image: Some("nginx".parse().unwrap()), ..samples::deploy("v5") },
         };
         samples::admit(change, samples::admission(deploy), now);

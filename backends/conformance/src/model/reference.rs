@@ -373,5 +373,6 @@ fn entry(admission: &Admission, revision: Revision, time: Timestamp, kept_until:
         updated_at: time,
         kept_until,
         trace: new.trace,
+        committed_at: new.committed_at,
     }
 }

@@ -14,7 +14,7 @@ fn pushed(number: u64, commit: &str) -> Deploy {
 
 /// The decision on a git host's report of this commit; `entries` are newest first.
 fn decided(entries: &[Deploy], commit: &str, branch_head: &BranchHead) -> PushDecision {
-    let push = PushedCommit { commit: sha(commit), before: Before::Unreported };
+    let push = PushedCommit { commit: sha(commit), before: Before::Unreported, committed_at: None };
     decide(&git_source(), entries, &GitHost::named("Forge"), &push, branch_head)
 }
 

@@ -7,9 +7,10 @@ use crate::{
     deploy::{Commit, Origin, Trigger},
     error::Error,
     image::ImageRef,
-    ledger::{Admission, admission},
+    ledger::{Admission, NewDeploy, admission},
     request::{Field, PromoteRequest, Refusal},
     service::{ATTEMPTS, Accepted, Authorized, Deployer, Outcome, accept::submit::Declined},
+    time::Timestamp,
 };
 
 /// The deploy that is to be promoted.
@@ -17,6 +18,7 @@ use crate::{
 struct Promoted {
     image: ImageRef,
     commit: Option<Commit>,
+    committed_at: Option<Timestamp>,
     app: AppId,
     uid: AppUid,
     origin: Origin,
@@ -47,8 +49,9 @@ impl Deployer {
             };
             let (admission_id, cause) = (self.admission_id(), access.cause_of(Trigger::Promotion));
             let accepted = self.admit(access, admission_id, request.key.clone(), move |state| {
-                let Promoted { image, commit, app, origin, .. } = promoted.clone()?;
+                let Promoted { image, commit, committed_at, app, origin, .. } = promoted.clone()?;
                 let deploy = admission::promotion(&state.app, image, commit, origin, &cause)?;
+                let deploy = NewDeploy { committed_at, ..deploy };
                 match &missing {
                     Some(missing) if missing.beside != state.next_configuration() => return Err(Declined::Outdated),
                     Some(Missing { variables, .. }) if !variables.is_empty() => {
@@ -88,6 +91,7 @@ impl Deployer {
         Ok(Promoted {
             image: current.pinned_image().ok_or(Refusal::Internal)?,
             commit: current.commit.clone(),
+            committed_at: current.committed_at,
             app: id.clone(),
             uid: source.app.uid,
             origin: Origin::Promoted { app: id, revision: current.revision },

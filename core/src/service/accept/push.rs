@@ -125,7 +125,7 @@ impl Deployer {
             Event::Ping | Event::Other(_) => None,
         };
         let cause = Cause { trigger: Trigger::Webhook, actor: Actor::git_host(delivery.host.clone(), pusher) };
-        let request = DeployRequest { image: None, commit: Some(pushed.commit), key: None };
+        let request = DeployRequest::commit(pushed.commit).at(pushed.committed_at);
         let expected = ExpectedLatest::Exactly(state.latest);
         let id = self.admission_id();
         let accepted = self.admit(access, id, key.cloned(), move |state| {

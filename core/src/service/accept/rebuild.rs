@@ -52,7 +52,7 @@ impl Deployer {
             if source.as_ref().is_some_and(|source| source != present) {
                 return Err(Declined::Outdated);
             }
-            let request = DeployRequest { image: None, commit: Some(commit.clone()), key: None };
+            let request = DeployRequest::commit(commit.clone());
             let decided = admission::deploy(&state.app, &request, &cause)?;
             Ok((Admission::plain(admission_id, decided.deploy), ()))
         });

@@ -24,8 +24,13 @@ pub struct DeployPost {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minLength" = 1, "maxLength" = deploy::COMMIT_MAX, "pattern" = schemas::COMMIT))]
     pub commit: Option<String>,
+    /// The time of the commit, as RFC 3339 writes it and `git log -1 --format=%cI` prints it: the lead time of the change
+    /// begins with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub committed_at: Option<String>,
     /// Deploy what is current once more, such as to restart it without a gap: its bits, without a build and without its
-    /// release command. `image` and `commit` are left out.
+    /// release command. `image`, `commit` and `committed_at` are left out.
     #[serde(skip_serializing_if = "is_false")]
     pub same: bool,
     /// With `same`: the revision that the caller believes to be current; the call is refused if another one is.
@@ -44,7 +49,8 @@ impl DeployPost {
     /// # Errors
     /// [`Refusal::InvalidField`], naming the field.
     pub fn parse(&self, key: Option<IdempotencyKey>) -> Result<request::DeployRequest, Refusal> {
-        request::DeployRequest::parse(self.image.as_deref(), self.commit.as_deref(), key)
+        let (image, commit) = (self.image.as_deref(), self.commit.as_deref());
+        request::DeployRequest::parse(image, commit, self.committed_at.as_deref(), key)
     }
 
     /// Returns the request to deploy what is current once more; `None` if it names an image or a commit.
@@ -56,7 +62,7 @@ impl DeployPost {
         if !self.same && self.if_current.is_some() {
             return invalid(Field::IfCurrent, "goes with same; a deploy of an image or a commit takes no condition.");
         }
-        if self.same && (self.image.is_some() || self.commit.is_some()) {
+        if self.same && (self.image.is_some() || self.commit.is_some() || self.committed_at.is_some()) {
             return invalid(
                 Field::Same,
                 "deploys the image and the commit that are current; leave out image and commit.",

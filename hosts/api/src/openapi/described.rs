@@ -8,12 +8,13 @@ use crate::{
     endpoint::{Endpoint, open},
     operations::{
         CancelDeploy, CancelRun, ChangeApp, ChangeConfiguration, CreateApiToken, DeleteApp, DeployApp, DisableWebhook,
-        DiscardConfiguration, EnableWebhook, EndSession, EndSessions, EndTrust, ListApiTokens, ListApps, ListChecks,
-        ListDeploys, ListInstances, ListLocks, ListReceivers, ListRuns, ListSessions, ListTrusts, ListWebhookCalls,
-        LockApp, LockEnvironment, PlanRollback, PromoteApp, PutCheck, ReadAudit, ReadBuildLog, ReadInstanceLog,
-        ReadRunLog, RebuildApp, RegisterApp, RegisterReceiver, ReleaseHold, RemoveCheck, RemoveReceiver, ReplaceSecret,
-        RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller, ShowConfiguration, ShowDeploy, ShowRun,
-        ShowWebhook, StartApp, StartRun, StopApp, TestCheck, TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
+        DiscardConfiguration, EnableWebhook, EndSession, EndSessions, EndTrust, ListActivity, ListApiTokens, ListApps,
+        ListChecks, ListDeploys, ListInstances, ListLocks, ListReceivers, ListRuns, ListSessions, ListTrusts,
+        ListWebhookCalls, LockApp, LockEnvironment, PlanRollback, PromoteApp, PutCheck, ReadAudit, ReadBuildLog,
+        ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp, RegisterReceiver, ReleaseHold, RemoveCheck,
+        RemoveReceiver, ReplaceSecret, ReportDelivery, RevokeApiToken, RollBack, RotateWebhook, ShowApp, ShowCaller,
+        ShowConfiguration, ShowDeploy, ShowRun, ShowWebhook, StartApp, StartRun, StopApp, TestCheck, TestReceiver,
+        TrustPipeline, UnlockApp, UnlockEnvironment,
     },
 };
 
@@ -99,6 +100,8 @@ pub(super) fn endpoints() -> Vec<Described> {
         Described::of::<ListTrusts>(),
         Described::of::<TrustPipeline>(),
         Described::of::<EndTrust>(),
+        Described::of::<ListActivity>(),
+        Described::of::<ReportDelivery>(),
         Described::of::<ListDeploys>(),
         Described::of::<ShowDeploy>(),
         Described::of::<DeployApp>(),

@@ -8,6 +8,7 @@ mod deploys;
 mod instances;
 mod locks;
 mod receivers;
+mod report;
 mod runs;
 mod sessions;
 mod webhooks;
@@ -23,6 +24,7 @@ pub use deploys::{
 pub use instances::{InstanceLogQuery, InstancesQuery, Lines, ListInstances, ReadInstanceLog};
 pub use locks::{ListLocks, LockApp, LockEnvironment, UnlockApp, UnlockEnvironment};
 pub use receivers::{ListReceivers, RegisterReceiver, RemoveReceiver, ReplaceSecret, TestReceiver};
+pub use report::{ActivityQuery, ListActivity, ReportDelivery, ReportQuery};
 pub use runs::{CancelRun, ListRuns, ReadRunLog, RunLogQuery, ShowRun, StartRun};
 pub use sessions::{ActorQuery, EndSession, EndSessions, ListSessions, SessionsQuery};
 pub use webhooks::{

@@ -11,6 +11,7 @@ mod login;
 mod made_with;
 mod named;
 mod receiver;
+mod report;
 mod runs;
 mod trust;
 mod value;
@@ -36,6 +37,7 @@ pub(crate) use lock::{EnvironmentCommand, EnvironmentName, Lock, LockEnvironment
 pub(crate) use login::{ContextCommand, LoginArgs, Place};
 pub(crate) use named::Named;
 pub(crate) use receiver::{AddReceiverArgs, NamedReceiver, ReceiverCommand};
+pub(crate) use report::{Activity, Report};
 pub(crate) use runs::{Run, Runs};
 pub(crate) use trust::{AddTrustArgs, RemoveTrust, TrustCommand};
 pub(crate) use value::{KeyValue, NamedCommand, WorkloadName};
@@ -104,12 +106,14 @@ pub(crate) enum Format {
     Json,
     /// One YAML document.
     Yaml,
+    /// A table for spreadsheets: of report and activity alone.
+    Csv,
 }
 
 impl Format {
     /// Returns whether the format is for programs.
     pub(crate) const fn is_document(self) -> bool {
-        matches!(self, Self::Json | Self::Yaml)
+        matches!(self, Self::Json | Self::Yaml | Self::Csv)
     }
 }
 
@@ -175,6 +179,10 @@ pub(crate) enum Command {
     /// Environments: lock all of their apps, and unlock them
     #[command(subcommand)]
     Environment(EnvironmentCommand),
+    /// Show who deployed what where, newest first
+    Activity(Activity),
+    /// Show how often deploys reach users, how long changes take, and how many fail
+    Report(Report),
     /// Sign in to a server: commands that name none work on it from then on
     Login(LoginArgs),
     /// Servers that you are signed in to: list, use

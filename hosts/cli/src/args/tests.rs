@@ -43,6 +43,9 @@ fn commands_are_read_as_the_contract_spells_them() {
         "rollhook app promote api --project shop --environment prod --from-environment test --from-project shop",
         "rollhook app release-hold api --project shop --environment test",
         "rollhook app delete api --project shop --environment test --yes",
+        "rollhook activity",
+        "rollhook activity --environment prod --actor ada --status failed --limit 5 -o csv",
+        "rollhook report --project shop --environment prod --days 7 -o csv",
         "rollhook completions bash",
     ] {
         assert!(parse(line).is_ok(), "{line}: {}", parse(line).unwrap_err());
@@ -98,6 +101,8 @@ fn what_cannot_be_meant_is_a_usage_error() {
         format!("rollhook app create {app} --env NOVALUE"),
         format!("rollhook app create {app} --workload Pod/x"),
         format!("rollhook app cancel {app}"),
+        "rollhook report --days 8".to_owned(),
+        "rollhook activity --status broken".to_owned(),
         format!("rollhook app show {app} --token secret"),
     ] {
         assert_eq!(parse(&line).unwrap_err().exit_code(), 2, "{line}");

@@ -52,10 +52,11 @@ async fn one(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<()
         let (made, who) = (when::absolute(entry.created_at), escaped(&entry.actor));
         let ending: String = history::ending(&entry).iter().map(|line| format!("{line}\n")).collect();
         format!(
-            "{ending}\n{}{}{}{}{}{:10}{} by {who}, {made}\n",
+            "{ending}\n{}{}{}{}{}{}{:10}{} by {who}, {made}\n",
             optional("Image", entry.image.as_deref()),
             optional("Digest", entry.digest.as_deref()),
             optional("Commit", entry.commit.as_deref()),
+            optional("Committed", entry.committed_at.map(when::absolute).as_deref()),
             optional("Release", release.as_deref()),
             optional("Config", configuration.as_deref()),
             "Made",
@@ -92,7 +93,7 @@ pub(crate) async fn deploy(session: &Session<'_>, args: &args::Deploy) -> Result
     let (image_ref, commit) = (args.image().map(ToString::to_string), args.commit.as_ref().map(ToString::to_string));
     let break_glass = args.break_glass.as_ref().map(ToString::to_string);
     let if_current = current.map(|current| current.revision);
-    let post = DeployPost { image: image_ref, commit, same: args.same, if_current, break_glass };
+    let post = DeployPost { image: image_ref, commit, committed_at: None, same: args.same, if_current, break_glass };
     session.drive()?;
     let answer = session.api.call(DeployApp, id, post).await?;
     let again = if_current.map(|current| format!(", same as {current}")).unwrap_or_default();

@@ -13,6 +13,7 @@ pub(crate) mod logs;
 mod outcome;
 pub(crate) mod promotion;
 pub(crate) mod receiver;
+pub(crate) mod report;
 pub(crate) mod runs;
 pub(crate) mod scale;
 pub(crate) mod session;

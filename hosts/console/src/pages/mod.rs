@@ -1,6 +1,7 @@
 //! The pages, one module each.
 
 pub(crate) mod access;
+pub(crate) mod activity;
 pub(crate) mod apps;
 pub(crate) mod checks;
 pub(crate) mod command_line;
@@ -20,6 +21,7 @@ pub(crate) mod provider;
 pub(crate) mod receivers;
 pub(crate) mod redeploy;
 pub(crate) mod register;
+pub(crate) mod report;
 pub(crate) mod rollback;
 pub(crate) mod runs;
 pub(crate) mod scale;
@@ -48,6 +50,9 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
     let reads = call.request.reads();
     match page {
         Page::Apps => apps::page(call).await,
+        Page::Activity => activity::page(call).await,
+        Page::ActivityLive => live::activity(call).await,
+        Page::Report => report::page(call).await,
         Page::Register if reads => Ok(register::page(call)),
         // The future is large, with all that a registration has.
         Page::Register => Box::pin(register::submit(call)).await,

@@ -42,6 +42,8 @@ pub(crate) fn calls(name: &str) -> Vec<(&'static str, &'static str, Value, [bool
         ("PUT", "/api/v1/locks/shop/test", json!({ "reason": "a freeze" }), deployers),
         ("DELETE", "/api/v1/locks/shop/test", Value::Null, deployers),
         ("GET", "/api/v1/locks", Value::Null, all),
+        ("GET", "/api/v1/activity", Value::Null, all),
+        ("GET", "/api/v1/report", Value::Null, all),
         ("POST", at("/deploys"), json!({ "image": "r.example.com/api:3", "break_glass": "an outage" }), admins),
         ("POST", at("/webhook/rotate"), json!({ "overlap": "1m" }), deployers),
         ("GET", at("/webhook?masked=true"), Value::Null, all),
