@@ -96,8 +96,8 @@ pub(crate) async fn provide(
         if found.deletion_timestamp.is_some() {
             continue;
         }
-        if (known.is_none() || found.uid.as_deref() != known) && !is_as_made(cluster, namespace, &found, wanted).await?
-        {
+        let is_known = known.is_some() && found.uid.as_deref() == known;
+        if !is_known && !is_as_made(cluster, namespace, &found, wanted).await? {
             tracing::warn!(
                 namespace,
                 secret = name,
@@ -106,7 +106,8 @@ pub(crate) async fn provide(
             cluster.delete::<Secret>(namespace, &found).await?;
             continue;
         }
-        let Some(patch) = configuration::ownership(&found, owner) else { return Ok(Provided::Found(Box::new(found))) };
+        let adoption = configuration::adoption(&found, owner, is_known);
+        let Some(patch) = adoption else { return Ok(Provided::Found(Box::new(found))) };
         match secrets.patch(&name, &patch_parameters(), &Patch::Strategic(patch)).await {
             Ok(_) => return Ok(Provided::Found(Box::new(found))),
             Err(failure) if is_conflict(&failure) || is_not_found(&failure) => {}
@@ -140,8 +141,8 @@ async fn create(cluster: &Cluster, secret: &Secret, namespace: &str) -> kube::Re
     Ok(made.metadata)
 }
 
-/// Removes a Secret that was made for what the cluster has refused, as it was made: one that a newer deploy or run has asked for
-/// since stays. A failure leaves it to a later removal of old ones.
+/// Removes a Secret that was made for what the cluster has refused, as it was made: one that another call has found since stays,
+/// be it for the same deploy or run in another replica. A failure leaves it to a later removal of old ones.
 pub(crate) async fn take_back(cluster: &Cluster, namespace: &str, provided: Option<&Provided>) {
     let Some(Provided::Made(metadata)) = provided else { return };
     if let Err(error) = cluster.delete_as_read::<Secret>(namespace, metadata).await {
@@ -209,3 +210,6 @@ where
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,7 @@ use rollhook_core::{
     app::{App, AppId, AppUid, Namespace, Settings, Target},
     configuration::{Configuration, ConfigurationId, Variables},
     deploy::Evidence,
+    image::ImageRef,
     ports::{
         Applied, AtRest, BranchReader, BuildTrigger, CheckedSettings, Clock, ConfigurationStore, DriverIdentity,
         HistoryStore, Observation, Phase, Purpose, ReleaseRunner, RolloutDriver, RolloutFailure, RolloutSpec, Sealing,
@@ -95,6 +96,10 @@ pub(crate) enum Promise {
     ReleaseEnd,
     /// A release command that is told to end goes on.
     ReleaseCancel,
+    /// A release command runs the image of the version before.
+    ReleaseImage,
+    /// A return to an earlier version runs a release command.
+    ReleaseReturn,
     /// The turns of other apps in a release group are not seen.
     ReleaseTurns,
     /// A deploy changes all workloads at once.
@@ -170,6 +175,7 @@ impl Backend {
             token: Mutex::default(),
             first_values: Mutex::default(),
             last_shown: Mutex::default(),
+            last_images: Mutex::default(),
         });
         let heads = broken.environment.builders[0].clone();
         Self {
@@ -192,6 +198,8 @@ struct BrokenBackend {
     first_values: Mutex<BTreeMap<AppUid, Configuration>>,
     /// The last answer about each app.
     last_shown: Mutex<BTreeMap<AppUid, store::Shown>>,
+    /// The image that each app has got last.
+    last_images: Mutex<BTreeMap<AppUid, ImageRef>>,
 }
 
 impl BrokenBackend {
@@ -231,6 +239,9 @@ impl RolloutDriver for BrokenBackend {
     }
 
     async fn apply(&self, spec: &RolloutSpec) -> Result<Applied> {
+        if self.breaks(Promise::ReleaseReturn) && spec.purpose.returns_to().is_some() {
+            self.release_first(spec).await?;
+        }
         let purpose = match spec.purpose {
             Purpose::Restore { .. } if self.breaks(Promise::StillRuns) => Purpose::Deploy,
             Purpose::Restore { .. } if self.breaks(Promise::FailedPods) => Purpose::Restore { to: spec.id.revision },
@@ -242,6 +253,7 @@ impl RolloutDriver for BrokenBackend {
             spec.configuration = configuration;
         });
         let answer = self.environment.cluster.apply(spec).await?;
+        self.last_images.lock().unwrap().insert(spec.id.app, spec.image.clone());
         if self.breaks(Promise::Fence) && matches!(answer, Applied::Newer(_)) {
             self.environment.cluster.delete(&spec.app, &spec.target);
             return self.environment.cluster.apply(spec).await;

@@ -124,6 +124,8 @@ noticed! {
     release_command_that_begins_before_it_is_recorded: ReleaseReady,
     release_command_that_has_not_ended: ReleaseEnd,
     release_command_that_goes_on_beside_the_next: ReleaseCancel,
+    release_command_of_the_old_image: ReleaseImage,
+    release_command_that_runs_on_a_return: ReleaseReturn,
     later_workload_that_does_not_wait: Stages,
     restore_of_the_failed_workload_alone: RestoreOfAll,
     workload_that_is_forgotten: EachWorkload,

@@ -232,7 +232,11 @@ impl RolloutDriver for RecordingPorts {
             return Err(Error::unavailable("the cluster", "no answer"));
         }
         let before = self.environment.cluster.running(&spec.app, &spec.target);
+        let run = ReleaseRun { app: spec.app.clone(), id: spec.id.into() };
+        let begun = self.begun(&run);
         let answer = self.backend.rollouts.apply(spec).await;
+        // A driver of rollouts begins none.
+        self.look_at_releases(&run, begun);
         if matches!(answer, Ok(Applied::Done)) && spec.purpose.is_restore() {
             let after = self.environment.cluster.running(&spec.app, &spec.target);
             self.environment.rules.lock().unwrap().restores(spec, &before, &after, &self.environment.journal);

@@ -40,6 +40,7 @@ mod client_ip;
 mod configuration;
 mod connections;
 mod console;
+mod core_dumps;
 mod deploys;
 mod disks;
 mod error_reply;

@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::{
     args::{AdminToken, Args, Command, Keys, Serve, Store},
-    healthcheck,
+    core_dumps, healthcheck,
     instrumented::SERVER,
     log, open_files,
     server::{Config, Server},
@@ -54,6 +54,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         Some(Command::Manifests(manifests)) => print(manifests.yaml()?.trim_end()),
         None => {
             log::init(args.serve.log_format)?;
+            core_dumps::disable();
             runtime()?.block_on(serve(args.serve))
         }
     }

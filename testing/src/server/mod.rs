@@ -11,7 +11,7 @@ use std::{
     io::{BufRead, BufReader, Read},
     net::SocketAddr,
     path::PathBuf,
-    process::ChildStdout,
+    process::{ChildStdout, ExitStatus},
     thread,
 };
 
@@ -91,7 +91,12 @@ impl Server {
 
     /// Waits for the process to end by itself, and returns whether it succeeded.
     pub fn ended(&mut self) -> bool {
-        until("the server ends", || self.process.0.try_wait().unwrap()).success()
+        self.exit_status().success()
+    }
+
+    /// Waits for the process to end by itself, and returns how it did.
+    pub fn exit_status(&mut self) -> ExitStatus {
+        until("the server ends", || self.process.0.try_wait().unwrap())
     }
 
     /// Everything that was logged so far, by every server of this recipe.

@@ -169,17 +169,18 @@ fn secret_whose_answer_was_lost_is_recognised() {
     whole.1["apiVersion"] = json!("v1");
     whole.1["immutable"] = json!(true);
     let lost = [there(unstamped()), status(404, "NotFound"), status(409, "AlreadyExists"), secret.clone()];
-    let (applied, asked) = play_configured(lost.into_iter().chain([whole.clone(), patched.clone()]));
+    let (applied, asked) = play_configured(lost.into_iter().chain([whole.clone(), secret.clone(), patched.clone()]));
     assert_eq!(applied.unwrap(), Applied::Done);
     let read = "GET api-config-0000000007000000 of secrets";
-    assert_eq!(asked, [GET, read, SECRETS, read, read, PATCH], "others may have made it: it is compared");
+    let adopt = "PATCH api-config-0000000007000000 of secrets";
+    assert_eq!(asked, [GET, read, SECRETS, read, read, adopt, PATCH], "others may have made it: it is compared");
 
     // The one of an earlier deploy gets the stamp of this one, so that no other removes it meanwhile.
     let mut before = secret.clone();
     before.1["metadata"]["annotations"][STAMP] = json!(samples::rollout(4).id.to_string());
     let (applied, asked) = play_configured([there(unstamped()), before, whole, secret, patched]);
     assert_eq!(applied.unwrap(), Applied::Done);
-    assert_eq!(asked, [GET, read, read, "PATCH api-config-0000000007000000 of secrets", PATCH]);
+    assert_eq!(asked, [GET, read, read, adopt, PATCH]);
 }
 
 #[test]

@@ -222,17 +222,19 @@ impl<'a> Run<'a> {
         if is_not_found(&failure) {
             return Ok(ReleaseState::Failed(without_namespace(&rollout)));
         }
-        // What runs may need one that was missing, and so may other runs.
-        if self.is_release() && !configuration::is_referred_to(&target, &rollout) {
-            configurations::take_back(self.cluster, self.namespace, secret.as_ref()).await;
-        }
-        Err(match refusal(&failure) {
+        let error = match refusal(&failure) {
             Some(why) => Error::Invalid {
                 what: format!("the cluster refuses the release command's Job: {why}"),
                 cause: Some(failure.into()),
             },
             None => classify(failure),
-        })
+        };
+        // A Job whose answer was lost needs its Secret. So does what runs, and so may other runs by hand.
+        let is_needed = error.is_unavailable() || !self.is_release() || configuration::is_referred_to(&target, &rollout);
+        if !is_needed {
+            configurations::take_back(self.cluster, self.namespace, secret.as_ref()).await;
+        }
+        Err(error)
     }
 
     /// The state of a run whose Job could not be made, as there is one of its name.

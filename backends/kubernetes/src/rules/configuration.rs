@@ -31,6 +31,9 @@ use crate::workload::Rollout;
 const APP: &str = "rollhook.dev/configuration-of";
 /// The label of a Secret with the id of the version.
 const ID: &str = "rollhook.dev/configuration";
+/// The annotation of a Secret that others than its maker count on, who would take it back if the cluster refuses what it was made
+/// for.
+const SHARED: &str = "rollhook.dev/configuration-shared";
 /// The annotation of a workload with a remark on variables that others set too.
 pub(crate) const REMARK: &str = "rollhook.dev/variables-of-others";
 /// The number of an app's Secrets that are kept, the ones that were needed last, whatever names them.
@@ -196,14 +199,17 @@ pub(crate) fn is_of(metadata: &ObjectMeta, owner: &Owner, id: ConfigurationId) -
     has(MANAGED_BY, MANAGER.to_owned()) && has(APP, owner.uid.to_string()) && has(ID, id.to_string())
 }
 
-/// The strategic merge patch by which a Secret goes with one more object and is needed by a newer deploy. Returns `None` if
-/// both are so already. Owners are merged by their uid.
-pub(crate) fn ownership(metadata: &ObjectMeta, owner: &Owner) -> Option<Value> {
+/// The strategic merge patch by which a Secret that was found goes with one more object, is needed by a newer deploy, and is left
+/// by its maker. Returns `None` if all are so already; `is_known`: the workload was given this Secret, so that its maker has no
+/// reason to take it back. Owners are merged by their uid.
+pub(crate) fn adoption(metadata: &ObjectMeta, owner: &Owner, is_known: bool) -> Option<Value> {
     let has =
         |object: &OwnerReference| metadata.owner_references.iter().flatten().any(|present| present.uid == object.uid);
     let object = owner.object.as_ref().filter(|object| !has(object));
     let deploy = owner.deploy.filter(|id| needed_by(metadata, owner.uid) < Some(id.revision.get()));
-    if object.is_none() && deploy.is_none() {
+    // Any change would do, as a Secret is taken back as it was made: the same run in another replica has none to make.
+    let is_shared = is_known || metadata.annotations.as_ref().is_some_and(|all| all.contains_key(SHARED));
+    if object.is_none() && deploy.is_none() && is_shared {
         return None;
     }
     let mut patch = json!({"metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version}});
@@ -211,7 +217,10 @@ pub(crate) fn ownership(metadata: &ObjectMeta, owner: &Owner) -> Option<Value> {
         patch["metadata"]["ownerReferences"] = json!([object]);
     }
     if let Some(id) = deploy {
-        patch["metadata"]["annotations"] = json!({STAMP: id.to_string()});
+        patch["metadata"]["annotations"][STAMP] = json!(id.to_string());
+    }
+    if !is_shared {
+        patch["metadata"]["annotations"][SHARED] = json!("true");
     }
     Some(patch)
 }
@@ -352,15 +361,20 @@ mod tests {
         assert!(is_of(&made.metadata, &owner(&app, 3), id(7)));
         assert!(!is_of(&made.metadata, &owner(&app, 3), id(8)));
         assert!(!is_of(&made.metadata, &Owner { uid: AppUid::from_bits(43), ..owner(&app, 3) }, id(7)));
-        assert_eq!(ownership(&made.metadata, &owner(&app, 3)), None, "it is so already");
-        assert_eq!(ownership(&made.metadata, &owner(&app, 2)), None, "a newer deploy needs it");
-        let newer = ownership(&made.metadata, &owner(&app, 4)).unwrap();
+        assert_eq!(adoption(&made.metadata, &owner(&app, 3), true), None, "it is so already");
+        assert_eq!(adoption(&made.metadata, &owner(&app, 2), true), None, "a newer deploy needs it");
+        let newer = adoption(&made.metadata, &owner(&app, 4), true).unwrap();
         assert_eq!(newer["metadata"]["annotations"][STAMP], deploy(4).to_string());
         assert!(newer["metadata"].get("ownerReferences").is_none());
         let mut another = owner(&app, 3);
         another.object.as_mut().unwrap().uid = "u-2".to_owned();
-        let shared = ownership(&made.metadata, &another).unwrap();
+        let shared = adoption(&made.metadata, &another, true).unwrap();
         assert_eq!(shared["metadata"]["ownerReferences"][0]["uid"], "u-2");
+        let mut found = made.metadata;
+        let shared = adoption(&found, &owner(&app, 3), false).unwrap();
+        assert_eq!(shared["metadata"]["annotations"], json!({SHARED: "true"}), "its maker leaves it");
+        found.annotations.get_or_insert_default().insert(SHARED.to_owned(), "true".to_owned());
+        assert_eq!(adoption(&found, &owner(&app, 3), false), None, "it was left before");
     }
 
     /// A Secret that this revision needed last.

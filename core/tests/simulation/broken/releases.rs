@@ -2,16 +2,34 @@
 
 use async_trait::async_trait;
 use rollhook_core::{
-    Result,
+    Error, Result,
     deploy::Reason,
-    ports::{ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState},
+    ports::{ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutSpec},
 };
 
 use super::{BrokenBackend, Promise};
 
+impl BrokenBackend {
+    /// Begins a release command for a rollout that is to have none; an error until it has begun.
+    pub(super) async fn release_first(&self, rollout: &RolloutSpec) -> Result<()> {
+        let run = ReleaseRun { app: rollout.app.clone(), id: rollout.id.into() };
+        if self.environment.cluster.releases().iter().any(|begun| begun.run == run.id) {
+            return Ok(());
+        }
+        let (target, image) = (rollout.target.clone(), rollout.image.clone());
+        let spec = ReleaseSpec::new(run, target, image, vec!["migrate".to_owned()]);
+        ReleaseRunner::prepare(&*self.environment.cluster, &spec).await?;
+        ReleaseRunner::start(&*self.environment.cluster, &spec.run).await?;
+        Err(Error::unavailable("the cluster", "a release command is under way"))
+    }
+}
+
 #[async_trait]
 impl ReleaseRunner for BrokenBackend {
     async fn prepare(&self, spec: &ReleaseSpec) -> Result<ReleaseState> {
+        let last = self.last_images.lock().unwrap().get(&spec.run.id.app).cloned();
+        let last = last.filter(|_| self.breaks(Promise::ReleaseImage) && !spec.run.id.kind.is_by_hand());
+        let spec = &spec.clone().with(|spec| spec.image = last.unwrap_or_else(|| spec.image.clone()));
         let state = self.environment.cluster.prepare(spec).await?;
         if self.breaks(Promise::ReleaseReady) {
             ReleaseRunner::start(&*self.environment.cluster, &spec.run).await?;

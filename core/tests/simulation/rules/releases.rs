@@ -49,6 +49,9 @@ impl Rules {
             journal.expect(false, || format!("revision {revision} runs a release command, and is not stored"));
             return;
         };
+        let repeats = entry.is_redeploy() && entry.trigger != Trigger::Config;
+        let goes_back = entry.trigger == Trigger::Rollback || repeats || entry.adopted;
+        journal.expect(!goes_back, || format!("revision {revision} goes back, and ran a release command"));
         journal.expect(entry.release == Some(ReleaseMark::MayHaveRun), || {
             format!("the release command of revision {revision} began, and that is not recorded: {:?}", entry.release)
         });
@@ -56,9 +59,6 @@ impl Rules {
         journal.expect(is_its_turn, || format!("revision {revision} runs its command while it is {}", entry.status()));
         journal.count_if(entry.is_terminal(), "rule 18: a start arrived after its deploy had ended");
         journal.expect(entry.image.as_ref() == Some(&new.image), || format!("revision {revision} ran {}", new.image));
-        let repeats = entry.is_redeploy() && entry.trigger != Trigger::Config;
-        let goes_back = entry.trigger == Trigger::Rollback || repeats || entry.adopted;
-        journal.expect(!goes_back, || format!("revision {revision} goes back, and ran a release command"));
     }
 }
 

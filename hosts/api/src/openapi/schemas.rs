@@ -155,6 +155,8 @@ pub(crate) fn source(_: &mut SchemaGenerator) -> Schema {
 
 pub(crate) fn workload(_: &mut SchemaGenerator) -> Schema {
     let members = json!({ "kind": text(), "name": text(), "containers": texts(), "replace": text(),
+        "replace_chosen": json!({ "type": "boolean", "readOnly": true,
+            "description": "Whether a person chose `replace`: settings of the configuration leave it as it is then." }),
         "readiness_path": text(), "readiness_port": json!({ "type": "integer", "minimum": 1 }),
         "also": json!({ "type": "array", "items": { "type": ["string", "object"] } }) });
     json_schema!({ "type": "object", "properties": members })

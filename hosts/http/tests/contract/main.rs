@@ -11,6 +11,7 @@ mod configuration;
 mod connections;
 mod description;
 mod disguises;
+mod dumps;
 mod github;
 mod instances;
 mod keyless;

@@ -22,7 +22,7 @@ use crate::{
 const PROGRAM: &str = r#"case "$MODE" in *bad) exit 1;; esac; exec /app"#;
 
 /// The server of a bench on this engine's socket, as talkative as it can be.
-fn restarted(bench: &mut Bench, variables: &[(&str, &str)]) {
+pub(crate) fn restarted(bench: &mut Bench, variables: &[(&str, &str)]) {
     bench.server.down();
     let start = bench.server.recipe().unlimited().variable("RUST_LOG", "trace");
     bench.server = variables.iter().fold(start, |start, (name, value)| start.variable(name, *value)).run();
@@ -145,7 +145,7 @@ fn configuration_is_put_right_brought_back_and_sealed_anew_and_leaks_nowhere() {
 }
 
 /// Whether a request to the engine changes something.
-fn is_change(line: &str) -> bool {
+pub(crate) fn is_change(line: &str) -> bool {
     ["POST /", "PUT /", "DELETE /"].iter().any(|method| line.starts_with(method))
 }
 

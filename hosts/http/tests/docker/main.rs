@@ -17,6 +17,7 @@ mod disk;
 mod faults;
 mod load;
 mod made_with;
+mod migration;
 mod pulls;
 mod registration;
 mod registry;

@@ -86,3 +86,18 @@ fn app_whose_container_another_registration_took_takes_it_back() {
     bench.succeeds(&app, "app:v2");
     assert_eq!(bench.version(&name), "v2");
 }
+
+#[test]
+fn settings_of_a_container_in_an_answer_are_in_the_description_of_the_api() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let document = bench.server.call("GET", "/api/v1/openapi.json").expect(200).json();
+    let described = &document["components"]["schemas"]["App"]["properties"]["workload"]["properties"];
+    let name = bench.name("web");
+    bench.start(&name, &["--restart", "unless-stopped"], "app:v1");
+    let workload = json!({ "kind": "container", "name": name, "replace": "stop-first", "readiness_path": "/version", "readiness_port": 8080 });
+    let app = bench.register(&name, &json!({ "workload": workload }));
+    let shown = bench.server.manage("GET", &app.path).expect(200).json()["workload"].clone();
+    assert_eq!(shown["replace_chosen"], true, "{shown}");
+    let missing = shown.as_object().unwrap().keys().filter(|name| described.get(name).is_none());
+    assert_eq!(missing.collect::<Vec<_>>(), Vec::<&String>::new(), "{described}");
+}

@@ -20,7 +20,7 @@ fn release(bench: &Bench, worker: &str, patience: &str) -> (String, String, App)
 }
 
 /// The version that a container was made with.
-fn made_with(bench: &Bench, name: &str) -> Value {
+pub(crate) fn made_with(bench: &Bench, name: &str) -> Value {
     let env = bench.inspect(name).unwrap()["Config"]["Env"].as_array().unwrap().clone();
     env.into_iter().find(|one| one.as_str().unwrap().starts_with("VERSION=")).unwrap_or_default()
 }

@@ -2,7 +2,11 @@
 
 use std::{fs, process::Command};
 
-use rollhook_testing::{App, Connection, Server, process::Tracer, server, skip, test_name};
+use rollhook_testing::{
+    App, Connection, Server,
+    process::{Tracer, is_root},
+    server, skip, test_name,
+};
 use serde_json::json;
 
 /// What writes an answer to a socket.
@@ -77,6 +81,7 @@ fn killed_at(calls: &str, server: Server, app: &App, label: &str) -> Server {
     start.run()
 }
 
+/// Whether servers can be traced: a server keeps its memory from all processes but root's.
 fn has_strace() -> bool {
     let traced = Command::new("strace").args(["-qq", "-o", "/dev/null", "true"]).status();
     let attached = || {
@@ -87,7 +92,7 @@ fn has_strace() -> bool {
         server.wait().unwrap();
         String::from_utf8_lossy(&attached.stderr).contains(" attached")
     };
-    traced.is_ok_and(|status| status.success()) && attached()
+    is_root() && traced.is_ok_and(|status| status.success()) && attached()
 }
 
 /// Whether the call was known already, and its revision; none where there was no answer.
