@@ -49,9 +49,9 @@ pub struct CheckFail {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum WatchEnd {
-    /// Its time was over.
+    /// The time of the watch was over.
     Over,
-    /// It ended before its time.
+    /// The watch ended before its time.
     Early {
         /// The reason, as a clause.
         why: String,
@@ -69,11 +69,11 @@ pub enum WatchEnd {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum WatchRestore {
-    /// It is to be accepted.
+    /// The restore is to be accepted.
     Owed,
-    /// It was accepted.
+    /// The restore was accepted.
     Made {
-        /// Its revision.
+        /// The restore's revision.
         revision: Revision,
     },
     /// Nothing is restored.

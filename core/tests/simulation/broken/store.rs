@@ -99,7 +99,6 @@ impl BrokenBackend {
             });
         }
         if self.breaks(Promise::SecondWatchRestore)
-            && state.unfinished.is_empty()
             && let Some(watch) = state.watches.last_mut()
             && let Some(WatchEnd::Revoked { restore: restore @ WatchRestore::Made { .. }, .. }) = &mut watch.end
         {

@@ -182,8 +182,9 @@ impl Driver<'_> {
         let Ok(deploy) = rollback::deploy(app_state, current, &cause) else { return Next::Stop };
         // The trace of the failed deploy shows how it was put right.
         let deploy = NewDeploy { trace: app_state.on_cluster().and_then(|failed| failed.trace.clone()), ..deploy };
-        if app_state.owes_watch_restore() && was_changed_by_another(self.deployer, app_state).await {
-            return self.commit(|change, now| Ok(change.withhold_watch_restore(now)), |_, _| ()).await;
+        if app_state.owes_watch_restore() && Box::pin(was_changed_by_another(self.deployer, app_state)).await {
+            let withhold = self.commit(|change, now| Ok(change.withhold_watch_restore(now)), |_, _| ());
+            return Box::pin(withhold).await;
         }
         let (expected, revision) = (ExpectedLatest::Exactly(app_state.latest), current.revision);
         let (id, replica) = (self.deployer.admission_id(), self.deployer.replica.clone());
