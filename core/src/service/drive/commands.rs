@@ -6,7 +6,7 @@
 
 use std::{
     collections::BTreeSet,
-    future::{Future, pending},
+    future::pending,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -232,16 +232,11 @@ impl Deployer {
 }
 
 /// Waits for a hint of the platform, if it answers.
-fn changed<'a>(
-    runner: &'a dyn ReleaseRunner,
-    run: &'a ReleaseRun,
-    answers: bool,
-) -> impl Future<Output = ()> + Send + 'a {
-    async move {
-        match answers {
-            true => runner.changed(run).await,
-            false => pending().await,
-        }
+async fn changed(runner: &dyn ReleaseRunner, run: &ReleaseRun, answers: bool) {
+    if answers {
+        runner.changed(run).await;
+    } else {
+        pending::<()>().await;
     }
 }
 
