@@ -158,7 +158,7 @@ impl Check {
     /// itself with other settings.
     pub(crate) fn discriminator(&self, place: usize) -> u32 {
         let [high, low, ..] = self.digest();
-        u32::try_from(place % 16).unwrap_or_default() << 16 | u32::from(u16::from_be_bytes([high, low]))
+        (u32::try_from(place % 16).unwrap_or_default() << 16) | u32::from(u16::from_be_bytes([high, low]))
     }
 
     /// Returns the program and the arguments of a check of kind [`CheckKind::COMMAND`]; `None` of any other one, and if its

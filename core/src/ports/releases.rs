@@ -53,7 +53,8 @@ impl CheckRun {
         // What is left of 63 bits, which a label of a platform has room for.
         let revision = revision.get().min((1 << (63 - Self::MEASUREMENT_BITS - Self::CHECK_BITS)) - 1);
         let check = u64::from(check) & ((1 << Self::CHECK_BITS) - 1);
-        let number = (revision << Self::MEASUREMENT_BITS | measurement) << Self::CHECK_BITS | check;
+        let measured = (revision << Self::MEASUREMENT_BITS) | measurement;
+        let number = (measured << Self::CHECK_BITS) | check;
         // A revision is no zero.
         Self(NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN))
     }
@@ -293,4 +294,30 @@ pub trait ReleaseRunner: Send + Sync {
 
     /// Returns a part of the run's log from byte `from` on; empty if there is no more yet, `None` if there is no log.
     async fn log(&self, run: &ReleaseRun, from: u64) -> Result<Option<Vec<u8>>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_checks_are_told_apart_and_in_order() {
+        let revision = |number| Revision::new(number).unwrap();
+        let runs = [
+            CheckRun::new(revision(1), 1, 7),
+            CheckRun::new(revision(1), 1, 8),
+            CheckRun::new(revision(1), 2, 1),
+            CheckRun::new(revision(1), u32::MAX, 1),
+            CheckRun::tried_out(revision(1), u32::MAX),
+            CheckRun::new(revision(2), 1, 1),
+        ];
+        assert!(runs.is_sorted_by(|one, next| one < next), "{runs:?}");
+        for run in runs {
+            let id = RunId { app: AppUid::from_bits(7), kind: RunKind::Check(run) };
+            assert_eq!(id.to_string().parse(), Ok(id));
+        }
+        assert_eq!(runs.map(|run| run.revision().get()), [1, 1, 1, 1, 1, 2]);
+        let last = CheckRun::tried_out(revision(u64::MAX), u32::MAX);
+        assert!(i64::try_from(last.get()).is_ok(), "it has room in a label");
+    }
 }

@@ -307,10 +307,12 @@ impl Deployer {
         let state = self.state(access).await?;
         let check = named(&state, name)?;
         let refuse = |why: &str| Refusal::InvalidField(Field::PolicyChecks, format!("{name}: {why}"));
-        match check.kind.is_command() {
-            true if self.ports.rollouts.release_runner().is_none() => return Err(refuse(NO_RUNNER)),
-            false if self.ports.verifier.is_none() => return Err(refuse(NO_VERIFIER)),
-            true | false => {}
+        let is_command = check.kind.is_command();
+        if is_command && self.ports.rollouts.release_runner().is_none() {
+            return Err(refuse(NO_RUNNER));
+        }
+        if !is_command && self.ports.verifier.is_none() {
+            return Err(refuse(NO_VERIFIER));
         }
         let mut spec = tried(&state, check, self.store_time().await?)?;
         let mut random = [0; 4];
@@ -318,7 +320,7 @@ impl Deployer {
         spec.run = CheckRun::tried_out(spec.deploy.revision, u32::from_le_bytes(random));
         // It may have to wait for those of its environment.
         let mut patience = spec.check.timeout * 2;
-        if spec.check.kind.is_command() {
+        if is_command {
             spec.check.timeout = spec.check.timeout.min(TRY_OUT_MAX);
             patience = TRY_OUT_MAX + COMMAND_WAIT;
         }

@@ -6,7 +6,7 @@
 
 use std::{
     collections::BTreeSet,
-    future::{Future, pending},
+    future::pending,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -28,7 +28,7 @@ use crate::{
 pub(crate) const COMMANDS: (usize, usize) = (8, 2);
 /// The interval of observations of a run without a hint from its platform.
 const OBSERVE_INTERVAL: Duration = Duration::from_secs(2);
-/// The interval of attempts to tell it again.
+/// The interval of attempts to end a run.
 const END_AGAIN: Duration = Duration::from_secs(15);
 /// The most runs that are remembered to be ended: those beyond end by themselves.
 const ENDING_MAX: usize = 1_000;
@@ -37,12 +37,12 @@ const CONDITION: &str = "exit code 0";
 /// The exit codes of a command that was ended by SIGKILL or SIGTERM: from outside, or as memory ran out.
 const ENDED_FROM_OUTSIDE: [i32; 2] = [137, 143];
 
-/// What happens to a command once its measurement is no longer waited for.
+/// The fate of a command whose measurement is no longer waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenDropped {
-    /// It goes on: another process may wait for it.
+    /// The command goes on: another process may wait for its end.
     RunsOn,
-    /// It is told to end.
+    /// The command is ended.
     Ends,
 }
 
@@ -69,7 +69,7 @@ impl EndingRuns {
     }
 }
 
-/// Has a run ended unless it was waited for to its end.
+/// A guard that ends a run which was not waited for to its end.
 struct Waiting<'a> {
     ending: &'a EndingRuns,
     run: Option<ReleaseRun>,
@@ -83,7 +83,7 @@ impl Drop for Waiting<'_> {
 
 impl Deployer {
     /// Measures by the command of a check, as soon as there is a slot for it. The answer comes within the check's timeout from
-    /// then on, and the time in which the platform is told to end the command.
+    /// then on, and the time of ending the command.
     pub(super) async fn measure_by_command(&self, spec: MeasureSpec, when_dropped: WhenDropped) -> Answer {
         let (clock, asked) = (&self.ports.clock, self.ports.clock.elapsed());
         let _slot = self.check_commands.acquire(&spec.app.namespace).await;
@@ -129,7 +129,7 @@ impl Deployer {
             }
         };
         waiting.run = None;
-        // What was in the way all the time is the reason.
+        // The last failure of the platform is the reason.
         match trouble {
             Some(trouble) if found.verdict == Verdict::None => Found::none(&trouble),
             Some(_) | None => found,
@@ -188,7 +188,7 @@ impl Deployer {
         runner.prepare(&ReleaseSpec { configuration, ..spec.clone() }).await
     }
 
-    /// Tells the platform to end a run. Returns `false` if it is to be told again.
+    /// Ends a run. Returns `false` if the call is to be repeated.
     async fn end_run(&self, run: &ReleaseRun) -> bool {
         let Some(runner) = self.ports.rollouts.release_runner() else { return true };
         let ended = select_biased! {
@@ -232,20 +232,15 @@ impl Deployer {
 }
 
 /// Waits for a hint of the platform, if it answers.
-fn changed<'a>(
-    runner: &'a dyn ReleaseRunner,
-    run: &'a ReleaseRun,
-    answers: bool,
-) -> impl Future<Output = ()> + Send + 'a {
-    async move {
-        match answers {
-            true => runner.changed(run).await,
-            false => pending().await,
-        }
+async fn changed(runner: &dyn ReleaseRunner, run: &ReleaseRun, answers: bool) {
+    if answers {
+        runner.changed(run).await;
+    } else {
+        pending::<()>().await;
     }
 }
 
-/// What a run says of the version.
+/// The verdict of a run.
 struct Found {
     verdict: Verdict,
     value: Option<String>,
