@@ -84,7 +84,7 @@ pub(crate) fn pushed(tag: &str, number: usize) -> Commit {
 
 /// A git host's report of a push by this person.
 pub(crate) fn delivery(pusher: &str, branch: String, commit: Commit) -> Delivery {
-    let head = Some(Head { commit, skip: false });
+    let head = Some(Head { commit, skip: false, committed_at: None });
     let updates = vec![RefUpdate { reference: Reference::Branch(branch), before: Before::Unreported, head }];
     Delivery { host: GitHost::named("GitHub"), event: Event::Push(Push { pusher: Some(pusher.to_owned()), updates }) }
 }

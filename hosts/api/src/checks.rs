@@ -264,7 +264,7 @@ mod tests {
         let good = SetCheck { kind: "http".to_owned(), ..SetCheck::default() };
         let name = || "front".parse().unwrap();
         let command = SetCheck { kind: "command".to_owned(), ..SetCheck::default() };
-        assert_eq!(command.parse(name()).unwrap().timeout, std::time::Duration::from_secs(60), "by its kind");
+        assert_eq!(command.parse(name()).unwrap().0.timeout, std::time::Duration::from_secs(60), "by its kind");
         let parsed = good.clone().parse(name()).unwrap();
         assert_eq!(parsed, (CoreCheck::new(name(), "http".parse().unwrap(), Settings::new()), None));
         for (request, expected) in [

@@ -367,7 +367,7 @@ pub struct Deploy {
     pub not_verified: Option<String>,
     /// The watch over the version after the deploy has succeeded; absent without one, and once it is forgotten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub watch: Option<Watch>,
+    pub watch: Option<Box<Watch>>,
     /// The revocation of the deploy's verification, by a check that failed while the version was watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<Revoked>,
@@ -477,7 +477,7 @@ impl Deploy {
             restore: None,
             checks: entry.verification.as_deref().map(CheckOutcome::of).unwrap_or_default(),
             not_verified: entry.not_verified(),
-            watch: watch.map(Watch::of),
+            watch: watch.map(Watch::of).map(Box::new),
             revoked: watch.and_then(Revoked::of),
             evidence: ending.evidence,
             step: entry.step,

@@ -40,7 +40,8 @@ pub struct ActivityDeploy {
 impl ActivityDeploy {
     pub(crate) fn of(app: &ReportedApp, deploy: &rollhook_core::deploy::Deploy) -> Self {
         let ReportedApp { current, on_cluster, .. } = *app;
-        let standing = Standing { current, on_cluster, recoveries: app.recoveries.clone() };
+        let standing =
+            Standing { current, on_cluster, recoveries: app.recoveries.clone(), watches: app.watches.clone() };
         Self {
             project: app.project.to_string(),
             environment: app.environment.to_string(),

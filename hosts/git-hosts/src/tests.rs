@@ -21,7 +21,7 @@ fn pushed(lines: &[(&str, &str)], body: &Value) -> (GitHost, Push) {
 }
 
 fn to_main(skip: bool) -> RefUpdate {
-    let head = Head { commit: COMMIT.parse().unwrap(), skip };
+    let head = Head { commit: COMMIT.parse().unwrap(), skip, committed_at: None };
     RefUpdate { reference: Reference::Branch("main".to_owned()), before: Before::Absent, head: Some(head) }
 }
 

@@ -57,7 +57,9 @@ mod tests {
     fn csv_is_asked_for_by_name() {
         let accepts = |lines: &[&str]| {
             let mut headers = HeaderMap::new();
-            lines.iter().for_each(|line| drop(headers.append(ACCEPT, HeaderValue::from_str(line).unwrap())));
+            for line in lines {
+                headers.append(ACCEPT, HeaderValue::from_str(line).unwrap());
+            }
             accepts_csv(&headers)
         };
         assert!(

@@ -11,7 +11,7 @@ use std::{
 
 use rollhook_core::{
     app::{AppId, AppUid, Environment, Project},
-    deploy::{Deploy, Revision},
+    deploy::{Deploy, Revision, Watch},
     ledger::{AppState, Recovery},
     ports::{HistoryStore, Page},
     request::Refusal as CoreRefusal,
@@ -43,6 +43,8 @@ pub struct ReportedApp {
     pub on_cluster: Option<Revision>,
     /// The revisions that ended without success, and whose instances ran well afterwards.
     pub recoveries: Vec<Recovery>,
+    /// The watches over its revisions.
+    pub watches: Vec<Watch>,
 }
 
 /// The newest entries of these apps, to be read one after the other. Of each, the caller keeps what it needs.
@@ -105,6 +107,7 @@ impl<T> Newest<T> {
             current: state.current.as_ref().map(|deploy| deploy.revision),
             on_cluster: state.on_cluster().map(|deploy| deploy.revision),
             recoveries: state.recoveries.clone(),
+            watches: state.watches.clone(),
         };
         let unfinished = state.unfinished.iter().rev();
         let ended = newest.filter(|newest| newest.is_terminal());

@@ -230,7 +230,8 @@ impl<'a> Run<'a> {
             None => classify(failure),
         };
         // A Job whose answer was lost needs its Secret. So does what runs, and so may other runs by hand.
-        let is_needed = error.is_unavailable() || !self.is_release() || configuration::is_referred_to(&target, &rollout);
+        let is_needed =
+            error.is_unavailable() || !self.is_release() || configuration::is_referred_to(&target, &rollout);
         if !is_needed {
             configurations::take_back(self.cluster, self.namespace, secret.as_ref()).await;
         }

@@ -20,7 +20,7 @@ fn deploy_waits_for_old_pods_that_still_terminate() {
         hold(r#"["example.com/held"]"#);
         let next = bed.order(Deployment, 2, "api:v3");
         bed.apply(&next).await;
-        let seen = bed.until(&next, "complete but for the old pods", |seen| is_complete(seen)).await;
+        let seen = bed.until(&next, "complete but for the old pods", is_complete).await;
         assert_eq!(seen.leaving.as_deref(), Some("2 pods of the version before still terminate"), "{seen:?}");
         hold("null");
         bed.until(&next, "without the old pods", |seen| is_complete(seen) && seen.leaving.is_none()).await;

@@ -54,7 +54,7 @@ fn fact(span: &SpanData, key: &str) -> String {
 #[test]
 fn failed_deploy_of_several_workloads_has_the_state_of_each() {
     let mut traced = Traced::new();
-    let deploy = traced.accept(samples::image_deploy(1));
+    let deploy = traced.accept(samples::deploy("v1"));
     let rolling = traced.record(deploy.moved(samples::rolling_out(&deploy))).unwrap();
     let workload = |name: &str, state| WorkloadEvidence { name: name.to_owned(), state, message: "secret".to_owned() };
     let workloads =

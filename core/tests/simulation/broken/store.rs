@@ -232,6 +232,7 @@ impl BrokenBackend {
             let deploy = NewDeploy {
                 image: accepted.image,
                 commit: accepted.commit,
+                committed_at: accepted.committed_at,
                 trigger: accepted.trigger,
                 actor: accepted.actor,
                 from: accepted.from,

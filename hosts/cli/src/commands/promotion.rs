@@ -58,7 +58,7 @@ pub(crate) async fn promote(session: &Session<'_>, args: &args::Promote) -> Resu
     let to = (&args.project, &args.environment);
     let from = (args.from_project.as_ref().unwrap_or(&args.project), &args.from_environment);
     match &args.app {
-        Some(app) => one(session, args, app, from, to).await,
+        Some(app) => Box::pin(one(session, args, app, from, to)).await,
         None => all(session, args, from, to).await,
     }
 }

@@ -284,15 +284,16 @@ fn watch_and_a_revoked_verification_are_shown_with_the_entry() {
     };
     let watch =
         rollhook_api::Watch { since: NOW, until, ended: false, reason: None, checks: Vec::new(), would_restore: None };
-    let watched = Deploy { current: true, watch: Some(watch.clone()), ..entry(3, "c", Status::Succeeded, 60) };
+    let watched =
+        Deploy { current: true, watch: Some(Box::new(watch.clone())), ..entry(3, "c", Status::Succeeded, 60) };
     assert_eq!(mark(&watched).as_deref(), Some("current"));
     assert_eq!(ending(&watched)[1..], ["  watched until 2026-01-02T03:34:05Z".to_owned()]);
     let early =
         rollhook_api::Watch { reason: Some("revision 4 was accepted".to_owned()), ended: true, ..watch.clone() };
-    let early = Deploy { watch: Some(early), ..watched.clone() };
+    let early = Deploy { watch: Some(Box::new(early)), ..watched.clone() };
     assert_eq!(ending(&early)[1..], ["  watched until 2026-01-02T03:34:05Z: revision 4 was accepted".to_owned()]);
     let observed = Deploy {
-        watch: Some(rollhook_api::Watch { would_restore: Some(fail.clone()), ..watch.clone() }),
+        watch: Some(Box::new(rollhook_api::Watch { would_restore: Some(fail.clone()), ..watch.clone() })),
         ..watched.clone()
     };
     let would = "  would have been restored at 2026-01-02T03:04:05Z: The check errors failed 3 times in a row: 0.5, expected \

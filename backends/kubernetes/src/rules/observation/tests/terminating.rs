@@ -82,7 +82,7 @@ fn count_of_the_controller_stands_in_for_pods_that_were_not_read() {
     let leaving = |is_part| {
         let counted = Counted { new: 100, ready: 100, ..Counted::default() };
         let list = PodList { kept: kept.clone(), counted, is_part };
-        super::of(&rollout(5), &object, &list, "2026-01-01T00:01:00Z".parse().unwrap()).leaving
+        super::super::of(&rollout(5), &object, &list, "2026-01-01T00:01:00Z".parse().unwrap()).leaving
     };
     assert_eq!(leaving(true).as_deref(), Some("2 pods of the version before still terminate"));
     assert_eq!(leaving(false), None, "the pods say that those are of the new version");
