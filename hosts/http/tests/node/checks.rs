@@ -1,7 +1,9 @@
 //! Deploys judged in use: real containers under real traffic, by a Prometheus that scrapes them.
 
 use std::{
+    fs,
     net::SocketAddr,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -20,55 +22,73 @@ use serde_json::{Value, json};
 
 use crate::containers::{answers, push};
 
-/// Users of an app: they request its pods, whichever there are, until this is dropped.
-struct Traffic {
+/// The pods of an app, as Prometheus finds them and as users request them, until this is dropped.
+struct Pods {
     ends: Arc<AtomicBool>,
+    has_users: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Traffic {
-    fn of(kubectl: &Kubectl) -> Self {
-        let (kubectl, ends) = (kubectl.clone(), Arc::new(AtomicBool::new(false)));
-        let is_over = Arc::clone(&ends);
+impl Pods {
+    /// Keeps a file of targets for Prometheus up to date.
+    fn follow(kubectl: &Kubectl, file: &Path) -> Self {
+        let (ends, has_users) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (kubectl, file) = (kubectl.clone(), file.to_owned());
+        let (is_over, is_used) = (Arc::clone(&ends), Arc::clone(&has_users));
         let thread = thread::spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
                 let pods = kubectl.pods("api");
+                write(&file, &kubectl.namespace, &pods);
                 let ready = |pod: &&Value| pod["status"]["containerStatuses"][0]["ready"] == true;
-                let address = |pod: &Value| Some(SocketAddr::new(pod["status"]["podIP"].as_str()?.parse().ok()?, 8080));
                 let addresses: Vec<_> = pods.iter().filter(ready).filter_map(address).collect();
                 for _ in 0..20 {
-                    for address in &addresses {
-                        // A pod that is on its way out may refuse.
+                    for address in addresses.iter().filter(|_| is_used.load(Ordering::Relaxed)) {
                         let connection = Connection::open_for(*address, Duration::from_secs(2));
+                        // A pod that is on its way out may refuse.
                         let _answer = connection.and_then(|mut pod| pod.send(&Call::to(*address, "GET", "/")));
                     }
                     thread::sleep(Duration::from_millis(20));
                 }
             }
         });
-        Self { ends, thread: Some(thread) }
+        Self { ends, has_users, thread: Some(thread) }
+    }
+
+    fn are_used(&self) {
+        self.has_users.store(true, Ordering::Relaxed);
     }
 }
 
-impl Drop for Traffic {
+impl Drop for Pods {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// A Prometheus that scrapes the pods of a namespace.
-fn prometheus(bed: &Bed, test: &str) -> Option<Prometheus> {
-    let (namespace, kubeconfig) = (&bed.kubectl.namespace, bed.kubectl.state.join("kubeconfig"));
-    let found = format!(
-        "{{role: pod, kubeconfig_file: {}, namespaces: {{names: [{namespace}]}}}}",
-        kubeconfig.canonicalize().unwrap().display()
-    );
-    let relabel = "[{source_labels: [__meta_kubernetes_pod_ip], regex: '(.+)', target_label: __address__, replacement: '$1:8080'}, \
-                   {source_labels: [__meta_kubernetes_namespace], target_label: namespace}, \
-                   {source_labels: [__meta_kubernetes_pod_name], target_label: pod}]";
-    let job = format!("[{{job_name: pods, kubernetes_sd_configs: [{found}], relabel_configs: {relabel}}}]");
-    Prometheus::run(|_| job, test)
+fn address(pod: &Value) -> Option<SocketAddr> {
+    Some(SocketAddr::new(pod["status"]["podIP"].as_str()?.parse().ok()?, 8080))
+}
+
+/// Writes the pods of a namespace as Prometheus reads targets.
+fn write(file: &Path, namespace: &str, pods: &[Value]) {
+    let group = |pod: &Value| {
+        let labels = json!({ "namespace": namespace, "pod": pod["metadata"]["name"] });
+        Some(json!({ "targets": [address(pod)?.to_string()], "labels": labels }))
+    };
+    let groups: Vec<_> = pods.iter().filter_map(group).collect();
+    let draft = file.with_extension("draft");
+    fs::write(&draft, json!(groups).to_string()).unwrap();
+    fs::rename(draft, file).unwrap();
+}
+
+/// A Prometheus that scrapes the pods of the app api.
+fn prometheus(bed: &Bed, test: &str) -> Option<(Prometheus, Pods)> {
+    let file = bed.server().file("targets.json");
+    let pods = Pods::follow(&bed.kubectl, &file);
+    let found = format!("{{files: ['{}'], refresh_interval: 1s}}", file.display());
+    let prometheus = Prometheus::run(|_| format!("[{{job_name: pods, file_sd_configs: [{found}]}}]"), test)?;
+    Some((prometheus, pods))
 }
 
 /// The share of requests that are answered with an error: below a twentieth, of ten requests at least.
@@ -114,7 +134,7 @@ fn version_is_judged_by_what_its_users_get() {
     let test = test_name!();
     let start = server!().arguments(["--allow-local-receivers"]);
     let Some(bed) = Bed::node(start, &test, |_| Vec::new()) else { return };
-    let Some(mut prometheus) = prometheus(&bed, &test) else { return };
+    let Some((mut prometheus, pods)) = prometheus(&bed, &test) else { return };
     let [v1, v2, v3] = ["v1", "v2", "v3"].map(|tag| push(&bed, &format!("app:{tag}"), &format!("app-{tag}")).0);
     let app = judged(&bed, &v1, &prometheus);
     let check = |revision: u64| bed.entry(&app, revision)["checks"][0].clone();
@@ -125,7 +145,7 @@ fn version_is_judged_by_what_its_users_get() {
     assert!(entry["message"].as_str().is_some_and(|message| message.contains("not verified: errors")), "{entry}");
     assert_eq!((&check(2)["verdict"], images(&bed)), (&json!("none"), vec!["version=v3".to_owned()]), "{entry}");
 
-    let traffic = Traffic::of(&bed.kubectl);
+    pods.are_used();
     assert_eq!(bed.succeeds(&app, &v2), 3);
     let entry = bed.entry(&app, 3);
     assert_eq!((&check(3)["verdict"], &check(3)["value"]), (&json!("pass"), &json!("0")), "{entry}");
@@ -175,7 +195,6 @@ fn version_is_judged_by_what_its_users_get() {
     assert_eq!(ended["status"], "succeeded", "{ended}");
     assert!(ended["message"].to_string().contains("not verified: errors"), "{ended}");
     assert_eq!(images(&bed), ["version=v1"]);
-    drop(traffic);
 }
 
 /// The points of a bad deploy at which its server is killed.
@@ -187,10 +206,10 @@ fn server_that_is_killed_while_it_verifies_finds_the_bad_version_and_restores_on
     let test = test_name!();
     let start = server!().arguments(["--allow-local-receivers"]);
     let Some(mut bed) = Bed::node(start, &test, |_| Vec::new()) else { return };
-    let Some(prometheus) = prometheus(&bed, &test) else { return };
+    let Some((prometheus, pods)) = prometheus(&bed, &test) else { return };
     let [v1, v3] = ["v1", "v3"].map(|tag| push(&bed, &format!("app:{tag}"), &format!("app-{tag}")).0);
     let app = judged(&bed, &v1, &prometheus);
-    let _traffic = Traffic::of(&bed.kubectl);
+    pods.are_used();
     let points = usually_or_long(&POINTS[1..4], &POINTS[..]);
     for (revision, point) in (2..).step_by(2).zip(points) {
         bed.post(&app, &v3).expect(202);
