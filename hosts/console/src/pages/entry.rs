@@ -5,7 +5,7 @@ use http::StatusCode;
 use rollhook_api::{
     App, Deploy, Kind, Restore,
     operations::{CancelDeploy, DeployQuery, LogQuery, LogStep, LogText, ReadBuildLog, ShowApp, ShowDeploy},
-    words::{self, check_outcome, predicate, release_predicate, short_image, workload_evidence},
+    words::{self, predicate, release_predicate, short_image, workload_evidence},
 };
 use rollhook_core::{
     app::{AppId, OnFailure, Source},
@@ -13,7 +13,7 @@ use rollhook_core::{
     text::escaped,
 };
 
-use super::{confirm::Question, deploys, promote::Status as Followed};
+use super::{confirm::Question, deploys, measured::Measured, promote::Status as Followed};
 use crate::{
     ansi,
     console::Call,
@@ -31,12 +31,14 @@ struct EntryPage<'a> {
     digest: Option<String>,
     ended: Option<When>,
     running: Option<deploys::Running>,
-    /// What the app's checks say, a line each.
-    checks: Vec<String>,
+    /// How often the page is read again, while something goes on.
+    refresh: Option<&'static str>,
+    /// What the app's checks say.
+    checks: Vec<Measured>,
     not_verified: Option<String>,
     /// What is said of the watch over the version, and what the checks have measured within it.
     watch: Vec<String>,
-    watch_checks: Vec<String>,
+    watch_checks: Vec<Measured>,
     evidence: Option<Evidence>,
     outcome: Option<String>,
     superseded_by: Option<Revision>,
@@ -93,10 +95,11 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId, revision: Revision) -> Res
         digest: deploy.digest.as_deref().map(escaped),
         ended: (!is_unfinished).then(|| When::new(deploy.updated_at, frame.now)),
         running: is_unfinished.then(|| deploys::Running::new(&app, &deploy, &frame)),
-        checks: deploy.checks.iter().map(|check| escaped(&check_outcome(check))).collect(),
+        refresh: refresh(&deploy),
+        checks: deploy.checks.iter().map(|check| Measured::new(check, frame.now)).collect(),
         not_verified: deploy.not_verified.as_deref().map(escaped),
         watch: words::watch(&deploy).iter().map(|line| escaped(line)).collect(),
-        watch_checks: watched.map(|check| escaped(&check_outcome(check))).collect(),
+        watch_checks: watched.map(|check| Measured::new(check, frame.now)).collect(),
         evidence: evidence(&deploy),
         outcome: outcome(&app, &deploy, frame.targets.platform),
         superseded_by: deploy.superseded_by,
@@ -106,6 +109,12 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId, revision: Revision) -> Res
         frame: &frame,
     };
     Ok(reply::html(StatusCode::OK, &page))
+}
+
+/// Returns how often the page of a deploy is read again; `None` once nothing goes on.
+fn refresh(deploy: &Deploy) -> Option<&'static str> {
+    let is_watched = deploy.watch.as_ref().is_some_and(|watch| !watch.ended);
+    if deploy.status.is_terminal() { is_watched.then_some("15s") } else { Some("2s") }
 }
 
 fn evidence(deploy: &Deploy) -> Option<Evidence> {

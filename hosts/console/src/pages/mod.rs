@@ -15,6 +15,7 @@ mod git_fields;
 pub(crate) mod lock;
 pub(crate) mod logs;
 pub(crate) mod matrix;
+mod measured;
 pub(crate) mod new_deploy;
 pub(crate) mod promote;
 pub(crate) mod provider;

@@ -241,3 +241,39 @@ fn server_that_is_killed_while_it_verifies_finds_the_bad_version_and_restores_on
     }
     assert_eq!(bed.history(&app).len(), 1 + 2 * points.len(), "one restore for each");
 }
+
+#[test]
+fn watch_finds_what_users_meet_later_and_restores_once() {
+    let test = test_name!();
+    let start = server!().arguments(["--allow-local-receivers"]);
+    let Some(mut bed) = Bed::node(start, &test, |_| Vec::new()) else { return };
+    let Some((prometheus, pods)) = prometheus(&bed, &test) else { return };
+    let [v1, v2, v3] = ["v1", "v2", "v3"].map(|tag| push(&bed, &format!("app:{tag}"), &format!("app-{tag}")).0);
+    let app = judged(&bed, &v1, &prometheus);
+    let watched = json!({ "policy": { "verify_for": "0s", "watch_for": "1h" } });
+    bed.manage("PATCH", &app.path).json(&watched).expect(200);
+
+    // Nobody uses it yet.
+    bed.succeeds(&app, &v3);
+    let entry = bed.entry(&app, 2);
+    assert!(entry["revoked"].is_null() && entry["watch"]["ended"] == false, "{entry}");
+    bed.kill_and_restart();
+    pods.are_used();
+    until("the verification is revoked", || bed.entry(&app, 2)["revoked"].is_object());
+    let restored = bed.await_revision(&app, 3);
+    assert_eq!((&restored["status"], &restored["actor"]), (&json!("succeeded"), &json!("auto")), "{restored}");
+    let revoked = bed.entry(&app, 2);
+    assert_eq!(
+        (&revoked["status"], &revoked["revoked"]["check"]),
+        (&json!("succeeded"), &json!("errors")),
+        "{revoked}"
+    );
+    assert_eq!(images(&bed), ["version=v1"]);
+
+    // A restore is not watched, and nothing goes back to the revoked version by itself.
+    assert!(bed.entry(&app, 3)["watch"].is_null());
+    bed.succeeds(&app, &v2);
+    let rolled_back = bed.roll_back(&app);
+    assert_eq!(rolled_back["image"].as_str().map(|image| image.contains(":v1")), Some(true), "{rolled_back}");
+    assert_eq!(bed.history(&app).len(), 5);
+}
