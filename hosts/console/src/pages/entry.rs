@@ -59,6 +59,13 @@ struct Evidence {
     workloads: Vec<String>,
 }
 
+impl Evidence {
+    /// Returns whether nothing was taken, as where a check has failed the deploy.
+    const fn is_empty(&self) -> bool {
+        self.facts.is_empty() && self.events.is_empty() && self.log.is_empty() && self.workloads.is_empty()
+    }
+}
+
 /// The bytes of the log of an ended step that the page shows; the command line shows all.
 const ENDED_SHOWN: u64 = 512 << 10;
 /// The bytes of a part of the log of an ended step from which on more may follow: platforms return up to twice as many at once.
@@ -128,7 +135,8 @@ fn evidence(deploy: &Deploy) -> Option<Evidence> {
         None => "build",
     };
     let workloads = evidence.workloads.iter().map(|workload| escaped(&workload_evidence(workload))).collect();
-    Some(Evidence { facts, events: lines(&evidence.events), source, log: lines(&evidence.log), workloads })
+    let evidence = Evidence { facts, events: lines(&evidence.events), source, log: lines(&evidence.log), workloads };
+    Some(evidence).filter(|evidence| !evidence.is_empty())
 }
 
 /// Returns what came of a rollout that did not succeed.

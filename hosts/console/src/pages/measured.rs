@@ -1,7 +1,7 @@
 //! What a check has measured: a sentence, a chart, and the table behind it.
 
 use rollhook_api::{CheckOutcome, words::check_outcome};
-use rollhook_core::{check::Verdict, text::escaped, time::Timestamp};
+use rollhook_core::{check::Verdict, deploy::MEASUREMENTS_MAX, text::escaped, time::Timestamp};
 
 use crate::view::When;
 
@@ -93,7 +93,8 @@ fn chart(check: &CheckOutcome) -> Option<Chart> {
         Bar { is_failed, x: place * WIDTH + 1, y: number(HEIGHT - height), width: WIDTH - 2, height: number(height) }
     };
     Some(Chart {
-        width: check.measurements.len() * WIDTH,
+        // As wide as the most that an entry keeps, so that a few are no walls.
+        width: MEASUREMENTS_MAX.max(check.measurements.len()) * WIDTH,
         height: HEIGHT,
         bars: values.into_iter().map(bar).collect(),
         limit: number(HEIGHT - limit / most * HEIGHT),
@@ -138,7 +139,7 @@ mod tests {
     fn values_are_bars_beside_their_limit() {
         use Verdict::{Fail, None as Nothing, Pass};
         let chart = chart(&check("< 0.5", &[("0", Pass), ("", Nothing), ("1", Fail), ("0.25", Pass)])).unwrap();
-        assert_eq!((chart.width, &*chart.limit), (40, "24.0"));
+        assert_eq!((chart.width, &*chart.limit), (200, "24.0"));
         let bars: Vec<_> = chart.bars.iter().map(|bar| (bar.is_failed, bar.x, &*bar.y, &*bar.height)).collect();
         assert_eq!(bars, [(false, 1, "47.0", "1.0"), (true, 21, "0.0", "48.0"), (false, 31, "36.0", "12.0")]);
     }
