@@ -7,17 +7,17 @@ mod world;
 use std::time::Duration;
 
 use rollhook_core::{
-    app::{OnFailure, Policy},
+    app::{FullName, OnFailure, Policy},
     check::{Check, CheckMode, Verdict},
     deploy::{Deploy, Revision, Scale, Status, Watch, WatchEnd, WatchRestore},
     ledger::check::check as rules,
     lock::PrincipalKey,
     ports::{MeasureSpec, Page},
-    request::{PolicyChange, RollbackRequest, ScaleRequest},
+    request::{PolicyChange, PromoteRequest, Refusal, RollbackRequest, ScaleRequest},
     service::{Authorized, NewLock},
 };
 use rollhook_memory::{Reading, Script, SimulatedVerifier};
-use world::{World, api, statuses, tag};
+use world::{World, api, registration, statuses, tag};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -251,6 +251,16 @@ fn policy_that_leaves_marks_and_restores_nothing() {
         let view = world.view(&access).await;
         assert_eq!(view.current.as_ref().unwrap().revision.get(), 2, "it is what runs");
         assert_eq!(view.last_good().unwrap().revision.get(), 1);
+        let mut wanted = registration("api", Policy::default());
+        wanted.environment = "prod".parse().unwrap();
+        let prod = world.registered(wanted).await;
+        let (project, environment) = ("shop".parse().unwrap(), "test".parse().unwrap());
+        let from = FullName { project, environment, name: "api".parse().unwrap() };
+        let Err(Refusal::NothingToRollBackTo(why)) = world.deployer.promote(&prod, PromoteRequest::new(from)).await
+        else {
+            panic!("it was promoted")
+        };
+        assert!(why.starts_with("Revision 2 of shop-test/api cannot be promoted: its check errors failed"), "{why}");
         // A later restore does not return to it, and neither does a rollback.
         let change = PolicyChange { on_failure: Some(OnFailure::Restore), ..PolicyChange::default() };
         world.deployer.change_policy(&access, change).await.unwrap();

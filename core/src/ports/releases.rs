@@ -64,6 +64,13 @@ impl CheckRun {
         self.0.get()
     }
 
+    /// The check, as a number that its runs have in common; those that people try out have one together.
+    pub const fn series(self) -> u32 {
+        let of_check = self.get() & ((1 << Self::CHECK_BITS) - 1);
+        let is_tried_out = (self.get() >> Self::CHECK_BITS) & Self::TRIED_OUT == Self::TRIED_OUT;
+        if is_tried_out { u32::MAX } else { of_check as u32 }
+    }
+
     /// The deploy that is measured.
     pub fn revision(self) -> Revision {
         Revision::new(self.get() >> (Self::MEASUREMENT_BITS + Self::CHECK_BITS)).unwrap_or(Revision::FIRST)

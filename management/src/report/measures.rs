@@ -1,14 +1,14 @@
 //! The delivery measures of an environment, as DORA defines them, from the histories of its apps alone.
 //!
 //! A *deployment* is an ended deploy that brought a change: an image, a commit or a promotion that succeeded, or that failed
-//! after it had touched the cluster. It *failed* by its own verdict, or because a person rolled back from it. The first
+//! after it had touched the cluster. It *failed* by its own verdict, by a check that revoked it later, or because a person rolled back from it. The first
 //! deploy that succeeds after it, or its own recovery, ends the failure. Rollbacks and restores repair; so does a
 //! deployment that is accepted while the one before has failed. `docs/report.md` has the same in the words of users.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use rollhook_core::{
-    deploy::{Deploy, Revision, Status, Trigger},
+    deploy::{Deploy, Revision, Status, Trigger, Watch},
     ledger::Recovery,
     time::Timestamp,
 };
@@ -35,6 +35,8 @@ pub struct Entry {
     pub ended_at: Timestamp,
     /// The time by which the instances of an entry without success ran well.
     pub recovered_at: Option<Timestamp>,
+    /// The time at which the verification of an entry that succeeded was revoked.
+    pub revoked_at: Option<Timestamp>,
     /// The time of the commit, if it is known.
     pub committed_at: Option<Timestamp>,
 }
@@ -66,7 +68,7 @@ pub enum End {
 
 impl Entry {
     /// Returns the entry of a deploy.
-    pub fn of(deploy: &Deploy, recoveries: &[Recovery]) -> Self {
+    pub fn of(deploy: &Deploy, recoveries: &[Recovery], watches: &[Watch]) -> Self {
         let kind = match deploy.trigger {
             Trigger::Rollback if deploy.actor.is_service() => Kind::Restore,
             Trigger::Rollback => Kind::Rollback,
@@ -86,6 +88,7 @@ impl Entry {
             | Status::Superseded
             | Status::Cancelled => End::None,
         };
+        let watch = watches.iter().find(|watch| watch.revision == deploy.revision);
         let recovery = recoveries.iter().find(|recovery| recovery.revision == deploy.revision);
         Self {
             revision: deploy.revision,
@@ -96,6 +99,7 @@ impl Entry {
             created_at: deploy.created_at,
             ended_at: deploy.updated_at,
             recovered_at: recovery.map(|recovery| recovery.at),
+            revoked_at: watch.and_then(Watch::revoked).map(|(fail, _)| fail.at),
             committed_at: deploy.committed_at,
         }
     }
@@ -273,7 +277,7 @@ impl Measures {
 struct Failure {
     /// The begin: the deployment's end.
     since: Timestamp,
-    /// The time from which on it was known: the same, or the accept of the rollback.
+    /// The time from which on it was known: the same, the revocation, or the accept of the rollback.
     known_at: Timestamp,
     /// The end; `None`: it lasts.
     until: Option<Timestamp>,
@@ -285,7 +289,8 @@ impl Failure {
     }
 }
 
-/// Returns the failure of each entry that is a deployment which failed, or was rolled back from.
+/// Returns the failure of each entry that is a deployment which failed, whose verification was revoked, or that was rolled back
+/// from.
 fn failures(entries: &[Entry]) -> Vec<Option<Failure>> {
     let known_at = known_failures(entries);
     let mut failures = vec![None; entries.len()];
@@ -310,6 +315,9 @@ fn known_failures(entries: &[Entry]) -> Vec<Option<Timestamp>> {
     for (index, entry) in entries.iter().enumerate() {
         if entry.is_deployment() && entry.end == End::Failed {
             known_at[index] = Some(entry.ended_at);
+        }
+        if entry.is_deployment() && entry.end == End::Succeeded {
+            known_at[index] = entry.revoked_at;
         }
         if entry.kind == Kind::Rollback
             && entry.is_return()

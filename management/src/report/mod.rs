@@ -135,7 +135,7 @@ impl Management {
         let begin = measures::period(until, days);
         let mut newest = self.newest(principal, apps, Some(begin)).await?;
         let mut entries: BTreeMap<usize, (Arc<ReportedApp>, Vec<Entry>)> = BTreeMap::new();
-        let keep = |app: &ReportedApp, deploy: Deploy| Some(Entry::of(&deploy, &app.recoveries));
+        let keep = |app: &ReportedApp, deploy: Deploy| Some(Entry::of(&deploy, &app.recoveries, &app.watches));
         while let Some(read) = newest.next(&*self.deployer.ports().history, keep).await? {
             let (_, of_app) = entries.entry(read.index).or_insert_with(|| (Arc::clone(&read.app), Vec::new()));
             of_app.extend(read.kept);

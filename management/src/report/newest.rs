@@ -43,7 +43,7 @@ pub struct ReportedApp {
     pub on_cluster: Option<Revision>,
     /// The revisions that ended without success, and whose instances ran well afterwards.
     pub recoveries: Vec<Recovery>,
-    /// The watches over its revisions.
+    /// The watches over its revisions that are under way, or by which a verification was revoked; without measurements.
     pub watches: Vec<Watch>,
 }
 
@@ -100,6 +100,8 @@ impl<T> Newest<T> {
         if self.since.is_some_and(|since| bound < since) {
             return;
         }
+        let is_shown = |watch: &&Watch| watch.is_under_way() || watch.revoked().is_some();
+        let watches = state.watches.iter().filter(is_shown);
         let app = ReportedApp {
             id: state.app.id.clone(),
             project: state.app.project.clone(),
@@ -107,7 +109,7 @@ impl<T> Newest<T> {
             current: state.current.as_ref().map(|deploy| deploy.revision),
             on_cluster: state.on_cluster().map(|deploy| deploy.revision),
             recoveries: state.recoveries.clone(),
-            watches: state.watches.clone(),
+            watches: watches.map(|watch| watch.clone().without_measurements()).collect(),
         };
         let unfinished = state.unfinished.iter().rev();
         let ended = newest.filter(|newest| newest.is_terminal());

@@ -28,6 +28,7 @@ fn entry(revision: u64, kind: Kind, end: End, minute: u32) -> Entry {
         created_at: at(minute),
         ended_at: at(minute + 1),
         recovered_at: None,
+        revoked_at: None,
         committed_at: None,
     }
 }
@@ -105,6 +106,16 @@ fn failure_that_healed_by_itself_has_ended() {
     assert_eq!(minutes(of(&entries).recovery), Some(4));
     let late = Entry { end: End::Failed, recovered_at: Some(at(25)), ..returns(3, Kind::Restore, 1, 12) };
     assert_eq!(minutes(of(&[good(1, 0), bad(2, 10), late]).recovery), Some(14));
+}
+
+#[test]
+fn version_whose_verification_was_revoked_has_failed() {
+    let revoked = Entry { revoked_at: Some(at(30)), ..good(2, 10) };
+    let restored = [good(1, 0), revoked.clone(), returns(3, Kind::Restore, 1, 31)];
+    assert_eq!(counts(&restored), (2, 1, 1, 0));
+    assert_eq!(minutes(of(&restored).recovery), Some(21), "from its success to the restore");
+    assert_eq!(counts(&[good(1, 0), revoked.clone()]), (2, 1, 0, 1), "nothing was restored");
+    assert_eq!(counts(&[good(1, 0), revoked, good(3, 40)]), (3, 1, 1, 0));
 }
 
 #[test]

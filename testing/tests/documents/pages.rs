@@ -115,8 +115,10 @@ pub(crate) const PAGES: &[Page] = &[
             .around(&["rollhook app check remove api errors"])
             .then(
                 "rollhook app check list api | grep 'front-page *http'; rollhook app show api | grep 2m
-                rollhook app check list api | grep 'smoke *webhook'; rollhook app check list api | grep 'latency *prometheus'",
-            )],
+                rollhook app check list api | grep 'smoke *command'",
+            ),
+        on(Server).then("rollhook app check list api | grep 'smoke *webhook'"),
+        on(Server).then("rollhook app check list api | grep 'latency *prometheus'")],
     ),
     page(
         "docs/configuration.md",

@@ -298,6 +298,7 @@ fn named(name: &str, app: &AppId, uid: AppUid) -> Option<RunId> {
     match what {
         "release" => format!("{uid}/{number}").parse().ok(),
         "run" => format!("{uid}/run-{number}").parse().ok(),
+        "check" => format!("{uid}/check-{number}").parse().ok(),
         _ => None,
     }
 }
@@ -305,6 +306,15 @@ fn named(name: &str, app: &AppId, uid: AppUid) -> Option<RunId> {
 /// Returns whether a run is an earlier one of the same kind.
 fn precedes(run: RunKind, other: RunKind) -> bool {
     discriminant(&run) == discriminant(&other) && run < other
+}
+
+/// Returns what runs have in common of which the newest are kept: of a deploy that is measured those of each check, of all
+/// else those of the kind.
+fn series(run: RunKind, ready: RunKind) -> Option<u32> {
+    match (run, ready) {
+        (RunKind::Check(run), RunKind::Check(ready)) if run.revision() == ready.revision() => Some(run.series()),
+        _ => None,
+    }
 }
 
 /// Returns the containers of an app's runs in a list: those that run, and the others.
@@ -316,14 +326,18 @@ pub(crate) fn of_app(containers: &[ListedContainer], app: &AppId, uid: AppUid) -
 }
 
 /// Returns the containers of an app's runs that are removed once this one is ready: of those of its kind, none that runs,
-/// and none of the last three before it.
+/// and none of the last three of each series before it.
 pub(crate) fn outdated(containers: &[ListedContainer], ready: &ReleaseRun) -> Vec<String> {
     let listed = containers.iter().filter_map(|container| Listed::of(container, &ready.app, ready.id.app));
     let earlier: Vec<Listed<'_>> = listed.filter(|run| precedes(run.id.kind, ready.id.kind) && !run.runs()).collect();
     let mut ids: Vec<_> = earlier.iter().map(|run| Reverse(run.id)).collect();
     ids.sort_unstable();
     ids.dedup();
-    let is_outdated = |run: &&Listed<'_>| ids.iter().skip(KEPT).any(|Reverse(old)| *old == run.id);
+    let is_outdated = |run: &&Listed<'_>| {
+        let own = series(run.id.kind, ready.id.kind);
+        let newer = ids.iter().take_while(|Reverse(newer)| *newer != run.id);
+        newer.filter(|Reverse(newer)| series(newer.kind, ready.id.kind) == own).count() >= KEPT
+    };
     earlier.iter().filter(is_outdated).map(Listed::container_id).collect()
 }
 

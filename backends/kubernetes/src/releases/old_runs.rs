@@ -1,9 +1,9 @@
 //! The ended runs of an app, of one kind, that the cluster is to delete before their time, as newer ones are kept.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use k8s_openapi::api::batch::v1::Job;
-use rollhook_core::ports::RunId;
+use rollhook_core::ports::{CheckRun, RunId, RunKind};
 
 use super::job;
 use crate::rules::{jobs::is_over, listed::ListedJob};
@@ -29,23 +29,52 @@ impl OldRuns {
         let jobs = page.into_iter().map(Job::from);
         self.jobs.extend(jobs.filter_map(|job| Some((job::number_of(&job.metadata, self.like)?, job))));
         self.jobs.sort_by_key(|(number, _)| Reverse(*number));
-        let mut newer = 0;
-        self.jobs.retain(|(_, job)| {
-            newer += 1;
-            newer <= KEPT || is_over(job)
+        let (mut kept, mut ended) = (Newest::new(self.like), 0);
+        self.jobs.retain(|(number, job)| {
+            if kept.has_room(*number) {
+                return true;
+            }
+            ended += usize::from(is_over(job));
+            is_over(job) && ended <= AT_ONCE
         });
-        self.jobs.truncate(KEPT + AT_ONCE);
     }
 
     /// The Jobs of the ended runs beyond those that are kept.
     pub(super) fn ended(self) -> impl Iterator<Item = Job> {
-        self.jobs.into_iter().skip(KEPT).map(|(_, job)| job)
+        let mut kept = Newest::new(self.like);
+        self.jobs.into_iter().filter_map(move |(number, job)| (!kept.has_room(number)).then_some(job))
+    }
+}
+
+/// The newest runs, counted: of a deploy that is measured those of each check, of all else those of the kind.
+struct Newest {
+    like: RunId,
+    counts: BTreeMap<Option<u32>, usize>,
+}
+
+impl Newest {
+    const fn new(like: RunId) -> Self {
+        Self { like, counts: BTreeMap::new() }
+    }
+
+    /// Counts a run, and returns whether it is one of the newest.
+    fn has_room(&mut self, number: u64) -> bool {
+        let series = match self.like.kind {
+            RunKind::Check(like) => {
+                let run = number.to_string().parse::<CheckRun>().ok();
+                run.filter(|run| run.revision() == like.revision()).map(CheckRun::series)
+            }
+            RunKind::Release(_) | RunKind::ByHand(_) => None,
+        };
+        let count = self.counts.entry(series).or_default();
+        *count += 1;
+        *count <= KEPT
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rollhook_core::{app::AppUid, deploy::Revision, ports::RunKind};
+    use rollhook_core::{app::AppUid, deploy::Revision};
     use serde_json::json;
 
     use super::*;
@@ -77,6 +106,20 @@ mod tests {
         assert_eq!(deleted(vec![page(&mut second.clone()), page(&mut first.clone())]), [2, 1]);
         assert_eq!(deleted(vec![page(&mut { first }), page(&mut { second })]), [2, 1]);
         assert_eq!(deleted(vec![page(&mut (1..=100))]).len(), AT_ONCE);
+    }
+
+    #[test]
+    fn runs_of_a_slow_check_are_kept_beside_many_of_a_fast_one() {
+        let of = |revision, measurement, check| CheckRun::new(Revision::new(revision).unwrap(), measurement, check);
+        let like = RunId { app: AppUid::from_bits(7), kind: RunKind::Check(of(5, 40, 1)) };
+        let named = |run: CheckRun| job(job::name(RunId { kind: RunKind::Check(run), ..like }), true);
+        let mut runs = OldRuns::new(like);
+        let fast = (1..=12).map(|measurement| named(of(5, measurement + 20, 1)));
+        let slow = (1..=2).map(|measurement| named(of(5, measurement, 2)));
+        let before = (1..=11).map(|measurement| named(of(4, measurement, 2)));
+        runs.add(fast.chain(slow).chain(before).collect());
+        let deleted: Vec<_> = runs.ended().map(|job| super::job::number_of(&job.metadata, like).unwrap()).collect();
+        assert_eq!(deleted, [of(5, 22, 1), of(5, 21, 1), of(4, 1, 2)].map(CheckRun::get));
     }
 
     #[test]

@@ -26,6 +26,9 @@ pub struct Verification {
     /// Why nothing was measured, as a clause; `None` if the checks were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
+    /// The most measurements of a check that was changed or removed meanwhile.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    counted: u32,
 }
 
 /// What a check has measured of one deploy.
@@ -64,12 +67,12 @@ pub struct CheckResult {
 impl Verification {
     /// Returns a verification by these checks that begins now.
     pub fn begin(checks: &[Check], since: Timestamp) -> Self {
-        Self { since, checks: checks.iter().map(CheckResult::new).collect(), skipped: None }
+        Self { since, checks: checks.iter().map(CheckResult::new).collect(), skipped: None, counted: 0 }
     }
 
     /// Returns the verification that is not made, for this reason: a clause.
     pub fn skipped(reason: &str, since: Timestamp) -> Self {
-        Self { since, checks: Vec::new(), skipped: Some(reason.to_owned()) }
+        Self { since, checks: Vec::new(), skipped: Some(reason.to_owned()), counted: 0 }
     }
 
     /// The result of the check that is made of these settings.
@@ -85,8 +88,12 @@ impl Verification {
 
     /// Follows a change of the app's checks: what was measured by other settings counts no more.
     pub fn follow(&mut self, checks: &[Check]) {
+        // A check that is set anew measures by runs of its own, and never by the ends of those before.
+        let counted = self.checks.iter().map(|result| result.count).fold(self.counted, u32::max);
+        self.counted = counted;
+        let new = |check| CheckResult { count: counted, ..CheckResult::new(check) };
         let known = checks.iter().map(|check| {
-            let known = self.of(check).cloned().unwrap_or_else(|| CheckResult::new(check));
+            let known = self.of(check).cloned().unwrap_or_else(|| new(check));
             CheckResult { mode: check.mode, ..known }
         });
         self.checks = known.collect();
@@ -151,6 +158,11 @@ impl Verification {
             kept -= 1;
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 impl CheckResult {

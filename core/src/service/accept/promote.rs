@@ -4,7 +4,7 @@ use crate::{
     action::Action,
     app::{AppId, AppUid},
     configuration::{ConfigurationId, VariableName, Variables},
-    deploy::{Commit, Origin, Trigger},
+    deploy::{Commit, Origin, Trigger, Watch},
     error::Error,
     image::ImageRef,
     ledger::{Admission, NewDeploy, admission},
@@ -37,7 +37,8 @@ impl Deployer {
     ///
     /// # Errors
     /// [`Refusal::AppNotFoundIn`], also if another pair of project and environment spells the namespace;
-    /// [`Refusal::InvalidField`] if `from` is the app itself; [`Refusal::CurrentChanged`]; [`Refusal::VariablesMissing`]; any other
+    /// [`Refusal::InvalidField`] if `from` is the app itself; [`Refusal::NothingToRollBackTo`] if nothing succeeded there, or its
+    /// verification was revoked; [`Refusal::CurrentChanged`]; [`Refusal::VariablesMissing`]; any other
     /// refusal. Nothing was recorded, unless it says that it may have been.
     pub async fn promote(&self, access: &Authorized, request: PromoteRequest) -> Outcome<Accepted> {
         access.check(Action::Promote)?;
@@ -88,6 +89,13 @@ impl Deployer {
         let current = source.current.as_ref().ok_or_else(|| {
             Refusal::NothingToRollBackTo(format!("{id} has no current deploy that could be promoted."))
         })?;
+        if let Some((fail, _)) = source.watch_of(current.revision).and_then(Watch::revoked) {
+            return Err(Refusal::NothingToRollBackTo(format!(
+                "Revision {} of {id} cannot be promoted: its check {} failed after it had succeeded. Go back to another version \
+                 there first, or deploy its image here.",
+                current.revision, fail.check
+            )));
+        }
         Ok(Promoted {
             image: current.pinned_image().ok_or(Refusal::Internal)?,
             commit: current.commit.clone(),

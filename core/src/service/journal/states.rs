@@ -8,6 +8,7 @@ use std::{
 
 use crate::{
     app::{AppUid, settings_bytes},
+    deploy::Watch,
     ledger::AppState,
     ports::Version,
 };
@@ -19,6 +20,8 @@ const STATE_BYTES: usize = 2500;
 const DEPLOY_BYTES: usize = 700;
 /// A stored measurement, with its message.
 const MEASUREMENT_BYTES: usize = 400;
+/// A watch beside its texts and measurements.
+const WATCH_BYTES: usize = 300;
 
 /// The state of the last read or commit.
 pub(super) struct Known {
@@ -98,6 +101,11 @@ impl States {
     }
 }
 
+fn watch_weight(watch: &Watch) -> usize {
+    let measurements: usize = watch.measured.checks.iter().map(|check| check.measurements.len()).sum();
+    WATCH_BYTES + watch.text_bytes() + MEASUREMENT_BYTES * measurements
+}
+
 fn weight(state: &AppState) -> usize {
     let target = &state.app.target;
     let settings = settings_bytes(&target.settings) + target.requested.as_ref().map_or(0, settings_bytes);
@@ -106,6 +114,7 @@ fn weight(state: &AppState) -> usize {
     let checks: usize = state.app.policy.checks.iter().map(|check| settings_bytes(&check.settings)).sum();
     let verified = state.unfinished.iter().filter_map(|deploy| deploy.verification.as_deref());
     let measured: usize = verified.flat_map(|all| &all.checks).map(|check| check.measurements.len()).sum();
+    let watched: usize = state.watches.iter().map(watch_weight).sum();
     let unfinished = DEPLOY_BYTES * state.unfinished.len() + MEASUREMENT_BYTES * measured;
-    STATE_BYTES + settings + repositories + words + checks + unfinished
+    STATE_BYTES + settings + repositories + words + checks + watched + unfinished
 }

@@ -81,8 +81,12 @@ impl Rules {
         };
         if self.ended_checks.insert(run.id) {
             journal.count(format!("checks: a command ended, {}", ["pass", "fail", "none"][index]));
-            let key = (run.id.app, run.deploy_id().revision, SMOKE.parse().unwrap());
-            self.measurements.entry(key).or_default()[index] += 1;
+            let revision = run.deploy_id().revision;
+            let key = (run.id.app, revision, SMOKE.parse().unwrap());
+            let watch = self.known.get(&run.id.app).and_then(|known| known.view.watch());
+            let is_watched = watch.is_some_and(|watch| watch.revision == revision);
+            let counts = if is_watched { &mut self.watches.measured } else { &mut self.measurements };
+            counts.entry(key).or_default()[index] += 1;
         }
     }
 

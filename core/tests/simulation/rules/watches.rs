@@ -18,7 +18,7 @@ use crate::journal::Journal;
 #[derive(Default)]
 pub(super) struct Watches {
     /// The number of measurements of a version's check within its watch that passed, failed, and said nothing.
-    measured: BTreeMap<(AppUid, Revision, CheckName), [u32; 3]>,
+    pub(super) measured: BTreeMap<(AppUid, Revision, CheckName), [u32; 3]>,
     restored: BTreeSet<(AppUid, Revision)>,
 }
 

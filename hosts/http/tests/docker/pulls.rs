@@ -59,12 +59,12 @@ fn waits_for(bench: &Bench, app: &App, revision: u64) -> String {
     bench.entry(app, revision)["progress"]["message"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Registers apps whose images come so slowly that they never end, until their pulls take all the room.
+/// Registers apps whose images come so slowly that they never end, until their pulls take all the room of their environment.
 fn use_up_all_room(bench: &Bench, slow: &str, policy: &Value) -> Vec<App> {
     let template = json!({ "network": bench.docker.network() });
     let document = json!({ "image": slow, "template": template, "policy": policy });
     let apps: Vec<App> =
-        (1..=3).map(|number| bench.server.register(&bench.name(&format!("slow-{number}")), &document)).collect();
+        (1..=2).map(|number| bench.server.register(&bench.name(&format!("slow-{number}")), &document)).collect();
     for app in &apps {
         until("the image is being pulled", || waits_for(bench, app, 1).contains(" layers, "));
     }
