@@ -121,6 +121,15 @@ pub(crate) const PAGES: &[Page] = &[
         on(Server).then("rollhook app check list api | grep 'latency *prometheus'")],
     ),
     page(
+        "docs/verification.md",
+        &[on(Server)
+            .given(
+                "rollhook login $URL --token-file admin-token --project shop --environment test
+                rollhook app create api --image registry.example.com/api:v1 --settle 0s --wait",
+            )
+            .then("rollhook app show api | grep 'watch *30m'")],
+    ),
+    page(
         "docs/configuration.md",
         &[on(Server)
             .given(
