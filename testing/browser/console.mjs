@@ -481,7 +481,6 @@ try {
   step('activity follows deploys, and is narrowed; the delivery measures have a chart and its table');
   await page.getByRole('link', { name: 'Activity' }).click();
   await says(page.locator('#activity'), 'api');
-  await page.waitForLoadState('networkidle');
   await picture('activity');
   const further = await fetch(`${base}/api/v1/apps/shop-test/api/deploys`, {
     method: 'POST',

@@ -411,9 +411,9 @@ pub async fn runs_of_all_kinds_are_apart(platform: &dyn Releases) -> Can {
     runs.running(&first.run).await;
     runs.failed(&second.run).await;
     assert_eq!(runs.observe(&first.run).await, ReleaseState::Running);
+    assert_eq!((runs.began(&first.run).await?, runs.began(&second.run).await?), (1, 1));
     runs.cancel(&first.run).await;
     runs.failed(&first.run).await;
-    assert_eq!((runs.began(&first.run).await?, runs.began(&second.run).await?), (1, 1));
     Ok(())
 }
 

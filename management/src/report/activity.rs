@@ -111,6 +111,11 @@ impl ActivityPlace {
     }
 }
 
+impl ActivityPlace {
+    /// The form of its text, as a regular expression.
+    pub const PATTERN: &str = r"^[0-9]{1,15}\.[1-9][0-9]{0,14}\.[a-z](-?[a-z0-9]){0,31}/[a-z](-?[a-z0-9]){0,31}$";
+}
+
 impl fmt::Display for ActivityPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.created_at.as_millis(), self.revision, self.app)

@@ -183,6 +183,7 @@ impl Releases for Simulated {
 
     async fn times_begun(&self, run: &ReleaseRun) -> Can<usize> {
         let begun = self.cluster.releases().into_iter().chain(self.cluster.commands_by_hand());
+        let begun = begun.chain(self.cluster.commands_of_checks());
         Ok(begun.filter(|begun| begun.run == run.id).count())
     }
 }

@@ -199,7 +199,7 @@ impl Deployer {
 
     /// Sets a check of an app, in place of the one of its name. Returns the check with all of its settings. Without a secret, that
     /// of the one in its place stays, as long as it is for the same place (see
-    /// [`Verifier::secret_for`](crate::ports::Verifier::secret_for)).
+    /// [`Verifier::secret_for`]).
     ///
     /// # Errors
     /// [`Refusal::InvalidField`], [`Refusal::AppNotFound`], [`Refusal::Busy`]; [`Refusal::StoreUnavailable`] while the store is

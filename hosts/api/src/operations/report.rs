@@ -41,7 +41,7 @@ pub struct ActivityQuery {
     pub status: Option<StatusFilter>,
     /// Only deploys after this place: `next` of the part before.
     #[serde(with = "query::worded", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
+    #[schemars(with = "String", extend("pattern" = ActivityPlace::PATTERN))]
     pub after: Option<ActivityPlace>,
     /// At most this many.
     #[serde(with = "query::page_size", skip_serializing_if = "Option::is_none")]

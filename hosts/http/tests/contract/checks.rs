@@ -135,7 +135,7 @@ fn check_that_cannot_be_measured_is_refused_by_its_field() {
         (
             json!({ "kind": "ping" }),
             "policy.checks",
-            "front: the kind ping is unknown here; there are http, prometheus, command",
+            "front: the kind ping is unknown here; there are http, prometheus, webhook, command",
         ),
         (json!({ "kind": "command" }), "policy.checks", "front: command must be a list"),
         (

@@ -113,7 +113,7 @@ fn judged(bed: &Bed, first: &str, prometheus: &Prometheus) -> App {
     let container = json!({ "name": "app", "image": first, "env": [{ "name": "ERRS", "value": "v3" }] });
     let spec = json!({ "replicas": 2, "template": { "spec": { "containers": [container] } } });
     bed.kubectl.make("Deployment", "api", "-", spec);
-    let soak = usually_or_long("15s", "60s");
+    let soak = usually_or_long("45s", "60s");
     let app = bed.adopt("Deployment", "api", json!({ "settle": "2s", "verify_for": soak }));
     set(bed, &app, &errors(prometheus));
     app
@@ -185,7 +185,7 @@ fn version_is_judged_by_what_its_users_get() {
     // Prometheus ends in the middle: it decides nothing.
     bed.manage("DELETE", &format!("{}/checks/used", app.path)).expect(204);
     set(&bed, &app, &errors(&prometheus));
-    bed.manage("PATCH", &app.path).json(&json!({ "policy": { "verify_for": "15s" } })).expect(200);
+    bed.manage("PATCH", &app.path).json(&json!({ "policy": { "verify_for": "30s" } })).expect(200);
     bed.post(&app, &v1).expect(202);
     until("it is verified", || {
         bed.entry(&app, 7)["checks"][0]["measurements"].as_array().is_some_and(|all| all.len() > 2)
