@@ -65,7 +65,7 @@ impl CheckRun {
     }
 
     /// The check, as a number that its runs have in common; those that people try out have one together.
-    pub const fn series(self) -> u32 {
+    const fn series(self) -> u32 {
         let of_check = self.get() & ((1 << Self::CHECK_BITS) - 1);
         let is_tried_out = (self.get() >> Self::CHECK_BITS) & Self::TRIED_OUT == Self::TRIED_OUT;
         if is_tried_out { u32::MAX } else { of_check as u32 }
@@ -87,6 +87,52 @@ impl FromStr for CheckRun {
 }
 
 impl RunKind {
+    const RELEASE: &str = "release";
+    const BY_HAND: &str = "run";
+    const CHECK: &str = "check";
+
+    /// The word for runs of this kind, which platforms name them by.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Release(_) => Self::RELEASE,
+            Self::ByHand(_) => Self::BY_HAND,
+            Self::Check(_) => Self::CHECK,
+        }
+    }
+
+    /// The number of the run among those of its app and kind.
+    pub const fn number(self) -> u64 {
+        match self {
+            Self::Release(revision) => revision.get(),
+            Self::ByHand(number) => number.get(),
+            Self::Check(run) => run.get(),
+        }
+    }
+
+    /// Returns the run that a platform has named by a word and a number; `None` if there is none.
+    pub fn named(word: &str, number: &str) -> Option<Self> {
+        match word {
+            Self::RELEASE => number.parse().ok().map(Self::Release),
+            Self::BY_HAND => number.parse().ok().map(Self::ByHand),
+            Self::CHECK => number.parse().ok().map(Self::Check),
+            _ => None,
+        }
+    }
+
+    /// Returns what the runs have in common of which a platform keeps the newest, once this one is ready: of the deploy that
+    /// it measures those of each check; `None` of all others of its kind.
+    pub fn series(self, ready: Self) -> Option<u32> {
+        match (self, ready) {
+            (Self::Check(run), Self::Check(ready)) if run.revision() == ready.revision() => Some(run.series()),
+            _ => None,
+        }
+    }
+
+    /// Returns whether this run measures the same deploy by the same check as another one.
+    pub fn is_of_same_check(self, other: Self) -> bool {
+        self.series(other).is_some() && self.series(other) == other.series(self)
+    }
+
     /// Returns whether the run is of a deploy's release command, after which the deploy goes on.
     pub const fn is_release(self) -> bool {
         matches!(self, Self::Release(_))

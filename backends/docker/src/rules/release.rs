@@ -73,12 +73,8 @@ impl Mark {
 /// Returns the name of a run's container.
 pub(crate) fn name(run: &ReleaseRun, mark: Mark) -> String {
     let ReleaseRun { app, id } = run;
-    let (what, number) = match id.kind {
-        RunKind::Release(revision) => ("release", revision.get()),
-        RunKind::ByHand(number) => ("run", number.get()),
-        RunKind::Check(run) => ("check", run.get()),
-    };
-    let base = format!("rollhook.{what}.{}.{}.{number}-{}", app.namespace, app.name, id.app);
+    let (word, number) = (id.kind.word(), id.kind.number());
+    let base = format!("rollhook.{word}.{}.{}.{number}-{}", app.namespace, app.name, id.app);
     match mark {
         Mark::Making => format!("{base}.making"),
         Mark::Ready => base,
@@ -293,28 +289,14 @@ impl<'a> Listed<'a> {
 
 /// Returns the run of an app whose container has this name.
 fn named(name: &str, app: &AppId, uid: AppUid) -> Option<RunId> {
-    let (what, rest) = name.strip_prefix("rollhook.")?.split_once('.')?;
+    let (word, rest) = name.strip_prefix("rollhook.")?.split_once('.')?;
     let (number, _) = rest.strip_prefix(&format!("{}.{}.", app.namespace, app.name))?.split_once('-')?;
-    match what {
-        "release" => format!("{uid}/{number}").parse().ok(),
-        "run" => format!("{uid}/run-{number}").parse().ok(),
-        "check" => format!("{uid}/check-{number}").parse().ok(),
-        _ => None,
-    }
+    RunKind::named(word, number).map(|kind| RunId { app: uid, kind })
 }
 
 /// Returns whether a run is an earlier one of the same kind.
 fn precedes(run: RunKind, other: RunKind) -> bool {
     discriminant(&run) == discriminant(&other) && run < other
-}
-
-/// Returns what runs have in common of which the newest are kept: of a deploy that is measured those of each check, of all
-/// else those of the kind.
-fn series(run: RunKind, ready: RunKind) -> Option<u32> {
-    match (run, ready) {
-        (RunKind::Check(run), RunKind::Check(ready)) if run.revision() == ready.revision() => Some(run.series()),
-        _ => None,
-    }
 }
 
 /// Returns the containers of an app's runs in a list: those that run, and the others.
@@ -334,9 +316,9 @@ pub(crate) fn outdated(containers: &[ListedContainer], ready: &ReleaseRun) -> Ve
     ids.sort_unstable();
     ids.dedup();
     let is_outdated = |run: &&Listed<'_>| {
-        let own = series(run.id.kind, ready.id.kind);
+        let own = run.id.kind.series(ready.id.kind);
         let newer = ids.iter().take_while(|Reverse(newer)| *newer != run.id);
-        newer.filter(|Reverse(newer)| series(newer.kind, ready.id.kind) == own).count() >= KEPT
+        newer.filter(|Reverse(newer)| newer.kind.series(ready.id.kind) == own).count() >= KEPT
     };
     earlier.iter().filter(is_outdated).map(Listed::container_id).collect()
 }

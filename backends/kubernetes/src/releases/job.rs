@@ -53,31 +53,16 @@ const CLAIMS: usize = 50;
 
 /// The name of a run's Job.
 pub(super) fn name(run: RunId) -> String {
-    format!("{}{}", prefix(run), number(run.kind))
+    format!("{}{}", prefix(run), run.kind.number())
 }
 
 fn prefix(RunId { app, kind }: RunId) -> String {
-    let word = match kind {
-        RunKind::Release(_) => "release",
-        RunKind::ByHand(_) => "run",
-        RunKind::Check(_) => "check",
-    };
-    format!("{word}-{app}-")
+    format!("{}-{app}-", kind.word())
 }
 
-/// The number of a run among those of its app and kind.
-const fn number(kind: RunKind) -> u64 {
-    match kind {
-        RunKind::Release(revision) => revision.get(),
-        RunKind::ByHand(number) => number.get(),
-        RunKind::Check(run) => run.get(),
-    }
-}
-
-/// The number of a run of this one's app and kind by the name of its Job. Returns `None` if that is no such name.
-pub(super) fn number_of(metadata: &ObjectMeta, like: RunId) -> Option<u64> {
-    let number = metadata.name.as_deref()?.strip_prefix(&prefix(like))?.parse().ok()?;
-    Some(number).filter(|number| *number > 0)
+/// The run of this one's app and kind by the name of its Job. Returns `None` if that is no such name.
+pub(super) fn named(metadata: &ObjectMeta, like: RunId) -> Option<RunKind> {
+    RunKind::named(like.kind.word(), metadata.name.as_deref()?.strip_prefix(&prefix(like))?)
 }
 
 /// The label that has a run's number.
@@ -91,7 +76,7 @@ const fn label(kind: RunKind) -> &'static str {
 
 /// The selector of a run's objects.
 pub(super) fn selector(run: RunId) -> String {
-    format!("{APP}={},{}={}", run.app, label(run.kind), number(run.kind))
+    format!("{APP}={},{}={}", run.app, label(run.kind), run.kind.number())
 }
 
 /// The selector of the objects of all runs of this one's app and kind.
@@ -108,7 +93,7 @@ pub(super) fn is_of(metadata: &ObjectMeta, run: RunId) -> bool {
 
 fn labels(run: RunId) -> BTreeMap<String, String> {
     let common = COMMON.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let own = [(APP, run.app.to_string()), (label(run.kind), number(run.kind).to_string())];
+    let own = [(APP, run.app.to_string()), (label(run.kind), run.kind.number().to_string())];
     common.into_iter().chain(own.map(|(name, value)| (name.to_owned(), value))).collect()
 }
 
@@ -448,14 +433,14 @@ mod tests {
         let by_hand = RunId { kind: RunKind::ByHand(RunNumber::new(7).unwrap()), ..release };
         let metadata =
             |run: RunId| ObjectMeta { name: Some(name(run)), labels: Some(labels(run)), ..Default::default() };
-        assert_eq!(number_of(&metadata(by_hand), by_hand), Some(7));
-        assert_eq!(number_of(&metadata(by_hand), release), None);
+        assert_eq!(named(&metadata(by_hand), by_hand), Some(by_hand.kind));
+        assert_eq!(named(&metadata(by_hand), release), None);
         assert!(is_of(&metadata(by_hand), by_hand) && !is_of(&metadata(by_hand), release));
         assert!(!is_of(&metadata(release), by_hand));
         let check = CheckRun::new(Revision::FIRST, 2, 3);
         let of_check = RunId { kind: RunKind::Check(check), ..release };
-        assert_eq!(number_of(&metadata(of_check), of_check), Some(check.get()));
-        assert!([release, by_hand].into_iter().all(|run| number_of(&metadata(of_check), run).is_none()));
+        assert_eq!(named(&metadata(of_check), of_check), Some(of_check.kind));
+        assert!([release, by_hand].into_iter().all(|run| named(&metadata(of_check), run).is_none()));
         assert!(!is_of(&metadata(of_check), release) && !is_of(&metadata(of_check), by_hand));
     }
 

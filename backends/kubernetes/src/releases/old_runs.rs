@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use k8s_openapi::api::batch::v1::Job;
-use rollhook_core::ports::{CheckRun, RunId, RunKind};
+use rollhook_core::ports::{RunId, RunKind};
 
 use super::job;
 use crate::rules::{jobs::is_over, listed::ListedJob};
@@ -16,7 +16,7 @@ const AT_ONCE: usize = 10;
 /// The Jobs of an app's newest runs, and of ended ones beyond those, while their list is read.
 pub(super) struct OldRuns {
     like: RunId,
-    jobs: Vec<(u64, Job)>,
+    jobs: Vec<(RunKind, Job)>,
 }
 
 impl OldRuns {
@@ -27,11 +27,11 @@ impl OldRuns {
     /// Adds a page of the list.
     pub(super) fn add(&mut self, page: Vec<ListedJob>) {
         let jobs = page.into_iter().map(Job::from);
-        self.jobs.extend(jobs.filter_map(|job| Some((job::number_of(&job.metadata, self.like)?, job))));
-        self.jobs.sort_by_key(|(number, _)| Reverse(*number));
+        self.jobs.extend(jobs.filter_map(|job| Some((job::named(&job.metadata, self.like)?, job))));
+        self.jobs.sort_by_key(|(run, _)| Reverse(*run));
         let (mut kept, mut ended) = (Newest::new(self.like), 0);
-        self.jobs.retain(|(number, job)| {
-            if kept.has_room(*number) {
+        self.jobs.retain(|(run, job)| {
+            if kept.has_room(*run) {
                 return true;
             }
             ended += usize::from(is_over(job));
@@ -42,31 +42,24 @@ impl OldRuns {
     /// The Jobs of the ended runs beyond those that are kept.
     pub(super) fn ended(self) -> impl Iterator<Item = Job> {
         let mut kept = Newest::new(self.like);
-        self.jobs.into_iter().filter_map(move |(number, job)| (!kept.has_room(number)).then_some(job))
+        self.jobs.into_iter().filter_map(move |(run, job)| (!kept.has_room(run)).then_some(job))
     }
 }
 
-/// The newest runs, counted: of a deploy that is measured those of each check, of all else those of the kind.
+/// The newest runs of each series, counted.
 struct Newest {
-    like: RunId,
+    ready: RunKind,
     counts: BTreeMap<Option<u32>, usize>,
 }
 
 impl Newest {
-    const fn new(like: RunId) -> Self {
-        Self { like, counts: BTreeMap::new() }
+    const fn new(ready: RunId) -> Self {
+        Self { ready: ready.kind, counts: BTreeMap::new() }
     }
 
     /// Counts a run, and returns whether it is one of the newest.
-    fn has_room(&mut self, number: u64) -> bool {
-        let series = match self.like.kind {
-            RunKind::Check(like) => {
-                let run = number.to_string().parse::<CheckRun>().ok();
-                run.filter(|run| run.revision() == like.revision()).map(CheckRun::series)
-            }
-            RunKind::Release(_) | RunKind::ByHand(_) => None,
-        };
-        let count = self.counts.entry(series).or_default();
+    fn has_room(&mut self, run: RunKind) -> bool {
+        let count = self.counts.entry(run.series(self.ready)).or_default();
         *count += 1;
         *count <= KEPT
     }
@@ -74,7 +67,7 @@ impl Newest {
 
 #[cfg(test)]
 mod tests {
-    use rollhook_core::{app::AppUid, deploy::Revision};
+    use rollhook_core::{app::AppUid, deploy::Revision, ports::CheckRun};
     use serde_json::json;
 
     use super::*;
@@ -90,7 +83,7 @@ mod tests {
         let like = RunId { app: AppUid::from_bits(7), kind: RunKind::Release(Revision::FIRST) };
         let mut runs = OldRuns::new(like);
         pages.into_iter().for_each(|page| runs.add(page));
-        let revisions = runs.ended().map(|job| super::job::number_of(&job.metadata, like).unwrap());
+        let revisions = runs.ended().map(|job| super::job::named(&job.metadata, like).unwrap().number());
         revisions.collect()
     }
 
@@ -118,7 +111,8 @@ mod tests {
         let slow = (1..=2).map(|measurement| named(of(5, measurement, 2)));
         let before = (1..=11).map(|measurement| named(of(4, measurement, 2)));
         runs.add(fast.chain(slow).chain(before).collect());
-        let deleted: Vec<_> = runs.ended().map(|job| super::job::number_of(&job.metadata, like).unwrap()).collect();
+        let deleted: Vec<_> =
+            runs.ended().map(|job| super::job::named(&job.metadata, like).unwrap().number()).collect();
         assert_eq!(deleted, [of(5, 22, 1), of(5, 21, 1), of(4, 1, 2)].map(CheckRun::get));
     }
 

@@ -184,7 +184,10 @@ impl Driver<'_> {
     fn end_check_runs(&mut self, event: &Event) {
         if let Event::Loaded(state) | Event::ApplyDropped(state) | Event::Recorded(state) = event {
             let before = std::mem::replace(&mut self.check_runs, verifying::runs(state));
-            let over = before.into_iter().filter(|run| !self.check_runs.contains(run));
+            // One that is followed by the next run of its check was measured, and so has ended.
+            let goes_on =
+                |run: &ReleaseRun| self.check_runs.iter().any(|now| run.id.kind.is_of_same_check(now.id.kind));
+            let over = before.into_iter().filter(|run| !goes_on(run));
             over.for_each(|run| self.deployer.ending_runs.put(run));
         }
     }
