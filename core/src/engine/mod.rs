@@ -17,6 +17,7 @@ pub mod release;
 mod release_turns;
 pub mod retry;
 pub mod rollout;
+mod rounds;
 mod run_calls;
 mod spec;
 pub mod verifying;

@@ -3,24 +3,23 @@
 //! It is a part of the rollout: its instances are watched on, and it ends as a rollout does. What was measured is stored round
 //! by round, so that a driver that takes over goes on with it.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use super::{
     Effect, State, interleave,
     judge::{Judgement, judge},
     record, rolling,
     rollout::{FailureReport, RolloutOutcome, Terms, UNREACHABLE_MAX},
-    sentence,
-    spec::configuration,
-    succeed, watching,
+    rounds::{self, NextRound, Version},
+    sentence, succeed, watching,
 };
 use crate::{
-    app::{Policy, Target},
+    app::Policy,
     check::{Check, CheckMode, CheckName, Measurement, Verdict},
     deploy::{CheckResult, Deploy, Reason, Revision, Scale, State as Stored, Trigger, Verification},
     image::Digest,
     ledger::AppState,
-    ports::{CheckRun, DeployId, MeasureSpec, Measured, ReleaseRun},
+    ports::{CheckRun, MeasureSpec, Measured, ReleaseRun},
     time::Timestamp,
 };
 
@@ -201,7 +200,7 @@ pub fn runs(app_state: &AppState) -> Vec<ReleaseRun> {
     let verified = rolling.and_then(|deploy| Some((deploy, deploy.verification.as_deref()?)));
     let next = |(place, check): (usize, &Check)| match verified {
         Some((deploy, verification)) => Some(run(deploy, verification, (place, check))),
-        None => watching::run(app_state, (place, check)),
+        None => watching::next_run(app_state, (place, check)),
     };
     let commands = app.policy.checks.iter().enumerate().filter(|(_, check)| check.kind.is_command());
     commands.filter_map(next).map(|run| ReleaseRun::of_check(&app.id, app.uid, run)).collect()
@@ -234,45 +233,25 @@ pub(super) fn interleaved(state: &State, effect: Effect, now: Timestamp) -> Effe
     if !matches!(effect, Effect::Wait(_) | Effect::Watch(..)) {
         return effect;
     }
-    let Some((deploy, verification)) = measurable(state) else { return effect };
-    let policy = &state.app_state.app.policy;
-    let mut next: Option<Timestamp> = None;
-    let mut due = Vec::new();
-    for (place, check) in policy.checks.iter().enumerate().filter(|(_, check)| !state.verify.has_to_wait(check)) {
-        let Some(at) = due_at(&state.verify, verification, check, policy, now) else { continue };
-        if at <= now {
-            due.push((place, check));
-        } else {
-            next = Some(next.map_or(at, |next| next.min(at)));
-        }
+    let Some((version, verification)) = measurable(state) else { return effect };
+    let due_at = |check: &Check| due_at(&state.verify, verification, check, &state.app_state.app.policy, now);
+    match rounds::next(state, &version, due_at, |check| run(version.deploy, verification, check), now) {
+        NextRound::Due(round) => Effect::Measure(round),
+        NextRound::At(at) => interleave::no_longer_than(effect, at),
+        NextRound::UnderWay | NextRound::Over => effect,
     }
-    let of = RoundOf { revision: deploy.revision, since: verification.since, is_watch: false };
-    // The settings are many, and measurements may wait: those of a round share them.
-    let target = Arc::new(Target { requested: None, ..state.app_state.app.target.clone() });
-    let spec = |(place, check): (usize, &Check)| {
-        let run = run(deploy, verification, (place, check));
-        spec(&state.app_state, (deploy, &target), of, (check, run), now)
-    };
-    let specs: Vec<_> = of_one_round(due).into_iter().filter_map(spec).collect();
-    if !specs.is_empty() {
-        return Effect::Measure(Box::new(Round { of, specs }));
-    }
-    next.map_or(effect.clone(), |at| interleave::no_longer_than(effect, at))
-}
-
-/// Returns those of the checks that are due which are measured together: a command may take long, and is a round of its own.
-pub(super) fn of_one_round(due: Vec<(usize, &Check)>) -> Vec<(usize, &Check)> {
-    let (commands, requests): (Vec<_>, Vec<_>) = due.into_iter().partition(|(_, check)| check.kind.is_command());
-    if requests.is_empty() { commands.into_iter().take(1).collect() } else { requests }
 }
 
 /// Returns the deploy that is verified now. While the cluster cannot be reached, nobody knows what would be measured.
-fn measurable(state: &State) -> Option<(&Deploy, &Verification)> {
+fn measurable(state: &State) -> Option<(Version<'_>, &Verification)> {
     let deploy = state.app_state.rolling_out()?;
-    let Stored::RollingOut { outage, .. } = &deploy.state else { return None };
+    let Stored::RollingOut { outage, since: rollout_began, .. } = deploy.state else { return None };
     let is_watched = state.rollout.as_ref().is_some_and(|rollout| rollout.is_observed());
     let verification = deploy.verification.as_deref()?;
-    (is_watched && outage.since.is_none() && !cannot_measure(state)).then_some((deploy, verification))
+    let since = verification.since;
+    let of = RoundOf { revision: deploy.revision, since, is_watch: false };
+    let is_measurable = is_watched && outage.since.is_none() && !cannot_measure(state);
+    is_measurable.then_some((Version { of, deploy, rollout_began, since }, verification))
 }
 
 /// Returns when a check is measured next; `None` if it has its verdict.
@@ -288,33 +267,6 @@ fn due_at(
     let Judgement::Open(due) = judge(so_far, check, policy.verify_for, verification.since, now) else { return None };
     let is_ahead = so_far.last().is_some_and(|last| last.at > now);
     Some(progress.pauses_until(check, is_ahead).map_or(due, |until| due.max(until)))
-}
-
-fn spec(
-    app_state: &AppState,
-    (deploy, target): (&Deploy, &Arc<Target>),
-    of: RoundOf,
-    (check, run): (&Check, CheckRun),
-    now: Timestamp,
-) -> Option<MeasureSpec> {
-    let Stored::RollingOut { since: began, .. } = deploy.state else { return None };
-    // The instances have served for as long as they had to stay ready, and since then.
-    let serves = now.since(of.since) + app_state.app.policy.settle;
-    Some(MeasureSpec {
-        app: app_state.app.id.clone(),
-        deploy: DeployId { app: app_state.app.uid, revision: of.revision },
-        target: Arc::clone(target),
-        image: deploy.pinned_image()?,
-        commit: deploy.commit.clone(),
-        check: check.clone(),
-        secret: None,
-        run,
-        configuration: configuration(app_state, deploy).filter(|_| check.kind.is_command()),
-        since: of.since,
-        rollout_began: began,
-        window: check.window(serves),
-        now,
-    })
 }
 
 /// Processes the answers of a round. Returns the effect that has to come next, if they demand one.

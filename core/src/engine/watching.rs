@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use super::{
     Effect, State, interleave, record_all, released_remark,
-    spec::configuration,
-    verifying::{self, Answer, NO_VERIFIER, Round, RoundOf},
+    rounds::{self, NextRound, Version},
+    verifying::{self, Answer, NO_VERIFIER, RoundOf},
 };
 use crate::{
-    app::{OnFailure, Target},
+    app::OnFailure,
     check::{Check, CheckMode, Verdict},
     deploy::{CheckFail, CheckResult, Deploy, Watch, WatchEnd, WatchRestore},
     ledger::{AppState, Record},
-    ports::{CheckRun, DeployId, MeasureSpec},
+    ports::CheckRun,
     time::Timestamp,
 };
 
@@ -44,38 +44,33 @@ pub(super) fn interleaved(state: &State, effect: Effect, now: Timestamp) -> Effe
         return record(state, watch.ended(WatchEnd::Early { why: NO_VERIFIER.to_owned() }, now));
     }
     let Some((of, deploy)) = of_present(app_state).zip(app_state.current.as_ref()) else { return effect };
-    let target = Arc::new(Target { requested: None, ..app_state.app.target.clone() });
-    let (mut next, mut due, mut is_waited_for) = (None::<Timestamp>, Vec::new(), false);
-    for (place, check) in app_state.app.policy.checks.iter().enumerate() {
-        if state.verify.has_to_wait(check) {
-            is_waited_for = true;
-            continue;
-        }
-        let Some(at) = due_at(state, watch, check, now) else { continue };
-        if at <= now {
-            due.push((place, check));
-        } else {
-            next = Some(next.map_or(at, |next| next.min(at)));
-        }
-    }
-    let spec = |(place, check)| spec(app_state, (watch, deploy), &target, (place, check), now);
-    let specs: Vec<_> = verifying::of_one_round(due).into_iter().filter_map(spec).collect();
-    if !specs.is_empty() {
-        return Effect::Measure(Box::new(Round { of, specs }));
-    }
-    match next {
-        Some(at) => interleave::no_longer_than(effect, at),
-        None if watch.until <= now && !is_waited_for => record(state, watch.ended(WatchEnd::Over, now)),
-        None => effect,
+    // The instances have served since the rollout had settled.
+    let since = deploy.verification.as_ref().map_or(watch.since(), |verification| verification.since);
+    let version = Version { of, deploy, rollout_began: watch.rollout_began, since };
+    match rounds::next(
+        state,
+        &version,
+        |check| due_at(state, watch, check, now),
+        |check| run(watch, deploy, check),
+        now,
+    ) {
+        NextRound::Due(round) => Effect::Measure(round),
+        NextRound::At(at) => interleave::no_longer_than(effect, at),
+        NextRound::Over if watch.until <= now => record(state, watch.ended(WatchEnd::Over, now)),
+        NextRound::UnderWay | NextRound::Over => effect,
     }
 }
 
-/// Returns the run of a check's next measurement within the watch that is under way: behind those of the verification before it.
-pub(super) fn run(app_state: &AppState, (place, check): (usize, &Check)) -> Option<CheckRun> {
-    let (watch, deploy) = (app_state.watch()?, app_state.current.as_ref()?);
+/// Returns the run of a check's next measurement within the watch that is under way.
+pub(super) fn next_run(app_state: &AppState, check: (usize, &Check)) -> Option<CheckRun> {
+    Some(run(app_state.watch()?, app_state.current.as_ref()?, check))
+}
+
+/// Returns the run of a check's next measurement within a watch: behind those of the verification before it.
+fn run(watch: &Watch, deploy: &Deploy, (place, check): (usize, &Check)) -> CheckRun {
     let before = deploy.verification.as_ref().map_or(0, |verification| verification.count_of(check));
     let measurement = before.saturating_add(watch.measured.count_of(check)).saturating_add(2);
-    Some(CheckRun::new(watch.revision, measurement, check.discriminator(place)))
+    CheckRun::new(watch.revision, measurement, check.discriminator(place))
 }
 
 /// Returns when a check is measured next; `None` if it was measured to the end.
@@ -92,32 +87,6 @@ fn due_at(state: &State, watch: &Watch, check: &Check, now: Timestamp) -> Option
     };
     let is_ahead = last.is_some_and(|last| last > now);
     Some(state.verify.pauses_until(check, is_ahead).map_or(due, |until| due.max(until)))
-}
-
-fn spec(
-    app_state: &AppState,
-    (watch, deploy): (&Watch, &Deploy),
-    target: &Arc<Target>,
-    (place, check): (usize, &Check),
-    now: Timestamp,
-) -> Option<MeasureSpec> {
-    // The instances have served since the rollout had settled.
-    let since = deploy.verification.as_ref().map_or(watch.since(), |verification| verification.since);
-    Some(MeasureSpec {
-        app: app_state.app.id.clone(),
-        deploy: DeployId { app: app_state.app.uid, revision: watch.revision },
-        target: Arc::clone(target),
-        image: deploy.pinned_image()?,
-        commit: deploy.commit.clone(),
-        check: check.clone(),
-        secret: None,
-        run: run(app_state, (place, check))?,
-        configuration: configuration(app_state, deploy).filter(|_| check.kind.is_command()),
-        since,
-        rollout_began: watch.rollout_began,
-        window: check.window(now.since(since) + app_state.app.policy.settle),
-        now,
-    })
 }
 
 /// Processes the answers of a round. Returns the effect that has to come next, if they demand one.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rollhook_core::{
     app::AppUid,
     check::{CheckMode, CheckName, Verdict},
-    deploy::{Deploy, Reason, Revision, Scale, State, Status, Trigger},
+    deploy::{CheckResult, Deploy, Reason, Revision, Scale, State, Status, Trigger},
     ports::{CheckRun, MeasureSpec, Measured, ReleaseRun, ReleaseState},
 };
 use rollhook_memory::ReleaseBegun;
@@ -15,6 +15,23 @@ use crate::{journal::Journal, verifying::SMOKE};
 
 /// The number of measurements of a deploy's check that passed, failed, and said nothing.
 pub(super) type Measurements = BTreeMap<(AppUid, Revision, CheckName), [u32; 3]>;
+
+/// What a check says of a version was measured, as often as it says.
+pub(super) fn was_measured(
+    revision: Revision,
+    result: &CheckResult,
+    [passed, failed, _]: [u32; 3],
+    when: &str,
+    journal: &Journal,
+) {
+    let (name, fails) = (&result.name, result.failed);
+    journal.expect(fails <= failed, || {
+        format!("revision {revision}: {fails} fails of {name} count{when}, and {failed} were measured")
+    });
+    journal.expect(!result.has_passed || passed > 0, || {
+        format!("revision {revision}: {name} passed{when}, and no measurement did")
+    });
+}
 
 impl Rules {
     /// Whether the deploy that is measured is one that is verified.
@@ -124,16 +141,7 @@ impl Rules {
             self.measurements.get(&(known.view.app.uid, revision, name.clone())).copied().unwrap_or_default()
         };
         for result in &verification.checks {
-            let [passed, failed, _] = seen(&result.name);
-            journal.expect(result.failed <= failed, || {
-                format!(
-                    "revision {revision}: {} fails of {} count, and {failed} were measured",
-                    result.failed, result.name
-                )
-            });
-            journal.expect(!result.has_passed || passed > 0, || {
-                format!("revision {revision}: {} passed, and no measurement did", result.name)
-            });
+            was_measured(revision, result, seen(&result.name), "", journal);
         }
         let of = |verdict| {
             let enforced = verification.checks.iter().filter(|result| result.mode == CheckMode::Enforce);

@@ -11,7 +11,7 @@ use rollhook_core::{
     ports::MeasureSpec,
 };
 
-use super::{Known, Rules, model};
+use super::{Known, Rules, checks::was_measured, model};
 use crate::journal::Journal;
 
 /// What was measured of watched versions, and which of them were restored.
@@ -119,16 +119,8 @@ impl Rules {
         let was_leased = old.is_some_and(|old| old.step > 0) && known.view.lease.is_some();
         journal.count_if(was_leased && known.view.lease != view.lease && view.lease.is_some(), "watch: taken over");
         for result in &watch.measured.checks {
-            let [passed, failed, _] = self.seen_within_a_watch(app, revision, &result.name);
-            journal.expect(result.failed <= failed, || {
-                format!(
-                    "revision {revision}: {} fails of {} count in its watch, and {failed} were measured",
-                    result.failed, result.name
-                )
-            });
-            journal.expect(!result.has_passed || passed > 0, || {
-                format!("revision {revision}: {} passed in its watch, and no measurement did", result.name)
-            });
+            let seen = self.seen_within_a_watch(app, revision, &result.name);
+            was_measured(revision, result, seen, " in its watch", journal);
         }
         let may_decide = |fail: &rollhook_core::deploy::CheckFail, mode: CheckMode| {
             let measured = self.seen_within_a_watch(app, revision, &fail.check)[1];
