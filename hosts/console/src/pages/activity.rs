@@ -1,5 +1,7 @@
 //! Activity: who deployed what where, newest first.
 
+use std::{fmt, str::FromStr};
+
 use askama::Template;
 use http::{HeaderValue, StatusCode, header::CONTENT_DISPOSITION};
 use rollhook_api::{
@@ -11,7 +13,6 @@ use rollhook_api::{
     words::{cause, predicate},
 };
 use rollhook_core::{
-    app::{Environment, Project},
     deploy::Status,
     request::{Field, Refusal},
     text::escaped,
@@ -103,15 +104,11 @@ impl Filter {
     }
 
     fn query(&self, limit: usize) -> Result<ActivityQuery, Failure> {
-        fn read<T: std::str::FromStr<Err: std::fmt::Display>>(field: Field, text: &str) -> Result<Option<T>, Failure> {
-            let read = (!text.is_empty()).then(|| text.parse());
-            read.transpose().map_err(|why| Refusal::InvalidField(field, format!("{why}.")).into())
-        }
         let status = StatusFilter::ALL.into_iter().find(|status| status.as_str() == self.status);
         let after: Option<ActivityPlace> = self.after.parse().ok();
         Ok(ActivityQuery {
-            project: read::<Project>(Field::Project, &self.project)?,
-            environment: read::<Environment>(Field::Environment, &self.environment)?,
+            project: optional(Field::Project, &self.project)?,
+            environment: optional(Field::Environment, &self.environment)?,
             actor: Some(self.actor.clone()).filter(|actor| !actor.is_empty()),
             status,
             after,
@@ -157,6 +154,12 @@ pub(crate) async fn page(call: &Call<'_>) -> Result<Reply, Failure> {
     let frame = call.frame();
     let (shown, seen) = (shown(&list, &filter, &frame), fingerprint(&list));
     Ok(reply::html(StatusCode::OK, &ActivityPage { frame: &frame, shown: &shown, filter: &filter, seen: &seen }))
+}
+
+/// Reads a field of a form, which may be empty.
+pub(super) fn optional<T: FromStr<Err: fmt::Display>>(field: Field, text: &str) -> Result<Option<T>, Failure> {
+    let read = (!text.is_empty()).then(|| text.parse());
+    read.transpose().map_err(|why| Refusal::InvalidField(field, format!("{why}.")).into())
 }
 
 /// Reads the page's part of the list.

@@ -51,7 +51,7 @@ impl Measured {
     pub(crate) fn new(check: &CheckOutcome, now: Timestamp) -> Self {
         let row = |measured: &rollhook_api::Measurement| Row {
             at: When::new(measured.at, now),
-            verdict: word(measured.verdict),
+            verdict: measured.verdict.as_str(),
             value: escaped(measured.value.as_deref().unwrap_or_default()),
             samples: measured.samples.map(|count| count.to_string()).unwrap_or_default(),
             message: escaped(&measured.message),
@@ -62,14 +62,6 @@ impl Measured {
             chart: chart(check),
             rows: check.measurements.iter().rev().map(row).collect(),
         }
-    }
-}
-
-const fn word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Pass => "pass",
-        Verdict::Fail => "fail",
-        Verdict::None => "none",
     }
 }
 

@@ -8,15 +8,10 @@ use rollhook_api::{
     report::{Days, csv, words},
     time,
 };
-use rollhook_core::{
-    app::{Environment, Project},
-    request::{Field, Refusal},
-    text::escaped,
-    time::Timestamp,
-};
+use rollhook_core::{request::Field, text::escaped, time::Timestamp};
 use rollhook_management::report::DAY;
 
-use super::activity::table;
+use super::activity::{optional, table};
 use crate::{
     console::Call,
     host::Failure,
@@ -91,8 +86,8 @@ pub(crate) async fn page(call: &Call<'_>) -> Result<Reply, Failure> {
     let (project, environment) = (field("project"), field("environment"));
     let days: Days = field("days").parse().unwrap_or_default();
     let query = ReportQuery {
-        project: read::<Project>(Field::Project, &project)?,
-        environment: read::<Environment>(Field::Environment, &environment)?,
+        project: optional(Field::Project, &project)?,
+        environment: optional(Field::Environment, &environment)?,
         days: Some(days),
     };
     let report = call.operations().call(ReportDelivery, &(), query).await?;
@@ -118,11 +113,6 @@ pub(crate) async fn page(call: &Call<'_>) -> Result<Reply, Failure> {
         export: format!("/report?{export}"),
     };
     Ok(reply::html(StatusCode::OK, &page))
-}
-
-fn read<T: std::str::FromStr<Err: std::fmt::Display>>(field: Field, text: &str) -> Result<Option<T>, Failure> {
-    let read = (!text.is_empty()).then(|| text.parse());
-    read.transpose().map_err(|why| Refusal::InvalidField(field, format!("{why}.")).into())
 }
 
 fn shown(id: usize, measures: &DeliveryMeasures, report: &DeliveryReport) -> Shown {
