@@ -290,7 +290,7 @@ fn unknown(run: &Run, message: String) -> Run {
     run.moved(RunState::Unknown(RunFailure { began: true, exit_code: None, reason, message }))
 }
 
-/// Returns a runner's sentence as one of a person's command: runners speak of release commands, which most runs are.
-fn worded(message: &str) -> String {
+/// Returns a runner's sentence as one of another command: runners speak of release commands, which most runs are.
+pub(crate) fn worded(message: &str) -> String {
     message.replace("release command", "command")
 }

@@ -4,7 +4,7 @@
 //! change goes through the store first; nothing here must survive a restart.
 
 pub mod build_queue;
-mod by_hand;
+pub(crate) mod by_hand;
 mod commands;
 pub mod deadline;
 mod events;

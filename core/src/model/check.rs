@@ -35,7 +35,7 @@ pub const FAILURES: std::ops::RangeInclusive<u32> = 1..=100;
 pub const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// The longest time that a measurement looks back, unless a check is measured less often.
 const WINDOW_MAX: Duration = Duration::from_secs(300);
-/// The time in which a platform is told to end the command of a check.
+/// The time for a platform's call that ends the command of a check.
 pub(crate) const END_TIME: Duration = Duration::from_secs(5);
 /// The longest time for which a deploy is verified.
 pub const VERIFY_FOR_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -138,7 +138,7 @@ impl Check {
         }
     }
 
-    /// Returns how long a measurement lasts at most: the platform is told to end a command, which takes it a moment.
+    /// Returns how long a measurement lasts at most: of a command, its timeout and the call that ends it.
     pub(crate) fn longest_measurement(&self) -> Duration {
         if self.kind.is_command() { self.timeout + END_TIME } else { self.timeout }
     }

@@ -54,7 +54,7 @@ impl<'a> Run<'a> {
             let known = secret.and_then(Provided::uid);
             configurations::provide(self.cluster, &owner, wanted, known).await?;
         }
-        if let (Some(Provided::Made(_)), false) = (secret, !self.is_release()) {
+        if self.is_release() && matches!(secret, Some(Provided::Made(_))) {
             configurations::remove_old(self.cluster, self.namespace, self.run.deploy_id()).await;
         }
         Ok(())

@@ -17,7 +17,7 @@ use futures_util::{FutureExt, select_biased};
 use crate::{
     check::{END_TIME, MESSAGE_MAX, Measurement, Verdict},
     deploy::Reason,
-    engine::verifying::Answer,
+    engine::{by_hand, verifying::Answer},
     error::{Error, Result},
     ports::{MeasureSpec, Measured, ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RunId},
     service::{Deployer, NO_RUNNER, drive::log},
@@ -261,9 +261,7 @@ impl Found {
     fn of(failure: &ReleaseFailure) -> Self {
         let is_its_own = failure.began && failure.reason.as_str() == Reason::RELEASE_FAILED;
         let code = failure.exit_code.filter(|code| is_its_own && *code != 0 && !ENDED_FROM_OUTSIDE.contains(code));
-        // Runners speak of release commands, which most runs are.
-        let message = failure.message.replace("release command", "command");
-        let message = format!("{}.", message.trim_end_matches('.'));
+        let message = format!("{}.", by_hand::worded(&failure.message).trim_end_matches('.'));
         let message = match last_lines(&failure.log, MESSAGE_MAX.saturating_sub(message.chars().count() + 20)) {
             Some(lines) => format!("{message} Its last lines: {lines}"),
             None => message,
