@@ -81,7 +81,7 @@ pub(super) struct CheckRules {
 /// The settings of checks that run a command.
 const COMMAND_SETTINGS: &[CheckSetting] = &[CheckSetting {
     name: Check::COMMAND_SETTING,
-    about: "The program and its arguments, such as bin/smoke --fast.",
+    about: "The program and its arguments.",
     required: true,
 }];
 
