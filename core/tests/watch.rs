@@ -315,6 +315,30 @@ fn nothing_is_restored_without_an_earlier_version_or_to_the_same_one() {
 }
 
 #[test]
+fn revoked_bits_are_not_returned_to_by_an_earlier_entry_of_theirs() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", watched().with(|policy| policy.watch_for = MINUTE * 5)).await;
+        world.verifier.reads(|_| Reading::Value(0.0));
+        world.deployed(&access, &api("v2")).await;
+        world.later(&access, 6).await;
+        world.verifier.reads(turns_bad_after(1));
+        assert_eq!(world.deployed(&access, &api("v2")).await.revision.get(), 3);
+        world.later(&access, 3).await;
+        assert_eq!(why(&world.watch(&access, 3).await), "the version before is the same");
+        // A deploy that fails leaves the app with what ran before.
+        world.cluster.script("api:broken", Script::crashes());
+        world.deployed(&access, &api("broken")).await;
+        let restored = world.later(&access, 2).await.pop().unwrap();
+        assert!(restored.is_restore() && tag(&restored) == "v2" && restored.status() == Status::Succeeded);
+        world.verifier.reads(|_| Reading::Value(0.0));
+        world.deployed(&access, &api("v3")).await;
+        let rolled_back = world.rolled_back(&access).await;
+        assert_eq!(tag(&rolled_back), "v1", "v2 was revoked, whichever of its entries");
+    });
+}
+
+#[test]
 fn change_by_another_party_is_not_overwritten() {
     let world = World::new(SECOND);
     world.run(async {

@@ -175,6 +175,14 @@ async fn archived(world: &ManagedWorld, app: &Authorized, count: u64) {
     }
 }
 
+/// The management plane of another process, whose calls of the history are as planned.
+fn planned(world: &ManagedWorld, plan: Plan) -> Arc<Management> {
+    let store: Arc<dyn HistoryStore> = world.store.clone();
+    let history = Arc::new(Faulty::new(store, Arc::clone(&world.clock) as Arc<dyn Clock>, plan));
+    let deployer = Deployer::new(world.ports(9).with(|ports| ports.history = history), "two");
+    world.managed(Arc::new(deployer), Ports::new(world.records()))
+}
+
 /// The management plane of another process, whose pages of archives are counted.
 fn counted(world: &ManagedWorld) -> (Arc<Management>, Arc<AtomicUsize>) {
     let pages = Arc::new(AtomicUsize::new(0));
@@ -183,10 +191,31 @@ fn counted(world: &ManagedWorld) -> (Arc<Management>, Arc<AtomicUsize>) {
         counted.fetch_add(usize::from(call == "history.page"), Ordering::Relaxed);
         Fault::None
     });
-    let store: Arc<dyn HistoryStore> = world.store.clone();
-    let history = Arc::new(Faulty::new(store, Arc::clone(&world.clock) as Arc<dyn Clock>, plan));
-    let deployer = Deployer::new(world.ports(9).with(|ports| ports.history = history), "two");
-    (world.managed(Arc::new(deployer), Ports::new(world.records())), pages)
+    (planned(world, plan), pages)
+}
+
+#[test]
+fn app_whose_entries_cannot_be_read_is_named_and_takes_nothing_from_the_others() {
+    let world = ManagedWorld::new(SECOND);
+    world.run(async {
+        for name in ["one", "two"] {
+            let app = world.app(name, Policy::default()).await;
+            archived(&world, &app, 30).await;
+        }
+        let reads = AtomicUsize::new(0);
+        let plan: Plan = Arc::new(move |call| match call {
+            "history.page" if reads.fetch_add(1, Ordering::Relaxed) == 0 => Fault::Corrupt,
+            _ => Fault::None,
+        });
+        let management = planned(&world, plan);
+        let activity = management.activity(&world.operator, &ActivityFilter::default(), None, 100).await.unwrap();
+        let [unreadable] = &activity.unreadable[..] else { panic!("{:?}", activity.unreadable) };
+        let shown = |of_it: bool| activity.deploys.iter().filter(|(app, _)| (app.id == *unreadable) == of_it).count();
+        assert!(shown(true) < 30);
+        assert!(shown(false) > 30);
+        let report = management.delivery_report(&world.operator, &Apps::default(), 90).await.unwrap();
+        assert_eq!(report.unreadable, [], "the second reading is whole");
+    });
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub enum Fault {
     None,
     /// The call is answered `Unavailable`, and was not made.
     Before,
+    /// The call is answered `Corrupt`, and was not made.
+    Corrupt,
     /// The call is made, and its answer is lost: `Unavailable`, for a batch for each of its parts.
     Lost,
     /// The call is made after this time, as by a process that was stopped for a while.
@@ -71,6 +73,7 @@ impl<T: ?Sized> Faulty<T> {
         match (self.plan)(name) {
             Fault::None => call.await,
             Fault::Before => Err(Error::unavailable(name, "a fault before the call")),
+            Fault::Corrupt => Err(Error::Corrupt { what: name.to_owned(), cause: None }),
             Fault::Lost => {
                 drop(call.await);
                 Err(Error::unavailable(name, "a fault after the call"))
@@ -205,7 +208,7 @@ impl<T: HistoryStore + ?Sized> HistoryStore for Faulty<T> {
     fn watch(&self) -> BoxStream<'static, AppChange> {
         match (self.plan)("history.watch") {
             Fault::None | Fault::Slow(_) | Fault::Late(_) => self.inner.watch(),
-            Fault::Before | Fault::Lost => stream::pending().boxed(),
+            Fault::Before | Fault::Corrupt | Fault::Lost => stream::pending().boxed(),
         }
     }
 
@@ -235,7 +238,7 @@ impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
     async fn changed(&self, order: &RolloutSpec) {
         match (self.plan)("rollouts.changed") {
             Fault::None | Fault::Slow(_) | Fault::Late(_) => self.inner.changed(order).await,
-            Fault::Before | Fault::Lost => future::pending().await,
+            Fault::Before | Fault::Corrupt | Fault::Lost => future::pending().await,
         }
     }
 
@@ -296,7 +299,7 @@ impl<T: RolloutDriver + ?Sized> TargetReader for Faulty<T> {
     fn target_changes(&self) -> BoxStream<'static, AppUid> {
         match ((self.plan)("rollouts.target_changes"), self.inner.target_reader()) {
             (Fault::None | Fault::Slow(_) | Fault::Late(_), Some(reader)) => reader.target_changes(),
-            (Fault::Before | Fault::Lost, _) | (_, None) => stream::pending().boxed(),
+            (Fault::Before | Fault::Corrupt | Fault::Lost, _) | (_, None) => stream::pending().boxed(),
         }
     }
 
@@ -402,7 +405,7 @@ impl<T: BuildTrigger + ?Sized> BuildTrigger for Faulty<T> {
     async fn changed(&self, build: DeployId) {
         match (self.plan)("builds.changed") {
             Fault::None | Fault::Slow(_) | Fault::Late(_) => self.inner.changed(build).await,
-            Fault::Before | Fault::Lost => future::pending().await,
+            Fault::Before | Fault::Corrupt | Fault::Lost => future::pending().await,
         }
     }
 

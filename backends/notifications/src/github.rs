@@ -90,7 +90,11 @@ pub(crate) async fn tell(
         Content::Deploy { app, deploy, event } => {
             github.tell_deploy(Told { notification, app, deploy, event: *event }, reference).await
         }
-        Content::Revoked { .. } | Content::Drift { .. } | Content::Degraded { .. } => {
+        Content::Revoked { app, deploy, .. } => {
+            let event = EventKind::VerificationRevoked;
+            github.tell_deploy(Told { notification, app, deploy, event }, reference).await
+        }
+        Content::Drift { .. } | Content::Degraded { .. } => {
             Ok(untold("a deployment says nothing of what became of it since"))
         }
         Content::Test => {
@@ -207,12 +211,8 @@ fn deployment_status(told: Told<'_>) -> Value {
         EventKind::Accepted => "queued",
         EventKind::Building | EventKind::Releasing | EventKind::RollingOut | EventKind::Verifying => "in_progress",
         EventKind::Succeeded | EventKind::PutRight | EventKind::RolledBack => "success",
-        EventKind::Failed => "failure",
-        EventKind::Superseded
-        | EventKind::Cancelled
-        | EventKind::VerificationRevoked
-        | EventKind::Drift
-        | EventKind::Degraded => "inactive",
+        EventKind::Failed | EventKind::VerificationRevoked => "failure",
+        EventKind::Superseded | EventKind::Cancelled | EventKind::Drift | EventKind::Degraded => "inactive",
     };
     let mut status = status(told, state, "log_url", None);
     // Apps of one repository share an environment: a success of one leaves the others' deployments active.
@@ -228,12 +228,8 @@ fn commit_status(told: Told<'_>) -> Value {
         | EventKind::RollingOut
         | EventKind::Verifying => "pending",
         EventKind::Succeeded | EventKind::PutRight | EventKind::RolledBack => "success",
-        EventKind::Failed => "failure",
-        EventKind::Superseded
-        | EventKind::Cancelled
-        | EventKind::VerificationRevoked
-        | EventKind::Drift
-        | EventKind::Degraded => "error",
+        EventKind::Failed | EventKind::VerificationRevoked => "failure",
+        EventKind::Superseded | EventKind::Cancelled | EventKind::Drift | EventKind::Degraded => "error",
     };
     status(told, state, "target_url", Some(format!("rollhook/{}", told.app.id)))
 }

@@ -134,10 +134,7 @@ fn ended(measured: &Watch, end: WatchEnd, now: Timestamp) -> Watch {
 fn revoke(state: &State, watch: &Watch, mut fail: CheckFail, now: Timestamp) -> Effect {
     let app_state = &state.app_state;
     let nothing = |why: &str| WatchRestore::Nothing { why: why.to_owned() };
-    let is_same = |good: &Arc<Deploy>| {
-        let current = app_state.current.as_ref();
-        current.is_some_and(|current| current.same_image(good) && current.configuration == good.configuration)
-    };
+    let is_same = |good: &Arc<Deploy>| app_state.current.as_ref().is_some_and(|current| current.runs_as(good));
     let leaves = app_state.app.policy.on_failure == OnFailure::Leave;
     let restore = match &app_state.good_before {
         Some(_) | None if leaves => nothing("the policy on-failure is leave"),

@@ -24,7 +24,8 @@ pub enum Owed {
 /// A restore is owed once the newest deploy that touched the cluster ended without success, unless a higher one is
 /// ready to roll out, or the newest of all is a restore that was already made for it, or it was a restore itself.
 /// The version that is restored is the last good one: one whose verification was revoked is none, and its watch owes a restore
-/// of the one before it.
+/// of the one before it. Without a good one, a deploy that failed is followed by the version that ran until then, revoked or
+/// not.
 /// Deploys that ended with the app's deletion are not restored, and neither are those that ended because another party
 /// changed the target: the restore would overwrite that change, such as a person's hotfix.
 pub fn owed(state: &AppState) -> Owed {
@@ -41,7 +42,7 @@ pub fn owed(state: &AppState) -> Owed {
     if state.app.policy.on_failure == OnFailure::Leave || !ended_badly(top) || higher_is_ready || tried {
         return Owed::Nothing;
     }
-    match state.last_good() {
+    match state.last_good().or(state.current.as_ref()) {
         Some(good) => Owed::Restore(Arc::clone(good)),
         None => Owed::NothingToRestore,
     }

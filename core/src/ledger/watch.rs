@@ -37,10 +37,13 @@ impl AppState {
         self.watch_of(revision).is_some_and(|watch| watch.revoked().is_some())
     }
 
-    /// The version that a restore returns to: the current one, or the one before it if its verification was revoked.
+    /// The version that a restore returns to: the current one, or another one before it if its verification was revoked.
     pub fn last_good(&self) -> Option<&Arc<Deploy>> {
         let current = self.current.as_ref()?;
-        if self.is_revoked(current.revision) { self.good_before.as_ref() } else { Some(current) }
+        if !self.is_revoked(current.revision) {
+            return Some(current);
+        }
+        self.good_before.as_ref().filter(|good| !good.runs_as(current))
     }
 
     /// Returns whether a watch owes a restore.

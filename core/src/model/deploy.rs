@@ -438,6 +438,12 @@ impl Deploy {
         images.is_some_and(|(one, two)| one.same_bits(self.digest.as_ref(), two, other.digest.as_ref()))
     }
 
+    /// Returns whether both run the same bits with the same configuration, so that a verdict over one is a verdict over the
+    /// other.
+    pub fn runs_as(&self, other: &Self) -> bool {
+        self.same_image(other) && self.configuration == other.configuration
+    }
+
     /// Returns the entry without its evidence, and with the last measurement of each check alone, as states keep it.
     #[must_use]
     pub fn without_evidence(&self) -> Self {

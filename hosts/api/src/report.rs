@@ -23,6 +23,9 @@ pub struct ActivityList {
     /// Whether older deploys are left out, as one call reads 10,000 entries at most.
     #[serde(default)]
     pub truncated: bool,
+    /// The names of the apps of which some deploys are stored and cannot be read; the server's log says why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
 }
 
 /// A deploy of one of several apps.
@@ -66,6 +69,9 @@ pub struct DeliveryReport {
     /// Whether the period begins later than it should, with the oldest of the 10,000 entries that one call reads at most.
     #[serde(default)]
     pub truncated: bool,
+    /// The names of the apps of which some deploys are stored and cannot be read; the server's log says why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
     /// The measures by project and environment. Those in which nothing was counted are left out.
     pub environments: Vec<DeliveryMeasures>,
 }
@@ -132,6 +138,7 @@ impl DeliveryReport {
             since: report.since,
             until: report.until,
             truncated: report.truncated,
+            unreadable: report.unreadable.iter().map(ToString::to_string).collect(),
             environments: report.environments.iter().map(environment).collect(),
         }
     }

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rollhook_api::{
-    ActivityDeploy, App, AppList, AppPatch, CreateApp, DayDeployments, DeliveryMeasures, DeliveryReport, Deploy,
+    ActivityDeploy, ActivityList, App, AppList, AppPatch, CreateApp, DayDeployments, DeliveryMeasures, DeliveryReport, Deploy,
     DeployAnswer, DeployList, DeployPost, Kind, PolicyPatch, Problem, Progress, Promote, PromoteFrom, Registered,
     Rollback, RollbackAnswer, Standing, Webhook,
     report::{csv, words},
@@ -406,6 +406,7 @@ fn report() -> DeliveryReport {
         since: Timestamp::from_millis(1_766_793_600_000),
         until: Timestamp::from_millis(1_767_323_045_678),
         truncated: true,
+        unreadable: vec!["shop-test/api".to_owned()],
         environments: vec![measures],
     }
 }
@@ -416,6 +417,10 @@ fn reports() {
     insta::assert_json_snapshot!("delivery_report", report());
     insta::assert_snapshot!("activity_csv", csv::activity([&activity()]));
     insta::assert_snapshot!("delivery_csv", csv::report(&report()));
+    let unreadable = |count: usize| (0..count).map(|number| format!("shop-test/a{number}")).collect();
+    let list = |count| ActivityList { unreadable: unreadable(count), ..ActivityList::default() };
+    assert_eq!(words::left_out_of_list(&list(0)), Vec::<String>::new());
+    insta::assert_snapshot!("left_out_of_list", words::left_out_of_list(&list(7)).join("\n"));
     insta::assert_snapshot!("left_out", words::left_out(&report()).join("\n"));
     let read = |value| serde_json::from_value::<ActivityDeploy>(value).unwrap();
     assert_eq!(read(serde_json::to_value(activity()).unwrap()), activity());

@@ -77,11 +77,14 @@ impl FromStr for StatusFilter {
 }
 
 impl ActivityFilter {
-    /// Returns whether a deploy of one of the apps is shown.
-    pub(super) fn leaves(&self, deploy: &Deploy) -> bool {
-        let is_status = self.status.is_none_or(|status| status == StatusFilter::of(deploy.status()));
-        let names = |text: &String| deploy.actor.to_string().to_lowercase().contains(&text.to_lowercase());
-        is_status && self.actor.as_ref().is_none_or(names)
+    /// Returns the predicate of the deploys that are shown of the apps.
+    pub(super) fn leaves(&self) -> impl Fn(&Deploy) -> bool {
+        let status = self.status;
+        let actor = self.actor.as_ref().map(|text| text.to_lowercase());
+        move |deploy| {
+            status.is_none_or(|status| status == StatusFilter::of(deploy.status()))
+                && actor.as_ref().is_none_or(|actor| deploy.actor.to_string().to_lowercase().contains(actor))
+        }
     }
 }
 

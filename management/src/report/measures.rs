@@ -196,9 +196,12 @@ pub fn measure(apps: &[Vec<Entry>], since: Timestamp, until: Timestamp) -> Measu
     for entries in apps {
         let mut of_app = OfApp::default();
         let failures = failures(entries);
-        for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.created_at >= since) {
-            let failure = failures.get(index).copied().flatten();
-            of_app.count(entry, failure, &failures[..index]);
+        let mut before = Vec::new();
+        for (entry, failure) in entries.iter().zip(failures) {
+            if entry.created_at >= since {
+                of_app.count(entry, failure, &before);
+            }
+            before.extend(failure);
         }
         measures.add(of_app, &mut recoveries, &mut lead_times);
         measures.kept_since = measures.kept_since.max(kept_since(entries, since));
@@ -228,7 +231,7 @@ struct OfApp {
 }
 
 impl OfApp {
-    fn count(&mut self, entry: &Entry, failure: Option<Failure>, before: &[Option<Failure>]) {
+    fn count(&mut self, entry: &Entry, failure: Option<Failure>, before: &[Failure]) {
         if entry.is_return() {
             self.returns += 1;
             self.repairs += 1;
@@ -237,7 +240,8 @@ impl OfApp {
             return;
         }
         self.deployments += 1;
-        let is_repair = before.iter().flatten().any(|failure| failure.is_open_at(entry.created_at));
+        // The newest is the likeliest.
+        let is_repair = before.iter().rev().any(|failure| failure.is_open_at(entry.created_at));
         self.repairs += usize::from(is_repair);
         let day = self.days.entry(day_of(entry.created_at)).or_default();
         day.deployments += 1;

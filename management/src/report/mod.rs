@@ -20,7 +20,7 @@ mod tests;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use rollhook_core::{
-    app::{Environment, Namespace, Project},
+    app::{AppId, Environment, Namespace, Project},
     deploy::Deploy,
     ledger::AppState,
     lock::PrincipalKey,
@@ -62,6 +62,8 @@ pub struct Activity {
     pub next: Option<ActivityPlace>,
     /// Whether the call has read as many entries as it may, so that older ones are left out.
     pub truncated: bool,
+    /// The apps of which some deploys cannot be read, and are left out.
+    pub unreadable: Vec<AppId>,
 }
 
 /// The delivery measures of the environments of the apps that a caller may read.
@@ -73,6 +75,8 @@ pub struct DeliveryReport {
     pub until: Timestamp,
     /// Whether the call has read as many entries as it may, so that the period begins with the oldest of them.
     pub truncated: bool,
+    /// The apps of which some deploys cannot be read, and do not count.
+    pub unreadable: Vec<AppId>,
     /// The measures by project and environment; those without an entry in the period are left out.
     pub environments: BTreeMap<(Project, Environment), Measures>,
 }
@@ -107,9 +111,10 @@ impl Management {
         let _turn = self.report_turn(principal).await?;
         let mut newest = self.newest(principal, &filter.apps, None).await?;
         let mut activity = Activity::default();
+        let leaves = filter.leaves();
         let keep = |app: &ReportedApp, deploy: Deploy| {
             let is_after = after.is_none_or(|after| after.is_before(&app.id, &deploy));
-            Some(deploy).filter(|deploy| is_after && filter.leaves(deploy))
+            Some(deploy).filter(|deploy| is_after && leaves(deploy))
         };
         while let Some(read) = newest.next(&*self.deployer.ports().history, keep).await? {
             let Some(deploy) = read.kept else { continue };
@@ -121,6 +126,7 @@ impl Management {
         }
         self.count_reads(principal, newest.spent());
         activity.truncated = newest.is_spent() && activity.next.is_none();
+        activity.unreadable = newest.into_unreadable();
         Ok(activity)
     }
 
@@ -149,7 +155,8 @@ impl Management {
         }
         let measured = environments.into_iter().map(|(name, apps)| (name, measure(&apps, since, until)));
         let environments = measured.filter(|(_, measures)| !measures.is_empty()).collect();
-        Ok(DeliveryReport { since, until, truncated: newest.is_spent(), environments })
+        let truncated = newest.is_spent();
+        Ok(DeliveryReport { since, until, truncated, unreadable: newest.into_unreadable(), environments })
     }
 
     /// Returns the turn of a caller to read a report.
@@ -179,8 +186,7 @@ impl Management {
         Ok(self.deployer.time())
     }
 
-    /// Returns the newest entries, to be read, of the apps that the principal may read, down to a time. An app that cannot be
-    /// read is left out; the log names it.
+    /// Returns the newest entries, to be read, of the apps that the principal may read, down to a time.
     async fn newest<T>(&self, principal: &Principal, apps: &Apps, since: Option<Timestamp>) -> Outcome<Newest<T>> {
         let mut newest = Newest::new(since);
         let mut page = AppPage::first(PAGE).of(apps.namespace());
@@ -191,8 +197,8 @@ impl Management {
             for app in listed {
                 match app {
                     Ok(state) if apps.contain(&state) => newest.add(&state),
-                    // Listing it wrote the line.
-                    Ok(_) | Err(UnreadableApp { .. }) => {}
+                    Ok(_) => {}
+                    Err(UnreadableApp { id, .. }) => newest.add_unreadable(id),
                 }
             }
             if is_last {

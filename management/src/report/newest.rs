@@ -5,13 +5,14 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BinaryHeap, VecDeque},
+    collections::{BTreeSet, BinaryHeap, VecDeque},
     sync::Arc,
 };
 
 use rollhook_core::{
     app::{AppId, AppUid, Environment, Project},
     deploy::{Deploy, Revision, Watch},
+    error::{Error, Result},
     ledger::{AppState, Recovery},
     ports::{HistoryStore, Page},
     request::Refusal as CoreRefusal,
@@ -55,6 +56,8 @@ pub(super) struct Newest<T> {
     /// The apps with entries that were not returned yet, by a time that none of these is after.
     bounds: BinaryHeap<(Timestamp, Reverse<usize>)>,
     spent: usize,
+    /// The apps of which something stored cannot be read.
+    unreadable: BTreeSet<AppId>,
 }
 
 /// An entry that was read.
@@ -71,7 +74,7 @@ struct Source<T> {
     /// The newest revision when the app was listed: later ones are left out.
     latest: Revision,
     /// The entries that are known from the state, newest first.
-    known: VecDeque<Deploy>,
+    known: VecDeque<Arc<Deploy>>,
     /// The entries that were read and not returned yet, newest first.
     read: VecDeque<Kept<T>>,
     /// The oldest entry that was read; `None` before the first.
@@ -89,7 +92,7 @@ struct Kept<T> {
 
 impl<T> Newest<T> {
     pub(super) fn new(since: Option<Timestamp>) -> Self {
-        Self { since, sources: Vec::new(), bounds: BinaryHeap::new(), spent: 0 }
+        Self { since, sources: Vec::new(), bounds: BinaryHeap::new(), spent: 0, unreadable: BTreeSet::new() }
     }
 
     /// Adds an app, unless it has no entries that are new enough.
@@ -118,12 +121,22 @@ impl<T> Newest<T> {
             app: Arc::new(app),
             uid: state.app.uid,
             latest,
-            known: ended.into_iter().chain(unfinished).map(|deploy| deploy.without_evidence()).collect(),
+            known: ended.into_iter().chain(unfinished).cloned().collect(),
             read: VecDeque::new(),
             oldest: None,
             is_exhausted: false,
             page: FIRST_PAGE,
         });
+    }
+
+    /// Adds an app whose state cannot be read: none of its deploys is returned.
+    pub(super) fn add_unreadable(&mut self, app: AppId) {
+        self.unreadable.insert(app);
+    }
+
+    /// Returns the apps that have deploys which cannot be read, and so are not returned.
+    pub(super) fn into_unreadable(self) -> Vec<AppId> {
+        self.unreadable.into_iter().collect()
     }
 
     /// Returns the next entry, of which `keep` says what is kept; `None` if there is none, or as many were read as may be.
@@ -142,7 +155,16 @@ impl<T> Newest<T> {
                     self.bounds.push((bound, Reverse(index)));
                     return Ok(None);
                 }
-                self.spent += source.fill(history, &mut keep).await?;
+                match source.fill(history, &mut keep).await {
+                    Ok(spent) => self.spent += spent,
+                    // One entry that is damaged takes nothing from the other apps.
+                    Err(Error::Corrupt { .. }) => {
+                        self.unreadable.insert(source.app.id.clone());
+                        source.is_exhausted = true;
+                        self.spent += FIRST_PAGE;
+                    }
+                    Err(error) => return Err(CoreRefusal::of_store(error).into()),
+                }
             }
             let Some(newest) = source.read.front().map(|entry| entry.created_at) else {
                 if !source.is_exhausted {
@@ -191,7 +213,7 @@ impl<T> Source<T> {
             Some(oldest) => Revision::following(Some(next)) == oldest,
         });
         if is_next && let Some(deploy) = self.known.pop_front() {
-            self.put(deploy, keep);
+            self.put(deploy.without_evidence(), keep);
         }
     }
 
@@ -200,20 +222,20 @@ impl<T> Source<T> {
         &mut self,
         history: &dyn HistoryStore,
         keep: &mut impl FnMut(&ReportedApp, Deploy) -> Option<T>,
-    ) -> Outcome<usize> {
+    ) -> Result<usize> {
         let page = Page::newest(self.page).below(self.oldest);
-        let mut entries = history.page(self.uid, page).await.map_err(CoreRefusal::of_store)?;
+        let mut entries = history.page(self.uid, page).await?;
         let count = entries.len();
         let is_last = count < self.page;
         let lowest = entries.last().map(|deploy| deploy.revision).filter(|_| !is_last);
         entries.retain(|deploy| deploy.revision <= self.latest);
         // Those of the state that belong among them. One that has ended since is in the archive, as it is now.
         let split = self.known.iter().position(|deploy| lowest.is_some_and(|lowest| deploy.revision < lowest));
-        let among: Vec<Deploy> = self.known.drain(..split.unwrap_or(self.known.len())).collect();
+        let among: Vec<Arc<Deploy>> = self.known.drain(..split.unwrap_or(self.known.len())).collect();
         for deploy in among {
             let is_read = self.oldest.is_some_and(|oldest| deploy.revision >= oldest);
             if !is_read && entries.iter().all(|archived| archived.revision != deploy.revision) {
-                entries.push(deploy);
+                entries.push(deploy.without_evidence());
             }
         }
         entries.sort_by_key(|deploy| Reverse(deploy.revision));

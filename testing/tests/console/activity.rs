@@ -27,6 +27,9 @@ fn activity_shows_deploys_of_all_apps_narrowed_and_as_csv() {
     assert!(failed.contains("/deploys/3\"") && !failed.contains("/deploys/2\""), "{failed}");
     assert!(browser.page("/activity?actor=nobody").contains("Nothing found"));
     assert!(browser.get("/activity?project=No!").expect(422).text().contains("project"));
+    for query in ["status=broken", "after=x"] {
+        browser.get(&format!("/activity?{query}")).expect(400);
+    }
     let table = browser.get("/activity?format=csv").expect(200);
     assert_eq!(table.header("content-disposition"), Some("attachment; filename=\"activity.csv\""));
     assert!(table.text().contains(",'=cmd(),2020-01-02T02:04:05.000Z\r\n"), "{}", table.text());

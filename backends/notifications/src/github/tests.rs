@@ -40,6 +40,19 @@ fn success_of_one_app_leaves_the_deployments_of_the_others_active() {
 }
 
 #[test]
+fn revoked_verification_is_a_failure_of_the_deployment_and_of_the_commit() {
+    let deploy = samples::deploy(4, State::Succeeded { note: None });
+    let event = EventKind::VerificationRevoked;
+    let notification = samples::notification(samples::of(deploy));
+    let Content::Deploy { app, deploy, .. } = &notification.content else { panic!("an event of a deploy") };
+    let told = Told { notification: &notification, app, deploy, event };
+    for status in [deployment_status(told), commit_status(told)] {
+        let description = "shop-test/api #4 failed a check after it had succeeded";
+        assert_eq!((&status["state"], &status["description"]), (&json!("failure"), &json!(description)));
+    }
+}
+
+#[test]
 fn deployments_are_searched_by_the_task_of_their_app() {
     let mut app = App::clone(&samples::app());
     let [deployment, ..] = bodies(samples::accepted());

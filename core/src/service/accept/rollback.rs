@@ -165,9 +165,9 @@ impl Deployer {
         self.check_staged_settings(access, state, &current).await
     }
 
-    /// Returns the newest entry below a revision that succeeded with another image, or another configuration if that counts, and
-    /// whose verification was not revoked since, of the newest [`SEARCHED`]. The first page waits for other rollbacks of the environment alone; a search beyond it, for the turn of
-    /// a long list.
+    /// Returns the newest entry below a revision that succeeded with another image, or another configuration if that counts, of
+    /// the newest [`SEARCHED`]. Versions whose verification was revoked are left out, and earlier entries of theirs too. The
+    /// first page waits for other rollbacks of the environment alone; a search beyond it, for the turn of a long list.
     async fn newest_other(
         &self,
         access: &Authorized,
@@ -178,6 +178,7 @@ impl Deployer {
         // Entries of the version itself may have run with another configuration.
         let mut before = Some(if with_configuration { below.next() } else { below });
         let mut renamed = None;
+        let mut revoked: Vec<Deploy> = Vec::new();
         let mut short = Some(self.rollback_turn(access).await);
         let mut long = None;
         for _ in 0..SEARCHED / SEARCH_PAGE {
@@ -185,7 +186,15 @@ impl Deployer {
             let entries = self.ports.history.page(access.uid, page).await.map_err(Refusal::of_store)?;
             before = entries.last().map(|entry| entry.revision);
             let full = entries.len() == SEARCH_PAGE;
-            for entry in entries.into_iter().filter(|entry| !state.is_revoked(entry.revision)) {
+            for entry in entries {
+                // A return to a revoked version makes it no better.
+                if state.is_revoked(entry.revision) || state.is_revoked(entry.effective) {
+                    revoked.push(entry);
+                    continue;
+                }
+                if revoked.iter().any(|newer| newer.runs_as(&entry)) {
+                    continue;
+                }
                 let is_configured_otherwise = with_configuration && entry.configuration != top.configuration;
                 if !entry.same_image(top) || is_configured_otherwise {
                     return Ok(entry);

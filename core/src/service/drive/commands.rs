@@ -12,7 +12,7 @@ use std::{
 };
 
 use event_listener::Event;
-use futures_util::{FutureExt, select_biased};
+use futures_util::{FutureExt, future::join_all, select_biased};
 
 use crate::{
     check::{END_TIME, MESSAGE_MAX, Measurement, Verdict},
@@ -32,6 +32,8 @@ const OBSERVE_INTERVAL: Duration = Duration::from_secs(2);
 const END_AGAIN: Duration = Duration::from_secs(15);
 /// The most runs that are remembered to be ended: those beyond end by themselves.
 const ENDING_MAX: usize = 1_000;
+/// The most runs that are ended at once.
+const ENDED_AT_ONCE: usize = 8;
 /// The condition of a pass.
 const CONDITION: &str = "exit code 0";
 /// The exit codes of a command that was ended by SIGKILL or SIGTERM: from outside, or as memory ran out.
@@ -205,7 +207,7 @@ impl Deployer {
         !error.is_transient()
     }
 
-    /// Ends the runs that are no longer waited for, one after the other, for as long as it is polled.
+    /// Ends the runs that are no longer waited for, a few at once, for as long as it is polled.
     pub(super) async fn end_runs(&self) {
         loop {
             let arrived = self.ending_runs.arrived.listen();
@@ -221,12 +223,20 @@ impl Deployer {
     pub(super) async fn end_runs_once(&self) -> bool {
         let mut tried = BTreeSet::<RunId>::new();
         loop {
-            let next = self.ending_runs.with(|runs| runs.iter().find(|run| !tried.contains(&run.id)).cloned());
-            let Some(run) = next else { return self.ending_runs.with(|runs| runs.is_empty()) };
-            tried.insert(run.id);
-            if self.end_run(&run).await {
-                self.ending_runs.with(|runs| runs.retain(|other| *other != run));
+            let untried = |run: &&ReleaseRun| !tried.contains(&run.id);
+            let next: Vec<ReleaseRun> =
+                self.ending_runs.with(|runs| runs.iter().filter(untried).take(ENDED_AT_ONCE).cloned().collect());
+            if next.is_empty() {
+                return self.ending_runs.with(|runs| runs.is_empty());
             }
+            tried.extend(next.iter().map(|run| run.id));
+            join_all(next.iter().map(|run| self.end_one_run(run))).await;
+        }
+    }
+
+    async fn end_one_run(&self, run: &ReleaseRun) {
+        if self.end_run(run).await {
+            self.ending_runs.with(|runs| runs.retain(|other| other != run));
         }
     }
 }

@@ -129,7 +129,8 @@ impl Deployer {
             let spec = MeasureSpec { now: at, ..spec };
             let measured = select_biased! {
                 measured = measured(&verifier, configurations.as_ref(), &spec).fuse() => measured.map_err(|error| {
-                    tracing::warn!(
+                    // The deploy's page has it too; of a provider that is away, there are many.
+                    tracing::debug!(
                         app = %spec.app, revision = %spec.deploy.revision, check = %spec.check.name, error = %error.chain(),
                         "measuring a check failed"
                     );

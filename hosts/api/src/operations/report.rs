@@ -86,6 +86,7 @@ impl Operation for ListActivity {
             deploys: activity.deploys.iter().map(|(app, deploy)| ActivityDeploy::of(app, deploy)).collect(),
             next: activity.next.as_ref().map(ToString::to_string),
             truncated: activity.truncated,
+            unreadable: activity.unreadable.iter().map(ToString::to_string).collect(),
         })
     }
 }

@@ -6,6 +6,8 @@ use crate::{ActivityList, DeliveryMeasures, DeliveryReport, time};
 
 /// The word for a measure that nothing is known for.
 const NOTHING: &str = "-";
+/// The most apps that a sentence names.
+const NAMED_MAX: usize = 5;
 
 /// Returns a share in percent, such as `12.5 %`.
 pub fn share(share: Option<f64>) -> String {
@@ -57,17 +59,29 @@ pub fn left_out(report: &DeliveryReport) -> Vec<String> {
         let DeliveryMeasures { project, environment, .. } = measures;
         Some(format!("{project} {environment}: some deploys before {since} are no longer kept, and do not count."))
     });
-    of_all.into_iter().chain(forgotten).collect()
+    of_all.into_iter().chain(not_read(&report.unreadable)).chain(forgotten).collect()
 }
 
-/// Returns the sentence about older deploys that a list leaves out.
-pub fn older_left_out(list: &ActivityList) -> Option<String> {
-    list.truncated.then(|| {
+/// Returns what a list leaves out, a sentence each.
+pub fn left_out_of_list(list: &ActivityList) -> Vec<String> {
+    let older = list.truncated.then(|| {
         format!(
             "Only the newest {} were read. Older ones are in the histories of the apps; or narrow the list.",
             entries()
         )
-    })
+    });
+    older.into_iter().chain(not_read(&list.unreadable)).collect()
+}
+
+/// Returns the sentence about apps that cannot be read.
+fn not_read(apps: &[String]) -> Option<String> {
+    let named = apps.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let of = match apps.len().checked_sub(NAMED_MAX) {
+        _ if apps.is_empty() => return None,
+        None | Some(0) => named,
+        Some(others) => format!("{named} and {others} more"),
+    };
+    Some(format!("Some deploys of {of} are stored, and cannot be read: they are left out. The server's log says why."))
 }
 
 /// Returns the most entries that are read, in words.

@@ -37,12 +37,16 @@ pub(crate) async fn activity(session: &Session<'_>, args: &args::Activity) -> Re
         let page = session.api.call(ListActivity, &(), query).await?;
         let came = page.deploys.len();
         list.deploys.extend(page.deploys.into_iter().take(missing));
-        (list.next, list.truncated) = (page.next, page.truncated);
+        list.next = page.next;
+        list.truncated = page.truncated;
+        list.unreadable.extend(page.unreadable);
         if list.next.is_none() || came == 0 || list.deploys.len() >= limit {
             break;
         }
     }
-    if let Some(note) = words::older_left_out(&list) {
+    list.unreadable.sort_unstable();
+    list.unreadable.dedup();
+    for note in words::left_out_of_list(&list) {
         message(&format!("note: {note}"));
     }
     if session.output.format == Format::Csv {

@@ -6,6 +6,7 @@ use askama::Template;
 use http::{HeaderValue, StatusCode, header::CONTENT_DISPOSITION};
 use rollhook_api::{
     ActivityDeploy, ActivityList,
+    Kind,
     openapi::PAGE_MAX,
     operations::{ActivityQuery, ListActivity},
     query::PageSize,
@@ -66,7 +67,7 @@ struct Shown {
     newest: Option<String>,
     /// The same as a table for spreadsheets.
     export: String,
-    left_out: Option<String>,
+    left_out: Vec<String>,
     is_narrowed: bool,
     /// The sentence that assistive technology hears.
     spoken: String,
@@ -104,8 +105,8 @@ impl Filter {
     }
 
     fn query(&self, limit: usize) -> Result<ActivityQuery, Failure> {
-        let status = StatusFilter::ALL.into_iter().find(|status| status.as_str() == self.status);
-        let after: Option<ActivityPlace> = self.after.parse().ok();
+        let status: Option<StatusFilter> = narrowed("status", &self.status)?;
+        let after: Option<ActivityPlace> = narrowed("after", &self.after)?;
         Ok(ActivityQuery {
             project: optional(Field::Project, &self.project)?,
             environment: optional(Field::Environment, &self.environment)?,
@@ -162,6 +163,12 @@ pub(super) fn optional<T: FromStr<Err: fmt::Display>>(field: Field, text: &str) 
     read.transpose().map_err(|why| Refusal::InvalidField(field, format!("{why}.")).into())
 }
 
+/// Reads a field of the query, which may be empty.
+fn narrowed<T: FromStr<Err: fmt::Display>>(name: &str, text: &str) -> Result<Option<T>, Failure> {
+    let read = (!text.is_empty()).then(|| text.parse()).transpose();
+    read.map_err(|why| Failure::new(Kind::Malformed, format!("The address cannot be read: {name} {why}.")))
+}
+
 /// Reads the page's part of the list.
 pub(crate) async fn read(operations: &CallerOperations, filter: &Filter) -> Result<ActivityList, Failure> {
     operations.call(ListActivity, &(), filter.query(PAGE)?).await
@@ -195,7 +202,7 @@ fn shown(list: &ActivityList, filter: &Filter, frame: &Frame) -> Shown {
         older: list.next.as_deref().map(|next| filter.path("/activity", &[("after", next)])),
         newest: (!filter.after.is_empty()).then(|| filter.path("/activity", &[])),
         export: filter.path("/activity", &[("format", "csv")]),
-        left_out: words::older_left_out(list),
+        left_out: words::left_out_of_list(list),
         is_narrowed: filter.is_narrowed(),
         spoken: escaped(&newest.unwrap_or_else(|| "No deploys".to_owned())),
     }
