@@ -264,3 +264,66 @@ fn command_that_cannot_be_run_is_refused_with_the_reason() {
         assert_eq!(bare.set_check(&access, command("smoke", &["x"]), None).await.unwrap().timeout, SECOND * 60);
     });
 }
+
+#[test]
+fn commands_of_a_deleted_app_are_ended() {
+    for watch_for in [Duration::ZERO, SECOND * 3_600] {
+        let world = World::new(SECOND);
+        world.run(async {
+            let hangs = command("smoke", &["hang"]).with(|check| {
+                check.every = SECOND;
+                check.timeout = SECOND * 60;
+            });
+            let first = if watch_for.is_zero() { hangs.clone() } else { command("smoke", &["bin/smoke"]) };
+            let policy = with_checks([first]).with(|policy| policy.watch_for = watch_for);
+            let access = world.app("api", policy).await;
+            let revision = world.until_begun(&access, "v2").await;
+            if !watch_for.is_zero() {
+                world.ended(&access, 2).await;
+                let change = PolicyChange { checks: Some(vec![hangs]), ..PolicyChange::default() };
+                world.deployer.change_policy(&access, change).await.unwrap();
+                world.sleep(10).await;
+            }
+            let run = world.commands_begun(revision.get()).pop().unwrap();
+            assert_eq!(world.state(&run).await, ReleaseState::Running);
+            world.deployer.delete(&access).await.unwrap();
+            world.until_ended(&run).await;
+            let begun = world.cluster.commands_of_checks().len();
+            world.sleep(120).await;
+            assert_eq!(world.cluster.commands_of_checks().len(), begun, "none begins after that");
+        });
+    }
+}
+
+#[test]
+fn watch_does_not_count_the_runs_of_a_check_that_was_replaced_in_the_verification() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let every = |check: &mut Check| check.every = SECOND * 5;
+        let bad = |failures| {
+            command("smoke", &["bin/smoke", "fail-2"]).with(|check| {
+                every(check);
+                check.failures = failures;
+            })
+        };
+        let access = world.app("api", Policy::default()).await;
+        let set = async |check: Check| {
+            let change = PolicyChange {
+                checks: Some(vec![check]),
+                verify_for: Some(SECOND * 60),
+                watch_for: Some(SECOND * 3_600),
+                ..PolicyChange::default()
+            };
+            world.deployer.change_policy(&access, change).await.unwrap();
+        };
+        set(bad(100)).await;
+        world.deploy(&access, &api("v2")).await.unwrap();
+        world.sleep(45).await;
+        set(command("smoke", &["bin/other"]).with(every)).await;
+        assert_eq!(world.ended(&access, 2).await.status(), Status::Succeeded);
+        let begun = world.commands_begun(2).len();
+        set(bad(3)).await;
+        world.sleep(60).await;
+        assert!(world.commands_begun(2).len() >= begun + 3, "the check is measured by runs of its own");
+    });
+}

@@ -29,7 +29,7 @@ use rollhook_core::{
     },
     service::{Authorized, Configured, NewLock, Outcome},
 };
-use rollhook_memory::Script;
+use rollhook_memory::{Script, SimulatedVerifier};
 use world::{World, api, leave, sha, tag};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -213,8 +213,12 @@ impl Management {
     /// As [`Management::allow`].
     pub async fn delete(&self, principal: &Principal, id: &AppId) -> Outcome<()> {
         let access = self.allow(principal, id, AppAction::Delete).await?;
-        self.forget_trusts(id).await?;
-        Ok(self.deployer.delete(&access).await?)
+        self.deployer.delete(&access).await?;
+        // They name the app's uid, so that those which stay open nothing.
+        if let Err(error) = self.forget_trusts(id).await {
+            tracing::warn!(app = %id, %error, "removing the trusts of a deleted app failed");
+        }
+        Ok(())
     }
 
     /// Disables the app's webhook: its token is refused from then on, and no pipeline is trusted any more.

@@ -66,9 +66,10 @@ pub(super) fn next_run(app_state: &AppState, check: (usize, &Check)) -> Option<C
     Some(run(app_state.watch()?, app_state.current.as_ref()?, check))
 }
 
-/// Returns the run of a check's next measurement within a watch: behind those of the verification before it.
+/// Returns the run of a check's next measurement within a watch: behind all of the verification before it,
+/// also of a check that was removed meanwhile and is set again.
 fn run(watch: &Watch, deploy: &Deploy, (place, check): (usize, &Check)) -> CheckRun {
-    let before = deploy.verification.as_ref().map_or(0, |verification| verification.count_of(check));
+    let before = deploy.verification.as_ref().map_or(0, |verification| verification.counted());
     let measurement = before.saturating_add(watch.measured.count_of(check)).saturating_add(2);
     CheckRun::new(watch.revision, measurement, check.discriminator(place))
 }

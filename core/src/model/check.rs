@@ -46,6 +46,8 @@ impl CheckKind {
     /// The kind that runs a command with the image of the deploy: the one that needs no verifier, but a platform that runs
     /// commands.
     pub const COMMAND: &str = "command";
+    /// The longest time of a check's command.
+    pub const COMMAND_TIMEOUT_MAX: Duration = Duration::from_secs(600);
 
     /// Returns whether checks of the kind run a command.
     pub fn is_command(&self) -> bool {
@@ -59,7 +61,7 @@ impl CheckKind {
 
     /// The greatest [`Check::timeout`] of the kind.
     pub fn longest_timeout(&self) -> Duration {
-        Duration::from_secs(if self.is_command() { 600 } else { 20 })
+        if self.is_command() { Self::COMMAND_TIMEOUT_MAX } else { Duration::from_secs(20) }
     }
 }
 

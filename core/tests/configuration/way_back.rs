@@ -105,3 +105,29 @@ fn restore_says_that_a_revoked_value_is_back() {
         assert!(restore.is_restore() && note(&restore).contains("revoked values of TOKEN"), "{restore:?}");
     });
 }
+
+#[test]
+fn revoked_value_is_known_again_whatever_else_the_app_keeps() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        let fingerprint = async || {
+            let shown = world.deployer.configuration(&access, None).await.unwrap();
+            shown.variables.first().unwrap().fingerprint.clone()
+        };
+        world.configured(&access, &[("TOKEN", "leaked")]).await;
+        let leaked = fingerprint().await;
+        world.configure(&access, revoked("TOKEN")).await.unwrap();
+        world.quiet(&access).await;
+        let bare = with_configuration().with(|request| request.revision = Some(revision(1)));
+        assert_eq!(world.rolled_back_by(&access, bare).await.configuration, None);
+        let check = SimulatedVerifier::check_of("errors".parse().unwrap(), 0.01)
+            .with(|check| _ = check.settings.insert("secret_for".to_owned(), "https://a.example".into()));
+        world.deployer.set_check(&access, check, Some("hunter2-hunter2".parse().unwrap())).await.unwrap();
+        let again = world.configured(&access, &[("TOKEN", "leaked")]).await;
+        assert_eq!(fingerprint().await, leaked, "the secret of a check brings no other key");
+        let view = world.view(&access).await;
+        let of_again = |known: &rollhook_core::ledger::Revoked| known.configurations.contains(&again.configuration.unwrap());
+        assert!(view.revoked.iter().any(of_again), "{:?}", view.revoked);
+    });
+}

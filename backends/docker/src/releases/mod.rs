@@ -177,7 +177,8 @@ impl Runner<'_> {
     async fn remove_outdated(&self, ready: &ReleaseRun) {
         let removed = async {
             let listed = list(self.engine).await?;
-            release::abandoned(&listed, ready).iter().for_each(|container| self.end(container));
+            let now = jiff::Timestamp::now();
+            release::abandoned(&listed, ready, now).iter().for_each(|container| self.end(container));
             for container in release::outdated(&listed, ready) {
                 remove(self.engine, &container).await?;
             }

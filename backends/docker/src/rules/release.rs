@@ -21,6 +21,7 @@ use std::{
 
 use rollhook_core::{
     app::{AppId, AppUid},
+    check::CheckKind,
     deploy::Reason,
     image::{Digest, ImageRef},
     ports::{ReleaseFailure, ReleaseRun, ReleaseState, RunId, RunKind},
@@ -43,6 +44,8 @@ const KEPT: usize = 3;
 pub(crate) const LOG_MAX: u64 = 10 * 1024 * 1024;
 /// The age of a container at which its run has ended for a day, as no command may take as long.
 const OLD_SECONDS: i64 = 2 * 24 * 60 * 60;
+/// The time after which a check's command should have been ended.
+const CHECK_SECONDS: i64 = CheckKind::COMMAND_TIMEOUT_MAX.as_secs().cast_signed() + 60;
 
 /// The part of a run's life that its container's name says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -323,14 +326,21 @@ pub(crate) fn outdated(containers: &[ListedContainer], ready: &ReleaseRun) -> Ve
     earlier.iter().filter(is_outdated).map(Listed::container_id).collect()
 }
 
-/// Returns the containers of an app's checks that go on although a later deploy is verified: those of a process that was
-/// stopped before it ended them.
-pub(crate) fn abandoned(containers: &[ListedContainer], ready: &ReleaseRun) -> Vec<String> {
-    let RunKind::Check(ready_check) = ready.id.kind else { return Vec::new() };
-    let listed = containers.iter().filter_map(|container| Listed::of(container, &ready.app, ready.id.app));
-    let is_of_earlier = |kind| matches!(kind, RunKind::Check(check) if check.revision() < ready_check.revision());
-    let abandoned = listed.filter(|run| run.runs() && is_of_earlier(run.id.kind));
-    abandoned.map(|run| run.container_id()).collect()
+/// Returns the containers of an app's checks that go on although a later deploy is released or verified, or for longer than
+/// any check may take: those of a process that was stopped before it ended them.
+pub(crate) fn abandoned(containers: &[ListedContainer], ready: &ReleaseRun, now: jiff::Timestamp) -> Vec<String> {
+    let measured = match ready.id.kind {
+        RunKind::Check(check) => Some(check.revision()),
+        RunKind::Release(revision) => Some(revision),
+        RunKind::ByHand(_) => None,
+    };
+    let is_abandoned = |container: &&ListedContainer| {
+        let Some(run) = Listed::of(container, &ready.app, ready.id.app).filter(Listed::runs) else { return false };
+        let RunKind::Check(check) = run.id.kind else { return false };
+        let is_of_earlier = measured.is_some_and(|measured| check.revision() < measured);
+        is_of_earlier || container.created.is_some_and(|made_at| now.as_second() - made_at > CHECK_SECONDS)
+    };
+    containers.iter().filter(is_abandoned).map(|container| container.id.clone()).collect()
 }
 
 /// Returns whether a container of a list is of an ended run of the app that need not be reported any more, so that it

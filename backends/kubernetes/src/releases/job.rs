@@ -18,6 +18,7 @@ use k8s_openapi::{
 use kube::core::SelectorExt;
 use rollhook_core::{
     Error, Result,
+    check::CheckKind,
     configuration::ConfigurationId,
     image::ImageRef,
     ports::{ReleaseRun, RunId, RunKind},
@@ -44,8 +45,10 @@ const CHECK: &str = "rollhook.dev/check-run";
 const COMMON: [(&str, &str); 2] = [(MANAGED_BY, MANAGER), ("app.kubernetes.io/component", "release-command")];
 /// The annotation of a Job with the run's id.
 const RUN: &str = "rollhook.dev/release";
-/// The time that a command may run if no driver ends it: a backstop beyond any app's own deadline, which is 4 hours at most.
+/// The times that a command may run if no driver ends it: backstops beyond any app's own deadline, which is 4 hours at most,
+/// and beyond any check's timeout.
 const LIMIT_SECONDS: i64 = 5 * 3600;
+const CHECK_LIMIT_SECONDS: i64 = CheckKind::COMMAND_TIMEOUT_MAX.as_secs().cast_signed() + 60;
 /// The time that an ended run is kept, with its pod and so with its log.
 const KEPT_SECONDS: i32 = 24 * 3600;
 /// The most claims of storage that a run may have: each is read.
@@ -63,6 +66,13 @@ fn prefix(RunId { app, kind }: RunId) -> String {
 /// The run of this one's app and kind by the name of its Job. Returns `None` if that is no such name.
 pub(super) fn named(metadata: &ObjectMeta, like: RunId) -> Option<RunKind> {
     RunKind::named(like.kind.word(), metadata.name.as_deref()?.strip_prefix(&prefix(like))?)
+}
+
+const fn limit(kind: RunKind) -> i64 {
+    match kind {
+        RunKind::Release(_) | RunKind::ByHand(_) => LIMIT_SECONDS,
+        RunKind::Check(_) => CHECK_LIMIT_SECONDS,
+    }
 }
 
 /// The label that has a run's number.
@@ -166,7 +176,7 @@ pub(super) fn of(
             backoff_limit: Some(0),
             // A pod that is being deleted has no successor, which would run the command once more.
             pod_replacement_policy: Some("Failed".to_owned()),
-            active_deadline_seconds: Some(LIMIT_SECONDS),
+            active_deadline_seconds: Some(limit(run.id.kind)),
             ttl_seconds_after_finished: Some(KEPT_SECONDS),
             template: PodTemplateSpec {
                 metadata: Some(metadata(None)),

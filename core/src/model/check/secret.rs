@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use zeroize::Zeroizing;
 
 use super::CheckName;
-use crate::configuration::{SALT_BYTES, Variable, VariableName, Variables};
+use crate::configuration::{Variable, VariableName, Variables};
 
 /// The longest secret, in characters.
 pub const SECRET_MAX: usize = 1_024;
@@ -27,9 +27,9 @@ impl CheckSecret {
     }
 
     /// Returns the secret as the store of configurations keeps it: sealed with the check's name and the place that it is for, so
-    /// that no change of the app's record brings it elsewhere.
-    pub(crate) fn kept(&self, check: &CheckName, place: &str, salt: [u8; SALT_BYTES]) -> Variables {
-        let mut kept = Variables::empty(salt);
+    /// that no change of the app's record brings it elsewhere. `empty` are no variables, with the app's key of fingerprints.
+    pub(crate) fn kept(&self, check: &CheckName, place: &str, empty: Variables) -> Variables {
+        let mut kept = empty;
         let name = VARIABLE.parse::<VariableName>().ok();
         kept.entries.extend(name.map(|name| (name, Variable::new(self.0.clone(), false))));
         kept.settings.insert(CHECK.to_owned(), check.as_str().into());
@@ -69,12 +69,13 @@ impl fmt::Debug for CheckSecret {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::configuration::SALT_BYTES;
 
     #[test]
     fn secret_is_kept_for_one_check_and_place() {
         let secret: CheckSecret = "hunter2".parse().unwrap();
         let (front, errors) = ("front".parse().unwrap(), "errors".parse().unwrap());
-        let kept = secret.kept(&front, "https://a.example", [7; SALT_BYTES]);
+        let kept = secret.kept(&front, "https://a.example", Variables::empty([7; SALT_BYTES]));
         let kept = Variables::from_text(&kept.to_text()).unwrap();
         assert_eq!(CheckSecret::of_kept(&kept, &front, "https://a.example"), Some(secret.clone()));
         assert_eq!(CheckSecret::of_kept(&kept, &errors, "https://a.example"), None);

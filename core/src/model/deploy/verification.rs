@@ -86,10 +86,15 @@ impl Verification {
         self.of(check).map_or(0, |result| result.count)
     }
 
+    /// Returns how often the check was measured that was measured most often, be it one that is no longer set.
+    pub fn counted(&self) -> u32 {
+        self.checks.iter().map(|result| result.count).fold(self.counted, u32::max)
+    }
+
     /// Follows a change of the app's checks: what was measured by other settings counts no more.
     pub fn follow(&mut self, checks: &[Check]) {
         // A check that is set anew measures by runs of its own, and never by the ends of those before.
-        let counted = self.checks.iter().map(|result| result.count).fold(self.counted, u32::max);
+        let counted = self.counted();
         self.counted = counted;
         let new = |check| CheckResult { count: counted, ..CheckResult::new(check) };
         let known = checks.iter().map(|check| {

@@ -335,7 +335,7 @@ impl Deployer {
     }
 
     /// Returns no variables, with the key of the fingerprints that the app had before.
-    async fn no_variables(&self, access: &Authorized) -> Outcome<Variables> {
+    pub(super) async fn no_variables(&self, access: &Authorized) -> Outcome<Variables> {
         let store = self.configurations()?;
         let stored = store.list(access.uid).await.map_err(Refusal::of_store)?;
         let newest = stored.into_iter().max_by_key(|one| (one.created_at, one.id));

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::{
     deploy::{Revision, State, Status},
+    engine::verifying,
     ledger::releases,
     ports::{AppRef, ReleaseRun},
     request::Refusal,
@@ -63,7 +64,8 @@ impl Deployer {
         }
     }
 
-    /// Ends the commands of an app that is being deleted, as far as some may be running: release commands, and one by hand.
+    /// Ends the commands of an app that is being deleted, as far as some may be running: release commands, those of
+    /// checks, and one by hand.
     ///
     /// # Errors
     /// [`Refusal::ClusterUnavailable`] while the platform is away: a command that nobody knows of any more would run on.
@@ -71,9 +73,12 @@ impl Deployer {
         let Some(runner) = self.ports.rollouts.release_runner() else { return Ok(()) };
         let loaded = self.journal.load(AppRef::Uid(access.uid)).await.map_err(Refusal::of_store)?;
         let (app, uid) = (&access.id, access.uid);
-        let releases = loaded.map(|app| app.into_state().release_runs).unwrap_or_default();
+        let state = loaded.map(|app| app.into_state());
+        let checks = state.as_ref().map(verifying::runs).unwrap_or_default();
+        let releases = state.map(|state| state.release_runs).unwrap_or_default();
         let releases = releases.into_iter().map(|revision| ReleaseRun::new(app, uid, revision));
-        for run in releases.chain(by_hand.map(|number| ReleaseRun::by_hand(app, uid, number))) {
+        let by_hand = by_hand.map(|number| ReleaseRun::by_hand(app, uid, number));
+        for run in releases.chain(checks).chain(by_hand) {
             if let Err(error) = runner.cancel(&run).await {
                 tracing::warn!(app = %access.id, run = %run.id, error = %error.chain(), "ending a command failed");
                 if error.is_transient() {

@@ -222,13 +222,17 @@ fn commands_of_checks_are_apart_from_others_and_end_with_a_later_deploy() {
         let check = CheckRun::new(Revision::new(revision).unwrap(), number, 1);
         let run = ReleaseRun::of_check(&release(APP, 1).app, APP, check);
         let name = format!("/{}", name(&run, Mark::Start(1)));
-        let listed = json!({"Id": format!("{revision}-{number}"), "Names": [name], "State": state});
+        let listed = json!({"Id": format!("{revision}-{number}"), "Names": [name], "State": state, "Created": 1_000_000});
         (run, serde_json::from_value::<ListedContainer>(listed).unwrap())
     };
     let (run, ready) = of(7, 1, "created");
     let all = vec![of(6, 1, "running").1, of(7, 2, "running").1, of(5, 9, "exited").1, ready];
-    assert_eq!(abandoned(&all, &run), ["6-1"]);
-    assert_eq!(abandoned(&all, &release(APP, 9)), Vec::<String>::new(), "a release command is no matter");
+    let soon = jiff::Timestamp::from_second(1_000_060).unwrap();
+    assert_eq!(abandoned(&all, &run, soon), ["6-1"]);
+    assert_eq!(abandoned(&all, &release(APP, 7), soon), ["6-1"]);
+    assert_eq!(abandoned(&all, &release(APP, 6), soon), Vec::<String>::new());
+    let late = jiff::Timestamp::from_second(1_000_000 + CHECK_SECONDS + 1).unwrap();
+    assert_eq!(abandoned(&all, &release(APP, 6), late), ["6-1", "7-2"], "none takes so long");
     let many: Vec<_> = (1..=6).map(|number| of(6, number, "exited").1).collect();
     assert_eq!(outdated(&many, &run), ["6-1", "6-2", "6-3"]);
     assert_eq!(outdated(&many, &release(APP, 9)), Vec::<String>::new());

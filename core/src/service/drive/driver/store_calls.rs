@@ -72,6 +72,8 @@ impl Driver<'_> {
                     // The deletion has cancelled the app's builds, except one that was about to begin here.
                     self.deployer.end_builds(self.app).await;
                     self.deployer.forget_builds(self.app).await;
+                    // The same holds for commands of checks.
+                    std::mem::take(&mut self.check_runs).into_iter().for_each(|run| self.deployer.ending_runs.put(run));
                     return None;
                 }
                 Err(error) if error.is_transient() => self.pause(StoreCall::Load, &error).await,
