@@ -215,6 +215,9 @@ fn deployment_status(told: Told<'_>) -> Value {
         EventKind::Superseded | EventKind::Cancelled | EventKind::Drift | EventKind::Degraded => "inactive",
     };
     let mut status = status(told, state, "log_url", None);
+    if let Some(url) = &told.app.policy.url {
+        status["environment_url"] = json!(url);
+    }
     // Apps of one repository share an environment: a success of one leaves the others' deployments active.
     status["auto_inactive"] = json!(false);
     status

@@ -1,5 +1,7 @@
 //! Apps: names, target, policy and holds of a registration.
 
+mod url;
+
 use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize};
@@ -32,6 +34,8 @@ impl InvalidName {
         Self { what, given: given.chars().take(256).collect(), rule }
     }
 }
+
+pub use url::AppUrl;
 
 /// The longest DNS-1123 label (RFC 1123 section 2.1), in bytes.
 pub const LABEL_MAX: usize = 63;
@@ -296,6 +300,9 @@ pub struct Policy {
     /// Whether a change of the configuration runs the release command as well.
     #[serde(default = "release_on_config_by_default")]
     pub release_on_config: bool,
+    /// The address at which people reach the app; `None`: it has none, or it is not known.
+    // Written even if it is `None`: see `poll`.
+    pub url: Option<AppUrl>,
     /// The image repositories that a webhook may deploy from; empty: any.
     pub repositories: Repositories,
     /// The number of the newest deploys that stay in the history; those that a rollback may need stay as well.
@@ -363,6 +370,7 @@ impl Default for Policy {
             verify_for: Duration::ZERO,
             watch_for: Duration::ZERO,
             release_on_config: release_on_config_by_default(),
+            url: None,
             repositories: Repositories::default(),
             keep: keep_by_default(),
             poll: None,

@@ -347,6 +347,8 @@ pub struct PolicyChange {
     pub watch_for: Option<Duration>,
     /// The new [`Policy::release_on_config`].
     pub release_on_config: Option<bool>,
+    /// The new [`Policy::url`]; `Some(None)` removes it.
+    pub url: Option<Option<crate::app::AppUrl>>,
     /// The new [`Policy::repositories`].
     pub repositories: Option<crate::image::Repositories>,
     /// The new [`Policy::keep`].
@@ -430,6 +432,7 @@ impl PolicyChange {
             verify_for: self.verify_for.unwrap_or(policy.verify_for),
             watch_for: self.watch_for.unwrap_or(policy.watch_for),
             release_on_config: self.release_on_config.unwrap_or(policy.release_on_config),
+            url: self.url.unwrap_or(policy.url),
             repositories: self.repositories.unwrap_or(policy.repositories),
             keep: self.keep.unwrap_or(policy.keep),
             poll: self.poll.unwrap_or(policy.poll),
@@ -512,6 +515,7 @@ fields! {
     CheckTimeout = "timeout",
     CheckWithoutVerdict = "without_verdict",
     PolicyReleaseGroup = "policy.release_group",
+    PolicyUrl = "policy.url",
     PolicyRepositories = "policy.repositories",
     PolicyKeep = "policy.keep",
     PolicyPoll = "policy.poll",

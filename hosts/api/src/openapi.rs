@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn stated_patterns_and_ranges_are_those_that_are_enforced() {
         use rollhook_core::{
-            app::{KEEP, ReleaseGroup},
+            app::{AppUrl, KEEP, ReleaseGroup},
             deploy::Commit,
             image::{ImageRef, Repositories, TAG_MAX},
             source::ImageRepository,
@@ -364,6 +364,9 @@ mod tests {
         let is_interval = |text: &str| text == "off" || is_duration(text);
         enforced("PolicyPatch/properties/poll", &is_interval, &["off", "5m"], &["", "on", "5", "off5m"]);
         let is_group = |text: &str| text.is_empty() || text.parse::<ReleaseGroup>().is_ok();
+        let is_url = |text: &str| text.is_empty() || text.parse::<AppUrl>().is_ok();
+        let urls = ["", "https://shop.example.com", "http://10.0.0.7:8080/a?b=c#d"];
+        enforced("PolicyPatch/properties/url", &is_url, &urls, &["shop.example.com", "https://a@b", "https://a b", "ftp://a"]);
         enforced("PolicyPatch/properties/release_group", &is_group, &["", "orders", "a-1"], &["A", "-a", "a-", "a b"]);
         let keep = &document["components"]["schemas"]["PolicyPatch"]["properties"]["keep"];
         assert_eq!((&keep["minimum"], &keep["maximum"]), (&json!(KEEP.start()), &json!(KEEP.end())));

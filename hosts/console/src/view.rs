@@ -293,6 +293,8 @@ pub(crate) struct Head {
     pub(crate) project: String,
     pub(crate) environment: String,
     pub(crate) workload: String,
+    /// The address at which people reach the app.
+    pub(crate) url: Option<String>,
     /// The state of each of several workloads.
     pub(crate) states: Vec<String>,
     pub(crate) tab: &'static str,
@@ -331,6 +333,7 @@ impl Head {
             project: escaped(&app.project),
             environment: escaped(&app.environment),
             workload: workload(app),
+            url: Some(app.policy.url.clone()).filter(|url| !url.is_empty()),
             states: app.workloads.iter().map(state).collect(),
             tab,
             locks: app.locks.iter().map(Locked::of).collect(),

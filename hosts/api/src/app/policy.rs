@@ -1,7 +1,7 @@
 //! An app's policy as it is on the wire, and its changes.
 
 use rollhook_core::{
-    app::{self, HoldPolicy, InvalidName, KEEP, LABEL_MAX, OnFailure, ReleaseGroup},
+    app::{self, AppUrl, HoldPolicy, InvalidName, KEEP, LABEL_MAX, OnFailure, ReleaseGroup},
     image::Repositories,
     request::{Field, PolicyChange, Refusal},
 };
@@ -51,6 +51,9 @@ pub struct Policy {
     /// Whether a change of the configuration runs the release command as well.
     #[serde(default = "release_on_config_by_default")]
     pub release_on_config: bool,
+    /// The address at which people reach the app, which the console and GitHub link to; empty for none.
+    #[serde(default)]
+    pub url: String,
     /// The image repositories that a webhook may deploy from; empty for any.
     pub repositories: Vec<String>,
     /// The number of the newest deploys that stay in the history.
@@ -113,6 +116,7 @@ impl Policy {
             verify_for: duration::format(policy.verify_for),
             watch_for: duration::format(policy.watch_for),
             release_on_config: policy.release_on_config,
+            url: policy.url.as_ref().map(ToString::to_string).unwrap_or_default(),
             repositories: policy.repositories.as_slice().to_vec(),
             keep: policy.keep,
             poll: policy.poll.map_or_else(off, duration::format),
@@ -181,6 +185,10 @@ pub struct PolicyPatch {
     /// Whether a change of the configuration runs the release command as well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_on_config: Option<bool>,
+    /// The address at which people reach the app, such as `https://shop.example.com`; empty for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::APP_URL, "maxLength" = AppUrl::MAX))]
+    pub url: Option<String>,
     /// The image repositories that a webhook may deploy from; empty for any.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("items" = schemas::repositories()))]
@@ -223,6 +231,7 @@ impl PolicyPatch {
             verify_for: length(Field::PolicyVerifyFor, self.verify_for)?,
             watch_for: length(Field::PolicyWatchFor, self.watch_for)?,
             release_on_config: self.release_on_config,
+            url: self.url.map(url).transpose()?,
             repositories: field(Field::PolicyRepositories, self.repositories.map(Repositories::try_from).transpose())?,
             keep: self.keep,
             poll: match self.poll {
@@ -240,6 +249,15 @@ fn release_group(name: String) -> Result<Option<ReleaseGroup>, Refusal> {
     }
     let group = name.parse().map(Some);
     group.map_err(|error: InvalidName| invalid(Field::PolicyReleaseGroup, error.rule))
+}
+
+/// Returns an address; `None` for an empty one.
+fn url(text: String) -> Result<Option<AppUrl>, Refusal> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let url = text.parse().map(Some);
+    url.map_err(|error: InvalidName| invalid(Field::PolicyUrl, error.rule))
 }
 
 /// Reads a word that stands for a variant of `T`.

@@ -16,6 +16,10 @@ pub(crate) const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 /// A DNS-1123 label, or nothing.
 pub(crate) const LABEL_OR_NONE: &str = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$";
 
+/// An address of the web without a user, or nothing.
+pub(crate) const APP_URL: &str =
+    r"^(https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?([/?#][!#-;=?-\[\]^_a-~]*)?)?$";
+
 /// The pattern of an app's name with its namespace.
 pub(crate) const APP: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 

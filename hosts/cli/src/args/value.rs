@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use rollhook_core::app::{InvalidName, ReleaseGroup};
+use rollhook_core::app::{AppUrl, InvalidName, ReleaseGroup};
 use serde_json::{Value, json};
 
 /// `NAME=VALUE`, an environment variable of a container.
@@ -144,6 +144,14 @@ impl FromStr for NamedCommand {
 /// The rule that the text breaks.
 pub(super) fn command_line(text: &str) -> Result<CommandLine, String> {
     rollhook_api::words::command(text).map(CommandLine)
+}
+
+/// Checks the address of an app, or nothing, and returns it as it was written.
+///
+/// # Errors
+/// The rule that the text breaks.
+pub(super) fn app_url(text: &str) -> Result<String, InvalidName> {
+    if text.is_empty() { Ok(String::new()) } else { text.parse().map(|url: AppUrl| url.to_string()) }
 }
 
 /// Checks the name of a release group, or nothing, and returns it as it was written.

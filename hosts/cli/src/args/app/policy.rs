@@ -3,7 +3,7 @@
 use clap::Args;
 use rollhook_api::PolicyPatch;
 
-use crate::args::value::{CommandLine, command_line, duration, duration_or_off, on_or_off, release_group};
+use crate::args::value::{CommandLine, app_url, command_line, duration, duration_or_off, on_or_off, release_group};
 
 /// An app's policy, each flag by the policy's name.
 #[derive(Clone, Debug, Default, Args)]
@@ -52,6 +52,10 @@ pub(crate) struct PolicyFlags {
     /// Whether a change of the configuration runs the release command first
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     release_on_config: Option<bool>,
+    /// The address at which people reach the app, such as https://shop.example.com, which the console and GitHub link to;
+    /// empty for none
+    #[arg(long, value_name = "URL", value_parser = app_url)]
+    url: Option<String>,
     /// A repository that the webhook may deploy from, or PATH/* for all below a path; repeatable, or comma-separated;
     /// empty for any
     #[arg(long = "repository", alias = "repositories", value_name = "REPOSITORY", value_delimiter = ',')]
@@ -82,6 +86,7 @@ impl PolicyFlags {
             verify_for: self.verify_for.clone(),
             watch_for: self.watch_for.clone(),
             release_on_config: self.release_on_config,
+            url: self.url.clone(),
             // One empty entry is how a command line says "none".
             repositories: self.repositories.as_ref().map(given),
             keep: self.keep,
