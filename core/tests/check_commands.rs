@@ -325,5 +325,16 @@ fn watch_does_not_count_the_runs_of_a_check_that_was_replaced_in_the_verificatio
         set(bad(3)).await;
         world.sleep(60).await;
         assert!(world.commands_begun(2).len() >= begun + 3, "the check is measured by runs of its own");
+        // The same within the watch: one pass, another check, and the first one again.
+        let good = command("smoke", &["bin/other"]).with(every);
+        set(good.clone()).await;
+        let newest = world.deployed(&access, &api("v3")).await.revision.get();
+        for check in [good.clone(), command("front", &["bin/front"]).with(every), good] {
+            let begun = world.commands_begun(newest).len();
+            set(check).await;
+            world.sleep(12).await;
+            let now = world.commands_begun(newest).len();
+            assert!(now > begun, "a run that has ended is measured by no more: {begun}");
+        }
     });
 }

@@ -215,7 +215,7 @@ impl Management {
         let access = self.allow(principal, id, AppAction::Delete).await?;
         self.deployer.delete(&access).await?;
         // They name the app's uid, so that those which stay open nothing.
-        if let Err(error) = self.forget_trusts(id).await {
+        if let Err(error) = self.forget_trusts_of(id, access.uid()).await {
             tracing::warn!(app = %id, %error, "removing the trusts of a deleted app failed");
         }
         Ok(())

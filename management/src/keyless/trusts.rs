@@ -340,6 +340,14 @@ impl Management {
         .await
     }
 
+    /// Removes the trust in pipelines of an app that was deleted, unless another one has its name by now.
+    pub(crate) async fn forget_trusts_of(&self, app: &AppId, uid: AppUid) -> Outcome<()> {
+        match self.read_trusts(app).await? {
+            Some((_, stored)) if stored.app == uid => self.forget_trusts(app).await,
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Ends the trust in all pipelines.
     pub(crate) async fn forget_trusts(&self, app: &AppId) -> Outcome<()> {
         self.records.remove(RecordKind::Trusts, &trusts_key(app)).await.map_err(refused)

@@ -81,9 +81,10 @@ impl Verification {
         self.checks.iter().find(|result| result.name == check.name && result.fingerprint == fingerprint)
     }
 
-    /// Returns how often a check was measured.
+    /// Returns how often a check was measured; one that is set anew goes on behind all that were measured before, so that it
+    /// measures by runs of its own.
     pub fn count_of(&self, check: &Check) -> u32 {
-        self.of(check).map_or(0, |result| result.count)
+        self.of(check).map_or_else(|| self.counted(), |result| result.count)
     }
 
     /// Returns how often the check was measured that was measured most often, be it one that is no longer set.
@@ -93,7 +94,6 @@ impl Verification {
 
     /// Follows a change of the app's checks: what was measured by other settings counts no more.
     pub fn follow(&mut self, checks: &[Check]) {
-        // A check that is set anew measures by runs of its own, and never by the ends of those before.
         let counted = self.counted();
         self.counted = counted;
         let new = |check| CheckResult { count: counted, ..CheckResult::new(check) };

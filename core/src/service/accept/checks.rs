@@ -244,7 +244,9 @@ impl Deployer {
         let store = store.ok_or_else(|| refuse("this service has no store that keeps one.".to_owned()))?;
         let id = ConfigurationId(self.ports.rng.bits());
         // Fingerprints of the app's variables go on to have one key, whichever entry of the store is the newest.
+        let turn = self.variables_turn(access).await;
         let empty = self.no_variables(access).await?;
+        drop(turn);
         let put = store.put(access.uid, id, &secret.kept(&check.name, &place, empty)).await;
         put.map_err(|error| unwritten(&access.id, error))?;
         Ok(Check { secret: Some(id), ..check })

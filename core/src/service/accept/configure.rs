@@ -1,6 +1,6 @@
 //! Changes of the configuration: each is a revision of the image that runs, or waits for the next deploy.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
 
 use crate::{
     action::Action,
@@ -337,13 +337,17 @@ impl Deployer {
     /// Returns no variables, with the key of the fingerprints that the app had before.
     pub(super) async fn no_variables(&self, access: &Authorized) -> Outcome<Variables> {
         let store = self.configurations()?;
-        let stored = store.list(access.uid).await.map_err(Refusal::of_store)?;
-        let newest = stored.into_iter().max_by_key(|one| (one.created_at, one.id));
-        let before = match newest {
-            Some(newest) => store.get(access.uid, newest.id).await.map_err(Refusal::of_store)?,
-            None => None,
-        };
-        Ok(before.map_or_else(|| Variables::empty(self.salt()), |before| before.emptied()))
+        let mut stored = store.list(access.uid).await.map_err(Refusal::of_store)?;
+        stored.sort_unstable_by_key(|one| Reverse((one.created_at, one.id)));
+        for one in stored {
+            match store.get(access.uid, one.id).await {
+                Ok(Some(before)) => return Ok(before.emptied()),
+                // One of which the store knows nothing more, or whose key is gone: those before it have the same.
+                Ok(None) | Err(Error::Corrupt { .. } | Error::Denied { .. }) => {}
+                Err(error) => return Err(Refusal::of_store(error)),
+            }
+        }
+        Ok(Variables::empty(self.salt()))
     }
 
     /// Returns the store of configurations.

@@ -6,7 +6,7 @@ use crate::{
     deploy::{Revision, State, Status},
     engine::verifying,
     ledger::releases,
-    ports::{AppRef, ReleaseRun},
+    ports::{AppRef, ReleaseRun, RunKind},
     request::Refusal,
     run::RunNumber,
     service::{Authorized, Deployer, LogPart, Outcome},
@@ -81,7 +81,8 @@ impl Deployer {
         for run in releases.chain(checks).chain(by_hand) {
             if let Err(error) = runner.cancel(&run).await {
                 tracing::warn!(app = %access.id, run = %run.id, error = %error.chain(), "ending a command failed");
-                if error.is_transient() {
+                // A check's command has a time of its own, after which it is ended.
+                if error.is_transient() && !matches!(run.id.kind, RunKind::Check(_)) {
                     return Err(Refusal::ClusterUnavailable);
                 }
             }
