@@ -511,6 +511,7 @@ fields! {
     CheckEvery = "every",
     CheckTimeout = "timeout",
     CheckWithoutVerdict = "without_verdict",
+    Verdict = "verdict",
     PolicyReleaseGroup = "policy.release_group",
     PolicyRepositories = "policy.repositories",
     PolicyKeep = "policy.keep",
