@@ -9,9 +9,9 @@ use std::time::Duration;
 use rollhook_core::{
     app::{OnFailure, Policy},
     check::{Check, CheckMode, Verdict, WithoutVerdict},
-    deploy::{CheckResult, Deploy, Reason, Revision, Scale, State, Status, Verification},
+    deploy::{CheckResult, Deploy, Reason, Revision, Ruling, Scale, State, Status, Verification},
     ports::{Clock, MeasureSpec},
-    request::{PolicyChange, ScaleRequest},
+    request::{PolicyChange, Refusal, ScaleRequest},
     service::{Authorized, Deployer},
 };
 use rollhook_memory::{Reading, Script, SimulatedVerifier};
@@ -223,6 +223,175 @@ fn check_that_waits_for_a_verdict_ends_by_one_by_a_cancel_or_by_a_rollback() {
             assert_eq!(restores, usize::from(way == "cancel"), "{way}: {:?}", statuses(&history));
         });
     }
+}
+
+/// A check that asks a person where it comes to no verdict.
+fn asks(name: &str) -> Check {
+    check(name).with(|check| check.without_verdict = WithoutVerdict::Ask)
+}
+
+impl World {
+    /// Deploys an image, and waits until a person is asked.
+    async fn asked(&self, access: &Authorized, image: &str) -> Revision {
+        let revision = self.verifying(access, image).await;
+        for _ in 0..1_000 {
+            if self.entry(access, revision.get()).await.awaited_decision().is_some() {
+                return revision;
+            }
+            self.sleep(1).await;
+        }
+        panic!("nobody is asked of revision {revision}");
+    }
+
+    async fn decide(&self, access: &Authorized, revision: Revision, ruling: Ruling) -> Result<Deploy, Refusal> {
+        self.deployer.decide(access, revision, ruling).await
+    }
+}
+
+#[test]
+fn check_that_asks_is_decided_by_a_person_whose_name_stays() {
+    for (ruling, expected) in [(Ruling::Pass, Status::Succeeded), (Ruling::Fail, Status::Failed)] {
+        let world = World::new(SECOND);
+        world.run(async {
+            let access = world.app("api", with_checks([asks("errors"), check("front-page")])).await;
+            world.verifier.reads(|_| Reading::NoData);
+            let verified = world.verifying(&access, "v2").await;
+            let early = world.decide(&access, verified, ruling).await;
+            assert_eq!(early, Err(Refusal::NotAwaited { revision: verified, is_verified: true }));
+            world.sleep(3_600).await;
+            let waiting = world.entry(&access, 2).await;
+            let (asking, since) = waiting.awaited_decision().unwrap();
+            assert_eq!(asking.gap().unwrap(), "errors: There is no data, front-page: There is no data");
+            assert!(since.since(asking.since) < MINUTE, "once, when the checks had come to their end");
+            assert_eq!(letters(result(&waiting, "errors")).len(), 20, "measured on");
+            assert_eq!(letters(result(&waiting, "front-page")), "nnn", "it is accepted without a verdict");
+            let state = world.view(&access).await;
+            let progress = world.deployer.progress(&state, &waiting).unwrap().message.unwrap();
+            assert!(progress.starts_with("waits for a person's decision, as checks came to no verdict: errors:"));
+            let decided = world.decide(&access, verified, ruling).await.unwrap();
+            let decision = verification(&decided).decision.clone().unwrap();
+            assert_eq!((decision.ruling, &decision.by), (ruling, &world.operator));
+            let ended = world.ended(&access, 2).await;
+            assert_eq!((ended.status(), verification(&ended).decision.as_ref()), (expected, Some(&decision)));
+            match ruling {
+                Ruling::Pass => assert_eq!(
+                    note(&ended),
+                    "not verified: errors: There is no data, front-page: There is no data; accepted by alice"
+                ),
+                Ruling::Fail => {
+                    let (code, message) = reason(&ended);
+                    assert_eq!(code, Reason::CHECK_FAILED);
+                    let said = "alice rejected it, as checks had come to no verdict: errors: There is no data, \
+                                front-page: There is no data.";
+                    assert!(message.starts_with(said), "{message}");
+                }
+            }
+            // The same call again is answered; another one, or another person's, is not.
+            assert!(world.decide(&access, verified, ruling).await.is_ok());
+            let other = if ruling == Ruling::Pass { Ruling::Fail } else { Ruling::Pass };
+            let refused = world.decide(&access, verified, other).await.unwrap_err();
+            assert_eq!(refused, Refusal::DecidedAlready(verified, Box::new(decision)));
+            let history = world.quiet(&access).await;
+            let restores = history.iter().filter(|entry| entry.is_restore()).count();
+            assert_eq!(restores, usize::from(ruling == Ruling::Fail), "{:?}", statuses(&history));
+        });
+    }
+}
+
+#[test]
+fn deploy_that_waits_for_a_person_ends_by_all_that_ends_a_verification() {
+    for way in ["pass", "fail", "cancel", "rollback", "newer", "removed", "accepts"] {
+        let world = World::new(SECOND);
+        world.run(async {
+            let access = world.app("api", with_checks([asks("errors")])).await;
+            world.verifier.reads(|spec| if is(spec, "v2") { Reading::NoData } else { Reading::Value(0.0) });
+            let asked = world.asked(&access, "v2").await;
+            let set = |check: Option<Check>| PolicyChange {
+                checks: Some(check.into_iter().collect()),
+                ..PolicyChange::default()
+            };
+            let expected = match way {
+                "pass" => {
+                    world.verifier.reads(|_| Reading::Value(0.0));
+                    Status::Succeeded
+                }
+                "fail" => {
+                    world.verifier.reads(|_| Reading::Value(1.0));
+                    Status::Failed
+                }
+                "cancel" => {
+                    world.deployer.cancel(&access, asked).await.unwrap();
+                    Status::Cancelled
+                }
+                "rollback" => {
+                    assert_eq!(tag(&world.rolled_back(&access).await), "v1");
+                    Status::Superseded
+                }
+                "newer" => {
+                    assert_eq!(world.deployed(&access, &api("v3")).await.status(), Status::Succeeded);
+                    Status::Superseded
+                }
+                "removed" => {
+                    world.set_policy(&access, set(None)).await;
+                    Status::Succeeded
+                }
+                _ => {
+                    world.set_policy(&access, set(Some(check("errors")))).await;
+                    Status::Succeeded
+                }
+            };
+            let ended = world.ended(&access, 2).await;
+            assert_eq!((ended.status(), verification(&ended).decision.as_ref()), (expected, None), "{way}");
+            let late = world.decide(&access, asked, Ruling::Pass).await;
+            assert_eq!(late, Err(Refusal::AlreadyEnded(asked)), "{way}");
+            let unknown = world.decide(&access, revision(9), Ruling::Pass).await;
+            assert_eq!(unknown, Err(Refusal::RevisionNotFound(revision(9))));
+            world.quiet(&access).await;
+        });
+    }
+}
+
+#[test]
+fn question_is_withdrawn_once_the_checks_ask_no_more() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", with_checks([asks("errors")])).await;
+        world.verifier.reads(|_| Reading::NoData);
+        let asked = world.asked(&access, "v2").await;
+        let waits = check("errors").with(|check| check.without_verdict = WithoutVerdict::Wait);
+        for checks in [vec![waits], vec![asks("errors"), asks("front-page")]] {
+            world.set_policy(&access, PolicyChange { checks: Some(checks), ..PolicyChange::default() }).await;
+            // The driver may not have noticed yet: the ledger judges by the checks of now.
+            let refused = world.decide(&access, asked, Ruling::Pass).await;
+            assert_eq!(refused, Err(Refusal::NotAwaited { revision: asked, is_verified: true }));
+            world.sleep(20).await;
+            assert!(world.entry(&access, 2).await.awaited_decision().is_none());
+        }
+        world.sleep(60).await;
+        let (asking, _) = world.entry(&access, 2).await.awaited_decision().map(|(all, at)| (all.clone(), at)).unwrap();
+        assert_eq!(asking.gap().unwrap(), "errors: There is no data, front-page: There is no data");
+        world.decide(&access, asked, Ruling::Pass).await.unwrap();
+        assert_eq!(world.ended(&access, 2).await.status(), Status::Succeeded);
+    });
+}
+
+#[test]
+fn replica_that_takes_over_waits_on_and_one_that_cannot_measure_accepts_nothing() {
+    let world = World::new(SECOND);
+    let asked = world.run(async {
+        let access = world.app("api", with_checks([asks("errors")])).await;
+        world.verifier.reads(|_| Reading::NoData);
+        (world.asked(&access, "v2").await, access)
+    });
+    let (asked, access) = asked;
+    let ports = world.ports(9).with(|ports| ports.verifier = None);
+    let other = Deployer::new(ports, "two");
+    world.run_beside(&other, async {
+        world.sleep(600).await;
+        assert!(world.entry(&access, 2).await.awaited_decision().is_some());
+        other.decide(&access, asked, Ruling::Fail).await.unwrap();
+        assert_eq!(reason(&world.ended(&access, 2).await).0, Reason::CHECK_FAILED);
+    });
 }
 
 #[test]

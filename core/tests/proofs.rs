@@ -9,7 +9,7 @@ use rollhook_core::{
     action::Action,
     app::{FullName, Policy, Settings},
     check::{Check, CheckName},
-    deploy::Revision,
+    deploy::{Revision, Ruling},
     lock::PrincipalKey,
     request::{ConfigureRequest, PolicyChange, PromoteRequest, Refusal, RollbackRequest, RunRequest},
     run::RunNumber,
@@ -36,6 +36,7 @@ async fn refused(deployer: &Deployer, access: &Authorized, action: Action) -> Op
         }
         Action::Rollback => of(deployer.rollback(access, RollbackRequest::default()).await),
         Action::Cancel => of(deployer.cancel(access, Revision::FIRST).await),
+        Action::Decide => of(deployer.decide(access, Revision::FIRST, Ruling::Pass).await),
         Action::Run => {
             let begun = of(deployer.begin_run(access, RunRequest::new(vec!["true".to_owned()])).await);
             let cancelled = of(deployer.cancel_run(access, RunNumber::FIRST).await);

@@ -415,6 +415,11 @@ accepted() {
   [ -n "$timeout" ] || [ -z "$within" ] || deadline=$((started + within + 60))
   [ "$(word status)" = "$status" ] || printf 'Revision %s: %s\n' "$revision" "$(word status | tr _ ' ')"
   status=$(word status)
+  asked=$(field decision.awaited_since)
+  if [ -n "$asked" ] && [ "$asked" != "$awaited" ] && [ -z "$(word decision.verdict)" ]; then
+    annotate warning "Revision $revision waits for a person's decision, as checks came to no verdict: $(field decision.reason). It is made with rollhook app verdict, or at $(page "")"
+  fi
+  awaited=$asked
   if [ "$moment" -ge "$deadline" ]; then
     finish 8 unfinished "Revision $revision has not ended after $((moment - began)) s (${status:-unknown}). The deploy goes on; with IDEMPOTENCY_KEY=$key the script goes on waiting for it."
   fi
@@ -451,7 +456,7 @@ main() {
   trap 'exit 130' INT
   trap 'exit 143' TERM
   : > "$work/fields"
-  revision='' status='' maybe='' away_since='' failures=0 started=$(now)
+  revision='' status='' awaited='' maybe='' away_since='' failures=0 started=$(now)
   deadline=$((started + ${timeout:-900}))
   while :; do
     before=$(now)

@@ -68,6 +68,7 @@ fn predicate(deploy: &Deploy, event: EventKind) -> Option<&'static str> {
         | EventKind::Releasing
         | EventKind::RollingOut
         | EventKind::Verifying
+        | EventKind::AwaitingDecision
         | EventKind::Failed
         | EventKind::Superseded
         | EventKind::Cancelled

@@ -69,11 +69,12 @@ pub(crate) fn deploy(deploy: &Deploy) -> Map<String, Value> {
         }
         State::Superseded { by, .. } => drop(facts.insert("superseded_by".to_owned(), json!(by))),
         State::Succeeded { note: Some(note) } => drop(facts.insert("message".to_owned(), json!(note))),
-        State::Succeeded { note: None }
-        | State::Queued
-        | State::Building { .. }
-        | State::Releasing { .. }
-        | State::RollingOut { .. } => {}
+        State::RollingOut { .. } => {
+            let gap = deploy.awaited_decision().and_then(|(asking, _)| asking.gap());
+            gap.into_iter()
+                .for_each(|gap| drop(facts.insert("message".to_owned(), json!(format!("no verdict: {gap}")))));
+        }
+        State::Succeeded { note: None } | State::Queued | State::Building { .. } | State::Releasing { .. } => {}
     }
     let workloads: Vec<Value> = deploy.workloads().iter().map(|workload| json!(workload)).collect();
     if !workloads.is_empty() {

@@ -209,7 +209,11 @@ fn deployment_body(told: Told<'_>, sha: &str) -> Value {
 fn deployment_status(told: Told<'_>) -> Value {
     let state = match told.event {
         EventKind::Accepted => "queued",
-        EventKind::Building | EventKind::Releasing | EventKind::RollingOut | EventKind::Verifying => "in_progress",
+        EventKind::Building
+        | EventKind::Releasing
+        | EventKind::RollingOut
+        | EventKind::Verifying
+        | EventKind::AwaitingDecision => "in_progress",
         EventKind::Succeeded | EventKind::PutRight | EventKind::RolledBack => "success",
         EventKind::Failed | EventKind::VerificationRevoked => "failure",
         EventKind::Superseded | EventKind::Cancelled | EventKind::Drift | EventKind::Degraded => "inactive",
@@ -229,7 +233,8 @@ fn commit_status(told: Told<'_>) -> Value {
         | EventKind::Building
         | EventKind::Releasing
         | EventKind::RollingOut
-        | EventKind::Verifying => "pending",
+        | EventKind::Verifying
+        | EventKind::AwaitingDecision => "pending",
         EventKind::Succeeded | EventKind::PutRight | EventKind::RolledBack => "success",
         EventKind::Failed | EventKind::VerificationRevoked => "failure",
         EventKind::Superseded | EventKind::Cancelled | EventKind::Drift | EventKind::Degraded => "error",

@@ -139,7 +139,8 @@ const fn status(event: EventKind) -> &'static str {
         | EventKind::Building
         | EventKind::Releasing
         | EventKind::RollingOut
-        | EventKind::Verifying => RUNNING,
+        | EventKind::Verifying
+        | EventKind::AwaitingDecision => RUNNING,
         EventKind::Succeeded | EventKind::PutRight | EventKind::RolledBack => "success",
         EventKind::Failed => "failed",
         EventKind::Superseded

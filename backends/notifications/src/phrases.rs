@@ -14,6 +14,7 @@ pub(crate) const fn happened(event: EventKind) -> &'static str {
         EventKind::Releasing => "is running its release command",
         EventKind::RollingOut => "is being rolled out",
         EventKind::Verifying => "is being verified",
+        EventKind::AwaitingDecision => "waits for a person's decision",
         EventKind::Succeeded => "succeeded",
         EventKind::Failed => "failed",
         EventKind::Superseded => "was superseded",
@@ -26,7 +27,8 @@ pub(crate) const fn happened(event: EventKind) -> &'static str {
     }
 }
 
-/// Returns why a deploy ended as it did, if the event is its end and there is a reason: the reason's code alone.
+/// Returns why a deploy ended as it did, if the event is its end and there is a reason: the reason's code alone. Of one that waits
+/// for a person's decision, it returns the checks that came to no verdict.
 ///
 /// The message is left out: it may repeat a container's output or a registry's error, and a repository's statuses
 /// are often public.
@@ -39,11 +41,12 @@ pub(crate) fn explanation(deploy: &Deploy, event: EventKind) -> Option<String> {
         // "was cancelled: cancelled" explains nothing.
         State::Cancelled { reason, .. } => (reason.as_str() != Reason::CANCELLED).then(|| reason.to_string()),
         State::Superseded { by, .. } => Some(format!("revision {by} took its place")),
-        State::Succeeded { .. }
-        | State::Queued
-        | State::Building { .. }
-        | State::Releasing { .. }
-        | State::RollingOut { .. } => None,
+        State::RollingOut { .. } => {
+            let (asking, _) = deploy.awaited_decision()?;
+            let names: Vec<&str> = asking.without_verdict().map(|check| check.name.as_str()).collect();
+            Some(format!("no verdict of {}", names.join(", ")))
+        }
+        State::Succeeded { .. } | State::Queued | State::Building { .. } | State::Releasing { .. } => None,
     }
 }
 

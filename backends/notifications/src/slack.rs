@@ -138,7 +138,10 @@ fn text(notification: &Notification) -> String {
 
 fn emphasised(event: EventKind) -> String {
     let text = phrases::happened(event);
-    if matches!(event, EventKind::Failed | EventKind::VerificationRevoked | EventKind::Degraded) {
+    if matches!(
+        event,
+        EventKind::AwaitingDecision | EventKind::Failed | EventKind::VerificationRevoked | EventKind::Degraded
+    ) {
         format!("*{text}*")
     } else {
         text.to_owned()
@@ -162,6 +165,7 @@ const fn icon(event: EventKind) -> &'static str {
         EventKind::Releasing => ":card_file_box:",
         EventKind::RollingOut => ":hourglass_flowing_sand:",
         EventKind::Verifying => ":mag:",
+        EventKind::AwaitingDecision => ":raised_hand:",
         EventKind::Succeeded => ":white_check_mark:",
         EventKind::Failed | EventKind::VerificationRevoked | EventKind::Degraded => ":x:",
         EventKind::Superseded => ":fast_forward:",

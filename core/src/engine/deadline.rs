@@ -29,9 +29,10 @@ pub fn of_verification(policy: &Policy) -> Duration {
     policy.verify_for + policy.checks.iter().map(longest).max().unwrap_or_default() + slowest
 }
 
-/// Returns whether a check of the app may keep a deploy for as long as it has no verdict.
+/// Returns whether a check of the app may keep a deploy for as long as it has no verdict: time alone makes none, and decides
+/// nothing in a person's place.
 fn waits_for_verdict(policy: &Policy) -> bool {
-    let waits = |check: &Check| check.without_verdict == WithoutVerdict::Wait && check.mode == CheckMode::Enforce;
+    let waits = |check: &Check| check.without_verdict != WithoutVerdict::Accept && check.mode == CheckMode::Enforce;
     policy.checks.iter().any(waits)
 }
 

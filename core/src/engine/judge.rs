@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    check::{Check, Verdict, WithoutVerdict},
+    check::{Check, CheckMode, Verdict, WithoutVerdict},
     deploy::CheckResult,
     time::Timestamp,
 };
@@ -24,7 +24,7 @@ pub enum Judgement {
 /// - A check is measured until `verify_for` is over, and once more then. It passes if a measurement has passed, and none has
 ///   failed since. A run of fails under way goes on until it is decided.
 /// - If the last measurements have no verdict, as many in a row as would make a fail, the check has none, unless it waits for
-///   one.
+///   one, or [asks a person](asks): then it is measured on.
 ///
 /// A measurement of a time to come is from before the clock was set back, and the next one is due at once.
 pub fn judge(so_far: &CheckResult, check: &Check, verify_for: Duration, since: Timestamp, now: Timestamp) -> Judgement {
@@ -44,6 +44,17 @@ pub fn judge(so_far: &CheckResult, check: &Check, verify_for: Duration, since: T
         return Judgement::Decided(Verdict::None);
     }
     Judgement::Open(if last > now { now } else { last.after(check.every) })
+}
+
+/// Returns whether a person is asked in the place of a check of a deploy whose verification began at `since`: it asks, and has come
+/// to the end of its time without a verdict. From then on it asks until it has one: a single measurement that says something
+/// is none yet.
+pub fn asks(so_far: &CheckResult, check: &Check, verify_for: Duration, since: Timestamp) -> bool {
+    let is_measured_to_its_end = so_far.last().is_some_and(|last| last.at >= since.after(verify_for));
+    let has_asked = so_far.verdict == Some(Verdict::None);
+    check.without_verdict == WithoutVerdict::Ask
+        && check.mode == CheckMode::Enforce
+        && (has_asked || is_measured_to_its_end && so_far.silent >= check.failures)
 }
 
 #[cfg(test)]
@@ -138,6 +149,30 @@ mod tests {
         assert_eq!(judged(&waits, "nnnnnnnnn", 0).0, Judgement::Open(at(9 * 15)));
         assert_eq!(judged(&waits, "nnnnnnp", 0).0, Judgement::Decided(Verdict::Pass));
         assert_eq!(judged(&waits, "nnnnnnffnf", 0).0, Judgement::Decided(Verdict::Fail));
+    }
+
+    #[test]
+    fn check_that_asks_is_measured_on_and_asks_until_it_has_a_verdict() {
+        let check = Check { without_verdict: WithoutVerdict::Ask, ..check() };
+        assert_eq!(judged(&check, "nnnnnnnnn", 0).0, Judgement::Open(at(9 * 15)));
+        let asks_after = |check: &Check, letters: &str, verify_for: u64| {
+            let mut result = CheckResult::new(check);
+            for (place, letter) in (0_u64..).zip(letters.chars()) {
+                result.measured(Measurement::new(at(place * 15), verdict(letter), "seen"), String::new());
+                let asks = asks(&result, check, Duration::from_secs(verify_for), NOW);
+                result.verdict = asks.then_some(Verdict::None);
+            }
+            result.verdict.is_some()
+        };
+        assert!(!asks_after(&check, "nn", 0) && asks_after(&check, "nnn", 0));
+        assert!(!asks_after(&check, "nnnn", 60) && asks_after(&check, "nnnnn", 60), "not before its time is over");
+        assert!(asks_after(&check, "nnnff", 0), "two fails are no verdict");
+        assert_eq!(judged(&check, "nnnfff", 0).0, Judgement::Decided(Verdict::Fail));
+        assert_eq!(judged(&check, "nnnp", 0).0, Judgement::Decided(Verdict::Pass));
+        for other in [WithoutVerdict::Accept, WithoutVerdict::Wait] {
+            assert!(!asks_after(&Check { without_verdict: other, ..check.clone() }, "nnnn", 0));
+        }
+        assert!(!asks_after(&Check { mode: CheckMode::Observe, ..check }, "nnnn", 0), "it decides nothing");
     }
 
     #[test]

@@ -483,6 +483,7 @@ fn drive(state: &mut State, deploy: Deploy, now: Timestamp) -> Effect {
             state.failure = Some(failure);
             Effect::Collect(spec, observed)
         }
+        (_, Some(VerifyStep::Asked(asked))) => record(state, vec![asked.moved(deploy.state.clone())], Vec::new()),
         (RolloutOutcome::Wait(at), _) if at <= now => Effect::Observe(spec),
         (RolloutOutcome::Wait(at), _) | (RolloutOutcome::Settled { .. }, Some(VerifyStep::Wait(at))) => {
             watch(state, &deploy, spec, at, now)

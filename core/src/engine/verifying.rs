@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{
     Effect, State, interleave,
-    judge::{Judgement, judge},
+    judge::{Judgement, asks, judge},
     record, rolling,
     rollout::{FailureReport, RolloutOutcome, Terms, UNREACHABLE_MAX},
     rounds::{self, NextRound, Version},
@@ -16,7 +16,7 @@ use super::{
 use crate::{
     app::Policy,
     check::{Check, CheckMode, CheckName, Measurement, Verdict},
-    deploy::{CheckResult, Deploy, Reason, Revision, Scale, State as Stored, Trigger, Verification},
+    deploy::{CheckResult, Decision, Deploy, Reason, Revision, Ruling, Scale, State as Stored, Trigger, Verification},
     image::Digest,
     ledger::AppState,
     ports::{CheckRun, MeasureSpec, Measured, ReleaseRun},
@@ -64,7 +64,9 @@ pub struct Answer {
 enum Conclusion {
     /// Some are open.
     Open,
-    /// A check failed the deploy.
+    /// A person's decision is waited for.
+    Asked,
+    /// A check, or a person, failed the deploy.
     Failed(FailureReport),
     /// No check is waited for any more.
     Done,
@@ -247,7 +249,7 @@ fn measurable(state: &State) -> Option<(Version<'_>, &Verification)> {
     let deploy = state.app_state.rolling_out()?;
     let Stored::RollingOut { outage, since: rollout_began, .. } = deploy.state else { return None };
     let is_watched = state.rollout.as_ref().is_some_and(|rollout| rollout.is_observed());
-    let verification = deploy.verification.as_deref()?;
+    let verification = deploy.verification.as_deref().filter(|verification| verification.decision.is_none())?;
     let since = verification.since;
     let of = RoundOf { revision: deploy.revision, since, is_watch: false };
     let is_measurable = is_watched && outage.since.is_none() && !cannot_measure(state);
@@ -279,12 +281,13 @@ pub(super) fn measured(state: &mut State, of: RoundOf, answers: Vec<Answer>, now
         return watching::measured(state, of, answers, now);
     }
     let deploy = rolling(&state.app_state).filter(|_| of_present(&state.app_state) == Some(of))?;
-    let mut verification = deploy.verification.as_deref()?.clone();
+    let mut verification = deploy.verification.as_deref().filter(|known| known.decision.is_none())?.clone();
     let policy = state.app_state.app.policy.clone();
     if !state.verify.take_in((&mut verification, &policy.checks), of, answers, now) {
         return None;
     }
     decide(&mut verification, &policy);
+    ask(&mut verification, &policy, now);
     let deploy = with(&deploy, verification);
     let is_seen = matches!(deploy.state, Stored::RollingOut { outage, .. } if outage.since.is_none());
     if is_seen
@@ -324,21 +327,40 @@ fn taken(progress: &mut VerifyProgress, answer: &Answer, now: Timestamp) -> Opti
         .then(|| (Measurement::new(now, Verdict::None, &format!("This server could not measure: {error}")), None))
 }
 
-/// Writes down the verdicts that there are, by the app's checks of now: one that was removed counts no more.
+/// Writes down the verdicts that there are, by the app's checks of now: one that was removed counts no more. Once a person has
+/// decided, they stay as that person saw them.
 fn decide(verification: &mut Verification, policy: &Policy) {
+    if verification.decision.is_some() {
+        return;
+    }
     verification.follow(&policy.checks);
     let since = verification.since;
     for (result, check) in verification.checks.iter_mut().zip(&policy.checks) {
         result.verdict = match judge(result, check, policy.verify_for, since, since) {
             Judgement::Decided(verdict) => Some(verdict),
+            Judgement::Open(_) if asks(result, check, policy.verify_for, since) => Some(Verdict::None),
             Judgement::Open(_) => None,
         };
+    }
+}
+
+/// Writes down whether a person's decision is waited for, by the verdicts that were just [written down](decide).
+fn ask(verification: &mut Verification, policy: &Policy, now: Timestamp) {
+    if verification.decision.is_none() {
+        let began = verification.awaited_since.unwrap_or(now.max(verification.since));
+        verification.awaited_since = verification.asks(&policy.checks).then_some(began);
     }
 }
 
 /// Returns what the verdicts say that were just [written down](decide). A check that decides nothing is measured once at least.
 fn conclusion(deploy: &Deploy, policy: &Policy) -> Conclusion {
     let Some(verification) = deploy.verification.as_deref() else { return Conclusion::Done };
+    if let Some(decision) = &verification.decision {
+        return match decision.ruling {
+            Ruling::Pass => Conclusion::Done,
+            Ruling::Fail => Conclusion::Failed(rejected(verification, decision)),
+        };
+    }
     let results = || policy.checks.iter().zip(&verification.checks);
     for (check, result) in results() {
         if result.verdict == Some(Verdict::Fail) && check.mode == CheckMode::Enforce {
@@ -349,7 +371,23 @@ fn conclusion(deploy: &Deploy, policy: &Policy) -> Conclusion {
         CheckMode::Enforce => result.verdict.is_none(),
         CheckMode::Observe => result.measurements.is_empty(),
     };
-    if results().any(is_open) { Conclusion::Open } else { Conclusion::Done }
+    if verification.asks(&policy.checks) {
+        Conclusion::Asked
+    } else if results().any(is_open) {
+        Conclusion::Open
+    } else {
+        Conclusion::Done
+    }
+}
+
+/// Returns the report of a deploy that a person has rejected.
+fn rejected(verification: &Verification, decision: &Decision) -> FailureReport {
+    let gap = verification.gap().unwrap_or_default();
+    FailureReport {
+        reason: Reason::new(Reason::CHECK_FAILED),
+        message: sentence(&format!("{} rejected it, as checks had come to no verdict: {gap}", decision.by)),
+        observed: None,
+    }
 }
 
 pub(super) fn report(check: &Check, result: &CheckResult) -> FailureReport {
@@ -387,14 +425,17 @@ fn ended(deploy: Deploy) -> Deploy {
 pub(super) fn remark(deploy: &Deploy) -> Option<String> {
     let verification = deploy.verification.as_ref()?;
     let is_expected = verification.skipped.as_deref().is_none_or(|skipped| skipped == NO_VERIFIER);
-    verification.gap().filter(|_| is_expected).map(|gap| format!("not verified: {gap}"))
+    let accepted = verification.decision.as_ref().map(|decision| format!("; {decision}")).unwrap_or_default();
+    verification.gap().filter(|_| is_expected).map(|gap| format!("not verified: {gap}{accepted}"))
 }
 
 /// The next step of a deploy whose verification is under way, while its rollout has not failed.
 pub(super) enum VerifyStep {
     /// The checks go on: look again by this time.
     Wait(Timestamp),
-    /// A check failed the deploy.
+    /// A person's decision is waited for from now on, or no longer.
+    Asked(Box<Deploy>),
+    /// A check, or a person, failed the deploy.
     Failed(FailureReport),
     /// The deploy ends well once it is settled.
     Done(Box<Deploy>),
@@ -404,9 +445,18 @@ pub(super) enum VerifyStep {
 pub(super) fn next_step(state: &State, deploy: &Deploy, now: Timestamp) -> Option<VerifyStep> {
     let mut verification = deploy.verification.as_deref()?.clone();
     let policy = &state.app_state.app.policy;
+    let was_awaited = verification.awaited_since;
     decide(&mut verification, policy);
+    ask(&mut verification, policy, now);
     let deploy = with(deploy, verification.clone());
-    Some(match conclusion(&deploy, policy) {
+    let conclusion = conclusion(&deploy, policy);
+    let is_over = matches!(conclusion, Conclusion::Failed(_) | Conclusion::Done);
+    if !is_over && was_awaited != verification.awaited_since {
+        return Some(VerifyStep::Asked(Box::new(deploy)));
+    }
+    Some(match conclusion {
+        // A person can decide, whether this process can measure or not.
+        Conclusion::Asked => VerifyStep::Wait(now.after(ROUND_WAIT)),
         // The process that began it could measure; this one cannot, and waits for nobody.
         Conclusion::Open if cannot_measure(state) => {
             verification.skipped = Some(NO_VERIFIER.to_owned());

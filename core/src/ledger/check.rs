@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{AppState, UNFINISHED_MAX, runs, watch};
 use crate::{
     check::Verdict,
-    deploy::{Deploy, Origin, Reason, Revision, Scale, State, Status, Trigger},
+    deploy::{Deploy, Origin, Reason, Revision, Scale, State, Status, Trigger, Verification},
 };
 
 /// A rule that a history breaks, in a sentence that names the revision.
@@ -170,6 +170,16 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
         expect(is_measured || deploy.is_terminal(), "is not verified, and does not end");
         let enforced_fail = verification.enforced_fail().is_some();
         expect(!(deploy.status() == Status::Succeeded && enforced_fail), "succeeded although a check failed");
+        let is_rejected = verification.is_rejected();
+        expect(!(deploy.status() == Status::Succeeded && is_rejected), "succeeded although a person rejected it");
+        expect(verification.awaited_since.is_none() || is_measured, "waits for a decision, and is not verified");
+        expect(verification.awaited_since.is_none_or(|at| at >= verification.since), "asked before it was verified");
+        if let Some(decision) = &verification.decision {
+            let is_asked = verification.awaited_since.is_some_and(|since| since <= decision.at);
+            expect(is_asked, "was decided on before a person was asked");
+            expect(!decision.by.is_service(), "was decided on by the service itself");
+            expect(!enforced_fail && verification.gap().is_some(), "was decided on although its checks have verdicts");
+        }
         for result in &verification.checks {
             let early = result.measurements.iter().any(|measurement| measurement.at < verification.since);
             expect(!early, "counts what was measured before its rollout had settled");
@@ -181,8 +191,9 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
     }
     let is_check_failure =
         matches!(&deploy.state, State::Failed { reason, .. } if reason.as_str() == Reason::CHECK_FAILED);
-    let has_failed = deploy.verification.as_ref().is_some_and(|verification| verification.enforced_fail().is_some());
-    expect(!is_check_failure || has_failed, "failed by a check, and no check failed");
+    let is_failed = |verification: &Verification| verification.enforced_fail().is_some() || verification.is_rejected();
+    let has_failed = deploy.verification.as_deref().is_some_and(is_failed);
+    expect(!is_check_failure || has_failed, "failed by a check, and neither a check nor a person failed it");
     let taken = matches!(deploy.trigger, Trigger::Rollback | Trigger::Promotion) || deploy.is_redeploy();
     expect(deploy.image.is_some() || !taken, "is of an image that exists, and names none");
     expect(

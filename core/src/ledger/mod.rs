@@ -11,7 +11,7 @@
 //! A state holds the unfinished deploys in full; a deploy that ends leaves it for the archive. [`admission`] decides
 //! what a caller's request is accepted as, [`push`] what a git host's call asks for, [`releases`] which deploys run a
 //! release command, [`release_turns`] which of several apps runs its own first, [`rollback`] which version a rollback means, [`redeploy`] whether what runs is deployed once more,
-//! [`configuration`] which configuration a deploy runs with, [`stop`] whether it is stopped or started, `runs` when a command by hand may begin, [`restore`] whether a failed rollout is
+//! [`configuration`] which configuration a deploy runs with, [`stop`] whether it is stopped or started, `runs` when a command by hand may begin, [`decision`] whether a person may decide in the place of checks, [`restore`] whether a failed rollout is
 //! put right and by which entry, `watch` which versions are watched after their deploys, [`retention`] which archived deploys may go,
 //! [`transitions`] what a status may become, [`history`] joins state and archive, and [`check`] shows whether a history
 //! keeps the rules. Nothing else in the workspace knows these rules.
@@ -19,6 +19,7 @@
 pub mod admission;
 pub mod check;
 pub mod configuration;
+pub mod decision;
 pub mod history;
 pub mod push;
 pub mod redeploy;

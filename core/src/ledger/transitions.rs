@@ -10,7 +10,11 @@ pub const TRANSITIONS: [(Status, &[Status], &str); 5] = [
     (Building, &[Releasing, RollingOut, Failed, Superseded, Cancelled], "the end of its build, and then its turn"),
     (Releasing, &[RollingOut, Failed, Superseded, Cancelled], "the end of its release command"),
     (RollingOut, &[Verifying, Succeeded, Failed, Superseded, Cancelled], "its instances, until they have settled"),
-    (Verifying, &[Succeeded, Failed, Superseded, Cancelled], "the verdicts of the app's checks"),
+    (
+        Verifying,
+        &[Succeeded, Failed, Superseded, Cancelled],
+        "the verdicts of the app's checks, or a person's in their place",
+    ),
 ];
 
 /// Returns whether a deploy of status `from` may have status `to` next. A deploy under way may also be changed within its

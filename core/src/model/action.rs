@@ -19,6 +19,8 @@ pub enum Action {
     Rollback,
     /// Ends an unfinished deploy.
     Cancel,
+    /// Decides on a deploy in the place of checks that came to no verdict.
+    Decide,
     /// Runs a command by hand, and ends it.
     Run,
     /// Reads an app's configuration: names, and the values that are not secret.
@@ -52,6 +54,7 @@ words! { Action:
     Promote = "promote",
     Rollback = "roll back",
     Cancel = "cancel",
+    Decide = "decide without a verdict",
     Run = "run commands by hand",
     ReadConfiguration = "read the configuration",
     Configure = "change the configuration",
@@ -75,6 +78,7 @@ impl Action {
         Self::Promote,
         Self::Rollback,
         Self::Cancel,
+        Self::Decide,
         Self::Run,
         Self::ReadConfiguration,
         Self::Configure,

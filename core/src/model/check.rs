@@ -87,9 +87,12 @@ pub enum WithoutVerdict {
     Accept,
     /// The deploy stays in verification until there is a verdict, a newer deploy, or a cancel.
     Wait,
+    /// The deploy stays in verification until there is a verdict, or a person decides in its place; as with
+    /// [`Wait`](Self::Wait), a newer deploy or a cancel ends it too.
+    Ask,
 }
 
-words! { WithoutVerdict: Accept = "accept", Wait = "wait", }
+words! { WithoutVerdict: Accept = "accept", Wait = "wait", Ask = "ask", }
 
 /// A check of an app.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,5 +1,6 @@
 //! History entries and the states that they go through.
 
+mod decision;
 mod scale;
 mod state;
 mod verification;
@@ -9,6 +10,7 @@ use std::{fmt, num::NonZeroU64, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+pub use decision::{Decision, Ruling};
 pub use scale::{Scale, Stopped};
 pub use state::{Evidence, Outage, Paused, ReleaseMark, State, Status, WorkloadEnd, WorkloadEvidence};
 pub use verification::{CheckResult, MEASUREMENTS_MAX, Verification};
@@ -359,6 +361,12 @@ impl Deploy {
     pub fn not_verified(&self) -> Option<String> {
         let verification = self.verification.as_ref().filter(|_| self.status() == Status::Succeeded)?;
         verification.gap()
+    }
+
+    /// Returns the verification of a deploy that waits for a person's decision, with the time since when it waits.
+    pub fn awaited_decision(&self) -> Option<(&Verification, Timestamp)> {
+        let verification = self.verification.as_deref().filter(|_| self.status() == Status::Verifying)?;
+        Some((verification, verification.awaited_since.filter(|_| verification.decision.is_none())?))
     }
 
     /// Returns whether the deploy has ended.

@@ -514,6 +514,7 @@ fields! {
     CheckEvery = "every",
     CheckTimeout = "timeout",
     CheckWithoutVerdict = "without_verdict",
+    Verdict = "verdict",
     PolicyReleaseGroup = "policy.release_group",
     PolicyUrl = "policy.url",
     PolicyRepositories = "policy.repositories",

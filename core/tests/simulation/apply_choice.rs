@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rollhook_core::{
     app::Source,
-    deploy::{Commit, Revision, Scale},
+    deploy::{Commit, Revision, Ruling, Scale},
     request::{DeployRequest, IdempotencyKey, RedeployRequest, RollbackRequest, ScaleRequest},
 };
 
@@ -205,6 +205,21 @@ impl Run {
             Ask::Cancel { app, back } => {
                 self.revision(*app, *back).map(|revision| (Request::Cancel(id(*app), revision), Key::None))
             }
+            Ask::Decide { app, back, passes } => {
+                let asking = |known: &Known| {
+                    known.view.rolling_out().filter(|it| it.awaited_decision().is_some()).map(|it| it.revision)
+                };
+                let revision = match back {
+                    Some(back) => self.revision(*app, *back),
+                    None => self.known(*app, asking).flatten(),
+                };
+                let ruling = if *passes { Ruling::Pass } else { Ruling::Fail };
+                revision.map(|revision| {
+                    let mut rules = self.environment.rules.lock().unwrap();
+                    rules.decisions.insert((id(*app), revision, name.clone(), ruling.as_str()));
+                    (Request::Decide(id(*app), revision, ruling), Key::None)
+                })
+            }
             Ask::Run { app, word, key } => {
                 Some((Request::Run(id(*app), requests::run(word, keyed(*key, &name))), *key))
             }
@@ -351,6 +366,7 @@ pub(crate) fn told(wanted: &Request) -> String {
         Request::Rollback(id, request) => {
             format!("roll {id} back, to {:?}, if current is {:?}", request.revision, request.if_current)
         }
+        Request::Decide(id, revision, ruling) => format!("decide on revision {revision} of {id}: {ruling}"),
         Request::Cancel(id, revision) => format!("cancel revision {revision} of {id}"),
         Request::Run(id, request) => format!("run {:?} by hand on {id}", request.command),
         Request::EndRun(id) => format!("end the newest run by hand of {id}"),

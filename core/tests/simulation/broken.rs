@@ -16,7 +16,7 @@ use rollhook_core::{
     Result,
     app::{App, AppId, AppUid, Namespace, Settings, Target},
     configuration::{Configuration, ConfigurationId, Variables},
-    deploy::Evidence,
+    deploy::{Decision, Evidence, Revision},
     image::ImageRef,
     ports::{
         Applied, AtRest, BranchReader, BuildTrigger, CheckedSettings, Clock, ConfigurationStore, DriverIdentity,
@@ -126,6 +126,10 @@ pub(crate) enum Promise {
     SilencePasses,
     /// A check that says nothing fails.
     SilenceFails,
+    /// A question to a person is answered by itself.
+    AskedByItself,
+    /// A decision counts for the next version that asks too.
+    DecisionAcross,
     /// A version begins with the fails of the one before it.
     FailsAcross,
     /// A return to an earlier version is verified.
@@ -176,6 +180,7 @@ impl Backend {
             first_values: Mutex::default(),
             last_shown: Mutex::default(),
             last_images: Mutex::default(),
+            last_decision: Mutex::default(),
         });
         let heads = broken.environment.builders[0].clone();
         Self {
@@ -200,6 +205,8 @@ struct BrokenBackend {
     last_shown: Mutex<BTreeMap<AppUid, store::Shown>>,
     /// The image that each app has got last.
     last_images: Mutex<BTreeMap<AppUid, ImageRef>>,
+    /// The last decision of a person on a deploy.
+    last_decision: Mutex<Option<(Revision, Decision)>>,
 }
 
 impl BrokenBackend {

@@ -224,6 +224,16 @@ impl Callers {
                 journal.expect(is, || format!("{}: revision {} is not cancelled", call.name, deploy.revision));
                 Next::Nothing
             }
+            Answer::Decided(app, deploy) => {
+                let rules = environment.rules.lock().unwrap();
+                let of = |entry: &Deploy| entry.verification.as_ref().and_then(|all| all.decision.clone());
+                let stored = entry(&rules, app, deploy.revision).map(of);
+                let by = of(&deploy).is_some_and(|decision| decision.by == Actor::person(&call.name));
+                journal.expect(by && stored.is_none_or(|stored| stored == of(&deploy)), || {
+                    format!("{}: revision {} is not decided on", call.name, deploy.revision)
+                });
+                Next::Nothing
+            }
             Answer::Changed => Next::Nothing,
             Answer::Nothing(_) => {
                 journal.count("push: nothing was done");
@@ -300,6 +310,7 @@ fn touches_webhook(request: &Request) -> bool {
         | Request::Run(..)
         | Request::EndRun(_)
         | Request::Cancel(..)
+        | Request::Decide(..)
         | Request::Promote(_)
         | Request::Release
         | Request::Rebuild(..)
@@ -367,6 +378,7 @@ fn told(answer: &Answer) -> String {
         Answer::Registered(_, Some(deploy)) => format!("is registered, with revision {}", deploy.revision),
         Answer::Registered(_, None) => "is registered, and waits for a build".to_owned(),
         Answer::Token(_) => "has a new token".to_owned(),
+        Answer::Decided(_, deploy) => format!("has decided on revision {}", deploy.revision),
         Answer::Cancelled(_, deploy) => format!("has cancelled revision {}", deploy.revision),
         Answer::Changed | Answer::Done => "is done".to_owned(),
         Answer::Nothing(why) => why.clone(),

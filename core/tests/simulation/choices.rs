@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use proptest::{prelude::*, sample::select};
+use rollhook_core::check::WithoutVerdict;
 
 use crate::{
     faults::InjectedFault,
@@ -86,6 +87,8 @@ pub(crate) enum Ask {
     Rollback { app: usize, back: Option<usize>, whole: bool, expects: Expects, key: Key },
     /// A person cancels a revision counted from the newest.
     Cancel { app: usize, back: usize },
+    /// A person decides on a revision counted from the newest, or on the one that waits for it.
+    Decide { app: usize, back: Option<usize>, passes: bool },
     /// A person runs a command by hand, which ends as its word says.
     Run { app: usize, word: &'static str, key: Key },
     /// A person ends the newest run by hand.
@@ -235,7 +238,11 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
 }
 
 fn checks() -> impl Strategy<Value = Checks> {
-    let often = proptest::bool::weighted(0.3);
+    let without = prop_oneof![
+        5 => Just(WithoutVerdict::Accept),
+        2 => Just(WithoutVerdict::Wait),
+        3 => Just(WithoutVerdict::Ask),
+    ];
     let smoke = prop_oneof![
         2 => Just(None),
         2 => Just(Some(Smoke::Succeeds)),
@@ -243,14 +250,14 @@ fn checks() -> impl Strategy<Value = Checks> {
         1 => Just(Some(Smoke::Hangs)),
     ];
     let watched = (select(&[0u8, 30, 60]), any::<bool>());
-    (1..=3u32, select(&[0u8, 0, 10, 30]), watched, any::<bool>(), often, smoke).prop_map(
-        |(failures, verify_for, (watch_for, deploys), observes, waits, smoke)| Checks {
+    (1..=3u32, select(&[0u8, 0, 10, 30]), watched, any::<bool>(), without, smoke).prop_map(
+        |(failures, verify_for, (watch_for, deploys), observes, without, smoke)| Checks {
             failures,
             verify_for,
             watch_for,
             deploys: deploys && watch_for > 0,
             observes,
-            waits,
+            without,
             smoke,
         },
     )
@@ -312,6 +319,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         5 => (app(), 0..2u8, 0..4u8, proptest::bool::weighted(0.3), expects(), key()).prop_map(
             |(app, variable, value, staged, expects, key)| Ask::Configure { app, variable, value, staged, expects, key }),
         3 => (app(), 0..3usize).prop_map(|(app, back)| Ask::Cancel { app, back }),
+        4 => (app(), proptest::option::weighted(0.3, 0..3usize), any::<bool>())
+            .prop_map(|(app, back, passes)| Ask::Decide { app, back, passes }),
         3 => (app(), select(&["fix", "fail-3", "hang"]), key()).prop_map(|(app, word, key)| Ask::Run { app, word, key }),
         1 => app().prop_map(|app| Ask::EndRun { app }),
         2 => key().prop_map(|key| Ask::Promote { key }),

@@ -138,6 +138,8 @@ noticed! {
     configuration_removed_while_it_is_needed: NeededValues,
     silence_that_passes: SilencePasses,
     silence_that_fails: SilenceFails,
+    question_that_is_answered_by_itself: AskedByItself,
+    decision_that_counts_for_another_version: DecisionAcross,
     fails_of_the_version_before: FailsAcross,
     return_that_is_verified: ReturnVerified,
     instances_of_before_that_are_measured: EarlyMeasurements,

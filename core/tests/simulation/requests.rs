@@ -8,7 +8,7 @@ use rollhook_core::{
     app::{AppId, AppUid, FullName, HoldPolicy, OnFailure, Policy, Settings, Source},
     configuration::{Variable, VariablesChange},
     delivery::Delivery,
-    deploy::{Actor, Commit, Deploy, Revision},
+    deploy::{Actor, Commit, Deploy, Revision, Ruling},
     lock::PrincipalKey,
     ports::WebhookSecret,
     request::{
@@ -62,6 +62,7 @@ pub(crate) enum Request {
     /// The newest run by hand is to end.
     EndRun(AppId),
     Cancel(AppId, Revision),
+    Decide(AppId, Revision, Ruling),
     Promote(Option<IdempotencyKey>),
     Release,
     Rebuild(AppId, Option<Commit>, Option<IdempotencyKey>),
@@ -85,6 +86,7 @@ pub(crate) enum Answer {
     Registered(AppUid, Option<Deploy>),
     Token(WebhookSecret),
     Cancelled(AppUid, Deploy),
+    Decided(AppUid, Deploy),
     Changed,
     Done,
     /// Nothing was done, for this reason.
@@ -155,6 +157,10 @@ impl Request {
             Self::Cancel(id, revision) => {
                 let access = allowed(&id).await?;
                 Ok(Answer::Cancelled(access.uid(), deployer.cancel(&access, revision).await?))
+            }
+            Self::Decide(id, revision, ruling) => {
+                let access = allowed(&id).await?;
+                Ok(Answer::Decided(access.uid(), deployer.decide(&access, revision, ruling).await?))
             }
             Self::Promote(key) => {
                 let access = allowed(&id(1)).await?;
@@ -326,6 +332,8 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::ConfigurationForgotten(_) => "refused: the configuration is forgotten",
         Refusal::CurrentChanged { .. } => "refused: current changed",
         Refusal::AlreadyEnded(_) => "refused: already ended",
+        Refusal::NotAwaited { .. } => "refused: no decision is waited for",
+        Refusal::DecidedAlready(..) => "refused: decided already",
         Refusal::Workload(_) => "refused: the workload",
         Refusal::WorkloadTaken(_) => "refused: the workload is taken",
         Refusal::WorkloadExists { .. } => "refused: the workload exists",

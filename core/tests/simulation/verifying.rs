@@ -33,8 +33,8 @@ pub(crate) struct Checks {
     pub(crate) deploys: bool,
     /// Whether the second one decides nothing.
     pub(crate) observes: bool,
-    /// Whether the first one waits for a verdict.
-    pub(crate) waits: bool,
+    /// What follows where the first one has no verdict.
+    pub(crate) without: WithoutVerdict,
     /// What the command of a third one does, if there is one.
     pub(crate) smoke: Option<Smoke>,
 }
@@ -81,7 +81,7 @@ impl Checks {
             })
         };
         let first = check("errors").with(|check| {
-            check.without_verdict = if self.waits { WithoutVerdict::Wait } else { WithoutVerdict::Accept };
+            check.without_verdict = self.without;
         });
         let second: Check = check("front-page").with(|check| {
             check.mode = if self.observes { CheckMode::Observe } else { CheckMode::Enforce };

@@ -82,7 +82,7 @@ impl SetCheck {
         let mode = word(Field::CheckMode, self.mode, "must be enforce or observe")?;
         let every = length(Field::CheckEvery, self.every, new.every)?;
         let timeout = length(Field::CheckTimeout, self.timeout, new.timeout)?;
-        let without_verdict = word(Field::CheckWithoutVerdict, self.without_verdict, "must be accept or wait")?;
+        let without_verdict = word(Field::CheckWithoutVerdict, self.without_verdict, "must be accept, wait or ask")?;
         let secret = field(Field::CheckSecret, self.secret.as_deref().map(str::parse).transpose())?;
         let check = new.with(|check| {
             check.mode = mode.unwrap_or_default();
@@ -274,7 +274,7 @@ mod tests {
             (SetCheck { every: text("15"), ..good.clone() }, Field::CheckEvery),
             (SetCheck { timeout: text("soon"), ..good.clone() }, Field::CheckTimeout),
             (SetCheck { secret: text(""), ..good.clone() }, Field::CheckSecret),
-            (SetCheck { without_verdict: text("ask"), ..good }, Field::CheckWithoutVerdict),
+            (SetCheck { without_verdict: text("guess"), ..good }, Field::CheckWithoutVerdict),
         ] {
             assert!(matches!(request.parse(name()), Err(Refusal::InvalidField(field, _)) if field == expected));
         }

@@ -1,6 +1,7 @@
 //! Deploys: requests, answers and the history.
 
 mod checks;
+mod decision;
 mod post;
 mod promote;
 mod rollback;
@@ -10,6 +11,7 @@ mod watch;
 use std::time::Duration;
 
 pub use checks::{CheckOutcome, Measurement};
+pub use decision::{Decision, VerdictPost};
 pub use post::{DeployPost, Rebuild};
 pub use promote::{Promote, PromoteFrom};
 pub use rollback::{Rollback, RollbackAnswer, RolledBackTo};
@@ -80,6 +82,9 @@ pub struct DeployAnswer {
     /// The progress of the build, the release command or the rollout; only while one runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
+    /// A person's decision in the place of checks that came to no verdict: it is waited for, or was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Box<Decision>>,
     /// Whether an earlier call under the same key made the entry; on the wire, the header `Idempotent-Replayed`.
     #[serde(skip)]
     pub replayed: bool,
@@ -106,6 +111,7 @@ impl DeployAnswer {
             message: ending.message,
             ends_within: None,
             progress: None,
+            decision: Decision::of(entry),
             replayed: false,
         }
     }
@@ -365,6 +371,9 @@ pub struct Deploy {
     /// Why the deploy is not verified, or not by all checks that decide, although the app has some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_verified: Option<String>,
+    /// A person's decision in the place of checks that came to no verdict: it is waited for, or was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Box<Decision>>,
     /// The watch over the version after the deploy has succeeded; absent without one, and once it is forgotten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch: Option<Box<Watch>>,
@@ -424,6 +433,12 @@ impl Deploy {
         self.trigger == Trigger::Manual && self.effective < self.revision
     }
 
+    /// Returns the decision of a person that the deploy waits for.
+    pub fn awaited_decision(&self) -> Option<&Decision> {
+        let decision = self.decision.as_deref().filter(|_| self.status == Status::Verifying)?;
+        decision.verdict.is_none().then_some(decision)
+    }
+
     /// Returns whether this restore failed and has recovered since: what runs is the version that it was to bring back.
     pub fn has_restored_late(&self) -> bool {
         self.is_restore() && self.recovered_at.is_some()
@@ -477,6 +492,7 @@ impl Deploy {
             restore: None,
             checks: entry.verification.as_deref().map(CheckOutcome::of).unwrap_or_default(),
             not_verified: entry.not_verified(),
+            decision: Decision::of(entry),
             watch: watch.map(Watch::of).map(Box::new),
             revoked: watch.and_then(Revoked::of),
             evidence: ending.evidence,

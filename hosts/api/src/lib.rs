@@ -60,9 +60,9 @@ pub use calls::{WebhookCall, WebhookCallList};
 pub use checks::{Check, CheckKind, CheckList, CheckSetting, SetCheck, TestedCheck, check_setting_text};
 pub use configuration::{ConfigAnswer, ConfigKept, ConfigPatch, ConfigResult, Configuration, Variable};
 pub use deploy::{
-    CheckFail, CheckOutcome, Deploy, DeployAnswer, DeployList, DeployPost, Measurement, Progress, Promote, PromoteFrom,
-    Rebuild, Restore, Revoked, Rollback, RollbackAnswer, RolledBackTo, ScalePost, Standing, Stopped, TakenFrom, Until,
-    Watch, ends_within,
+    CheckFail, CheckOutcome, Decision, Deploy, DeployAnswer, DeployList, DeployPost, Measurement, Progress, Promote,
+    PromoteFrom, Rebuild, Restore, Revoked, Rollback, RollbackAnswer, RolledBackTo, ScalePost, Standing, Stopped,
+    TakenFrom, Until, VerdictPost, Watch, ends_within,
 };
 pub use instances::{Instance, InstanceList, InstanceLog, InstanceLogLine};
 pub use lock::{Lock, LockList, LockRequest, LockedEnvironment};

@@ -91,7 +91,11 @@ fn members(refusal: &Refusal) -> Map<String, Value> {
             json!({ "from": from.to_string(), "variables": variables })
         }
         CoreRefusal::ConfigurationRevoked { target, variables } => json!({ "target": target, "variables": variables }),
-        CoreRefusal::AlreadyEnded(revision)
+        CoreRefusal::DecidedAlready(revision, decision) => json!({
+            "revision": revision, "verdict": decision.ruling.as_str(), "by": decision.by.to_string(),
+        }),
+        CoreRefusal::NotAwaited { revision, .. }
+        | CoreRefusal::AlreadyEnded(revision)
         | CoreRefusal::DeployUnfinished(revision)
         | CoreRefusal::RevisionNotFound(revision)
         | CoreRefusal::ConfigurationForgotten(revision)
@@ -223,6 +227,10 @@ kinds! {
     DeployUnfinished = "deploy-unfinished", 409, "A deploy rolls out";
     /// The deploy has ended.
     AlreadyEnded = "already-ended", 409, "The deploy has ended already";
+    /// The deploy waits for no decision of a person.
+    NotAwaited = "decision-not-awaited", 409, "No decision is waited for";
+    /// Another decision was made.
+    DecidedAlready = "decided-already", 409, "The deploy was decided on already";
     /// Another command by hand has not ended.
     RunUnfinished = "run-unfinished", 409, "A command by hand has not ended";
     /// The run by hand has ended.
@@ -365,6 +373,8 @@ impl Kind {
             CoreRefusal::CurrentChanged { .. } => Self::CurrentChanged,
             CoreRefusal::DeployUnfinished(_) => Self::DeployUnfinished,
             CoreRefusal::AlreadyEnded(_) => Self::AlreadyEnded,
+            CoreRefusal::NotAwaited { .. } => Self::NotAwaited,
+            CoreRefusal::DecidedAlready(..) => Self::DecidedAlready,
             CoreRefusal::Workload(_) => Self::InvalidWorkload,
             CoreRefusal::WorkloadTaken(_) => Self::WorkloadTaken,
             CoreRefusal::WorkloadExists { .. } => Self::WorkloadExists,

@@ -20,6 +20,7 @@ pub fn mark(deploy: &Deploy) -> Option<String> {
         Status::Building => return Some("building".to_owned()),
         Status::Releasing => return Some("releasing".to_owned()),
         Status::RollingOut => return Some("rolling out".to_owned()),
+        Status::Verifying if deploy.awaited_decision().is_some() => return Some("awaits a decision".to_owned()),
         Status::Verifying => return Some("verifying".to_owned()),
         Status::Failed => "failed",
         Status::Superseded => "superseded",
@@ -72,6 +73,17 @@ pub fn check_outcome(check: &CheckOutcome) -> String {
     let condition = check.condition.as_deref().map(|condition| format!(" (expected {condition})")).unwrap_or_default();
     let message = check.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
     format!("{}: {verdict}{observed}{value}{condition}{message}", check.name)
+}
+
+/// Returns who decided on a deploy in the place of its checks, and when; or since when a decision is waited for.
+pub fn decision(deploy: &Deploy) -> Option<String> {
+    let decision = deploy.decision.as_deref()?;
+    let (Some(ruling), Some(by), Some(at)) = (decision.verdict, &decision.by, decision.at) else {
+        let awaited = deploy.awaited_decision()?;
+        let since = absolute(awaited.awaited_since);
+        return Some(format!("waits for a person's decision since {since}: no verdict of {}", awaited.reason));
+    };
+    Some(format!("{} by {by} at {}: no verdict of {}", ruling.participle(), absolute(at), decision.reason))
 }
 
 /// Returns what is said of the watch over a version: until when it was or is watched, and what came of it, a line each.

@@ -13,8 +13,8 @@ use rollhook_core::{
     action::Action,
     app::{self, AppId, AppUid, OnFailure, Source},
     deploy::{
-        Actor, AdmissionId, Evidence, Origin, Outage, Reason, Revision, Scale, State, Stopped, Trigger, WorkloadEnd,
-        WorkloadEvidence,
+        Actor, AdmissionId, Decision, Evidence, Origin, Outage, Reason, Revision, Ruling, Scale, State, Stopped,
+        Trigger, WorkloadEnd, WorkloadEvidence,
     },
     ledger::AppState,
     lock::{Lock, LockScope, Locked, Locks},
@@ -134,6 +134,10 @@ fn view() -> AppState {
         ended_on_cluster: Some(Arc::new(failed())),
         ..AppState::new(app)
     }
+}
+
+fn decision() -> Decision {
+    Decision { ruling: Ruling::Pass, by: Actor::person("ada"), at: Timestamp::from_millis(1_767_000_000_000) }
 }
 
 fn lock() -> Lock {
@@ -323,6 +327,8 @@ fn problem_has_the_status_and_the_patience_of_its_refusal_s_class() {
         Refusal::ConfigurationRevoked { target: revision(1), variables: vec!["TOKEN".parse().unwrap()] },
         Refusal::CurrentChanged { expected: revision(3), current: None },
         Refusal::AlreadyEnded(revision(1)),
+        Refusal::NotAwaited { revision: revision(1), is_verified: true },
+        Refusal::DecidedAlready(revision(1), Box::new(decision())),
         Refusal::Workload(String::new()),
         Refusal::WorkloadTaken(String::new()),
         Refusal::Busy,

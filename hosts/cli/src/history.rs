@@ -151,6 +151,7 @@ pub(crate) fn checks(deploy: &Deploy) -> Vec<String> {
     let is_said = |gap: &&str| deploy.message.as_deref().is_some_and(|message| message.contains(*gap));
     let gap = deploy.not_verified.as_deref().filter(|gap| !is_said(gap));
     lines.extend(gap.map(|gap| format!("  not verified: {}", escaped(gap))));
+    lines.extend(words::decision(deploy).map(|line| format!("  {}", escaped(&line))));
     lines
 }
 

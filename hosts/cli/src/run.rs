@@ -182,6 +182,7 @@ async fn app(session: &Session<'_>, command: AppCommand) -> Result<(), CliError>
         AppCommand::Run(args) => runs::run(session, &args).await,
         AppCommand::Runs(args) => runs::runs(session, &args).await,
         AppCommand::Cancel(args) => deploys::cancel(session, &args).await,
+        AppCommand::Verdict(args) => deploys::decide(session, &args).await,
         AppCommand::Promote(args) => Box::pin(promotion::promote(session, &args)).await,
         AppCommand::ReleaseHold(target) => apps::release_hold(session, &target).await,
         AppCommand::Lock(args) => lock::lock(session, &args).await,

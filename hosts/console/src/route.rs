@@ -94,6 +94,7 @@ pub(crate) enum DeployPart {
     Status,
     Log,
     Cancel,
+    Verdict,
 }
 
 /// The parts of the pages of a command that was run by hand.
@@ -161,6 +162,7 @@ const DEPLOY_PARTS: &[(DeployPart, &str, &[&str], &str)] = &[
     (DeployPart::Status, "status", READ, "/apps/{namespace}/{app}/deploys/{revision}/status"),
     (DeployPart::Log, "log", READ, "/apps/{namespace}/{app}/deploys/{revision}/log"),
     (DeployPart::Cancel, "cancel", BOTH, "/apps/{namespace}/{app}/deploys/{revision}/cancel"),
+    (DeployPart::Verdict, "verdict", WRITE, "/apps/{namespace}/{app}/deploys/{revision}/verdict"),
 ];
 
 const RUN_PARTS: &[(RunPart, &str, &[&str], &str)] = &[
@@ -316,7 +318,7 @@ impl Page {
                 AppPart::Disable | AppPart::AddTrust | AppPart::RemoveTrust | AppPart::Settings => Need::Administer,
                 AppPart::Source | AppPart::Workloads | AppPart::Delete => Need::Administer,
             },
-            Self::Deploy(_, _, DeployPart::Cancel) => Need::Deploy,
+            Self::Deploy(_, _, DeployPart::Cancel | DeployPart::Verdict) => Need::Deploy,
             Self::Run(_, _, RunPart::Run | RunPart::Log) => Need::Nothing,
             Self::Deploy(_, _, DeployPart::Entry | DeployPart::Status | DeployPart::Log) => Need::Nothing,
         }
@@ -441,7 +443,9 @@ mod tests {
                 assert_ne!(Page::App(id(), *part).need(false), Need::Nothing, "{label}");
             }
         }
-        assert_eq!(Page::Deploy(id(), Revision::FIRST, DeployPart::Cancel).need(false), Need::Deploy);
+        for part in [DeployPart::Cancel, DeployPart::Verdict] {
+            assert_eq!(Page::Deploy(id(), Revision::FIRST, part).need(false), Need::Deploy);
+        }
         assert_eq!(Page::Register.need(false), Need::Administer);
         assert_eq!(Page::Receivers.need(false), Need::Access);
     }

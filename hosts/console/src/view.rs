@@ -117,6 +117,7 @@ impl Mark {
             Status::Building => ("busy", RING, "building"),
             Status::Releasing => ("busy", RING, "releasing"),
             Status::RollingOut => ("busy", RING, "rolling out"),
+            Status::Verifying if deploy.awaited_decision().is_some() => ("warn", TRIANGLE, "awaits a decision"),
             Status::Verifying => ("busy", RING, "verifying"),
             Status::Succeeded if deploy.current => ("good", CHECK, "succeeded"),
             Status::Succeeded => ("past", CHECK, "succeeded"),

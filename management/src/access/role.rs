@@ -20,7 +20,7 @@ use rollhook_core::{
 pub enum Role {
     /// Reads apps, histories and logs, and no token.
     Viewer,
-    /// Deploys, rolls back, promotes, cancels, locks and runs commands by hand; enables webhooks, and reads their tokens and last calls.
+    /// Deploys, rolls back, promotes, cancels, decides in the place of checks, locks and runs commands by hand; enables webhooks, and reads their tokens and last calls.
     Deployer,
     /// Registers, changes and deletes apps; disables webhooks; makes API tokens and reads the audit.
     Admin,
@@ -89,6 +89,8 @@ actions! {
     Rollback = "roll back", Deployer;
     /// Ends an unfinished deploy.
     Cancel = "cancel", Deployer;
+    /// Decides on a deploy in the place of checks that came to no verdict.
+    Decide = "decide without a verdict", Deployer;
     /// Runs a command by hand, and ends it.
     Run = "run commands by hand", Deployer;
     /// Reads an app's configuration: the names of its variables, and the values that are not secret.
@@ -140,6 +142,7 @@ impl From<AppAction> for Action {
             AppAction::Promote => Self::Promote,
             AppAction::Rollback => Self::Rollback,
             AppAction::Cancel => Self::Cancel,
+            AppAction::Decide => Self::Decide,
             AppAction::Run => Self::Run,
             AppAction::ReadConfiguration => Self::ReadConfiguration,
             AppAction::Configure => Self::Configure,
@@ -161,7 +164,7 @@ impl Action {
     pub const fn is_audited(self) -> bool {
         match self {
             Self::Read | Self::ReadCalls | Self::ReadConfiguration => false,
-            Self::Deploy | Self::Rebuild | Self::Promote | Self::Rollback | Self::Cancel => false,
+            Self::Deploy | Self::Rebuild | Self::Promote | Self::Rollback | Self::Cancel | Self::Decide => false,
             Self::Run
             | Self::Configure
             | Self::ReleaseHold
@@ -344,6 +347,7 @@ mod tests {
             (Action::Promote, [false, true, true]),
             (Action::Rollback, [false, true, true]),
             (Action::Cancel, [false, true, true]),
+            (Action::Decide, [false, true, true]),
             (Action::Run, [false, true, true]),
             (Action::ReadConfiguration, [false, true, true]),
             (Action::Configure, [false, true, true]),

@@ -296,7 +296,12 @@ impl<'a> Delivery<'a> {
         event: EventKind,
     ) -> Result<bool, Ended> {
         let (app, revision) = (Arc::clone(&state.app), deploy.revision);
-        let at = if event == EventKind::Accepted { deploy.created_at } else { deploy.updated_at };
+        let asked_at = deploy.verification.as_ref().and_then(|verification| verification.awaited_since);
+        let at = match asked_at.filter(|_| event == EventKind::AwaitingDecision) {
+            Some(at) => at,
+            None if event == EventKind::Accepted => deploy.created_at,
+            None => deploy.updated_at,
+        };
         let id = NotificationId::of_deploy(&self.worker.receiver.id, &app, revision, event);
         let content = Content::Deploy { app, deploy, event };
         let reference = stored.cursor.reference(revision).map(str::to_owned);

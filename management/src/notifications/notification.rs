@@ -29,6 +29,8 @@ pub enum EventKind {
     RollingOut,
     /// The checks of a deploy have begun to measure it.
     Verifying,
+    /// A deploy waits for a person's decision, as checks came to no verdict.
+    AwaitingDecision,
     /// A deploy succeeded.
     Succeeded,
     /// A deploy failed.
@@ -55,6 +57,7 @@ words! { EventKind:
     Releasing = "releasing",
     RollingOut = "rolling_out",
     Verifying = "verifying",
+    AwaitingDecision = "awaiting_decision",
     Succeeded = "succeeded",
     Failed = "failed",
     Superseded = "superseded",
@@ -68,12 +71,13 @@ words! { EventKind:
 
 impl EventKind {
     /// Every event.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Accepted,
         Self::Building,
         Self::Releasing,
         Self::RollingOut,
         Self::Verifying,
+        Self::AwaitingDecision,
         Self::Succeeded,
         Self::Failed,
         Self::Superseded,
@@ -91,6 +95,10 @@ impl EventKind {
             State::Queued => Self::Accepted,
             State::Building { .. } => Self::Building,
             State::Releasing { .. } => Self::Releasing,
+            // A person who has decided was asked before: the end follows.
+            State::RollingOut { .. } if deploy.verification.as_ref().is_some_and(|all| all.awaited_since.is_some()) => {
+                Self::AwaitingDecision
+            }
             State::RollingOut { .. } if deploy.verification.is_some() => Self::Verifying,
             State::RollingOut { .. } => Self::RollingOut,
             State::Succeeded { .. } if deploy.is_restore() => Self::PutRight,
@@ -113,7 +121,7 @@ impl FromStr for EventKind {
             InvalidName::new(
                 "event",
                 text,
-                "must be accepted, building, releasing, rolling_out, verifying, succeeded, failed, superseded, cancelled, put_right, \
+                "must be accepted, building, releasing, rolling_out, verifying, awaiting_decision, succeeded, failed, superseded, cancelled, put_right, \
                  rolled_back, verification_revoked, drift or degraded",
             )
         })

@@ -121,6 +121,11 @@ impl Cursor {
         if self.notified(revision).is_none_or(|notified| notified.event == event) {
             return Next::Nothing;
         }
+        // A question that is withdrawn, as the checks were changed, takes no deploy back to the step before.
+        let was_asked = self.notified(revision).is_some_and(|notified| notified.event == EventKind::AwaitingDecision);
+        if was_asked && event == EventKind::Verifying {
+            return Next::Nothing;
+        }
         if wanted(event) {
             return Next::Notify(entry, event);
         }
@@ -167,6 +172,7 @@ const fn is_end(event: EventKind) -> bool {
         | EventKind::Releasing
         | EventKind::RollingOut
         | EventKind::Verifying
+        | EventKind::AwaitingDecision
         | EventKind::VerificationRevoked
         | EventKind::Drift
         | EventKind::Degraded => false,

@@ -5,7 +5,7 @@
 use rollhook_core::{
     action::Action as AppAction,
     app::{AppId, FullName, Policy},
-    deploy::Revision,
+    deploy::{Revision, Ruling},
     request::{
         ConfigureRequest, DeployRequest, PolicyChange, PromoteRequest, Refusal as CoreRefusal, Registration,
         RollbackRequest, RunRequest,
@@ -87,6 +87,10 @@ pub async fn refusal(management: &Management, who: &Principal, id: &AppId, actio
         Action::Cancel => {
             let act = async |access| deployer.cancel(&access, Revision::FIRST).await;
             of(allowed(management, who, id, AppAction::Cancel, act).await)
+        }
+        Action::Decide => {
+            let act = async |access| deployer.decide(&access, Revision::FIRST, Ruling::Pass).await;
+            of(allowed(management, who, id, AppAction::Decide, act).await)
         }
         Action::Run => {
             let command = vec!["bin/fix".to_owned()];

@@ -164,6 +164,27 @@ fn success_without_a_verdict_says_what_was_not_verified() {
 }
 
 #[test]
+fn person_who_is_waited_for_is_named_once_with_the_reason_and_the_place() {
+    in_every_shell(&test_name!(), |shell| {
+        let waiting = json!({
+            "namespace": "shop-test", "app": "api", "revision": 2, "status": "verifying", "image": "r.example.com/api:v2",
+            "decision": { "awaited_since": "2026-01-02T03:04:05Z", "reason": "errors: The query found no data" },
+        });
+        let done = json!({
+            "namespace": "shop-test", "app": "api", "revision": 2, "status": "succeeded", "image": "r.example.com/api:v2",
+        });
+        let wait = || Answer::Told("202 Accepted", waiting.to_string());
+        let answers = vec![wait(), wait(), Answer::Told("200 OK", done.to_string())];
+        let front = Front::start("/api/v1/webhook/shop-test/api", answers);
+        let ended = Job::new(shell, &front.url, "t").run().exits(0);
+        let line =
+            "Revision 2 waits for a person's decision, as checks came to no verdict: errors: The query found no data.";
+        assert_eq!(ended.err.matches(line).count(), 1, "{ended:?}");
+        assert!(ended.err.contains("/apps/shop-test/api/deploys/2"), "{ended:?}");
+    });
+}
+
+#[test]
 fn a_refusal_is_red_at_once_and_says_why() {
     let server = server!().unlimited().run();
     in_every_shell(&test_name!(), |shell| {

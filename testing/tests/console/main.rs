@@ -292,6 +292,38 @@ fn an_app_is_registered_deployed_and_rolled_back_by_forms() {
 }
 
 #[test]
+fn person_decides_on_the_page_of_a_deploy_that_asks() {
+    let server = server!().arguments(["--allow-local-receivers"]).run();
+    server.app("api");
+    let asks = json!({
+        "kind": "http", "every": "1s", "failures": 1, "without_verdict": "ask",
+        "settings": { "url": "http://route.invalid/" },
+    });
+    server.manage("PUT", &format!("{API}/checks/gone")).json(&asks).expect(200);
+    let browser = Browser::signed_in(&server);
+    for (revision, verdict, status) in [(2, "pass", "succeeded"), (3, "fail", "failed")] {
+        browser.act(&format!("{APP}/deploy"), &[("image", &format!("r.example.com/api:v{revision}"))]);
+        let path = format!("{APP}/deploys/{revision}");
+        let page = until("a person is asked", || {
+            Some(browser.page(&path)).filter(|page| page.contains("<h2 id=\"decision\">"))
+        });
+        for text in ["awaits a decision", "no verdict of gone: ", "value=\"pass\"", "value=\"fail\""] {
+            assert!(page.contains(text), "{text}: {page}");
+        }
+        let foreign = server.call("POST", &format!("{path}/verdict")).header("cookie", &browser.cookie);
+        foreign.header("sec-fetch-site", "cross-site").body(form(&[("verdict", verdict)]).as_bytes()).expect(403);
+        assert_eq!(browser.act(&format!("{path}/verdict"), &[("verdict", verdict)]), path);
+        assert_eq!(ended(&server, revision), status);
+        let page = browser.page(&path);
+        let said = if verdict == "pass" { "accepted by " } else { "rejected by " };
+        assert!(page.contains(said) && !page.contains("value=\"pass\""), "{page}");
+        browser
+            .post(&format!("{path}/verdict"), &[("verdict", if verdict == "pass" { "fail" } else { "pass" })])
+            .expect(409);
+    }
+}
+
+#[test]
 fn a_failure_shows_its_evidence_and_what_was_put_right() {
     let server = server!().run();
     server.app("api");

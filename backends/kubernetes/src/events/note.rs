@@ -26,15 +26,23 @@ pub(super) struct Note {
     pub(super) text: String,
 }
 
-/// Returns the steps that a commit makes: accepts and ends.
+/// Returns the steps that a commit makes: accepts and ends, and the first wait for a person's decision.
 pub(super) fn of(commit: &ConfirmedCommit<'_>) -> Vec<Note> {
-    let steps = commit.deploys().filter(|(before, deploy)| before.is_none() || deploy.is_terminal());
+    let asks = |deploy: &Deploy| deploy.awaited_decision().is_some();
+    let steps = commit.deploys().filter(|(before, deploy)| match before {
+        None => true,
+        Some(before) => deploy.is_terminal() || asks(deploy) && !asks(before),
+    });
     steps.map(|(_, deploy)| note(commit.app(), deploy)).collect()
 }
 
 fn note(app: &App, deploy: &Deploy) -> Note {
     let is_restore = deploy.is_restore();
     let (reason, told) = match &deploy.state {
+        State::RollingOut { .. } if deploy.awaited_decision().is_some() => {
+            let gap = deploy.verification.as_ref().and_then(|asking| asking.gap()).unwrap_or_default();
+            ("DeployAwaitsDecision", format!("waits for a person's decision, as checks came to no verdict: {gap}"))
+        }
         State::Queued | State::Building { .. } | State::Releasing { .. } | State::RollingOut { .. } => {
             ("DeployAccepted", format!("accepted, {} by {}", deploy.trigger, deploy.actor))
         }

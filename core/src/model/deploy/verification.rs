@@ -2,9 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::state::written;
+use super::{
+    decision::{Decision, Ruling},
+    state::written,
+};
 use crate::{
-    check::{Check, CheckMode, CheckName, MESSAGE_MAX, Measurement, VALUE_MAX, Verdict},
+    check::{Check, CheckMode, CheckName, MESSAGE_MAX, Measurement, VALUE_MAX, Verdict, WithoutVerdict},
     text,
     time::Timestamp,
 };
@@ -26,6 +29,13 @@ pub struct Verification {
     /// Why nothing was measured, as a clause; `None` if the checks were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
+    /// The time since which a person's decision is waited for, as the checks that are left have no verdict. It stays once the person
+    /// has decided; a verdict that comes meanwhile takes it away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awaited_since: Option<Timestamp>,
+    /// The person's decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Decision>,
     /// The most measurements of a check that was changed or removed meanwhile.
     #[serde(default, skip_serializing_if = "is_zero")]
     counted: u32,
@@ -41,7 +51,8 @@ pub struct CheckResult {
     pub mode: CheckMode,
     /// The [fingerprint](Check::fingerprint) of what was measured: other settings begin anew.
     pub fingerprint: String,
-    /// The verdict; `None` as long as there is none, and if the deploy ended before.
+    /// The verdict; `None` as long as there is none, and if the deploy ended before. While a person is asked in the place of the
+    /// check, it is [`Verdict::None`], and the measurements go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
     /// The condition that a pass must meet, as people read it; empty before the first measurement.
@@ -67,12 +78,13 @@ pub struct CheckResult {
 impl Verification {
     /// Returns a verification by these checks that begins now.
     pub fn begin(checks: &[Check], since: Timestamp) -> Self {
-        Self { since, checks: checks.iter().map(CheckResult::new).collect(), skipped: None, counted: 0 }
+        let checks = checks.iter().map(CheckResult::new).collect();
+        Self { since, checks, skipped: None, awaited_since: None, decision: None, counted: 0 }
     }
 
     /// Returns the verification that is not made, for this reason: a clause.
     pub fn skipped(reason: &str, since: Timestamp) -> Self {
-        Self { since, checks: Vec::new(), skipped: Some(reason.to_owned()), counted: 0 }
+        Self { skipped: Some(reason.to_owned()), ..Self::begin(&[], since) }
     }
 
     /// The result of the check that is made of these settings.
@@ -105,22 +117,25 @@ impl Verification {
     }
 
     /// Returns why this deploy is not verified, or not by all of its enforced checks, as a clause; `None` if it is, or if the
-    /// verification is not over.
+    /// verification is not over and no person is asked.
     pub fn gap(&self) -> Option<String> {
         if let Some(skipped) = &self.skipped {
             return Some(skipped.clone());
         }
-        let silent = |result: &&CheckResult| result.mode == CheckMode::Enforce && result.verdict == Some(Verdict::None);
         let clauses: Vec<String> = self
-            .checks
-            .iter()
-            .filter(silent)
+            .without_verdict()
             .map(|result| {
                 let message = result.last().map_or("nothing was measured", |last| &last.message);
                 format!("{}: {}", result.name, message.trim_end_matches('.'))
             })
             .collect();
         (!clauses.is_empty()).then(|| clauses.join(", "))
+    }
+
+    /// The enforced checks that came to no verdict.
+    pub fn without_verdict(&self) -> impl Iterator<Item = &CheckResult> {
+        let silent = |result: &&CheckResult| result.mode == CheckMode::Enforce && result.verdict == Some(Verdict::None);
+        self.checks.iter().filter(silent)
     }
 
     /// Returns whether anything was measured.
@@ -133,6 +148,28 @@ impl Verification {
         let has_failed =
             |result: &&CheckResult| result.mode == CheckMode::Enforce && result.verdict == Some(Verdict::Fail);
         self.checks.iter().find(has_failed)
+    }
+
+    /// Returns the verification with a person's decision.
+    #[must_use]
+    pub fn decided(&self, decision: Decision) -> Self {
+        Self { decision: Some(decision), ..self.clone() }
+    }
+
+    /// Returns whether a person has rejected the deploy.
+    pub fn is_rejected(&self) -> bool {
+        self.decision.as_ref().is_some_and(|decision| decision.ruling == Ruling::Fail)
+    }
+
+    /// Returns whether nothing but a person's decision is missing, by the app's checks of now: each check that decides has passed
+    /// or has no verdict, and one of the latter asks.
+    pub fn asks(&self, checks: &[Check]) -> bool {
+        let enforced = || checks.iter().filter(|check| check.mode == CheckMode::Enforce);
+        let verdict = |check: &Check| self.of(check).and_then(|result| result.verdict);
+        let is_asking =
+            |check: &Check| check.without_verdict == WithoutVerdict::Ask && verdict(check) == Some(Verdict::None);
+        enforced().all(|check| matches!(verdict(check), Some(Verdict::Pass | Verdict::None)))
+            && enforced().any(is_asking)
     }
 
     /// Returns the verification with the last measurement of each check alone.

@@ -8,7 +8,7 @@ use crate::{
     app::{AppId, Environment, FullName, Project},
     check::CheckName,
     configuration::{self, VariableName, listed},
-    deploy::Revision,
+    deploy::{Decision, Revision},
     image::ImageRef,
     instance::InstanceName,
     ledger::{RUNS_MAX, Released, releases},
@@ -172,6 +172,17 @@ pub enum Refusal {
     /// The deploy has ended; nothing is left to cancel.
     #[error("Revision {0} has ended already.")]
     AlreadyEnded(Revision),
+    /// No decision of a person on the deploy is waited for.
+    #[error(fmt = not_awaited)]
+    NotAwaited {
+        /// The deploy.
+        revision: Revision,
+        /// Whether its checks are measured now.
+        is_verified: bool,
+    },
+    /// A person has decided on the deploy.
+    #[error("Revision {0} was {1} already.")]
+    DecidedAlready(Revision, Box<Decision>),
     /// The target exists, and the request says how a new one is made.
     #[error(
         "The workload exists already and runs {image}; it would be registered as it is, without {}.", .unused.join(", ")
@@ -383,6 +394,8 @@ impl Refusal {
             | Self::CurrentChanged { .. }
             | Self::DeployUnfinished(_)
             | Self::AlreadyEnded(_)
+            | Self::NotAwaited { .. }
+            | Self::DecidedAlready(..)
             | Self::RunUnfinished(_)
             | Self::RunEnded(_)
             | Self::NothingRuns(_)
@@ -441,6 +454,14 @@ fn no_such_workload(app: &AppId, given: &String, known: &[String], f: &mut fmt::
     match known {
         [] => f.write_str(": the platform that it runs on has no names for them."),
         known => write!(f, "; it has: {}.", known.join(", ")),
+    }
+}
+
+fn not_awaited(revision: &Revision, is_verified: &bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "Revision {revision} waits for no decision: ")?;
+    match is_verified {
+        true => f.write_str("its checks are still measured."),
+        false => f.write_str("its checks are not measured yet."),
     }
 }
 

@@ -79,11 +79,8 @@ pub(super) struct CheckRules {
 }
 
 /// The settings of checks that run a command.
-const COMMAND_SETTINGS: &[CheckSetting] = &[CheckSetting {
-    name: Check::COMMAND_SETTING,
-    about: "The program and its arguments.",
-    required: true,
-}];
+const COMMAND_SETTINGS: &[CheckSetting] =
+    &[CheckSetting { name: Check::COMMAND_SETTING, about: "The program and its arguments.", required: true }];
 
 impl CheckRules {
     /// Returns a policy whose checks have all of their settings. One that is stored already stays as it is: another version of

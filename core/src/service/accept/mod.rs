@@ -4,6 +4,7 @@ mod apps;
 mod authorize;
 mod checks;
 mod configure;
+mod decide;
 mod locks;
 mod promote;
 mod push;

@@ -54,6 +54,8 @@ struct UnderWay {
     is_rolling: bool,
     /// Whether one rolls out, or is to.
     is_deploying: bool,
+    /// The one that waits for a person's decision.
+    asking: Option<Revision>,
 }
 
 /// The driver of one app.
@@ -171,8 +173,14 @@ impl Driver<'_> {
             let now = UnderWay {
                 is_rolling: state.rolling_out().is_some(),
                 is_deploying: state.unfinished.iter().any(|deploy| deploy.is_ready()),
+                asking: state
+                    .rolling_out()
+                    .filter(|deploy| deploy.awaited_decision().is_some())
+                    .map(|deploy| deploy.revision),
             };
             let before = std::mem::replace(under_way, now);
+            let asks = under_way.asking.filter(|asking| Some(*asking) != before.asking);
+            asks.into_iter().for_each(|revision| log::asking(&self.name, revision));
             let has_rolled = before.is_rolling && !under_way.is_rolling;
             if has_rolled || before.is_deploying && !under_way.is_deploying {
                 self.deployer.conditions.put(self.app);

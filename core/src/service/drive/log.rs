@@ -99,6 +99,11 @@ pub(crate) fn recorded(app: &str, deploy: &Deploy) {
     }
 }
 
+/// Logs that a deploy waits for a person's decision.
+pub(crate) fn asking(app: &str, revision: Revision) {
+    tracing::info!(%app, %revision, "waiting for a person's decision");
+}
+
 /// Logs a built image.
 pub(crate) fn built(app: &str, revision: Revision, anew: Option<Revision>) {
     match anew {

@@ -170,7 +170,13 @@ fn verifying(verification: &Verification) -> Progress {
         None => result.name.to_string(),
     });
     let open = open.collect::<Vec<_>>().join(", ");
-    let message = (!open.is_empty()).then(|| format!("waits for the verdicts of the checks {open}"));
+    let asks = verification.awaited_since.filter(|_| verification.decision.is_none()).and_then(|_| verification.gap());
+    let message = match (asks, &verification.decision) {
+        (Some(gap), _) => Some(format!("waits for a person's decision, as checks came to no verdict: {gap}")),
+        (None, Some(decision)) => Some(decision.to_string()),
+        (None, None) if open.is_empty() => None,
+        (None, None) => Some(format!("waits for the verdicts of the checks {open}")),
+    };
     Progress { since: verification.since, instances: None, message, deadline: None, workloads: Vec::new() }
 }
 

@@ -8,7 +8,7 @@ use rollhook_core::{
     Error, Result,
     app::AppUid,
     check::CheckMode,
-    deploy::{Actor, Deploy, Reason, Revision, State, Trigger, Verification, WatchEnd, WatchRestore},
+    deploy::{Actor, Decision, Deploy, Reason, Revision, Ruling, State, Trigger, Verification, WatchEnd, WatchRestore},
     engine::polling::HISTORY_PAGE,
     error::Entity,
     ledger::{Admission, AppState, Brought, Change, KeyLookup, NewDeploy, Record},
@@ -173,6 +173,22 @@ impl BrokenBackend {
         else {
             return;
         };
+        let is_asking = rolling.awaited_decision().is_some();
+        let (revision, at) = (rolling.revision, rolling.updated_at);
+        if let Some(verification) = &mut Arc::make_mut(rolling).verification {
+            let mut last = self.last_decision.lock().unwrap();
+            if let Some(decision) = &verification.decision {
+                *last = Some((revision, decision.clone()));
+            }
+            if is_asking && self.breaks(Promise::AskedByItself) {
+                let by = Actor::person("nobody");
+                verification.decision = Some(Decision { ruling: Ruling::Pass, by, at });
+            }
+            let before = last.as_ref().filter(|(of, _)| *of < revision && self.breaks(Promise::DecisionAcross));
+            if let Some((_, decision)) = before.filter(|_| is_asking) {
+                verification.decision = Some(Decision { at, ..decision.clone() });
+            }
+        }
         let returns = rolling.trigger == Trigger::Rollback;
         let is_early = self.breaks(Promise::EarlyMeasurements) && !returns;
         let begins = is_early || self.breaks(Promise::ReturnVerified) && returns;

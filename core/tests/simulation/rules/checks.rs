@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rollhook_core::{
     app::AppUid,
-    check::{CheckMode, CheckName, Verdict},
+    check::{Check, CheckMode, CheckName, Verdict, WithoutVerdict},
     deploy::{CheckResult, Deploy, Reason, Revision, Scale, State, Status, Trigger},
     ports::{CheckRun, MeasureSpec, Measured, ReleaseRun, ReleaseState},
 };
@@ -107,6 +107,33 @@ impl Rules {
         }
     }
 
+    /// People are asked where checks that ask came to no verdict, and decide themselves, on the revision that they named.
+    fn decided(&self, known: &Known, old: &Deploy, new: &Deploy, journal: &Journal) {
+        let (app, revision) = (&known.view.app, new.revision);
+        let of = |deploy: &Deploy| deploy.verification.as_ref().and_then(|all| all.decision.clone());
+        let asks = |check: &&Check| check.without_verdict == WithoutVerdict::Ask && check.mode == CheckMode::Enforce;
+        if new.awaited_decision().is_some() && old.awaited_decision().is_none() {
+            journal.count("checks: a person was asked");
+            let is_silent = |check: &Check| {
+                let key = (app.uid, revision, check.name.clone());
+                self.measurements.get(&key).is_some_and(|[_, _, silent]| *silent >= check.failures)
+            };
+            let asks = app.policy.checks.iter().filter(asks).any(is_silent);
+            journal.expect(asks, || format!("revision {revision} asks, and its checks were not silent"));
+        }
+        let Some(decision) = of(new) else { return };
+        if let Some(before) = of(old) {
+            journal.expect(before == decision, || format!("revision {revision} was decided on twice"));
+            return;
+        }
+        let name = decision.by.to_string();
+        let is_asked_for = self.decisions.contains(&(app.id.clone(), revision, name.clone(), decision.ruling.as_str()));
+        journal.expect(is_asked_for, || format!("revision {revision}: {name} never said {}", decision.ruling));
+        journal.expect(old.awaited_decision().is_some(), || {
+            format!("revision {revision} was decided on, and did not ask")
+        });
+    }
+
     /// An entry has changed.
     pub(super) fn verified(&self, known: &Known, old: &Deploy, new: &Deploy, journal: &Journal) {
         let revision = new.revision;
@@ -143,6 +170,7 @@ impl Rules {
         for result in &verification.checks {
             was_measured(revision, result, seen(&result.name), "", journal);
         }
+        self.decided(known, old, new, journal);
         let of = |verdict| {
             let enforced = verification.checks.iter().filter(|result| result.mode == CheckMode::Enforce);
             enforced.filter(move |result| result.verdict == Some(verdict))
@@ -163,6 +191,18 @@ impl Rules {
                     result.is_some_and(|result| result.verdict.is_some())
                 });
                 journal.expect(decided, || format!("revision {revision} succeeded before its checks had decided"));
+                let asks = policy.checks.iter().filter(|check| check.without_verdict == WithoutVerdict::Ask);
+                let is_silent = |check: &Check| of(Verdict::None).any(|result| result.name == check.name);
+                let is_accepted = verification.decision.is_some();
+                journal.expect(is_accepted || !asks.clone().any(is_silent), || {
+                    format!("revision {revision} succeeded without a verdict, and nobody was asked")
+                });
+                journal.count_if(is_accepted, "checks: a person accepted");
+                let was_asked = old.awaited_decision().is_some();
+                journal.count_if(was_asked && !is_accepted, "checks: a pass ended a question");
+            }
+            State::Failed { reason, .. } if reason.as_str() == Reason::CHECK_FAILED && verification.is_rejected() => {
+                journal.count("checks: a person rejected");
             }
             State::Failed { reason, .. } if reason.as_str() == Reason::CHECK_FAILED => {
                 let is_decided = of(Verdict::Fail).any(|result| {

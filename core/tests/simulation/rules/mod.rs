@@ -114,6 +114,8 @@ pub(crate) struct Rules {
     pub(crate) writes: u64,
     /// The rollbacks and redeploys that people asked for, by their names.
     pub(crate) wishes: BTreeMap<String, Wish>,
+    /// What people have asked to decide, and their names.
+    pub(crate) decisions: BTreeSet<(AppId, Revision, String, &'static str)>,
     /// Apps that a person is deleting or has deleted.
     pub(crate) deleting: BTreeSet<AppId>,
     /// Whether a person has released holds.

@@ -19,7 +19,7 @@ pub struct CheckOutcome {
     #[schemars(schema_with = "schemas::check_mode")]
     pub mode: CheckMode,
     /// The verdict: `pass`, `fail`, or `none` if there was nothing to judge by. Absent before there is one, and if the deploy
-    /// ended before.
+    /// ended before. While a person is asked, a check without a verdict is measured on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::verdict")]
     pub verdict: Option<Verdict>,

@@ -122,7 +122,11 @@ pub(crate) fn on_failure(_: &mut SchemaGenerator) -> Schema {
 }
 
 pub(crate) fn without_verdict(_: &mut SchemaGenerator) -> Schema {
-    one_of(&["accept", "wait"])
+    one_of(&["accept", "wait", "ask"])
+}
+
+pub(crate) fn ruling(_: &mut SchemaGenerator) -> Schema {
+    one_of(&["pass", "fail"])
 }
 
 pub(crate) fn hold_policy(_: &mut SchemaGenerator) -> Schema {

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Deploy, DeployAnswer, DeployList, DeployPost, Local, Operation, Promote, Rebuild, Rollback, RollbackAnswer,
-    RolledBackTo, ScalePost, Until,
+    RolledBackTo, ScalePost, Until, VerdictPost,
     endpoint::{Credentials, Endpoint},
     openapi::{PAGE_MAX, schemas},
     query::{self, PageSize},
@@ -329,6 +329,29 @@ impl Operation for CancelDeploy {
     async fn perform(caller: &Local, subject: &(AppId, Revision), (): ()) -> Result<Deploy, Refusal> {
         let (id, revision) = subject;
         caller.deployer().cancel(&caller.allow(id, Action::Cancel).await?, *revision).await?;
+        caller.call(ShowDeploy, subject, DeployQuery::default()).await
+    }
+}
+
+/// Decides on a deploy in the place of checks that came to no verdict. The same decision of the same person may be repeated.
+pub struct DecideDeploy;
+
+impl Operation for DecideDeploy {
+    type Subject = (AppId, Revision);
+    type Input = VerdictPost;
+    type Answer = Deploy;
+
+    const ENDPOINT: Endpoint = Endpoint::new(
+        "POST",
+        "/api/v1/apps/{namespace}/{app}/deploys/{revision}/verdict",
+        200,
+        "Decide in the place of checks without a verdict",
+    );
+
+    async fn perform(caller: &Local, subject: &(AppId, Revision), post: VerdictPost) -> Result<Deploy, Refusal> {
+        let (id, revision) = subject;
+        let ruling = post.parse()?;
+        caller.deployer().decide(&caller.allow(id, Action::Decide).await?, *revision, ruling).await?;
         caller.call(ShowDeploy, subject, DeployQuery::default()).await
     }
 }

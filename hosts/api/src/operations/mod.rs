@@ -18,8 +18,8 @@ pub use apps::{AppsQuery, ChangeApp, DeleteApp, ListApps, RegisterApp, ReleaseHo
 pub use checks::{ListChecks, PutCheck, RemoveCheck, TestCheck};
 pub use configuration::{ChangeConfiguration, ConfigQuery, DiscardConfiguration, ShowConfiguration};
 pub use deploys::{
-    CancelDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, LogQuery, LogStep, LogText, PlanRollback,
-    PromoteApp, ReadBuildLog, RebuildApp, RollBack, RollbackQuery, ShowDeploy, StartApp, StopApp,
+    CancelDeploy, DecideDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, LogQuery, LogStep, LogText,
+    PlanRollback, PromoteApp, ReadBuildLog, RebuildApp, RollBack, RollbackQuery, ShowDeploy, StartApp, StopApp,
 };
 pub use instances::{InstanceLogQuery, InstancesQuery, Lines, ListInstances, ReadInstanceLog};
 pub use locks::{ListLocks, LockApp, LockEnvironment, UnlockApp, UnlockEnvironment};

@@ -7,7 +7,7 @@ mod template;
 use clap::{Args, Subcommand};
 use rollhook_core::{
     app::{AppId, AppName, Environment, FullName, InvalidName, Project},
-    deploy::{Commit, Revision},
+    deploy::{Commit, Revision, Ruling},
     image::ImageRef,
     instance::InstanceName,
     lock::LockReason,
@@ -75,6 +75,8 @@ pub(crate) enum AppCommand {
     Runs(Runs),
     /// End an unfinished deploy
     Cancel(Cancel),
+    /// Decide on a deploy that waits for a person, as checks came to no verdict (--without-verdict ask)
+    Verdict(Verdict),
     /// Deploy what another environment runs
     Promote(Promote),
     /// Let automation deploy again what was rolled back from
@@ -363,6 +365,20 @@ pub(crate) struct Cancel {
     /// The revision to end
     #[arg(long, value_name = "N")]
     pub(crate) revision: Revision,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Verdict {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// pass: the deploy succeeds; fail: it fails as by a check, and the version before is restored
+    #[arg(value_name = "pass|fail")]
+    pub(crate) ruling: Ruling,
+    /// The revision to decide on
+    #[arg(long, value_name = "N")]
+    pub(crate) revision: Revision,
+    #[command(flatten)]
+    pub(crate) wait: Wait,
 }
 
 #[derive(Debug, Args)]

@@ -66,9 +66,9 @@ pub(crate) struct AddCheck {
     /// How long a measurement may take, from 1s to 20s [default: 10s]; with command, to 10m [default: 1m]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<String>,
-    /// What follows if there is nothing to judge by: accept the deploy as not verified, or wait for a verdict [default:
-    /// accept]
-    #[arg(long, value_name = "WHAT", value_parser = ["accept", "wait"])]
+    /// What follows if there is nothing to judge by: accept the deploy as not verified, wait for a verdict, or ask a person
+    /// (app verdict) [default: accept]
+    #[arg(long, value_name = "WHAT", value_parser = ["accept", "wait", "ask"])]
     without_verdict: Option<String>,
     /// With http and prometheus: how the secret is sent: bearer, basic (the secret is USER:PASSWORD), or header=NAME
     #[arg(long, value_name = "HOW")]

@@ -1,15 +1,15 @@
 //! Deploys, rollbacks and the history.
 
 use rollhook_api::{
-    Deploy, DeployAnswer, DeployList, DeployPost, Kind, Rollback, RollbackAnswer, duration,
+    Deploy, DeployAnswer, DeployList, DeployPost, Kind, Rollback, RollbackAnswer, VerdictPost, duration,
     operations::{
-        CancelDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, PlanRollback, RollBack, RollbackQuery,
-        ShowDeploy,
+        CancelDeploy, DecideDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, PlanRollback, RollBack,
+        RollbackQuery, ShowDeploy,
     },
 };
 use rollhook_core::{
     app::AppId,
-    deploy::{Revision, Status},
+    deploy::{Revision, Ruling, Status},
     text::escaped,
 };
 
@@ -210,6 +210,24 @@ pub(crate) async fn cancel(session: &Session<'_>, args: &args::Cancel) -> Result
         session.follow_restore(id, &entry).await?;
     }
     session.document(&entry)
+}
+
+pub(crate) async fn decide(session: &Session<'_>, args: &args::Verdict) -> Result<(), CliError> {
+    let (id, revision) = (&session.find(&args.target).await?, args.revision);
+    session.drive()?;
+    let post = VerdictPost::new(args.ruling);
+    let mut entry = session.api.call(DecideDeploy, &(id.clone(), revision), post).await?;
+    let without = entry.decision.as_ref().map(|decision| decision.reason.as_str()).unwrap_or_default();
+    let done = match args.ruling {
+        Ruling::Pass => "Accepted",
+        Ruling::Fail => "Rejected",
+    };
+    session.output.line(&format!("{done} revision {revision} of {id}, without a verdict of {}", escaped(without)))?;
+    let ended = session.wait_for_end(id, revision, args.wait).await?;
+    entry = ended.clone().unwrap_or(entry);
+    session.document(&entry)?;
+    // A person who rejects a deploy wants it to fail.
+    if args.ruling == Ruling::Fail { Ok(()) } else { succeeded(ended.as_ref()) }
 }
 
 pub(super) fn image(answer: &DeployAnswer) -> String {

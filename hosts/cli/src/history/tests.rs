@@ -45,6 +45,7 @@ pub(crate) fn entry(revision: u64, image: &str, status: Status, ago: u64) -> Dep
         restore: None,
         checks: Vec::new(),
         not_verified: None,
+        decision: None,
         watch: None,
         revoked: None,
         evidence: None,

@@ -3,8 +3,10 @@
 use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
-    App, Deploy, Kind, Restore,
-    operations::{CancelDeploy, DeployQuery, LogQuery, LogStep, LogText, ReadBuildLog, ShowApp, ShowDeploy},
+    App, Deploy, Kind, Restore, VerdictPost,
+    operations::{
+        CancelDeploy, DecideDeploy, DeployQuery, LogQuery, LogStep, LogText, ReadBuildLog, ShowApp, ShowDeploy,
+    },
     words::{self, predicate, release_predicate, short_image, workload_evidence},
 };
 use rollhook_core::{
@@ -36,6 +38,9 @@ struct EntryPage<'a> {
     /// What the app's checks say.
     checks: Vec<Measured>,
     not_verified: Option<String>,
+    /// Who decided in the place of the checks; or since when a decision is waited for, and whether the caller may make it.
+    decision: Option<String>,
+    may_decide: bool,
     /// What is said of the watch over the version, and what the checks have measured within it.
     watch: Vec<String>,
     watch_checks: Vec<Measured>,
@@ -105,6 +110,8 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId, revision: Revision) -> Res
         refresh: refresh(&deploy),
         checks: deploy.checks.iter().map(|check| Measured::new(check, frame.now)).collect(),
         not_verified: deploy.not_verified.as_deref().map(escaped),
+        decision: words::decision(&deploy).map(|line| escaped(&line)),
+        may_decide: deploy.awaited_decision().is_some() && frame.may.may_deploy,
         watch: words::watch(&deploy).iter().map(|line| escaped(line)).collect(),
         watch_checks: watched.map(|check| Measured::new(check, frame.now)).collect(),
         evidence: evidence(&deploy),
@@ -268,6 +275,13 @@ pub(crate) async fn cancel(call: &Call<'_>, id: &AppId, revision: Revision) -> R
         }
         Err(failure) => Err(failure),
     }
+}
+
+/// Answers `POST …/deploys/{revision}/verdict`.
+pub(crate) async fn decide(call: &Call<'_>, id: &AppId, revision: Revision) -> Result<Reply, Failure> {
+    let post = VerdictPost { verdict: call.request.field("verdict").unwrap_or_default() };
+    call.operations().call(DecideDeploy, &(id.clone(), revision), post).await?;
+    Ok(reply::redirect(&format!("/apps/{}/{}/deploys/{revision}", id.namespace, id.name)))
 }
 
 #[cfg(test)]

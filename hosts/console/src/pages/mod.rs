@@ -144,6 +144,7 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
             DeployPart::Log => entry::log(call, id, *revision).await,
             DeployPart::Cancel if reads => entry::confirm_cancel(call, id, *revision).await,
             DeployPart::Cancel => entry::cancel(call, id, *revision).await,
+            DeployPart::Verdict => entry::decide(call, id, *revision).await,
         },
         Page::Run(id, number, RunPart::Run) => runs::show(call, id, *number).await,
         Page::Run(id, number, RunPart::Log) => runs::log(call, id, *number).await,

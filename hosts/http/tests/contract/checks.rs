@@ -126,6 +126,76 @@ fn command_is_run_for_each_deploy_and_tried_out() {
 }
 
 #[test]
+fn person_decides_where_a_check_that_asks_has_no_verdict() {
+    let server = start().run();
+    let app = server.app("api");
+    let asks = json!({
+        "kind": "http", "every": "1s", "failures": 1, "without_verdict": "ask",
+        "settings": { "url": "http://route.invalid/" },
+    });
+    assert_eq!(set(&server, &app, "gone", &asks)["without_verdict"], "ask");
+    let verdict = |revision: u64, body: &Value| {
+        server.manage("POST", &format!("{}/deploys/{revision}/verdict", app.path)).json(body).send()
+    };
+    let entry = |revision: u64| server.manage("GET", &format!("{}/deploys/{revision}", app.path)).expect(200).json();
+    let (pass, fail) = (json!({ "verdict": "pass" }), json!({ "verdict": "fail" }));
+    let asked = |revision: u64| {
+        until("a person is asked", || Some(entry(revision)).filter(|entry| !entry["decision"].is_null()))
+    };
+
+    let post = || server.post(&app, &image("v2")).header("idempotency-key", "two").header("prefer", "wait=1");
+    post().expect(202);
+    let waiting = asked(2);
+    let reason = waiting["decision"]["reason"].as_str().unwrap();
+    assert!(reason.starts_with("gone: ") && waiting["decision"].get("verdict").is_none(), "{waiting}");
+    assert_eq!((&waiting["status"], &waiting["checks"][0]["verdict"]), (&json!("verifying"), &json!("none")));
+    let told = post().expect(202).json();
+    let message = told["progress"]["message"].as_str().unwrap();
+    assert!(message.starts_with("waits for a person's decision, as checks came to no verdict: gone: "), "{told}");
+    assert_eq!((&told["decision"]["reason"].as_str(), told.get("ends_within")), (&Some(reason), None), "{told}");
+
+    let own = server.call("POST", &format!("{}/deploys/2/verdict", app.path)).header("x-service-token", &app.token);
+    assert_eq!(own.json(&pass).expect(401).problem(), "unauthorized", "a pipeline decides nothing");
+    for (body, status, problem) in [
+        (json!({ "verdict": "none" }), 422, "invalid-field"),
+        (json!({ "verdict": "" }), 422, "invalid-field"),
+        (json!({ "verdict": "pass", "by": "ada" }), 400, "malformed"),
+        (json!({}), 400, "malformed"),
+    ] {
+        let refused = verdict(2, &body);
+        assert_eq!((refused.status, refused.problem().as_str()), (status, problem), "{body}");
+    }
+    assert_eq!(verdict(1, &pass).problem(), "already-ended");
+    assert_eq!(verdict(9, &pass).problem(), "revision-not-found");
+    assert_eq!(entry(2)["status"], "verifying", "a refused call decides nothing");
+
+    let decided = verdict(2, &pass);
+    assert_eq!(decided.status, 200, "{}", decided.text());
+    let by = decided.json()["decision"]["by"].as_str().unwrap().to_owned();
+    assert!(decided.json()["decision"]["at"].is_string() && !by.is_empty(), "{}", decided.text());
+    assert_eq!(verdict(2, &pass).status, 200, "the same call again");
+    let other = verdict(2, &fail);
+    assert_eq!((other.status, other.problem().as_str()), (409, "decided-already"));
+    assert_eq!((&other.json()["by"], &other.json()["verdict"]), (&json!(by), &json!("pass")));
+    let done = post().header("prefer", "wait=50").expect(200).json();
+    assert!(done["message"].as_str().unwrap().ends_with(&format!("; accepted by {by}")), "{done}");
+
+    server.post(&app, &image("v3")).expect(202);
+    asked(3);
+    assert_eq!(verdict(3, &fail).status, 200);
+    let failed = until("the deploy has failed", || Some(entry(3)).filter(|entry| entry["status"] == "failed"));
+    assert_eq!((&failed["reason"], &failed["decision"]["verdict"]), (&json!("check-failed"), &json!("fail")));
+    assert!(failed["message"].as_str().unwrap().starts_with(&format!("{by} rejected it")), "{failed}");
+    until("the version before is restored", || entry(3)["restore"]["status"] == "succeeded");
+    assert_eq!(entry(4)["effective"], 2);
+
+    // A rollout is not asked about.
+    server.post(&app, &image("hang")).expect(202);
+    let early = until("the deploy rolls out", || Some(verdict(5, &pass)).filter(|reply| reply.status == 409));
+    assert_eq!(early.problem(), "decision-not-awaited");
+}
+
+#[test]
 fn check_that_cannot_be_measured_is_refused_by_its_field() {
     let server = server!().run();
     let app = server.app("api");
