@@ -24,6 +24,7 @@ use crate::{
         drive::WhenDropped,
         unwritten,
     },
+    slots::Rank,
     text::quoted,
     time::Timestamp,
 };
@@ -79,11 +80,8 @@ pub(super) struct CheckRules {
 }
 
 /// The settings of checks that run a command.
-const COMMAND_SETTINGS: &[CheckSetting] = &[CheckSetting {
-    name: Check::COMMAND_SETTING,
-    about: "The program and its arguments.",
-    required: true,
-}];
+const COMMAND_SETTINGS: &[CheckSetting] =
+    &[CheckSetting { name: Check::COMMAND_SETTING, about: "The program and its arguments.", required: true }];
 
 impl CheckRules {
     /// Returns a policy whose checks have all of their settings. One that is stored already stays as it is: another version of
@@ -325,7 +323,7 @@ impl Deployer {
             patience = TRY_OUT_MAX + COMMAND_WAIT;
         }
         select_biased! {
-            answer = self.measure_once(spec, WhenDropped::Ends).fuse() => answer.measured.map_err(|_| Refusal::Busy),
+            answer = self.measure_once(spec, Rank::Awaited, WhenDropped::Ends).fuse() => answer.measured.map_err(|_| Refusal::Busy),
             () = self.ports.clock.sleep(patience).fuse() => Err(Refusal::Busy),
         }
     }
