@@ -2,7 +2,7 @@
 //!
 //! A free slot goes to the waiting environment that holds the fewest, of those to the one that was served least lately, and
 //! there to the work that came first. So an environment with many apps fills all slots that no other one wants, and another
-//! one waits for the end of one piece of work, and not for a queue.
+//! one waits for the end of one piece of work, and not for a queue. Work that nobody waits for goes behind all other.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -51,7 +51,17 @@ struct Environment<K: Ord + Clone> {
 
 struct Waiter<K: Ord + Clone> {
     number: u64,
+    rank: Rank,
     served: Arc<Served<K>>,
+}
+
+/// The rank of work that waits: a lower one has a slot once no higher one can take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rank {
+    /// A deploy or a person waits for the work.
+    Awaited,
+    /// The work has time.
+    Background,
 }
 
 /// The slot that waiting work is given.
@@ -81,8 +91,13 @@ impl<K: Ord + Clone> Slots<K> {
 
     /// Waits for a slot for work of this environment.
     pub async fn acquire(&self, environment: &K) -> Slot<K> {
+        self.acquire_ranked(environment, Rank::Awaited).await
+    }
+
+    /// Waits for a slot for work of this environment and rank.
+    pub async fn acquire_ranked(&self, environment: &K, rank: Rank) -> Slot<K> {
         let served = Arc::new(Served { slot: Mutex::new(None), waker: AtomicWaker::new() });
-        let number = self.0.lock().enter(environment, Arc::clone(&served));
+        let number = self.0.lock().enter(environment, rank, Arc::clone(&served));
         let _place = Place { of: &*self.0, environment, number };
         self.0.serve();
         poll_fn(|context| {
@@ -127,14 +142,15 @@ fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<K: Ord + Clone> State<K> {
     /// Adds waiting work, and returns its number.
-    fn enter(&mut self, environment: &K, served: Arc<Served<K>>) -> u64 {
+    fn enter(&mut self, environment: &K, rank: Rank, served: Arc<Served<K>>) -> u64 {
         let number = self.next;
         self.next += 1;
         // One that comes anew goes before the one that was served last, and behind all others.
         let turn = self.last_turn.saturating_sub(1);
         let new = || Environment { held: 0, turn, waiting: VecDeque::new() };
         let waiting = &mut self.environments.entry(environment.clone()).or_insert_with(new).waiting;
-        waiting.push_back(Waiter { number, served });
+        let place = waiting.iter().position(|other| other.rank > rank).unwrap_or(waiting.len());
+        waiting.insert(place, Waiter { number, rank, served });
         number
     }
 
@@ -153,8 +169,8 @@ impl<K: Ord + Clone> State<K> {
         let is_served = |environment: &Environment<K>| !environment.waiting.is_empty() && environment.held < each;
         let waiting = self.environments.iter_mut().filter(|(_, environment)| is_served(environment));
         let (name, environment) = waiting.min_by_key(|(_, environment)| {
-            let number = environment.waiting.front().map(|waiter| waiter.number);
-            (environment.held, environment.turn, number)
+            let first = environment.waiting.front();
+            (first.map(|waiter| waiter.rank), environment.held, environment.turn, first.map(|waiter| waiter.number))
         })?;
         let waiter = environment.waiting.pop_front()?;
         self.last_turn += 2;
@@ -302,6 +318,25 @@ mod tests {
             drop(third);
             drop(slot);
             assert!(slots.0.lock().environments.is_empty() && slots.0.lock().held == 0);
+        });
+    }
+
+    #[test]
+    fn work_in_the_background_goes_behind_all_other() {
+        block_on(async {
+            let (slots, names) = (Slots::new(1), ["a", "b"].map(environment));
+            let running = slots.acquire(&names[0]).await;
+            let later = |name| Box::pin(slots.acquire_ranked(name, Rank::Background)) as Work<'_>;
+            let (mut of_b, mut later_of_a) = (later(&names[1]), later(&names[0]));
+            assert!(given(&mut of_b).await.is_none() && given(&mut later_of_a).await.is_none());
+            let mut first: Work<'_> = Box::pin(slots.acquire(&names[0]));
+            let mut second: Work<'_> = Box::pin(slots.acquire(&names[0]));
+            assert!(given(&mut first).await.is_none() && given(&mut second).await.is_none());
+            let mut slot = running;
+            for next in [&mut first, &mut second, &mut of_b, &mut later_of_a] {
+                drop(slot);
+                slot = given(next).await.unwrap();
+            }
         });
     }
 

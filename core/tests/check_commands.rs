@@ -116,6 +116,41 @@ fn command_that_fails_brings_the_version_before_back() {
 }
 
 #[test]
+fn command_that_waits_for_a_slot_says_so() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let mut waiting = Vec::new();
+        for name in ["api", "web", "worker"] {
+            let smoke = command("smoke", &["hang"]).with(|check| (check.timeout, check.failures) = (SECOND * 60, 1));
+            waiting.push((Revision::FIRST, world.app(name, with_checks([smoke])).await));
+        }
+        for (revision, access) in &mut waiting {
+            *revision = world.deploy(access, &api("v2")).await.unwrap().deploy.revision;
+        }
+        world.sleep(30).await;
+        let shown = async |waiting: &[(Revision, Authorized)]| {
+            let mut shown = Vec::new();
+            for (revision, access) in waiting {
+                let state = world.deployer.state(access).await.unwrap();
+                let entry = world.entry(access, revision.get()).await;
+                assert_eq!(entry.status(), Status::Verifying);
+                shown.push(world.deployer.progress(&state, &entry).and_then(|progress| progress.message));
+            }
+            shown
+        };
+        let says = |says: &Option<String>| says.as_ref().is_some_and(|says| says.ends_with("smoke (waits for a slot)"));
+        let queued: Vec<bool> = shown(&waiting).await.iter().map(says).collect();
+        assert_eq!(queued.iter().filter(|waits| **waits).count(), 1, "two of an environment run at once");
+        let last = waiting.remove(queued.iter().position(|waits| *waits).unwrap());
+        for (revision, access) in waiting {
+            world.deployer.cancel(&access, revision).await.unwrap();
+        }
+        world.sleep(5).await;
+        assert_eq!(shown(&[last]).await, [Some("waits for the verdicts of the checks smoke".to_owned())]);
+    });
+}
+
+#[test]
 fn command_that_takes_too_long_is_ended_and_says_nothing() {
     let world = World::new(SECOND);
     world.run(async {

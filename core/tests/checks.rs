@@ -395,6 +395,28 @@ fn replica_that_takes_over_waits_on_and_one_that_cannot_measure_accepts_nothing(
 }
 
 #[test]
+fn deploy_without_its_verdicts_gives_way_although_old_pods_still_end() {
+    let world = World::new(SECOND);
+    world.cluster.script("v2", Script::completes().terminating_for(5 * MINUTE));
+    world.run(async {
+        let access = world.app("api", with_checks([check("errors")])).await;
+        world.verifier.reads(|_| Reading::Value(0.0));
+        let first = world.deploy(&access, &api("v2")).await.unwrap().deploy.revision;
+        world.sleep(60).await;
+        let next = world.deploy(&access, &api("v3")).await.unwrap().deploy.revision;
+        let first = world.ended(&access, first.get()).await;
+        assert_eq!(first.state, State::Superseded { by: next, rollback: false });
+        // Without checks none is missing.
+        let change = PolicyChange { checks: Some(Vec::new()), ..PolicyChange::default() };
+        world.set_policy(&access, change).await;
+        let second = world.deploy(&access, &api("v2")).await.unwrap().deploy.revision;
+        world.sleep(60).await;
+        world.deployed(&access, &api("v3")).await;
+        assert!(note(&world.entry(&access, second.get()).await).contains("still terminate"));
+    });
+}
+
+#[test]
 fn observed_check_decides_and_delays_nothing() {
     let world = World::new(SECOND);
     world.run(async {

@@ -176,6 +176,39 @@ fn a_rollout_that_settles_is_not_without_progress() {
 }
 
 #[test]
+fn a_rollout_that_only_waits_for_old_pods_succeeds_as_it_gives_way() {
+    let world = World::new(SECOND);
+    world.cluster.script("drains", Script::completes().terminating_for(Duration::from_secs(300)));
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        // Alone, it waits for them.
+        let begun = world.now();
+        let waited = world.deployed(&access, &api("drains")).await;
+        assert!(waited.updated_at.since(begun) >= Duration::from_secs(300));
+        assert_eq!(waited.state, State::Succeeded { note: None });
+        for after in [3, 60] {
+            let first = world.deploy(&access, &api("drains")).await.unwrap().deploy.revision.get();
+            world.sleep(after).await;
+            let begun = world.now();
+            let next = world.deployed(&access, &api("v3")).await;
+            assert_eq!(next.status(), Status::Succeeded);
+            let first = world.entry(&access, first).await;
+            let note = Some("pods of the version before still terminate".to_owned());
+            assert_eq!(first.state, State::Succeeded { note }, "after {after} s");
+            let waited = first.updated_at.since(begun);
+            assert!(waited <= Duration::from_secs(10), "the newer one waited for {waited:?}");
+        }
+        // One that has not settled is as every other.
+        let dies = Script::dies_after(Duration::from_secs(3)).terminating_for(Duration::from_secs(300));
+        world.cluster.script("dies", dies);
+        let first = world.deploy(&access, &api("dies")).await.unwrap().deploy.revision.get();
+        world.sleep(3).await;
+        world.deployed(&access, &api("v3")).await;
+        assert_ne!(world.entry(&access, first).await.status(), Status::Succeeded);
+    });
+}
+
+#[test]
 fn posting_the_same_image_again_is_a_rollout_of_its_own() {
     let world = World::new(SECOND);
     world.run(async {

@@ -64,8 +64,10 @@ await context.addInitScript(() => {
 });
 const expecting = async (status, act) => {
   expected.push(status);
+  // The browser's report comes on a way of its own, which is slow on a machine that has much to do.
+  const reported = page.waitForEvent('console', (message) => message.text().includes(`status of ${status}`));
   await act();
-  // The report comes on a way of its own.
+  await reported;
   await page.evaluate(() => new Promise((done) => setTimeout(done, 100)));
   expected = expected.filter((known) => known !== status);
 };
@@ -118,6 +120,24 @@ const row = (revision) => page.locator(`#r${revision}`);
 const says = async (locator, text) => {
   await locator.filter({ hasText: text }).waitFor();
 };
+// Acts, and waits for the page that follows, which may have the address of the one before.
+const turning = async (act) => {
+  await page.evaluate(() => { window.isOfBefore = true; });
+  await act();
+  await page.waitForFunction(() => !window.isOfBefore);
+};
+const eventually = async (what, is, act = () => {}) => {
+  for (const until = Date.now() + 120_000; !await is(); await act()) {
+    if (Date.now() > until) fail(what);
+    await page.waitForTimeout(200);
+  }
+};
+const api = async (method, path, data) => {
+  const answer = await page.request.fetch(path, { method, headers: { authorization: `Bearer ${token}` }, data });
+  if (!answer.ok()) fail(`${path}: ${await answer.text()}`);
+  return answer.json();
+};
+const settle = (time) => api('PATCH', '/api/v1/apps/shop-test/api', { policy: { settle: time } });
 
 try {
   step('signing in with a wrong token shows why');
@@ -177,13 +197,15 @@ try {
   watch(other);
   await other.goto(app);
   await other.evaluate(() => { window.sameDocument = true; });
+  // It settles until both have shown it.
+  await settle('5m');
   await page.keyboard.press('Enter');
   await dialog.getByLabel('Image').fill('registry.example.com/shop/api:1.1.0');
   await dialog.getByLabel('Commit').fill('4f1a77b');
-  await dialog.getByRole('button', { name: 'Deploy' }).click();
-  await page.waitForURL(`${base}${app}`);
+  await turning(() => dialog.getByRole('button', { name: 'Deploy' }).click());
   await page.evaluate(() => { window.sameDocument = true; });
-  await says(page.locator('.running'), 'Revision 2');
+  for (const tab of [page, other]) await says(tab.locator('.running'), 'Revision 2');
+  await settle('0s');
   await says(row(2), 'current');
   await page.locator('.running').waitFor({ state: 'detached' });
   await says(other.locator('#r2'), 'current');
@@ -287,11 +309,16 @@ try {
   await page.goto(`${app}/webhook`);
   if ((await page.content()).includes(first)) fail('the token is shown unasked');
   await picture('webhook');
-  await page.getByRole('button', { name: 'Reveal' }).click();
+  await turning(() => page.getByRole('button', { name: 'Reveal' }).click());
   if (await page.locator('#token').textContent() !== first) fail('another token is revealed');
   await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: base });
+  // The button says so for two seconds.
+  await page.locator('[data-copy="#token"]').evaluate((button) => {
+    const note = () => { window.isCopied ||= button.textContent.includes('Copied'); };
+    new MutationObserver(note).observe(button, { characterData: true, subtree: true });
+  });
   await page.getByRole('button', { name: 'Copy the token' }).click();
-  await says(page.locator('[data-copy="#token"]'), 'Copied');
+  await page.waitForFunction(() => window.isCopied);
   if (await page.evaluate(() => navigator.clipboard.readText()) !== first) fail('another text is copied');
   await page.getByRole('link', { name: 'Make a new token…' }).click();
   await says(dialog, 'refused at once');
@@ -353,11 +380,6 @@ try {
   await page.getByText('Deploys are locked').waitFor({ state: 'detached' });
 
   step('what lags behind is promoted, from a cell and as a whole');
-  const api = async (method, path, data) => {
-    const answer = await page.request.fetch(path, { method, headers: { authorization: `Bearer ${token}` }, data });
-    if (!answer.ok()) fail(`${path}: ${await answer.text()}`);
-    return answer.json();
-  };
   const images = { api: '1.0.0', web: '4.1.0', search: '1.9.3', worker: '2.0.0', 'a-service-with-a-long-name': '2026.11.22-rc.1' };
   for (const [name, tag] of Object.entries(images)) {
     for (const environment of name === 'worker' ? ['prod'] : ['prod', 'test']) {
@@ -370,11 +392,7 @@ try {
   const cell = (name, environment) => page.locator('tr', { has: page.locator(`th:text-is("${name}")`) }).locator(`[data-environment="${environment}"]`);
   for (const name of ['web', 'search', 'a-service-with-a-long-name']) {
     await api('GET', `/api/v1/apps/shop-test/${name}/deploys/1`);
-    for (let turn = 0; !await cell(name, 'prod').getByText('behind test').isVisible(); turn++) {
-      if (turn > 100) fail(`${name} is not behind`);
-      await page.waitForTimeout(200);
-      await page.goto('/');
-    }
+    await eventually(`${name} is not behind`, () => cell(name, 'prod').getByText('behind test').isVisible(), () => page.goto('/'));
   }
   await picture('apps-matrix');
   await cell('web', 'prod').getByRole('link', { name: 'Promote' }).click();
@@ -393,10 +411,7 @@ try {
   await says(row(2), 'current');
   const variables = { FEATURE_SEARCH: { value: 'on', plain: true }, SEARCH_URL: 'https://search.example.com' };
   await api('PATCH', '/api/v1/apps/shop-test/search/config', { set: variables });
-  for (let turn = 0; (await api('GET', '/api/v1/apps/shop-test/search')).current.revision < 2; turn++) {
-    if (turn > 100) fail('the variables are not there');
-    await page.waitForTimeout(200);
-  }
+  await eventually('the variables are not there', async () => (await api('GET', '/api/v1/apps/shop-test/search')).current.revision >= 2);
   await page.goto('/');
   await page.getByRole('link', { name: 'Promote in shop' }).click();
   await says(page.locator('main'), 'What test runs, to prod');
@@ -422,10 +437,8 @@ try {
   await says(page.locator('main'), 'No command was run by hand yet.');
   for (const command of [['bin/rails', 'runner', 'script/fix_orders.rb'], ['bin/fail', '--with', "two words"]]) {
     const { number } = await api('POST', '/api/v1/apps/shop-prod/web/runs', { command });
-    for (let turn = 0; !['succeeded', 'failed'].includes((await api('GET', `/api/v1/apps/shop-prod/web/runs/${number}`)).status); turn++) {
-      if (turn > 100) fail(`run ${number} does not end`);
-      await page.waitForTimeout(200);
-    }
+    const status = async () => (await api('GET', `/api/v1/apps/shop-prod/web/runs/${number}`)).status;
+    await eventually(`run ${number} does not end`, async () => ['succeeded', 'failed'].includes(await status()));
   }
   await page.goto('/apps/shop-prod/web');
   await page.getByRole('link', { name: 'Runs' }).click();
@@ -475,8 +488,8 @@ try {
   await ask('start');
   // The session is in the store: the page goes on by itself.
   await page.locator('#offline').waitFor({ state: 'hidden' });
-  restarting = false;
   await says(row(7), 'current');
+  restarting = false;
 
   step('activity follows deploys, and is narrowed; the delivery measures have a chart and its table');
   await page.getByRole('link', { name: 'Activity' }).click();
@@ -513,7 +526,7 @@ try {
   await page.goto('/access');
   await picture('access');
   await page.getByRole('link', { name: 'Revoke ci-shop' }).click();
-  await page.getByRole('button', { name: 'Revoke the token' }).click();
+  await turning(() => page.getByRole('button', { name: 'Revoke the token' }).click());
   await says(page.locator('main'), 'API token ci-shop');
   if (await page.getByRole('link', { name: 'Revoke ci-shop' }).count() > 0) fail('the token is still listed');
 

@@ -240,9 +240,13 @@ impl Machine {
                 containers.iter().for_each(|container| self.stop(engine, container));
                 Ok(false)
             }
-            Step::Rename { container, name } => {
-                let path = format!("/containers/{}/rename?name={}", in_path(container), in_query(name));
-                passing(engine.post(&path, None).await)
+            Step::TakeName { container, name, holder } => {
+                if let Some((holder, aside)) = holder
+                    && !rename(engine, holder, aside).await?
+                {
+                    return Ok(false);
+                }
+                rename(engine, container, name).await
             }
             Step::Remove(containers) => {
                 for container in containers {
@@ -350,6 +354,10 @@ impl Machine {
             lock(&stopping).remove(&container);
         });
     }
+}
+
+async fn rename(engine: &Engine, container: &str, name: &str) -> Called<bool> {
+    passing(engine.post(&format!("/containers/{}/rename?name={}", in_path(container), in_query(name)), None).await)
 }
 
 fn is_gone(message: &str) -> bool {

@@ -23,7 +23,7 @@ mod spec;
 pub mod verifying;
 mod watching;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 pub use events::{CallError, Effect, Event};
 pub use spec::{at_rest, may_drift};
@@ -224,7 +224,9 @@ fn process(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
         Event::Applied(Ok(applied)) => return applied_to(state, applied, now),
         Event::Observed(Ok(seen)) => {
             let Stored::RollingOut { since, outage } = rolling(&state.app_state)?.state else { return None };
-            state.rollout.as_mut()?.observed(seen, (since, outage), state.observe_began_at, now);
+            let rollout = state.rollout.as_mut()?;
+            let is_followed = rollout::is_followed(&state.app_state, rollout.revision);
+            rollout.observed(seen, (since, outage), is_followed, state.observe_began_at, now);
         }
         Event::Applied(Err(failed)) | Event::Observed(Err(failed)) => return call_failed(state, failed, now),
         Event::Collected(evidence) => {
@@ -421,7 +423,8 @@ fn outdated(app_state: &AppState, rolling: Option<&Deploy>) -> Option<Vec<Deploy
     (!outdated.is_empty()).then_some(outdated)
 }
 
-/// Starts a newer rollout in place of one that has stalled, or of any if the newer one is a rollback.
+/// Starts a newer rollout in place of one that has stalled, or of any if the newer one is a rollback. One that only waits for
+/// old instances to end succeeds first.
 fn taken_over(state: &State, rolling: &Deploy, now: Timestamp) -> Option<Effect> {
     let highest = state.app_state.unfinished.iter().rfind(|deploy| deploy.is_ready())?;
     if highest.revision <= rolling.revision {
@@ -429,11 +432,26 @@ fn taken_over(state: &State, rolling: &Deploy, now: Timestamp) -> Option<Effect>
     }
     let policy = &state.app_state.app.policy;
     let stalled = state.rollout.as_ref().is_some_and(|rollout| rollout.stalled_at(policy) <= now);
-    if !stalled && highest.trigger != Trigger::Rollback {
+    let waits = highest.trigger != Trigger::Rollback;
+    if waits && (!stalled || is_over_but_for_old_ones(state, rolling, now)) {
         return None;
     }
     let ended = superseded(&state.app_state, rolling, highest.revision);
     Some(begin(state, highest, vec![ended], now))
+}
+
+/// Returns whether a deploy has settled, with the verdicts of its checks if it has any, and only old instances still end.
+fn is_over_but_for_old_ones(state: &State, rolling: &Deploy, now: Timestamp) -> bool {
+    let is_reached = matches!(rolling.state, Stored::RollingOut { outage, .. } if outage.since.is_none());
+    let terms = Terms::of(&state.app_state, rolling).filter(|_| is_reached);
+    let awaits = |terms: Terms<'_>| state.rollout.as_ref().is_some_and(|rollout| rollout.awaits_old_ones(&terms));
+    terms.is_some_and(awaits)
+        && match verifying::next_step(state, rolling, now) {
+            Some(step) => matches!(step, VerifyStep::Done(_)),
+            None => verifying::begun(state, rolling, now)
+                .and_then(|begun| begun.verification)
+                .is_none_or(|begun| begun.skipped.is_some()),
+        }
 }
 
 fn begin(state: &State, deploy: &Deploy, mut changes: Vec<Deploy>, now: Timestamp) -> Effect {
@@ -503,8 +521,7 @@ fn drive(state: &mut State, deploy: Deploy, now: Timestamp) -> Effect {
 
 /// Returns the wait for a change of the rollout until this time at the latest, or until a newer one may take over.
 fn watch(state: &State, deploy: &Deploy, spec: RolloutSpec, at: Timestamp, now: Timestamp) -> Effect {
-    let is_newer = |other: &Arc<Deploy>| other.is_ready() && other.revision > deploy.revision;
-    let newer = state.app_state.unfinished.iter().any(is_newer);
+    let newer = rollout::is_followed(&state.app_state, deploy.revision);
     let stalled_at = state.rollout.as_ref().map(|rollout| rollout.stalled_at(&state.app_state.app.policy));
     let until = stalled_at.filter(|_| newer).map_or(at, |stalled_at| at.min(stalled_at));
     Effect::Watch(spec, until.max(now))
@@ -549,8 +566,7 @@ fn fail(state: &State, deploy: Deploy, failure: FailureReport, evidence: Option<
         let state = Stored::Failed { reason: failure.reason.clone(), message, evidence: evidence.clone() };
         Deploy { touched, ..deploy.moved(state) }
     };
-    let is_followed =
-        state.app_state.unfinished.iter().any(|other| other.is_ready() && other.revision > deploy.revision);
+    let is_followed = rollout::is_followed(&state.app_state, deploy.revision);
     let record_of = |ended: Deploy| Record { changes: vec![ended], ..Record::default() };
     let message = match restore::owed(&preview(state, record_of(ended(String::new())))) {
         Owed::NothingToRestore if touched => {

@@ -65,6 +65,8 @@ pub struct Terms<'a> {
     replaces: bool,
     /// Whether the rollout had settled, and is verified.
     is_verified: bool,
+    /// Whether a newer deploy is ready to roll out.
+    is_followed: bool,
 }
 
 impl<'a> Terms<'a> {
@@ -80,8 +82,14 @@ impl<'a> Terms<'a> {
             outage,
             replaces,
             is_verified: deploy.verification.is_some(),
+            is_followed: is_followed(app_state, deploy.revision),
         })
     }
+}
+
+/// Returns whether a deploy newer than this one is ready to roll out.
+pub(super) fn is_followed(app_state: &AppState, revision: Revision) -> bool {
+    app_state.unfinished.iter().any(|other| other.is_ready() && other.revision > revision)
 }
 
 /// A driver's observations of one rollout. A restart may lose them: a new driver observes anew.
@@ -105,6 +113,8 @@ pub struct RolloutProgress {
     disturbed_at: Timestamp,
     /// The workload that failed last, of several: another one has its own patience.
     failing: Option<String>,
+    /// Whether a newer deploy was ready to roll out at the last observation.
+    was_followed: bool,
     last: Option<(Timestamp, Observation)>,
 }
 
@@ -124,6 +134,7 @@ impl RolloutProgress {
             failure: None,
             disturbed_at: now,
             failing: None,
+            was_followed: false,
             last: None,
         }
     }
@@ -139,15 +150,18 @@ impl RolloutProgress {
         self.failure.iter_mut().for_each(|(first, last, _)| [first, last].into_iter().for_each(reset));
     }
 
-    /// Processes an observation made at some moment between `asked` and `now`, of a rollout that began at `since`.
+    /// Processes an observation made at some moment between `asked` and `now`, of a rollout that began at `since`, which a newer
+    /// deploy that is ready follows or not.
     pub fn observed(
         &mut self,
         seen: Observation,
         (since, outage): (Timestamp, Outage),
+        is_followed: bool,
         asked: Timestamp,
         now: Timestamp,
     ) {
         self.failures = 0;
+        self.was_followed = is_followed;
         self.lives.observed(&seen.past_lives, (since <= now).then(|| now.since(since)));
         self.down = match (seen.down_for, self.down) {
             (None, _) => None,
@@ -237,17 +251,13 @@ impl RolloutProgress {
         if let Some(failure) = self.failure(terms, last, *seen_at) {
             return RolloutOutcome::Failed(failure);
         }
-        let settled_at = self.complete.map(|(complete, _)| complete.after(self.settles_for(policy, terms.is_verified)));
-        let settled = match (&last.phase, &last.failure) {
-            (Phase::Complete { digest, note }, None) if settled_at.is_some_and(|at| at <= *seen_at) => {
-                let notes = [note.as_ref(), last.leaving.as_ref()].into_iter().flatten();
-                let note = notes.cloned().reduce(|one, other| format!("{one}; {other}"));
-                Some(RolloutOutcome::Settled { digest: digest.clone(), note })
-            }
-            (Phase::Complete { .. } | Phase::Progressing, _) => None,
-        };
-        if let Some(settled) = settled.clone().filter(|_| last.leaving.is_none()) {
-            return settled;
+        let settled_at = self.settled_at(terms);
+        let settled = self.settled(terms);
+        if let Some(settled) = settled.clone().filter(|_| last.leaving.is_none() || terms.is_followed) {
+            // Old instances that are to end keep no newer deploy waiting. The newer one may be ready for longer than since the last
+            // observation.
+            let is_known = last.leaving.is_none() || self.was_followed;
+            return if is_known { settled } else { RolloutOutcome::Wait(now) };
         }
         let ready_by = self.ready_by(terms, last, *seen_at);
         if ready_by.is_some_and(|at| at <= *seen_at) {
@@ -265,6 +275,29 @@ impl RolloutProgress {
         let next =
             [Some(deadline), settled_at, fails_at, ready_by].into_iter().flatten().filter(|at| at > seen_at).min();
         RolloutOutcome::Wait(next.unwrap_or(deadline))
+    }
+
+    /// Returns whether the rollout has settled, and is not over only because old instances still end.
+    pub(super) fn awaits_old_ones(&self, terms: &Terms<'_>) -> bool {
+        self.applied
+            && self.settled(terms).is_some()
+            && self.last.as_ref().is_some_and(|(_, seen)| seen.leaving.is_some())
+    }
+
+    /// Returns the time at which the rollout has settled, if it stays complete.
+    fn settled_at(&self, terms: &Terms<'_>) -> Option<Timestamp> {
+        let (complete, _) = self.complete?;
+        Some(complete.after(self.settles_for(terms.policy, terms.is_verified)))
+    }
+
+    /// Returns the outcome of a rollout whose new instances have settled, whatever old ones there are.
+    fn settled(&self, terms: &Terms<'_>) -> Option<RolloutOutcome> {
+        let (seen_at, last) = self.last.as_ref()?;
+        let (Phase::Complete { digest, note }, None) = (&last.phase, &last.failure) else { return None };
+        self.settled_at(terms).filter(|at| at <= seen_at)?;
+        let notes = [note.as_ref(), last.leaving.as_ref()].into_iter().flatten();
+        let note = notes.cloned().reduce(|one, other| format!("{one}; {other}"));
+        Some(RolloutOutcome::Settled { digest: digest.clone(), note })
     }
 
     fn failure(&self, terms: &Terms<'_>, last: &Observation, seen_at: Timestamp) -> Option<FailureReport> {

@@ -164,6 +164,7 @@ pub struct Deployer {
     measuring: Slots,
     /// Held by the commands of checks.
     check_commands: Slots,
+    waiting_commands: drive::WaitingCommands,
     /// The runs of checks' commands that are no longer waited for.
     ending_runs: drive::EndingRuns,
     round_rate: drive::RoundRate,
@@ -207,6 +208,7 @@ impl Deployer {
             configuration_turns: read::SharedValues::default(),
             measuring: Slots::with_share(drive::MEASUREMENTS.0, drive::MEASUREMENTS.1),
             check_commands: Slots::with_share(drive::COMMANDS.0, drive::COMMANDS.1),
+            waiting_commands: drive::WaitingCommands::default(),
             ending_runs: drive::EndingRuns::default(),
             round_rate: drive::RoundRate::default(),
             retention_turn: lock::Mutex::default(),

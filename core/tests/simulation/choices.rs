@@ -283,7 +283,7 @@ fn own() -> impl Strategy<Value = Own> {
         Course::Relapses,
         Course::Full,
     ]);
-    let tag = prop_oneof![4 => select(&TAGS[1..5]), 1 => select(&TAGS[5..])];
+    let tag = prop_oneof![4 => select(&TAGS[1..6]), 1 => select(&TAGS[6..])];
     (0..2usize, tag, course).prop_map(|(further, tag, course)| Own { further, tag, course })
 }
 

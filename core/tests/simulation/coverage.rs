@@ -72,6 +72,7 @@ pub(crate) const EXPECTED: &[&str] = &[
     "effect: accepted, webhook",
     "effect: it stood still",
     "effect: succeeded",
+    "effect: succeeded before its old pods had ended",
     "effect: the cluster was changed",
     "effect: a command by hand began",
     "effect: accepted, a run by hand",

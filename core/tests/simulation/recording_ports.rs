@@ -77,6 +77,7 @@ impl RecordingPorts {
             restarts: seen.restarts,
             past_lives: seen.past_lives.clone(),
             progress: seen.progress.clone(),
+            leaving: seen.leaving.is_some(),
             is_lost: false,
         }
     }

@@ -10,7 +10,7 @@ use rollhook_core::{
 };
 use rollhook_memory::{BuildScript, Script};
 
-use crate::images::{TAGS, image};
+use crate::images::{TAGS, drains, image};
 
 /// How long a sound commit takes to be built.
 pub(crate) const BUILD: Duration = Duration::from_secs(3);
@@ -18,7 +18,7 @@ pub(crate) const BUILD: Duration = Duration::from_secs(3);
 /// How the commits begin that stand for the tags, in their order: the first three are sound; some are not built, each
 /// in its own way, and some are and do not run.
 const BEGINNINGS: [&str; TAGS.len()] =
-    ["a01", "a02", "a03", "404", "510", "b01", "b02", "888", "b03", "300", "500", "b04", "520", "b05"];
+    ["a01", "a02", "a03", "404", "510", "a04", "b01", "b02", "888", "b03", "300", "500", "b04", "520", "b05"];
 
 /// The behaviour of builds that the builder does not know by their commit.
 pub(crate) fn build_scripts() -> Vec<(&'static str, BuildScript)> {
@@ -33,6 +33,7 @@ pub(crate) fn build_scripts() -> Vec<(&'static str, BuildScript)> {
 /// The behaviour of the images that commits are built to.
 pub(crate) fn built_scripts() -> Vec<(&'static str, Script)> {
     vec![
+        (":a04", drains()),
         (":b01", Script::missing()),
         (":b02", Script::crashes()),
         (":b03", Script::dies_after(Duration::from_secs(2))),

@@ -60,9 +60,13 @@ pub(crate) enum Step {
     Start(String),
     /// The containers are to be told to end.
     Stop(Vec<String>),
-    Rename {
+    /// The deploy's container is to take the name, once the one that holds it has another. Both follow each other at once:
+    /// in between the name leads nowhere.
+    TakeName {
         container: String,
         name: String,
+        /// The container that has the name, and its next one.
+        holder: Option<(String, String)>,
     },
     /// The containers are to be removed, running or not.
     Remove(Vec<String>),
@@ -78,7 +82,7 @@ pub(crate) fn next(seen: &Seen, rollout: &Rollout, facts: Facts) -> Step {
     let is_own = |container: &&Container| container.deploy() == Some(rollout.id);
     let touched: &[String] = match &step {
         Step::Stop(containers) | Step::Remove(containers) => containers,
-        Step::Rename { container, .. } => std::slice::from_ref(container),
+        Step::TakeName { holder, .. } => holder.as_ref().map_or(&[], |(holder, _)| std::slice::from_ref(holder)),
         Step::Wait
         | Step::Pull
         | Step::Create(_)
@@ -220,10 +224,8 @@ pub(crate) fn replace(
     let name = own.final_name();
     if own.name() != name {
         let holder = others.iter().find(|other| other.name() == name);
-        return match holder {
-            Some(holder) => Step::Rename { container: holder.id().to_owned(), name: holder.name_aside(name) },
-            None => Step::Rename { container: own.id().to_owned(), name: name.to_owned() },
-        };
+        let holder = holder.map(|holder| (holder.id().to_owned(), holder.name_aside(name)));
+        return Step::TakeName { container: own.id().to_owned(), name: name.to_owned(), holder };
     }
     if !running.is_empty() {
         return if is_drained { Step::Stop(running) } else { Step::Wait };
@@ -303,10 +305,12 @@ mod tests {
         let mut seen = Seen { claims: vec![claim(OURS, 2)], ..seen(vec![old.clone(), made.clone()]) };
         let aside = old.name_aside("web");
         let step = |seen: &Seen| next(seen, &rollout(2), READY);
-        assert_eq!(step(&seen), Step::Rename { container: old.id().to_owned(), name: aside.clone() });
+        let taken = |holder| Step::TakeName { container: made.id().to_owned(), name: "web".to_owned(), holder };
+        assert_eq!(step(&seen), taken(Some((old.id().to_owned(), aside.clone()))), "nothing is read in between");
+        // A process that was stopped there.
         seen.containers[0] = with(old.clone(), "/Name", json!(format!("/{aside}")));
         assert!(seen.containers[0].is_named("web"), "it still belongs to the target");
-        assert_eq!(step(&seen), Step::Rename { container: made.id().to_owned(), name: "web".to_owned() });
+        assert_eq!(step(&seen), taken(None));
         seen.containers[1] = with(made, "/Name", json!("/web"));
         assert_eq!(next(&seen, &rollout(2), Facts { is_drained: false, ..READY }), Step::Wait);
         assert_eq!(step(&seen), Step::Stop(vec![old.id().to_owned()]));
@@ -326,19 +330,19 @@ mod tests {
         let made = stamped(OURS, 2, "running");
         let both = seen(vec![old.clone(), made.clone()]);
         assert_eq!(next(&both, &settling(5), READY), Step::Wait);
-        assert!(matches!(next(&both, &settling(4), READY), Step::Rename { .. }));
+        assert!(matches!(next(&both, &settling(4), READY), Step::TakeName { .. }));
         let alone = |rollout| {
             let mut rollout: Rollout = rollout;
             rollout.workload.replace = Replace::StopFirst;
             rollout
         };
-        assert!(matches!(next(&both, &alone(settling(5)), READY), Step::Rename { .. }), "the name leads nowhere");
+        assert!(matches!(next(&both, &alone(settling(5)), READY), Step::TakeName { .. }), "the name leads nowhere");
         // Another process has given the old one's name away, or the old one has ended: the name is taken at once.
         let aside = with(old.clone(), "/Name", json!(format!("/{}", old.name_aside("web"))));
         let ended = with(old, "/State/Status", json!("exited"));
         for old in [aside, ended] {
             let there = seen(vec![old, made.clone()]);
-            assert!(matches!(next(&there, &settling(5), READY), Step::Rename { .. }), "{there:?}");
+            assert!(matches!(next(&there, &settling(5), READY), Step::TakeName { .. }), "{there:?}");
         }
     }
 
@@ -352,7 +356,7 @@ mod tests {
         both.claims.push(Claim { replaces: true, ..claim(OURS, 1) });
         assert_eq!(next(&both, &rollout(2), READY), Step::ClaimReplacement, "each deploy claims for itself");
         both.claims.push(Claim { replaces: true, ..claim(OURS, 2) });
-        assert!(matches!(next(&both, &rollout(2), READY), Step::Rename { .. }));
+        assert!(matches!(next(&both, &rollout(2), READY), Step::TakeName { .. }));
         let waiting = seen(vec![old, stamped(OURS, 2, "created")]);
         assert_eq!(next(&waiting, &stop_first(2), STARTED), Step::ClaimReplacement, "it stops first");
         let left = seen(vec![stamped(OURS, 1, "created"), made]);

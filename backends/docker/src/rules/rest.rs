@@ -105,9 +105,10 @@ mod tests {
         assert_eq!(step(&there, &stop(2)), Step::Stop(vec![old.id().to_owned()]), "it ends before the names");
         let aside = old.name_aside("web");
         there.containers[0] = with(old.clone(), "/State/Status", json!("exited"));
-        assert_eq!(step(&there, &stop(2)), Step::Rename { container: old.id().to_owned(), name: aside.clone() });
+        let taken = |holder| Step::TakeName { container: made.id().to_owned(), name: "web".to_owned(), holder };
+        assert_eq!(step(&there, &stop(2)), taken(Some((old.id().to_owned(), aside.clone()))));
         there.containers[0] = with(there.containers[0].clone(), "/Name", json!(format!("/{aside}")));
-        assert_eq!(step(&there, &stop(2)), Step::Rename { container: made.id().to_owned(), name: "web".to_owned() });
+        assert_eq!(step(&there, &stop(2)), taken(None));
         there.containers[1] = named(made.clone());
         assert_eq!(step(&there, &stop(2)), Step::Remove(vec![old.id().to_owned()]));
         there.containers.remove(0);
@@ -129,8 +130,8 @@ mod tests {
         assert_eq!(step(&there, &start(3)), Step::Start(made.id().to_owned()), "the model stays until it is ready");
         there.containers[1] = stamped(OURS, 3, "running");
         let ready = Facts { ready_for: Some(std::time::Duration::ZERO), is_drained: true, ..Facts::default() };
-        let name = resting.name_aside("web");
-        let wanted = Step::Rename { container: resting.id().to_owned(), name };
+        let holder = Some((resting.id().to_owned(), resting.name_aside("web")));
+        let wanted = Step::TakeName { container: made.id().to_owned(), name: "web".to_owned(), holder };
         assert_eq!(plan::next(&there, &start(3), ready), wanted);
         // The restore of a start that failed.
         let restore = Rollout { purpose: Purpose::Restore { to: Revision::new(2).unwrap() }, ..stop(4) };

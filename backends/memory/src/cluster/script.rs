@@ -33,6 +33,8 @@ pub struct Script {
     pub restarts_every: Option<Duration>,
     /// Whether the old pods end before the new ones start.
     pub stops_first: bool,
+    /// The time from completion to the end of the old pods, which terminate for as long.
+    pub terminates_for: Duration,
 }
 
 impl Script {
@@ -94,6 +96,12 @@ impl Script {
         Self { stops_first: true, ..self }
     }
 
+    /// The same, whose old pods terminate for this long after completion.
+    #[must_use]
+    pub fn terminating_for(self, time: Duration) -> Self {
+        Self { terminates_for: time, ..self }
+    }
+
     /// The same, healed this long after the failure began.
     #[must_use]
     pub fn healing_after(self, time: Duration) -> Self {
@@ -112,6 +120,8 @@ pub(super) struct Scene {
     /// For how long none has served.
     pub(super) down_for: Option<Duration>,
     pub(super) failure: Option<RolloutFailure>,
+    /// Whether old pods still terminate.
+    pub(super) terminates: bool,
     /// The time until the next change.
     pub(super) next: Option<Duration>,
 }
@@ -121,7 +131,10 @@ impl Script {
     pub(super) fn scene(&self, age: Duration, pods: u32, default_delay: Duration) -> Scene {
         let scene = self.at(age, pods, default_delay);
         let down_for = (self.stops_first && scene.ready == 0).then_some(age);
-        Scene { down_for, ..scene }
+        let ended_at = self.delay.unwrap_or(default_delay) + self.terminates_for;
+        let terminates_for = ended_at.checked_sub(age).filter(|left| scene.complete && !left.is_zero());
+        let next = scene.next.into_iter().chain(terminates_for).min();
+        Scene { down_for, terminates: terminates_for.is_some(), next, ..scene }
     }
 
     fn at(&self, age: Duration, pods: u32, default_delay: Duration) -> Scene {

@@ -307,8 +307,10 @@ impl Running {
             let seen = waiting(self.stamp, "the workload was changed by another");
             return seen.with(|seen| seen.failure = Some(final_failure(Reason::REVERTED, message)));
         }
-        let Scene { ready, complete, restarts, past_lives, down_for, failure, .. } = self.scene(scripts, now, delay);
+        let Scene { ready, complete, restarts, past_lives, down_for, failure, terminates, .. } =
+            self.scene(scripts, now, delay);
         let pods = self.pods;
+        let terminates = terminates && self.old.is_some();
         let phase = match (complete, pods) {
             (true, 0) => Phase::Complete { digest: None, note: Some("0 replicas: no pod runs".to_owned()) },
             (true, _) => {
@@ -318,7 +320,9 @@ impl Running {
             (false, _) => Phase::Progressing,
         };
         let message = format!("{ready} of {pods} new pods are available");
-        Observation::new(self.stamp, phase, format!("{ready}/{pods}"), message).with(|seen| {
+        let progress = format!("{ready}/{pods}{}", if terminates { " terminating" } else { "" });
+        Observation::new(self.stamp, phase, progress, message).with(|seen| {
+            seen.leaving = terminates.then(|| "pods of the version before still terminate".to_owned());
             seen.instances = Some(Instances { ready, wanted: pods });
             seen.restarts = restarts;
             seen.past_lives =

@@ -54,7 +54,7 @@ fn outcome(watch: &RolloutProgress, now: i64) -> RolloutOutcome {
 }
 
 fn see(watch: &mut RolloutProgress, seen: Observation, asked: i64, now: i64) {
-    watch.observed(seen, (at(0), Outage::default()), at(asked), at(now));
+    watch.observed(seen, (at(0), Outage::default()), false, at(asked), at(now));
 }
 
 fn watch() -> RolloutProgress {
@@ -96,6 +96,33 @@ fn old_instances_that_end_are_waited_for_until_the_deadline_and_fail_nothing() {
     see(&mut failing, Observation { leaving: Some(still.to_owned()), ..failure() }, 3, 3);
     see(&mut failing, Observation { leaving: Some(still.to_owned()), ..failure() }, 63, 63);
     assert!(matches!(outcome(&failing, 63), RolloutOutcome::Failed(_)));
+}
+
+#[test]
+fn old_instances_that_end_are_waited_for_until_a_newer_deploy_is_ready() {
+    let still = "1 pod of the version before still terminates";
+    let leaving = || Observation { leaving: Some(still.to_owned()), ..complete() };
+    let (mut app_state, deploy) = rolling(Trigger::Webhook);
+    let newer = Deploy { image: Some("registry.example.com/api:v3".parse().unwrap()), ..deploy.clone() };
+    let newer = Deploy { revision: Revision::new(3).unwrap(), ..newer.moved(State::Queued) };
+    app_state.unfinished.push(std::sync::Arc::new(newer));
+    let terms = Terms::of(&app_state, &deploy).unwrap();
+    let of = |watch: &RolloutProgress, now| watch.outcome(&terms, at(now));
+    let mut watch = RolloutProgress { applied: true, ..RolloutProgress::new(deploy.revision, at(0)) };
+    let seen = |watch: &mut RolloutProgress, seen, now: i64| {
+        watch.observed(seen, (at(0), Outage::default()), true, at(now), at(now));
+    };
+    see(&mut watch, leaving(), 2, 2);
+    see(&mut watch, leaving(), 60, 60);
+    assert_eq!(of(&watch, 62), RolloutOutcome::Wait(at(62)), "it is observed once more before it ends");
+    seen(&mut watch, failure(), 62);
+    assert!(!watch.awaits_old_ones(&terms), "the new ones fail");
+    seen(&mut watch, leaving(), 63);
+    assert_eq!(of(&watch, 63), RolloutOutcome::Wait(at(73)), "it settles anew");
+    seen(&mut watch, leaving(), 73);
+    assert!(watch.awaits_old_ones(&terms));
+    assert_eq!(of(&watch, 73), RolloutOutcome::Settled { digest: None, note: Some(still.to_owned()) });
+    assert_eq!(outcome(&watch, 73), RolloutOutcome::Wait(at(600)), "nothing newer is ready");
 }
 
 #[test]
@@ -286,7 +313,7 @@ fn process_that_takes_over_knows_how_long_the_app_has_been_down() {
     let down = |lasted| Observation { phase: Phase::Progressing, down_for: Some(seconds(lasted)), ..complete() };
     let fails = |lasted, outage: Outage| {
         let mut watch = watch();
-        watch.observed(down(lasted), (at(0), outage), at(100), at(100));
+        watch.observed(down(lasted), (at(0), outage), false, at(100), at(100));
         let deploy = deploy.moved(State::RollingOut { since: at(0), outage });
         matches!(watch.outcome(&Terms::of(&app_state, &deploy).unwrap(), at(100)), RolloutOutcome::Failed(_))
     };

@@ -41,8 +41,9 @@ pub struct Observation {
     /// The failure of this deploy's instances; `None` as soon as they recover.
     pub failure: Option<RolloutFailure>,
     /// The instances of earlier deploys that are to end and have not ended yet, in a clause: "1 pod of the version before
-    /// still terminates"; `None`: there are none. A deploy that is complete waits for them, at most until its deadline: time
-    /// that old instances take to end is no failure of the new ones.
+    /// still terminates"; `None`: there are none. A deploy that is complete and has settled waits for them until a newer one is
+    /// ready to roll out, and at most until its deadline, and succeeds: time that old instances take to end is no failure of
+    /// the new ones.
     pub leaving: Option<String>,
     /// The workloads of a target that has several, each with its own state; empty for a target that has one.
     pub workloads: Vec<WorkloadState>,

@@ -24,6 +24,7 @@ use crate::{
         drive::WhenDropped,
         unwritten,
     },
+    slots::Rank,
     text::quoted,
     time::Timestamp,
 };
@@ -326,7 +327,7 @@ impl Deployer {
             patience = TRY_OUT_MAX + COMMAND_WAIT;
         }
         select_biased! {
-            answer = self.measure_once(spec, WhenDropped::Ends).fuse() => answer.measured.map_err(|_| Refusal::Busy),
+            answer = self.measure_once(spec, Rank::Awaited, WhenDropped::Ends).fuse() => answer.measured.map_err(|_| Refusal::Busy),
             () = self.ports.clock.sleep(patience).fuse() => Err(Refusal::Busy),
         }
     }

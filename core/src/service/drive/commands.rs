@@ -7,20 +7,24 @@
 use std::{
     collections::BTreeSet,
     future::pending,
+    pin::pin,
     sync::{Mutex, PoisonError},
+    task::Poll,
     time::Duration,
 };
 
 use event_listener::Event;
-use futures_util::{FutureExt, future::join_all, select_biased};
+use futures_util::{FutureExt, future::join_all, poll, select_biased};
 
 use crate::{
-    check::{END_TIME, MESSAGE_MAX, Measurement, Verdict},
+    app::AppUid,
+    check::{CheckName, END_TIME, MESSAGE_MAX, Measurement, Verdict},
     deploy::Reason,
     engine::{by_hand, verifying::Answer},
     error::{Error, Result},
     ports::{MeasureSpec, Measured, ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RunId},
     service::{Deployer, NO_RUNNER, drive::log},
+    slots::{Rank, Slot},
     text::without_tokens,
 };
 
@@ -71,6 +75,43 @@ impl EndingRuns {
     }
 }
 
+/// The checks whose commands wait for a slot, by their apps.
+#[derive(Default)]
+pub(crate) struct WaitingCommands(Mutex<BTreeSet<(AppUid, CheckName)>>);
+
+impl WaitingCommands {
+    /// Returns whether the command of an app's check waits for a slot.
+    pub(crate) fn has(&self, app: AppUid, check: &CheckName) -> bool {
+        self.with(|waiting| waiting.contains(&(app, check.clone())))
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut BTreeSet<(AppUid, CheckName)>) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A guard of a command that waits for a slot: those who watch its app are notified at both ends.
+struct InQueue<'a> {
+    of: &'a Deployer,
+    command: (AppUid, CheckName),
+}
+
+impl<'a> InQueue<'a> {
+    fn enter(of: &'a Deployer, spec: &MeasureSpec) -> Self {
+        let command = (spec.deploy.app, spec.check.name.clone());
+        of.waiting_commands.with(|waiting| waiting.insert(command.clone()));
+        of.waiters.notify(command.0);
+        Self { of, command }
+    }
+}
+
+impl Drop for InQueue<'_> {
+    fn drop(&mut self) {
+        self.of.waiting_commands.with(|waiting| waiting.remove(&self.command));
+        self.of.waiters.notify(self.command.0);
+    }
+}
+
 /// A guard that ends a run which was not waited for to its end.
 struct Waiting<'a> {
     ending: &'a EndingRuns,
@@ -86,9 +127,9 @@ impl Drop for Waiting<'_> {
 impl Deployer {
     /// Measures by the command of a check, as soon as there is a slot for it. The answer comes within the check's timeout from
     /// then on, and the time of ending the command.
-    pub(super) async fn measure_by_command(&self, spec: MeasureSpec, when_dropped: WhenDropped) -> Answer {
+    pub(super) async fn measure_by_command(&self, spec: MeasureSpec, rank: Rank, when_dropped: WhenDropped) -> Answer {
         let (clock, asked) = (&self.ports.clock, self.ports.clock.elapsed());
-        let _slot = self.check_commands.acquire(&spec.app.namespace).await;
+        let _slot = self.slot_of_command(&spec, rank, when_dropped).await;
         let at = spec.now.after(clock.elapsed().saturating_sub(asked));
         let command = spec.check.command().unwrap_or_default();
         let found = match self.ports.rollouts.release_runner() {
@@ -104,6 +145,17 @@ impl Deployer {
             at,
             measured: Ok(Measured { request, condition: CONDITION.to_owned(), measurement }),
         }
+    }
+
+    /// Waits for a slot for the command of a check.
+    async fn slot_of_command(&self, spec: &MeasureSpec, rank: Rank, when_dropped: WhenDropped) -> Slot {
+        let mut slot = pin!(self.check_commands.acquire_ranked(&spec.app.namespace, rank));
+        if let Poll::Ready(slot) = poll!(&mut slot) {
+            return slot;
+        }
+        // One that a person tries out is no part of a deploy.
+        let _queued = (when_dropped == WhenDropped::RunsOn).then(|| InQueue::enter(self, spec));
+        slot.await
     }
 
     async fn run_command(

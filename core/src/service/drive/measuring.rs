@@ -23,6 +23,7 @@ use crate::{
     ports::{ConfigurationStore, MeasureSpec, Measured, Verifier},
     rate::Rate,
     service::{Deployer, drive::commands::WhenDropped},
+    slots::Rank,
 };
 
 /// The most measurements that this process makes at once, and the most of them of one environment.
@@ -102,7 +103,9 @@ impl Deployer {
     pub(crate) fn measure(&self, round: Round) -> Measuring<'_> {
         let (clock, asked) = (self.ports.clock.clone(), self.ports.clock.elapsed());
         let waits = round.specs.first().map(|spec| self.round_rate.wait(&spec.app.namespace, asked));
-        let measure = |spec| self.measure_once(spec, WhenDropped::RunsOn);
+        // A deploy waits for the end of its verification, and nothing for that of a watch.
+        let rank = if round.of.is_watch { Rank::Background } else { Rank::Awaited };
+        let measure = |spec| self.measure_once(spec, rank, WhenDropped::RunsOn);
         let answers = join_all(round.specs.into_iter().map(measure).collect::<Vec<_>>());
         let paced = async move {
             clock.sleep(waits.unwrap_or_default()).await;
@@ -113,9 +116,14 @@ impl Deployer {
 
     /// Measures once, as soon as there is a slot for it. The answer comes within the check's timeout from then on, whatever the
     /// verifier promises.
-    pub(crate) fn measure_once(&self, spec: MeasureSpec, when_dropped: WhenDropped) -> BoxFuture<'_, Answer> {
+    pub(crate) fn measure_once(
+        &self,
+        spec: MeasureSpec,
+        rank: Rank,
+        when_dropped: WhenDropped,
+    ) -> BoxFuture<'_, Answer> {
         if spec.check.kind.is_command() {
-            return self.measure_by_command(spec, when_dropped).boxed();
+            return self.measure_by_command(spec, rank, when_dropped).boxed();
         }
         let Some(verifier) = self.ports.verifier.clone() else {
             let error = "This server cannot measure checks.".to_owned();
@@ -124,7 +132,7 @@ impl Deployer {
         let (clock, slots, asked) = (self.ports.clock.clone(), self.measuring.clone(), self.ports.clock.elapsed());
         let configurations = self.ports.configurations.clone();
         async move {
-            let _slot = slots.acquire(&spec.app.namespace).await;
+            let _slot = slots.acquire_ranked(&spec.app.namespace, rank).await;
             let at = spec.now.after(clock.elapsed().saturating_sub(asked));
             let spec = MeasureSpec { now: at, ..spec };
             let measured = select_biased! {

@@ -20,7 +20,7 @@ pub use poll_results::{PollOutcome, Polled};
 pub use start::StartError;
 
 pub(crate) use at_rest::KnownConditions;
-pub(crate) use commands::{COMMANDS, EndingRuns, WhenDropped};
+pub(crate) use commands::{COMMANDS, EndingRuns, WaitingCommands, WhenDropped};
 pub(crate) use measuring::{MEASUREMENTS, RoundRate};
 pub(crate) use poll_results::PollResults;
 pub(crate) use polling::sentence;

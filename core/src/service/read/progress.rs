@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     app::{AppUid, Policy},
+    check::CheckName,
     deploy::{Deploy, Outage, Paused, Revision, State, Verification},
     engine::deadline,
     ledger::{AppState, ReleaseTurn, release_turns::ReleaseAhead},
@@ -118,7 +119,8 @@ impl Deployer {
             }
             State::RollingOut { since, outage } => {
                 if let Some(verification) = entry.verification.as_deref().filter(|_| outage.since.is_none()) {
-                    return Some(verifying(verification));
+                    let waits = |check: &CheckName| self.waiting_commands.has(state.app.uid, check);
+                    return Some(verifying(verification, waits));
                 }
                 let observed = self.observations.of(state.app.uid, entry.revision);
                 Some(progress(observed, policy, *since, (*outage, platform)))
@@ -163,11 +165,17 @@ fn releasing(policy: &Policy, since: Timestamp, (outage, platform): (Outage, &st
     Progress { since, instances: None, message, deadline, workloads: Vec::new() }
 }
 
-/// Returns the progress of a verification, which has no deadline: the time of silence makes no verdict.
-fn verifying(verification: &Verification) -> Progress {
-    let open = verification.checks.iter().filter(|result| result.verdict.is_none()).map(|result| match result.last() {
-        Some(last) => format!("{} ({}: {})", result.name, last.verdict, last.message.trim_end_matches('.')),
-        None => result.name.to_string(),
+/// Returns the progress of a verification, which has no deadline: the time of silence makes no verdict. `waits`: whether the
+/// command of a check waits for a slot.
+fn verifying(verification: &Verification, waits: impl Fn(&CheckName) -> bool) -> Progress {
+    let open = verification.checks.iter().filter(|result| result.verdict.is_none()).map(|result| {
+        let last = result.last();
+        let last = last.map(|last| format!("{}: {}", last.verdict, last.message.trim_end_matches('.')));
+        let waits = waits(&result.name).then(|| "waits for a slot".to_owned());
+        match last.into_iter().chain(waits).reduce(|one, other| format!("{one}; {other}")) {
+            Some(known) => format!("{} ({known})", result.name),
+            None => result.name.to_string(),
+        }
     });
     let open = open.collect::<Vec<_>>().join(", ");
     let asks = verification.awaited_since.filter(|_| verification.decision.is_none()).and_then(|_| verification.gap());

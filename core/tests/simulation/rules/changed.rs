@@ -19,6 +19,8 @@ use crate::{
 
 /// A rollout without progress for this long may be taken over (rule 9).
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How much later than it was given an answer may arrive.
+const LATENESS: Duration = Duration::from_secs(40);
 
 impl Rules {
     pub(super) fn changed(
@@ -61,6 +63,8 @@ impl Rules {
             State::Succeeded { note } => {
                 journal.count("effect: succeeded");
                 journal.count_if(note.is_some(), "effect: a remark");
+                let is_before = note.as_ref().is_some_and(|note| note.contains("still terminate"));
+                journal.count_if(is_before, "effect: succeeded before its old pods had ended");
                 self.succeeded(known, new, journal);
             }
             State::Failed { reason, message, evidence } => {
@@ -215,7 +219,24 @@ impl Rules {
         journal.expect(moment.own.saturating_sub(moved) >= STALL_TIMEOUT, || {
             format!("revision {} gave way to {by} although it moved", old.revision)
         });
+        let is_reached = matches!(old.state, State::RollingOut { outage, .. } if outage.since.is_none());
+        let policy = &known.view.app.policy;
+        if is_single && is_reached && policy.checks.is_empty() {
+            journal.expect(only_old_ones_left(seen).is_none_or(|span| span < policy.settle + LATENESS), || {
+                format!("revision {} gave way to {by} as if it had not settled", old.revision)
+            });
+        }
     }
+}
+
+/// For how long the one that looked last has seen the rollout complete on its only workload, and well; `None` unless only old
+/// pods are waited for.
+fn only_old_ones_left(seen: &[Seen]) -> Option<Duration> {
+    let last = answered(seen).last().filter(|last| last.leaving && last.past_lives.is_empty())?;
+    let by_it = seen.iter().rev().filter(|seen| seen.by == last.by);
+    let is_well = |seen: &&Seen| seen.complete && seen.sound && seen.restarts == last.restarts && !seen.is_lost;
+    let first = by_it.take_while(is_well).last()?;
+    Some(last.moment.now.saturating_sub(first.moment.now))
 }
 
 /// Whether a failure is that of a further workload.

@@ -63,6 +63,8 @@ pub(crate) struct Seen {
     pub(crate) restarts: u32,
     pub(crate) past_lives: Vec<PastLives>,
     pub(crate) progress: String,
+    /// Whether old pods still terminate.
+    pub(crate) leaving: bool,
     /// Whether the answer is lost on its way to the replica.
     pub(crate) is_lost: bool,
 }

@@ -24,12 +24,17 @@ const SENDERS: u32 = 8;
 const CADDY: &str = "/usr/bin/caddy";
 const NGINX: &str = "/usr/sbin/nginx";
 
-/// A proxy on the containers' network, which looks the app up by its name.
+/// A proxy on the containers' network, which looks the app up by its name. It is started and configured as the page of one
+/// machine shows.
 fn proxy(bench: &Bench, app: &str) -> SocketAddr {
     let address = free_address();
-    let site = format!("reverse_proxy {app}:8080 {{\n lb_try_duration 5s\n lb_try_interval 50ms\n }}");
+    let site = shown("```text\nweb.example.com {\n    reverse_proxy web:8080");
+    let site = site.replace("web.example.com", ":8080").replace("web:8080", &format!("{app}:8080"));
+    let start = shown("```text\ndocker run -d --name proxy --network shop");
+    let (_, options) = start.split_once("--network shop").unwrap();
+    let (options, _) = options.split_once('…').unwrap();
     let file = bench.server.file("Caddyfile");
-    fs::write(&file, format!("{{\n admin off\n auto_https off\n}}\n:8080 {{\n {site}\n}}\n")).unwrap();
+    fs::write(&file, format!("{{\n admin off\n auto_https off\n}}\n{site}")).unwrap();
     let mounts = [
         "/usr/bin/caddy:/caddy:ro".to_owned(),
         "/lib:/lib:ro".to_owned(),
@@ -39,6 +44,7 @@ fn proxy(bench: &Bench, app: &str) -> SocketAddr {
     let (name, network, port) = (bench.name("proxy"), bench.docker.network(), format!("{address}:8080"));
     let mut run = vec!["run", "-d", "--name", &name, "--network", &network, "-p", &port, "--no-healthcheck"];
     mounts.iter().for_each(|mount| run.extend(["-v", mount]));
+    run.extend(options.split_whitespace());
     run.extend(["app:v1", "/caddy", "run", "--config", "/Caddyfile", "--adapter", "caddyfile"]);
     bench.docker.run(&run);
     until("the proxy serves", || fetch(&format!("http://{address}/version")).is_some());
@@ -91,13 +97,17 @@ impl Drop for OnMachine {
     }
 }
 
-/// The configuration that the page of one machine shows, which begins with this, for these ports.
-fn page(beginning: &str, [first, second]: [u16; 2]) -> String {
+/// The block of the page of one machine that begins with this.
+fn shown(beginning: &str) -> String {
     let page = include_str!("../../../../docs/one-machine.md");
     let (_, rest) = page.split_once(beginning).unwrap();
     let shown = format!("{beginning}{}", rest.split("```").next().unwrap());
-    let shown = shown.trim_start_matches("```text\n");
-    shown
+    shown.trim_start_matches("```text\n").to_owned()
+}
+
+/// The configuration that the page of one machine shows, which begins with this, for these ports.
+fn page(beginning: &str, [first, second]: [u16; 2]) -> String {
+    shown(beginning)
         .replace("127.0.0.1:8081", &format!("127.0.0.1:{first}"))
         .replace("127.0.0.1:8082", &format!("127.0.0.1:{second}"))
 }
@@ -116,6 +126,8 @@ struct Load {
     ended: Arc<AtomicBool>,
     served: Arc<AtomicU64>,
     failed: Arc<Mutex<Vec<String>>>,
+    /// The time that the slowest request took, in milliseconds.
+    slowest: Arc<AtomicU64>,
     senders: Vec<thread::JoinHandle<()>>,
 }
 
@@ -123,17 +135,22 @@ impl Load {
     fn begin(address: SocketAddr) -> Self {
         let (ended, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let failed: Arc<Mutex<Vec<String>>> = Arc::default();
+        let slowest: Arc<AtomicU64> = Arc::default();
         let pause = Duration::from_secs(1) / RATE * SENDERS;
         let sender = |_| {
-            let (ended, served, failed) = (ended.clone(), served.clone(), failed.clone());
+            let (ended, served, failed, slowest) = (ended.clone(), served.clone(), failed.clone(), slowest.clone());
             thread::spawn(move || {
                 let mut next = Instant::now();
                 while !ended.load(Ordering::Relaxed) {
+                    let sent = Instant::now();
                     let reply = Call::to(address, "GET", "/version").send();
+                    let took = u64::try_from(sent.elapsed().as_millis()).unwrap();
+                    slowest.fetch_max(took, Ordering::Relaxed);
                     if reply.status == 200 && reply.text().starts_with('v') {
                         served.fetch_add(1, Ordering::Relaxed);
                     } else {
-                        failed.lock().unwrap().push(format!("{} {}", reply.status, reply.text()));
+                        let failure = format!("{} {} after {took} ms", reply.status, reply.text());
+                        failed.lock().unwrap().push(failure);
                     }
                     next += pause;
                     thread::sleep(next.saturating_duration_since(Instant::now()));
@@ -141,12 +158,13 @@ impl Load {
             })
         };
         let senders = (0..SENDERS).map(sender).collect();
-        Self { ended, served, failed, senders }
+        Self { ended, served, failed, slowest, senders }
     }
 
     fn end(self) -> (u64, Vec<String>) {
         self.ended.store(true, Ordering::Relaxed);
         self.senders.into_iter().for_each(|sender| sender.join().unwrap());
+        println!("the slowest request took {} ms", self.slowest.load(Ordering::Relaxed));
         (self.served.load(Ordering::Relaxed), self.failed.lock().unwrap().clone())
     }
 }
