@@ -366,7 +366,12 @@ mod tests {
         let is_group = |text: &str| text.is_empty() || text.parse::<ReleaseGroup>().is_ok();
         let is_url = |text: &str| text.is_empty() || text.parse::<AppUrl>().is_ok();
         let urls = ["", "https://shop.example.com", "http://10.0.0.7:8080/a?b=c#d"];
-        enforced("PolicyPatch/properties/url", &is_url, &urls, &["shop.example.com", "https://a@b", "https://a b", "ftp://a"]);
+        enforced(
+            "PolicyPatch/properties/url",
+            &is_url,
+            &urls,
+            &["shop.example.com", "https://a@b", "https://a b", "ftp://a"],
+        );
         enforced("PolicyPatch/properties/release_group", &is_group, &["", "orders", "a-1"], &["A", "-a", "a-", "a b"]);
         let keep = &document["components"]["schemas"]["PolicyPatch"]["properties"]["keep"];
         assert_eq!((&keep["minimum"], &keep["maximum"]), (&json!(KEEP.start()), &json!(KEEP.end())));

@@ -4,9 +4,9 @@
 use std::{sync::Arc, time::Duration};
 
 use rollhook_api::{
-    ActivityDeploy, ActivityList, App, AppList, AppPatch, CreateApp, DayDeployments, DeliveryMeasures, DeliveryReport, Deploy,
-    DeployAnswer, DeployList, DeployPost, Kind, PolicyPatch, Problem, Progress, Promote, PromoteFrom, Registered,
-    Rollback, RollbackAnswer, Standing, Webhook,
+    ActivityDeploy, ActivityList, App, AppList, AppPatch, CreateApp, DayDeployments, DeliveryMeasures, DeliveryReport,
+    Deploy, DeployAnswer, DeployList, DeployPost, Kind, PolicyPatch, Problem, Progress, Promote, PromoteFrom,
+    Registered, Rollback, RollbackAnswer, Standing, Webhook,
     report::{csv, words},
 };
 use rollhook_core::{

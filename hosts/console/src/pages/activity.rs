@@ -5,8 +5,7 @@ use std::{fmt, str::FromStr};
 use askama::Template;
 use http::{HeaderValue, StatusCode, header::CONTENT_DISPOSITION};
 use rollhook_api::{
-    ActivityDeploy, ActivityList,
-    Kind,
+    ActivityDeploy, ActivityList, Kind,
     openapi::PAGE_MAX,
     operations::{ActivityQuery, ListActivity},
     query::PageSize,

@@ -222,7 +222,8 @@ fn commands_of_checks_are_apart_from_others_and_end_with_a_later_deploy() {
         let check = CheckRun::new(Revision::new(revision).unwrap(), number, 1);
         let run = ReleaseRun::of_check(&release(APP, 1).app, APP, check);
         let name = format!("/{}", name(&run, Mark::Start(1)));
-        let listed = json!({"Id": format!("{revision}-{number}"), "Names": [name], "State": state, "Created": 1_000_000});
+        let listed =
+            json!({"Id": format!("{revision}-{number}"), "Names": [name], "State": state, "Created": 1_000_000});
         (run, serde_json::from_value::<ListedContainer>(listed).unwrap())
     };
     let (run, ready) = of(7, 1, "created");
