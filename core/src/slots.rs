@@ -2,7 +2,7 @@
 //!
 //! A free slot goes to the waiting environment that holds the fewest, of those to the one that was served least lately, and
 //! there to the work that came first. So an environment with many apps fills all slots that no other one wants, and another
-//! one waits for the end of one piece of work, and not for a queue. Work that nobody waits for goes behind all other.
+//! one waits for the end of one piece of work, and not for a queue. Background work goes behind all other.
 
 use std::{
     collections::{BTreeMap, VecDeque},
