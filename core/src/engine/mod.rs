@@ -535,9 +535,10 @@ fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<
         format!("not started, as the app was stopped by revision {since} of {by}")
     });
     let revoked = state.app_state.remark_on_revoked(deploy);
+    let unreleased = releases::remark_on_unreleased(deploy);
     let gap = verifying::remark(deploy);
-    let note =
-        note.into_iter().chain(stays_stopped).chain(revoked).chain(gap).reduce(|one, other| format!("{one}; {other}"));
+    let notes = note.into_iter().chain(stays_stopped).chain(revoked).chain(unreleased).chain(gap);
+    let note = notes.reduce(|one, other| format!("{one}; {other}"));
     let done = Deploy { digest, ..deploy.moved(Stored::Succeeded { note }) };
     let lifts = match deploy.trigger {
         // A restore as well: after a failed rollback it brings back the version before, which then runs and must not be

@@ -24,7 +24,7 @@ pub struct Released {
 
 /// Returns the command that this deploy runs before its rollout; `None`: it runs none, or has run it.
 ///
-/// A rollback and a restore return to a version whose command ran before, a redeploy repeats one, and an adopted version
+/// A rollback and a restore return to a version whose command had its turn, a redeploy repeats one, and an adopted version
 /// runs already. One with another configuration runs it again, unless the policy says otherwise: what it prepares may
 /// depend on that.
 pub fn command<'a>(app: &'a App, deploy: &Deploy) -> Option<&'a [String]> {
@@ -47,6 +47,13 @@ pub fn named(released: &[Released]) -> String {
         more => format!(" and {more} more"),
     };
     format!("release {commands} of {revisions} {}{more}", newest.join(", "))
+}
+
+/// Returns the remark on a deploy that succeeded although the release command of its version did not.
+pub fn remark_on_unreleased(deploy: &Deploy) -> Option<String> {
+    let version = deploy.effective;
+    let is_remarked = deploy.unreleased && deploy.lacks_release();
+    is_remarked.then(|| format!("the release command of revision {version} did not succeed, and was not run"))
 }
 
 impl AppState {

@@ -23,6 +23,7 @@ pub(crate) fn sentence(hint: Hint) -> Option<&'static str> {
         Hint::AdoptWorkload => {
             "Register it as it is by --adopt, or name another workload: --workload KIND/NAME, or another name of the app."
         }
+        Hint::GoWithoutRelease => "Command: rollhook app rollback --yes; in the API, without_release.",
         Hint::PassReleases => "Command: rollhook app rollback --yes; in the API, past_releases.",
         Hint::PassVariables => "Command: rollhook app promote --yes; in the API, without_variables.",
         Hint::BringRevoked => "Command: rollhook app rollback --with-config --yes; in the API, with_revoked.",

@@ -2,7 +2,7 @@
 
 use rollhook_core::{
     check::{CheckMode, Verdict},
-    deploy::{ReleaseMark, Status, WorkloadEvidence},
+    deploy::{Reason, ReleaseMark, Status, WorkloadEvidence},
     image::{Digest, ImageRef},
 };
 
@@ -141,6 +141,18 @@ pub const fn predicate(status: Status) -> &'static str {
         Status::Superseded => "was superseded",
         Status::Cancelled => "was cancelled",
     }
+}
+
+/// Returns why a return to an entry goes without its release command, as a clause; `None` if that is not known of it.
+pub fn not_released(deploy: &Deploy) -> Option<&'static str> {
+    let failed = deploy.reason.as_deref() == Some(Reason::RELEASE_FAILED);
+    if failed {
+        return Some("its release command failed and will not be run: deploy the image again instead");
+    }
+    let is_unknown = deploy.failed_at_release() || deploy.release == Some(ReleaseMark::MayHaveRun);
+    is_unknown.then_some(
+        "its release command is not known to have succeeded and will not be run: deploy the image again instead",
+    )
 }
 
 /// Returns the knowledge of an entry's release command as the predicate of a sentence.

@@ -28,6 +28,9 @@ pub struct Rollback {
     /// schema of a database, stays as it is.
     #[serde(skip_serializing_if = "is_false")]
     pub past_releases: bool,
+    /// Whether the rollback returns to a version whose release command did not succeed: it is not run.
+    #[serde(skip_serializing_if = "is_false")]
+    pub without_release: bool,
     /// Whether the version's configuration is brought back as well; otherwise the current one stays.
     #[serde(skip_serializing_if = "is_false")]
     pub with_config: bool,
@@ -43,6 +46,7 @@ impl Rollback {
             request.revision = self.revision;
             request.if_current = self.if_current;
             request.past_releases = self.past_releases;
+            request.without_release = self.without_release;
             request.with_configuration = self.with_config;
             request.with_revoked = self.with_revoked;
             request.key = key;

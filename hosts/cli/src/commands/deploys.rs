@@ -6,6 +6,7 @@ use rollhook_api::{
         CancelDeploy, DecideDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, PlanRollback, RollBack,
         RollbackQuery, ShowDeploy,
     },
+    words,
 };
 use rollhook_core::{
     app::AppId,
@@ -134,21 +135,29 @@ pub(crate) async fn rollback(session: &Session<'_>, args: &args::Rollback) -> Re
     {
         print_way_back(session, id, current.as_ref(), planned, args.with_config).await;
     }
+    let mut without_release = args.yes;
     if let Some(revision) = args.revision {
         let target = entry(session, id, revision).await?;
         config::print_way_back(session, id, (current.as_ref(), &target), args.with_config).await;
-        if target.status != Status::Succeeded && !args.yes {
-            confirm(&format!("{}\nRoll back to it all the same?", history::summary(&target)))?;
+        let cautions = cautions(&target);
+        if !cautions.is_empty() && !args.yes {
+            confirm(&format!("{}\nRoll back to it all the same?", cautions.join("\n")))?;
+            without_release = words::not_released(&target).is_some();
         }
     }
     let if_current = current.as_ref().map(|current| current.revision);
     let with_config = args.with_config;
     let (past_releases, with_revoked) = (args.yes, args.yes);
-    let mut asked = Rollback { revision: args.revision, if_current, past_releases, with_config, with_revoked };
+    let revision = args.revision;
+    let mut asked = Rollback { revision, if_current, past_releases, without_release, with_config, with_revoked };
     session.drive()?;
     let mut answer = loop {
         match session.api.call(RollBack, id, asked.clone()).await {
             // Each is asked for once: what is confirmed is refused no more.
+            Err(refused) if refused.is(Kind::NotReleased) && !asked.without_release => {
+                confirm_all_the_same(&refused)?;
+                asked.without_release = true;
+            }
             Err(refused) if refused.is(Kind::ReleaseBetween) && !asked.past_releases => {
                 confirm_all_the_same(&refused)?;
                 asked.past_releases = true;
@@ -175,6 +184,14 @@ async fn print_way_back(session: &Session<'_>, id: &AppId, current: Option<&Depl
     if let Ok(target) = entry(session, id, to).await {
         config::print_way_back(session, id, (current, &target), with_config).await;
     }
+}
+
+/// Returns the reasons to think twice before a return to an entry, a line each; none if it succeeded and was not revoked.
+fn cautions(target: &Deploy) -> Vec<String> {
+    let never_succeeded = (target.status != Status::Succeeded).then(|| history::summary(target));
+    let revision = target.revision;
+    let clauses = words::not_released(target).into_iter();
+    never_succeeded.into_iter().chain(clauses.map(|clause| format!("Revision {revision}: {clause}."))).collect()
 }
 
 fn confirm_all_the_same(refused: &CliError) -> Result<(), CliError> {
