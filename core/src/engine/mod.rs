@@ -593,7 +593,7 @@ fn fail(state: &State, deploy: Deploy, failure: FailureReport, evidence: Option<
 /// Returns the message of a deploy that is restored, with the release commands that ran since the version which is restored.
 fn released_remark(app_state: &AppState, revision: Revision, restored: &Deploy, message: &str) -> String {
     // A failed deploy before this one may have changed a database as well, and was restored without its change.
-    let released = app_state.released_since(restored.effective);
+    let released = app_state.released_otherwise_since(restored.effective);
     let with_stop = sentence(message);
     match released.as_slice() {
         [] => message.to_owned(),

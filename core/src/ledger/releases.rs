@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{AppState, Change};
 use crate::{
     app::App,
-    deploy::{Deploy, Revision, Status, Trigger},
+    deploy::{Deploy, Origin, Revision, Status, Trigger},
     time::Timestamp,
 };
 
@@ -20,6 +20,9 @@ pub struct Released {
     pub revision: Revision,
     /// The time at which the command may have begun.
     pub at: Timestamp,
+    /// The revision whose image the command ran with, if a change of the configuration repeated that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_of: Option<Revision>,
 }
 
 /// Returns the command that this deploy runs before its rollout; `None`: it runs none, or has run it.
@@ -69,6 +72,18 @@ impl AppState {
         self.release_runs.iter().copied().find(|run| Some(*run) != releasing)
     }
 
+    /// Returns those of [`released_since`](Self::released_since) whose commands ran with another image than this revision's.
+    pub fn released_otherwise_since(&self, target: Revision) -> Vec<Released> {
+        let image = self.image_of(target);
+        self.released_since(target).into_iter().filter(|released| self.image_of(released.revision) != image).collect()
+    }
+
+    /// Returns the revision that brought this one's image, as far as release commands say.
+    fn image_of(&self, revision: Revision) -> Revision {
+        let known = self.released.iter().find(|released| released.revision == revision);
+        known.and_then(|released| released.image_of).unwrap_or(revision)
+    }
+
     /// Returns the revisions above this one whose release commands may have run, ascending: a return to it leaves what
     /// they changed, such as the schema of a database, as it is.
     pub fn released_since(&self, target: Revision) -> Vec<Released> {
@@ -94,8 +109,12 @@ impl Change {
         let known = state.released.iter().position(|released| released.revision == revision);
         match (known, deploy.release) {
             (None, Some(_)) => {
+                let image_of = match deploy.from {
+                    Some(Origin::Same(repeated)) => Some(state.image_of(repeated)),
+                    Some(Origin::Revision(_) | Origin::Built(_) | Origin::Promoted { .. }) | None => None,
+                };
                 let at = state.released.partition_point(|released| released.revision < revision);
-                state.released.insert(at, Released { revision, at: deploy.updated_at });
+                state.released.insert(at, Released { revision, at: deploy.updated_at, image_of });
                 let surplus = state.released.len().saturating_sub(RELEASED_MAX);
                 state.released.drain(..surplus);
             }
