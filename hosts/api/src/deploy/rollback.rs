@@ -9,7 +9,7 @@ use rollhook_core::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{DeployAnswer, is_false};
+use super::{DeployAnswer, Revoked, is_false};
 
 /// A request for a rollback: the body of `POST …/rollback`, which may be empty. A misspelt field is refused: otherwise
 /// the rollback would go to another revision than the one that was asked for.
@@ -76,6 +76,9 @@ pub struct RolledBackTo {
     pub image: Option<String>,
     /// The version's commit.
     pub commit: Option<String>,
+    /// The revocation of the version's verification, by a check that failed while it was watched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked: Option<Revoked>,
 }
 
 impl RolledBackTo {
@@ -85,6 +88,7 @@ impl RolledBackTo {
             revision: if with_config { entry.revision } else { entry.effective },
             image: entry.pinned_image().map(|image| image.to_string()),
             commit: entry.commit.as_ref().map(ToString::to_string),
+            revoked: None,
         }
     }
 }
@@ -104,7 +108,7 @@ impl RollbackAnswer {
             "A rollback restores the image, not configuration."
         };
         Self {
-            to: RolledBackTo { revision, image: deploy.image.clone(), commit: deploy.commit.clone() },
+            to: RolledBackTo { revision, image: deploy.image.clone(), commit: deploy.commit.clone(), revoked: None },
             deploy,
             note: restores.to_owned() + &stays.unwrap_or_default(),
         }

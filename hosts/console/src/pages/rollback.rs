@@ -122,7 +122,10 @@ fn upper(clause: &str) -> String {
     format!("{}{rest}.", first.to_uppercase())
 }
 
-fn caution(target: &Deploy) -> Option<String> {
+pub(super) fn caution(target: &Deploy) -> Option<String> {
+    if let Some(revoked) = words::revocation(target.revoked.as_ref()) {
+        return Some(escaped(&upper(&revoked)));
+    }
     let why = match target.status {
         Status::Succeeded => return None,
         Status::Failed => "This revision failed",
