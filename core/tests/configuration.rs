@@ -398,6 +398,28 @@ fn change_leaves_the_release_command_out_where_the_policy_says_so() {
 }
 
 #[test]
+fn command_of_a_change_ran_with_the_image_that_a_restore_returns_to() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        let release_command = Some(vec!["migrate".to_owned()]);
+        let command = PolicyChange { release_command, ..PolicyChange::default() };
+        world.deployer.change_policy(&access, command).await.unwrap();
+        for value in ["one", "two"] {
+            let done = world.configured(&access, &[("A", value)]).await;
+            assert_eq!((done.status(), done.release), (Status::Succeeded, Some(ReleaseMark::Done)));
+        }
+        world.deployed(&access, &api("v2")).await;
+        let state = world.view(&access).await;
+        let numbers = |released: Vec<rollhook_core::ledger::Released>| -> Vec<u64> {
+            released.iter().map(|released| released.revision.get()).collect()
+        };
+        assert_eq!(numbers(state.released_since(revision(1))), [2, 3, 4]);
+        assert_eq!(numbers(state.released_otherwise_since(revision(1))), [4], "the others ran with its image");
+    });
+}
+
+#[test]
 fn lock_refuses_a_change() {
     let world = World::new(SECOND);
     world.run(async {

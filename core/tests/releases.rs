@@ -195,6 +195,38 @@ fn rollback_past_a_command_asks_first() {
 }
 
 #[test]
+fn rollback_to_a_version_whose_command_failed_asks_first_and_says_so_afterwards() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.app("api", migrates()).await;
+        world.set_command(&access, "fail").await;
+        world.deployed(&access, "registry.example.com/api:v2").await;
+        let before = world.history(&access).await.len();
+        let request = RollbackRequest::default().with(|request| {
+            request.revision = Some(Revision::new(2).unwrap());
+            request.past_releases = true;
+        });
+        let refused = world.deployer.rollback(&access, request.clone()).await.unwrap_err();
+        assert!(matches!(&refused, Refusal::NotReleased { target } if target.get() == 2), "{refused}");
+        assert_eq!(refused.hint(), Some(Hint::GoWithoutRelease));
+        assert!(refused.to_string().contains("deploy the image again instead"), "{refused}");
+        assert_eq!(world.history(&access).await.len(), before, "nothing is recorded");
+
+        let request = request.with(|request| request.without_release = true);
+        let revision = world.deployer.rollback(&access, request).await.unwrap().deploy.revision;
+        let back = world.ended(&access, revision.get()).await;
+        let State::Succeeded { note: Some(note) } = &back.state else { panic!("{back:?}") };
+        assert_eq!(note, "the release command of revision 2 did not succeed, and was not run");
+        assert_eq!((back.release, world.released()), (None, vec![1, 2]));
+
+        // A return to the return is none to a version that is better.
+        let request = RollbackRequest::default().with(|request| request.revision = Some(revision));
+        let refused = world.deployer.rollback(&access, request).await.unwrap_err();
+        assert!(matches!(&refused, Refusal::NotReleased { .. }), "{refused}");
+    });
+}
+
+#[test]
 fn rollback_to_a_version_without_a_command_since_does_not_ask() {
     let world = World::new(DELAY);
     world.run(async {

@@ -105,6 +105,7 @@ pub fn deploy(tag: &str) -> NewDeploy {
         actor: Actor::Ci,
         from: None,
         effective: None,
+        unreleased: false,
         adopted: false,
         scale: Scale::Keep,
         configuration: None,

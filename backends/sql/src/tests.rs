@@ -51,6 +51,7 @@ fn ended(state: State) -> Deploy {
         state,
         touched: true,
         release: None,
+        unreleased: false,
         verification: None,
         digest: None,
         step: 2,

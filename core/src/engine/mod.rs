@@ -535,9 +535,10 @@ fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<
         format!("not started, as the app was stopped by revision {since} of {by}")
     });
     let revoked = state.app_state.remark_on_revoked(deploy);
+    let unreleased = releases::remark_on_unreleased(deploy);
     let gap = verifying::remark(deploy);
-    let note =
-        note.into_iter().chain(stays_stopped).chain(revoked).chain(gap).reduce(|one, other| format!("{one}; {other}"));
+    let notes = note.into_iter().chain(stays_stopped).chain(revoked).chain(unreleased).chain(gap);
+    let note = notes.reduce(|one, other| format!("{one}; {other}"));
     let done = Deploy { digest, ..deploy.moved(Stored::Succeeded { note }) };
     let lifts = match deploy.trigger {
         // A restore as well: after a failed rollback it brings back the version before, which then runs and must not be
@@ -592,7 +593,7 @@ fn fail(state: &State, deploy: Deploy, failure: FailureReport, evidence: Option<
 /// Returns the message of a deploy that is restored, with the release commands that ran since the version which is restored.
 fn released_remark(app_state: &AppState, revision: Revision, restored: &Deploy, message: &str) -> String {
     // A failed deploy before this one may have changed a database as well, and was restored without its change.
-    let released = app_state.released_since(restored.effective);
+    let released = app_state.released_otherwise_since(restored.effective);
     let with_stop = sentence(message);
     match released.as_slice() {
         [] => message.to_owned(),

@@ -41,6 +41,8 @@ pub struct NewDeploy {
     pub scale: Scale,
     /// The configuration that the deploy brings; `None`: the app's own is its configuration.
     pub configuration: Option<Brought>,
+    /// The new [`Deploy::unreleased`].
+    pub unreleased: bool,
     /// The new [`Deploy::trace`].
     pub trace: Option<TraceParent>,
 }
@@ -258,6 +260,7 @@ impl NewDeploy {
             adopted: false,
             scale: Scale::Keep,
             configuration: None,
+            unreleased: false,
             trace,
         }
     }
@@ -281,6 +284,7 @@ impl NewDeploy {
             state: State::Queued,
             touched: false,
             release: None,
+            unreleased: self.unreleased,
             verification: None,
             digest: None,
             step: 0,

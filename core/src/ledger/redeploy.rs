@@ -56,6 +56,7 @@ pub(super) fn again(
         committed_at: current.committed_at,
         from: Some(Origin::Same(current.revision)),
         effective: Some(current.effective),
+        unreleased: current.lacks_release(),
         ..NewDeploy::new(cause)
     })
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{AppState, Change};
 use crate::{
     app::App,
-    deploy::{Deploy, Revision, Status, Trigger},
+    deploy::{Deploy, Origin, Revision, Status, Trigger},
     time::Timestamp,
 };
 
@@ -20,11 +20,14 @@ pub struct Released {
     pub revision: Revision,
     /// The time at which the command may have begun.
     pub at: Timestamp,
+    /// The revision whose image the command ran with, if a change of the configuration repeated that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_of: Option<Revision>,
 }
 
 /// Returns the command that this deploy runs before its rollout; `None`: it runs none, or has run it.
 ///
-/// A rollback and a restore return to a version whose command ran before, a redeploy repeats one, and an adopted version
+/// A rollback and a restore return to a version whose command had its turn, a redeploy repeats one, and an adopted version
 /// runs already. One with another configuration runs it again, unless the policy says otherwise: what it prepares may
 /// depend on that.
 pub fn command<'a>(app: &'a App, deploy: &Deploy) -> Option<&'a [String]> {
@@ -49,6 +52,13 @@ pub fn named(released: &[Released]) -> String {
     format!("release {commands} of {revisions} {}{more}", newest.join(", "))
 }
 
+/// Returns the remark on a deploy that succeeded although the release command of its version did not.
+pub fn remark_on_unreleased(deploy: &Deploy) -> Option<String> {
+    let version = deploy.effective;
+    let is_remarked = deploy.unreleased && deploy.lacks_release();
+    is_remarked.then(|| format!("the release command of revision {version} did not succeed, and was not run"))
+}
+
 impl AppState {
     /// The deploy whose release command is being run, or made ready.
     pub fn releasing(&self) -> Option<&std::sync::Arc<Deploy>> {
@@ -60,6 +70,18 @@ impl AppState {
     pub fn abandoned_release(&self) -> Option<Revision> {
         let releasing = self.releasing().map(|deploy| deploy.revision);
         self.release_runs.iter().copied().find(|run| Some(*run) != releasing)
+    }
+
+    /// Returns those of [`released_since`](Self::released_since) whose commands ran with another image than this revision's.
+    pub fn released_otherwise_since(&self, target: Revision) -> Vec<Released> {
+        let image = self.image_of(target);
+        self.released_since(target).into_iter().filter(|released| self.image_of(released.revision) != image).collect()
+    }
+
+    /// Returns the revision that brought this one's image, as far as release commands say.
+    fn image_of(&self, revision: Revision) -> Revision {
+        let known = self.released.iter().find(|released| released.revision == revision);
+        known.and_then(|released| released.image_of).unwrap_or(revision)
     }
 
     /// Returns the revisions above this one whose release commands may have run, ascending: a return to it leaves what
@@ -87,8 +109,12 @@ impl Change {
         let known = state.released.iter().position(|released| released.revision == revision);
         match (known, deploy.release) {
             (None, Some(_)) => {
+                let image_of = match deploy.from {
+                    Some(Origin::Same(repeated)) => Some(state.image_of(repeated)),
+                    Some(Origin::Revision(_) | Origin::Built(_) | Origin::Promoted { .. }) | None => None,
+                };
                 let at = state.released.partition_point(|released| released.revision < revision);
-                state.released.insert(at, Released { revision, at: deploy.updated_at });
+                state.released.insert(at, Released { revision, at: deploy.updated_at, image_of });
                 let surplus = state.released.len().saturating_sub(RELEASED_MAX);
                 state.released.drain(..surplus);
             }

@@ -74,6 +74,7 @@ pub fn deploy(state: &AppState, target: &Deploy, cause: &Cause) -> Result<NewDep
         // The version's own revision, not that of the rollback or redeploy in between.
         from: Some(Origin::Revision(target.effective)),
         effective: Some(target.effective),
+        unreleased: target.lacks_release(),
         scale: stop::of_return(state),
         ..NewDeploy::new(cause)
     })

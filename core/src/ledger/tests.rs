@@ -46,6 +46,7 @@ fn deploy(tag: &str) -> Admission {
         adopted: false,
         scale: Scale::Keep,
         configuration: None,
+        unreleased: false,
         trace: None,
         committed_at: None,
     };

@@ -331,6 +331,9 @@ pub struct Deploy {
     /// The mark of the release command; `None` if the command never began, or there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<ReleaseMark>,
+    /// Whether the entry returns to a version, or repeats one, whose release command did not succeed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreleased: bool,
     /// The verification by the app's checks; `None` before it begins, and where the app has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Box<Verification>>,
@@ -389,6 +392,16 @@ impl Deploy {
     pub const fn has_run_before(&self) -> bool {
         let repeats = self.is_redeploy() && !matches!(self.trigger, Trigger::Config);
         matches!(self.trigger, Trigger::Rollback) || repeats || self.adopted
+    }
+
+    /// Returns whether the version's release command did not succeed, as far as is known: it failed, or was not seen to have
+    /// ended well. A return to the version does not run it.
+    pub fn lacks_release(&self) -> bool {
+        match self.release {
+            Some(ReleaseMark::Done) => false,
+            Some(ReleaseMark::MayHaveRun) => true,
+            None => self.unreleased || self.state.has_failed_to_release(),
+        }
     }
 
     /// Returns whether both stand for one version: the same image and the same configuration.

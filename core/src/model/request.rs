@@ -211,6 +211,8 @@ pub struct RollbackRequest {
     pub with_configuration: bool,
     /// Whether the person goes back past revisions whose release commands may have run.
     pub past_releases: bool,
+    /// Whether the person returns to a version whose release command did not succeed.
+    pub without_release: bool,
     /// Whether the configuration may come back with values that were revoked.
     pub with_revoked: bool,
     /// The idempotency key.

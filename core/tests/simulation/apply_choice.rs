@@ -303,6 +303,7 @@ impl Run {
             request.with_configuration = whole && revision.is_some();
             // One in some does not know of release commands.
             request.past_releases = !self.callers.name().len().is_multiple_of(3) || revision.is_some();
+            request.without_release = request.past_releases;
             request.key = key;
         });
         Request::Rollback(id(app), request)

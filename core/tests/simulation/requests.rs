@@ -345,6 +345,7 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::SourceUnavailable { .. } => "refused: the source is away",
         Refusal::VariablesMissing { .. } => "refused: variables are missing",
         Refusal::DeployUnfinished(_) => "refused: a deploy rolls out",
+        Refusal::NotReleased { .. } => "refused: without its release command",
         Refusal::ReleaseBetween { .. } => "refused: past release commands",
         Refusal::ConfigurationRevoked { .. } => "refused: a revoked value",
         Refusal::NoReleaseLog(_) => "refused: no log of a release command",

@@ -83,6 +83,7 @@ fn members(refusal: &Refusal) -> Map<String, Value> {
         CoreRefusal::ImageNotAllowed { image, allowed } => json!({ "image": image, "allowed": allowed }),
         CoreRefusal::WorkloadExists { image, unused } => json!({ "image": image, "unused": unused }),
         CoreRefusal::StoreUnavailable { maybe_recorded } => json!({ "maybe_recorded": maybe_recorded }),
+        CoreRefusal::NotReleased { target } => json!({ "target": target }),
         CoreRefusal::ReleaseBetween { target, released } => {
             let released: Vec<_> = released.iter().map(Released::of).collect();
             json!({ "target": target, "released": released })
@@ -213,6 +214,8 @@ kinds! {
     CannotBeConfigured = "cannot-be-configured", 409, "The app cannot be configured";
     /// The configurations of the environment's apps have all the bytes that they may have.
     ConfigurationsFull = "configurations-full", 409, "The configurations of the environment are too large together";
+    /// The release command of the version to return to did not succeed.
+    NotReleased = "not-released", 409, "The release command of that revision did not succeed";
     /// The rollback goes back past release commands.
     ReleaseBetween = "release-between", 409, "Release commands ran since that revision";
     /// The app lacks variables that the one which is promoted from has.
@@ -356,6 +359,7 @@ impl Kind {
             CoreRefusal::CannotBeStopped(_) => Self::CannotBeStopped,
             CoreRefusal::CannotBeConfigured(_) => Self::CannotBeConfigured,
             CoreRefusal::ConfigurationsFull => Self::ConfigurationsFull,
+            CoreRefusal::NotReleased { .. } => Self::NotReleased,
             CoreRefusal::ReleaseBetween { .. } => Self::ReleaseBetween,
             CoreRefusal::VariablesMissing { .. } => Self::VariablesMissing,
             CoreRefusal::ConfigurationRevoked { .. } => Self::ConfigurationRevoked,

@@ -2,7 +2,7 @@
 
 use rollhook_core::{
     check::{CheckMode, Verdict},
-    deploy::{ReleaseMark, Status, WorkloadEvidence},
+    deploy::{Reason, ReleaseMark, Status, WorkloadEvidence},
     image::{Digest, ImageRef},
 };
 
@@ -143,12 +143,31 @@ pub const fn predicate(status: Status) -> &'static str {
     }
 }
 
+/// Returns that an entry's verification was revoked, and why, as a clause; `None` if it was not.
+pub fn revocation(revoked: Option<&Revoked>) -> Option<String> {
+    revoked.map(|revoked| format!("its verification was revoked: the check {} failed", revoked.fail.check))
+}
+
+/// Returns why a return to an entry goes without its release command, as a clause; `None` if that is not known of it.
+pub fn not_released(deploy: &Deploy) -> Option<&'static str> {
+    let failed = deploy.reason.as_deref() == Some(Reason::RELEASE_FAILED);
+    if failed {
+        return Some("its release command failed and will not be run: deploy the image again instead");
+    }
+    let is_unknown = deploy.failed_at_release() || deploy.release == Some(ReleaseMark::MayHaveRun);
+    is_unknown.then_some(
+        "its release command is not known to have succeeded and will not be run: deploy the image again instead",
+    )
+}
+
 /// Returns the knowledge of an entry's release command as the predicate of a sentence.
-pub const fn release_predicate(mark: ReleaseMark) -> &'static str {
-    match mark {
+pub fn release_predicate(deploy: &Deploy) -> Option<&'static str> {
+    Some(match deploy.release? {
+        // The driver saw it begin and end by itself.
+        ReleaseMark::MayHaveRun if deploy.reason.as_deref() == Some(Reason::RELEASE_FAILED) => "ran, and failed",
         ReleaseMark::MayHaveRun => "may have run",
         ReleaseMark::Done => "ran",
-    }
+    })
 }
 
 /// Returns the program and arguments that a line of a shell would give, with its quotes, and nothing else of a shell: an

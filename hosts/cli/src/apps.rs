@@ -240,7 +240,7 @@ fn entry(deploy: Option<&rollhook_api::Deploy>, now: Timestamp) -> String {
         Some(mark) if !deploy.current => format!(" ({mark})"),
         Some(_) | None => String::new(),
     };
-    let release = deploy.release.map(|mark| format!("; its release command {}", release_predicate(mark)));
+    let release = release_predicate(deploy).map(|what| format!("; its release command {what}"));
     let release = release.unwrap_or_default();
     format!("revision {}, {}, {}{mark}{release}", deploy.revision, what(deploy), when::ago(deploy.created_at, now))
 }

@@ -366,6 +366,7 @@ fn entry(admission: &Admission, revision: Revision, time: Timestamp, kept_until:
         state: State::Queued,
         touched: false,
         release: None,
+        unreleased: new.unreleased,
         verification: None,
         digest: None,
         step: 0,

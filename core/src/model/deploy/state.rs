@@ -293,6 +293,12 @@ impl State {
             Self::Cancelled { .. } => Status::Cancelled,
         }
     }
+
+    /// Returns whether the deploy failed because its release command did.
+    pub(crate) fn has_failed_to_release(&self) -> bool {
+        const REASONS: [&str; 3] = [Reason::RELEASE_FAILED, Reason::RELEASE_UNKNOWN, Reason::RELEASE_DEADLINE];
+        matches!(self, Self::Failed { reason, .. } if REASONS.contains(&reason.as_str()))
+    }
 }
 
 #[cfg(test)]

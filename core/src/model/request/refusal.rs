@@ -131,6 +131,15 @@ pub enum Refusal {
         configuration::ENVIRONMENT_BYTES_MAX >> 20
     )]
     ConfigurationsFull,
+    /// The release command of the version to return to did not succeed, and the caller did not say that it goes without.
+    #[error(
+        "The release command of revision {target} did not succeed, and a rollback runs none: deploy the image again instead, which \
+         runs it."
+    )]
+    NotReleased {
+        /// The version to return to.
+        target: Revision,
+    },
     /// The rollback goes back past revisions whose release commands may have run, and the caller did not say so.
     #[error(fmt = release_between)]
     ReleaseBetween {
@@ -300,6 +309,8 @@ pub enum Hint {
     AllowSourceHost,
     /// Adopting the workload as it is, or naming another one.
     AdoptWorkload,
+    /// Confirming that the rollback returns to a version whose release command did not succeed.
+    GoWithoutRelease,
     /// Confirming that the rollback goes past release commands.
     PassReleases,
     /// Confirming that the image is promoted without variables.
@@ -388,6 +399,7 @@ impl Refusal {
             | Self::CannotBeStopped(_)
             | Self::CannotBeConfigured(_)
             | Self::ConfigurationsFull
+            | Self::NotReleased { .. }
             | Self::ReleaseBetween { .. }
             | Self::VariablesMissing { .. }
             | Self::ConfigurationRevoked { .. }
@@ -437,6 +449,7 @@ impl Refusal {
             Self::SourceNotAllowed(SourceRefused::Local) => Some(Hint::AllowLocalSources),
             Self::SourceNotAllowed(SourceRefused::Host) => Some(Hint::AllowSourceHost),
             Self::WorkloadExists { .. } => Some(Hint::AdoptWorkload),
+            Self::NotReleased { .. } => Some(Hint::GoWithoutRelease),
             Self::ReleaseBetween { .. } => Some(Hint::PassReleases),
             Self::VariablesMissing { .. } => Some(Hint::PassVariables),
             Self::ConfigurationRevoked { .. } => Some(Hint::BringRevoked),

@@ -34,7 +34,7 @@ impl Deployer {
         for _ in 0..ATTEMPTS {
             let read = self.state(access).await?;
             let (past_releases, with_configuration) = (request.past_releases, request.with_configuration);
-            let with_revoked = request.with_revoked;
+            let (with_revoked, without_release) = (request.with_revoked, request.without_release);
             let target = match self.target(access, &read, &request, &mut searched).await {
                 Ok(target) if with_configuration => {
                     self.check_kept(access, &read, &target).await.map(|revoked| (target, revoked))
@@ -51,6 +51,9 @@ impl Deployer {
                 }
                 let (target, revoked) = target.clone()?;
                 let variables = if with_configuration { names_of(&revoked) } else { state.revoked_of_current() };
+                if target.lacks_release() && !without_release {
+                    return Err(Refusal::NotReleased { target: target.revision }.into());
+                }
                 let released = state.released_since(target.revision);
                 if !released.is_empty() && !past_releases {
                     let target = target.revision;

@@ -253,6 +253,7 @@ impl BrokenBackend {
                 actor: accepted.actor,
                 from: accepted.from,
                 effective,
+                unreleased: accepted.unreleased,
                 adopted: accepted.adopted,
                 scale: accepted.scale,
                 configuration: accepted.configures.then_some(Brought(accepted.configuration)),

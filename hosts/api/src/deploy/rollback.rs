@@ -9,7 +9,7 @@ use rollhook_core::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{DeployAnswer, is_false};
+use super::{DeployAnswer, Revoked, is_false};
 
 /// A request for a rollback: the body of `POST …/rollback`, which may be empty. A misspelt field is refused: otherwise
 /// the rollback would go to another revision than the one that was asked for.
@@ -28,6 +28,9 @@ pub struct Rollback {
     /// schema of a database, stays as it is.
     #[serde(skip_serializing_if = "is_false")]
     pub past_releases: bool,
+    /// Whether the rollback returns to a version whose release command did not succeed: it is not run.
+    #[serde(skip_serializing_if = "is_false")]
+    pub without_release: bool,
     /// Whether the version's configuration is brought back as well; otherwise the current one stays.
     #[serde(skip_serializing_if = "is_false")]
     pub with_config: bool,
@@ -43,6 +46,7 @@ impl Rollback {
             request.revision = self.revision;
             request.if_current = self.if_current;
             request.past_releases = self.past_releases;
+            request.without_release = self.without_release;
             request.with_configuration = self.with_config;
             request.with_revoked = self.with_revoked;
             request.key = key;
@@ -72,6 +76,9 @@ pub struct RolledBackTo {
     pub image: Option<String>,
     /// The version's commit.
     pub commit: Option<String>,
+    /// The revocation of the version's verification, by a check that failed while it was watched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked: Option<Revoked>,
 }
 
 impl RolledBackTo {
@@ -81,6 +88,7 @@ impl RolledBackTo {
             revision: if with_config { entry.revision } else { entry.effective },
             image: entry.pinned_image().map(|image| image.to_string()),
             commit: entry.commit.as_ref().map(ToString::to_string),
+            revoked: None,
         }
     }
 }
@@ -100,7 +108,7 @@ impl RollbackAnswer {
             "A rollback restores the image, not configuration."
         };
         Self {
-            to: RolledBackTo { revision, image: deploy.image.clone(), commit: deploy.commit.clone() },
+            to: RolledBackTo { revision, image: deploy.image.clone(), commit: deploy.commit.clone(), revoked: None },
             deploy,
             note: restores.to_owned() + &stays.unwrap_or_default(),
         }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Deploy, DeployAnswer, DeployList, DeployPost, Local, Operation, Promote, Rebuild, Rollback, RollbackAnswer,
-    RolledBackTo, ScalePost, Until, VerdictPost,
+    RolledBackTo, ScalePost, Standing, Until, VerdictPost,
     endpoint::{Credentials, Endpoint},
     openapi::{PAGE_MAX, schemas},
     query::{self, PageSize},
@@ -382,9 +382,13 @@ pub struct RollbackQuery {
     #[serde(with = "query", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "bool")]
     pub with_config: Option<bool>,
+    /// The revision that the rollback names; by default, it goes to the last good version.
+    #[serde(with = "query", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64", extend("minimum" = 1))]
+    pub revision: Option<Revision>,
 }
 
-/// Shows the version that a rollback without a revision would return to.
+/// Shows the version that a rollback would return to.
 pub struct PlanRollback;
 
 impl Operation for PlanRollback {
@@ -397,10 +401,13 @@ impl Operation for PlanRollback {
 
     async fn perform(caller: &Local, id: &AppId, query: RollbackQuery) -> Result<RolledBackTo, Refusal> {
         let with_config = query.with_config.unwrap_or_default();
-        let request = Rollback { with_config, ..Rollback::default() }.parse(None);
+        let request = Rollback { revision: query.revision, with_config, ..Rollback::default() }.parse(None);
         // Its search takes the turns of rollbacks.
         let access = caller.allow(id, Action::Rollback).await?;
-        Ok(RolledBackTo::of(&*caller.deployer().rollback_target(&access, &request).await?, with_config))
+        let target = caller.deployer().rollback_target(&access, &request).await?;
+        let standing = Standing::read(caller.deployer(), &access).await?;
+        let revoked = Deploy::of(id, &target, &standing).revoked;
+        Ok(RolledBackTo { revoked, ..RolledBackTo::of(&target, with_config) })
     }
 }
 

@@ -186,7 +186,7 @@ pub(crate) struct Rollback {
     /// Return to this revision; default: the last good version before what is on the cluster
     #[arg(long, value_name = "N")]
     pub(crate) revision: Option<Revision>,
-    /// Do not ask before returning to a revision that never succeeded, or past release commands that ran since
+    /// Do not ask before returning to a revision that never succeeded, lacks its release command or was revoked, or past release commands that ran since
     #[arg(long)]
     pub(crate) yes: bool,
     /// Bring back the revision's configuration as well; default: the configuration stays as it is now

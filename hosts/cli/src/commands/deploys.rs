@@ -1,11 +1,12 @@
 //! Deploys, rollbacks and the history.
 
 use rollhook_api::{
-    Deploy, DeployAnswer, DeployList, DeployPost, Kind, Rollback, RollbackAnswer, VerdictPost, duration,
+    Deploy, DeployAnswer, DeployList, DeployPost, Kind, Rollback, RollbackAnswer, VerdictPost, duration, hints,
     operations::{
         CancelDeploy, DecideDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, PlanRollback, RollBack,
         RollbackQuery, ShowDeploy,
     },
+    words,
 };
 use rollhook_core::{
     app::AppId,
@@ -47,7 +48,7 @@ async fn one(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<()
         let optional = |name: &str, text: Option<&str>| {
             text.map(|text| format!("{name:10}{}\n", escaped(text))).unwrap_or_default()
         };
-        let release = entry.release.map(|mark| format!("its release command {}", history::release_predicate(mark)));
+        let release = history::release_predicate(&entry).map(|what| format!("its release command {what}"));
         let configuration = entry.configuration.as_deref().map(|id| history::configuration(&entry, id));
         let (made, who) = (when::absolute(entry.created_at), escaped(&entry.actor));
         let ending: String = history::ending(&entry).iter().map(|line| format!("{line}\n")).collect();
@@ -121,12 +122,15 @@ pub(super) async fn conclude(
 
 pub(crate) async fn rollback(session: &Session<'_>, args: &args::Rollback) -> Result<(), CliError> {
     let (id, current) = (&args.target.id()?, session.app(&args.target).await?.current);
+    let mut image = None;
     let planned = match args.revision {
         Some(_) => args.revision,
         // A rollback does not wait for what is only printed.
         None => {
-            let query = RollbackQuery { with_config: Some(args.with_config) };
-            session.api.call(PlanRollback, id, query).await.ok().map(|to| to.revision)
+            let query = RollbackQuery { with_config: Some(args.with_config), revision: None };
+            let planned = session.api.call(PlanRollback, id, query).await.ok();
+            image = planned.as_ref().and_then(|to| to.image.as_deref()).map(history::short_image);
+            planned.map(|to| to.revision)
         }
     };
     if args.revision.is_none()
@@ -134,27 +138,36 @@ pub(crate) async fn rollback(session: &Session<'_>, args: &args::Rollback) -> Re
     {
         print_way_back(session, id, current.as_ref(), planned, args.with_config).await;
     }
+    let mut without_release = args.yes;
     if let Some(revision) = args.revision {
         let target = entry(session, id, revision).await?;
         config::print_way_back(session, id, (current.as_ref(), &target), args.with_config).await;
-        if target.status != Status::Succeeded && !args.yes {
-            confirm(&format!("{}\nRoll back to it all the same?", history::summary(&target)))?;
+        image = target.image.as_deref().map(history::short_image);
+        let cautions = cautions(&target);
+        if !cautions.is_empty() && !args.yes {
+            confirm(&format!("{}\nRoll back to it ({}) all the same?", cautions.join("\n"), history::what(&target)))?;
+            without_release = words::not_released(&target).is_some();
         }
     }
     let if_current = current.as_ref().map(|current| current.revision);
     let with_config = args.with_config;
     let (past_releases, with_revoked) = (args.yes, args.yes);
-    let mut asked = Rollback { revision: args.revision, if_current, past_releases, with_config, with_revoked };
+    let revision = args.revision;
+    let mut asked = Rollback { revision, if_current, past_releases, without_release, with_config, with_revoked };
     session.drive()?;
     let mut answer = loop {
         match session.api.call(RollBack, id, asked.clone()).await {
             // Each is asked for once: what is confirmed is refused no more.
+            Err(refused) if refused.is(Kind::NotReleased) && !asked.without_release => {
+                confirm_all_the_same(&refused, image.as_deref())?;
+                asked.without_release = true;
+            }
             Err(refused) if refused.is(Kind::ReleaseBetween) && !asked.past_releases => {
-                confirm_all_the_same(&refused)?;
+                confirm_all_the_same(&refused, image.as_deref())?;
                 asked.past_releases = true;
             }
             Err(refused) if refused.is(Kind::ConfigurationRevoked) && !asked.with_revoked => {
-                confirm_all_the_same(&refused)?;
+                confirm_all_the_same(&refused, image.as_deref())?;
                 asked.with_revoked = true;
             }
             answer => break answer?,
@@ -177,9 +190,19 @@ async fn print_way_back(session: &Session<'_>, id: &AppId, current: Option<&Depl
     }
 }
 
-fn confirm_all_the_same(refused: &CliError) -> Result<(), CliError> {
+/// Returns the reasons to think twice before a return to an entry, a line each; none if it succeeded and was not revoked.
+fn cautions(target: &Deploy) -> Vec<String> {
+    let never_succeeded = (target.status != Status::Succeeded).then(|| history::summary(target));
+    let revision = target.revision;
+    let clauses = words::not_released(target).map(ToOwned::to_owned).into_iter();
+    let clauses = clauses.chain(words::revocation(target.revoked.as_ref()).map(|clause| escaped(&clause)));
+    never_succeeded.into_iter().chain(clauses.map(|clause| format!("Revision {revision}: {clause}."))).collect()
+}
+
+fn confirm_all_the_same(refused: &CliError, image: Option<&str>) -> Result<(), CliError> {
     let why = refused.lines().into_iter().next().unwrap_or_default();
-    confirm(&format!("{why}\nRoll back all the same?"))
+    let to = image.map(|image| format!(" to {}", escaped(image))).unwrap_or_default();
+    confirm(&format!("{}\nRoll back{to} all the same?", hints::without_confirmation(&why)))
 }
 
 async fn entry(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<Deploy, CliError> {

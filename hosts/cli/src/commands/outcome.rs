@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rollhook_api::{Deploy, Restore, operations::ShowApp};
+use rollhook_api::{Deploy, Restore, Revoked, operations::ShowApp};
 use rollhook_core::{
     app::AppId,
     deploy::{Revision, Status},
@@ -43,6 +43,10 @@ impl Session<'_> {
     pub(super) fn print_end(&self, ended: &Deploy) -> Result<(), CliError> {
         if ended.status != Status::Succeeded {
             ending(ended).iter().for_each(|line| message(line));
+            return Ok(());
+        }
+        if let Some(revoked) = &ended.revoked {
+            message(&revoked_line(ended.revision, revoked));
             return Ok(());
         }
         let app = format!("{}/{}", ended.namespace, ended.app);
@@ -98,11 +102,43 @@ impl Session<'_> {
     }
 }
 
-/// Returns `Ok` if the deploy succeeded, or was not waited for.
+/// Returns a line about a version that succeeded and was revoked since, and about its restore.
+fn revoked_line(revision: Revision, revoked: &Revoked) -> String {
+    let Revoked { fail, restore, not_restored } = revoked;
+    let then = match (restore, not_restored) {
+        (Some(restore), _) => format!("revision {restore} restores the version before"),
+        (None, Some(why)) => format!("nothing is restored: {why}"),
+        (None, None) => "the version before is to be restored".to_owned(),
+    };
+    escaped(&format!("Revision {revision} succeeded, and was revoked: the check {} failed; {then}", fail.check))
+}
+
+/// Returns `Ok` if the deploy succeeded and was not revoked, or was not waited for.
 ///
 /// # Errors
 /// [`CliError::Unsuccessful`] otherwise.
 pub(super) fn succeeded(ended: Option<&Deploy>) -> Result<(), CliError> {
-    let succeeded = ended.is_none_or(|ended| ended.status == Status::Succeeded);
+    let succeeded = ended.is_none_or(|ended| ended.status == Status::Succeeded && ended.revoked.is_none());
     if succeeded { Ok(()) } else { Err(CliError::Unsuccessful) }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollhook_core::time::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn revoked_version_names_its_restore() {
+        let (at, message) = (Timestamp::from_millis(0), String::new());
+        let fail = rollhook_api::CheckFail { at, check: "front".to_owned(), message };
+        let revoked = Revoked { fail, restore: Some(Revision::FIRST.next()), not_restored: None };
+        let line = revoked_line(Revision::FIRST, &revoked);
+        assert_eq!(
+            line,
+            "Revision 1 succeeded, and was revoked: the check front failed; revision 2 restores the version before"
+        );
+        let clause = rollhook_api::words::revocation(Some(&revoked));
+        assert_eq!(clause.as_deref(), Some("its verification was revoked: the check front failed"));
+    }
 }

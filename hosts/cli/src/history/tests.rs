@@ -271,6 +271,9 @@ fn log_of_a_failed_release_command_is_named() {
     let failed = Deploy { evidence, ..entry(2, "badbad1", Status::Failed, 9 * MINUTE) };
     let release = Deploy { release: Some(ReleaseMark::MayHaveRun), ..failed.clone() };
     assert_eq!(ending(&release)[1..], ["  log of the release command:", "    no such table"]);
+    assert_eq!(release_predicate(&release), Some("may have run"));
+    let exited = Deploy { reason: Some("release-failed".to_owned()), ..release.clone() };
+    assert_eq!(release_predicate(&exited), Some("ran, and failed"));
     let rollout = Deploy { release: Some(ReleaseMark::Done), ..failed };
     assert_eq!(ending(&rollout)[1], "  log:");
 }

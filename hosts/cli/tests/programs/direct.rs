@@ -147,6 +147,14 @@ fn rollback_past_a_release_command_needs_a_yes() {
         failed.err.contains("(release-failed)") && failed.err.contains("log of the release command:"),
         "{failed:?}"
     );
+    let entry = home.run("app history api --revision 6").ok().out;
+    assert!(entry.contains("its release command ran, and failed"), "{entry}");
+    let refused = home.run("app rollback api --revision 6").exits(6);
+    let why = "its release command failed and will not be run: deploy the image again instead";
+    assert!(refused.err.contains(why), "{refused:?}");
+    home.run("app rollback api --revision 6 --yes").ok();
+    let entry = home.run("app history api --revision 7").ok().out;
+    assert!(entry.contains("the release command of revision 6 did not succeed, and was not run"), "{entry}");
 }
 
 #[test]

@@ -117,7 +117,7 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId, revision: Revision) -> Res
         evidence: evidence(&deploy),
         outcome: outcome(&app, &deploy, frame.targets.platform),
         superseded_by: deploy.superseded_by,
-        release: deploy.release.map(release_predicate),
+        release: release_predicate(&deploy),
         log,
         release_log,
         frame: &frame,

@@ -6,7 +6,7 @@ use rollhook_api::{
     App, Deploy, Kind, Rollback,
     configuration::{differences, setting_differences},
     operations::{ConfigQuery, DeployQuery, RollBack, ShowApp, ShowConfiguration, ShowDeploy},
-    words::short_image,
+    words::{self, short_image},
 };
 use rollhook_core::{
     app::{AppId, HoldPolicy},
@@ -44,6 +44,8 @@ struct Plan {
     to: Entry,
     /// A reason to think twice.
     caution: Option<String>,
+    /// Why the version goes without its release command.
+    not_released: Option<String>,
     /// The release commands that ran since the version to return to.
     released: Option<String>,
     held: Option<String>,
@@ -71,6 +73,7 @@ impl Plan {
             from: from.map(|deploy| Entry::new(app, deploy, &frame)),
             to: Entry::new(app, target, &frame),
             caution: caution(target),
+            not_released: words::not_released(target).map(upper),
             released: released(app, target.revision),
             held: from.and_then(held),
             held_from: match app.policy.hold {
@@ -113,7 +116,16 @@ async fn planned(call: &Call<'_>, id: &AppId, app: &App, target: &Deploy) -> Pla
     Plan { variables: (!names.is_empty()).then(|| first(&names)), ..plan }
 }
 
-fn caution(target: &Deploy) -> Option<String> {
+/// Returns a clause as a sentence.
+fn upper(clause: &str) -> String {
+    let (first, rest) = clause.split_at(clause.chars().next().map_or(0, char::len_utf8));
+    format!("{}{rest}.", first.to_uppercase())
+}
+
+pub(super) fn caution(target: &Deploy) -> Option<String> {
+    if let Some(revoked) = words::revocation(target.revoked.as_ref()) {
+        return Some(escaped(&upper(&revoked)));
+    }
     let why = match target.status {
         Status::Succeeded => return None,
         Status::Failed => "This revision failed",
@@ -168,9 +180,11 @@ pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
     let revision = target(call.request.field("to"))?;
     let if_current = call.request.field("if_current").and_then(|text| text.parse().ok());
     let past_releases = call.request.field("past_releases").is_some();
+    let without_release = call.request.field("without_release").is_some();
     let with_config = call.request.field("with_config").is_some();
     let with_revoked = call.request.field("with_revoked").is_some();
-    let rollback = Rollback { revision: Some(revision), if_current, past_releases, with_config, with_revoked };
+    let named = Some(revision);
+    let rollback = Rollback { revision: named, if_current, past_releases, without_release, with_config, with_revoked };
     match call.keyed("rollback")?.call(RollBack, id, rollback).await {
         Ok(_) => Ok(reply::redirect(&format!("/apps/{}/{}", id.namespace, id.name))),
         Err(failure) if matches!(failure.problem.status, 409 | 422) => {
@@ -180,7 +194,12 @@ pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
             // The plan shows what is current by now: to submit it again is to have seen that.
             let plan = planned(call, id, &app, &entry).await;
             let is_revoked = failure.problem.slug() == Kind::ConfigurationRevoked.parts().0;
-            let plan = Plan { error: Some(escaped(&failure.problem.detail)), is_revoked, with_config, ..plan };
+            // As of an earlier return to such a version.
+            let is_refused = failure.problem.slug() == Kind::NotReleased.parts().0;
+            let unknown = || "Its release command did not succeed and will not be run: deploy the image again instead.";
+            let not_released = plan.not_released.clone().or_else(|| is_refused.then(unknown).map(ToOwned::to_owned));
+            let error = Some(escaped(&failure.problem.detail));
+            let plan = Plan { error, is_revoked, not_released, with_config, ..plan };
             Ok(plan.reply(call, status(&failure)))
         }
         Err(failure) => Err(failure),
