@@ -24,6 +24,14 @@ checked_text! {
     Digest, InvalidImage, digest
 }
 
+checked_text! {
+    /// A tag of an image, such as `v1.2`: at most 128 letters, digits, `_`, `.` and `-`.
+    Tag, InvalidImage, |text| {
+        check_tag(text).map_err(|rule| InvalidImage { given: text.to_owned(), rule })?;
+        Ok(text.to_owned())
+    }
+}
+
 /// A reference to an image: `[host[:port]/]path[:tag][@digest]`.
 ///
 /// Two references to the same repository may be spelt differently (`nginx` is `docker.io/library/nginx`); a reference
@@ -70,6 +78,14 @@ impl ImageRef {
         if self.tag.is_none() && self.digest.is_none() {
             self.tag = Some("latest".to_owned());
         }
+        self
+    }
+
+    /// Returns the reference of this tag of the repository, without a digest.
+    #[must_use]
+    pub fn tagged(mut self, tag: Tag) -> Self {
+        self.tag = Some(tag.0);
+        self.digest = None;
         self
     }
 
