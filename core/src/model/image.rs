@@ -72,6 +72,12 @@ impl ImageRef {
         canonical(&self.repository)
     }
 
+    /// The host of the registry, with its port if it has one: `docker.io` if the reference names none.
+    pub fn registry(&self) -> String {
+        let full = self.canonical_repository();
+        full.split_once('/').map_or_else(|| full.clone(), |(host, _)| host.to_owned())
+    }
+
     /// Returns the reference with `:latest` if it has neither a tag nor a digest, as container runtimes read it.
     #[must_use]
     pub fn or_latest(mut self) -> Self {

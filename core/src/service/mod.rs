@@ -19,7 +19,7 @@ pub use accept::{
     Accepted, AcceptedRun, Authorized, Changed, Configured, NewLock, Pushed, Registered, check_run, check_settings,
 };
 pub use drive::{Condition, PollOutcome, Polled, StartError};
-pub use read::{LogPart, Progress, ShownConfiguration, Waited};
+pub use read::{LogPart, LookedUpImage, Progress, ShownConfiguration, Waited};
 
 use futures_util::lock;
 
@@ -71,6 +71,8 @@ pub struct Ports {
     pub configurations: Option<Arc<dyn ConfigurationStore>>,
     /// What measures the checks of apps; `None`: no app can have any.
     pub verifier: Option<Arc<dyn crate::ports::Verifier>>,
+    /// The reader of registries; `None`: no image is looked up at one.
+    pub registry: Option<Arc<dyn crate::ports::Registry>>,
     /// The source of randomness.
     pub rng: Arc<dyn Rng>,
 }
@@ -106,6 +108,7 @@ impl Ports {
             builder: None,
             configurations: None,
             verifier: None,
+            registry: None,
             clock,
             rng,
         }

@@ -127,7 +127,8 @@ fn revoked_value_is_known_again_whatever_else_the_app_keeps() {
         let again = world.configured(&access, &[("TOKEN", "leaked")]).await;
         assert_eq!(fingerprint().await, leaked, "the secret of a check brings no other key");
         let view = world.view(&access).await;
-        let of_again = |known: &rollhook_core::ledger::Revoked| known.configurations.contains(&again.configuration.unwrap());
+        let of_again =
+            |known: &rollhook_core::ledger::Revoked| known.configurations.contains(&again.configuration.unwrap());
         assert!(view.revoked.iter().any(of_again), "{:?}", view.revoked);
     });
 }
