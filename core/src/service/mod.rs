@@ -3,7 +3,7 @@
 //! - `accept`: authorizes callers, decides by the ledger, and has the decision committed
 //! - `journal`: loads and commits the states of apps
 //! - `drive`: leases apps, and performs the engine's steps until a deploy has ended
-//! - `read`: apps, histories, progress and logs, and waiting for them to change
+//! - `read`: apps, histories, progress, logs, images at their registries, and waiting for a change
 
 mod accept;
 mod drive;

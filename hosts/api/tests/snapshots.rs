@@ -4,9 +4,9 @@
 use std::{sync::Arc, time::Duration};
 
 use rollhook_api::{
-    ActivityDeploy, ActivityList, App, AppList, AppPatch, CreateApp, DayDeployments, DeliveryMeasures, DeliveryReport, Deploy,
-    DeployAnswer, DeployList, DeployPost, Kind, PolicyPatch, Problem, Progress, Promote, PromoteFrom, Registered,
-    Rollback, RollbackAnswer, Standing, Webhook,
+    ActivityDeploy, ActivityList, App, AppList, AppPatch, CreateApp, DayDeployments, DeliveryMeasures, DeliveryReport,
+    Deploy, DeployAnswer, DeployList, DeployPost, Kind, PolicyPatch, Problem, Progress, Promote, PromoteFrom,
+    Registered, Rollback, RollbackAnswer, Standing, Webhook,
     report::{csv, words},
 };
 use rollhook_core::{
@@ -337,6 +337,14 @@ fn problem_has_the_status_and_the_patience_of_its_refusal_s_class() {
         Refusal::ClusterUnavailable,
         Refusal::ClusterDenied(String::new()),
         Refusal::BuilderUnavailable,
+        Refusal::ImageNotFound {
+            image: "registry.example.com/api:v1".parse().unwrap(),
+            repository_missing: false,
+            nearest: vec!["v1.0".parse().unwrap()],
+        },
+        Refusal::RegistryDenied("registry.example.com".to_owned()),
+        Refusal::RegistryUnavailable { host: "registry.example.com".to_owned(), why: String::new(), retry_after: None },
+        Refusal::NoRegistry,
         Refusal::NoBuildLog(revision(1)),
         Refusal::NoReleaseLog(revision(1)),
         Refusal::NoSuchInstance("api-0".parse().unwrap()),

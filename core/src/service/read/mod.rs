@@ -1,4 +1,4 @@
-//! Reading apps, histories, progress and logs, and waiting for them to change.
+//! Reading apps, histories, progress, logs and images at their registries, and waiting for a change.
 
 mod app_events;
 mod build_log;
