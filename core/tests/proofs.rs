@@ -15,7 +15,7 @@ use rollhook_core::{
     run::RunNumber,
     service::{Authorized, Deployer, NewLock, Outcome},
 };
-use world::{World, registration, request};
+use world::{World, image, registration, request};
 
 /// Does the action by each call that takes it, and returns the refusal of a call that lacks a proof of it.
 async fn refused(deployer: &Deployer, access: &Authorized, action: Action) -> Option<Refusal> {
@@ -24,7 +24,12 @@ async fn refused(deployer: &Deployer, access: &Authorized, action: Action) -> Op
     }
     match action {
         Action::Read => of(deployer.webhook_times(access).await),
-        Action::Deploy => of(deployer.submit(access, request("api:v2")).await),
+        Action::Deploy => {
+            let looked_up = of(deployer.look_up_image(access, &image("api:v2")).await);
+            let deployed = of(deployer.submit(access, request("api:v2")).await);
+            assert_eq!(looked_up, deployed);
+            deployed
+        }
         Action::Rebuild => of(deployer.rebuild(access, None, None).await),
         Action::Promote => {
             let from = FullName {

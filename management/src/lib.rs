@@ -21,6 +21,7 @@ mod bounds;
 mod checks;
 mod configuring;
 mod documents;
+mod images;
 pub mod keyless;
 mod lists;
 pub mod locks;
@@ -120,6 +121,7 @@ pub struct Management {
     session_scans: lists::Lists,
     receiver_tests: rate::OfRealms,
     check_tests: rate::OfRealms,
+    image_looks: rate::OfRealms,
     environment_changes: rate::OfRealms,
     configuration_changes: rate::OfRealms,
     unknown_tokens: access::UnknownTokens,
@@ -160,6 +162,7 @@ impl Management {
             session_scans: lists::Lists::default(),
             receiver_tests: rate::OfRealms::default(),
             check_tests: rate::OfRealms::default(),
+            image_looks: rate::OfRealms::default(),
             environment_changes: rate::OfRealms::default(),
             configuration_changes: rate::OfRealms::default(),
             unknown_tokens: access::UnknownTokens::default(),

@@ -81,6 +81,9 @@ pub enum Refusal {
     /// The receivers or the checks of a realm are tested too often.
     #[error("Tests of {0} are asked for too often; try again in some seconds.")]
     TooManyTests(Realm),
+    /// Images are looked up too often in an environment.
+    #[error("Images of {0} are looked up too often; try again in some seconds.")]
+    TooManyLooks(Realm),
     /// Reports over the histories of all apps are asked for too often.
     #[error("Reports are asked for too often; try again in some seconds.")]
     TooManyReports,
@@ -132,6 +135,7 @@ impl Refusal {
             | Self::TooManyReceivers(..)
             | Self::TooManyLocks(..) => RefusalKind::Conflict,
             Self::TooManyTests(_)
+            | Self::TooManyLooks(_)
             | Self::TooManyLockChanges(_)
             | Self::TooManyReports
             | Self::TooManyConfigurationChanges(_)

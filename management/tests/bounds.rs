@@ -223,6 +223,29 @@ fn call_that_a_rate_or_the_state_of_the_app_refuses_leaves_nothing_in_the_audit(
 }
 
 #[test]
+fn looks_at_images_have_a_rate_per_environment_which_only_those_who_may_deploy_use_up() {
+    let world = ManagedWorld::new(Duration::ZERO);
+    world.run(async {
+        let (id, management) = (register(&world, "shop", "test").await, &world.management);
+        let other = register(&world, "shop", "prod").await;
+        let holder = |role| Principal::new("eve", [Grant { role, realm: Realm::Everything }]);
+        let image = "registry.example.com/api:v1".parse().unwrap();
+        let look =
+            async |role: Role, id: &AppId| management.look_up_image(&holder(role), id, Some(&image)).await.unwrap_err();
+        for _ in 0..30 {
+            assert!(matches!(look(Role::Viewer, &id).await, Refusal::Forbidden(..)));
+        }
+        for _ in 0..20 {
+            assert_eq!(look(Role::Deployer, &id).await, Refusal::Core(CoreRefusal::NoRegistry));
+        }
+        assert_eq!(look(Role::Admin, &id).await, Refusal::TooManyLooks(realm("shop", "test")));
+        assert_eq!(look(Role::Deployer, &other).await, Refusal::Core(CoreRefusal::NoRegistry), "another environment");
+        world.sleep(2).await;
+        assert_eq!(look(Role::Deployer, &id).await, Refusal::Core(CoreRefusal::NoRegistry));
+    });
+}
+
+#[test]
 fn callers_of_one_environment_have_a_bounded_number_of_entries_per_day() {
     let world = ManagedWorld::new(Duration::ZERO);
     world.run(async {

@@ -123,14 +123,18 @@ pub fn is_installed(program: &str) -> bool {
 /// Returns the path of a program that `.ci/setup` has put into the cache, such as `bin/promtool`. If it is missing, the
 /// test is reported as skipped.
 pub fn tool(path: &str, test: &str) -> Option<PathBuf> {
+    let program = installed_tool(path);
+    if program.is_none() {
+        crate::skip(test, &format!("there is no {path}: .ci/setup installs it"));
+    }
+    program
+}
+
+/// Returns the path of such a program, if it is there.
+pub fn installed_tool(path: &str) -> Option<PathBuf> {
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?;
-    let program = cache.join("rollhook-tools").join(path);
-    if !program.exists() {
-        crate::skip(test, &format!("there is no {path}: .ci/setup installs it"));
-        return None;
-    }
-    Some(program)
+    Some(cache.join("rollhook-tools").join(path)).filter(|program| program.exists())
 }
 
 /// Returns the path of another package's program, which lies in the directory of `program`: see `built`.

@@ -11,7 +11,7 @@ use rollhook_core::{
     slots::Slots,
     source::HostPattern,
 };
-use rollhook_https::{Fetch, holding};
+use rollhook_https::{Fetch, covers, holding};
 
 use crate::{
     found::Found,
@@ -40,8 +40,7 @@ impl AllowedAddresses {
         fetch.check(url).map_err(|error| error.to_string())?;
         let uri = url.parse::<::http::Uri>().ok();
         let host = uri.as_ref().and_then(::http::Uri::host).unwrap_or_default();
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        if self.hosts.is_empty() || self.hosts.iter().any(|pattern| pattern.covers(host)) {
+        if self.hosts.is_empty() || covers(&self.hosts, host) {
             return Ok(());
         }
         Err("is on none of the hosts that the operator allows (--receiver-host)".to_owned())

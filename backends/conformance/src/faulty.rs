@@ -20,9 +20,10 @@ use rollhook_core::{
         self, AppChange, AppPage, AppRef, Applied, AtRest, Binding, BranchReader, BuildSpec, BuildState, BuildTrigger,
         CheckedSettings, Clock, Committed, ConfigurationStore, DeployId, DriverIdentity, Heartbeat, HistoryStore,
         InstanceLogPart, InstanceLogs, KindOfCheck, ListedApp, Loaded, LogQuery, LoggedWorkload, MeasureSpec, Measured,
-        Observation, Page, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver, RolloutFailure,
-        RolloutSpec, Sealing, SettingsRequest, Started, StoreLimits, StoredConfiguration, StoredImages, TargetInstance,
-        TargetReader, TargetRequest, TokenMark, TokenMatcher, TokenStore, Validated, Verifier, Version, WebhookSecret,
+        Observation, Page, Registry, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, Resolved, RolloutDriver,
+        RolloutFailure, RolloutSpec, Sealing, SettingsRequest, Started, StoreLimits, StoredConfiguration, StoredImages,
+        TagPage, TagQuery, TargetInstance, TargetReader, TargetRequest, TokenMark, TokenMatcher, TokenStore, Validated,
+        Verifier, Version, WebhookSecret,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -454,5 +455,16 @@ impl<T: BranchReader + ?Sized> BranchReader for Faulty<T> {
 
     async fn look(&self, app: &AppId, source: &GitSource) -> Result<Option<Commit>> {
         self.call("branches.head", self.inner.look(app, source)).await
+    }
+}
+
+#[async_trait]
+impl<T: Registry + ?Sized> Registry for Faulty<T> {
+    async fn resolve(&self, environment: &Namespace, image: &ImageRef) -> Result<Resolved> {
+        self.call("registry.resolve", self.inner.resolve(environment, image)).await
+    }
+
+    async fn tags(&self, environment: &Namespace, repository: &ImageRef, query: &TagQuery) -> Result<TagPage> {
+        self.call("registry.tags", self.inner.tags(environment, repository, query)).await
     }
 }

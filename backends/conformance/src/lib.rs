@@ -85,7 +85,8 @@
 //!
 //! Drivers of clusters run [`rollouts!`] in the same way, with a [`Clusters`], [`releases!`] if they run release
 //! commands, with [`Releases`], and [`instances!`] if they read the logs of instances; builders run [`builds!`] with a
-//! [`Builders`]; readers of branches run [`branches!`] with a [`Branches`], and verifiers [`verifiers!`] with a [`Verifiers`].
+//! [`Builders`]; readers of branches run [`branches!`] with a [`Branches`], verifiers [`verifiers!`] with a [`Verifiers`], and readers
+//! of registries [`registries!`] with a [`Registries`].
 //!
 //! Time passes by the harness's `pause`: a quarter of a second of the cluster's time, real or simulated. A driver whose
 //! clock is simulated, or is tokio's and paused, is looked at for a minute in no time, and one whose call does not answer
@@ -108,6 +109,7 @@ pub mod history;
 pub mod instances;
 pub mod model;
 pub mod records;
+pub mod registry;
 pub mod releases;
 pub mod rollouts;
 pub mod samples;
@@ -122,6 +124,7 @@ mod clusters;
 mod executor;
 mod faulty;
 mod macros;
+mod registries;
 mod report;
 mod stores;
 mod verifiers;
@@ -132,6 +135,7 @@ pub use clock::ManualClock;
 pub use clusters::{Clusters, Environment, Instance, Sample};
 pub use executor::block_on;
 pub use faulty::{Fault, Faulty, Plan};
+pub use registries::{ImageSample, Registries, RegistryAnswer};
 pub use releases::{Does, Releases};
 pub use report::{Can, Lack, report};
 pub use stores::{Handles, Stores};

@@ -264,8 +264,33 @@ macro_rules! verifiers {
     };
 }
 
+/// Stamps the cases of `Registry`, each with a repository of its own.
+///
+/// The arguments are those of [`stores!`], but that the expression is of type [`Can`](crate::Can) of a
+/// [`Registries`](crate::Registries).
+#[macro_export]
+macro_rules! registries {
+    ($block_on:expr, $fresh:expr $(,)?) => {
+        $crate::cases! { $block_on, $fresh, registry:
+            resolve_is_what_was_pushed,
+            resolve_follows_a_moved_tag,
+            resolve_by_digest_is_that_image,
+            resolve_names_the_platforms,
+            resolve_reads_the_labels,
+            missing_tag_is_not_found,
+            missing_repository_is_not_found,
+            tags_are_all_there,
+            closed_repository_is_denied,
+            away_is_unavailable,
+            busy_is_unavailable_with_its_time,
+            wrong_answer_is_no_image,
+            answers_are_bounded,
+        }
+    };
+}
+
 /// Stamps the named cases of one suite; [`stores!`], [`rollouts!`], [`releases!`], [`instances!`],
-/// [`builds!`], [`branches!`] and [`verifiers!`] name them all.
+/// [`builds!`], [`branches!`], [`verifiers!`] and [`registries!`] name them all.
 #[macro_export]
 macro_rules! cases {
     ($block_on:expr, $fresh:expr, $suite:ident: $($case:ident),+ $(,)?) => {

@@ -67,6 +67,7 @@ fn every_promise_has_its_case() {
         ("core", "builds", "builds"),
         ("core", "releases", "releases"),
         ("core", "instances", "instances"),
+        ("core", "registry", "registry"),
         ("management", "records", "records"),
     ] {
         let promised = promises(package, port);

@@ -264,9 +264,8 @@ async fn pull(engine: &Engine, image: &ImageRef, purpose: Purpose, told: impl Fn
 
 /// Pulls an image with the login of its registry, and returns its name; or the failure in the registry's words.
 pub(crate) async fn download(engine: &Engine, image: &ImageRef, told: impl Fn(String)) -> Result<String, String> {
-    let logins = logins::read().await;
-    let login = logins.header(image);
-    download_as(engine, image, login.as_deref(), told).await.map_err(|failure| logins.explain(image, failure))
+    let login = logins::for_pull(image).await;
+    download_as(engine, image, login.header.as_deref(), told).await.map_err(|failure| login.explain(failure))
 }
 
 async fn download_as(

@@ -6,6 +6,7 @@
 //!   SimulatedCluster  RolloutDriver                           ── workloads that follow scripts, by the Clock port
 //!   SimulatedBuilds   BuildTrigger · BranchReader             ── builds that follow scripts, likewise
 //!   SimulatedVerifier Verifier                                ── checks whose readings a test sets, likewise
+//!   SimulatedRegistry Registry                                ── images that a test pushes, and failures that it sets
 //! ```
 //!
 //! The contents of a [`MemoryStore`] end with the process. Otherwise it keeps every promise of the ports, and clones of
@@ -18,12 +19,14 @@ mod history;
 mod notifier;
 #[cfg(feature = "management")]
 mod records;
+mod registry;
 mod store;
 mod tokens;
 mod verifier;
 
 pub use builds::{Begun, BuildScript, SimulatedBuilds};
 pub use cluster::{Effect, Pod, Refused, ReleaseBegun, Script, SimulatedCluster};
+pub use registry::{Answering, SimulatedRegistry};
 pub use store::MemoryStore;
 pub use verifier::{Reached, Reading, SimulatedVerifier};
 

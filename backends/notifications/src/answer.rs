@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use http::{
-    HeaderMap, Response, StatusCode,
-    header::{DATE, RETRY_AFTER},
-};
+use http::{HeaderMap, Response, StatusCode, header::DATE};
 use rollhook_core::error::chain;
 use rollhook_https::FetchError;
 use rollhook_management::ports::DeliveryFailure;
@@ -57,7 +54,7 @@ pub(crate) fn is_final(status: StatusCode) -> bool {
 pub(crate) fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     let asks =
         matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN);
-    if asks { seconds(headers).or_else(|| until_reset(headers)) } else { None }
+    if asks { rollhook_https::retry_after(headers).or_else(|| until_reset(headers)) } else { None }
 }
 
 /// Returns the time until a used-up limit of GitHub begins anew, by the clock of the answer itself.
@@ -71,13 +68,10 @@ fn until_reset(headers: &HeaderMap) -> Option<Duration> {
     u64::try_from(reset.saturating_sub(now)).ok().map(Duration::from_secs)
 }
 
-/// Returns the time in the header `Retry-After`.
-pub(crate) fn seconds(headers: &HeaderMap) -> Option<Duration> {
-    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
-}
-
 #[cfg(test)]
 mod tests {
+    use http::header::RETRY_AFTER;
+
     use super::*;
 
     fn answer(status: u16, retry: Option<&str>) -> Response<()> {

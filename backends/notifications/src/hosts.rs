@@ -1,6 +1,7 @@
 //! The hosts that an operator lets receivers be on.
 
 use rollhook_core::source::HostPattern;
+use rollhook_https::covers;
 use rollhook_management::notifications::Destination;
 
 /// The receivers that may be told: by default, those on any other machine.
@@ -26,8 +27,7 @@ impl AllowedReceivers {
     }
 
     fn lists(&self, host: &str) -> bool {
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        self.hosts.iter().any(|pattern| pattern.covers(host))
+        covers(&self.hosts, host)
     }
 }
 

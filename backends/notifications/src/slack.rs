@@ -100,7 +100,7 @@ fn outcome(answer: &Answer) -> Result<Outcome, DeliveryFailure> {
                 false => "that it has not taken the message".to_owned(),
             };
             Err(DeliveryFailure {
-                retry_after: crate::answer::seconds(&answer.headers),
+                retry_after: rollhook_https::retry_after(&answer.headers),
                 ..failure(format!("{host} answered {error}"))
             })
         }

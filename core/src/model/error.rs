@@ -1,6 +1,6 @@
 //! The errors of ports, sorted by the caller's next step.
 
-use std::{fmt, ops::Deref, sync::Arc};
+use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
 /// The failure that led to an [`Error`], for logs on this side only.
 #[derive(Clone, Debug)]
@@ -38,6 +38,10 @@ pub enum Entity {
     Capacity,
     /// An object of the backend, such as a workload or a Secret.
     Object,
+    /// An image of a repository, by its tag or its digest.
+    Image,
+    /// A repository of images.
+    Repository,
 }
 
 crate::text::words! { Entity:
@@ -48,7 +52,15 @@ crate::text::words! { Entity:
     Build = "build",
     Capacity = "too many calls of this kind at the same time",
     Object = "the object has changed in the meantime",
+    Image = "image",
+    Repository = "repository of images",
 }
+
+/// The time for which a part that is unavailable has asked to be left alone: the cause of an [`Error::Unavailable`], which
+/// [`Error::retry_after`] finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it may be asked again in {} s", .0.as_secs())]
+pub struct RetryAfter(pub Duration);
 
 /// A port's failure, sorted by the caller's next step. Calls that share a failure have a clone each.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -117,6 +129,12 @@ impl Error {
         Self::Invalid { what: what.into(), cause: None }
     }
 
+    /// Returns the time after which a part that is unavailable may be asked again, if it has named one.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let Self::Unavailable { cause: Some(cause), .. } = self else { return None };
+        cause.downcast_ref::<RetryAfter>().map(|RetryAfter(time)| *time)
+    }
+
     /// Returns whether the operation may work later.
     pub const fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
@@ -153,6 +171,16 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_to_ask_again_is_that_of_a_part_which_names_one() {
+        let time = Duration::from_secs(30);
+        let error = Error::unavailable("the registry is busy", RetryAfter(time));
+        assert_eq!((error.retry_after(), error.is_unavailable()), (Some(time), true));
+        assert!(error.chain().ends_with("it may be asked again in 30 s"), "{}", error.chain());
+        assert_eq!(Error::unavailable("the registry is away", fmt::Error).retry_after(), None);
+        assert_eq!(Error::invalid("no such thing").retry_after(), None);
+    }
 
     #[test]
     fn clone_is_the_same_failure_for_another_caller() {

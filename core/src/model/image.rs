@@ -24,6 +24,14 @@ checked_text! {
     Digest, InvalidImage, digest
 }
 
+checked_text! {
+    /// A tag of an image, such as `v1.2`: at most 128 letters, digits, `_`, `.` and `-`.
+    Tag, InvalidImage, |text| {
+        check_tag(text).map_err(|rule| InvalidImage { given: text.to_owned(), rule })?;
+        Ok(text.to_owned())
+    }
+}
+
 /// A reference to an image: `[host[:port]/]path[:tag][@digest]`.
 ///
 /// Two references to the same repository may be spelt differently (`nginx` is `docker.io/library/nginx`); a reference
@@ -64,12 +72,26 @@ impl ImageRef {
         canonical(&self.repository)
     }
 
+    /// The host of the registry, with its port if it has one: `docker.io` if the reference names none.
+    pub fn registry(&self) -> String {
+        let full = self.canonical_repository();
+        full.split_once('/').map_or_else(|| full.clone(), |(host, _)| host.to_owned())
+    }
+
     /// Returns the reference with `:latest` if it has neither a tag nor a digest, as container runtimes read it.
     #[must_use]
     pub fn or_latest(mut self) -> Self {
         if self.tag.is_none() && self.digest.is_none() {
             self.tag = Some("latest".to_owned());
         }
+        self
+    }
+
+    /// Returns the reference of this tag of the repository, without a digest.
+    #[must_use]
+    pub fn tagged(mut self, tag: Tag) -> Self {
+        self.tag = Some(tag.0);
+        self.digest = None;
         self
     }
 

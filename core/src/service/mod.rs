@@ -3,7 +3,7 @@
 //! - `accept`: authorizes callers, decides by the ledger, and has the decision committed
 //! - `journal`: loads and commits the states of apps
 //! - `drive`: leases apps, and performs the engine's steps until a deploy has ended
-//! - `read`: apps, histories, progress and logs, and waiting for them to change
+//! - `read`: apps, histories, progress, logs, images at their registries, and waiting for a change
 
 mod accept;
 mod drive;
@@ -19,7 +19,7 @@ pub use accept::{
     Accepted, AcceptedRun, Authorized, Changed, Configured, NewLock, Pushed, Registered, check_run, check_settings,
 };
 pub use drive::{Condition, PollOutcome, Polled, StartError};
-pub use read::{LogPart, Progress, ShownConfiguration, Waited};
+pub use read::{LogPart, LookedUpImage, Progress, ShownConfiguration, Waited};
 
 use futures_util::lock;
 
@@ -71,6 +71,8 @@ pub struct Ports {
     pub configurations: Option<Arc<dyn ConfigurationStore>>,
     /// What measures the checks of apps; `None`: no app can have any.
     pub verifier: Option<Arc<dyn crate::ports::Verifier>>,
+    /// The reader of registries; `None`: no image is looked up at one.
+    pub registry: Option<Arc<dyn crate::ports::Registry>>,
     /// The source of randomness.
     pub rng: Arc<dyn Rng>,
 }
@@ -106,6 +108,7 @@ impl Ports {
             builder: None,
             configurations: None,
             verifier: None,
+            registry: None,
             clock,
             rng,
         }

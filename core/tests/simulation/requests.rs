@@ -352,6 +352,10 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::RunUnfinished(_) => "refused: a command by hand goes on",
         Refusal::RunNotFound(_) | Refusal::NoRunLog(_) => "refused: no such run by hand",
         Refusal::RunEnded(_) => "refused: the run by hand has ended",
+        Refusal::ImageNotFound { .. }
+        | Refusal::RegistryDenied(_)
+        | Refusal::RegistryUnavailable { .. }
+        | Refusal::NoRegistry => "refused: the image at its registry",
         Refusal::NothingRuns(_) | Refusal::NoCommands => "refused: nothing to run a command with",
         Refusal::CheckNotFound(_) => "refused: no such check",
         Refusal::NoSuchWorkload { .. } => "refused: no such workload",

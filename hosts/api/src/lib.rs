@@ -24,6 +24,7 @@ pub mod deploy;
 pub mod duration;
 pub mod endpoint;
 pub mod hints;
+pub mod image;
 pub mod instances;
 mod lock;
 pub mod openapi;
@@ -64,6 +65,7 @@ pub use deploy::{
     PromoteFrom, Rebuild, Restore, Revoked, Rollback, RollbackAnswer, RolledBackTo, ScalePost, Standing, Stopped,
     TakenFrom, Until, VerdictPost, Watch, ends_within,
 };
+pub use image::Image;
 pub use instances::{Instance, InstanceList, InstanceLog, InstanceLogLine};
 pub use lock::{Lock, LockList, LockRequest, LockedEnvironment};
 pub use operation::{Local, Operation};

@@ -108,6 +108,12 @@ fn members(refusal: &Refusal) -> Map<String, Value> {
         | CoreRefusal::RunNotFound(run)
         | CoreRefusal::RunEnded(run)
         | CoreRefusal::NoRunLog(run) => json!({ "run": run }),
+        CoreRefusal::ImageNotFound { image, repository_missing, nearest } => {
+            json!({ "image": image, "repository_missing": repository_missing, "nearest": nearest })
+        }
+        CoreRefusal::RegistryDenied(host) | CoreRefusal::RegistryUnavailable { host, .. } => {
+            json!({ "registry": host })
+        }
         CoreRefusal::CheckNotFound(check) => json!({ "check": check }),
         CoreRefusal::NamespaceTaken { project, environment, .. } => {
             json!({ "project": project, "environment": environment })
@@ -170,6 +176,8 @@ kinds! {
     NoSuchWorkload = "no-such-workload", 404, "No such workload";
     /// The platform keeps no logs of instances.
     NoInstanceLogs = "no-instance-logs", 404, "No logs of instances";
+    /// The registry has no such image.
+    ImageNotFound = "image-not-found", 404, "No such image";
     /// No such API token.
     TokenNotFound = "token-not-found", 404, "No such API token";
     /// No such session.
@@ -242,6 +250,10 @@ kinds! {
     NothingRuns = "nothing-runs", 409, "No version runs";
     /// The platform runs no commands.
     NoCommands = "no-commands", 409, "The platform runs no commands";
+    /// The registry does not let the server read the image.
+    RegistryDenied = "registry-denied", 409, "The registry does not let the server read";
+    /// The server reads no registries.
+    NoRegistry = "no-registry", 409, "No registries are read";
     /// The workload exists, and the request says how a new one is made.
     WorkloadExists = "workload-exists", 409, "The workload exists already";
     /// The workload is another registration's.
@@ -293,6 +305,8 @@ kinds! {
     BuilderUnavailable = "builder-unavailable", 503, "The builder is not available";
     /// The source of a git app is away.
     SourceUnavailable = "source-unavailable", 503, "The source cannot be read";
+    /// The registry is away, or answers with something else.
+    RegistryUnavailable = "registry-unavailable", 503, "The registry is not available";
     /// The issuer of an id_token is away.
     IssuerUnavailable = "issuer-unavailable", 503, "The issuer of the id_token is not available";
     /// The cluster that knows the caller is away.
@@ -320,6 +334,7 @@ impl Kind {
             Refusal::TooManyApps(..) => Self::TooManyApps,
             Refusal::TooManyTrusts => Self::TooManyTrusts,
             Refusal::TooManyTests(_)
+            | Refusal::TooManyLooks(_)
             | Refusal::TooManyLockChanges(_)
             | Refusal::TooManyReports
             | Refusal::TooManyConfigurationChanges(_)
@@ -369,6 +384,10 @@ impl Kind {
             CoreRefusal::RunEnded(_) => Self::RunEnded,
             CoreRefusal::NothingRuns(_) => Self::NothingRuns,
             CoreRefusal::NoCommands => Self::NoCommands,
+            CoreRefusal::ImageNotFound { .. } => Self::ImageNotFound,
+            CoreRefusal::RegistryDenied(_) => Self::RegistryDenied,
+            CoreRefusal::RegistryUnavailable { .. } => Self::RegistryUnavailable,
+            CoreRefusal::NoRegistry => Self::NoRegistry,
             CoreRefusal::NoRunLog(_) => Self::NoRunLog,
             CoreRefusal::CheckNotFound(_) => Self::CheckNotFound,
             CoreRefusal::NoSuchInstance(_) => Self::NoSuchInstance,

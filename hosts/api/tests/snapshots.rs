@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use rollhook_api::{
     ActivityDeploy, ActivityList, App, AppList, AppPatch, CreateApp, DayDeployments, DeliveryMeasures, DeliveryReport,
-    Deploy, DeployAnswer, DeployList, DeployPost, Kind, PolicyPatch, Problem, Progress, Promote, PromoteFrom,
+    Deploy, DeployAnswer, DeployList, DeployPost, Image, Kind, PolicyPatch, Problem, Progress, Promote, PromoteFrom,
     Registered, Rollback, RollbackAnswer, Standing, Webhook,
     report::{csv, words},
 };
@@ -18,9 +18,9 @@ use rollhook_core::{
     },
     ledger::AppState,
     lock::{Lock, LockScope, Locked, Locks},
-    ports::{Instances, Sealing, WebhookSecret},
+    ports::{Instances, Platform, Resolved, Sealing, WebhookSecret},
     request::{Field, Refusal},
-    service::{self, Accepted},
+    service::{self, Accepted, LookedUpImage},
     source::SourceRefused,
     time::Timestamp,
     token::Token,
@@ -263,6 +263,17 @@ fn answers() {
 }
 
 #[test]
+fn image_at_its_registry() {
+    let digest = format!("sha256:{}", "0a".repeat(32)).parse().unwrap();
+    let resolved = Resolved::new(digest, "application/vnd.oci.image.index.v1+json").with(|resolved| {
+        resolved.platforms.extend(Platform::new("linux", "arm64", Some("v8")));
+        resolved.labels.revision = Some("abc123f".to_owned());
+    });
+    let found = LookedUpImage { image: "registry.example.com/api:v1".parse().unwrap(), resolved };
+    insta::assert_json_snapshot!("image", Image::of(found));
+}
+
+#[test]
 fn webhooks_show_their_token_only_on_the_wire() {
     let webhook = webhook();
     insta::assert_json_snapshot!("webhook", webhook);
@@ -277,6 +288,12 @@ fn problems() {
     insta::assert_json_snapshot!("problem_held", problem);
     let changed = Refusal::CurrentChanged { expected: revision(3), current: None };
     insta::assert_json_snapshot!("problem_current_changed", Problem::of(&changed.into()));
+    let missing = Refusal::ImageNotFound {
+        image: "registry.example.com/api:v1.2.3".parse().unwrap(),
+        repository_missing: false,
+        nearest: vec!["v1.2.2".parse().unwrap(), "v1.2.4".parse().unwrap()],
+    };
+    insta::assert_json_snapshot!("problem_image_not_found", Problem::of(&missing.into()));
     let lost = Problem::of(&Refusal::StoreUnavailable { maybe_recorded: true }.into());
     insta::assert_json_snapshot!("problem_maybe_recorded", lost);
     let read: Problem = serde_json::from_str(&serde_json::to_string(&lost).unwrap()).unwrap();
@@ -339,6 +356,14 @@ fn problem_has_the_status_and_the_patience_of_its_refusal_s_class() {
         Refusal::ClusterUnavailable,
         Refusal::ClusterDenied(String::new()),
         Refusal::BuilderUnavailable,
+        Refusal::ImageNotFound {
+            image: "registry.example.com/api:v1".parse().unwrap(),
+            repository_missing: false,
+            nearest: vec!["v1.0".parse().unwrap()],
+        },
+        Refusal::RegistryDenied("registry.example.com".to_owned()),
+        Refusal::RegistryUnavailable { host: "registry.example.com".to_owned(), why: String::new(), retry_after: None },
+        Refusal::NoRegistry,
         Refusal::NoBuildLog(revision(1)),
         Refusal::NoReleaseLog(revision(1)),
         Refusal::NoSuchInstance("api-0".parse().unwrap()),

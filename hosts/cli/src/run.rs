@@ -9,8 +9,8 @@ use crate::{
         SessionCommand, TokenCommand, TrustCommand, Webhook,
     },
     commands::{
-        Session, access, apps, builds, check, config, deploys, image, lock, login, logs, promotion, receiver, report,
-        runs, scale, session, trust, webhook,
+        Session, access, apps, builds, check, config, deploys, image, lock, login, logs, look_up, promotion, receiver,
+        report, runs, scale, session, trust, webhook,
     },
     completion,
     contexts::Contexts,
@@ -166,6 +166,7 @@ async fn app(session: &Session<'_>, command: AppCommand) -> Result<(), CliError>
         AppCommand::Show(target) => apps::show(session, &target).await,
         AppCommand::Status(target) => apps::status(session, &target).await,
         AppCommand::Image(target) => image::image(session, &target).await,
+        AppCommand::LookUp(args) => look_up::look_up(session, &args).await,
         AppCommand::Wait(args) => deploys::wait(session, &args).await,
         AppCommand::Set(args) => apps::set(session, &args).await,
         AppCommand::Check(CheckCommand::Add(args)) => check::add(session, &args).await,

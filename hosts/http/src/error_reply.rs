@@ -125,12 +125,12 @@ impl From<CoreRefusal> for ErrorReply {
 impl From<Refusal> for ErrorReply {
     fn from(refusal: Refusal) -> Self {
         let reply = Self::of(Kind::of(&refusal), Problem::of(&refusal));
-        if let Refusal::Core(CoreRefusal::Locked(locked)) = &refusal
-            && let Some(left) = locked.left
-        {
-            return reply.header(RETRY_AFTER, &left.as_millis().div_ceil(1000).max(1).to_string());
+        let Refusal::Core(refusal) = &refusal else { return reply };
+        let named = if let CoreRefusal::Locked(locked) = refusal { locked.left } else { refusal.retry_after() };
+        match named {
+            Some(wait) => reply.header(RETRY_AFTER, &wait.as_millis().div_ceil(1000).max(1).to_string()),
+            None => reply,
         }
-        reply
     }
 }
 

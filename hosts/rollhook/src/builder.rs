@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
-    ports::{ConfigurationStore, DeployObserver, HistoryStore, RolloutDriver, TokenStore, Verifier},
+    ports::{ConfigurationStore, DeployObserver, HistoryStore, Registry, RolloutDriver, TokenStore, Verifier},
     service::{BuildPorts, Deployer, Ports},
 };
 
@@ -51,6 +51,12 @@ impl Builder {
     /// Measures the checks of apps by this verifier; without one no app can have any.
     pub fn verifier(mut self, verifier: Arc<dyn Verifier>) -> Self {
         self.ports.verifier = Some(verifier);
+        self
+    }
+
+    /// Looks images up at registries by this reader; without one none is looked up.
+    pub fn registry(mut self, registry: Arc<dyn Registry>) -> Self {
+        self.ports.registry = Some(registry);
         self
     }
 

@@ -9,7 +9,7 @@
 //!        ▼
 //!   TokenStore · HistoryStore · ConfigurationStore · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
 //!        ▲
-//!   memory · sqlite · postgres · kubernetes · docker · git · command · checks, or your own
+//!   memory · sqlite · postgres · kubernetes · docker · git · command · checks · registry, or your own
 //! ```
 //!
 //! A deploy is accepted once it is stored, and then ends, with a status that says what the cluster was seen to run.
@@ -27,6 +27,7 @@
 //! | `management` | roles, API tokens, sign-in, trusted pipelines, locks of environments, notifications |
 //! | `workloads` | apps with several workloads, deployed as one by any rollout driver |
 //! | `checks` | checks of versions in use, by requests and by queries of Prometheus |
+//! | `registry` | the digests that tags mean, with platforms and labels, and lists of tags, read at registries |
 //! | `git` | branches read by git, builds by a program on this machine |
 //!
 //! A deploy from CI, one that fails and is put right, and a rollback:
@@ -127,6 +128,8 @@ pub use rollhook_kubernetes as kubernetes;
 pub use rollhook_memory as memory;
 #[cfg(feature = "postgres")]
 pub use rollhook_postgres as postgres;
+#[cfg(feature = "registry")]
+pub use rollhook_registry as registry;
 #[cfg(feature = "sealing")]
 pub use rollhook_sealing as sealing;
 #[cfg(feature = "sqlite")]

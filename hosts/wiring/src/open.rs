@@ -19,7 +19,7 @@ use rollhook_workloads::Workloads;
 
 use crate::{
     BuilderStop, Created, DriverUrl, Error, EventsStop, Settings, StoreLock, StoreUrl, SystemRng, TokioClock, builder,
-    events,
+    events, registry,
     store::{self, Store},
 };
 
@@ -56,6 +56,10 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     // Driver and builder go first: if they cannot be opened, nothing is created.
     let rollouts = self::driver(driver, settings, clock.clone()).await?;
     let (builder, stop) = builder::open(&settings.builder, disk, &driver, clock.clone()).await?;
+    if let Some(missing) = settings.registries.missing() {
+        // It may still appear, as the file of a mounted Secret does.
+        tracing::warn!(path = %missing.display(), "missing a file or directory with logins of registries");
+    }
     let mut created = Vec::new();
     let Store { tokens, history, configurations, records, sealed, sealer } =
         store::open(&url, settings.store.key_dir.as_deref(), settings.patience, &mut created).await?;
@@ -78,6 +82,7 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
         ports.builder = builder;
         ports.configurations = Some(configurations);
         ports.verifier = Some(Arc::new(HttpVerifier::new(addresses)));
+        ports.registry = Some(registry(&settings.registries, &driver));
     });
     let key_written = sealed.and_then(|sealed| sealed.key_written());
     Ok(Opened { ports, management, store: url, created, key_written, builder: stop, events })

@@ -6,7 +6,7 @@ use std::{num::NonZeroU16, path::PathBuf, time::Duration};
 use rollhook_command::DiskLimits;
 use rollhook_core::source::{AllowedSources, HostPattern};
 
-use crate::{DriverUrl, Error, StoreUrl, paths};
+use crate::{DriverUrl, Error, RegistrySettings, StoreUrl, paths};
 
 /// Which backends a host opens.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +34,9 @@ pub struct Settings {
     /// The receivers of notifications.
     #[cfg_attr(feature = "clap", command(flatten))]
     pub receivers: ReceiverSettings,
+    /// The registries that images are looked up at.
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub registries: RegistrySettings,
     /// The builder of git apps.
     #[cfg_attr(feature = "clap", command(flatten))]
     pub builder: BuilderSettings,

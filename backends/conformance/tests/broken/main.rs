@@ -7,9 +7,12 @@ mod driver;
 mod images;
 mod instances;
 mod records;
+mod registry;
 mod releases;
 #[path = "../simulated/mod.rs"]
 mod simulated;
+#[path = "../simulated/registry.rs"]
+mod simulated_registry;
 #[path = "../simulated/verifier.rs"]
 mod simulated_verifier;
 mod stops;

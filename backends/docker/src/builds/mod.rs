@@ -26,12 +26,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use base64::{Engine as _, prelude::BASE64_URL_SAFE};
 use http::{Method, Request, header, request::Builder};
 use http_body_util::BodyExt;
 use rollhook_command::{Checkout, DiskLimits, ImageBuilder, Log};
 use rollhook_core::image::ImageRef;
-use serde_json::json;
 
 pub use self::limits::BuildLimits;
 use self::{buildkit::Offer, context::Context, dockerfile::Part, output::Output};
@@ -108,12 +106,9 @@ impl EngineBuilder {
         };
         let path = path(checkout, self.limits.memory_of(machine), self.limits.processors);
         log.say("Docker's classic builder builds it: the engine limits the memory of its steps, and not of BuildKit's");
-        let logins = logins::read().await;
-        if let Some(missing) = logins.missing() {
-            log.say(&missing);
-        }
-        let logins = BASE64_URL_SAFE.encode(json!(logins.all()).to_string());
-        let request = Request::post(path).header("x-registry-config", logins);
+        let logins = logins::for_build().await;
+        logins.missing.iter().for_each(|missing| log.say(missing));
+        let request = Request::post(path).header("x-registry-config", logins.header);
         self.run(request, context, Output::default(), log).await
     }
 

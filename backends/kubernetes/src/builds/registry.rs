@@ -9,12 +9,8 @@
 //! The entry to push with has the registry's name alone in the build, because BuildKit asks by that name. The rest of
 //! the file is dropped: programs that hand out credentials (`credHelpers`, `credsStore`) are not in the builder image.
 
+use rollhook_registry_logins::LoginScope;
 use serde_json::{Map, Value, json};
-
-/// The host of Docker Hub, as image references have it.
-const HUB: &str = "docker.io";
-/// The name by which BuildKit asks for the login of Docker Hub.
-const HUB_KEY: &str = "https://index.docker.io/v1/";
 
 /// The part of the file for one build.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,55 +31,25 @@ pub(super) fn cut(file: &[u8], repository: &str) -> Option<Cut> {
         Some(_) => return None,
     };
     let (registry, path) = repository.split_once('/')?;
-    let entries = auths.iter().map(|(key, login)| (Scope::of(key), key, login));
+    let entries = auths.iter().map(|(key, login)| (LoginScope::of(key), key, login));
     let (own, others): (Vec<_>, Vec<_>) = entries.partition(|(scope, ..)| scope.registry == registry);
     let mut kept: Map<String, Value> = others
         .iter()
         .filter(|(scope, ..)| scope.path.is_empty())
-        .map(|(scope, _, login)| (login_name(&scope.registry).to_owned(), (*login).clone()))
+        .map(|(scope, _, login)| (LoginScope::key(&scope.registry).to_owned(), (*login).clone()))
         .collect();
-    // Of two with the same path, the one that is written like an image reference.
-    let fits = own.iter().filter(|(scope, ..)| scope.holds(path));
-    let best = fits.max_by_key(|(scope, key, _)| (scope.path.len(), !key.contains("://")));
-    kept.extend(best.map(|(_, _, login)| (login_name(registry).to_owned(), (*login).clone())));
+    let best = LoginScope::best(own.iter().map(|(_, key, login)| (key.as_str(), *login)), registry, path);
+    kept.extend(best.map(|(_, login)| (LoginScope::key(registry).to_owned(), login.clone())));
     let by_program = ["credHelpers", "credsStore"].iter().any(|name| file.contains_key(*name));
     let is_missing = best.is_none() && by_program;
     let config = serde_json::to_vec(&json!({"auths": kept})).ok()?;
     Some(Cut { config, is_missing })
 }
 
-/// The repositories that an entry is for.
-struct Scope {
-    registry: String,
-    /// The path without slashes at its ends; empty for all of the registry.
-    path: String,
-}
-
-impl Scope {
-    fn of(key: &str) -> Self {
-        let bare = key.trim_start_matches("https://").trim_start_matches("http://");
-        let (host, path) = bare.split_once('/').unwrap_or((bare, ""));
-        let host = host.to_ascii_lowercase();
-        let registry = if matches!(&*host, "index.docker.io" | "registry-1.docker.io") { HUB.to_owned() } else { host };
-        let path = path.trim_matches('/');
-        // The version of the registry's interface is not a path of images.
-        let path = if matches!(path, "v1" | "v2") { "" } else { path };
-        Self { registry, path: path.to_owned() }
-    }
-
-    fn holds(&self, path: &str) -> bool {
-        self.path.is_empty()
-            || path.strip_prefix(&*self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    }
-}
-
-/// The name by which BuildKit asks for a registry's login.
-fn login_name(registry: &str) -> &str {
-    if registry == HUB { HUB_KEY } else { registry }
-}
-
 #[cfg(test)]
 mod tests {
+    use rollhook_registry_logins::HUB_KEY;
+
     use super::*;
 
     /// The logins that a build has, each as its key and its `auth`.

@@ -6,10 +6,13 @@ mod builds;
 mod cluster;
 mod faults;
 mod instances;
+mod registry;
 mod releases;
 mod rollouts;
 #[path = "../../../conformance/tests/simulated/mod.rs"]
 mod simulated;
+#[path = "../../../conformance/tests/simulated/registry.rs"]
+mod simulated_registry;
 #[path = "../../../conformance/tests/simulated/verifier.rs"]
 mod simulated_verifier;
 mod stores;

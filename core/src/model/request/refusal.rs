@@ -1,6 +1,6 @@
 //! Refusals: the reason, the class, and the way on.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use super::Field;
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     check::CheckName,
     configuration::{self, VariableName, listed},
     deploy::{Decision, Revision},
-    image::ImageRef,
+    image::{ImageRef, Tag},
     instance::InstanceName,
     ledger::{RUNS_MAX, Released, releases},
     lock::Locked,
@@ -286,6 +286,34 @@ pub enum Refusal {
     /// The platform keeps no logs of instances.
     #[error("The platform that the app runs on keeps no logs that rollhook can read.")]
     NoInstanceLogs,
+    /// The registry has no such image.
+    #[error(fmt = image_not_found)]
+    ImageNotFound {
+        /// The image that was looked up.
+        image: ImageRef,
+        /// Whether its repository is missing too.
+        repository_missing: bool,
+        /// The tags of the repository that are spelt most like the missing one, the nearest first.
+        nearest: Vec<Tag>,
+    },
+    /// The registry on this host does not let this process read.
+    #[error(
+        "{0} does not let this server read the repository: it has no login for it, or the login may not read it. Some          registries answer so of a repository that does not exist, too."
+    )]
+    RegistryDenied(String),
+    /// The registry does not answer, or not with an image.
+    #[error("{host} cannot be asked about the image now: {why}. Try again.")]
+    RegistryUnavailable {
+        /// The host.
+        host: String,
+        /// The failure, in the words of the reader of registries.
+        why: String,
+        /// The time for which the registry asks to be left alone.
+        retry_after: Option<Duration>,
+    },
+    /// An image is to be looked up, and this process reads no registries.
+    #[error("This process reads no registries, so that it looks up no images.")]
+    NoRegistry,
     /// A fault of the service that an operator must look at; the log has the details.
     #[error("The service could not read what it stored; its log says more.")]
     Internal,
@@ -386,7 +414,8 @@ impl Refusal {
             | Self::CheckNotFound(_)
             | Self::NoSuchInstance(_)
             | Self::NoSuchWorkload { .. }
-            | Self::NoInstanceLogs => RefusalKind::NotFound,
+            | Self::NoInstanceLogs
+            | Self::ImageNotFound { .. } => RefusalKind::NotFound,
             Self::RotatedAlready
             | Self::AppExists(_)
             | Self::NamespaceTaken { .. }
@@ -412,6 +441,8 @@ impl Refusal {
             | Self::RunEnded(_)
             | Self::NothingRuns(_)
             | Self::NoCommands
+            | Self::NoRegistry
+            | Self::RegistryDenied(_)
             | Self::WorkloadExists { .. }
             | Self::WorkloadTaken(_) => RefusalKind::Conflict,
             Self::SourceNotAllowed(_)
@@ -428,7 +459,8 @@ impl Refusal {
             | Self::ClusterUnavailable
             | Self::ClusterDenied(_)
             | Self::BuilderUnavailable
-            | Self::SourceUnavailable { .. } => RefusalKind::Unavailable,
+            | Self::SourceUnavailable { .. }
+            | Self::RegistryUnavailable { .. } => RefusalKind::Unavailable,
             Self::Internal => RefusalKind::Internal,
         }
     }
@@ -436,6 +468,11 @@ impl Refusal {
     /// Returns whether the same call may succeed later, as [`RefusalKind::is_retryable`].
     pub const fn is_retryable(&self) -> bool {
         self.kind().is_retryable()
+    }
+
+    /// Returns the time after which the same call may be repeated, where what it needs has named one.
+    pub const fn retry_after(&self) -> Option<Duration> {
+        if let Self::RegistryUnavailable { retry_after, .. } = self { *retry_after } else { None }
     }
 
     /// Returns the way on, if there is one that a host can name.
@@ -467,6 +504,26 @@ fn no_such_workload(app: &AppId, given: &String, known: &[String], f: &mut fmt::
     match known {
         [] => f.write_str(": the platform that it runs on has no names for them."),
         known => write!(f, "; it has: {}.", known.join(", ")),
+    }
+}
+
+fn image_not_found(
+    image: &ImageRef,
+    repository_missing: &bool,
+    nearest: &[Tag],
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    if *repository_missing {
+        return write!(
+            f,
+            "{} has no repository of {image}: check its spelling, and that something was pushed to it.",
+            image.registry()
+        );
+    }
+    write!(f, "{} has no {image}", image.registry())?;
+    match nearest {
+        [] => f.write_str("."),
+        nearest => write!(f, "; nearest: {}.", nearest.iter().map(Tag::as_str).collect::<Vec<_>>().join(", ")),
     }
 }
 

@@ -1,11 +1,13 @@
-//! Reading apps, histories, progress and logs, and waiting for them to change.
+//! Reading apps, histories, progress, logs and images at their registries, and waiting for a change.
 
 mod app_events;
 mod build_log;
 mod configuration;
 mod ends;
 mod history_lists;
+mod image;
 mod instance_logs;
+mod nearest_tags;
 mod progress;
 mod queries;
 mod release_log;
@@ -16,6 +18,7 @@ mod shared_values;
 pub use build_log::LogPart;
 pub use configuration::ShownConfiguration;
 pub use ends::Waited;
+pub use image::LookedUpImage;
 pub use progress::Progress;
 
 pub(crate) use app_events::{AppEvents, Subscription};

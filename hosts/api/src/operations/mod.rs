@@ -5,6 +5,7 @@ mod apps;
 mod checks;
 mod configuration;
 mod deploys;
+mod images;
 mod instances;
 mod locks;
 mod receivers;
@@ -21,6 +22,7 @@ pub use deploys::{
     CancelDeploy, DecideDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, LogQuery, LogStep, LogText,
     PlanRollback, PromoteApp, ReadBuildLog, RebuildApp, RollBack, RollbackQuery, ShowDeploy, StartApp, StopApp,
 };
+pub use images::{ImageQuery, LookUpImage};
 pub use instances::{InstanceLogQuery, InstancesQuery, Lines, ListInstances, ReadInstanceLog};
 pub use locks::{ListLocks, LockApp, LockEnvironment, UnlockApp, UnlockEnvironment};
 pub use receivers::{ListReceivers, RegisterReceiver, RemoveReceiver, ReplaceSecret, TestReceiver};

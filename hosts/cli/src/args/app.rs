@@ -46,6 +46,8 @@ pub(crate) enum AppCommand {
     Status(Target),
     /// Print the image that the workload has, for those who apply the workload too: --set image=$(rollhook app image APP)
     Image(Target),
+    /// Show what the registry has of an image now: its digest, platforms and commit, before it is deployed
+    LookUp(LookUp),
     /// Follow a deploy to its end, whoever made it
     Wait(WaitFor),
     /// Change an app's policy or source, or with Docker what its container is made with
@@ -165,6 +167,15 @@ pub(crate) struct History {
     /// Show this entry alone, with the evidence of its failure
     #[arg(long, value_name = "N", conflicts_with = "limit")]
     pub(crate) revision: Option<Revision>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LookUp {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// The image [default: that of the app's newest deploy which has one]
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: Option<ImageRef>,
 }
 
 #[derive(Debug, Args)]

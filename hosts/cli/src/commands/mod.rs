@@ -10,6 +10,7 @@ pub(crate) mod image;
 pub(crate) mod lock;
 pub(crate) mod login;
 pub(crate) mod logs;
+pub(crate) mod look_up;
 mod outcome;
 pub(crate) mod promotion;
 pub(crate) mod receiver;

@@ -55,6 +55,8 @@ pub(crate) fn calls(name: &str) -> Vec<(&'static str, &'static str, Value, [bool
         ("DELETE", at("/webhook"), Value::Null, admins),
         ("POST", "/api/v1/apps", other, admins),
         ("PATCH", at(""), json!({ "policy": { "settle": "1s" } }), admins),
+        // No registry is on this machine, so that none is called.
+        ("GET", at("/image?reference=localhost/api:v1"), Value::Null, deployers),
         ("GET", at("/checks"), Value::Null, all),
         ("PUT", at("/checks/front"), check, admins),
         ("POST", at("/checks/nothing/test"), Value::Null, deployers),

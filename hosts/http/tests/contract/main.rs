@@ -13,6 +13,7 @@ mod description;
 mod disguises;
 mod dumps;
 mod github;
+mod images;
 mod instances;
 mod keyless;
 mod limits;

@@ -1,0 +1,20 @@
+//! The logins of image registries, as Docker keeps them: in `config.json`, and with the programs that it names.
+//!
+//! ```text
+//!   LoginFiles (one file, or a directory of them) ── files.rs
+//!        │ Logins::read, each time anew, so that a login may be renewed ── config.rs
+//!        ▼
+//!   entry of `auths` whose path fits best ── scope.rs
+//!   or docker-credential-NAME get ── helper.rs        ──►  Login, whose Debug has no part of it
+//! ```
+
+mod config;
+mod files;
+mod helper;
+mod login;
+mod scope;
+
+pub use config::Logins;
+pub use files::LoginFiles;
+pub use login::{Login, LoginFailure};
+pub use scope::{HUB_KEY, LoginScope};

@@ -1,0 +1,229 @@
+//! Authorizations of calls: made of logins and of tokens, and kept until they end.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use http::{HeaderValue, Request, header};
+use rollhook_core::app::Namespace;
+use rollhook_registry_logins::Login;
+use serde::Deserialize;
+use tokio::time::Instant;
+use zeroize::Zeroizing;
+
+/// The longest time for which an authorization is kept: a login that is taken back ends with it.
+const LIFE_MAX: Duration = Duration::from_secs(300);
+/// The life of a token whose server names none, as Docker's specification of them says.
+const LIFE: u64 = 60;
+/// The time before a token's end at which it is used no more.
+const MARGIN: Duration = Duration::from_secs(10);
+/// The most authorizations, and the most pauses, that are kept.
+const MOST: usize = 512;
+
+/// What an environment reads: a repository of a registry.
+pub(crate) type Place = (Namespace, String);
+
+/// The header that authorizes a call, with its end.
+#[derive(Clone)]
+pub(crate) struct Authorization {
+    pub(crate) header: HeaderValue,
+    until: Instant,
+}
+
+/// The authorizations that have not ended, and the registries that asked to be left alone.
+#[derive(Default)]
+pub(crate) struct Memory {
+    authorizations: Mutex<BTreeMap<Place, Authorization>>,
+    pauses: Mutex<BTreeMap<Place, Instant>>,
+}
+
+/// An answer of a server of tokens.
+#[derive(Deserialize)]
+struct Answer {
+    token: Option<Zeroizing<String>>,
+    access_token: Option<Zeroizing<String>>,
+    expires_in: Option<u64>,
+}
+
+impl fmt::Debug for Authorization {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Authorization(…)")
+    }
+}
+
+impl Authorization {
+    fn new(text: &Zeroizing<String>, life: Duration) -> Option<Self> {
+        let mut header = HeaderValue::from_str(text).ok()?;
+        header.set_sensitive(true);
+        Some(Self { header, until: Instant::now() + life.min(LIFE_MAX) })
+    }
+
+    /// Returns the authorization of a login itself; `None` if it is a token for a server of tokens.
+    pub(crate) fn basic(login: &Login) -> Option<Self> {
+        let Login::Password { user, password } = login else { return None };
+        let both = Zeroizing::new(format!("{user}:{}", **password));
+        let text = Zeroizing::new(format!("Basic {}", *Zeroizing::new(BASE64_STANDARD.encode(both.as_bytes()))));
+        Self::new(&text, Duration::from_secs(LIFE))
+    }
+
+    /// Returns the authorization of a server of tokens' answer; `None` if it has no token.
+    pub(crate) fn bearer(body: &[u8]) -> Option<Self> {
+        let answer: Answer = serde_json::from_slice(body).ok()?;
+        let token = answer.token.filter(|token| !token.is_empty()).or(answer.access_token)?;
+        let life = Duration::from_secs(answer.expires_in.unwrap_or(LIFE)).saturating_sub(MARGIN);
+        let text = Zeroizing::new(format!("Bearer {}", *token));
+        if token.is_empty() { None } else { Self::new(&text, life) }
+    }
+}
+
+/// Returns the call of a server of tokens for one that lets read a repository, and nothing else, whatever it offers.
+///
+/// # Errors
+/// If its URL cannot be called.
+pub(crate) fn request(
+    realm: &str,
+    service: Option<&str>,
+    path: &str,
+    login: Option<&Login>,
+) -> Result<Request<Vec<u8>>, http::Error> {
+    let scope = format!("repository:{path}:pull");
+    let mut pairs = form_urlencoded::Serializer::new(String::new());
+    pairs.extend_pairs(service.map(|service| ("service", service))).append_pair("scope", &scope);
+    if let Some(Login::Identity(token)) = login {
+        pairs.append_pair("grant_type", "refresh_token").append_pair("client_id", "rollhook");
+        pairs.append_pair("refresh_token", token);
+        let form = header::HeaderValue::from_static("application/x-www-form-urlencoded");
+        return Request::post(realm).header(header::CONTENT_TYPE, form).body(pairs.finish().into_bytes());
+    }
+    let joint = if realm.contains('?') { '&' } else { '?' };
+    let mut request = Request::get(format!("{realm}{joint}{}", pairs.finish()));
+    if let Some(authorization) = login.and_then(Authorization::basic) {
+        request = request.header(header::AUTHORIZATION, authorization.header);
+    }
+    request.body(Vec::new())
+}
+
+impl Memory {
+    /// Returns the authorization with which an environment was let in, if it has not ended.
+    pub(crate) fn authorization(&self, place: &Place) -> Option<Authorization> {
+        lock(&self.authorizations).get(place).filter(|authorization| Instant::now() < authorization.until).cloned()
+    }
+
+    /// Keeps an authorization.
+    pub(crate) fn keep(&self, place: Place, authorization: Authorization) {
+        let mut kept = lock(&self.authorizations);
+        make_room(&mut kept, |authorization| authorization.until);
+        kept.insert(place, authorization);
+    }
+
+    /// Forgets an authorization that the registry refuses.
+    pub(crate) fn forget(&self, place: &Place) {
+        lock(&self.authorizations).remove(place);
+    }
+
+    /// Returns the time for which a registry has asked an environment to leave it alone, from now.
+    pub(crate) fn pause(&self, place: &Place) -> Option<Duration> {
+        let left = lock(&self.pauses).get(place)?.checked_duration_since(Instant::now())?;
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Leaves a registry alone.
+    pub(crate) fn leave_alone(&self, place: Place, time: Duration) {
+        let mut pauses = lock(&self.pauses);
+        make_room(&mut pauses, |until| *until);
+        pauses.insert(place, Instant::now() + time);
+    }
+}
+
+/// Removes what has ended, and of too many the one that ends first.
+fn make_room<T>(kept: &mut BTreeMap<Place, T>, end: impl Fn(&T) -> Instant) {
+    if kept.len() < MOST {
+        return;
+    }
+    let now = Instant::now();
+    kept.retain(|_, value| now < end(value));
+    if kept.len() >= MOST {
+        let first = kept.iter().min_by_key(|(_, value)| end(value)).map(|(place, _)| place.clone());
+        first.and_then(|place| kept.remove(&place));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn password(user: &str, password: &str) -> Login {
+        Login::Password { user: user.to_owned(), password: Zeroizing::new(password.to_owned()) }
+    }
+
+    fn place(number: usize) -> Place {
+        ("shop-test".parse().unwrap(), format!("r.example.com/{number}"))
+    }
+
+    #[test]
+    fn authorization_is_that_of_the_login_or_of_the_token() {
+        let basic = Authorization::basic(&password("ada", "hunter2")).unwrap();
+        assert_eq!((basic.header.to_str().unwrap(), basic.header.is_sensitive()), ("Basic YWRhOmh1bnRlcjI=", true));
+        assert_eq!(format!("{basic:?}"), "Authorization(…)");
+        for body in [
+            r#"{"token": "t", "access_token": "u"}"#,
+            r#"{"access_token": "t"}"#,
+            r#"{"token": "", "access_token": "t"}"#,
+        ] {
+            assert_eq!(Authorization::bearer(body.as_bytes()).unwrap().header, "Bearer t", "{body}");
+        }
+        for body in ["", "{}", r#"{"token": ""}"#, r#"{"token": "a\nb"}"#, r#"{"token": 7}"#] {
+            assert!(Authorization::bearer(body.as_bytes()).is_none(), "{body}");
+        }
+    }
+
+    #[test]
+    fn token_is_asked_for_one_repository_and_to_read_it() {
+        let realm = "https://auth.example.com/token";
+        let asked = request(realm, Some("r"), "shop/api", Some(&password("ada", "hunter2"))).unwrap();
+        assert_eq!(asked.uri(), "https://auth.example.com/token?service=r&scope=repository%3Ashop%2Fapi%3Apull");
+        assert_eq!(asked.headers()[header::AUTHORIZATION], "Basic YWRhOmh1bnRlcjI=");
+        let anonymous = request("https://auth.example.com/token?a=b", None, "shop/api", None).unwrap();
+        assert_eq!(anonymous.uri().query(), Some("a=b&scope=repository%3Ashop%2Fapi%3Apull"));
+        assert!(anonymous.headers().is_empty());
+        let identity = Login::Identity(Zeroizing::new("t".to_owned()));
+        let posted = request(realm, Some("r"), "api", Some(&identity)).unwrap();
+        assert_eq!((posted.method().as_str(), posted.uri().query()), ("POST", None));
+        let form = String::from_utf8(posted.into_body()).unwrap();
+        assert!(form.contains("grant_type=refresh_token") && form.ends_with("refresh_token=t"), "{form}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn authorizations_and_pauses_end_and_are_bounded() {
+        let memory = Memory::default();
+        let authorization = |body: &str| Authorization::bearer(body.as_bytes()).unwrap();
+        memory.keep(place(0), authorization(r#"{"token": "t", "expires_in": 40}"#));
+        memory.leave_alone(place(0), Duration::from_secs(30));
+        tokio::time::advance(Duration::from_secs(29)).await;
+        assert!(memory.authorization(&place(0)).is_some() && memory.pause(&place(0)) == Some(Duration::from_secs(1)));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(memory.authorization(&place(0)).is_none() && memory.pause(&place(0)).is_none());
+        memory.keep(place(1), authorization(r#"{"token": "t", "expires_in": 3600}"#));
+        tokio::time::advance(LIFE_MAX).await;
+        assert!(
+            memory.authorization(&place(1)).is_none(),
+            "no token lives for longer than a login that was taken back may"
+        );
+        for number in 0..2 * MOST {
+            memory.keep(place(number), authorization(r#"{"token": "t"}"#));
+            memory.leave_alone(place(number), Duration::from_secs(30));
+        }
+        assert_eq!((lock(&memory.authorizations).len(), lock(&memory.pauses).len()), (MOST, MOST));
+        assert!(memory.authorization(&place(2 * MOST - 1)).is_some());
+        memory.forget(&place(2 * MOST - 1));
+        assert!(memory.authorization(&place(2 * MOST - 1)).is_none());
+    }
+}

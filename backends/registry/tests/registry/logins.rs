@@ -1,0 +1,180 @@
+//! Logins and tokens: asked for, kept, renewed, and shown to nobody.
+
+use std::{
+    fs,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use rollhook_core::error::Error;
+use rollhook_registry::LoginFiles;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    images::{Image, Reader, at},
+    server::{Answer, Request, Server},
+};
+
+/// The words of ada with the password hunter2.
+const BASIC: &str = "Basic YWRhOmh1bnRlcjI=";
+
+/// Returns a reader with the login of a server.
+fn reader(server: &Server, login: &Value) -> (Reader, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config.json");
+    fs::write(&file, json!({ "auths": { &server.address.to_string(): login } }).to_string()).unwrap();
+    (Reader::new(LoginFiles::At(file)), directory)
+}
+
+fn ada() -> Value {
+    json!({ "username": "ada", "password": "hunter2" })
+}
+
+fn bearer(asked: &Request) -> Answer {
+    let realm = format!("http://{}/token", asked.headers["host"]);
+    Answer::status(401).header("www-authenticate", format!("Bearer realm=\"{realm}\",service=\"r\",scope=\"x\""))
+}
+
+/// Starts a registry whose tokens let in, each for so many calls.
+fn with_tokens(calls: usize, token: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Server {
+    let left = AtomicUsize::new(0);
+    Server::answering(move |asked| {
+        if asked.path.starts_with("/token") {
+            left.store(calls, Ordering::SeqCst);
+            return token(asked);
+        }
+        let is_let_in = asked.authorization() == "Bearer t"
+            && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+        if is_let_in { Image::new().answer(asked) } else { bearer(asked) }
+    })
+}
+
+fn token() -> Answer {
+    Answer::status(200).body(r#"{"token": "t", "expires_in": 300}"#)
+}
+
+#[tokio::test]
+async fn name_and_password_let_in() {
+    let server = Server::answering(|asked| {
+        if asked.authorization() == BASIC {
+            return Image::new().answer(asked);
+        }
+        Answer::status(401).header("www-authenticate", "Basic realm=\"r\"")
+    });
+    let (reader, _directory) = reader(&server, &ada());
+    assert_eq!(reader.resolve(&at(&server)).await.unwrap().digest.as_str(), Image::new().digest());
+    let asked = server.asked();
+    assert!(asked[0].authorization().is_empty(), "no login is sent before it is asked for");
+    assert!(asked[1..].iter().all(|asked| asked.authorization() == BASIC), "{:?}", server.lines());
+    let nobody = Reader::anonymous().resolve(&at(&server)).await.unwrap_err();
+    assert!(matches!(nobody, Error::Denied { .. }), "{}", nobody.chain());
+}
+
+#[tokio::test]
+async fn token_is_asked_for_once_and_kept_for_the_repository() {
+    let server = with_tokens(100, |asked| if asked.authorization() == BASIC { token() } else { Answer::status(401) });
+    let (reader, _directory) = reader(&server, &ada());
+    for _ in 0..3 {
+        reader.resolve(&at(&server)).await.unwrap();
+        reader.tags(&at(&server)).await.unwrap();
+    }
+    let tokens =
+        |server: &Server| server.lines().iter().filter(|line| line.contains("/token")).cloned().collect::<Vec<_>>();
+    assert_eq!(tokens(&server), ["GET /token?service=r&scope=repository%3Ashop%2Fapi%3Apull"]);
+    reader.resolve(&format!("{}/shop/web:v1", server.address)).await.unwrap();
+    reader.of("shop-prod").resolve(&at(&server)).await.unwrap();
+    assert_eq!(tokens(&server).len(), 3, "a token is for one environment and one repository");
+}
+
+#[tokio::test]
+async fn token_that_has_ended_is_renewed() {
+    // A first question asks three times: for the digest, the manifest and the configuration.
+    let server = with_tokens(2, |_| token());
+    let reader = Reader::anonymous();
+    for _ in 0..3 {
+        assert_eq!(reader.resolve(&at(&server)).await.unwrap().digest.as_str(), Image::new().digest());
+    }
+}
+
+#[tokio::test]
+async fn identity_token_is_exchanged() {
+    let server = with_tokens(100, |asked| {
+        let is_exchange = asked.method == "POST" && asked.body.ends_with("refresh_token=id");
+        if is_exchange { Answer::status(200).body(r#"{"access_token": "t"}"#) } else { Answer::status(401) }
+    });
+    let (reader, _directory) = reader(&server, &json!({ "identitytoken": "id" }));
+    reader.resolve(&at(&server)).await.unwrap();
+}
+
+#[tokio::test]
+async fn login_that_is_refused_or_has_expired_is_a_denial() {
+    for status in [400, 401, 403, 404] {
+        let server = with_tokens(0, move |_| {
+            Answer::status(status).body(r#"{"errors": [{"code": "UNAUTHORIZED", "message": "ada hunter2"}]}"#)
+        });
+        let (reader, _directory) = reader(&server, &ada());
+        let error = reader.resolve(&at(&server)).await.unwrap_err();
+        assert!(matches!(error, Error::Denied { .. }), "{status}: {}", error.chain());
+        shows_nothing(&error);
+    }
+    // A token that lets nobody in is not kept, and not asked for again and again.
+    let server = with_tokens(0, |_| token());
+    let error = Reader::anonymous().resolve(&at(&server)).await.unwrap_err();
+    assert!(matches!(error, Error::Denied { .. }), "{}", error.chain());
+    assert_eq!(server.lines().len(), 3, "{:?}", server.lines());
+}
+
+#[tokio::test]
+async fn server_of_tokens_that_is_away_or_busy_is_no_denial() {
+    let away = with_tokens(0, |_| Answer::status(503));
+    let error = Reader::anonymous().resolve(&at(&away)).await.unwrap_err();
+    assert!(error.is_unavailable(), "{}", error.chain());
+    let busy = with_tokens(0, |_| Answer::status(429).header("retry-after", "7"));
+    let reader = Reader::anonymous();
+    let error = reader.resolve(&at(&busy)).await.unwrap_err();
+    assert_eq!(error.retry_after().map(|time| time.as_secs()), Some(7), "{}", error.chain());
+    let error = reader.resolve(&at(&busy)).await.unwrap_err();
+    assert!(error.retry_after().is_some() && busy.lines().len() == 2, "{}: {:?}", error.chain(), busy.lines());
+    let odd = with_tokens(0, |_| Answer::status(200).body("<html>"));
+    let error = Reader::anonymous().resolve(&at(&odd)).await.unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{}", error.chain());
+}
+
+#[tokio::test]
+async fn login_that_cannot_be_read_is_a_denial_once_it_is_needed() {
+    let server = with_tokens(100, |_| token());
+    let (reader, directory) = reader(&server, &ada());
+    fs::write(directory.path().join("config.json"), "{ hunter2").unwrap();
+    let error = reader.resolve(&at(&server)).await.unwrap_err();
+    assert!(matches!(error, Error::Denied { .. }) && error.chain().contains("line 1"), "{}", error.chain());
+    shows_nothing(&error);
+    let open = Server::answering(|asked| Image::new().answer(asked));
+    reader.resolve(&at(&open)).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_one_environment_may_read_is_no_answer_for_another() {
+    let server = Server::answering(|asked| {
+        if asked.authorization() == BASIC {
+            return Image::new().answer(asked);
+        }
+        Answer::status(401).header("www-authenticate", "Basic realm=\"r\"")
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let config = json!({ "auths": { &server.address.to_string(): ada() } });
+    fs::write(directory.path().join("shop-test.json"), config.to_string()).unwrap();
+    let reader = Reader::new(LoginFiles::At(directory.path().to_owned()));
+    let pinned = format!("{}@{}", at(&server), Image::new().digest());
+    for image in [at(&server), pinned] {
+        reader.resolve(&image).await.unwrap();
+        let error = reader.of("shop-prod").resolve(&image).await.unwrap_err();
+        assert!(matches!(error, Error::Denied { .. }), "{image}: {}", error.chain());
+    }
+}
+
+fn shows_nothing(error: &Error) {
+    let shown = format!("{error:?} {}", error.chain());
+    for secret in ["hunter2", "YWRh", "Bearer t"] {
+        assert!(!shown.contains(secret), "{shown}");
+    }
+}

@@ -1,0 +1,223 @@
+//! The port that reads what a registry knows of images.
+
+use std::fmt;
+
+use async_trait::async_trait;
+
+use crate::{
+    app::Namespace,
+    error::Result,
+    image::{Digest, ImageRef, Tag},
+    text::with_fields,
+};
+
+/// A platform that an image runs on, as registries name it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Platform {
+    /// The operating system, such as `linux`.
+    pub os: String,
+    /// The architecture of the processor, such as `arm64`.
+    pub architecture: String,
+    /// The variant of the architecture, such as `v8`.
+    pub variant: Option<String>,
+}
+
+impl Platform {
+    /// The most characters of each part.
+    pub const PART_MAX: usize = 64;
+
+    /// Returns the platform; `None` if a part of it is no name.
+    pub fn new(os: &str, architecture: &str, variant: Option<&str>) -> Option<Self> {
+        let named = |part: &str| {
+            let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+            (!part.is_empty() && part.len() <= Self::PART_MAX && part.bytes().all(valid)).then(|| part.to_owned())
+        };
+        let variant = variant.filter(|variant| !variant.is_empty());
+        let variant = variant.map(|variant| named(variant).ok_or(())).transpose().ok()?;
+        Some(Self { os: named(os)?, architecture: named(architecture)?, variant })
+    }
+}
+
+impl fmt::Display for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.os, self.architecture)?;
+        self.variant.iter().try_for_each(|variant| write!(f, "/{variant}"))
+    }
+}
+
+/// The labels of an image by which its builder says where it comes from. They are the builder's words, and prove nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ImageLabels {
+    /// The commit: `org.opencontainers.image.revision`.
+    pub revision: Option<String>,
+    /// The URL of the source: `org.opencontainers.image.source`.
+    pub source: Option<String>,
+    /// The version: `org.opencontainers.image.version`.
+    pub version: Option<String>,
+    /// The URL of a page about the image: `org.opencontainers.image.url`.
+    pub url: Option<String>,
+}
+
+with_fields!(ImageLabels);
+
+impl ImageLabels {
+    /// The most characters of a label; a longer one is left out, as a part of it would say something else.
+    pub const LENGTH_MAX: usize = 500;
+
+    /// Returns the labels with those of a document for what is still missing. Others of the document are left out, as are
+    /// empty and long ones.
+    #[must_use]
+    pub fn or<'a>(mut self, document: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        for (name, value) in document {
+            let place = match name.strip_prefix("org.opencontainers.image.") {
+                Some("revision") => &mut self.revision,
+                Some("source") => &mut self.source,
+                Some("version") => &mut self.version,
+                Some("url") => &mut self.url,
+                Some(_) | None => continue,
+            };
+            let value = value.trim();
+            let length = value.chars().count();
+            if place.is_none() && (1..=Self::LENGTH_MAX).contains(&length) {
+                *place = Some(value.to_owned());
+            }
+        }
+        self
+    }
+
+    /// Returns the labels with those of another image for what is still missing.
+    #[must_use]
+    pub fn or_those(self, other: Self) -> Self {
+        Self {
+            revision: self.revision.or(other.revision),
+            source: self.source.or(other.source),
+            version: self.version.or(other.version),
+            url: self.url.or(other.url),
+        }
+    }
+}
+
+/// The image that a reference means now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Resolved {
+    /// The digest: of an image for several platforms that of its index, so that each node finds its own.
+    pub digest: Digest,
+    /// The media type of what has the digest, such as `application/vnd.oci.image.index.v1+json`.
+    pub media_type: String,
+    /// The platforms that the image is for, in the registry's order; empty if it names none.
+    pub platforms: Vec<Platform>,
+    /// The labels of the image.
+    pub labels: ImageLabels,
+}
+
+with_fields!(Resolved);
+
+impl Resolved {
+    /// Returns the image of this digest, of which no platform and no label is known.
+    pub fn new(digest: Digest, media_type: impl Into<String>) -> Self {
+        Self { digest, media_type: media_type.into(), platforms: Vec::new(), labels: ImageLabels::default() }
+    }
+}
+
+/// The place in a list of tags at which it goes on. It is the backend's own text, and means something to no other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TagCursor(pub String);
+
+/// The part of a list of tags that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TagQuery {
+    /// The number of tags that the caller would like. Registries that know no pages return all.
+    pub limit: usize,
+    /// The place at which the list goes on; `None`: at its begin.
+    pub after: Option<TagCursor>,
+}
+
+/// A part of a list of tags.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TagPage {
+    /// The tags, in the registry's order.
+    pub tags: Vec<Tag>,
+    /// The place at which the list goes on; `None`: it has ended.
+    pub next: Option<TagCursor>,
+}
+
+/// Reads images at their registries; without effects. A call is made for an environment, with the logins that it may use:
+/// what one environment may read is no answer for another. What a registry says of a tag holds for that moment, and is
+/// read anew by each call; what has a digest never changes, and may be kept, but is shown only to those whom the registry
+/// lets read it now.
+///
+/// Finding an image:
+///
+/// - `resolve_is_what_was_pushed`: digest and media type of what the tag points to; a reference with neither a tag nor a
+///   digest means `latest`.
+/// - `resolve_follows_a_moved_tag`: also back to what it was before.
+/// - `resolve_by_digest_is_that_image`: whatever the tag beside it points to.
+/// - `resolve_names_the_platforms`: those of an index, and the one of a single image. What belongs to images without
+///   being one, such as attestations, is none.
+/// - `resolve_reads_the_labels`: an index' own before its first image's, and there annotations before labels.
+/// - `missing_tag_is_not_found`, `missing_repository_is_not_found`: `NotFound(Image)` if the repository is there, else
+///   `NotFound(Repository)`.
+///
+/// Listing tags:
+///
+/// - `tags_are_all_there`: page by page, each once; the list ends. Of a repository that is not there it is
+///   `NotFound(Repository)`.
+///
+/// Failures, of both calls:
+///
+/// - `closed_repository_is_denied`: `Denied` if the login is missing, wrong or has expired, also where the registry hides
+///   so that there is no such repository; no word of it has the login.
+/// - `away_is_unavailable`: `Unavailable` if the registry is away, does not answer in a bounded time, or fails.
+/// - `busy_is_unavailable_with_its_time`: `Unavailable` if there were too many calls, with the time that the registry asks
+///   for, if it does ([`Error::retry_after`](crate::Error::retry_after)).
+/// - `wrong_answer_is_no_image`: a document that has another digest than the registry says, or than was asked for, is
+///   `Corrupt`; one that ends early is `Corrupt` or `Unavailable`.
+/// - `answers_are_bounded`: an answer without an end ends the call with an error, and takes little memory.
+#[async_trait]
+pub trait Registry: Send + Sync {
+    /// Returns what this reference means now. The tag of a reference with a digest is not looked up.
+    async fn resolve(&self, environment: &Namespace, image: &ImageRef) -> Result<Resolved>;
+
+    /// Returns a part of the tags of a reference's repository; its own tag and digest say nothing here.
+    async fn tags(&self, environment: &Namespace, repository: &ImageRef, query: &TagQuery) -> Result<TagPage>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn platform_is_written_as_registries_name_it() {
+        let text = |os, architecture, variant| Platform::new(os, architecture, variant).map(|named| named.to_string());
+        assert_eq!(text("linux", "arm64", Some("v8")).as_deref(), Some("linux/arm64/v8"));
+        assert_eq!(text("linux", "amd64", Some("")).as_deref(), Some("linux/amd64"));
+        for (os, architecture, variant) in [
+            ("", "amd64", None),
+            ("linux", "", None),
+            ("linux", "a/b", None),
+            ("li\u{1b}nux", "amd64", None),
+            ("linux", "arm", Some("v 7")),
+            ("linux", &*"x".repeat(65), None),
+        ] {
+            assert_eq!(text(os, architecture, variant), None, "{os} {architecture} {variant:?}");
+        }
+    }
+
+    #[test]
+    fn labels_are_those_of_the_first_document_that_has_them() {
+        let long = "x".repeat(ImageLabels::LENGTH_MAX + 1);
+        let labels = ImageLabels::default()
+            .or([("org.opencontainers.image.revision", "abc"), ("org.opencontainers.image.url", &*long)])
+            .or([
+                ("org.opencontainers.image.revision", "def"),
+                ("org.opencontainers.image.version", " 1.2 "),
+                ("org.opencontainers.image.source", " "),
+                ("org.opencontainers.image.title", "api"),
+                ("version", "7"),
+            ]);
+        assert_eq!((labels.revision.as_deref(), labels.version.as_deref()), (Some("abc"), Some("1.2")));
+        assert_eq!((labels.source, labels.url), (None, None));
+    }
+}

@@ -1,0 +1,128 @@
+//! A look at what a registry has of an image.
+
+use std::{pin::pin, time::Duration};
+
+use futures_util::future::{Either, select};
+
+use super::nearest_tags::nearest;
+use crate::{
+    action::Action,
+    app::Namespace,
+    error::{Entity, Error, Result},
+    image::{ImageRef, Tag},
+    ports::{Page, Registry, Resolved, TagQuery},
+    request::{Field, Refusal},
+    service::{Authorized, Deployer, Outcome},
+};
+
+/// The longest time in which a registry names an image.
+const RESOLVE_TIME: Duration = Duration::from_secs(20);
+/// The longest time in which it lists its tags: they are a comfort, which the answer does not wait long for.
+const TAGS_TIME: Duration = Duration::from_secs(5);
+/// The most tags that are compared with a missing one.
+const TAGS_MAX: usize = 1_000;
+/// The most pages that are read of them, as registries choose how long one is.
+const PAGES_MAX: usize = 4;
+/// The number of entries of a history among which an image is looked for.
+const ENTRIES: usize = 50;
+
+/// An image at its registry, at the time of the look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookedUpImage {
+    /// The reference that was looked up; with neither a tag nor a digest given, that of `latest`.
+    pub image: ImageRef,
+    /// The image that it means.
+    pub resolved: Resolved,
+}
+
+impl Deployer {
+    /// Returns what the registry has of an image, read with the login that the app's environment may use. Nothing is
+    /// recorded, and no deploy depends on it.
+    ///
+    /// # Errors
+    /// [`Refusal::ImageNotFound`], with the nearest tags of a missing one; [`Refusal::RegistryDenied`];
+    /// [`Refusal::RegistryUnavailable`]; [`Refusal::InvalidField`] if the image cannot be read at its registry;
+    /// [`Refusal::NoRegistry`] if this process reads none.
+    pub async fn look_up_image(&self, access: &Authorized, image: &ImageRef) -> Outcome<LookedUpImage> {
+        access.check(Action::Deploy)?;
+        let registry = self.ports.registry.as_deref().ok_or(Refusal::NoRegistry)?;
+        let image = image.clone().or_latest();
+        let environment = &access.id.namespace;
+        let error = match self.answered(RESOLVE_TIME, registry.resolve(environment, &image)).await {
+            Ok(resolved) => return Ok(LookedUpImage { image, resolved }),
+            Err(error) => error,
+        };
+        tracing::debug!(app = %access.id, %image, error = %error.chain(), "looking up an image failed");
+        let tag = image.tag().filter(|_| image.digest().is_none());
+        let nearest = match (&error, tag) {
+            (Error::NotFound(entity), Some(tag)) if *entity != Entity::Repository => {
+                // Without them, the answer is still that the image is missing.
+                let tags = self.answered(TAGS_TIME, some_tags(registry, environment, &image)).await;
+                nearest(tag, tags.unwrap_or_default())
+            }
+            _ => Vec::new(),
+        };
+        Err(unread(image, nearest, error))
+    }
+
+    /// Returns the image of the app's newest deploy that has one: what is looked up where no image is named.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`] if no deploy of late has one; as [`Deployer::history`].
+    pub async fn newest_image(&self, access: &Authorized) -> Outcome<ImageRef> {
+        let (_, deploys) = self.history(access, Page::newest(ENTRIES)).await?;
+        let image = deploys.into_iter().find_map(|deploy| deploy.image);
+        image.ok_or_else(|| {
+            Refusal::InvalidField(Field::Image, "no deploy of this app has an image yet; name one.".to_owned())
+        })
+    }
+
+    /// Returns a registry's answer, if it comes in time.
+    async fn answered<T>(&self, time: Duration, answer: impl Future<Output = Result<T>>) -> Result<T> {
+        match select(pin!(answer), self.ports.clock.sleep(time)).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(((), _)) => {
+                Err(Error::Unavailable { what: "the registry has not answered in time".to_owned(), cause: None })
+            }
+        }
+    }
+}
+
+/// Returns the first tags of an image's repository.
+async fn some_tags(registry: &dyn Registry, environment: &Namespace, image: &ImageRef) -> Result<Vec<Tag>> {
+    let mut tags = Vec::new();
+    let mut after = None;
+    for _ in 0..PAGES_MAX {
+        let query = TagQuery { limit: TAGS_MAX - tags.len(), after };
+        // What was read before is worth having.
+        let page = match registry.tags(environment, image, &query).await {
+            Ok(page) => page,
+            Err(_) if !tags.is_empty() => break,
+            Err(error) => return Err(error),
+        };
+        tags.extend(page.tags.into_iter().take(query.limit));
+        after = page.next;
+        if after.is_none() || tags.len() >= TAGS_MAX {
+            break;
+        }
+    }
+    Ok(tags)
+}
+
+/// Returns the refusal for an image that its registry does not show.
+fn unread(image: ImageRef, nearest: Vec<Tag>, error: Error) -> Refusal {
+    let host = image.registry();
+    match error {
+        Error::NotFound(entity) => {
+            Refusal::ImageNotFound { image, repository_missing: entity == Entity::Repository, nearest }
+        }
+        Error::Denied { .. } => Refusal::RegistryDenied(host),
+        Error::Invalid { what, .. } => Refusal::InvalidField(Field::Image, format!("{what}.")),
+        Error::Unavailable { ref what, .. } | Error::Corrupt { ref what, .. } => {
+            Refusal::RegistryUnavailable { host, why: what.clone(), retry_after: error.retry_after() }
+        }
+        Error::Conflict(_) => {
+            Refusal::RegistryUnavailable { host, why: "it changed meanwhile".to_owned(), retry_after: None }
+        }
+    }
+}

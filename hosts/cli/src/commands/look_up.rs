@@ -1,0 +1,58 @@
+//! `rollhook app look-up`: what the registry has of an image.
+
+use rollhook_api::{
+    Image,
+    operations::{ImageQuery, LookUpImage},
+};
+use rollhook_core::text::escaped;
+
+use super::Session;
+use crate::{args::LookUp, exit::CliError};
+
+pub(crate) async fn look_up(session: &Session<'_>, args: &LookUp) -> Result<(), CliError> {
+    let id = session.find(&args.target).await?;
+    let query = ImageQuery { reference: args.image.as_ref().map(ToString::to_string) };
+    let image = session.api.call(LookUpImage, &id, query).await?;
+    session.output.data(&image, || lines(&image))
+}
+
+/// Returns an image, a line for each thing that is known of it.
+fn lines(image: &Image) -> String {
+    let platforms = Some(image.platforms.join(", ")).filter(|platforms| !platforms.is_empty());
+    let lines = [
+        ("image", Some(&image.image)),
+        ("digest", Some(&image.digest)),
+        ("platforms", platforms.as_ref()),
+        ("commit", image.revision.as_ref()),
+        ("version", image.version.as_ref()),
+        ("source", image.source.as_ref()),
+        ("url", image.url.as_ref()),
+    ]
+    .map(|(name, value)| value.map(|value| format!("{name:<10} {}\n", escaped(value))));
+    lines.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn image_is_shown_by_what_is_known_of_it() {
+        let digest = format!("sha256:{}", "0".repeat(64));
+        let image = Image {
+            image: "registry.example.com/api:v1".to_owned(),
+            digest: digest.clone(),
+            media_type: None,
+            platforms: vec!["linux/amd64".to_owned(), "linux/arm64".to_owned()],
+            revision: Some("abc\u{1b}[2J".to_owned()),
+            source: None,
+            version: Some("1.2".to_owned()),
+            url: None,
+        };
+        let shown = format!(
+            "image      registry.example.com/api:v1\ndigest     {digest}\nplatforms  linux/amd64, linux/arm64\n\
+             commit     abc\\u{{1b}}[2J\nversion    1.2\n"
+        );
+        assert_eq!(lines(&image), shown, "control characters of labels are escaped");
+    }
+}
