@@ -78,6 +78,8 @@ impl Observations {
     pub(crate) fn note(&self, app: AppUid, revision: Revision, seen: &Observation, settles_for: Duration) -> bool {
         let message = match &seen.failure {
             Some(failure) if failure.message.contains(&seen.message) => failure.message.clone(),
+            // The failure of one of several workloads says how the others are, as the message does.
+            Some(failure) if !seen.workloads.is_empty() => failure.message.clone(),
             Some(failure) => format!("{}; {}", seen.message, failure.message),
             None => seen.message.clone(),
         };
@@ -293,6 +295,21 @@ mod tests {
         observations.note(APP, Revision::FIRST, &failing, SETTLE);
         let message = shown(&observations, Outage::default()).message.unwrap();
         assert_eq!(message, "the image cannot be pulled", "once is enough");
+    }
+
+    #[test]
+    fn failure_of_one_of_several_workloads_says_alone_how_they_are() {
+        let observations = Observations::default();
+        let failed = "container/worker: the container worker exited with code 1 (container/web is complete)";
+        let (kind, reason) = (RolloutFailureKind::Crash, Reason::new("container-exited"));
+        let failure = RolloutFailure { kind, reason, container: None, message: failed.to_owned() };
+        let (name, message) = ("container/worker".to_owned(), "container worker exited with code 1".to_owned());
+        let worker = WorkloadState { name, deploy: None, is_complete: false, message, restarts: 0, is_failing: true };
+        let message = "container/worker: container worker exited with code 1 (container/web is complete)".to_owned();
+        let (failure, workloads) = (Some(failure), vec![worker]);
+        let failing = Observation { message, failure, workloads, ..seen(1, Phase::Progressing) };
+        observations.note(APP, Revision::FIRST, &failing, SETTLE);
+        assert_eq!(shown(&observations, Outage::default()).message.as_deref(), Some(failed));
     }
 
     #[test]
