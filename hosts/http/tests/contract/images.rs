@@ -61,7 +61,7 @@ fn image_is_shown_as_its_registry_has_it() {
     let digest = push(&registry, &["v1", "v2"]);
     let server = run();
     let repository = format!("{}/shop/api", registry.address);
-    let app = server.register("api", &json!({ "image": format!("{repository}:v1"), "settle": "0s" }));
+    let app = server.register("api", &json!({ "image": format!("{repository}:v1"), "policy": { "settle": "0s" } }));
     let expected = |image: String| {
         json!({
             "image": image, "digest": digest, "media_type": MANIFEST, "platforms": ["linux/amd64"],
