@@ -120,7 +120,10 @@ fn joined(
         Validated::Create { .. } => {
             let why = match given.command {
                 None => "does not exist, and has no command by which it would be made: make it first.",
-                Some(_) => "does not exist, and is made only beside a first workload that is made: make it first.",
+                Some(_) => {
+                    "does not exist, and with --command NAME=… it is made only beside a first workload that is made: make it \
+                     yourself, or remove the first one so that both are made."
+                }
             };
             return Err(InvalidTarget::Unusable(format!("{part} {why}")));
         }
