@@ -409,7 +409,8 @@ fn further_workload_with_a_command_is_made_with_the_first_one() {
         let target = json!({ "kind": "CronJob", "name": "nightly", "also": also });
         let other = registration("other", Policy::default()).target(settings(target));
         let refused = world.deployer.register(&world.operator, other, None).await.unwrap_err();
-        assert!(refused.to_string().contains("made only beside"), "{refused}");
+        let way = "--command NAME=… it is made only beside a first workload that is made: make it yourself, or remove";
+        assert!(refused.to_string().contains(way), "{refused}");
     });
 }
 

@@ -400,6 +400,7 @@ finish() { # EXIT_CODE STATUS TEXT
   show_evidence
   if [ "$1" = 0 ]; then annotate notice "$3"; else annotate error "$3"; fi
   [ -z "$restored" ] || annotate warning "$restored"
+  [ "$1" = 0 ] || [ -z "$link" ] || printf 'See %s\n' "$link"
   write_outputs "$2"
   write_summary "$2" "$3"
   exit "$1"

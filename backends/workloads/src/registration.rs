@@ -120,7 +120,10 @@ fn joined(
         Validated::Create { .. } => {
             let why = match given.command {
                 None => "does not exist, and has no command by which it would be made: make it first.",
-                Some(_) => "does not exist, and is made only beside a first workload that is made: make it first.",
+                Some(_) => {
+                    "does not exist, and with --command NAME=… it is made only beside a first workload that is made: make it \
+                     yourself, or remove the first one so that both are made."
+                }
             };
             return Err(InvalidTarget::Unusable(format!("{part} {why}")));
         }
@@ -133,7 +136,7 @@ fn joined(
         Validated::Invalid(other) => return Err(other),
     };
     let part = name(&settings, 1);
-    let further_notes: Vec<String> = notes.into_iter().map(|note| format!("{part}: {note}")).collect();
+    let further_notes: Vec<String> = notes.into_iter().map(|note| named(&part, note)).collect();
     let one_owner = |before| match (before, owner) {
         (Some(before), Some(owner)) if before != owner => Err(InvalidTarget::Taken(format!(
             "{part} carries the deploy id of another registration than a workload before it: register them apart, or take \
@@ -171,6 +174,12 @@ fn joined(
         other @ Validated::Invalid(_) => other,
     };
     Ok((merged, settings))
+}
+
+/// Returns a note on a workload, with the workload's name once.
+fn named(part: &str, note: String) -> String {
+    let is_named = note.strip_prefix(part).is_some_and(|rest| rest.starts_with(' '));
+    if is_named { note } else { format!("{part}: {note}") }
 }
 
 /// Returns the answer with the further workloads in its settings.
@@ -259,6 +268,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn note_on_a_further_workload_has_its_name_once() {
+        let of = |note: &str| named("container/worker", note.to_owned());
+        assert_eq!(of("container/worker has no health check."), "container/worker has no health check.");
+        assert_eq!(of("Each deploy stops it first."), "container/worker: Each deploy stops it first.");
+        assert_eq!(of("container/worker2 is there."), "container/worker: container/worker2 is there.");
+    }
 
     #[test]
     fn listed_workloads_are_read() {

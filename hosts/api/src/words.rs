@@ -59,20 +59,52 @@ pub fn workload_state(workload: &WorkloadState) -> String {
     format!("{}: {}", workload.name, workload.message)
 }
 
-/// Returns the line of a check on a deploy: `errors: fail, 0.1 (expected < 0.01): The reading is 0.1.`
-pub fn check_outcome(check: &CheckOutcome) -> String {
-    let verdict = match check.verdict {
-        Some(Verdict::None) => "no verdict",
-        Some(Verdict::Pass) => "pass",
-        Some(Verdict::Fail) => "fail",
-        None if check.measurements.is_empty() => "not measured",
-        None => "open",
+/// How far the measurements of a version have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// They go on.
+    UnderWay,
+    /// The time of the watch is over.
+    RanToItsEnd,
+    /// They ended before, with the deploy or the watch.
+    CutShort,
+}
+
+/// Returns what the checks said of a deploy before it ended, a line each: `errors: fail, 0.1 (expected < 0.01): The reading is 0.1.`
+pub fn checks(deploy: &Deploy) -> Vec<String> {
+    let stage = if deploy.status.is_terminal() { Stage::CutShort } else { Stage::UnderWay };
+    deploy.checks.iter().map(|check| check_outcome(check, stage)).collect()
+}
+
+/// Returns what the checks said of a version in the watch over it, a line each, as [`checks`] does.
+pub fn watch_checks(deploy: &Deploy) -> Vec<String> {
+    let Some(watch) = &deploy.watch else { return Vec::new() };
+    let stage = match (watch.ended, &watch.reason, &deploy.revoked) {
+        (false, _, _) => Stage::UnderWay,
+        (true, None, None) => Stage::RanToItsEnd,
+        (true, _, _) => Stage::CutShort,
     };
-    let observed = if check.mode == CheckMode::Observe { ", observed" } else { "" };
-    let value = check.value.as_deref().map(|value| format!(", {value}")).unwrap_or_default();
+    watch.checks.iter().map(|check| check_outcome(check, stage)).collect()
+}
+
+/// Returns the line of a check.
+fn check_outcome(check: &CheckOutcome, stage: Stage) -> String {
+    let verdict = match (check.verdict, check.measurements.last().map(|last| last.verdict), stage) {
+        (Some(Verdict::None), _, _) => "no verdict",
+        (Some(Verdict::Pass), _, _) | (None, Some(Verdict::Pass), Stage::RanToItsEnd) => "pass",
+        (Some(Verdict::Fail), _, _) => "fail",
+        (None, None, _) => "not measured",
+        (None, Some(_), Stage::UnderWay) => "open",
+        // Measurements that end without a verdict decide nothing.
+        (None, Some(_), Stage::RanToItsEnd | Stage::CutShort) => "",
+    };
+    let observed = (check.mode == CheckMode::Observe).then_some("observed");
+    let words = [Some(verdict).filter(|word| !word.is_empty()), observed, check.value.as_deref()];
+    let words = words.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let words = Some(words).filter(|words| !words.is_empty()).map(|words| format!(": {words}")).unwrap_or_default();
     let condition = check.condition.as_deref().map(|condition| format!(" (expected {condition})")).unwrap_or_default();
     let message = check.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
-    format!("{}: {verdict}{observed}{value}{condition}{message}", check.name)
+    format!("{}{words}{condition}{message}", check.name)
 }
 
 /// Returns who decided on a deploy in the place of its checks, and when; or since when a decision is waited for.
@@ -210,7 +242,64 @@ pub fn command_line(command: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rollhook_core::time::Timestamp;
+
     use super::*;
+    use crate::Measurement;
+
+    fn measured(verdict: Option<Verdict>, last: Option<Verdict>) -> CheckOutcome {
+        let at = Timestamp::from_millis(0);
+        let measurement =
+            |verdict| Measurement { at, verdict, value: None, samples: None, message: "It answers.".to_owned() };
+        CheckOutcome {
+            name: "front".to_owned(),
+            mode: CheckMode::Observe,
+            verdict,
+            condition: None,
+            value: Some("200".to_owned()),
+            message: None,
+            measurements: last.map(measurement).into_iter().collect(),
+        }
+    }
+
+    #[test]
+    fn check_without_a_verdict_is_open_only_while_it_is_measured() {
+        let line = |last, stage| check_outcome(&measured(None, last), stage);
+        let passed = Some(Verdict::Pass);
+        assert_eq!(line(passed, Stage::UnderWay), "front: open, observed, 200");
+        assert_eq!(line(passed, Stage::RanToItsEnd), "front: pass, observed, 200");
+        assert_eq!(line(passed, Stage::CutShort), "front: observed, 200", "nothing was decided");
+        assert_eq!(line(Some(Verdict::None), Stage::RanToItsEnd), "front: observed, 200");
+        assert_eq!(line(None, Stage::RanToItsEnd), "front: not measured, observed, 200");
+        let failed = measured(Some(Verdict::Fail), Some(Verdict::Fail));
+        assert_eq!(check_outcome(&failed, Stage::CutShort), "front: fail, observed, 200");
+        let bare = CheckOutcome { mode: CheckMode::Enforce, value: None, ..measured(None, passed) };
+        assert_eq!(check_outcome(&bare, Stage::CutShort), "front");
+    }
+
+    #[test]
+    fn watch_and_verification_that_are_over_have_no_open_check() {
+        let at = Timestamp::from_millis(0);
+        let mut deploy: Deploy = serde_json::from_value(serde_json::json!({
+            "namespace": "shop-test", "app": "api", "revision": 2, "image": null, "trigger": "webhook", "actor": "ci",
+            "status": "succeeded", "current": true, "on_cluster": false, "adopted": false, "effective": 2, "step": 2,
+            "created_at": "2026-01-02T03:04:00.000Z", "updated_at": "2026-01-02T03:04:01.000Z", "url": "/"
+        }))
+        .unwrap();
+        let open = || vec![measured(None, Some(Verdict::Pass))];
+        deploy.checks = open();
+        assert_eq!(checks(&deploy), ["front: observed, 200"]);
+        assert_eq!(checks(&Deploy { status: Status::Verifying, ..deploy.clone() }), ["front: open, observed, 200"]);
+        for (ended, reason, line) in [
+            (false, None, "front: open, observed, 200"),
+            (true, None, "front: pass, observed, 200"),
+            (true, Some("revision 3 was accepted".to_owned()), "front: observed, 200"),
+        ] {
+            let watch = crate::Watch { since: at, until: at, ended, reason, checks: open(), would_restore: None };
+            deploy.watch = Some(Box::new(watch));
+            assert_eq!(watch_checks(&deploy), [line]);
+        }
+    }
 
     #[test]
     fn command_is_read_with_its_quotes_and_refused_where_it_is_for_a_shell() {

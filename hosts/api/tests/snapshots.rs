@@ -4,9 +4,9 @@
 use std::{sync::Arc, time::Duration};
 
 use rollhook_api::{
-    ActivityDeploy, ActivityList, App, AppList, AppPatch, CreateApp, DayDeployments, DeliveryMeasures, DeliveryReport,
-    Deploy, DeployAnswer, DeployList, DeployPost, Image, Kind, PolicyPatch, Problem, Progress, Promote, PromoteFrom,
-    Registered, Rollback, RollbackAnswer, Standing, Webhook,
+    ActivityDeploy, ActivityList, App, AppList, AppPatch, CheckFail, CreateApp, DayDeployments, DeliveryMeasures,
+    DeliveryReport, Deploy, DeployAnswer, DeployList, DeployPost, Image, Kind, PolicyPatch, Problem, Progress, Promote,
+    PromoteFrom, Registered, Revoked, Rollback, RollbackAnswer, Standing, Webhook,
     report::{csv, words},
 };
 use rollhook_core::{
@@ -448,7 +448,14 @@ fn report() -> DeliveryReport {
 fn reports() {
     insta::assert_json_snapshot!("activity_deploy", activity());
     insta::assert_json_snapshot!("delivery_report", report());
-    insta::assert_snapshot!("activity_csv", csv::activity([&activity()]));
+    let fail = CheckFail {
+        at: Timestamp::from_millis(1_767_330_000_000),
+        check: "errors".to_owned(),
+        message: "The check errors failed.".to_owned(),
+    };
+    let mut revoked = activity();
+    revoked.deploy.revoked = Some(Revoked { fail, restore: None, not_restored: None });
+    insta::assert_snapshot!("activity_csv", csv::activity([&activity(), &revoked]));
     insta::assert_snapshot!("delivery_csv", csv::report(&report()));
     let unreadable = |count: usize| (0..count).map(|number| format!("shop-test/a{number}")).collect();
     let list = |count| ActivityList { unreadable: unreadable(count), ..ActivityList::default() };

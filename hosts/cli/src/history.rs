@@ -145,7 +145,7 @@ pub(crate) fn checks(deploy: &Deploy) -> Vec<String> {
     let mut lines = Vec::new();
     if !deploy.checks.is_empty() {
         lines.push("  checks:".to_owned());
-        lines.extend(deploy.checks.iter().map(|check| format!("    {}", escaped(&words::check_outcome(check)))));
+        lines.extend(words::checks(deploy).iter().map(|line| format!("    {}", escaped(line))));
     }
     // The remark of a success may say it already.
     let is_said = |gap: &&str| deploy.message.as_deref().is_some_and(|message| message.contains(*gap));
@@ -158,8 +158,7 @@ pub(crate) fn checks(deploy: &Deploy) -> Vec<String> {
 /// Returns what is said of the watch over a version, a line each, with what the checks have measured within it.
 fn watch(deploy: &Deploy) -> Vec<String> {
     let mut lines: Vec<String> = words::watch(deploy).iter().map(|line| format!("  {}", escaped(line))).collect();
-    let checks = deploy.watch.iter().flat_map(|watch| &watch.checks);
-    lines.extend(checks.map(|check| format!("    {}", escaped(&words::check_outcome(check)))));
+    lines.extend(words::watch_checks(deploy).iter().map(|line| format!("    {}", escaped(line))));
     lines
 }
 

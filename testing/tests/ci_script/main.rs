@@ -112,6 +112,8 @@ fn a_failed_deploy_is_red_with_its_evidence_and_what_was_put_right() {
             plain.err.contains("error: Revision 4 failed (") && plain.out.contains("Evidence:\n  container: "),
             "{plain:?}"
         );
+        let address = format!("/apps/{}/deploys/4\n", app.path.trim_start_matches("/api/v1/apps/"));
+        assert!(plain.out.contains("\nSee http") && plain.out.contains(&address), "{plain:?}");
         let folded = bad("missing").with("GITLAB_CI", "true").run().exits(3);
         assert!(folded.out.contains(":rollhook_evidence[collapsed=true]\r"), "{folded:?}");
 

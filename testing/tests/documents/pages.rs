@@ -127,7 +127,8 @@ pub(crate) const PAGES: &[Page] = &[
                 "rollhook login $URL --token-file admin-token --project shop --environment test
                 rollhook app create api --image registry.example.com/api:v1 --settle 0s --wait",
             )
-            .then("rollhook app show api | grep 'watch *30m'")],
+            .then("rollhook app check list api | grep 'errors *prometheus'"),
+        on(Server).then("rollhook app show api | grep 'watch *30m'")],
     ),
     page(
         "docs/configuration.md",

@@ -10,7 +10,8 @@ pub(crate) fn of_adopted(workload: &Workload, model: &Container, chosen: Option<
     let unasked = (!is_asked).then(|| {
         format!(
             "{workload} has no health check, and no readiness path was given: a new version counts as ready once it has \
-             run for 5 s. app set --readiness-path gives it one."
+             run for 5 s. A health check of its own says more, and so does app set --readiness-path for an app's first \
+             workload."
         )
     });
     gap.map(|why| stops_first(&why)).into_iter().chain(in_turn(model.ports_in_turn())).chain(unasked).collect()

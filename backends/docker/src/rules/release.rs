@@ -146,7 +146,7 @@ impl Run {
                 (error, _) => {
                     let why = error.map(|error| format!(": {error}")).unwrap_or_default();
                     let message = format!("Docker cannot start the release command{why}");
-                    failed(false, "container-not-started", message, None, Vec::new())
+                    failed(false, Reason::RELEASE_FAILED, message, None, Vec::new())
                 }
             },
             (Process::Ended, _) if is_cancelled => {

@@ -10,7 +10,7 @@ use crate::{ActivityDeploy, DeliveryMeasures, DeliveryReport, time};
 /// The media type.
 pub const MEDIA_TYPE: &str = "text/csv; charset=utf-8; header=present";
 
-const ACTIVITY: [&str; 13] = [
+const ACTIVITY: [&str; 14] = [
     "accepted_at",
     "ended_at",
     "project",
@@ -24,6 +24,7 @@ const ACTIVITY: [&str; 13] = [
     "image",
     "commit",
     "committed_at",
+    "revoked_at",
 ];
 
 const REPORT: [&str; 16] = [
@@ -65,6 +66,7 @@ pub fn activity<'a>(deploys: impl IntoIterator<Item = &'a ActivityDeploy>) -> St
             text(&deploy.image),
             text(&deploy.commit),
             deploy.committed_at.map(time::format).unwrap_or_default(),
+            deploy.revoked.as_ref().map(|revoked| time::format(revoked.fail.at)).unwrap_or_default(),
         ])
     };
     std::iter::once(line(ACTIVITY.map(str::to_owned))).chain(deploys.into_iter().map(row)).collect()

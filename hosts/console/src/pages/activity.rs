@@ -82,6 +82,7 @@ struct Row {
     revision: String,
     mark: Mark,
     is_current: bool,
+    is_revoked: bool,
     remark: Option<String>,
     image: Option<Image>,
     commit: Option<String>,
@@ -220,6 +221,7 @@ fn row(shown: &ActivityDeploy, frame: &Frame) -> Row {
         revision: deploy.revision.to_string(),
         mark: Mark::of(deploy),
         is_current: deploy.current,
+        is_revoked: deploy.revoked.is_some(),
         remark: match (deploy.status, deploy.superseded_by) {
             (Status::Superseded, Some(by)) => Some(format!("by #{by}")),
             (_, _) => reason.map(escaped),
@@ -229,5 +231,28 @@ fn row(shown: &ActivityDeploy, frame: &Frame) -> Row {
         trigger: cause(deploy),
         actor: escaped(&deploy.actor),
         when: When::new(deploy.created_at, frame.now),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollhook_core::time::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+    use crate::pages::tests::deploy;
+
+    #[test]
+    fn deploy_whose_verification_was_revoked_is_marked() {
+        let revoked = json!({ "at": "2026-01-02T03:04:05.678Z", "check": "errors", "message": "It failed." });
+        let deploys = [json!({ "revoked": revoked }), json!({})].map(|more| ActivityDeploy {
+            project: "shop".to_owned(),
+            environment: "test".to_owned(),
+            deploy: deploy(2, more),
+        });
+        let list = ActivityList { deploys: deploys.into(), ..ActivityList::default() };
+        let frame = Frame::signed_out(Timestamp::from_millis(1_767_323_045_678));
+        let page = part(&list, &Filter::default(), &frame);
+        assert_eq!(page.matches("<span class=\"pill bad\">revoked</span>").count(), 1, "{page}");
     }
 }

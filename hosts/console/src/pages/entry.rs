@@ -100,7 +100,7 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId, revision: Revision) -> Res
         false => None,
     };
     let is_unfinished = !deploy.status.is_terminal();
-    let watched = deploy.watch.iter().flat_map(|watch| &watch.checks);
+    let watched = deploy.watch.as_deref().map(|watch| &watch.checks[..]).unwrap_or_default();
     let page = EntryPage {
         head: &Head::new(&app, "deploys"),
         entry: &Entry::new(&app, &deploy, &frame),
@@ -108,12 +108,12 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId, revision: Revision) -> Res
         ended: (!is_unfinished).then(|| When::new(deploy.updated_at, frame.now)),
         running: is_unfinished.then(|| deploys::Running::new(&app, &deploy, &frame)),
         refresh: refresh(&deploy),
-        checks: deploy.checks.iter().map(|check| Measured::new(check, frame.now)).collect(),
+        checks: Measured::all(&deploy.checks, &words::checks(&deploy), frame.now),
         not_verified: deploy.not_verified.as_deref().map(escaped),
         decision: words::decision(&deploy).map(|line| escaped(&line)),
         may_decide: deploy.awaited_decision().is_some() && frame.may.may_deploy,
         watch: words::watch(&deploy).iter().map(|line| escaped(line)).collect(),
-        watch_checks: watched.map(|check| Measured::new(check, frame.now)).collect(),
+        watch_checks: Measured::all(watched, &words::watch_checks(&deploy), frame.now),
         evidence: evidence(&deploy),
         outcome: outcome(&app, &deploy, frame.targets.platform),
         superseded_by: deploy.superseded_by,

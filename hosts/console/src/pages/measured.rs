@@ -1,6 +1,6 @@
 //! What a check has measured: a sentence, a chart, and the table behind it.
 
-use rollhook_api::{CheckOutcome, words::check_outcome};
+use rollhook_api::CheckOutcome;
 use rollhook_core::{check::Verdict, deploy::MEASUREMENTS_MAX, text::escaped, time::Timestamp};
 
 use crate::view::When;
@@ -48,7 +48,12 @@ pub(crate) struct Bar {
 }
 
 impl Measured {
-    pub(crate) fn new(check: &CheckOutcome, now: Timestamp) -> Self {
+    /// Returns checks with the line of each.
+    pub(crate) fn all(checks: &[CheckOutcome], lines: &[String], now: Timestamp) -> Vec<Self> {
+        checks.iter().zip(lines).map(|(check, line)| Self::new(check, line, now)).collect()
+    }
+
+    fn new(check: &CheckOutcome, line: &str, now: Timestamp) -> Self {
         let row = |measured: &rollhook_api::Measurement| Row {
             at: When::new(measured.at, now),
             verdict: measured.verdict.as_str(),
@@ -57,7 +62,7 @@ impl Measured {
             message: escaped(&measured.message),
         };
         Self {
-            line: escaped(&check_outcome(check)),
+            line: escaped(line),
             name: escaped(&check.name),
             chart: chart(check),
             rows: check.measurements.iter().rev().map(row).collect(),

@@ -71,7 +71,7 @@ fn state_of_a_run_that_has_not_begun() {
     assert_eq!((ended.began, ended.reason.as_str()), (false, Reason::CANCELLED));
     let refused = changed(run(Mark::Failed, "created"), "/State/Error", json!("exec: \"/nope\": no such file"));
     let refused = failure(&refused);
-    assert_eq!((refused.began, refused.reason.as_str()), (false, "container-not-started"));
+    assert_eq!((refused.began, refused.reason.as_str()), (false, Reason::RELEASE_FAILED));
     assert!(refused.message.contains("/nope"), "{}", refused.message);
     assert!(!failure(&run(Mark::Failed, "created")).began, "also once the engine has forgotten why");
 }
