@@ -84,10 +84,12 @@ impl Load {
         self.shared.accepted.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many more posts were accepted.
+    /// Waits until so many more posts were accepted: for each of them, as a busy machine is slow.
     pub fn goes_on(&self, posts: usize) {
-        let enough = self.accepted() + posts;
-        until("posts are accepted", || self.accepted() >= enough);
+        let before = self.accepted();
+        for more in 1..=posts {
+            until("posts are accepted", || self.accepted() >= before + more);
+        }
     }
 
     /// Has the clients end what they are at, and says what came of it all.
