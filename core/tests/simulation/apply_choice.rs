@@ -174,7 +174,7 @@ impl Run {
         self.known(app, |known| known.history.iter().rev().nth(back).map(|entry| entry.revision)).flatten()
     }
 
-    fn ask(&mut self, slot: usize, ask: &Ask) {
+    pub(crate) fn ask(&mut self, slot: usize, ask: &Ask) {
         let name = self.callers.name();
         let wanted = match ask {
             Ask::Post { tag, key, old_token } => {

@@ -250,12 +250,14 @@ fn checks() -> impl Strategy<Value = Checks> {
         1 => Just(Some(Smoke::Hangs)),
     ];
     let watched = (select(&[0u8, 30, 60]), any::<bool>());
-    (1..=3u32, select(&[0u8, 0, 10, 30]), watched, any::<bool>(), without, smoke).prop_map(
-        |(failures, verify_for, (watch_for, deploys), observes, without, smoke)| Checks {
+    let asks = (without, any::<Option<bool>>());
+    (1..=3u32, select(&[0u8, 0, 10, 30]), watched, any::<bool>(), asks, smoke).prop_map(
+        |(failures, verify_for, (watch_for, deploys), observes, (without, decides), smoke)| Checks {
             failures,
             verify_for,
             watch_for,
             deploys: deploys && watch_for > 0,
+            decides,
             observes,
             without,
             smoke,

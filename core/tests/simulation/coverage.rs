@@ -43,6 +43,7 @@ pub(crate) const EXPECTED: &[&str] = &[
     "checks: a command ended, pass",
     "checks: a deploy that was verified failed by itself",
     "checks: a deploy was verified",
+    "checks: a fail ended a question",
     "checks: a newer deploy ended a verification",
     "checks: a pass ended a question",
     "checks: a person accepted",

@@ -349,3 +349,18 @@ fn what_runs_recovers_though_the_deploy_after_it_never_rolled_out() {
     ];
     hold(Scenario { kinds: [Kind::Git, Kind::Image], ..polled(1, choices) });
 }
+
+/// The rollback of a stop that never came to the further workload fails, and what ran there runs on after its restore.
+#[test]
+fn restore_that_takes_a_stop_back_keeps_what_the_stop_never_came_to() {
+    let choices = vec![
+        ask(Ask::Scale { app: 0, stop: true, expects: Expects::Anything, key: Key::None }),
+        fault("", InjectedFault::Before),
+        post("v1"),
+        ask(Ask::Rollback { app: 0, back: None, whole: false, expects: Expects::Anything, key: Key::None }),
+        Choice::Pass(1500),
+        Choice::Ahead { replica: 0, by: 60 },
+    ];
+    let also = [LISTS[1], LISTS[0], LISTS[0]];
+    hold(Scenario { kinds: [Kind::Git, Kind::Image], also, polled: false, ..polled(2, choices) });
+}

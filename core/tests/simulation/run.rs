@@ -6,12 +6,12 @@ use std::{
     time::Duration,
 };
 
-use rollhook_core::{deploy::Commit, service::Outcome};
+use rollhook_core::{check::WithoutVerdict, deploy::Commit, service::Outcome};
 
 use crate::{
     broken::Promise,
     callers::{Callers, Next},
-    choices::{Key, Kind, Scenario, Step},
+    choices::{Ask, Key, Kind, Scenario, Step},
     environment::Environment,
     executor::Executor,
     faults::Signal,
@@ -20,6 +20,7 @@ use crate::{
     replica::{POLL, Replica},
     requests::{self, Answer, Request},
     sources,
+    verifying::{self, Checks},
     workloads::{self, Also},
 };
 
@@ -137,11 +138,10 @@ impl Run {
             let call = self.callers.call(Request::Policy(requests::id(0), checks.policy()), Key::None);
             self.make(call, 0);
             self.pass(Duration::from_millis(200));
-            if checks.deploys && self.kind(0) == Kind::Image {
-                let request = Request::Deploy(requests::id(0), self.deploy(0, "v2", None));
-                let call = self.callers.call(request, Key::None);
-                self.make(call, 0);
-                self.pass(Duration::from_secs(rollouts));
+            if checks.without == WithoutVerdict::Ask {
+                self.begin_with_questions(checks, rollouts);
+            } else if checks.deploys && self.kind(0) == Kind::Image {
+                self.deploy_at_the_beginning("v2", rollouts);
             }
         }
         if scenario.leave || scenario.hold_all {
@@ -149,6 +149,28 @@ impl Run {
             let call = self.callers.call(request, Key::None);
             self.make(call, 0);
         }
+    }
+
+    fn deploy_at_the_beginning(&mut self, tag: &str, seconds: u64) {
+        let request = Request::Deploy(requests::id(0), self.deploy(0, tag, None));
+        let call = self.callers.call(request, Key::None);
+        self.make(call, 0);
+        self.pass(Duration::from_secs(seconds));
+    }
+
+    /// A version of which nobody knows whether it serves asks a person; once that one has decided, the next version asks.
+    fn begin_with_questions(&mut self, checks: Checks, rollouts: u64) {
+        if self.kind(0) != Kind::Image {
+            return;
+        }
+        self.environment.provider.set(verifying::Answers::Emptily);
+        let asked = rollouts + u64::from(checks.verify_for) + 5 * u64::from(checks.failures);
+        // The first one serves for ever, and the other one for a while.
+        self.deploy_at_the_beginning("v1", asked);
+        let Some(passes) = checks.decides else { return };
+        self.ask(0, &Ask::Decide { app: 0, back: None, passes });
+        self.pass(Duration::from_secs(2 * rollouts));
+        self.deploy_at_the_beginning("v2", asked);
     }
 
     /// The registration of an app.

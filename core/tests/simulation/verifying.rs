@@ -31,6 +31,8 @@ pub(crate) struct Checks {
     pub(crate) watch_for: u8,
     /// Whether a version that serves for a while is deployed at the beginning.
     pub(crate) deploys: bool,
+    /// What a person says of the first version that asks, if one decides at the beginning.
+    pub(crate) decides: Option<bool>,
     /// Whether the second one decides nothing.
     pub(crate) observes: bool,
     /// What follows where the first one has no verdict.

@@ -31,11 +31,6 @@ pub(crate) const ELSEWHERE: &[(&str, &str, &str)] = &[
         "it asks GitHub about a release; release.rs checks what the workflow attests",
     ),
     ("docs/install.md", "gh attestation verify \"oci:", "as the one before it"),
-    (
-        "docs/verification.md",
-        "rollhook app verdict api pass",
-        "its revision has to wait for a person; hosts/http/tests/contract/checks.rs decides on one",
-    ),
     ("docs/keyless.md", "gh api repos/", "it asks GitHub"),
     (
         "docs/one-machine.md",

@@ -127,7 +127,15 @@ pub(crate) const PAGES: &[Page] = &[
                 "rollhook login $URL --token-file admin-token --project shop --environment test
                 rollhook app create api --image registry.example.com/api:v1 --settle 0s --wait",
             )
-            .then("rollhook app check list api | grep 'errors *prometheus'"),
+            .then("rollhook app check list api | grep 'errors *prometheus.*ask'"),
+        on(Server)
+            .given(
+                "rollhook app check add api errors prometheus https://prometheus.invalid --query up --condition '< 0.1' \\
+                  --every 1s --failures 1 --without-verdict ask
+                rollhook app deploy api registry.example.com/api:v2
+                for i in $(seq 60); do rollhook app status api | grep 'waits for a person' && break; sleep 1; done",
+            )
+            .then("rollhook app history api --revision 2 | grep 'accepted by '"),
         on(Server).then("rollhook app show api | grep 'watch *30m'")],
     ),
     page(

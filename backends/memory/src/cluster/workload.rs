@@ -159,7 +159,9 @@ impl Running {
     /// Returns to the pods of the version before, of which some still run; the others are made again. Returns whether the
     /// rollout that is put right left any.
     pub(super) fn keep(&mut self, containers: &[String], spec: &RolloutSpec, ended: u32, now: Duration) -> bool {
-        let Some(to) = spec.purpose.returns_to().filter(|_| spec.scale.is_keep()) else { return false };
+        // A stop that is taken back may never have come to this one.
+        let runs_on = spec.scale.is_keep() || spec.scale == Scale::Start && self.stopped_from.is_none();
+        let Some(to) = spec.purpose.returns_to().filter(|_| runs_on) else { return false };
         let is_before = |by: Option<DeployId>| by.is_none_or(|id| id.app != spec.id.app || id.revision <= to);
         let is_configured = |with: &Option<Configuration>| id(with) == id(&spec.configuration);
         let is_of = |old: &Before| {

@@ -121,6 +121,8 @@ impl Rules {
             let asks = app.policy.checks.iter().filter(asks).any(is_silent);
             journal.expect(asks, || format!("revision {revision} asks, and its checks were not silent"));
         }
+        let has_failed = new.verification.as_ref().is_some_and(|all| all.enforced_fail().is_some());
+        journal.count_if(old.awaited_decision().is_some() && has_failed, "checks: a fail ended a question");
         let Some(decision) = of(new) else { return };
         if let Some(before) = of(old) {
             journal.expect(before == decision, || format!("revision {revision} was decided on twice"));
