@@ -47,12 +47,9 @@ impl Images {
     }
 
     async fn nearest(&self, access: &Authorized, reference: &str) -> Vec<String> {
-        match self.refused(access, reference).await {
-            Refusal::ImageNotFound { nearest, repository_missing: false, .. } => {
-                nearest.iter().map(Tag::to_string).collect()
-            }
-            other => panic!("{other}"),
-        }
+        let refused = self.refused(access, reference).await;
+        let Refusal::ImageNotFound { nearest, repository_missing: false, .. } = refused else { panic!("{refused}") };
+        nearest.iter().map(Tag::to_string).collect()
     }
 }
 
