@@ -9,10 +9,15 @@ pub(crate) fn current(history: &[Deploy]) -> Option<&Deploy> {
     history.iter().rev().find(|entry| entry.status() == Status::Succeeded)
 }
 
-/// The newest version to return to: it succeeded, and its verification was not revoked.
+/// The version to return to: the current one, or, where its verification was revoked, the one to return to before it, unless
+/// that one runs the same.
 pub(crate) fn good<'a>(history: &'a [Deploy], revoked: &[Revision]) -> Option<&'a Deploy> {
-    let is_good = |entry: &&Deploy| entry.status() == Status::Succeeded && !revoked.contains(&entry.revision);
-    history.iter().rev().find(is_good)
+    let at = history.iter().rposition(|entry| entry.status() == Status::Succeeded)?;
+    let current = &history[at];
+    if !revoked.contains(&current.revision) {
+        return Some(current);
+    }
+    good(&history[..at], revoked).filter(|before| !before.runs_as(current))
 }
 
 pub(crate) fn on_cluster(history: &[Deploy]) -> Option<&Deploy> {
@@ -30,9 +35,14 @@ pub(crate) fn meant<'a>(history: &'a [Deploy], revoked: &[Revision]) -> Option<&
     let top = on_cluster(history)?;
     let rollback = top.trigger == Trigger::Rollback;
     let before = || {
-        let is_below = |entry: &&Deploy| entry.revision < top.effective && !revoked.contains(&entry.revision);
-        let below = history.iter().rev().filter(is_below);
-        below.into_iter().find(|entry| entry.status() == Status::Succeeded && !entry.same_image(top))
+        let below = |entry: &&Deploy| entry.revision < top.effective && entry.status() == Status::Succeeded;
+        let is_revoked = |entry: &Deploy| revoked.contains(&entry.revision) || revoked.contains(&entry.effective);
+        let has_revoked_twin = |entry: &Deploy| {
+            let mut newer = history.iter().filter(below).filter(|newer| newer.revision > entry.revision);
+            newer.any(|newer| is_revoked(newer) && newer.runs_as(entry))
+        };
+        let is_target = |entry: &&Deploy| !entry.same_image(top) && !is_revoked(entry) && !has_revoked_twin(entry);
+        history.iter().rev().filter(below).find(is_target)
     };
     match top.status() {
         Status::Succeeded => before(),
@@ -91,5 +101,7 @@ pub(crate) fn owed<'a>(history: &'a [Deploy], policy: &Policy, revoked: &[Revisi
     let ready = |entry: &Deploy| !entry.is_terminal() && entry.image.is_some();
     let higher = history.iter().any(|entry| entry.revision > top.revision && ready(entry));
     let tried = history.last().is_some_and(Deploy::is_restore);
-    (policy.on_failure == OnFailure::Restore && !higher && !tried).then(|| good(history, revoked)).flatten()
+    (policy.on_failure == OnFailure::Restore && !higher && !tried)
+        .then(|| good(history, revoked).or_else(|| current(history)))
+        .flatten()
 }
