@@ -66,6 +66,9 @@ fuzz_target!(|body: &[u8]| {
     for (name, event) in EVENTS {
         told(name, event, body);
     }
+    if let Some(refused) = server::refused_by_hand(body) {
+        assert_clean(&refused.problem.detail, "");
+    }
     for refused in server::other_requests(body) {
         let has_many_values = json_values(body) > 1_500;
         assert_eq!(refused.kind, if has_many_values { Kind::BodyTooLarge } else { Kind::Malformed });

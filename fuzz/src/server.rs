@@ -33,7 +33,14 @@ pub struct Refused {
 /// What the caller is answered.
 pub fn deploy_request(body: &[u8]) -> Result<DeployRequest, Box<Refused>> {
     let json = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
-    body::deploy_post(&json, body).and_then(|post| Ok(post.parse(None)?)).map_err(refused)
+    let posted = rollhook_git_hosts::posted_deploy(&json, body).map_err(ErrorReply::from);
+    posted.and_then(|post| Ok(post.parse(None)?)).map_err(refused)
+}
+
+/// What keeps a body from being a person's request for a deploy.
+pub fn refused_by_hand(body: &[u8]) -> Option<Box<Refused>> {
+    let json = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+    body::deploy_post(&json, body).err().map(refused)
 }
 
 /// What keeps a body from being any other request, told by each.

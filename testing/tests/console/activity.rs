@@ -32,7 +32,7 @@ fn activity_shows_deploys_of_all_apps_narrowed_and_as_csv() {
     }
     let table = browser.get("/activity?format=csv").expect(200);
     assert_eq!(table.header("content-disposition"), Some("attachment; filename=\"activity.csv\""));
-    assert!(table.text().contains(",'=cmd(),2020-01-02T02:04:05.000Z\r\n"), "{}", table.text());
+    assert!(table.text().contains(",'=cmd(),2020-01-02T02:04:05.000Z,\r\n"), "{}", table.text());
     // The API has the same.
     let list = server.manage("GET", "/api/v1/activity?limit=2").expect(200).json();
     assert_eq!(list["deploys"].as_array().map(Vec::len), Some(2));

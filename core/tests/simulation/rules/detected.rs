@@ -3,7 +3,7 @@
 use rollhook_core::{
     app::Source,
     delivery::GitHost,
-    deploy::{Commit, Deploy},
+    deploy::{Commit, Deploy, Trigger},
     source::GitSource,
 };
 
@@ -42,7 +42,11 @@ impl Rules {
         });
         let brought = before.iter().any(|entry| is_of(entry, commit));
         journal.count_if(brought, "polling: a branch that was taken back was followed");
-        journal.expect(!brought || times > 1, || {
+        // The source may have been at another branch meanwhile: what was found there last never was on this one.
+        let found = before.iter().rev().find(|entry| entry.trigger == Trigger::Git && !entry.is_entered_anew());
+        let last = found.and_then(|entry| entry.commit.as_ref());
+        let returns = last.is_some_and(|last| moves.iter().flatten().all(|head| head != last));
+        journal.expect(!brought || times > 1 || returns, || {
             format!("revision {revision} was found, and its commit had been brought before")
         });
     }
