@@ -92,6 +92,9 @@ fn chart_is_linted_and_its_objects_are_accepted_by_an_api_server() {
             "kubernetesIdentity.audience=https://deploys.example.com",
             "receivers.allowedHosts={*.example.com,192.0.2.1}",
             "receivers.allowLocal=true",
+            "registries.loginsSecret=logins",
+            "registries.allowedHosts={registry.example.com,*.example.org}",
+            "registries.insecure={registry.example.org:5000}",
             "traces.endpoint=http://collector.observability:4318",
         ],
         &[

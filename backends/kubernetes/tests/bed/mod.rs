@@ -26,8 +26,9 @@ use kube::{
 };
 use rollhook_core::{
     app::{AppUid, Target},
-    deploy::Revision,
-    ports::{Applied, DeployId, Observation, Phase, RolloutDriver, RolloutSpec, TargetRequest},
+    deploy::{Evidence, Revision},
+    error::{Error, Result},
+    ports::{Applied, DeployId, Observation, Phase, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest},
 };
 use rollhook_kubernetes::{KubernetesCluster, Workload, WorkloadKind};
 use rollhook_testing::{
@@ -165,9 +166,20 @@ impl Bed {
         Kubectl { state: self.state.clone(), namespace: self.namespace.clone() }.run(arguments);
     }
 
-    /// Applies, which must succeed.
+    /// Applies, which must succeed; a busy API server may need another call.
     pub(crate) async fn apply(&self, order: &RolloutSpec) {
-        assert_eq!(self.driver.apply(order).await.unwrap(), Applied::Done);
+        let applied = until_async("applied", async || answered(self.driver.apply(order).await)).await;
+        assert_eq!(applied, Applied::Done);
+    }
+
+    /// The evidence of a failure, with a log; a busy kubelet may answer too late for it.
+    pub(crate) async fn evidence_with_log(&self, order: &RolloutSpec, failure: Option<&RolloutFailure>) -> Evidence {
+        until_async("evidence with a log", async || {
+            let evidence = answered(self.driver.evidence(order, failure).await).map_err(|error| error.chain());
+            evidence
+                .and_then(|evidence| if evidence.log.is_empty() { Err(format!("{evidence:?}")) } else { Ok(evidence) })
+        })
+        .await
     }
 
     /// Looks until something is seen.
@@ -178,8 +190,8 @@ impl Bed {
         seen: impl Fn(&Observation) -> bool,
     ) -> Observation {
         until_async(what, async || {
-            let last = self.driver.observe(order).await.unwrap();
-            if seen(&last) { Ok(last) } else { Err(last) }
+            let last = answered(self.driver.observe(order).await).map_err(|error| error.chain())?;
+            if seen(&last) { Ok(last) } else { Err(format!("{last:?}")) }
         })
         .await
     }
@@ -213,6 +225,16 @@ impl Drop for Bed {
         });
         let _ = removed.join();
     }
+}
+
+/// Returns an answer, or the failure of an API server that is busy; any other is the test's.
+fn answered<T>(answer: Result<T>) -> Result<T> {
+    assert!(
+        answer.as_ref().err().is_none_or(Error::is_unavailable),
+        "{}",
+        answer.err().map_or_else(String::new, |error| error.chain())
+    );
+    answer
 }
 
 /// Whether the observation says that the rollout is over.

@@ -91,7 +91,7 @@ fn container_that_dies_after_it_was_ready_is_a_crash() {
         };
         let failure = seen.failure.unwrap();
         assert_eq!(failure.kind, RolloutFailureKind::Crash, "{failure:?}");
-        let evidence = bed.driver.evidence(&order, Some(&failure)).await.unwrap();
+        let evidence = bed.evidence_with_log(&order, Some(&failure)).await;
         assert!(evidence.log.iter().any(|line| line == "dies: exiting 1"), "{evidence:?}");
     });
 }
@@ -114,7 +114,7 @@ fn containers_have_the_variables_and_a_restore_those_from_before() {
         let bad = configured(2, 2, "v1");
         bed.apply(&bad).await;
         let failure = bed.until(&bad, "in failure", |seen| seen.failure.is_some()).await.failure;
-        let evidence = bed.driver.evidence(&bad, failure.as_ref()).await.unwrap();
+        let evidence = bed.evidence_with_log(&bad, failure.as_ref()).await;
         assert_eq!(evidence.log, ["app v1 refuses to run here"]);
         let purpose = Purpose::Restore { to: Revision::new(1).unwrap() };
         // A busy kubelet may have called the container ready before it ended.
@@ -137,7 +137,7 @@ fn crash_has_its_log_as_evidence() {
         let failure = bed.until(&order, "in failure", |seen| seen.failure.is_some()).await.failure.unwrap();
         assert_eq!((failure.kind, failure.reason.as_str()), (RolloutFailureKind::Crash, "CrashLoopBackOff"));
         assert!(failure.message.contains("exited with code 1"), "{}", failure.message);
-        let evidence = bed.driver.evidence(&order, Some(&failure)).await.unwrap();
+        let evidence = bed.evidence_with_log(&order, Some(&failure)).await;
         assert_eq!(evidence.container.as_deref(), Some("app"));
         assert_eq!(evidence.log, ["crash: exiting 1"]);
         assert!(evidence.state.is_some_and(|state| state.contains("exit code 1")));
