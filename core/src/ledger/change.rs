@@ -187,6 +187,10 @@ impl Change {
     pub(super) fn put(&mut self, deploy: Deploy) {
         let revision = deploy.revision;
         self.changed.insert(revision);
+        if deploy.is_out_of_order() {
+            self.ended.push(Arc::new(deploy));
+            return;
+        }
         self.note_release(&deploy);
         self.note_turn(&deploy);
         let state = &mut self.state;

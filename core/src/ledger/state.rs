@@ -140,7 +140,7 @@ impl AppState {
         touching.into_iter().chain(&self.ended_on_cluster).chain(&self.current).max_by_key(newest)
     }
 
-    /// The newest deploy, whatever its status.
+    /// The newest deploy, whatever its status, but for those that came out of order.
     pub fn newest(&self) -> Option<&Arc<Deploy>> {
         let known = self.unfinished.last().into_iter().chain(&self.ended_off_cluster).chain(self.on_cluster());
         known.max_by_key(|deploy| deploy.revision)

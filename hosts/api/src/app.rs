@@ -198,7 +198,7 @@ pub struct App {
     pub current: Option<Deploy>,
     /// The newest deploy that touched the cluster; not `current` if that deploy has not succeeded.
     pub on_cluster: Option<Deploy>,
-    /// The newest deploy, whatever its status.
+    /// The newest deploy, whatever its status, but for those whose sequence was lower than an earlier one's.
     #[serde(default)]
     pub newest: Option<Deploy>,
     /// The stop of the app; absent while it is not stopped.

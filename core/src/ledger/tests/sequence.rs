@@ -43,7 +43,6 @@ fn lower_sequence_ends_as_it_is_accepted_and_leaves_the_rest_as_it_is() {
     let as_before = AppState {
         latest: state.latest,
         in_order: None,
-        ended_off_cluster: None,
         updated_at: state.updated_at,
         ..next.clone()
     };

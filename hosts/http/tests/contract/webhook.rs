@@ -338,7 +338,7 @@ fn deploy_of_an_older_run_changes_nothing_and_is_answered_by_the_newer_one() {
     let shown = || server.manage("GET", &app.path).expect(200).json();
     let now = shown();
     assert_eq!((&now["highest_sequence"], &now["current"]["revision"]), (&json!(12), &json!(2)), "{now}");
-    assert_eq!((&now["current"]["sequence"], &now["newest"]["sequence"]), (&json!(12), &json!(1)), "{now}");
+    assert_eq!((&now["current"]["sequence"], &now["newest"]["revision"]), (&json!(12), &json!(2)), "{now}");
     for bad in
         [json!(0), json!(-1), json!(1.5), json!(9_007_199_254_740_992_u64), json!("run"), json!([1]), json!(true)]
     {
