@@ -206,7 +206,7 @@ impl Change {
         }
         let before = place.ok().map(|at| state.unfinished.remove(at));
         let has_succeeded = deploy.status() == Status::Succeeded;
-        if !deploy.touched && !has_succeeded && state.latest == Some(revision) {
+        if !deploy.touched && !has_succeeded && state.latest_in_order() == Some(revision) {
             state.ended_off_cluster = Some(Arc::new(deploy.without_evidence()));
         }
         if deploy.touched {

@@ -123,3 +123,15 @@ fn restore_that_was_tried_is_not_made_again_for_a_lower_sequence() {
     let (state, _) = committed(state, |change| new(change, run(7), NOW));
     assert_eq!(restore::owed(&state), Owed::Nothing, "a deploy that changes nothing has nothing restored");
 }
+
+#[test]
+fn deploy_that_ends_below_one_out_of_order_is_still_the_newest() {
+    let (state, _) = committed(registered(), |change| new(change, run(7), NOW));
+    let (state, late) = committed(state, |change| new(change, Admission { id: AdmissionId(8), ..run(6) }, NOW));
+    let ends = |deploy: &Deploy| Deploy { touched: false, ..failed(deploy) };
+    let next = ends(state.unfinished(revision(1)).unwrap());
+    let (state, ended) = committed(state, |change| change.record(record(vec![next]), NOW).unwrap());
+    assert_eq!(state.newest().map(|newest| newest.revision), Some(revision(1)));
+    let history: Vec<Deploy> = [&ended[0], &late[0]].map(|deploy| Deploy::clone(deploy)).into();
+    assert_eq!(check::check(&history, &state), []);
+}
