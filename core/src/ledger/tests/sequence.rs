@@ -40,12 +40,7 @@ fn lower_sequence_ends_as_it_is_accepted_and_leaves_the_rest_as_it_is() {
         assert_eq!(change.admitted, [revision(2)]);
     });
     assert_eq!(ended.len(), 1);
-    let as_before = AppState {
-        latest: state.latest,
-        in_order: None,
-        updated_at: state.updated_at,
-        ..next.clone()
-    };
+    let as_before = AppState { latest: state.latest, in_order: None, updated_at: state.updated_at, ..next.clone() };
     assert_eq!(as_before, state);
     assert_eq!((next.latest, next.latest_in_order()), (Some(revision(2)), Some(revision(1))));
     let history: Vec<Deploy> = [&next.unfinished[0], &ended[0]].map(|deploy| Deploy::clone(deploy)).into();
