@@ -158,6 +158,7 @@ pub(crate) fn deploy(state: AppState, key: Option<String>) -> Result<[Change; 3]
         adopted: false,
         scale: Scale::Keep,
         configuration: None,
+        sequence: None,
         unreleased: false,
         trace: None,
         committed_at: None,

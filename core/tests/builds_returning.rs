@@ -64,7 +64,7 @@ fn restore_leaves_newer_builds_alone_and_they_run_behind_it() {
         assert!(of(5).is_restore() && of(5).status() == Status::Succeeded, "{:?}", statuses(&history));
         for (first, anew) in [(3, 6), (4, 7)] {
             let by = Revision::new(anew as u64).unwrap();
-            assert_eq!(of(first).state, State::Superseded { by, rollback: false });
+            assert_eq!(of(first).state, State::Superseded { by, rollback: false, newer: None });
             assert_eq!(of(anew).from, Some(Origin::Built(of(first).revision)));
             assert_eq!((&of(anew).commit, of(anew).trigger), (&of(first).commit, of(first).trigger));
             assert_eq!(of(anew).status(), Status::Succeeded, "{:?}", statuses(&history));

@@ -405,7 +405,7 @@ fn deploy_without_its_verdicts_gives_way_although_old_pods_still_end() {
         world.sleep(60).await;
         let next = world.deploy(&access, &api("v3")).await.unwrap().deploy.revision;
         let first = world.ended(&access, first.get()).await;
-        assert_eq!(first.state, State::Superseded { by: next, rollback: false });
+        assert_eq!(first.state, State::Superseded { by: next, rollback: false, newer: None });
         // Without checks none is missing.
         let change = PolicyChange { checks: Some(Vec::new()), ..PolicyChange::default() };
         world.set_policy(&access, change).await;

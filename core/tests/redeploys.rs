@@ -125,7 +125,7 @@ fn build_under_way_goes_on_and_is_entered_behind_the_redeploy() {
         let same = world.redeployed(&access).await;
         assert_eq!((same.revision.get(), same.status()), (3, Status::Succeeded));
         let history = world.quiet(&access).await;
-        assert_eq!(history[1].state, State::Superseded { by: revision(4), rollback: false });
+        assert_eq!(history[1].state, State::Superseded { by: revision(4), rollback: false, newer: None });
         let anew = &history[3];
         assert_eq!(
             (anew.status(), &anew.from, &anew.commit),

@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use rollhook_core::{
     app::{AppUid, Policy},
-    deploy::{Revision, State, Status},
+    deploy::{Revision, Sequence, State, Status},
+    ledger::restore::Restoration,
     ports::{HistoryStore, RolloutFailureKind},
+    request::DeployRequest,
 };
 use rollhook_memory::Script;
 use world::{World, api, image, leave, reason, request, statuses};
@@ -153,7 +155,7 @@ fn a_rollout_without_progress_gives_way_and_one_with_progress_does_not() {
         let next = world.deployed(&access, &api("v3")).await;
         assert_eq!(next.status(), Status::Succeeded);
         let gave_way = world.entry(&access, hung).await;
-        assert_eq!(gave_way.state, State::Superseded { by: next.revision, rollback: false });
+        assert_eq!(gave_way.state, State::Superseded { by: next.revision, rollback: false, newer: None });
         let waited = gave_way.updated_at.since(begun);
         assert!(waited >= Duration::from_secs(5) && waited <= Duration::from_secs(12), "{waited:?}");
     });
@@ -360,5 +362,72 @@ fn stepping_an_idle_app_does_nothing() {
         assert_eq!((world.history(&access).await, world.effects()), before);
         assert_eq!(world.store.work(&[], 10).await.unwrap(), Vec::<AppUid>::new(), "no work is left");
         assert!(world.store.archived(access.uid(), Revision::FIRST).await.unwrap().is_some());
+    });
+}
+
+/// The request of a pipeline of this number.
+fn of_run(tag: &str, number: u64) -> DeployRequest {
+    request(&api(tag)).with(|request| request.sequence = Sequence::new(number))
+}
+
+#[test]
+fn webhook_deploy_of_an_older_run_ends_as_the_newer_one_and_changes_nothing() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        let webhook = world.webhook(&access).await;
+        let newer = world.deployer.submit(&webhook, of_run("v3", 12)).await.unwrap().deploy.revision;
+        let late = world.deployer.submit(&webhook, of_run("v2", 11)).await.unwrap();
+        let state = State::Superseded { by: newer, rollback: false, newer: Sequence::new(12) };
+        assert_eq!((late.deploy.revision.get(), &late.deploy.state, late.replayed), (3, &state, false));
+        assert_eq!(late.superseded, []);
+        let waited = world.deployer.wait(&webhook, late.deploy.revision, Duration::from_secs(60)).await.unwrap();
+        let last = (waited.last().revision, waited.last().status());
+        assert_eq!(last, (newer, Status::Succeeded), "its caller is answered by the end of the newer one");
+        assert_eq!(waited.restore, Some(Restoration::NotOwed));
+        let history = world.quiet(&access).await;
+        let ends = [Status::Succeeded, Status::Succeeded, Status::Superseded];
+        assert_eq!(statuses(&history).iter().map(|(_, status)| *status).collect::<Vec<_>>(), ends);
+        assert_eq!(world.effects(), [1, 2]);
+        let view = world.view(&access).await;
+        assert_eq!((view.lease, view.queued_at), (None, None), "nothing is left to do");
+
+        // A person's deploy is in order whenever it comes, and does not count.
+        assert_eq!(world.deployer.submit(&access, of_run("v2", 1)).await.unwrap().deploy.sequence, None);
+        assert_eq!(world.ended(&access, 4).await.status(), Status::Succeeded);
+        let late = world.deployer.submit(&webhook, of_run("v2", 11)).await.unwrap();
+        assert_eq!(late.deploy.state, state);
+        let equal = world.deployer.submit(&webhook, of_run("v3", 12)).await.unwrap();
+        assert_eq!(world.ended(&access, equal.deploy.revision.get()).await.status(), Status::Succeeded);
+    });
+}
+
+#[test]
+fn pipeline_of_an_older_run_fails_with_the_newer_one() {
+    let world = World::new(SECOND);
+    world.cluster.script("hang", Script::hangs());
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        let webhook = world.webhook(&access).await;
+        world.deployer.submit(&webhook, of_run("hang", 12)).await.unwrap();
+        let late = world.deployer.submit(&webhook, of_run("v2", 11)).await.unwrap().deploy.revision;
+        let waited = world.deployer.wait(&webhook, late, Duration::from_secs(3_600)).await.unwrap();
+        assert_eq!((waited.last().revision.get(), waited.last().status()), (2, Status::Failed));
+    });
+}
+
+#[test]
+fn enabled_webhook_counts_its_sequences_anew() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        let webhook = world.webhook(&access).await;
+        world.deployer.submit(&webhook, of_run("v2", 4_711)).await.unwrap();
+        world.deployer.rotate_webhook(&access, Duration::from_secs(60)).await.unwrap();
+        assert_eq!(world.view(&access).await.highest_sequence.map(|highest| highest.sequence), Sequence::new(4_711));
+        let webhook = world.webhook(&access).await;
+        assert_eq!(world.view(&access).await.highest_sequence, None);
+        let first = world.deployer.submit(&webhook, of_run("v3", 1)).await.unwrap().deploy.revision;
+        assert_eq!(world.ended(&access, first.get()).await.status(), Status::Succeeded);
     });
 }

@@ -157,7 +157,7 @@ fn a_restore_that_gave_way_to_a_deploy_that_never_ran_is_made_again() {
         let admission = Admission::plain(AdmissionId(9), restore);
         world.commit(&access, |change, now| drop(change.admit(admission, KeyLookup::Unread, now))).await;
         let next = world.deploy(&access, &api("v4")).await.unwrap().deploy;
-        let gave_way = State::Superseded { by: next.revision, rollback: false };
+        let gave_way = State::Superseded { by: next.revision, rollback: false, newer: None };
         world.record(&access, vec![world.entry(&access, 3).await.moved(gave_way)]).await;
         world.deployer.cancel(&access, next.revision).await.unwrap();
     });
@@ -205,7 +205,10 @@ fn a_rollback_never_waits_and_supersedes_what_is_unfinished() {
         let done = world.ended(&access, 4).await;
         assert_eq!(done.status(), Status::Succeeded);
         assert!(done.updated_at.since(begun) < Duration::from_secs(13));
-        assert_eq!(world.entry(&access, 3).await.state, State::Superseded { by: done.revision, rollback: true });
+        assert_eq!(
+            world.entry(&access, 3).await.state,
+            State::Superseded { by: done.revision, rollback: true, newer: None }
+        );
         let waited = world.deployer.wait(&access, Revision::new(3).unwrap(), SECOND).await.unwrap();
         assert_eq!(waited.superseded_by, None, "a rollback is not followed");
     });

@@ -249,7 +249,7 @@ fn deploy_that_supersedes_a_stop_stops_the_app_itself() {
         let access = if touched { world.run(scenario(access)) } else { world.idle(scenario(access)) };
         world.run(async {
             let history = world.quiet(&access).await;
-            let by_the_next = State::Superseded { by: revision(3), rollback: false };
+            let by_the_next = State::Superseded { by: revision(3), rollback: false, newer: None };
             assert_eq!((&history[1].state, history[1].touched), (&by_the_next, touched));
             assert_eq!((history[2].status(), history[2].scale), (Status::Succeeded, Scale::Stop));
             assert_eq!(world.pods(&access).await, 0);

@@ -9,6 +9,9 @@
 #   ROLLHOOK_AUDIENCE      its audience on GitHub; default: the server's base URL
 #   IMAGE                  the image that was pushed; unset for a git app
 #   COMMIT                 the commit; default: the job's. Its time is sent too, where the job has the repository
+#   DEPLOY_SEQUENCE        the place among the app's deploys: after a higher one, the deploy changes nothing, and the job ends as
+#                          that one did. Default: the run's number on GitHub, unless it is run again, and the pipeline's on
+#                          GitLab; none: no place
 #   DEPLOY_TIMEOUT         seconds to wait for the end; default: the app's own deadlines, and a minute
 #   DEPLOY_RETRY           seconds to go on trying while the server gives no answer; default: 120
 #   IDEMPOTENCY_KEY        default: made of the run, its attempt and the body
@@ -165,6 +168,11 @@ check() {
     # shellcheck disable=SC2154 # eval sets it
     case $text in *[!0-9]* | ????????*) usage "$name is no number of seconds." ;; esac
   done
+  sequence=$(sequence)
+  case $sequence in
+    '') ;;
+    0* | *[!0-9]* | ?????????????????*) usage "DEPLOY_SEQUENCE is no whole number from 1 to 9007199254740991." ;;
+  esac
   timeout=${DEPLOY_TIMEOUT:-} retry=${DEPLOY_RETRY:-120}
   image=${IMAGE:-} commit=${COMMIT:-${GITHUB_SHA:-${CI_COMMIT_SHA:-}}}
   [ -n "$commit" ] || commit=$(git rev-parse HEAD 2> /dev/null)
@@ -175,6 +183,7 @@ check() {
   [ -z "$commit" ] || body="$body${body:+,}\"commit\":$(quoted "$commit")"
   committed_at=$(committed_at)
   [ -z "$committed_at" ] || body="$body,\"committed_at\":\"$committed_at\""
+  [ -z "$sequence" ] || body="$body,\"sequence\":$sequence"
   body="{$body}"
   trace=${TRACEPARENT:-}
   case $trace in *[!0-9a-f-]*) trace= ;; esac
@@ -186,6 +195,21 @@ committed_at() {
   case $commit in '' | -*) return 0 ;; esac
   at=$(git log -1 --format=%cI "$commit" -- 2> /dev/null) || return 0
   case $at in '' | *[!0-9TZ:+-]*) ;; *) printf '%s' "$at" ;; esac
+}
+# Prints the place of this run among those of the app. A run that is run again is somebody's decision, and may go back.
+sequence() {
+  case ${DEPLOY_SEQUENCE:-} in
+    none) return 0 ;;
+    ?*) printf '%s' "$DEPLOY_SEQUENCE" && return 0 ;;
+  esac
+  if [ -z "${GITHUB_RUN_ID:-}" ]; then
+    number=${CI_PIPELINE_ID:-}
+  elif [ "${GITHUB_RUN_ATTEMPT:-1}" = 1 ]; then
+    number=$GITHUB_RUN_ID
+  else
+    number=
+  fi
+  case $number in 0* | *[!0-9]* | ????????????????*) ;; *) printf '%s' "$number" ;; esac
 }
 checksum() { # of one line; not every busybox has cksum
   awk '{ for (i = 1; i <= length($0); i++) {
@@ -431,6 +455,9 @@ succeeded() {
   ended=$(number revision) by=$(number superseded_by)
   if [ -z "$ended" ] || { [ "$(word status)" != succeeded ] && [ -z "$by" ]; }; then refused 1 refused "$(reason)"; fi
   revision=$ended
+  if [ "$(word reason)" = older-sequence ]; then
+    annotate warning "$(field message) If this run is to go back, do so with rollhook app rollback, or set DEPLOY_SEQUENCE=none."
+  fi
   if [ -n "$by" ]; then finish 0 superseded "Revision $revision was superseded by revision $by, which succeeded."; fi
   case $(field message) in
     *'not verified: '*) annotate notice "Revision $revision was not verified: $(field message | sed 's/.*not verified: //')" ;;

@@ -41,6 +41,7 @@ macro_rules! stores {
             commit_on_another_version_conflicts,
             commit_keeps_keys,
             commit_archives_and_forgets,
+            deploy_that_ends_as_it_is_accepted_is_archived,
             forgotten_deploys_free_their_keys,
             commit_answers_each,
             commit_outlives_an_abrupt_end,

@@ -111,6 +111,7 @@ pub fn deploy(tag: &str) -> NewDeploy {
         configuration: None,
         trace: None,
         committed_at: None,
+        sequence: None,
     }
 }
 

@@ -62,6 +62,9 @@ pub(crate) fn deploy(deploy: &Deploy) -> Map<String, Value> {
     if !deploy.scale.is_keep() {
         facts.insert("scale".to_owned(), json!(deploy.scale.as_str()));
     }
+    if let Some(sequence) = deploy.sequence {
+        facts.insert("sequence".to_owned(), json!(sequence));
+    }
     match &deploy.state {
         State::Failed { reason, message, .. } | State::Cancelled { reason, message } => {
             facts.insert("reason".to_owned(), json!(reason.as_str()));

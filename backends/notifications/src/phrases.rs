@@ -40,7 +40,10 @@ pub(crate) fn explanation(deploy: &Deploy, event: EventKind) -> Option<String> {
         State::Failed { reason, .. } => Some(reason.to_string()),
         // "was cancelled: cancelled" explains nothing.
         State::Cancelled { reason, .. } => (reason.as_str() != Reason::CANCELLED).then(|| reason.to_string()),
-        State::Superseded { by, .. } => Some(format!("revision {by} took its place")),
+        State::Superseded { by, newer: Some(newer), .. } => {
+            Some(format!("revision {by} had brought the higher sequence {newer} before"))
+        }
+        State::Superseded { by, newer: None, .. } => Some(format!("revision {by} took its place")),
         State::RollingOut { .. } => {
             let (asking, _) = deploy.awaited_decision()?;
             let names: Vec<&str> = asking.without_verdict().map(|check| check.name.as_str()).collect();

@@ -46,6 +46,7 @@ pub(crate) fn deploy(number: u64, state: State) -> Deploy {
         state,
         touched: true,
         release: None,
+        sequence: None,
         unreleased: false,
         verification: None,
         digest: None,

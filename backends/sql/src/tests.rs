@@ -51,6 +51,7 @@ fn ended(state: State) -> Deploy {
         state,
         touched: true,
         release: None,
+        sequence: None,
         unreleased: false,
         verification: None,
         digest: None,

@@ -475,7 +475,7 @@ fn superseded(app_state: &AppState, deploy: &Deploy, by: Revision) -> Deploy {
         .iter()
         .chain(app_state.on_cluster())
         .any(|other| other.revision == by && other.trigger == Trigger::Rollback);
-    deploy.moved(Stored::Superseded { by, rollback })
+    deploy.moved(Stored::Superseded { by, rollback, newer: None })
 }
 
 /// Returns the next effect of the current rollout.

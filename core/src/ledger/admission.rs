@@ -33,7 +33,9 @@ pub fn deploy(app: &App, request: &DeployRequest, cause: &Cause) -> Result<Decid
     let commit = request.commit.clone();
     // A time without a commit says nothing.
     let committed_at = request.committed_at.filter(|_| commit.is_some());
-    let deploy = NewDeploy { image, commit, committed_at, ..NewDeploy::new(cause) };
+    // What a person asks for is in order whenever it comes.
+    let sequence = request.sequence.filter(|_| cause.trigger == Trigger::Webhook);
+    let deploy = NewDeploy { image, commit, committed_at, sequence, ..NewDeploy::new(cause) };
     Ok(Decided { deploy, ignored })
 }
 

@@ -6,7 +6,7 @@ use super::{Change, HOLDS_MAX, KeyLookup, KeyUse, KeyWrite, Revoked};
 use crate::{
     app::Hold,
     configuration::ConfigurationId,
-    deploy::{Actor, AdmissionId, Commit, Deploy, Origin, Revision, Scale, State, Trigger},
+    deploy::{Actor, AdmissionId, Commit, Deploy, Origin, Revision, Scale, Sequence, State, Trigger},
     image::ImageRef,
     lock::{LockRule, Locked},
     replica::ReplicaId,
@@ -27,6 +27,8 @@ pub struct NewDeploy {
     pub commit: Option<Commit>,
     /// The new [`Deploy::committed_at`].
     pub committed_at: Option<Timestamp>,
+    /// The new [`Deploy::sequence`].
+    pub sequence: Option<Sequence>,
     /// The new [`Deploy::trigger`].
     pub trigger: Trigger,
     /// The new [`Deploy::actor`].
@@ -139,6 +141,9 @@ impl Change {
     ///
     /// A known key is answered first, whatever else has changed. A restore is never refused for the number of
     /// unfinished deploys, nor is one that ends them; a lock refuses no rollback.
+    ///
+    /// A deploy whose sequence is lower than that of an earlier one ends `superseded` by it in the same commit, and leaves all
+    /// else as it is.
     pub fn admit(&mut self, admission: Admission, lookup: KeyLookup, now: Timestamp) -> Admitted {
         match admission.key.as_ref().map_or(Ok(None), |key| self.replay_of(key, lookup, now)) {
             Ok(Some(revision)) => return Admitted::Replayed(revision),
@@ -159,9 +164,10 @@ impl Change {
         {
             return Admitted::Locked(Box::new(locked));
         }
-        let supersedes = admission.others == OtherDeploys::EndSuperseded;
+        let overtaken = self.state.newer_in_sequence(admission.deploy.sequence);
+        let supersedes = overtaken.is_none() && admission.others == OtherDeploys::EndSuperseded;
         let restores = admission.deploy.trigger == Trigger::Rollback && admission.deploy.actor.is_service();
-        if !supersedes && !restores && self.state.unfinished.len() >= UNFINISHED_MAX {
+        if overtaken.is_none() && !supersedes && !restores && self.state.unfinished.len() >= UNFINISHED_MAX {
             return Admitted::Full;
         }
         if supersedes && self.state.unfinished.iter().any(|deploy| self.changed.contains(&deploy.revision)) {
@@ -170,7 +176,7 @@ impl Change {
         let now = self.touch(now);
         let revision = Revision::following(self.state.latest);
         let superseded = if supersedes { self.supersede_all(revision, &admission.deploy, now) } else { Vec::new() };
-        if let Some(hold) = admission.hold {
+        if let Some(hold) = admission.hold.filter(|_| overtaken.is_none()) {
             self.hold(Hold { by: revision, ..hold });
         }
         let kept_until = admission.key.as_ref().map(|key| now.after(key.header.kept_for()));
@@ -178,8 +184,10 @@ impl Change {
             let made = KeyUse { request: key.request, revision, expires_at };
             self.keys.push(KeyWrite { key, made, replaces });
         }
-        self.state.latest = Some(revision);
-        self.watch_followed(revision, restores);
+        self.note_order(revision, admission.deploy.sequence, overtaken);
+        if overtaken.is_none() {
+            self.watch_followed(revision, restores);
+        }
         if restores {
             self.state.last_restore = Some(revision);
         }
@@ -193,8 +201,12 @@ impl Change {
             self.state.lease = admission.driver;
         }
         self.admitted.push(revision);
-        self.put(Deploy { kept_until, ..admission.deploy.entry(admission.id, revision, now) });
-        match self.state.unfinished.last() {
+        let entry = Deploy { kept_until, ..admission.deploy.entry(admission.id, revision, now) };
+        self.put(match overtaken {
+            Some(newer) => entry.moved(newer.supersedes()),
+            None => entry,
+        });
+        match self.deploy(revision) {
             Some(deploy) => Admitted::New { deploy: Arc::clone(deploy), superseded },
             None => Admitted::Outdated,
         }
@@ -231,7 +243,7 @@ impl Change {
         let rollback = deploy.trigger == Trigger::Rollback;
         let unfinished = self.state.unfinished.clone();
         for deploy in &unfinished {
-            self.put(Deploy { updated_at: now, ..deploy.moved(State::Superseded { by, rollback }) });
+            self.put(Deploy { updated_at: now, ..deploy.moved(State::Superseded { by, rollback, newer: None }) });
         }
         unfinished.iter().map(|deploy| deploy.revision).collect()
     }
@@ -253,6 +265,7 @@ impl NewDeploy {
             image,
             commit,
             committed_at,
+            sequence: None,
             trigger,
             actor,
             from,
@@ -273,6 +286,7 @@ impl NewDeploy {
             image: self.image,
             commit: self.commit,
             committed_at: self.committed_at,
+            sequence: self.sequence,
             trigger: self.trigger,
             actor: self.actor,
             from: self.from,

@@ -32,13 +32,15 @@ impl Change {
         let Built { driver, deploy, id } = built;
         let by = self.state.overtaken_by(deploy.revision).map(|_| Revision::following(self.state.latest));
         let first = match by {
-            Some(by) => Deploy { state: State::Superseded { by, rollback: false }, ..deploy.clone() },
+            Some(by) => Deploy { state: State::Superseded { by, rollback: false, newer: None }, ..deploy.clone() },
             None => deploy.clone(),
         };
         self.record(Record { driver: Some(driver), changes: vec![first], ..Record::default() }, now)?;
         if let Some(revision) = by {
             let now = self.touch(now);
-            self.state.latest = Some(revision);
+            // Builds go in order, so that none with a higher sequence has been rolled out yet.
+            let is_highest = self.state.highest_sequence.is_some_and(|highest| highest.revision == deploy.revision);
+            self.note_order(revision, deploy.sequence.filter(|_| is_highest), None);
             self.watch_followed(revision, false);
             self.admitted.push(revision);
             self.put(Deploy {

@@ -187,6 +187,10 @@ impl Change {
     pub(super) fn put(&mut self, deploy: Deploy) {
         let revision = deploy.revision;
         self.changed.insert(revision);
+        if deploy.is_out_of_order() {
+            self.ended.push(Arc::new(deploy));
+            return;
+        }
         self.note_release(&deploy);
         self.note_turn(&deploy);
         let state = &mut self.state;
@@ -202,7 +206,7 @@ impl Change {
         }
         let before = place.ok().map(|at| state.unfinished.remove(at));
         let has_succeeded = deploy.status() == Status::Succeeded;
-        if !deploy.touched && !has_succeeded && state.latest == Some(revision) {
+        if !deploy.touched && !has_succeeded && state.latest_in_order() == Some(revision) {
             state.ended_off_cluster = Some(Arc::new(deploy.without_evidence()));
         }
         if deploy.touched {

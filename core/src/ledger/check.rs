@@ -41,6 +41,17 @@ pub fn check(history: &[Deploy], state: &AppState) -> Vec<Violation> {
     let slim = |deploy: Option<&Deploy>| deploy.map(Deploy::without_evidence);
     expect(state.latest == history.last().map(|deploy| deploy.revision), "the newest revision is another".to_owned());
     expect(
+        state.latest_in_order() == newest(&|deploy| !deploy.is_out_of_order()).map(|deploy| deploy.revision),
+        "the newest in order is another".to_owned(),
+    );
+    expect(
+        state.highest_sequence.is_none_or(|highest| {
+            let named = history.iter().find(|deploy| deploy.revision == highest.revision);
+            named.is_none_or(|named| named.sequence == Some(highest.sequence) && !named.is_out_of_order())
+        }),
+        "the highest sequence is not that of its deploy".to_owned(),
+    );
+    expect(
         state.current.as_deref().cloned() == slim(newest(&|deploy| deploy.status() == Status::Succeeded)),
         "current is not the newest that succeeded".to_owned(),
     );
@@ -49,7 +60,7 @@ pub fn check(history: &[Deploy], state: &AppState) -> Vec<Violation> {
         "on cluster is not the newest that touched it".to_owned(),
     );
     expect(
-        state.newest().map(|deploy| deploy.without_evidence()) == slim(history.last()),
+        state.newest().map(|deploy| deploy.without_evidence()) == slim(newest(&|deploy| !deploy.is_out_of_order())),
         "the newest entry is another".to_owned(),
     );
     expect(
@@ -117,6 +128,7 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
         }
     };
     expect(deploy.trigger != Trigger::Config || deploy.configuration.is_some(), "configures nothing");
+    expect(deploy.sequence.is_none() || deploy.trigger == Trigger::Webhook, "has a sequence, and is no webhook's");
     expect(deploy.updated_at >= deploy.created_at, "changed before it was accepted");
     expect((deploy.step == 0) == (deploy.state == State::Queued), "is queued exactly while it was never changed");
     expect(
@@ -128,7 +140,7 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
         let is_continued = |first: &Deploy| {
             let is_same = (&first.image, &first.commit, first.trigger, &first.actor)
                 == (&deploy.image, &deploy.commit, deploy.trigger, &deploy.actor);
-            is_same && first.state == State::Superseded { by: revision, rollback: false }
+            is_same && first.state == State::Superseded { by: revision, rollback: false, newer: None }
         };
         expect(first.is_none_or(is_continued), "is not what its first entry became");
     }
@@ -150,7 +162,15 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
     match &deploy.state {
         State::RollingOut { .. } | State::Succeeded { .. } => expect(deploy.touched, "never touched the cluster"),
         State::Failed { message, .. } => expect(!message.is_empty(), "failed without a word"),
-        State::Superseded { by, rollback } => {
+        State::Superseded { by, rollback, newer: Some(newer) } => {
+            let is_lower = deploy.sequence.is_some_and(|sequence| sequence < *newer);
+            expect(is_lower && !rollback, "is out of order, and its sequence is no lower");
+            expect(*by < revision && !deploy.touched && deploy.step == 1, "did not end as it came out of order");
+            let named = history.iter().find(|other| other.revision == *by);
+            let is_of = |other: &Deploy| other.sequence == Some(*newer) && !other.is_out_of_order();
+            expect(named.is_none_or(is_of), "names another sequence than the newer one has");
+        }
+        State::Superseded { by, rollback, newer: None } => {
             expect(*by > revision, "is superseded by an older one");
             let named = history.iter().find(|other| other.revision == *by);
             expect(

@@ -11,7 +11,7 @@
 //! A state holds the unfinished deploys in full; a deploy that ends leaves it for the archive. [`admission`] decides
 //! what a caller's request is accepted as, [`push`] what a git host's call asks for, [`releases`] which deploys run a
 //! release command, [`release_turns`] which of several apps runs its own first, [`rollback`] which version a rollback means, [`redeploy`] whether what runs is deployed once more,
-//! [`configuration`] which configuration a deploy runs with, [`stop`] whether it is stopped or started, `runs` when a command by hand may begin, [`decision`] whether a person may decide in the place of checks, [`restore`] whether a failed rollout is
+//! [`configuration`] which configuration a deploy runs with, [`stop`] whether it is stopped or started, `runs` when a command by hand may begin, `sequence` which deploy of a webhook came too late, [`decision`] whether a person may decide in the place of checks, [`restore`] whether a failed rollout is
 //! put right and by which entry, `watch` which versions are watched after their deploys, [`retention`] which archived deploys may go,
 //! [`transitions`] what a status may become, [`history`] joins state and archive, and [`check`] shows whether a history
 //! keeps the rules. Nothing else in the workspace knows these rules.
@@ -38,6 +38,7 @@ mod change;
 mod record;
 mod recovery;
 mod runs;
+mod sequence;
 mod state;
 mod watch;
 
@@ -53,6 +54,7 @@ pub use recovery::{RECOVERIES_MAX, Recovery};
 pub use release_turns::ReleaseTurn;
 pub use releases::Released;
 pub use runs::{Begun, NewRun, NextRun, RUNS_MAX, Runs};
+pub use sequence::HighestSequence;
 pub use state::AppState;
 pub use watch::WATCHES_MAX;
 

@@ -51,7 +51,7 @@ pub enum Refused {
 /// one is answered by the other. A rollback takes it back instead.
 fn pass_on(state: &mut AppState, changes: &mut [Deploy]) {
     let successor = |change: &Deploy| {
-        let State::Superseded { by, rollback: false } = change.state else { return None };
+        let State::Superseded { by, rollback: false, .. } = change.state else { return None };
         Some((by, change.clone()))
     };
     let superseded: Vec<(Revision, Deploy)> = changes.iter().filter_map(successor).collect();

@@ -38,7 +38,7 @@ pub fn owed(state: &AppState) -> Owed {
         state.unfinished.iter().any(|deploy| deploy.revision > top.revision && deploy.image.is_some());
     // A restore that was superseded before it touched the cluster does not count if its successor never touched it
     // either.
-    let tried = top.is_restore() || state.last_restore.is_some_and(|restore| Some(restore) == state.latest);
+    let tried = top.is_restore() || state.last_restore.is_some_and(|restore| Some(restore) == state.latest_in_order());
     if state.app.policy.on_failure == OnFailure::Leave || !ended_badly(top) || higher_is_ready || tried {
         return Owed::Nothing;
     }
@@ -73,10 +73,10 @@ impl Restoration {
     }
 }
 
-/// Returns whether a restore may follow this entry: it was ready to roll out, ended without success, and was no restore
-/// itself.
+/// Returns whether a restore may follow this entry: it was ready to roll out, in its order, ended without success, and was no
+/// restore itself.
 pub fn may_follow(entry: &Deploy) -> bool {
-    entry.image.is_some() && ended_badly(entry) && !entry.is_restore()
+    entry.image.is_some() && ended_badly(entry) && !entry.is_restore() && !entry.is_out_of_order()
 }
 
 /// Returns the entry that this one left on the cluster: itself if it touched the cluster, or else the one before it that

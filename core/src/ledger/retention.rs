@@ -35,7 +35,7 @@ pub(super) fn kept_from(state: &AppState, more: u64) -> Revision {
 /// Returns the archived deploys that need not be kept. `archived` are all of the app's, newest first.
 ///
 /// Kept are the newest that the policy keeps, the current deploy and the one on the cluster, the targets of rollbacks
-/// from these, the last restore, and the newest [`REPEATABLE_MAX`] others whose idempotency key may still be repeated.
+/// from these, the last restore, the deploy of the highest sequence, and the newest [`REPEATABLE_MAX`] others whose idempotency key may still be repeated.
 pub fn surplus(state: &AppState, archived: &[Deploy], now: Timestamp) -> Vec<Revision> {
     let returned_to = [state.current.as_ref(), state.on_cluster(), state.good_before.as_ref()]
         .into_iter()
@@ -50,7 +50,8 @@ pub fn surplus(state: &AppState, archived: &[Deploy], now: Timestamp) -> Vec<Rev
         .into_iter()
         .flatten()
         .map(|deploy| deploy.revision);
-    kept.extend(pointed_at.chain(state.last_restore));
+    let highest = state.highest_sequence.map(|highest| highest.revision);
+    kept.extend(pointed_at.chain(state.last_restore).chain(highest));
     let mut repeatable = 0;
     let goes = |deploy: &&Deploy| {
         if kept.contains(&deploy.revision) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Recovery, ReleaseTurn, Released, Revoked, Runs, StagedKey,
+    HighestSequence, Recovery, ReleaseTurn, Released, Revoked, Runs, StagedKey,
     restore::{self, Owed},
 };
 use crate::{
@@ -24,6 +24,12 @@ pub struct AppState {
     pub app: Arc<App>,
     /// The newest revision.
     pub latest: Option<Revision>,
+    /// The newest revision that did not come out of order, if that is another than `latest`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_order: Option<Revision>,
+    /// The highest sequence of the webhook's deploys; `None`: none has come with one since the webhook was enabled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub highest_sequence: Option<HighestSequence>,
     /// The deploys that have not ended, ascending.
     pub unfinished: Vec<Arc<Deploy>>,
     /// The newest deploy that succeeded.
@@ -102,6 +108,8 @@ impl AppState {
         Self {
             app: Arc::new(app),
             latest: None,
+            in_order: None,
+            highest_sequence: None,
             unfinished: Vec::new(),
             current: None,
             ended_on_cluster: None,
@@ -132,7 +140,7 @@ impl AppState {
         touching.into_iter().chain(&self.ended_on_cluster).chain(&self.current).max_by_key(newest)
     }
 
-    /// The newest deploy, whatever its status.
+    /// The newest deploy, whatever its status, but for those that came out of order.
     pub fn newest(&self) -> Option<&Arc<Deploy>> {
         let known = self.unfinished.last().into_iter().chain(&self.ended_off_cluster).chain(self.on_cluster());
         known.max_by_key(|deploy| deploy.revision)

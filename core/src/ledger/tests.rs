@@ -7,6 +7,7 @@ mod record;
 mod recovery;
 mod restore;
 mod retention;
+mod sequence;
 
 use std::{sync::Arc, time::Duration};
 
@@ -46,6 +47,7 @@ fn deploy(tag: &str) -> Admission {
         adopted: false,
         scale: Scale::Keep,
         configuration: None,
+        sequence: None,
         unreleased: false,
         trace: None,
         committed_at: None,

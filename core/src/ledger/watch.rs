@@ -61,7 +61,7 @@ fn is_watched(state: &AppState, deploy: &Deploy) -> bool {
         && !policy.checks.is_empty()
         && was_verified
         && deploy.trigger != Trigger::Rollback
-        && state.latest == Some(deploy.revision)
+        && state.latest_in_order() == Some(deploy.revision)
         && state.stopped.is_none()
         && !state.app.locks.in_force(deploy.updated_at).any(|(_, lock)| is_later(lock))
 }
@@ -184,7 +184,7 @@ pub(super) fn broken_by(history: &[Deploy], state: &AppState) -> Vec<String> {
         let is_latest = latest.is_some_and(|latest| latest.revision == revision);
         let is_open = watch.is_under_way() || watch.owes_restore();
         let is_newest =
-            state.latest == Some(revision) && state.on_cluster().is_some_and(|top| top.revision == revision);
+            state.latest_in_order() == Some(revision) && state.on_cluster().is_some_and(|top| top.revision == revision);
         expect(
             !is_open || is_latest && is_newest,
             format!("revision {revision} is watched, and a newer one was accepted"),
@@ -200,7 +200,8 @@ pub(super) fn broken_by(history: &[Deploy], state: &AppState) -> Vec<String> {
         expect(entry.is_none_or(may_be), format!("revision {revision} is watched, and was not verified"));
         if let Some((_, WatchRestore::Made { revision: made })) = watch.revoked() {
             let restore = history.iter().find(|deploy| deploy.revision == *made);
-            let is_next = *made == revision.next();
+            let mut between = history.iter().filter(|deploy| revision < deploy.revision && deploy.revision < *made);
+            let is_next = *made > revision && between.all(Deploy::is_out_of_order);
             expect(
                 is_next && restore.is_none_or(Deploy::is_restore),
                 format!("revision {made} is not the restore of revision {revision}"),

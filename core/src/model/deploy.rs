@@ -2,6 +2,7 @@
 
 mod decision;
 mod scale;
+mod sequence;
 mod state;
 mod verification;
 mod watch;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use decision::{Decision, Ruling};
 pub use scale::{Scale, Stopped};
+pub use sequence::{SEQUENCE_MAX, Sequence};
 pub use state::{Evidence, Outage, Paused, ReleaseMark, State, Status, WorkloadEnd, WorkloadEvidence};
 pub use verification::{CheckResult, MEASUREMENTS_MAX, Verification};
 pub use watch::{CheckFail, Watch, WatchEnd, WatchRestore};
@@ -304,6 +306,9 @@ pub struct Deploy {
     /// The time of the commit, if whoever asked for the deploy has said it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub committed_at: Option<Timestamp>,
+    /// The place of the deploy among those of the app's webhook, if the caller has said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<Sequence>,
     /// The kind of cause.
     pub trigger: Trigger,
     /// The party that caused the deploy.
@@ -375,6 +380,11 @@ impl Deploy {
     /// Returns whether the deploy has ended.
     pub const fn is_terminal(&self) -> bool {
         self.status().is_terminal()
+    }
+
+    /// Returns whether the deploy came after one with a higher sequence: it ended as it was accepted, and changed nothing.
+    pub const fn is_out_of_order(&self) -> bool {
+        matches!(self.state, State::Superseded { newer: Some(_), .. })
     }
 
     /// Returns whether the service made the entry to put a failed rollout right.

@@ -11,7 +11,7 @@ pub use refusal::{Hint, Refusal, RefusalKind};
 use crate::{
     app::{Environment, FullName, Policy, Project, Settings, Source},
     configuration::VariablesChange,
-    deploy::{Actor, Commit, Revision, Scale, Trigger},
+    deploy::{Actor, Commit, Revision, Scale, Sequence, Trigger},
     image::ImageRef,
     source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath},
     text::{with_fields, words},
@@ -91,6 +91,8 @@ pub struct DeployRequest {
     pub commit: Option<Commit>,
     /// The time of the commit.
     pub committed_at: Option<Timestamp>,
+    /// The place among the deploys of the app's webhook; of every other deploy, it is ignored.
+    pub sequence: Option<Sequence>,
     /// The idempotency key.
     pub key: Option<IdempotencyKey>,
 }
@@ -100,12 +102,12 @@ with_fields!(DeployRequest, RedeployRequest, ScaleRequest, RollbackRequest, Prom
 impl DeployRequest {
     /// Returns the request to deploy an image.
     pub const fn image(image: ImageRef) -> Self {
-        Self { image: Some(image), commit: None, committed_at: None, key: None }
+        Self { image: Some(image), commit: None, committed_at: None, sequence: None, key: None }
     }
 
     /// Returns the request to build and deploy a commit of a git app.
     pub const fn commit(commit: Commit) -> Self {
-        Self { image: None, commit: Some(commit), committed_at: None, key: None }
+        Self { image: None, commit: Some(commit), committed_at: None, sequence: None, key: None }
     }
 
     /// Returns the request for a commit of this time, if it is known.
@@ -125,7 +127,15 @@ impl DeployRequest {
         key: Option<IdempotencyKey>,
     ) -> Result<Self, Refusal> {
         let (image, commit) = (optional(Field::Image, image)?, optional(Field::Commit, commit)?);
-        Ok(Self { image, commit, committed_at: optional(Field::CommittedAt, committed_at)?, key })
+        Ok(Self { image, commit, committed_at: optional(Field::CommittedAt, committed_at)?, sequence: None, key })
+    }
+
+    /// Returns the request of a webhook with this place among its deploys, as it stands in a body.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`], naming the field.
+    pub fn in_sequence(self, sequence: Option<&str>) -> Result<Self, Refusal> {
+        Ok(Self { sequence: optional(Field::Sequence, sequence)?, ..self })
     }
 }
 
@@ -496,6 +506,7 @@ fields! {
     Image = "image",
     Commit = "commit",
     CommittedAt = "committed_at",
+    Sequence = "sequence",
     FromProject = "from.project",
     FromEnvironment = "from.environment",
     PolicyOnFailure = "policy.on_failure",

@@ -254,6 +254,8 @@ impl Default for StoreLimits {
 ///   until it is replaced, also after it has expired; the store may delete one that expired an hour ago or more, or
 ///   whose deploy is forgotten.
 /// - `commit_archives_and_forgets`: `ended` deploys are in the archive after the commit, `forgotten` ones are gone.
+/// - `deploy_that_ends_as_it_is_accepted_is_archived`: one of `admitted` that is in `ended` too is in the archive, and its
+///   key is loaded with its use.
 /// - `forgotten_deploys_free_their_keys`: the use of a key whose archived deploy is forgotten is gone with it, for the
 ///   process that forgot it at once.
 /// - `commit_answers_each`: of several apps in one call each has its own answer, in order; one that is refused leaves

@@ -179,7 +179,9 @@ impl Run {
         let wanted = match ask {
             Ask::Post { tag, key, old_token } => {
                 let token = self.callers.token(*old_token);
-                token.map(|token| (Request::Post(token, self.deploy(0, tag, keyed(*key, &name))), *key))
+                let deploy = self.deploy(0, tag, keyed(*key, &name));
+                let deploy = deploy.with(|deploy| deploy.sequence = requests::sequence(self.callers.count()));
+                token.map(|token| (Request::Post(token, deploy), *key))
             }
             Ask::Deploy { app, tag, key } => {
                 Some((Request::Deploy(id(*app), self.deploy(*app, tag, keyed(*key, &name))), *key))

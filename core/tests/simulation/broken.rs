@@ -146,6 +146,8 @@ pub(crate) enum Promise {
     FailsIntoWatch,
     /// A check that decides nothing revokes a verification.
     ObserverRevokes,
+    /// The highest sequence of a webhook's deploys is not seen.
+    Sequence,
 }
 
 /// The backends of one replica.

@@ -327,7 +327,8 @@ fn entry(rules: &Rules, app: AppUid, revision: Revision) -> Option<&Deploy> {
 
 fn ended_by(rules: &Rules, app: AppUid, by: Revision) -> Vec<Revision> {
     use rollhook_core::deploy::State;
-    let ended = |entry: &&Deploy| matches!(entry.state, State::Superseded { by: other, rollback: true } if other == by);
+    let ended =
+        |entry: &&Deploy| matches!(entry.state, State::Superseded { by: other, rollback: true, .. } if other == by);
     let history = rules.known.get(&app).map(|known| &known.history);
     history.into_iter().flatten().filter(ended).map(|entry| entry.revision).collect()
 }

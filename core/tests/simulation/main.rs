@@ -148,6 +148,7 @@ noticed! {
     watch_that_goes_on_behind_a_newer_deploy: WatchGoesOn,
     fails_of_the_version_before_in_a_watch: FailsIntoWatch,
     observer_that_revokes: ObserverRevokes,
+    lower_sequence_that_is_deployed_after_a_higher_one: Sequence,
 }
 
 fn number(variable: &str) -> Option<u64> {

@@ -330,6 +330,9 @@ impl Run {
         };
         let Some((name, request)) = self.callers.make(call) else { return };
         let Some(replica) = &self.slots[slot] else { return };
+        if matches!(request, Request::Enable) {
+            self.environment.rules.lock().unwrap().enables += 1;
+        }
         self.environment
             .journal
             .log(&name, || format!("asks {}: {}", replica.life.name, crate::apply_choice::told(&request)));

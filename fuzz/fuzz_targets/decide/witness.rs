@@ -90,7 +90,7 @@ impl Witness {
             State::Queued | State::Building { .. } | State::Releasing { .. } | State::RollingOut { .. } => {
                 assert!(!stored.is_terminal())
             }
-            State::Superseded { by, rollback: false } if stored.status() == Status::RollingOut => {
+            State::Superseded { by, rollback: false, .. } if stored.status() == Status::RollingOut => {
                 let newer = seen.is_some_and(|seen| seen.last.deploy.is_some_and(|stamp| stamp.revision == *by));
                 let moved = self.moved.get(&change.revision);
                 let stalled = moved.is_none_or(|(_, moved)| now.since(*moved) >= STALL_TIMEOUT);

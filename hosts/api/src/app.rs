@@ -10,7 +10,7 @@ pub use policy::{Policy, PolicyPatch};
 pub use rollhook_core::app::Hold;
 use rollhook_core::{
     app::{self, LABEL_MAX, Settings, Source},
-    deploy::Revision,
+    deploy::{Revision, Sequence},
     ledger::{self, AppState},
     request::{Field, Refusal, Registration},
     service::Condition,
@@ -198,12 +198,17 @@ pub struct App {
     pub current: Option<Deploy>,
     /// The newest deploy that touched the cluster; not `current` if that deploy has not succeeded.
     pub on_cluster: Option<Deploy>,
-    /// The newest deploy, whatever its status.
+    /// The newest deploy, whatever its status, but for those whose sequence was lower than an earlier one's.
     #[serde(default)]
     pub newest: Option<Deploy>,
     /// The stop of the app; absent while it is not stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Stopped>,
+    /// The highest sequence that the app's webhook has brought since it was enabled: a webhook's deploy with a lower one
+    /// changes nothing. Absent as long as none has come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<u64>")]
+    pub highest_sequence: Option<Sequence>,
     /// The revisions that have not ended, ascending.
     #[schemars(with = "Vec<u64>")]
     pub unfinished: Vec<Revision>,
@@ -271,6 +276,7 @@ impl App {
             on_cluster: state.on_cluster().map(entry),
             newest: state.newest().map(entry),
             stopped: state.stopped.as_ref().map(Stopped::of),
+            highest_sequence: state.highest_sequence.map(|highest| highest.sequence),
             unfinished: state.unfinished.iter().map(|deploy| deploy.revision).collect(),
             released: state.released.iter().map(Released::of).collect(),
             workload_image: None,

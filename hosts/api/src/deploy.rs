@@ -18,7 +18,7 @@ pub use rollback::{Rollback, RollbackAnswer, RolledBackTo};
 use rollhook_core::{
     app::AppId,
     configuration::ConfigurationId,
-    deploy::{self, Evidence, Origin, Reason, ReleaseMark, Revision, Scale, State, Status, Trigger},
+    deploy::{self, Evidence, Origin, Reason, ReleaseMark, Revision, Scale, Sequence, State, Status, Trigger},
     engine::deadline,
     ledger::{AppState, Recovery, restore::Restoration},
     request::Refusal,
@@ -93,7 +93,7 @@ pub struct DeployAnswer {
 impl DeployAnswer {
     /// Returns the answer for an entry.
     pub fn of(id: &AppId, entry: &deploy::Deploy) -> Self {
-        let ending = Ending::of(&entry.state);
+        let ending = Ending::of(entry);
         Self {
             namespace: id.namespace.to_string(),
             app: id.name.to_string(),
@@ -216,6 +216,11 @@ impl Progress {
     }
 }
 
+/// The reason of a deploy whose place a newer one took.
+const SUPERSEDED: &str = "superseded";
+/// The reason of a deploy that came after one with a higher sequence.
+const OLDER_SEQUENCE: &str = "older-sequence";
+
 /// The end of a deploy, in the fields that show it.
 #[derive(Default)]
 struct Ending {
@@ -226,8 +231,8 @@ struct Ending {
 }
 
 impl Ending {
-    fn of(state: &State) -> Self {
-        match state {
+    fn of(entry: &deploy::Deploy) -> Self {
+        match &entry.state {
             State::Queued | State::Building { .. } | State::Releasing { .. } | State::RollingOut { .. } => {
                 Self::default()
             }
@@ -238,8 +243,19 @@ impl Ending {
                 evidence: evidence.clone(),
                 ..Self::default()
             },
-            State::Superseded { by, rollback } => {
-                let (code, what) = if *rollback { ("rolled-back", "rollback") } else { ("superseded", "revision") };
+            State::Superseded { by, rollback: _, newer: Some(newer) } => {
+                let own = entry.sequence.map(|own| format!(" {own}")).unwrap_or_default();
+                Self {
+                    reason: Some(OLDER_SEQUENCE.to_owned()),
+                    message: Some(format!(
+                        "Nothing was deployed: the sequence{own} is lower than {newer}, which revision {by} had brought before."
+                    )),
+                    superseded_by: Some(*by),
+                    ..Self::default()
+                }
+            }
+            State::Superseded { by, rollback, newer: None } => {
+                let (code, what) = if *rollback { ("rolled-back", "rollback") } else { (SUPERSEDED, "revision") };
                 Self {
                     reason: Some(code.to_owned()),
                     message: Some(format!("The newer {what} {by} took its place.")),
@@ -304,6 +320,10 @@ pub struct Deploy {
     #[serde(default, with = "crate::time::maybe", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::time")]
     pub committed_at: Option<Timestamp>,
+    /// The place of the deploy among those of the app's webhook, if the caller has said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<u64>")]
+    pub sequence: Option<Sequence>,
     /// The cause of the deploy.
     #[schemars(schema_with = "schemas::trigger")]
     pub trigger: Trigger,
@@ -345,7 +365,8 @@ pub struct Deploy {
     /// The reason of the end, as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The revision that superseded this one.
+    /// The revision that superseded this one: a newer one, or, with the reason `older-sequence`, an earlier one with a higher
+    /// sequence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<u64>")]
     pub superseded_by: Option<Revision>,
@@ -428,6 +449,12 @@ impl Deploy {
         self.trigger == Trigger::Rollback && self.actor == "auto"
     }
 
+    /// Returns the newer deploy that decides what has become of this one; `None` for one that a rollback superseded.
+    pub fn successor(&self) -> Option<Revision> {
+        let is_followed = |reason: &&str| [SUPERSEDED, OLDER_SEQUENCE].contains(reason);
+        self.superseded_by.filter(|_| self.reason.as_deref().is_some_and(|reason| is_followed(&reason)))
+    }
+
     /// Returns whether the deploy is of the version that was current, once more.
     pub fn is_redeploy(&self) -> bool {
         self.trigger == Trigger::Manual && self.effective < self.revision
@@ -463,7 +490,7 @@ impl Deploy {
     pub fn of(id: &AppId, entry: &deploy::Deploy, standing: &Standing) -> Self {
         let recovery = standing.recoveries.iter().find(|recovery| recovery.revision == entry.revision);
         let watch = standing.watches.iter().find(|watch| watch.revision == entry.revision);
-        let ending = Ending::of(&entry.state);
+        let ending = Ending::of(entry);
         Self {
             namespace: id.namespace.to_string(),
             app: id.name.to_string(),
@@ -471,6 +498,7 @@ impl Deploy {
             image: entry.image.as_ref().map(ToString::to_string),
             commit: entry.commit.as_ref().map(ToString::to_string),
             committed_at: entry.committed_at,
+            sequence: entry.sequence,
             trigger: entry.trigger,
             actor: entry.actor.to_string(),
             status: entry.status(),

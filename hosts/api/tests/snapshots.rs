@@ -66,6 +66,7 @@ fn entry(number: u64, state: State) -> rollhook_core::deploy::Deploy {
         kept_until: None,
         trace: None,
         committed_at: None,
+        sequence: None,
     }
 }
 
@@ -246,7 +247,7 @@ fn answers() {
         stopped: None,
     };
     insta::assert_json_snapshot!("answer", DeployAnswer::of(&id(), &entry(5, State::Queued)));
-    let superseded = State::Superseded { by: revision(7), rollback: false };
+    let superseded = State::Superseded { by: revision(7), rollback: false, newer: None };
     insta::assert_json_snapshot!("answer_superseded", DeployAnswer::of(&id(), &entry(5, superseded)));
     insta::assert_json_snapshot!(
         "answer_ignored",

@@ -131,6 +131,8 @@ pub(crate) fn details(app: &App, now: Timestamp) -> String {
     lines.extend(app.current.as_ref().and_then(configuration).map(|id| ("Configuration", id)));
     let watch = app.current.iter().flat_map(words::watch);
     lines.extend(["Watch"].into_iter().chain(std::iter::repeat("")).zip(watch));
+    let lower = "with a lower one, a deploy of the webhook changes nothing";
+    lines.extend(app.highest_sequence.map(|highest| ("Highest sequence", format!("{highest} ({lower})"))));
     lines.extend(app.stopped.as_ref().map(|stopped| ("Stopped", stopped_since(stopped, now))));
     lines.extend(app.beside_current().map(|deploy| ("On cluster", entry(Some(deploy), now))));
     lines.extend(app.ended_off_cluster().map(|deploy| ("Newest", entry(Some(deploy), now))));

@@ -123,14 +123,14 @@ async fn follow(api: &Api, id: &AppId, mut revision: Revision, progress: &mut Pr
         if !entry.status.is_terminal() {
             progress.activity(&activity(&entry), time_left(&entry));
         }
-        match entry.superseded_by {
-            Some(by) if entry.reason.as_deref() == Some("superseded") => {
+        match entry.successor() {
+            Some(by) => {
                 progress.event(&format!("Revision {revision} was superseded by revision {by}."));
                 revision = by;
                 last = None;
             }
-            Some(_) | None if entry.status.is_terminal() => return Ok(entry),
-            Some(_) | None => last = Some(entry),
+            None if entry.status.is_terminal() => return Ok(entry),
+            None => last = Some(entry),
         }
     }
 }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::{
     Error, credentials, delivery,
-    field::{NotText, PostedText},
+    field::{NotText, PostedNumber, PostedText},
     key, object,
 };
 
@@ -44,6 +44,8 @@ pub struct PostedDeploy {
     pub commit: Option<String>,
     /// The time of the commit, as RFC 3339 writes it.
     pub committed_at: Option<String>,
+    /// The place among the deploys of the app's webhook.
+    pub sequence: PostedNumber,
 }
 
 impl PostedDeploy {
@@ -52,7 +54,14 @@ impl PostedDeploy {
     /// # Errors
     /// [`Refusal::InvalidField`], naming the field.
     pub fn parse(&self, key: Option<IdempotencyKey>) -> Result<DeployRequest, Refusal> {
-        DeployRequest::parse(self.image.as_deref(), self.commit.as_deref(), self.committed_at.as_deref(), key)
+        let (image, commit) = (self.image.as_deref(), self.commit.as_deref());
+        let request = DeployRequest::parse(image, commit, self.committed_at.as_deref(), key)?;
+        request.in_sequence(match &self.sequence {
+            PostedNumber::Absent => None,
+            PostedNumber::Text(text) => Some(text),
+            // As little a number as any word.
+            PostedNumber::Other => Some(""),
+        })
     }
 }
 
@@ -117,6 +126,8 @@ pub fn posted_deploy(headers: &HeaderMap, body: &[u8]) -> Result<PostedDeploy, E
         commit: PostedText,
         #[serde(default)]
         committed_at: PostedText,
+        #[serde(default)]
+        sequence: PostedNumber,
     }
     let text = |field, posted: PostedText| posted.text().map_err(|NotText| Error::Field(field));
     if !is_json(headers) {
@@ -127,6 +138,7 @@ pub fn posted_deploy(headers: &HeaderMap, body: &[u8]) -> Result<PostedDeploy, E
         image: text(Field::Image, posted.image)?,
         commit: text(Field::Commit, posted.commit)?,
         committed_at: text(Field::CommittedAt, posted.committed_at)?,
+        sequence: posted.sequence,
     })
 }
 
@@ -191,6 +203,22 @@ mod tests {
         let headers = headers(&[signed, given]);
         let (_, key) = Call::new(&headers, BODY, NOW).with_another_credential().request().unwrap();
         assert_eq!(key.unwrap().key, "run-7");
+    }
+
+    #[test]
+    fn sequence_is_a_whole_number_or_its_digits() {
+        let posted = |sequence: &str| {
+            let body = format!(r#"{{"image": "registry.example.com/api:v2", "sequence": {sequence}}}"#);
+            posted_deploy(&headers(&[]), body.as_bytes()).unwrap().parse(None)
+        };
+        for good in ["42", "\"42\""] {
+            assert_eq!(posted(good).unwrap().sequence.map(|sequence| sequence.get()), Some(42), "{good}");
+        }
+        assert_eq!(posted("null").unwrap().sequence, None);
+        for bad in ["0", "-1", "1.0", "1.5", "1e3", "9007199254740992", "\"run-7\"", "\"\"", "true", "[1]", "{}"] {
+            let Err(Refusal::InvalidField(Field::Sequence, why)) = posted(bad) else { panic!("{bad} is a sequence") };
+            assert!(why.contains("must be a whole number from 1 to 9007199254740991"), "{bad}: {why}");
+        }
     }
 
     #[test]

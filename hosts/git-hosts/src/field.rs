@@ -1,4 +1,4 @@
-//! A field that must be a text: a value of another type is passed over, and never built in memory.
+//! A field that must be a text, or a number: a value of another type is passed over, and never built in memory.
 
 use std::fmt;
 
@@ -39,7 +39,30 @@ impl PostedText {
 
 impl<'de> Deserialize<'de> for PostedText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AnyValue { is_kept: true })
+        deserializer.deserialize_any(AnyValue { kept: Kept::Text })
+    }
+}
+
+/// The value of a field that must be a number, as its text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PostedNumber {
+    /// The field is missing, or `null`.
+    #[default]
+    Absent,
+    /// A number, or a text that may be one.
+    Text(String),
+    /// A value of another type.
+    Other,
+}
+
+impl<'de> Deserialize<'de> for PostedNumber {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let posted = deserializer.deserialize_any(AnyValue { kept: Kept::TextOrNumber })?;
+        Ok(match posted {
+            PostedText::Absent => Self::Absent,
+            PostedText::Text(text) => Self::Text(text),
+            PostedText::Other => Self::Other,
+        })
     }
 }
 
@@ -49,13 +72,27 @@ struct PassedOver;
 
 impl<'de> Deserialize<'de> for PassedOver {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AnyValue { is_kept: false }).map(|_| Self)
+        deserializer.deserialize_any(AnyValue { kept: Kept::Nothing }).map(|_| Self)
     }
 }
 
 /// Reads any value, and keeps at most its text.
 struct AnyValue {
-    is_kept: bool,
+    kept: Kept,
+}
+
+/// The values of which the text is kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    Nothing,
+    Text,
+    TextOrNumber,
+}
+
+impl AnyValue {
+    fn number(self, number: impl fmt::Display) -> PostedText {
+        if self.kept == Kept::TextOrNumber { PostedText::Text(number.to_string()) } else { PostedText::Other }
+    }
 }
 
 impl<'de> Visitor<'de> for AnyValue {
@@ -70,23 +107,24 @@ impl<'de> Visitor<'de> for AnyValue {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<PostedText, E> {
-        Ok(if self.is_kept { PostedText::Text(text.to_owned()) } else { PostedText::Other })
+        Ok(if self.kept == Kept::Nothing { PostedText::Other } else { PostedText::Text(text.to_owned()) })
     }
 
     fn visit_bool<E>(self, _: bool) -> Result<PostedText, E> {
         Ok(PostedText::Other)
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<PostedText, E> {
-        Ok(PostedText::Other)
+    fn visit_i64<E>(self, number: i64) -> Result<PostedText, E> {
+        Ok(self.number(number))
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<PostedText, E> {
-        Ok(PostedText::Other)
+    fn visit_u64<E>(self, number: u64) -> Result<PostedText, E> {
+        Ok(self.number(number))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<PostedText, E> {
-        Ok(PostedText::Other)
+    fn visit_f64<E>(self, number: f64) -> Result<PostedText, E> {
+        // With its fraction, so that 7.0 is no whole number either.
+        Ok(self.number(format_args!("{number:?}")))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<PostedText, A::Error> {
@@ -147,6 +185,13 @@ mod tests {
             });
             assert_eq!(read, expected, "{}", text.chars().take(80).collect::<String>());
         }
+        for (text, posted) in
+            [("7", "7"), ("-7", "-7"), ("7.0", "7.0"), ("\"7\"", "7"), ("9007199254740993", "9007199254740993")]
+        {
+            assert_eq!(serde_json::from_str::<PostedNumber>(text).unwrap(), PostedNumber::Text(posted.to_owned()));
+        }
+        assert_eq!(serde_json::from_str::<PostedNumber>("[7]").unwrap(), PostedNumber::Other);
+        assert_eq!(serde_json::from_str::<PostedNumber>("null").unwrap(), PostedNumber::Absent);
         let invalid = b"[\"\xff\"]";
         assert!(
             serde_json::from_slice::<PostedText>(invalid).is_err() && serde_json::from_slice::<Value>(invalid).is_err()

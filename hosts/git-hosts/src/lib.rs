@@ -4,7 +4,7 @@
 //!   headers ─▶ tokens, signatures ──────────────▶ Credentials, for Deployer::authorize
 //!   headers ─▶ which host, which event ─╮
 //!   body ────▶ JSON, or a form with it ─┼─▶ Delivery { host, event: Ping · Push · Other }, for Deployer::push
-//!                                       ╰─▶ PostedDeploy { image, commit, committed_at }, for Deployer::submit
+//!                                       ╰─▶ PostedDeploy { image, commit, committed_at, sequence }, for Deployer::submit
 //!   headers ─▶ ids of the call ─────────────────▶ IdempotencyKey
 //! ```
 //!
@@ -44,7 +44,7 @@ use std::borrow::Cow;
 use bounded::{Bounded, CHANGES_MAX};
 pub use call::{Call, PostedDeploy, Request, is_json, posted_deploy};
 pub use credentials::{credentials, once};
-pub use field::{NotText, PostedText};
+pub use field::{NotText, PostedNumber, PostedText};
 pub use key::key;
 
 use http::{HeaderMap, header::CONTENT_TYPE};

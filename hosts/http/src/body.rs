@@ -327,12 +327,21 @@ pub(crate) fn member(name: &str) -> String {
 /// # Errors
 /// 415, 400 or 422.
 pub(crate) fn deploy_post(headers: &HeaderMap, body: &[u8]) -> Result<DeployPost, ErrorReply> {
-    let PostedDeploy { image, commit, committed_at } = git_hosts::posted_deploy(headers, body)?;
+    // A person's deploy is in order whenever it comes.
+    let PostedDeploy { image, commit, committed_at, sequence: _ } = git_hosts::posted_deploy(headers, body)?;
     let Personal { same, if_current, break_glass } = object(body)?;
     let reason = break_glass.text();
     let break_glass =
         reason.map_err(|NotText| Refusal::InvalidField(Field::BreakGlass, "must be a string.".to_owned()))?;
-    Ok(DeployPost { image, commit, committed_at, same: same.unwrap_or_default(), if_current, break_glass })
+    Ok(DeployPost {
+        image,
+        commit,
+        committed_at,
+        sequence: None,
+        same: same.unwrap_or_default(),
+        if_current,
+        break_glass,
+    })
 }
 
 /// The fields of a person's deploy that CI has not.

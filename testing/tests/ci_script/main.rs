@@ -83,6 +83,41 @@ fn the_jobs_span_is_passed_on() {
 }
 
 #[test]
+fn the_number_of_the_run_is_the_sequence() {
+    in_every_shell(&test_name!(), |shell| {
+        let server = Receiver::start();
+        let late = json!({
+            "namespace": "shop-test", "app": "api", "revision": 7, "status": "superseded", "superseded_by": 5,
+            "reason": "older-sequence", "message": "Nothing was deployed: the sequence 11 is lower than 12."
+        });
+        server.serve(move |_| ("200 OK".to_owned(), late.to_string()));
+        let url = format!("{}/api/v1/webhook/shop-test/api", server.url);
+        let variables: [(&[(&str, &str)], Option<u64>); 8] = [
+            (&[], None),
+            (&[("GITHUB_RUN_ID", "33")], Some(33)),
+            (&[("GITHUB_RUN_ID", "33"), ("GITHUB_RUN_ATTEMPT", "1")], Some(33)),
+            (&[("GITHUB_RUN_ID", "33"), ("GITHUB_RUN_ATTEMPT", "2")], None),
+            (&[("GITHUB_RUN_ID", "def456a")], None),
+            (&[("CI_PIPELINE_ID", "44"), ("CI_JOB_ID", "1")], Some(44)),
+            (&[("CI_PIPELINE_ID", "44"), ("DEPLOY_SEQUENCE", "none")], None),
+            (&[("CI_PIPELINE_ID", "44"), ("DEPLOY_SEQUENCE", "9007199254740991")], Some(9_007_199_254_740_991)),
+        ];
+        for (index, (variables, sequence)) in variables.into_iter().enumerate() {
+            let job = variables.iter().fold(Job::new(shell, &url, "t"), |job, (name, value)| job.with(name, value));
+            let green = job.run().ok();
+            assert!(green.out.contains("Revision 7 was superseded by revision 5, which succeeded."), "{green:?}");
+            let warned = "warning: Nothing was deployed: the sequence 11 is lower than 12. If this run is to go back";
+            assert!(green.err.contains(warned), "{green:?}");
+            assert_eq!(server.sent()[index].json()["sequence"].as_u64(), sequence, "{variables:?}");
+        }
+        for bad in ["0", "-1", "7.0", "run", "12345678901234567"] {
+            let refused = Job::new(shell, &url, "t").with("DEPLOY_SEQUENCE", bad).run().exits(2);
+            assert!(refused.err.contains("DEPLOY_SEQUENCE"), "{bad}: {refused:?}");
+        }
+    });
+}
+
+#[test]
 fn a_failed_deploy_is_red_with_its_evidence_and_what_was_put_right() {
     let server = slow_server();
     in_every_shell(&test_name!(), |shell| {

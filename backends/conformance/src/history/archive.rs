@@ -3,8 +3,8 @@
 use rollhook_core::{
     Error,
     app::AppUid,
-    deploy::{Deploy, Reason, State},
-    ledger::{Admission, Change, OtherDeploys, Record, UNFINISHED_MAX},
+    deploy::{Deploy, Reason, Sequence, State},
+    ledger::{Admission, Change, NewDeploy, OtherDeploys, Record, UNFINISHED_MAX},
     ports::{AppPage, AppRef, HistoryStore, Loaded, Page, UnreadableApp},
 };
 
@@ -67,6 +67,24 @@ pub async fn commit_archives_and_forgets(store: &dyn Stores) -> Can {
     client::change(&*one, uid, |change, now| change.forget(all, now)).await;
     assert_eq!(client::archive(&*two, uid).await, []);
     assert_eq!(client::load(&*two, uid).await.state.latest, Some(samples::revision(6)));
+    Ok(())
+}
+
+/// A deploy that ends in the commit which accepts it is in the archive, and found by its key.
+pub async fn deploy_that_ends_as_it_is_accepted_is_archived(store: &dyn Stores) -> Can {
+    let ([one, two], uid) = registered(store).await;
+    let run = |number: u64| NewDeploy { sequence: Sequence::new(number), ..samples::deploy("v1") };
+    client::admit(&*one, uid, samples::admission(run(7))).await;
+    let key = samples::key("late", 1);
+    let late = client::admit(&*one, uid, samples::keyed(key.clone(), run(6))).await;
+    assert!(late.is_out_of_order(), "{late:?}");
+    for history in [&*one, &*two, &*store.open().await.history] {
+        assert_eq!(client::archive(history, uid).await, [late.clone()]);
+        assert_eq!(history.archived(uid, late.revision).await.unwrap(), Some(late.clone()));
+        let loaded = history.load(AppRef::Uid(uid), Some(&key)).await.unwrap().expect("the app is there");
+        assert_eq!(loaded.key.map(|used| used.revision), Some(late.revision));
+        assert_eq!((loaded.state.unfinished.len(), loaded.state.latest), (1, Some(late.revision)));
+    }
     Ok(())
 }
 

@@ -66,6 +66,9 @@ fn compare_state(state: &AppState, reference: &Reference) {
     let unfinished: Vec<Deploy> = state.unfinished.iter().map(|deploy| (**deploy).clone()).collect();
     assert_eq!(*state.app, reference.app);
     assert_eq!(state.latest, reference.latest(), "the newest revision");
+    let highest = state.highest_sequence.map(|highest| (highest.sequence, highest.revision));
+    let in_order = reference.latest_in_order().map(|deploy| deploy.revision);
+    assert_eq!((highest, state.latest_in_order()), (reference.highest, in_order), "the order of the webhook's deploys");
     assert_eq!(unfinished, reference.unfinished(), "the unfinished deploys");
     assert_eq!(state.current.as_deref(), reference.current(), "the current deploy");
     let on_cluster = reference.on_cluster().map(Deploy::without_evidence);

@@ -89,6 +89,8 @@ pub enum What {
     },
     /// Releases all holds.
     ReleaseHolds,
+    /// Forgets the highest sequence.
+    ForgetSequence,
     /// Sets or ends a lock.
     Lock {
         /// The number of the environment's change, if the lock is the environment's.
@@ -116,6 +118,8 @@ pub struct Accept {
     pub hold: bool,
     /// The image's number.
     pub image: u8,
+    /// The place among the webhook's deploys, of one of these.
+    pub sequence: Option<u8>,
     /// The kind of the deploy.
     pub kind: Kind,
     /// The replica that drives the app if none does.
@@ -241,6 +245,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (any::<u8>(), 0..REPLICAS).prop_map(|(deploy, driver)| What::Built { deploy, driver }),
         1 => (weighted(0.3), weighted(0.7)).prop_map(|(polled, restore)| What::Configure { polled, restore }),
         1 => Just(What::ReleaseHolds),
+        1 => Just(What::ForgetSequence),
         1 => (option::of(0..6_u8), option::weighted(0.4, 0..3_u8))
             .prop_map(|(environment, minutes)| What::Lock { environment, minutes }),
         1 => (0..4_u8).prop_map(|keep| What::Forget { keep }),
@@ -259,15 +264,9 @@ fn accept() -> impl Strategy<Value = Accept> {
     let key = option::of((0..KEYS, prop_oneof![4 => Just(1_u8), 1 => Just(2_u8)], any::<bool>()));
     let times = prop_oneof![60 => Just(1_u8), 1 => Just(101_u8)];
     let choices = (expected, weighted(0.2), weighted(0.2), 0..4_u8, kind, option::of(0..REPLICAS), times);
-    (key, choices).prop_map(|(key, (expected, supersede, hold, image, kind, driver, times))| Accept {
-        key,
-        expected,
-        supersede,
-        hold,
-        image,
-        kind,
-        driver,
-        times,
+    let sequence = option::weighted(0.4, 1..6_u8);
+    (key, choices, sequence).prop_map(|(key, (expected, supersede, hold, image, kind, driver, times), sequence)| {
+        Accept { key, expected, supersede, hold, image, sequence, kind, driver, times }
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rollhook_core::{
     app::{App, Hold, OnFailure},
-    deploy::{Deploy, Origin, Reason, Revision, State, Status, Trigger},
+    deploy::{Deploy, Origin, Reason, Revision, Sequence, State, Status, Trigger},
     ledger::{
         Admission, Admitted, Built, ExpectedLatest, HOLDS_MAX, KeyUse, OtherDeploys, Record, Refused, UNFINISHED_MAX,
     },
@@ -31,6 +31,8 @@ pub(super) struct Reference {
     pub(super) queued_at: Option<Timestamp>,
     /// The latest time that was stored.
     pub(super) time: Timestamp,
+    /// The highest sequence since it was forgotten, and the newest deploy that has brought it.
+    pub(super) highest: Option<(Sequence, Revision)>,
 }
 
 impl Reference {
@@ -38,7 +40,7 @@ impl Reference {
         let queued_at = app.policy.poll.map(|_| app.created_at);
         let time = app.created_at;
         let (deploys, forgotten, keys) = Default::default();
-        Self { app, deploys, forgotten, keys, lease: None, queued_at, time }
+        Self { app, deploys, forgotten, keys, lease: None, queued_at, time, highest: None }
     }
 
     pub(super) fn latest(&self) -> Option<Revision> {
@@ -59,6 +61,10 @@ impl Reference {
 
     pub(super) fn on_cluster(&self) -> Option<&Deploy> {
         self.newest(|deploy| deploy.touched)
+    }
+
+    pub(super) fn latest_in_order(&self) -> Option<&Deploy> {
+        self.newest(|deploy| !is_late(deploy))
     }
 
     pub(super) fn last_restore(&self) -> Option<Revision> {
@@ -134,6 +140,11 @@ impl Reference {
                     self.touch(now);
                     self.app.holds.clear();
                 }
+                Done::ForgetSequence => {
+                    if self.highest.take().is_some() {
+                        self.touch(now);
+                    }
+                }
                 Done::Lock(None, lock) if self.app.locks.app == *lock => {}
                 Done::Lock(None, lock) => {
                     self.app.locks.app.clone_from(lock);
@@ -178,9 +189,11 @@ impl Reference {
             return Admitted::Locked(Box::new(locked));
         }
         let unfinished = self.unfinished();
-        let supersedes = admission.others == OtherDeploys::EndSuperseded;
+        let sequence = admission.deploy.sequence;
+        let newer = self.highest.filter(|(highest, _)| sequence.is_some_and(|sequence| sequence < *highest));
+        let supersedes = newer.is_none() && admission.others == OtherDeploys::EndSuperseded;
         let is_restore = is_rollback && admission.deploy.actor.is_service();
-        if unfinished.len() >= UNFINISHED_MAX && !supersedes && !is_restore {
+        if unfinished.len() >= UNFINISHED_MAX && !supersedes && !is_restore && newer.is_none() {
             return Admitted::Full;
         }
         if supersedes && unfinished.iter().any(|deploy| changed.contains(&deploy.revision)) {
@@ -189,7 +202,7 @@ impl Reference {
         let revision = Revision::new(self.deploys.len() as u64 + 1).unwrap();
         let superseded = if supersedes { unfinished } else { Vec::new() };
         for deploy in &superseded {
-            let state = State::Superseded { by: revision, rollback: is_rollback };
+            let state = State::Superseded { by: revision, rollback: is_rollback, newer: None };
             self.put(Deploy { updated_at: time, ..deploy.moved(state) });
             changed.insert(deploy.revision);
         }
@@ -197,7 +210,7 @@ impl Reference {
         if let (Some(key), Some(expires_at)) = (&admission.key, key_expires_at) {
             self.keys.push((key.clone(), KeyUse { request: key.request, revision, expires_at }));
         }
-        if let Some(hold) = &admission.hold {
+        if let Some(hold) = admission.hold.as_ref().filter(|_| newer.is_none()) {
             self.app.holds.push(Hold { by: revision, ..hold.clone() });
             if self.app.holds.len() > HOLDS_MAX {
                 self.app.holds.remove(0);
@@ -206,7 +219,14 @@ impl Reference {
         self.touch(now);
         self.queued_at.get_or_insert(time);
         self.lease = self.lease.take().or_else(|| admission.driver.clone());
-        let deploy = entry(admission, revision, time, key_expires_at);
+        let mut deploy = entry(admission, revision, time, key_expires_at);
+        match (newer, sequence) {
+            (Some((sequence, by)), _) => {
+                deploy = deploy.moved(State::Superseded { by, rollback: false, newer: Some(sequence) });
+            }
+            (None, Some(sequence)) => self.highest = Some((sequence, revision)),
+            (None, None) => {}
+        }
         changed.insert(revision);
         self.deploys.push(deploy.clone());
         let superseded = superseded.iter().map(|deploy| deploy.revision).collect();
@@ -279,7 +299,10 @@ impl Reference {
             return None;
         }
         let revision = Revision::new(self.deploys.len() as u64 + 1).unwrap();
-        let state = State::Superseded { by: revision, rollback: false };
+        let state = State::Superseded { by: revision, rollback: false, newer: None };
+        if let Some((_, highest)) = self.highest.as_mut().filter(|(_, highest)| *highest == first.revision) {
+            *highest = revision;
+        }
         self.put(Deploy { state, ..first.clone() });
         changed.insert(revision);
         self.deploys.push(Deploy {
@@ -308,7 +331,7 @@ impl Reference {
             | State::Succeeded { .. } => false,
         };
         // A restore that failed, or never got to the cluster, is not made again.
-        let was_tried = top.is_restore() || self.deploys.last().is_some_and(Deploy::is_restore);
+        let was_tried = top.is_restore() || self.latest_in_order().is_some_and(Deploy::is_restore);
         self.app.policy.on_failure == OnFailure::Restore && ended_badly && !was_tried && self.current().is_some()
     }
 
@@ -319,6 +342,7 @@ impl Reference {
         let mut kept: BTreeSet<Revision> =
             archived.iter().take(self.app.policy.keep as usize).map(|deploy| deploy.revision).collect();
         kept.extend(self.last_restore());
+        kept.extend(self.highest.map(|(_, revision)| revision));
         kept.extend(targets(&archived, None));
         for deploy in [self.current(), self.on_cluster()].into_iter().flatten() {
             kept.extend([deploy.revision, deploy.effective]);
@@ -333,6 +357,11 @@ impl Reference {
         let stored = self.deploys.iter_mut().find(|stored| stored.revision == deploy.revision);
         *stored.unwrap() = deploy;
     }
+}
+
+/// Whether a deploy ended as it came, after one with a higher sequence.
+fn is_late(deploy: &Deploy) -> bool {
+    matches!(deploy.state, State::Superseded { by, .. } if by < deploy.revision)
 }
 
 /// The versions that repeated rollbacks return to, from the newest good one up to a revision on.
@@ -355,6 +384,7 @@ fn entry(admission: &Admission, revision: Revision, time: Timestamp, kept_until:
         revision,
         image: new.image,
         commit: new.commit,
+        sequence: new.sequence,
         trigger: new.trigger,
         actor: new.actor,
         from: new.from,

@@ -181,6 +181,7 @@ impl<'a> Run<'a> {
             | What::Configure { .. }
             | What::ReleaseHolds
             | What::Lock { .. }
+            | What::ForgetSequence
             | What::Forget { .. } => None,
         });
         let (loaded, keys) = load_with_keys(history, uid, wanted.collect()).await;

@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
     app::{Hold, OnFailure, Policy, Source},
-    deploy::{Deploy, Reason, Revision, State, Status, Trigger},
+    deploy::{Deploy, Reason, Revision, Sequence, State, Status, Trigger},
     ledger::{
-        Admission, Admitted, Built, Change, ExpectedLatest, KeyLookup, KeyUse, OtherDeploys, Record, Refused,
-        UNFINISHED_MAX, retention,
+        Admission, Admitted, Built, Change, ExpectedLatest, KeyLookup, KeyUse, NewDeploy, OtherDeploys, Record,
+        Refused, UNFINISHED_MAX, retention,
     },
     lock::Lock,
     replica::ReplicaId,
@@ -28,6 +28,7 @@ pub(super) enum Done {
     Lease(ReplicaId),
     Configure(Policy),
     ReleaseHolds,
+    ForgetSequence,
     /// The number of the environment's change, if the lock is the environment's.
     Lock(Option<u64>, Option<Lock>),
     /// The number of kept deploys, and the revisions that are forgotten.
@@ -85,6 +86,10 @@ pub(super) fn perform(change: &mut Change, what: &What, given: &Given<'_>) -> Ve
             change.release_holds(given.now);
             vec![Done::ReleaseHolds]
         }
+        What::ForgetSequence => {
+            change.forget_sequence(given.now);
+            vec![Done::ForgetSequence]
+        }
         What::Lock { environment, minutes } => {
             let end = |minutes: &u8| given.now.after(Duration::from_secs(60 * u64::from(*minutes)));
             let until = minutes.as_ref().filter(|minutes| **minutes > 0).map(end);
@@ -112,9 +117,10 @@ fn admit(change: &mut Change, accept: &Accept, given: &Given<'_>) -> Option<Done
     let latest = change.state.latest;
     let target = latest.unwrap_or(Revision::FIRST);
     let tag = format!("v{}", accept.image);
+    let sequence = accept.sequence.and_then(|sequence| Sequence::new(sequence.into()));
     let deploy = match accept.kind {
-        Kind::Deploy => samples::deploy(&tag),
-        Kind::Build => samples::build(accept.image.into()),
+        Kind::Deploy => NewDeploy { sequence, ..samples::deploy(&tag) },
+        Kind::Build => NewDeploy { sequence, ..samples::build(accept.image.into()) },
         Kind::Rollback => samples::rollback(&tag, target),
         // The service makes one only where nothing newer is ready, so that there are never many.
         Kind::Restore if change.state.unfinished.len() > UNFINISHED_MAX => return None,
@@ -215,7 +221,7 @@ fn next_of(deploy: &Deploy, next: Next, all: &[Deploy], now: Timestamp) -> Deplo
         Next::Superseded => match all.last().filter(|newest| newest.revision > deploy.revision) {
             Some(newest) => {
                 let rollback = newest.trigger == Trigger::Rollback;
-                deploy.moved(State::Superseded { by: newest.revision, rollback })
+                deploy.moved(State::Superseded { by: newest.revision, rollback, newer: None })
             }
             None => cancelled(),
         },

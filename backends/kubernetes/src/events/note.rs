@@ -52,7 +52,10 @@ fn note(app: &App, deploy: &Deploy) -> Note {
             ("DeploySucceeded", format!("succeeded{note}"))
         }
         State::Failed { reason, message, .. } => ("DeployFailed", format!("failed: {reason}: {message}")),
-        State::Superseded { by, .. } => ("DeploySuperseded", format!("superseded by revision {by}")),
+        State::Superseded { by, newer: Some(newer), .. } => {
+            ("DeploySuperseded", format!("superseded: revision {by} had brought the higher sequence {newer} before"))
+        }
+        State::Superseded { by, newer: None, .. } => ("DeploySuperseded", format!("superseded by revision {by}")),
         State::Cancelled { reason, message } => ("DeployCancelled", format!("cancelled: {reason}: {message}")),
     };
     let image = deploy.image.as_ref().map(ToString::to_string);

@@ -134,7 +134,7 @@ fn end_is_the_result_of_the_run() {
         (failed(Reason::RELEASE_DEADLINE), "timeout"),
         (failed(Reason::UNREACHABLE), "error"),
         (failed("Crash"), "failure"),
-        (State::Superseded { by: rollhook_core::deploy::Revision::FIRST, rollback: false }, "skip"),
+        (State::Superseded { by: rollhook_core::deploy::Revision::FIRST, rollback: false, newer: None }, "skip"),
         (State::Cancelled { reason: Reason::new(Reason::CANCELLED), message: String::new() }, "cancellation"),
     ] {
         let mut traced = Traced::new();

@@ -173,7 +173,7 @@ fn a_superseding_deploy_ends_the_others() {
         assert_eq!((deploy.revision, superseded), (revision(4), vec![revision(1), revision(2), revision(3)]));
         assert_eq!((numbers(&change.state.unfinished), numbers(&change.ended)), (vec![4], vec![1, 2, 3]));
         for (ended, step) in change.ended.iter().zip([1, 2, 1]) {
-            assert_eq!(ended.state, State::Superseded { by: revision(4), rollback: is_rollback });
+            assert_eq!(ended.state, State::Superseded { by: revision(4), rollback: is_rollback, newer: None });
             assert_eq!((ended.step, ended.updated_at), (step, after(5)));
         }
         assert_eq!(change.state.on_cluster().unwrap().revision, revision(2), "it left the cluster touched");

@@ -70,7 +70,11 @@ fn build_that_a_restore_overtook_is_entered_anew_behind_it() {
     assert_eq!(change.built(built(&state, 3), after(9)), Ok(Some(revision(5))));
 
     let ended = &change.ended[0];
-    assert_eq!(ended.state, State::Superseded { by: revision(5), rollback: false }, "who waits for it follows");
+    assert_eq!(
+        ended.state,
+        State::Superseded { by: revision(5), rollback: false, newer: None },
+        "who waits for it follows"
+    );
     assert_eq!((ended.revision, ended.step, ended.image.clone()), (revision(3), 2, Some(image("built3"))));
     let anew = change.state.unfinished(revision(5)).unwrap();
     assert_eq!((&anew.state, anew.step, anew.id), (&State::Queued, 0, AdmissionId(1003)));
@@ -135,7 +139,7 @@ fn build_of_another_driver_or_an_ended_entry_is_refused() {
 fn check_finds_a_build_that_a_restore_has_ended() {
     let state = accepted(failed_before_a_build(), restore());
     let deploy = state.unfinished(revision(3)).unwrap();
-    let ended = deploy.moved(State::Superseded { by: revision(5), rollback: true });
+    let ended = deploy.moved(State::Superseded { by: revision(5), rollback: true, newer: None });
     let history = [ended, Deploy::clone(state.unfinished(revision(5)).unwrap())];
     let broken = check(&history, &state);
     assert!(broken.iter().any(|rule| rule.0 == "revision 3 was superseded before its build ended"), "{broken:?}");

@@ -71,7 +71,7 @@ fn superseded_configuration_is_passed_on_but_to_no_rollback() {
         new(&mut change, super::Admission { deploy: brought, ..plain }, NOW);
         let state = accepted(change.state, Trigger::Webhook);
         let by = revision(3);
-        let ended = state.unfinished(revision(2)).unwrap().moved(State::Superseded { by, rollback });
+        let ended = state.unfinished(revision(2)).unwrap().moved(State::Superseded { by, rollback, newer: None });
         let mut change = Change::on(state);
         change.record(Record { changes: vec![ended], ..Record::default() }, NOW).unwrap();
         let next = change.state.unfinished(by).unwrap();

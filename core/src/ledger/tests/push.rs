@@ -45,7 +45,7 @@ fn late_push_is_told_what_became_of_its_commit() {
     for (state, words) in [
         (State::Succeeded { note: None }, "which was deployed"),
         (State::Failed { reason: reason(), message: message(), evidence: None }, "which failed"),
-        (State::Superseded { by, rollback: false }, "which was superseded"),
+        (State::Superseded { by, rollback: false, newer: None }, "which was superseded"),
         (State::Cancelled { reason: reason(), message: message() }, "which was cancelled"),
         (State::Queued, "which is queued"),
     ] {

@@ -66,7 +66,7 @@ fn build() -> Admission {
 }
 
 fn superseded(by: u64) -> impl Fn(&Deploy) -> Deploy {
-    move |deploy| deploy.moved(State::Superseded { by: revision(by), rollback: false })
+    move |deploy| deploy.moved(State::Superseded { by: revision(by), rollback: false, newer: None })
 }
 
 #[test]

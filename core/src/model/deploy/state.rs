@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    deploy::{Reason, Revision},
+    deploy::{Reason, Revision, Sequence},
     source::Fingerprint,
     text::{self, words},
     time::{Timestamp, millis},
@@ -220,12 +220,15 @@ pub enum State {
         /// The evidence of the failure.
         evidence: Option<Evidence>,
     },
-    /// A newer revision took its place.
+    /// A newer revision took its place, or had done so before it came.
     Superseded {
         /// The newer revision.
         by: Revision,
         /// Whether the newer revision is a rollback.
         rollback: bool,
+        /// The sequence of `by`, if the deploy came after it with an older one: then `by` is an earlier revision.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        newer: Option<Sequence>,
     },
     /// The deploy was cancelled.
     Cancelled {

@@ -155,9 +155,15 @@ impl Deployer {
     ) -> Outcome<AppState> {
         let updated = self.journal.update(access.uid, None, move |next, _, now| {
             let (app, queued_at) = (Arc::clone(&next.state.app), next.state.queued_at);
+            let highest = next.state.highest_sequence;
             match change(next, now) {
                 // Of a state that was remembered, that is a guess.
-                Ok(()) if (&next.state.app, next.state.queued_at) == (&app, queued_at) => Decision::Answer(Ok(())),
+                Ok(())
+                    if (&next.state.app, next.state.queued_at, next.state.highest_sequence)
+                        == (&app, queued_at, highest) =>
+                {
+                    Decision::Answer(Ok(()))
+                }
                 Ok(()) => Decision::Commit(Ok(())),
                 Err(refusal) => Decision::Answer(Err(refusal)),
             }

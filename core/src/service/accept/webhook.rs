@@ -12,7 +12,8 @@ use crate::{
 };
 
 impl Deployer {
-    /// Enables the app's webhook with a new token; the old one is refused from then on.
+    /// Enables the app's webhook with a new token; the old one is refused from then on. The sequences of its deploys are counted
+    /// anew: see [`DeployRequest::sequence`](crate::request::DeployRequest::sequence).
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
@@ -20,6 +21,12 @@ impl Deployer {
         access.check(Action::EnableWebhook)?;
         let made =
             self.ports.tokens.put(access.uid, &self.new_token()).await.map_err(|error| unwritten(&access.id, error))?;
+        // Afterwards, as a call with the old token would bring its sequence back.
+        self.update_app(access, |change, now| {
+            change.forget_sequence(now);
+            Ok(())
+        })
+        .await?;
         // The first calls that fail are explained too.
         self.recognized.read(&access.id, Some(&made));
         Ok(made)

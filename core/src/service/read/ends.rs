@@ -70,7 +70,7 @@ impl Deployer {
         let end = self.ports.clock.elapsed() + limit;
         let deploy = self.ended(access, revision, end).await?;
         let mut waited = Waited { deploy, superseded_by: None, restore: None };
-        while let State::Superseded { by, rollback: false } = waited.last().state {
+        while let State::Superseded { by, rollback: false, .. } = waited.last().state {
             // A rollback is returned, but its end is not this deploy's.
             // The entry itself was read: it is returned even if its successor cannot be read.
             let Ok(next) = self.ended(access, by, end).await else { break };

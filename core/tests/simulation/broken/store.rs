@@ -108,6 +108,9 @@ impl BrokenBackend {
             let checks = &mut Arc::make_mut(&mut state.app).policy.checks;
             checks.iter_mut().for_each(|check| check.mode = CheckMode::Enforce);
         }
+        if self.breaks(Promise::Sequence) {
+            state.highest_sequence = None;
+        }
         if self.breaks(Promise::HoldOfFound) {
             Arc::make_mut(&mut state.app).holds.clear();
         }
@@ -249,6 +252,7 @@ impl BrokenBackend {
                 image: accepted.image,
                 commit: accepted.commit,
                 committed_at: accepted.committed_at,
+                sequence: accepted.sequence,
                 trigger: accepted.trigger,
                 actor: accepted.actor,
                 from: accepted.from,
@@ -327,7 +331,7 @@ impl HistoryStore for BrokenBackend {
 fn end_builds_below_restore(change: &mut Change) {
     let accepted = change.state.unfinished.iter().rfind(|entry| change.admitted.contains(&entry.revision));
     let Some(restore) = accepted.filter(|entry| entry.is_restore()).cloned() else { return };
-    let superseded = State::Superseded { by: restore.revision, rollback: true };
+    let superseded = State::Superseded { by: restore.revision, rollback: true, newer: None };
     let builds = change.state.unfinished.extract_if(.., |entry| entry.is_to_be_built());
     let ended = builds.map(|entry| Deploy { updated_at: restore.created_at, ..entry.moved(superseded.clone()) });
     change.ended.extend(ended.map(Arc::new));

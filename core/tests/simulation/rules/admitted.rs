@@ -66,6 +66,46 @@ impl Rules {
         }
     }
 
+    /// A webhook's deploy with a lower sequence than an earlier one had ends as it is accepted, and no other one does. Enabling the
+    /// webhook anew has them counted anew.
+    pub(super) fn in_order(
+        &mut self,
+        known: &Known,
+        before: &[Deploy],
+        history: &[Deploy],
+        view: &AppState,
+        journal: &Journal,
+    ) {
+        let mut highest = known.view.highest_sequence.map(|highest| highest.sequence);
+        for new in history.iter().skip(before.len()).filter(|new| !new.is_entered_anew()) {
+            let revision = new.revision;
+            let is_late = matches!(new.state, State::Superseded { by, .. } if by < revision);
+            let Some(sequence) = new.sequence.filter(|_| new.trigger == Trigger::Webhook) else {
+                journal.expect(!is_late && new.sequence.is_none(), || format!("revision {revision} is in no sequence"));
+                continue;
+            };
+            if is_late {
+                journal.count("sequence: a deploy came too late");
+                let is_lower = highest.is_some_and(|highest| sequence < highest);
+                journal.expect(is_lower && !new.touched, || {
+                    format!("revision {revision} came too late with {sequence}, and the highest was {highest:?}")
+                });
+                continue;
+            }
+            self.forgotten += usize::from(highest.is_some_and(|highest| sequence < highest));
+            journal.count_if(highest == Some(sequence), "sequence: one came twice");
+            highest = Some(sequence);
+        }
+        let stored = view.highest_sequence.map(|highest| highest.sequence);
+        self.forgotten += usize::from(stored.is_none() && highest.is_some());
+        journal.count_if(stored.is_none() && highest.is_some(), "sequence: forgotten");
+        journal.expect(stored.is_none() || stored == highest, || {
+            format!("the highest sequence is {stored:?}, and {highest:?} was accepted")
+        });
+        journal
+            .expect(self.forgotten <= self.enables, || "a lower sequence was deployed after a higher one".to_owned());
+    }
+
     /// Rule 12: a build that went on below a restore, or below another that was built before it, is entered behind it.
     fn entered_anew(&self, before: &[Deploy], history: &[Deploy], new: &Deploy, journal: &Journal) {
         let revision = new.revision;

@@ -17,7 +17,7 @@ use crate::journal::Journal;
 /// passed on to the deploy that supersedes it.
 pub(super) fn passed_on(before: &[Deploy], history: &[Deploy], journal: &Journal) -> Vec<Deploy> {
     let superseded = |old: &Deploy, new: &Deploy| {
-        let State::Superseded { by, rollback: false } = new.state else { return None };
+        let State::Superseded { by, rollback: false, .. } = new.state else { return None };
         (!old.is_terminal() && old.configures).then_some((by, old.configuration))
     };
     let passed: Vec<_> = before.iter().zip(history).filter_map(|(old, new)| superseded(old, new)).collect();

@@ -122,6 +122,9 @@ pub(crate) struct Rules {
     pub(crate) deleting: BTreeSet<AppId>,
     /// Whether a person has released holds.
     pub(crate) releasing: bool,
+    /// How often the webhook may have been enabled anew, and how often the highest sequence was forgotten.
+    pub(crate) enables: usize,
+    forgotten: usize,
     measurements: checks::Measurements,
     /// The commands of checks that are known to have ended.
     ended_checks: BTreeSet<RunId>,
@@ -191,6 +194,7 @@ impl Rules {
             let old = &known.begun(&before, old, new, journal);
             self.changed(&known, &before, old, new, moment, journal);
         }
+        self.in_order(&known, &before, &history, &view, journal);
         for new in &history[before.len().min(history.len())..] {
             self.found += u64::from(new.trigger == Trigger::Git);
             self.admitted(&known, &before, &history, &view, new, journal);

@@ -59,6 +59,12 @@ pub(crate) fn meant<'a>(history: &'a [Deploy], revoked: &[Revision]) -> Option<&
     }
 }
 
+/// The newest entry, but for those that came after one with a higher sequence.
+pub(crate) fn last_in_order(history: &[Deploy]) -> Option<&Deploy> {
+    let is_late = |entry: &Deploy| matches!(entry.state, State::Superseded { by, .. } if by < entry.revision);
+    history.iter().rev().find(|entry| !is_late(entry))
+}
+
 /// From where a rollback returns, for counting.
 pub(crate) fn situation(history: &[Deploy]) -> &'static str {
     let top = on_cluster(history);
@@ -100,7 +106,7 @@ pub(crate) fn owed<'a>(history: &'a [Deploy], policy: &Policy, revoked: &[Revisi
     let top = went_wrong(history)?;
     let ready = |entry: &Deploy| !entry.is_terminal() && entry.image.is_some();
     let higher = history.iter().any(|entry| entry.revision > top.revision && ready(entry));
-    let tried = history.last().is_some_and(Deploy::is_restore);
+    let tried = last_in_order(history).is_some_and(Deploy::is_restore);
     (policy.on_failure == OnFailure::Restore && !higher && !tried)
         .then(|| good(history, revoked).or_else(|| current(history)))
         .flatten()

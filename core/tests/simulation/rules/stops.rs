@@ -30,7 +30,7 @@ impl Known {
 /// passed on to that deploy.
 pub(super) fn passed_on(before: &[Deploy], history: &[Deploy], journal: &Journal) -> Vec<Deploy> {
     let superseded = |old: &Deploy, new: &Deploy| {
-        let State::Superseded { by, rollback: false } = new.state else { return None };
+        let State::Superseded { by, rollback: false, .. } = new.state else { return None };
         (!old.is_terminal() && !old.scale.is_keep()).then_some((by, old.scale))
     };
     let passed: Vec<_> = before.iter().zip(history).filter_map(|(old, new)| superseded(old, new)).collect();

@@ -73,7 +73,7 @@ impl Rules {
             let is_verified = new.verification.as_ref().is_some_and(|verification| verification.skipped.is_none());
             let is_on = |policy: &rollhook_core::app::Policy| !policy.watch_for.is_zero() && !policy.checks.is_empty();
             let is_to_be = is_verified
-                && history.last() == Some(new)
+                && model::last_in_order(history) == Some(new)
                 && is_on(&known.view.app.policy)
                 && is_on(&view.app.policy)
                 && view.app.locks.in_force(new.updated_at).next().is_none()
@@ -84,7 +84,7 @@ impl Rules {
         }
         let Some(open) = view.watches.last().filter(|watch| is_open(watch)) else { return };
         let revision = open.revision;
-        journal.expect(history.last().is_some_and(|last| last.revision == revision), || {
+        journal.expect(model::last_in_order(history).is_some_and(|last| last.revision == revision), || {
             format!("revision {revision} is watched on, and a newer one was accepted")
         });
         let was_open = known.view.watch_of(revision).is_some();
@@ -139,7 +139,7 @@ impl Rules {
         if old.is_some_and(|old| !old.is_under_way()) {
             return;
         }
-        let is_newest = before.last().is_some_and(|last| last.revision == revision);
+        let is_newest = model::last_in_order(before).is_some_and(|last| last.revision == revision);
         match &watch.end {
             Some(WatchEnd::Over) => journal.count("watch: its time was over"),
             Some(WatchEnd::Early { why }) => {
@@ -181,7 +181,7 @@ impl Rules {
         journal.expect(is_first, || format!("revision {revision} is restored twice"));
         let top = model::on_cluster(before).filter(|top| top.status() == Status::Succeeded);
         journal.expect(
-            before.last().is_some_and(|last| last.revision == revision)
+            model::last_in_order(before).is_some_and(|last| last.revision == revision)
                 && top.is_some_and(|top| top.revision == revision),
             || format!("revision {} restores after revision {revision}, and a newer one was accepted", new.revision),
         );

@@ -1,7 +1,7 @@
 //! Requests for deploys, of an image or of a commit.
 
 use rollhook_core::{
-    deploy::{self, Revision},
+    deploy::{self, Revision, Sequence},
     lock::{LockReason, REASON_MAX},
     request::{self, Field, IdempotencyKey, Refusal},
 };
@@ -12,7 +12,7 @@ use super::is_false;
 use crate::{app::optional, openapi::schemas};
 
 /// A request for a deploy, by a webhook call of CI or by a person. `same`, `if_current` and `break_glass` are a person's: a
-/// webhook ignores them.
+/// webhook ignores them, as a person's deploy ignores `sequence`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct DeployPost {
@@ -29,6 +29,12 @@ pub struct DeployPost {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub committed_at: Option<String>,
+    /// A webhook's: the place of the deploy among those of the app's webhook, such as the number of the CI run. A deploy with a
+    /// lower one than an earlier deploy had, since the webhook was enabled, is recorded as `superseded` by that one, and changes
+    /// nothing. The same digits as a string are taken too. A person's deploy is in order whenever it comes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::posted_sequence")]
+    pub sequence: Option<Sequence>,
     /// Deploy what is current once more, such as to restart it without a gap: its bits, without a build and without its
     /// release command. `image`, `commit` and `committed_at` are left out.
     #[serde(skip_serializing_if = "is_false")]

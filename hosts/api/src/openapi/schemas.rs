@@ -3,7 +3,7 @@
 
 use rollhook_core::{
     check::{CheckMode, Verdict},
-    deploy::{ReleaseMark, Scale},
+    deploy::{ReleaseMark, SEQUENCE_MAX, Scale},
     image::TAG_MAX,
 };
 use schemars::{Schema, SchemaGenerator, json_schema};
@@ -135,6 +135,13 @@ pub(crate) fn hold_policy(_: &mut SchemaGenerator) -> Schema {
 
 pub(crate) fn sealing(_: &mut SchemaGenerator) -> Schema {
     one_of(&["sealed", "cluster", "memory"])
+}
+
+/// The place among a webhook's deploys, as it is posted: a number, or its digits.
+pub(crate) fn posted_sequence(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": ["integer", "string"], "minimum": 1, "maximum": SEQUENCE_MAX, "pattern": "^[1-9][0-9]{0,14}$"
+    })
 }
 
 pub(crate) fn time(_: &mut SchemaGenerator) -> Schema {

@@ -34,6 +34,7 @@ pub(crate) fn app() -> App {
         newest: Some(entry(6, "fedcba9", Status::Queued, 60)),
         unfinished: vec![Revision::new(5).unwrap(), Revision::new(6).unwrap()],
         stopped: None,
+        highest_sequence: None,
         drift: None,
         references: None,
         degraded: None,

@@ -94,7 +94,8 @@ pub(crate) enum AppCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Webhook {
-    /// Make a new token, and print it with the URL and CI snippets; the old token is refused from then on
+    /// Make a new token, and print it with the URL and CI snippets; the old token is refused from then on, and the sequences of
+    /// deploys are counted anew
     Enable(Target),
     /// Make a new token; the old one is let in too for a time, so that no CI job fails meanwhile
     Rotate(Rotate),

@@ -58,6 +58,7 @@ async fn one(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<()
             optional("Digest", entry.digest.as_deref()),
             optional("Commit", entry.commit.as_deref()),
             optional("Committed", entry.committed_at.map(when::absolute).as_deref()),
+            optional("Sequence", entry.sequence.map(|sequence| sequence.to_string()).as_deref()),
             optional("Release", release.as_deref()),
             optional("Config", configuration.as_deref()),
             "Made",
@@ -94,7 +95,15 @@ pub(crate) async fn deploy(session: &Session<'_>, args: &args::Deploy) -> Result
     let (image_ref, commit) = (args.image().map(ToString::to_string), args.commit.as_ref().map(ToString::to_string));
     let break_glass = args.break_glass.as_ref().map(ToString::to_string);
     let if_current = current.map(|current| current.revision);
-    let post = DeployPost { image: image_ref, commit, committed_at: None, same: args.same, if_current, break_glass };
+    let post = DeployPost {
+        image: image_ref,
+        commit,
+        committed_at: None,
+        sequence: None,
+        same: args.same,
+        if_current,
+        break_glass,
+    };
     session.drive()?;
     let answer = session.api.call(DeployApp, id, post).await?;
     let again = if_current.map(|current| format!(", same as {current}")).unwrap_or_default();

@@ -24,6 +24,7 @@ pub(crate) fn entry(revision: u64, image: &str, status: Status, ago: u64) -> Dep
         image: Some(format!("registry.example.com/api:{image}")),
         commit: Some(image.to_owned()),
         committed_at: None,
+        sequence: None,
         trigger: Trigger::Webhook,
         actor: "ci".to_owned(),
         status,

@@ -105,7 +105,7 @@ fn time_of_a_release_command_is_measured_by_its_end() {
     let took = Duration::from_secs(20);
     let done = |status| Some(Phase::Released(status, took));
     let rolling_out = State::RollingOut { since: at(25), outage };
-    let superseded = State::Superseded { by: Revision::FIRST.next(), rollback: false };
+    let superseded = State::Superseded { by: Revision::FIRST.next(), rollback: false, newer: None };
     assert_eq!(ended(Some(ReleaseMark::Done), rolling_out), done(Status::Succeeded));
     assert_eq!(ended(Some(ReleaseMark::Done), superseded.clone()), done(Status::Succeeded));
     assert_eq!(ended(None, superseded), done(Status::Superseded));

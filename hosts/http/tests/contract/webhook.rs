@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, thread, time::Duration};
 
 use rollhook_testing::{Reply, image, server, until};
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[test]
 fn accepted_is_202_with_the_entry_and_its_place() {
@@ -313,6 +313,53 @@ fn a_wait_follows_the_deploy_that_took_its_place() {
             assert_eq!((&body["status"], &body["superseded_by"]), (&json!("superseded"), &json!(4)), "{body}");
         }
     }
+}
+
+#[test]
+fn deploy_of_an_older_run_changes_nothing_and_is_answered_by_the_newer_one() {
+    let server = server!().run();
+    let app = server.app("api");
+    let body = |tag: &str, sequence: Value| {
+        let mut body = image(tag);
+        body["sequence"] = sequence;
+        body
+    };
+    let of_run = |tag: &str, sequence: Value| server.post(&app, &body(tag, sequence));
+    of_run("v3", json!(12)).header("prefer", "wait=40").expect(200);
+    let late = of_run("v2", json!(11)).expect(202).json();
+    assert_eq!((&late["status"], &late["superseded_by"]), (&json!("superseded"), &json!(2)), "{late}");
+    let message = "Nothing was deployed: the sequence 11 is lower than 12, which revision 2 had brought before.";
+    assert_eq!((&late["reason"], &late["message"]), (&json!("older-sequence"), &json!(message)));
+    let waited = of_run("v2", json!("11")).header("prefer", "wait=40").expect(200).json();
+    assert_eq!((&waited["revision"], &waited["superseded_by"]), (&json!(4), &json!(2)), "{waited}");
+    let signed = server.call("POST", &app.hook).json(&body("v1", json!(1))).sign(&app.token).expect(202).json();
+    assert_eq!(signed["status"], "superseded", "an old call that is sent again brings nothing back: {signed}");
+
+    let shown = || server.manage("GET", &app.path).expect(200).json();
+    let now = shown();
+    assert_eq!((&now["highest_sequence"], &now["current"]["revision"]), (&json!(12), &json!(2)), "{now}");
+    assert_eq!((&now["current"]["sequence"], &now["newest"]["revision"]), (&json!(12), &json!(2)), "{now}");
+    for bad in
+        [json!(0), json!(-1), json!(1.5), json!(9_007_199_254_740_992_u64), json!("run"), json!([1]), json!(true)]
+    {
+        let refused = of_run("v4", bad.clone()).expect(422);
+        assert_eq!(
+            (refused.problem().as_str(), &refused.json()["field"]),
+            ("invalid-field", &json!("sequence")),
+            "{bad}"
+        );
+    }
+    // A person's deploy is in order whenever it comes.
+    let by_hand = server.manage("POST", &format!("{}/deploys", app.path)).json(&body("v2", json!("first"))).expect(202);
+    assert!(by_hand.json()["revision"] == 6 && by_hand.json()["status"] != "superseded", "{}", by_hand.text());
+    assert_eq!(shown()["highest_sequence"], 12);
+
+    let enabled = server.manage("POST", &format!("{}/webhook", app.path)).expect(200).json();
+    assert_eq!(shown()["highest_sequence"], json!(null));
+    let anew = server.call("POST", &app.hook).json(&body("v5", json!(1)));
+    let anew =
+        anew.header("x-service-token", enabled["token"].as_str().unwrap()).header("prefer", "wait=40").expect(200);
+    assert_eq!(anew.json()["status"], "succeeded");
 }
 
 #[test]
