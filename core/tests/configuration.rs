@@ -237,6 +237,52 @@ fn change_before_the_first_deploy_waits_for_it() {
 }
 
 #[test]
+fn change_after_a_first_version_failed_deploys_that_version_once_more() {
+    let world = World::new(SECOND);
+    world.run(async {
+        world.cluster.script("v1", Script::crashes());
+        let access = world.app("api", leave()).await;
+        let Configured::Staged { .. } = world.configure(&access, staged(set(&[("A", "one")]))).await.unwrap() else {
+            panic!("it waits where the caller says so")
+        };
+        let failed = world.configured(&access, &[("B", "two")]).await;
+        assert_eq!((failed.status(), tag(&failed).as_str()), (Status::Failed, "v1"));
+        assert_eq!(
+            (failed.trigger, failed.from, failed.effective),
+            (Trigger::Config, Some(Origin::Same(revision(1))), revision(2))
+        );
+        // Nothing is there to go back to, so that the next change begins from what failed.
+        let both = vec!["A".to_owned(), "B".to_owned()];
+        assert_eq!(world.names(&access, None).await, (both.clone(), None));
+        world.cluster.script("v1", Script::completes());
+        let done = world.configured(&access, &[("C", "three")]).await;
+        assert_eq!((done.status(), done.from), (Status::Succeeded, Some(Origin::Same(revision(2)))));
+        world.runs(&access, &[("A", "one"), ("B", "two"), ("C", "three")]).await;
+        // From here on a change that fails is taken back.
+        world.cluster.script("v1", Script::crashes());
+        assert_eq!(world.configured(&access, &[("D", "four")]).await.status(), Status::Failed);
+        world.cluster.script("v2", Script::completes());
+        world.deployed(&access, &api("v2")).await;
+        world.runs(&access, &[("A", "one"), ("B", "two"), ("C", "three")]).await;
+        world.quiet(&access).await;
+    });
+}
+
+#[test]
+fn image_after_a_first_version_that_failed_runs_with_what_was_set() {
+    let world = World::new(SECOND);
+    world.run(async {
+        world.cluster.script("v1", Script::crashes());
+        let access = world.app("api", leave()).await;
+        assert_eq!(world.configured(&access, &[("A", "one")]).await.status(), Status::Failed);
+        let done = world.deployed(&access, &api("v2")).await;
+        assert_eq!(done.status(), Status::Succeeded);
+        world.runs(&access, &[("A", "one")]).await;
+        world.quiet(&access).await;
+    });
+}
+
+#[test]
 fn staged_change_is_part_of_the_next_one_and_of_no_rollback() {
     let world = World::new(SECOND);
     world.run(async {

@@ -9,10 +9,11 @@ use std::{sync::Arc, time::Duration};
 use rollhook_conformance::{Fault, Faulty, Plan, samples::settings};
 use rollhook_core::{
     app::{Policy, Target},
+    configuration::VariablesChange,
     deploy::{Deploy, Origin, Reason, Revision, State, Status},
     ports::{Clock, LogQuery, RolloutDriver},
-    request::{PolicyChange, RedeployRequest, Refusal, Registration, RollbackRequest, TargetChange},
-    service::{Authorized, Deployer},
+    request::{ConfigureRequest, PolicyChange, RedeployRequest, Refusal, Registration, RollbackRequest, TargetChange},
+    service::{Authorized, Configured, Deployer},
 };
 use rollhook_memory::Script;
 use rollhook_workloads::Workloads;
@@ -411,6 +412,62 @@ fn further_workload_with_a_command_is_made_with_the_first_one() {
         let refused = world.deployer.register(&world.operator, other, None).await.unwrap_err();
         let way = "--command NAME=… it is made only beside a first workload that is made: make it yourself, or remove";
         assert!(refused.to_string().contains(way), "{refused}");
+    });
+}
+
+#[test]
+fn first_version_that_failed_by_a_command_is_put_right_by_another_one() {
+    let world = World::new(DELAY);
+    world.cluster.take_settings();
+    world.run(async {
+        world.cluster.script("v1", Script::crashes());
+        let also = json!([{ "kind": "Deployment", "name": "worker", "together": true, "command": ["bin/wrong"] }]);
+        let access = world.registered(of(also, Policy::default())).await;
+        assert_eq!(world.ended(&access, 1).await.status(), Status::Failed);
+        world.cluster.script("v1", Script::completes());
+        let commands = |commands: serde_json::Value| {
+            let settings = settings(json!({ "commands": commands }));
+            let change = VariablesChange { settings, ..VariablesChange::default() };
+            world.deployer.configure(&access, ConfigureRequest::default().with(|request| request.change = change))
+        };
+        for (name, why) in [("jobs", "\"jobs\" is none of them; there are web, worker."), ("web", "")] {
+            let refused = commands(json!({ name: ["bin/jobs"] })).await;
+            match refused {
+                Err(Refusal::InvalidSetting(field, rule)) => {
+                    assert!(field == "settings.commands" && rule.contains(why) && !why.is_empty(), "{name}: {rule}");
+                }
+                Ok(Configured::Deploy(_)) => assert_eq!(name, "web", "the first one is made as well"),
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+        assert_eq!(world.ended(&access, 2).await.status(), Status::Succeeded);
+        let Ok(Configured::Deploy(accepted)) = commands(json!({ "worker": ["bin/jobs"] })).await else { panic!() };
+        let deploy = &accepted.deploy;
+        assert_eq!((deploy.revision.get(), &deploy.from), (3, &Some(Origin::Same(Revision::new(2).unwrap()))));
+        assert_eq!(world.ended(&access, 3).await.status(), Status::Succeeded);
+        let made_with = |target: &Target| {
+            let pods = world.cluster.running(access.app(), target);
+            serde_json::Value::Object(pods[0].configuration.clone().unwrap().variables.settings)
+        };
+        assert_eq!(made_with(&worker()), json!({ "commands": { "worker": ["bin/jobs"] } }));
+        assert_eq!(made_with(&web()), json!({}), "the command of another one");
+        assert_eq!(world.deployed(&access, V2).await.status(), Status::Succeeded);
+        assert_eq!(made_with(&worker()), json!({ "commands": { "worker": ["bin/jobs"] } }), "later deploys keep it");
+    });
+}
+
+#[test]
+fn command_of_a_workload_that_existed_is_refused() {
+    let world = World::new(DELAY);
+    world.cluster.take_settings();
+    world.run(async {
+        let access = world.release(Policy::default()).await;
+        let settings = settings(json!({ "commands": { "worker": ["bin/jobs"] } }));
+        let change = VariablesChange { settings, ..VariablesChange::default() };
+        let request = ConfigureRequest::default().with(|request| request.change = change);
+        let refused = world.deployer.configure(&access, request).await.unwrap_err();
+        let Refusal::InvalidSetting(field, rule) = refused else { panic!("{refused:?}") };
+        assert!(field == "settings.commands" && rule.contains("Deployment/worker existed before"), "{rule}");
     });
 }
 

@@ -305,6 +305,10 @@ impl Rollout {
         let mut workload = Workload::deserialize(&spec.target.settings)
             .map_err(|error| Error::corrupt(format!("the target of app {} is not a container", spec.app), error))?;
         workload.template = workload.template.map(Template::settled);
+        let made_with = match &spec.configuration {
+            Some(configuration) => MadeWith::of_stored(&configuration.variables.settings, &workload)?,
+            None => MadeWith::default(),
+        };
         Ok(Self {
             app: spec.app.clone(),
             id: spec.id,
@@ -317,10 +321,7 @@ impl Rollout {
             scale: spec.scale,
             rests: spec.is_made_stopped(),
             configuration: spec.configuration.clone().map(Arc::new),
-            made_with: match &spec.configuration {
-                Some(configuration) => MadeWith::of_stored(&configuration.variables.settings)?,
-                None => MadeWith::default(),
-            },
+            made_with,
         })
     }
 }

@@ -13,11 +13,13 @@
 //! the last one first. What is to be done next is decided from one observation of each workload (`steps.rs`).
 //!
 //! A further workload exists already. One with a `command` is made where it does not, by the template of a first one that is
-//! made, with that command: `{"kind": "container", "name": "worker", "command": ["bin/jobs"]}`.
+//! made, with that command: `{"kind": "container", "name": "worker", "command": ["bin/jobs"]}`. The configuration may have
+//! another one for it, by its name: `{"commands": {"worker": ["bin/work"]}}` (`commands.rs`).
 //!
 //! An app with one workload is handed to the driver below as it is.
 
 mod begun;
+mod commands;
 mod parts;
 mod registration;
 mod report;
@@ -219,10 +221,10 @@ impl RolloutDriver for Workloads {
     }
 
     async fn check_settings(&self, request: &SettingsRequest) -> Result<CheckedSettings> {
-        let Some(parts) = Parts::of(&request.target)? else { return self.inner.check_settings(request).await };
-        // They are those of the app's own workload.
-        let target = Target { settings: parts.get(0).settings.clone(), ..request.target.clone() };
-        self.inner.check_settings(&SettingsRequest { target, ..request.clone() }).await
+        match Parts::of(&request.target)? {
+            Some(parts) => commands::check_settings(self.inner.as_ref(), &parts, request).await,
+            None => self.inner.check_settings(request).await,
+        }
     }
 
     fn has_same_workloads(&self, before: &Target, after: &Target) -> bool {

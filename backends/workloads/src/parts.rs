@@ -5,7 +5,7 @@ use rollhook_core::{
     app::{App, Settings, Target},
     ports::RolloutSpec,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The setting that lists the further workloads of a target.
 pub(crate) const ALSO: &str = "also";
@@ -14,6 +14,8 @@ pub(crate) const TOGETHER: &str = "together";
 /// The member of a listed workload by which it is made where it does not exist, beside a first one that is made: the words
 /// that it runs.
 pub(crate) const COMMAND: &str = "command";
+/// The setting of a configuration that has the commands of workloads by their names.
+pub(crate) const COMMANDS: &str = "commands";
 /// The setting that says how a missing workload is made.
 pub(crate) const TEMPLATE: &str = "template";
 /// The member of a template that says that no request leads to what it makes: a further workload.
@@ -50,11 +52,29 @@ impl Part {
     pub(crate) fn spec(&self, spec: &RolloutSpec) -> RolloutSpec {
         spec.clone().with(|spec| {
             spec.target.settings = self.settings.clone();
-            // They are those of the app's own workload.
-            if let Some(configuration) = spec.configuration.as_mut().filter(|_| !self.is_first) {
-                configuration.variables.settings.clear();
+            if let Some(configuration) = spec.configuration.as_mut() {
+                configuration.variables.settings = self.made_with(&configuration.variables.settings);
             }
         })
+    }
+
+    /// Returns what this workload is made with, of the settings of a configuration: they are those of the app's own workload, but
+    /// for the command that is for this one. One that no deploy makes has its own.
+    pub(crate) fn made_with(&self, settings: &Settings) -> Settings {
+        let mut own = if self.is_first { settings.clone() } else { Settings::new() };
+        own.remove(COMMANDS);
+        let commands = settings.get(COMMANDS).and_then(Value::as_object);
+        if let Some(name) = self.own_name().filter(|_| self.is_made())
+            && let Some(command) = commands.and_then(|commands| commands.get(name))
+        {
+            own.insert(COMMANDS.to_owned(), json!({ name: command }));
+        }
+        own
+    }
+
+    /// Returns the name by which a command is for this workload; `None` where the driver below has settings of another form.
+    pub(crate) fn own_name(&self) -> Option<&str> {
+        self.settings.get("name").and_then(Value::as_str)
     }
 }
 
@@ -135,15 +155,13 @@ pub(crate) fn name(settings: &Settings, index: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use rollhook_core::{
         app::AppUid,
         configuration::{Configuration, ConfigurationId},
         deploy::Revision,
         ports::DeployId,
     };
-    use serde_json::json;
-
-    use super::*;
 
     fn target(settings: Value) -> Target {
         Target { settings: settings.as_object().unwrap().clone(), requested: None, take_over: None }
@@ -177,6 +195,22 @@ mod tests {
             .with(|spec| spec.configuration = Some(configuration));
         let settings = parts.specs(&spec).into_iter().map(|spec| spec.configuration.unwrap().variables.settings.len());
         assert_eq!(settings.collect::<Vec<_>>(), [1, 0]);
+    }
+
+    #[test]
+    fn command_of_the_configuration_is_for_the_workload_of_its_name() {
+        let also = json!([
+            { "kind": "container", "name": "worker", "command": ["bin/jobs"] },
+            { "kind": "container", "name": "found" },
+        ]);
+        let first = json!({ "kind": "container", "name": "web", "template": {}, "also": also });
+        let parts = Parts::of(&target(first)).unwrap().unwrap();
+        let commands = json!({ "web": ["serve"], "worker": ["bin/work"], "found": ["other"], "gone": ["nothing"] });
+        let settings = json!({ "memory": "1g", "commands": commands }).as_object().unwrap().clone();
+        let made_with = |index| Value::Object(parts.get(index).made_with(&settings));
+        assert_eq!(made_with(0), json!({ "memory": "1g", "commands": { "web": ["serve"] } }));
+        assert_eq!(made_with(1), json!({ "commands": { "worker": ["bin/work"] } }));
+        assert_eq!(made_with(2), json!({}), "it existed before the app");
     }
 
     #[test]

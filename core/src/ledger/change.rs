@@ -225,6 +225,8 @@ impl Change {
                 let began = if let Some(State::RollingOut { since, .. }) = state { *since } else { deploy.created_at };
                 self.begin_watch(&deploy, began, good);
             } else if deploy.touched && is_newest {
+                // Until a version has succeeded, what it brought stays, and has in it what waited.
+                state.staged.take_if(|_| state.current.is_none() && deploy.configures);
                 state.ended_on_cluster = Some(Arc::new(deploy.without_evidence()));
             }
         }

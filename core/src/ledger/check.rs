@@ -146,8 +146,19 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
     }
     let earlier = |other: Revision| other < revision;
     if let Some(Origin::Same(source)) = deploy.from {
+        let may_be_repeated = |status: Status| match status {
+            Status::Succeeded => true,
+            // Until a version has succeeded, a configuration is brought to the one that failed.
+            Status::Failed | Status::Cancelled => deploy.trigger == Trigger::Config,
+            Status::Queued
+            | Status::Building
+            | Status::Releasing
+            | Status::RollingOut
+            | Status::Verifying
+            | Status::Superseded => false,
+        };
         let is_same = |source: &Deploy| {
-            source.status() == Status::Succeeded
+            may_be_repeated(source.status())
                 && (source.pinned_image(), &source.commit) == (deploy.image.clone(), &deploy.commit)
                 && (source.effective == deploy.effective || deploy.trigger == Trigger::Config)
         };

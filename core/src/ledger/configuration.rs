@@ -1,7 +1,9 @@
 //! Configuration: which one a deploy runs with, and which stored ones may go.
 //!
 //! The configuration is the current version's own. A deploy that brings another one makes it the app's by succeeding, so that
-//! there is nothing to take back where it fails. One that is staged waits for the next deploy.
+//! there is nothing to take back where it fails. Until a first version has succeeded there is nothing to go back to: the
+//! configuration is that of the version which failed last, and a change of it deploys that version once more. One that is staged
+//! waits for the next deploy.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -59,7 +61,7 @@ pub struct Revoked {
 pub fn check(state: &AppState, is_staged: bool, if_current: Option<Revision>, cause: &Cause) -> Result<(), Refusal> {
     state.expect_current(if_current)?;
     if !is_staged {
-        return redeploy::again(state, if_current, cause, PURPOSE).map(drop);
+        return again(state, if_current, cause).map(drop);
     }
     match state.unfinished.iter().find(|deploy| deploy.configures) {
         Some(other) => Err(Refusal::NotRedeployable(format!(
@@ -70,7 +72,8 @@ pub fn check(state: &AppState, is_staged: bool, if_current: Option<Revision>, ca
     }
 }
 
-/// Returns the deploy that brings a configuration: the current image once more.
+/// Returns the deploy that brings a configuration: the current image once more, or that of a [first version which
+/// failed](AppState::failed_first).
 ///
 /// # Errors
 /// Those of [`redeploy::deploy`].
@@ -80,8 +83,18 @@ pub fn deploy(
     if_current: Option<Revision>,
     cause: &Cause,
 ) -> Result<NewDeploy, Refusal> {
-    let again = redeploy::again(state, if_current, cause, PURPOSE)?;
+    let again = again(state, if_current, cause)?;
     Ok(NewDeploy { configuration: Some(Brought(Some(configuration))), effective: None, ..again })
+}
+
+fn again(state: &AppState, if_current: Option<Revision>, cause: &Cause) -> Result<NewDeploy, Refusal> {
+    match state.failed_first() {
+        Some(failed) => {
+            redeploy::check(state, if_current, PURPOSE)?;
+            redeploy::repeat(failed, cause)
+        }
+        None => redeploy::again(state, if_current, cause, PURPOSE),
+    }
 }
 
 /// Returns the configuration that a deploy runs with which begins now. A rollback and a redeploy take what the current version
@@ -114,7 +127,18 @@ pub(super) fn pass_on(from: &Deploy, to: &mut Deploy) {
 impl AppState {
     /// The configuration that the next deploy runs with, and that a change of it begins from.
     pub fn next_configuration(&self) -> Option<ConfigurationId> {
-        self.staged.or_else(|| self.current.as_ref()?.configuration)
+        self.staged.or_else(|| self.configured()?.configuration)
+    }
+
+    /// The version whose configuration is the app's: the current one; until one has succeeded, the one that failed last.
+    pub fn configured(&self) -> Option<&Arc<Deploy>> {
+        self.current.as_ref().or_else(|| self.failed_first())
+    }
+
+    /// The version that failed or was cancelled last on the cluster; `None` once one has succeeded.
+    pub fn failed_first(&self) -> Option<&Arc<Deploy>> {
+        let failed = |ended: &&Arc<Deploy>| matches!(ended.status(), Status::Failed | Status::Cancelled);
+        self.ended_on_cluster.as_ref().filter(failed).filter(|_| self.current.is_none())
     }
 
     /// Returns whether a change was staged under this key; `false` without one.

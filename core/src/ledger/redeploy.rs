@@ -23,15 +23,7 @@ pub(super) fn again(
     cause: &Cause,
     purpose: &str,
 ) -> Result<NewDeploy, Refusal> {
-    state.expect_current(if_current)?;
-    if let Some(ready) = state.unfinished.iter().rfind(|deploy| deploy.is_ready()) {
-        return Err(Refusal::NotRedeployable(format!(
-            "Revision {}{} {}: wait for its end, or cancel it, before you {purpose}.",
-            ready.revision,
-            image(ready),
-            under_way(ready.status())
-        )));
-    }
+    check(state, if_current, purpose)?;
     let Some(current) = &state.current else {
         return Err(Refusal::NotRedeployable(format!(
             "No deploy of {} has succeeded yet: deploy an image or a commit before you {purpose}.",
@@ -49,14 +41,38 @@ pub(super) fn again(
             current.revision
         )));
     }
+    repeat(current, cause)
+}
+
+/// Returns `Ok` unless another deploy is on its way to the cluster.
+///
+/// # Errors
+/// [`Refusal::CurrentChanged`], [`Refusal::NotRedeployable`].
+pub(super) fn check(state: &AppState, if_current: Option<Revision>, purpose: &str) -> Result<(), Refusal> {
+    state.expect_current(if_current)?;
+    match state.unfinished.iter().rfind(|deploy| deploy.is_ready()) {
+        Some(ready) => Err(Refusal::NotRedeployable(format!(
+            "Revision {}{} {}: wait for its end, or cancel it, before you {purpose}.",
+            ready.revision,
+            image(ready),
+            under_way(ready.status())
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Returns the deploy of a version once more.
+///
+/// # Errors
+/// [`Refusal::Internal`] for an entry without an image: none that touched the cluster is.
+pub(super) fn repeat(version: &Deploy, cause: &Cause) -> Result<NewDeploy, Refusal> {
     Ok(NewDeploy {
-        // An entry that succeeded has an image.
-        image: Some(current.pinned_image().ok_or(Refusal::Internal)?),
-        commit: current.commit.clone(),
-        committed_at: current.committed_at,
-        from: Some(Origin::Same(current.revision)),
-        effective: Some(current.effective),
-        unreleased: current.lacks_release(),
+        image: Some(version.pinned_image().ok_or(Refusal::Internal)?),
+        commit: version.commit.clone(),
+        committed_at: version.committed_at,
+        from: Some(Origin::Same(version.revision)),
+        effective: Some(version.effective),
+        unreleased: version.lacks_release(),
         ..NewDeploy::new(cause)
     })
 }

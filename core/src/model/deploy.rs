@@ -187,7 +187,8 @@ pub enum Origin {
     /// The revision of this app that the image was built as: a restore took the cluster during the build, and the image
     /// was entered anew behind it.
     Built(Revision),
-    /// The revision of this app that was current, and is deployed once more.
+    /// The revision of this app that was current, and is deployed once more; for another configuration also the one that failed
+    /// last where none has succeeded.
     Same(Revision),
     /// The app and revision that was promoted.
     Promoted {
@@ -393,7 +394,7 @@ impl Deploy {
     }
 
     /// Returns whether the entry deploys the image once more that was current: as it is, to stop or start the app, or with
-    /// another configuration.
+    /// another configuration, also that of a first version which failed.
     pub const fn is_redeploy(&self) -> bool {
         matches!(self.from, Some(Origin::Same(_)))
     }

@@ -183,8 +183,7 @@ impl CheckKind {
 
 /// Returns the value of a check's setting as people read it: a list is a program and its arguments.
 pub fn check_setting_text(value: &Value) -> String {
-    let words = value.as_array().map(|words| words.iter().filter_map(Value::as_str).map(str::to_owned).collect());
-    words.map_or_else(|| setting_text(value), |words: Vec<_>| words::command_line(&words))
+    words::of_command(value).map_or_else(|| setting_text(value), |words| words::command_line(&words))
 }
 
 /// The checks of an app.

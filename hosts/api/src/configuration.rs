@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::posted::{PostedVariable, PostedVariables};
-use crate::{DeployAnswer, deploy::is_false, openapi::schemas};
+use crate::{DeployAnswer, deploy::is_false, openapi::schemas, words};
 
 /// The configuration of a revision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -28,7 +28,8 @@ pub struct Configuration {
     /// The revision that runs with it; null if nothing has succeeded yet.
     #[schemars(with = "Option<u64>")]
     pub revision: Option<Revision>,
-    /// The variables, sorted by name; none if none was set through this service.
+    /// The variables, sorted by name; none if none was set through this service. Until something has succeeded, those of the
+    /// version that failed last.
     pub variables: Vec<Variable>,
     /// All variables that the next deploy runs with, if a change of them waits for it; only beside the current revision's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -160,8 +161,11 @@ pub fn setting_text(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Array(values) => values.iter().map(setting_text).collect::<Vec<_>>().join(", "),
         Value::Object(members) => {
-            let members = members.iter().map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()));
-            members.collect::<Vec<_>>().join(", ")
+            let member = |(name, value): (&String, &Value)| match words::of_command(value) {
+                Some(words) => format!("{name}={}", words::command_line(&words)),
+                None => format!("{name}={}", value.as_str().unwrap_or_default()),
+            };
+            members.iter().map(member).collect::<Vec<_>>().join(", ")
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
     };

@@ -5,6 +5,7 @@ use rollhook_core::{
     deploy::{Reason, ReleaseMark, Status, WorkloadEvidence},
     image::{Digest, ImageRef},
 };
+use serde_json::Value;
 
 use crate::{CheckOutcome, Deploy, Revoked, WorkloadState, time::absolute};
 
@@ -238,6 +239,11 @@ pub fn command_line(command: &[String]) -> String {
     let quoted = shlex::try_join(command.iter().map(String::as_str));
     // A NUL, which no policy has.
     quoted.unwrap_or_else(|_| command.join(" "))
+}
+
+/// Returns the words of a command that is a setting; `None` of a value that is no list.
+pub fn of_command(setting: &Value) -> Option<Vec<String>> {
+    Some(setting.as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect())
 }
 
 #[cfg(test)]

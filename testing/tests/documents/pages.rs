@@ -299,6 +299,18 @@ pub(crate) const PAGES: &[Page] = &[
                 .given("mkdir root/etc/rollhook; echo hunter2 > registry-token")
                 .then("test $(stat -c %G:%a root/etc/rollhook/docker/config.json) = docker:640"),
             on(Docker).then("docker inspect worker | grep bin/jobs; rollhook app show store | grep 'container/worker (bin/jobs)'"),
+            on(Docker)
+                .given(
+                    "rollhook app delete store --yes; docker rm -f store worker
+                    fails rollhook app create store --image $REGISTRY/shop/web:v1 --workload container/store \
+                      --workload +container/worker --command worker=bin/wrong --network $NETWORK --port 8080 \
+                      --readiness-path /healthz --wait",
+                )
+                .then(
+                    "docker inspect worker | grep bin/jobs
+                    rollhook app history store | grep '^2 .*config.*(current)'
+                    test $(docker ps -aq --filter name=worker | wc -l) = 1",
+                ),
             on(Docker).given("without_app").then("rollhook app wait web; docker images shop/web | grep shop/web"),
             on(Docker).then("docker inspect shop | grep '\"8081-8082\"'"),
         ],

@@ -96,7 +96,7 @@ pub(crate) fn published_from(texts: &[String]) -> impl Iterator<Item = (String, 
 const WORDS_MAX: usize = 64;
 const WORDS_BYTES_MAX: usize = 4096;
 
-fn is_command(words: &[String]) -> bool {
+pub(crate) fn is_command(words: &[String]) -> bool {
     let bytes: usize = words.iter().map(String::len).sum();
     let is_bounded = words.len() <= WORDS_MAX && bytes <= WORDS_BYTES_MAX;
     let is_first_given = words.first().is_none_or(|word| !word.trim().is_empty());

@@ -1,4 +1,4 @@
-//! What the app's configuration says that containers are made with: memory, ports, volumes, network and labels.
+//! What the app's configuration says that containers are made with: memory, ports, volumes, network, labels and command.
 //!
 //! A container is made of the one before it, so that a setting would stay for ever once it was laid over what others gave. A
 //! label keeps what each setting has replaced: the next container is made of the one before without its settings, and with
@@ -32,6 +32,9 @@ pub(crate) struct Laid {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct Replaced {
+    /// Members of the container's configuration.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    config: Map<String, Value>,
     /// Members of the host's configuration.
     #[serde(skip_serializing_if = "Map::is_empty")]
     host: Map<String, Value>,
@@ -85,6 +88,9 @@ impl Laid {
             append(&mut host["Mounts"], replaced.mounts);
             retain(&mut object["Mounts"], |mount| !is_set(mount["Destination"].as_str()));
         }
+        for (name, value) in replaced.config {
+            put(&mut object["Config"], name, value);
+        }
         for (name, value) in replaced.host {
             put(&mut object["HostConfig"], name, value);
         }
@@ -119,6 +125,10 @@ impl Laid {
         }
         if let Some(network) = set.network() {
             replaced.network(body, model, network);
+        }
+        if let Some(words) = set.command() {
+            replaced.config.insert("Cmd".to_owned(), body["Cmd"].clone());
+            body["Cmd"] = json!(words);
         }
         for (name, value) in set.labels.iter().flatten() {
             replaced.labels.insert(name.clone(), body["Labels"][name].clone());
@@ -369,6 +379,25 @@ mod tests {
         assert_eq!(none["HostConfig"]["Binds"], json!(["conf:/etc/app:ro", "data:/data/"]));
         assert_eq!(none["ExposedPorts"], plain["ExposedPorts"]);
         assert_eq!(none["NetworkingConfig"], plain["NetworkingConfig"]);
+    }
+
+    #[test]
+    fn command_takes_the_place_of_the_one_before_and_gives_it_back() {
+        let defaults = json!({"Cmd": ["/app"]});
+        let of = |model: &Container, settings: Value| {
+            let rollout = Rollout { made_with: made_with(settings), ..rollout(2) };
+            recreation::body(model, &defaults, &rollout, "web:v2", &Value::Null)
+        };
+        let ran = |body: &Value| with(made(1, body), "/Config/Cmd", body["Cmd"].clone());
+        let set = |words: &str| json!({"commands": {"web": [words]}});
+        for given in [json!(["bin/jobs"]), json!(["/app"])] {
+            let before = with(container("web", "running"), "/Config/Cmd", given.clone());
+            let first = of(&before, set("bin/work"));
+            let second = of(&ran(&first), set("bin/other"));
+            assert_eq!([&first["Cmd"], &second["Cmd"]], [&json!(["bin/work"]), &json!(["bin/other"])]);
+            let none = of(&ran(&second), json!({}));
+            assert_eq!(none.get("Cmd"), Some(&given).filter(|given| **given != defaults["Cmd"]), "{given}");
+        }
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub(crate) struct MadeWith {
     /// Labels, each in place of one of the same name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) labels: Option<BTreeMap<String, String>>,
+    /// The words that containers run in place of their image's, by the containers' names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    commands: Option<BTreeMap<String, Vec<String>>>,
     /// Path that answers with 2xx or 3xx once the container is ready; empty: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) readiness_path: Option<String>,
@@ -42,13 +45,22 @@ pub(crate) struct MadeWith {
 }
 
 impl MadeWith {
-    /// Reads settings that were checked before they were stored.
+    /// Reads settings that were checked before they were stored, as far as they are for this container. One that no deploy has made
+    /// has a command of its own.
     ///
     /// # Errors
     /// `Corrupt` if another driver wrote them.
-    pub(super) fn of_stored(settings: &Settings) -> Result<Self> {
-        Self::deserialize(settings)
-            .map_err(|error| Error::corrupt("the settings of a configuration are no container's", error))
+    pub(super) fn of_stored(settings: &Settings, workload: &Workload) -> Result<Self> {
+        let mut read = Self::deserialize(settings)
+            .map_err(|error| Error::corrupt("the settings of a configuration are no container's", error))?;
+        let own = read.commands.take().and_then(|mut commands| commands.remove_entry(&workload.name));
+        read.commands = own.filter(|_| workload.template.is_some()).map(|own| BTreeMap::from([own]));
+        Ok(read)
+    }
+
+    /// The words that the container runs in place of its image's.
+    pub(crate) fn command(&self) -> Option<&[String]> {
+        self.commands.as_ref()?.values().next().map(Vec::as_slice)
     }
 
     /// Reads and checks settings that a person gave.
@@ -66,10 +78,12 @@ impl MadeWith {
                 "volumes" => read.volumes = InvalidTarget::read(&full, value)?,
                 "network" => read.network = InvalidTarget::read(&full, value)?,
                 "labels" => read.labels = InvalidTarget::read(&full, value)?,
+                "commands" => read.commands = InvalidTarget::read(&full, value)?,
                 "readiness_path" => read.readiness_path = InvalidTarget::read(&full, value)?,
                 "readiness_port" => read.readiness_port = InvalidTarget::read(&full, value)?,
                 _ => {
-                    let known = "memory, cpu, publish, volumes, network, labels, readiness_path and readiness_port";
+                    let known =
+                        "memory, cpu, publish, volumes, network, labels, commands, readiness_path and readiness_port";
                     return Err(super::unknown(&full, known));
                 }
             }
@@ -109,6 +123,15 @@ impl MadeWith {
         };
         if self.labels.iter().flat_map(BTreeMap::keys).any(|name| is_kept(&name)) {
             return invalid("labels", "must have names, and none that begins with dev.rollhook. or com.docker.");
+        }
+        for words in self.commands.iter().flat_map(BTreeMap::values) {
+            if words.is_empty() || !creation::is_command(words) {
+                return invalid(
+                    "commands",
+                    "must have for each container 1 to 64 words with 4 KiB in all, of which the first is not empty, without NUL \
+                     characters.",
+                );
+            }
         }
         let counts = [self.publish.as_ref().map(Vec::len), self.volumes.as_ref().map(Vec::len)];
         for (name, count) in ["publish", "volumes"].into_iter().zip(counts) {
@@ -159,8 +182,21 @@ impl MadeWith {
         if is_in_turn && !writes() { Replace::StartFirst } else { workload.replace }
     }
 
-    /// Returns why the settings need another order of replacement than a person chose; `None` if they do not.
+    /// Returns why the settings are not for this container: they need another order of replacement than a person chose, or have
+    /// a command for another one, or for one that no deploy has made. `None` if they are.
     pub(crate) fn contradiction(&self, workload: &Workload) -> Option<InvalidTarget> {
+        if let Some(name) = self.commands.iter().flat_map(BTreeMap::keys).find(|name| **name != workload.name) {
+            let name: String = name.chars().take(64).collect();
+            let rule =
+                format!("must name containers of the app, and {name:?} is none of them; there is {}.", workload.name);
+            return Some(InvalidTarget::setting("settings.commands", rule));
+        }
+        if self.command().is_some() && workload.template.is_none() {
+            let rule = format!(
+                "must name containers that the app's deploys have made, and {workload} existed before: it keeps its own command."
+            );
+            return Some(InvalidTarget::setting("settings.commands", rule));
+        }
         let is_start_first = workload.replace_chosen && workload.replace == Replace::StartFirst;
         let why = creation::sole(&self.template()).filter(|_| is_start_first)?;
         let rule = format!(
@@ -179,6 +215,10 @@ mod tests {
 
     fn parse(settings: Value) -> Result<MadeWith, InvalidTarget> {
         MadeWith::parse(settings.as_object().unwrap())
+    }
+
+    fn web(template: Option<Template>) -> Workload {
+        Workload { template, ..Workload::named(crate::settings::Kind::Container, "web") }
     }
 
     #[test]
@@ -201,6 +241,11 @@ mod tests {
             (json!({"labels": {"com.docker.compose.project": "shop"}}), "settings.labels"),
             (json!({"readiness_path": "up"}), "settings.readiness_path"),
             (json!({"readiness_port": 0}), "settings.readiness_port"),
+            (json!({"commands": ["bin/jobs"]}), "settings.commands"),
+            (json!({"commands": {"web": "bin/jobs"}}), "settings.commands"),
+            (json!({"commands": {"web": []}}), "settings.commands"),
+            (json!({"commands": {"web": [" "]}}), "settings.commands"),
+            (json!({"commands": {"web": ["a".repeat(5000)]}}), "settings.commands"),
         ] {
             let Err(InvalidTarget::Setting { name: found, .. }) = parse(settings.clone()) else { panic!("{settings}") };
             assert_eq!(found, name, "{settings}");
@@ -212,8 +257,27 @@ mod tests {
     #[test]
     fn stored_settings_are_read_as_they_were_given() {
         let settings = json!({"memory": "1g", "volumes": [":/data"], "labels": {"a": "b"}, "readiness_port": 80});
-        let read = MadeWith::of_stored(settings.as_object().unwrap()).unwrap();
+        let read = MadeWith::of_stored(settings.as_object().unwrap(), &web(None)).unwrap();
         assert_eq!((serde_json::to_value(&read).unwrap(), Ok(read)), (settings.clone(), parse(settings)));
+    }
+
+    #[test]
+    fn command_is_for_the_container_of_its_name_that_was_made() {
+        let made = || web(Some(Template::default()));
+        let settings = json!({"commands": {"web": ["serve"], "worker": ["bin/jobs"]}});
+        let read = |workload| MadeWith::of_stored(settings.as_object().unwrap(), &workload).unwrap();
+        assert_eq!(read(made()).command().unwrap(), ["serve"]);
+        assert_eq!(read(web(None)), MadeWith::default(), "it has its own");
+        let why = |settings, workload: Workload| {
+            let Some(InvalidTarget::Setting { rule, .. }) = parse(settings).unwrap().contradiction(&workload) else {
+                panic!("{workload}")
+            };
+            rule
+        };
+        assert!(why(settings.clone(), made()).contains("\"worker\" is none of them; there is web"));
+        let own = json!({"commands": {"web": ["serve"]}});
+        assert!(parse(own.clone()).unwrap().contradiction(&made()).is_none());
+        assert!(why(own, web(None)).contains("container/web existed before"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use rollhook_core::{
     ports::{Applied, DeployId, Phase, Purpose, RolloutDriver, RolloutSpec, TargetRequest, Validated},
 };
 use rollhook_docker::DockerMachine;
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
@@ -99,16 +100,18 @@ impl Deploys {
         let name = bed.name("fence");
         let network = bed.docker.network();
         bed.docker.run(&["run", "-d", "--name", &name, "--network", &network, "--restart", "always", image]);
-        let request = TargetRequest {
-            app: format!("shop-test/{name}").parse().unwrap(),
-            settings: Default::default(),
-            image: None,
-            built: false,
-            take_over: false,
-            registered: None,
-            others: Vec::new(),
+        let Validated::Adopt { settings, .. } = driver.validate(&request(&name)).await.unwrap() else {
+            panic!("not adopted")
         };
-        let Validated::Adopt { settings, .. } = driver.validate(&request).await.unwrap() else { panic!("not adopted") };
+        Self { bed, name, target: Target { settings, ..Target::default() } }
+    }
+
+    /// The deploys of a container that the first of them makes by this template.
+    pub(crate) async fn making(bed: Bed, driver: &DockerMachine, template: Value) -> Self {
+        let name = bed.name("made");
+        let mut request = TargetRequest { image: "app:v1".parse().ok(), ..request(&name) };
+        request.settings.insert("template".to_owned(), template);
+        let Validated::Create { settings, .. } = driver.validate(&request).await.unwrap() else { panic!("not made") };
         Self { bed, name, target: Target { settings, ..Target::default() } }
     }
 
@@ -144,6 +147,19 @@ impl Deploys {
         let found = self.bed.containers(&self.name, &[]);
         let found = found.iter().filter_map(|id| self.bed.inspect(id));
         found.map(|found| found["Config"]["Image"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+/// The registration of an app whose container has its name.
+fn request(name: &str) -> TargetRequest {
+    TargetRequest {
+        app: format!("shop-test/{name}").parse().unwrap(),
+        settings: Default::default(),
+        image: None,
+        built: false,
+        take_over: false,
+        registered: None,
+        others: Vec::new(),
     }
 }
 

@@ -108,6 +108,78 @@ fn container_is_made_with_the_settings_and_later_without_them() {
 }
 
 #[test]
+fn command_of_a_container_that_was_made_is_changed_and_comes_back() {
+    let case =
+        concat!(env!("CARGO_PKG_NAME"), "/made_with::command_of_a_container_that_was_made_is_changed_and_comes_back");
+    run(async {
+        let Some(bed) = lent(case) else { return };
+        let driver = DockerMachine::at(bed.socket());
+        let sleeps = |seconds: &str| json!(["sh", "-c", format!("sleep {seconds}")]);
+        let template =
+            json!({"network": bed.docker.network(), "command": ["sh", "-c", "no-such-program"], "further": true});
+        let deploys = Deploys::making(bed, &driver, template).await;
+        let with_command = |revision, command: Value| {
+            deploys.made_with(revision, "app:v1", json!({"commands": {&deploys.name: command, "another": ["gone"]}}))
+        };
+        // The first version fails, and the next one is made with another command.
+        let first = deploys.spec(1, "app:v1");
+        assert_eq!(patiently(async || driver.apply(&first).await).await, Applied::Done);
+        let mut restarts = 0;
+        for _ in 0..120 {
+            let seen = patiently(async || driver.observe(&first).await).await;
+            restarts = seen.restarts;
+            if restarts > 0 || seen.failure.is_some() {
+                break;
+            }
+            pause().await;
+        }
+        assert!(restarts > 0, "its command is wrong");
+        for (revision, command) in [(2, sleeps("1000")), (3, sleeps("1001"))] {
+            deploys.completes(&driver, with_command(revision, command.clone())).await;
+            let found = deploys.only();
+            assert_eq!(
+                (&found["Config"]["Cmd"], &found["Config"]["Healthcheck"]["Test"]),
+                (&command, &json!(["NONE"]))
+            );
+        }
+        // A later version keeps it, also where the container is gone and made anew.
+        deploys.bed.docker.run(&["rm", "-f", &deploys.name]);
+        deploys.completes(&driver, with_command(4, sleeps("1001"))).await;
+        assert_eq!(deploys.only()["Config"]["Cmd"], sleeps("1001"));
+        // Without the setting, it is the one that the container was first made with.
+        let plain = deploys.spec(5, "app:v1");
+        assert_eq!(patiently(async || driver.apply(&plain).await).await, Applied::Done);
+        let mut made = None;
+        for _ in 0..120 {
+            patiently(async || driver.observe(&plain).await).await;
+            let all = deploys.bed.containers(&deploys.name, &[]);
+            made = all.iter().filter_map(|id| deploys.bed.inspect(id)).find(|found| {
+                found["Config"]["Labels"]["dev.rollhook.deploy"].as_str().is_some_and(|id| id.ends_with("/5"))
+            });
+            if made.is_some() {
+                break;
+            }
+            pause().await;
+        }
+        assert_eq!(made.unwrap()["Config"]["Cmd"], json!(["sh", "-c", "no-such-program"]));
+    });
+}
+
+#[test]
+fn command_of_a_container_that_existed_is_its_own() {
+    let case = concat!(env!("CARGO_PKG_NAME"), "/made_with::command_of_a_container_that_existed_is_its_own");
+    run(async {
+        let Some(bed) = lent(case) else { return };
+        let driver = DockerMachine::at(bed.socket());
+        let deploys = Deploys::of(bed, &driver).await;
+        let (name, rule) = deploys.refused(&driver, json!({"commands": {&deploys.name: ["serve"]}})).await;
+        assert!(name == "settings.commands" && rule.contains("existed before"), "{name} {rule}");
+        let (name, rule) = deploys.refused(&driver, json!({"commands": {"other": ["serve"]}})).await;
+        assert!(name == "settings.commands" && rule.contains("none of them"), "{name} {rule}");
+    });
+}
+
+#[test]
 fn settings_that_the_machine_does_not_have_are_refused() {
     let case = concat!(env!("CARGO_PKG_NAME"), "/made_with::settings_that_the_machine_does_not_have_are_refused");
     run(async {

@@ -214,8 +214,8 @@ impl SimulatedCluster {
         self.changed.notify(usize::MAX);
     }
 
-    /// Has the cluster take settings of any name, as a configuration may have them, whose values are texts: pods are made with
-    /// them. Without this it takes none.
+    /// Has the cluster take settings of any name, as a configuration may have them, whose values are texts or objects: pods are
+    /// made with them. Without this it takes none.
     pub fn take_settings(&self) {
         self.lock().takes_settings = true;
     }

@@ -43,11 +43,12 @@ impl RolloutDriver for SimulatedCluster {
             let why = "The simulated cluster makes its pods with nothing but variables.";
             return Ok(CheckedSettings::Unsupported(why.to_owned()));
         }
-        let wrong = request.settings.iter().find(|(_, value)| !value.is_string());
+        let wrong = request.settings.iter().find(|(_, value)| !value.is_string() && !value.is_object());
         Ok(match wrong {
-            Some((name, _)) => {
-                CheckedSettings::Invalid(InvalidTarget::setting(format!("settings.{name}"), "must be a text."))
-            }
+            Some((name, _)) => CheckedSettings::Invalid(InvalidTarget::setting(
+                format!("settings.{name}"),
+                "must be a text, or an object.",
+            )),
             None => CheckedSettings::Valid(request.settings.clone()),
         })
     }

@@ -2,14 +2,15 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{after, deploy, moved, new, registered, succeeded};
+use super::{after, cancelled, deploy, failed, image, moved, new, registered, succeeded};
 use crate::{
     app::{App, Policy, Settings},
     check::Check,
     configuration::ConfigurationId,
-    deploy::{Deploy, State, Trigger},
+    deploy::{Actor, AdmissionId, Deploy, Origin, State, Trigger},
     ledger::{AppState, Brought, Change, NewDeploy, Record, configuration},
     ports::StoredConfiguration,
+    request::Cause,
     tests::{NOW, revision},
 };
 
@@ -60,6 +61,30 @@ fn what_waits_is_the_apps_once_a_deploy_has_succeeded_with_it() {
     };
     assert_eq!(done(2), (None, Some(id(2))));
     assert_eq!(done(1), (Some(id(2)), Some(id(2))), "another began before it was set");
+}
+
+#[test]
+fn configuration_is_that_of_the_version_that_failed_until_one_has_succeeded() {
+    let cause = Cause { trigger: Trigger::Config, actor: Actor::Ci };
+    let brings = |state: &AppState, number: u128| {
+        configuration::deploy(state, id(number), None, &cause).map(|deploy| (deploy.image, deploy.from))
+    };
+    let first = accepted(registered(), Trigger::Manual);
+    assert!(brings(&first, 1).is_err(), "it may still succeed");
+    let ended = |end: fn(&Deploy) -> Deploy| moved(first.clone(), 1, end);
+    assert!(brings(&ended(cancelled), 1).is_err(), "nothing was on the cluster");
+    let version = ended(failed);
+    let again = (Some(image("v2")), Some(Origin::Same(revision(1))));
+    assert_eq!((brings(&version, 1), version.next_configuration()), (Ok(again), None));
+
+    let mut change = Change::on(AppState { staged: Some(id(1)), ..version });
+    let deploy = configuration::deploy(&change.state, id(2), None, &cause).unwrap();
+    new(&mut change, super::Admission::plain(AdmissionId(8), deploy), NOW);
+    let second = change.state;
+    let failed_again = moved(second.clone(), 2, failed);
+    assert_eq!((failed_again.staged, failed_again.next_configuration()), (None, Some(id(2))), "it has what waited");
+    let done = moved(second, 2, succeeded);
+    assert_eq!((done.next_configuration(), done.failed_first()), (Some(id(2)), None));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::{
 pub enum Configured {
     /// The deploy that brings it.
     Deploy(Box<Accepted>),
-    /// It waits for the next deploy: the caller asked for that, or nothing has been deployed yet.
+    /// It waits for the next deploy: the caller asked for that, or no version has succeeded or failed yet.
     Staged {
         /// Whether an earlier call with the same key has staged it.
         replayed: bool,
@@ -30,7 +30,8 @@ pub enum Configured {
 }
 
 impl Deployer {
-    /// Changes an app's configuration, as a deploy of the image that runs, or for the next deploy.
+    /// Changes an app's configuration, as a deploy of the image that runs, or for the next deploy. Until a version has succeeded,
+    /// the one that failed last is deployed once more.
     /// A dropped call may have been recorded or not: see [Cancellation](Deployer#cancellation).
     ///
     /// # Errors
@@ -63,7 +64,7 @@ impl Deployer {
             if let Some(made_with) = made_with {
                 variables.settings = made_with;
             }
-            let is_staged = request.staged || state.current.is_none();
+            let is_staged = request.staged || state.configured().is_none();
             configuration::check(&state, is_staged, request.if_current, &access.cause_of(Trigger::Config))?;
             if variables == before && (is_staged || state.staged.is_none()) {
                 return Ok(Configured::Unchanged);

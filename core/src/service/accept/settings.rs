@@ -47,9 +47,10 @@ impl Deployer {
         one.settings == other.settings && steering(one) == steering(other)
     }
 
-    /// Returns the variables of the configuration that the current version has; none if it has none.
+    /// Returns the variables of the configuration that the current version has, or the one that failed last where none has
+    /// succeeded; none if it has none.
     pub(super) async fn current_variables(&self, access: &Authorized, state: &AppState) -> Outcome<Variables> {
-        let current = state.current.as_ref().and_then(|current| current.configuration);
+        let current = state.configured().and_then(|current| current.configuration);
         Ok(self.kept_variables(access, current).await?.unwrap_or_default())
     }
 

@@ -16,7 +16,7 @@ use crate::{
 pub struct ShownConfiguration {
     /// The revision; `None`: nothing has succeeded yet.
     pub revision: Option<Revision>,
-    /// Its variables, sorted by name.
+    /// Its variables, sorted by name; those of the version that failed last where nothing has succeeded yet.
     pub variables: Vec<ShownVariable>,
     /// All variables that wait for the next deploy, if a change does; only beside those of the current revision.
     pub staged: Option<Vec<ShownVariable>>,
@@ -27,7 +27,8 @@ pub struct ShownConfiguration {
 }
 
 impl Deployer {
-    /// Returns the configuration of a revision, or of the current one beside what waits for the next deploy.
+    /// Returns the configuration of a revision, or of the current one beside what waits for the next deploy. Until a version has
+    /// succeeded, that is the one of the version that failed last.
     ///
     /// # Errors
     /// [`Refusal::ConfigurationForgotten`], [`Refusal::RevisionNotFound`], [`Refusal::AppNotFound`];
@@ -43,8 +44,9 @@ impl Deployer {
         let state = self.state(access).await?;
         let current = state.current.as_ref();
         let revision = current.map(|current| current.revision);
-        let of = |id| self.shown(access, id, revision.unwrap_or(Revision::FIRST));
-        let (variables, settings) = of(current.and_then(|current| current.configuration)).await?;
+        let configured = state.configured();
+        let of = |id| self.shown(access, id, configured.map_or(Revision::FIRST, |configured| configured.revision));
+        let (variables, settings) = of(configured.and_then(|configured| configured.configuration)).await?;
         let staged = match state.staged {
             Some(staged) => Some(of(Some(staged)).await?),
             None => None,

@@ -188,7 +188,9 @@ impl Rules {
         journal.count("rule 10: what runs was deployed once more");
         // Another change of the same write may have come first.
         let lower = &history[..revision.get() as usize - 1];
-        let Some(current) = model::current(lower) else {
+        let first = model::failed_first(lower).filter(|_| new.trigger == Trigger::Config);
+        journal.count_if(first.is_some(), "config: a first version that failed was deployed once more");
+        let Some(current) = model::current(lower).or(first) else {
             journal.expect(false, || format!("revision {revision} repeats a version, and none has succeeded"));
             return;
         };
@@ -209,7 +211,8 @@ impl Rules {
         let building = before.iter().any(|entry| entry.is_to_be_built());
         journal.count_if(building, "rule 10: what runs was deployed once more beside a build");
         let wish = self.wishes.get(&new.actor.to_string());
-        let expected = wish.is_some_and(|wish| wish.if_current.is_none_or(|expected| expected == current.revision));
+        let is_current = |expected: Revision| first.is_none() && expected == current.revision;
+        let expected = wish.is_some_and(|wish| wish.if_current.is_none_or(is_current));
         journal.expect(expected, || format!("revision {revision} is a redeploy that nobody asked for as it is"));
     }
 

@@ -183,6 +183,7 @@ pub(crate) fn made_with(_: &mut SchemaGenerator) -> Schema {
     let members = json!({
         "memory": text(), "cpu": text(), "publish": texts(), "volumes": texts(), "network": text(),
         "labels": { "type": ["object", "null"], "additionalProperties": { "type": "string" } },
+        "commands": { "type": ["object", "null"], "additionalProperties": { "type": "array", "items": { "type": "string" } } },
         "readiness_path": text(), "readiness_port": { "type": ["integer", "null"], "minimum": 1, "maximum": 65_535 }
     });
     json_schema!({ "type": "object", "properties": members })

@@ -19,7 +19,7 @@ pub(crate) fn flag(field: &str) -> Option<String> {
 }
 
 /// The fields of several values, whose flags are given once for each.
-const SEVERAL: [&str; 5] = ["repositories", "containers", "env_from_secrets", "volumes", "labels"];
+const SEVERAL: [&str; 6] = ["repositories", "containers", "env_from_secrets", "volumes", "labels", "commands"];
 
 fn singular(name: &str) -> String {
     match name.strip_suffix("ies") {
@@ -109,6 +109,13 @@ mod tests {
         for field in fields.chain(settings).chain(template) {
             let flag = flag(&field).unwrap();
             assert!(known.contains(&flag), "{field}: {flag}");
+        }
+        let set = known_flags(&["app", "set"]);
+        for name in
+            ["memory", "cpu", "publish", "volumes", "network", "labels", "commands", "readiness_path", "readiness_port"]
+        {
+            let flag = flag(&format!("settings.{name}")).unwrap();
+            assert!(set.contains(&flag), "{name}: {flag}");
         }
         let promote = known_flags(&["app", "promote"]);
         for field in [Field::FromProject, Field::FromEnvironment] {

@@ -12,7 +12,13 @@ use rollhook_core::{
 };
 use serde_json::Value;
 
-use super::{Session, config::make_with, deploys::image, lock::described, outcome::succeeded};
+use super::{
+    Session,
+    config::{keep_commands, make_with},
+    deploys::image,
+    lock::described,
+    outcome::succeeded,
+};
 use crate::{
     apps,
     args::{Create, Delete, KeyValue, List, NamedCommand, Set, Target, WorkloadName, flags},
@@ -253,7 +259,7 @@ pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), CliErro
         workload: WorkloadPatch { also },
         take_over: args.take_over,
     };
-    let made_with = args.made_with.settings().map_err(CliError::Usage)?;
+    let mut made_with = args.made_with.settings().map_err(CliError::Usage)?;
     let when = &args.made_with.when;
     if made_with.is_empty() && (when.staged || when.wait.wait || when.break_glass.is_some()) {
         let why = "--staged, --wait and --break-glass are for what the container is made with, such as --memory 1g.";
@@ -261,6 +267,9 @@ pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), CliErro
     }
     if patch == AppPatch::default() {
         if !made_with.is_empty() {
+            if args.made_with.keeps_commands() {
+                keep_commands(session, &args.target, &mut made_with).await?;
+            }
             return make_with(session, &args.target, when, made_with).await;
         }
         return Err(CliError::Usage("Say what to change, such as --settle 30s; see --help.".to_owned()));

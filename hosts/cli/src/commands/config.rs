@@ -56,6 +56,22 @@ async fn discard(session: &Session<'_>, args: &ConfigDiscard) -> Result<(), CliE
     session.document(&kept)
 }
 
+/// Adds the commands of other containers that the app has already: the call replaces all.
+pub(super) async fn keep_commands(
+    session: &Session<'_>,
+    target: &Target,
+    settings: &mut Settings,
+) -> Result<(), CliError> {
+    let id = &session.find(target).await?;
+    let shown = session.api.call(ShowConfiguration, id, ConfigQuery::default()).await?;
+    let next = shown.staged_settings.unwrap_or(shown.settings);
+    let Some(Value::Object(commands)) = settings.get_mut("commands") else { return Ok(()) };
+    for (name, words) in next.get("commands").and_then(Value::as_object).into_iter().flatten() {
+        commands.entry(name.clone()).or_insert_with(|| words.clone());
+    }
+    Ok(())
+}
+
 /// Changes what an app's containers are made with.
 pub(super) async fn make_with(
     session: &Session<'_>,

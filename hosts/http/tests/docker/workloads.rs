@@ -112,3 +112,52 @@ fn web_and_worker_are_made_of_one_image_with_commands_of_their_own() {
     let shown = cli.run(&format!("app show {web}")).ok().out;
     assert!(shown.contains(&format!("together with container/{worker} (sh -c ")), "{shown}");
 }
+
+#[test]
+fn first_version_whose_worker_had_a_wrong_command_is_put_right_by_another_one() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let [web, worker] = ["web", "worker"].map(|name| bench.name(name));
+    let cli = bench.cli().with("ROLLHOOK_PROJECT", "shop").with("ROLLHOOK_ENVIRONMENT", "test");
+    let create = format!(
+        "app create {web} --image app:v1 --network {} --port 8080 --workload container/{web} --workload +container/{worker} \
+         --command {worker}=bin/wrong --settle 1s --patience 3s --wait",
+        bench.docker.network()
+    );
+    cli.run(&create).exits(3);
+    let set = |command: &str| -> Ended {
+        let mut set = cli.command(&format!("app set {web} --wait --command"));
+        set.arg(command).output().unwrap().into()
+    };
+    for (command, words) in [
+        ("jobs='sleep 1000'", "none of them"),
+        (&format!("{worker}="), "must be NAME=COMMAND"),
+        (&format!("{worker}=''"), "must have for each container"),
+    ] {
+        let refused = set(command);
+        assert!(refused.code != 0 && refused.err.contains("--command: ") && refused.err.contains(words), "{refused:?}");
+    }
+    set(&format!("{worker}='sleep 1000'")).ok();
+    let commands = |name: &str| bench.inspect(name).unwrap()["Config"]["Cmd"].clone();
+    assert_eq!((commands(&web), commands(&worker)), (json!(["/app"]), json!(["sleep", "1000"])));
+    let only = |name: &String| vec![name.clone()];
+    assert_eq!((bench.containers(&web), bench.containers(&worker)), (only(&web), only(&worker)), "nothing is left");
+    let history = cli.run(&format!("app history {web}")).ok().out;
+    assert!(
+        history.lines().nth(1).is_some_and(|newest| newest.starts_with('2') && newest.contains("config")),
+        "{history}"
+    );
+
+    // It stays with later deploys, and the restore of a change that fails brings it back.
+    let app = App::new("shop-test", &web, String::new());
+    let app = App { token: bench.server.enable(&app.path), ..app };
+    bench.succeeds(&app, "app:v2");
+    assert_eq!((bench.version(&web), commands(&worker)), ("v2".to_owned(), json!(["sleep", "1000"])));
+    set(&format!("{worker}=bin/wrong")).exits(3);
+    assert_eq!(bench.ended(&app, 5)["status"], "succeeded");
+    assert_eq!((bench.version(&web), commands(&worker)), ("v2".to_owned(), json!(["sleep", "1000"])));
+    set(&format!("{web}='/app'")).ok();
+    let listed = cli.run(&format!("app config list {web}")).ok().out;
+    assert!(listed.contains(&format!("{web}=/app, {worker}=sleep 1000")), "{listed}");
+    bench.roll_back(&app);
+    assert_eq!((bench.version(&web), commands(&worker)), ("v1".to_owned(), json!(["sleep", "1000"])));
+}
