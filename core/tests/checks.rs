@@ -4,11 +4,14 @@
 
 mod world;
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use rollhook_core::{
     app::{OnFailure, Policy},
-    check::{Check, CheckMode, Verdict, WithoutVerdict},
+    check::{Check, CheckMode, PAST_VALUES_MAX, Verdict, WithoutVerdict},
     deploy::{CheckResult, Deploy, Reason, Revision, Ruling, Scale, State, Status, Verification},
     ports::{Clock, MeasureSpec},
     request::{PolicyChange, Refusal, ScaleRequest},
@@ -99,9 +102,67 @@ fn version_that_serves_its_users_succeeds_with_what_was_measured() {
         }
         assert_eq!(verification(&done).gap(), None);
         let current = world.view(&access).await.current.unwrap();
-        assert_eq!(current.verification, done.verification);
+        assert_eq!(current.verification.as_deref(), Some(&verification(&done).short()));
         world.quiet(&access).await;
         assert_eq!(world.measured(2), 2, "one round");
+    });
+}
+
+#[test]
+fn values_of_before_the_rollout_are_kept_beside_the_measurements() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", with_checks([check("errors")])).await;
+        let asked = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&asked);
+        world.verifier.reads(move |spec| {
+            if spec.now > spec.rollout_began {
+                return Reading::Value(0.005);
+            }
+            assert_eq!(spec.window, MINUTE, "not the few seconds for which the new instances have served");
+            *count.lock().unwrap() += 1;
+            // Nothing was measured at every other time.
+            if (spec.rollout_began.since(spec.now).as_secs() / 15).is_multiple_of(2) {
+                Reading::Value(0.5)
+            } else {
+                Reading::NoData
+            }
+        });
+        let change = PolicyChange { verify_for: Some(MINUTE), ..PolicyChange::default() };
+        world.set_policy(&access, change).await;
+        let done = world.deployed(&access, &api("v2")).await;
+        assert_eq!((done.status(), note(&done)), (Status::Succeeded, String::new()), "nothing is judged by them");
+        let result = result(&done, "errors");
+        assert_eq!((letters(result).as_str(), result.before.len()), ("ppppp", PAST_VALUES_MAX));
+        let began = result.before.last().unwrap().at;
+        for (place, past) in (0_u32..).zip(result.before.iter().rev()) {
+            let value = place.is_multiple_of(2).then_some("0.5");
+            assert_eq!((past.at, past.value.as_deref()), (began.before(SECOND * 15 * place), value));
+        }
+        assert!(began < verification(&done).since && began >= done.created_at);
+        assert_eq!(*asked.lock().unwrap(), PAST_VALUES_MAX, "asked for once");
+    });
+}
+
+#[test]
+fn values_of_before_the_rollout_are_asked_for_three_times_and_delay_no_verdict() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let policy = with_checks([check("errors")]);
+        let access = world.app("api", policy.with(|policy| policy.verify_for = MINUTE)).await;
+        let asked = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&asked);
+        world.verifier.reads(move |spec| {
+            if spec.now > spec.rollout_began {
+                return Reading::Value(0.005);
+            }
+            *count.lock().unwrap() += 1;
+            Reading::Away
+        });
+        let done = world.deployed(&access, &api("v2")).await;
+        let result = result(&done, "errors");
+        assert_eq!((done.status(), letters(result).as_str()), (Status::Succeeded, "ppppp"));
+        assert_eq!((result.before.len(), *asked.lock().unwrap()), (0, 3));
     });
 }
 

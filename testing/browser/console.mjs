@@ -3,6 +3,7 @@
 //
 // The surrounding test restarts the server when this program asks for it on standard output, and answers on standard input.
 import { createRequire } from 'node:module';
+import { createServer } from 'node:http';
 import { createInterface } from 'node:readline';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -464,6 +465,33 @@ try {
   await check('the dialog that removes a check');
   await dialog.getByRole('button', { name: 'Remove' }).click();
   await says(page.locator('main'), 'No checks yet.');
+
+  step('the measurements of a deploy stand behind those of before it');
+  const metrics = createServer((request, response) => {
+    let body = '';
+    request.on('data', (part) => { body += part; });
+    request.on('end', () => {
+      const start = Number(new URLSearchParams(body).get('start'));
+      const values = [...Array(12).keys()].map((place) => [start + place * 15, String(0.1 + place / 50)]);
+      const series = { resultType: 'matrix', result: [{ metric: {}, values }] };
+      const data = request.url.endsWith('query_range') ? series : { resultType: 'scalar', result: [0, '0.2'] };
+      response.setHeader('content-type', 'application/json');
+      response.end(JSON.stringify({ status: 'success', data }));
+    });
+  });
+  await new Promise((listens) => { metrics.listen(0, '127.0.0.1', listens); });
+  metrics.unref();
+  const measured = '/api/v1/apps/shop-prod/web';
+  const settings = { url: `http://127.0.0.1:${metrics.address().port}`, query: 'errors', condition: '< 0.5' };
+  await api('PUT', `${measured}/checks/errors`, { kind: 'prometheus', settings });
+  const { revision } = await api('POST', `${measured}/deploys`, { image: 'r.example.com/web:measured' });
+  const entry = () => api('GET', `${measured}/deploys/${revision}`);
+  await eventually('the deploy is not verified', async () => (await entry()).status === 'succeeded');
+  await page.goto(`/apps/shop-prod/web/deploys/${revision}`);
+  await says(page.locator('main'), 'The upright line is the deploy');
+  await page.getByText('Measurements of errors').click();
+  await says(page.locator('table.measurements'), 'before the deploy');
+  await picture('measured');
 
   step('search as one types, and by the keyboard alone');
   await page.goto('/');

@@ -5,7 +5,10 @@ use std::fmt;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderName, HeaderValue, Request, Uri, header::AUTHORIZATION};
 use memchr::memmem;
-use rollhook_core::{check::CheckSecret, ports::CheckSetting};
+use rollhook_core::{
+    check::{CheckSecret, PastValue},
+    ports::CheckSetting,
+};
 use zeroize::Zeroizing;
 
 use crate::found::Found;
@@ -181,6 +184,13 @@ impl Hidden {
     pub(crate) fn hide(&self, found: Found) -> Found {
         let text = |text: String| self.0.iter().fold(text, |text, form| text.replace(form.as_str(), HIDDEN));
         Found { value: found.value.map(text), message: text(found.message), ..found }
+    }
+
+    /// Returns past values without those that have the secret.
+    pub(crate) fn without(&self, values: Vec<PastValue>) -> Vec<PastValue> {
+        let shown =
+            |past: PastValue| PastValue { value: past.value.filter(|text| !self.is_in(text.as_bytes())), ..past };
+        values.into_iter().map(shown).collect()
     }
 }
 

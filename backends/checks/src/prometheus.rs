@@ -1,10 +1,10 @@
 //! Checks of kind `prometheus`: an instant query of Prometheus' HTTP API, which others have as well.
 
-use http::{Request, header::CONTENT_TYPE};
+use http::{Request, Response, header::CONTENT_TYPE};
 use rollhook_core::{
     app::Settings,
-    check::Verdict,
-    ports::{CheckSetting, MeasureSpec},
+    check::{PastValue, Verdict},
+    ports::{CheckSetting, MeasureSpec, TimesBefore},
     time::Timestamp,
 };
 use rollhook_https::{Fetch, FetchError, check_values};
@@ -60,6 +60,8 @@ pub(crate) const SETTINGS: &[CheckSetting] = &[
 
 /// The place of an instant query below the URL of the API.
 const PATH: &str = "/api/v1/query";
+/// The place of a query over a range of time.
+const RANGE_PATH: &str = "/api/v1/query_range";
 
 /// A check of kind `prometheus`.
 #[derive(Clone, Debug)]
@@ -195,30 +197,71 @@ impl PrometheusCheck {
         query: &str,
         at: Option<Timestamp>,
     ) -> Result<(String, f64), String> {
+        let at = at.map(|at| ("time", seconds(at.as_millis())));
+        let answer = self.call(fetch, spec, PATH, query, at).await?;
+        answer::number(answer.status().as_u16(), answer.body())
+    }
+
+    /// Returns the numbers that the query gave at times before the deploy, the oldest first.
+    ///
+    /// # Errors
+    /// Why there are none, as the end of a sentence about the query.
+    pub(crate) async fn values_before(
+        &self,
+        addresses: &AllowedAddresses,
+        fetch: &Fetch,
+        spec: &MeasureSpec,
+        times: &TimesBefore,
+    ) -> Result<Vec<PastValue>, String> {
+        addresses.check(fetch, &self.url)?;
+        let all: Vec<Timestamp> = times.all().collect();
+        let start = all.first().map_or(times.last, |first| *first);
+        let step = i64::try_from(times.every.as_millis()).unwrap_or(i64::MAX);
+        let range = [("start", start.as_millis()), ("end", times.last.as_millis()), ("step", step)];
+        let range = range.map(|(name, millis)| (name, seconds(millis)));
+        let answer = self.call(fetch, spec, RANGE_PATH, &self.query, range).await?;
+        answer::numbers(answer.status().as_u16(), answer.body(), &all, times.every)
+    }
+
+    /// Makes a query of the API at `path`; `more` are its parameters beside the query.
+    ///
+    /// # Errors
+    /// Why it was not answered, as the end of a sentence about the query.
+    async fn call(
+        &self,
+        fetch: &Fetch,
+        spec: &MeasureSpec,
+        path: &str,
+        query: &str,
+        more: impl IntoIterator<Item = (&'static str, String)>,
+    ) -> Result<Response<Vec<u8>>, String> {
         let query = placeholders::promql(query, &Values::of(spec))?;
-        let request = Request::post(format!("{}{PATH}", self.url))
+        let request = Request::post(format!("{}{path}", self.url))
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
-            .body(form(&query, spec, at).into_bytes());
+            .body(form(&query, spec, more).into_bytes());
         let mut request = request.map_err(|_| "was not made: the URL cannot be read")?;
         login::add(self.login.as_ref(), &mut request, spec.secret.as_ref())
             .map_err(|why| format!("was not made: {why}"))?;
         let answer = fetch.send(request).await.map_err(|error| unanswered(&error))?;
         check_values("Prometheus", answer.body()).map_err(|error| format!("was answered, but {error}"))?;
-        answer::number(answer.status().as_u16(), answer.body())
+        Ok(answer)
     }
 }
 
-/// Returns the form of an instant query, now or at a time before.
-fn form(query: &str, spec: &MeasureSpec, at: Option<Timestamp>) -> String {
+/// Returns the form of a query with these parameters beside it.
+fn form(query: &str, spec: &MeasureSpec, more: impl IntoIterator<Item = (&'static str, String)>) -> String {
     let mut form = form_urlencoded::Serializer::new(String::new());
     form.append_pair("query", query);
     // The server need not go on when nobody waits any more.
     form.append_pair("timeout", &format!("{}s", spec.check.timeout.as_secs().max(1)));
-    if let Some(at) = at {
-        let millis = at.as_millis().max(0);
-        form.append_pair("time", &format!("{}.{:03}", millis / 1000, millis % 1000));
-    }
+    form.extend_pairs(more);
     form.finish()
+}
+
+/// Returns milliseconds as seconds with a fraction.
+fn seconds(millis: i64) -> String {
+    let millis = millis.max(0);
+    format!("{}.{:03}", millis / 1000, millis % 1000)
 }
 
 /// Returns what a failed call means, as the end of a sentence about the query.

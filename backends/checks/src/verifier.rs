@@ -5,9 +5,9 @@ use std::{any::Any, sync::Arc};
 use async_trait::async_trait;
 use rollhook_core::{
     app::Settings,
-    check::{CheckKind, CheckSecret},
+    check::{CheckKind, CheckSecret, PastValue},
     error::Result,
-    ports::{CheckSetting, KindOfCheck, MeasureSpec, Measured, Verifier},
+    ports::{CheckSetting, KindOfCheck, MeasureSpec, Measured, TimesBefore, Verifier},
     slots::Slots,
     source::HostPattern,
 };
@@ -205,5 +205,16 @@ impl Verifier for HttpVerifier {
         let found = found.unwrap_or_else(|_| read.timed_out(spec));
         let found = Hidden::of(spec.secret.as_ref()).hide(found);
         Ok(found.measured(spec.now, read.request(spec), read.condition()))
+    }
+
+    async fn values_before(&self, spec: &MeasureSpec, times: &TimesBefore) -> Vec<PastValue> {
+        let Ok(Read::Prometheus(check)) = self.read(&spec.check.kind, &spec.check.settings) else { return Vec::new() };
+        let turn: Arc<dyn Any + Send + Sync> = Arc::new(self.turns.acquire(&spec.app.namespace).await);
+        let values = holding(turn, check.values_before(&self.addresses, &self.fetch, spec, times));
+        match tokio::time::timeout(spec.check.timeout, values).await {
+            Ok(Ok(values)) => Hidden::of(spec.secret.as_ref()).without(values),
+            // The measurement beside it says what is wrong with the query.
+            Ok(Err(_)) | Err(_) => Vec::new(),
+        }
     }
 }

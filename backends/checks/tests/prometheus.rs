@@ -6,9 +6,9 @@ use std::time::Duration;
 use rollhook_checks::{AllowedAddresses, HttpVerifier};
 use rollhook_core::{
     app::{AppId, AppUid, Settings, Target},
-    check::{Check, Verdict},
+    check::{Check, PAST_VALUES_MAX, Verdict},
     deploy::Revision,
-    ports::{DeployId, MeasureSpec, Measured, Verifier},
+    ports::{DeployId, MeasureSpec, Measured, TimesBefore, Verifier},
     time::Timestamp,
 };
 use rollhook_testing::{Call, fixtures::Prometheus, test_name, until};
@@ -43,6 +43,30 @@ async fn queries_are_answered_by_prometheus() {
             .with(|spec| spec.rollout_began = now.before(Duration::from_secs(3600)));
         verifier.measure(&spec).await.unwrap()
     };
+    // Prometheus has scraped for a few seconds: the times before that have no value.
+    let now = Timestamp::from(std::time::SystemTime::now());
+    let values = async |query: &str| -> Vec<(Timestamp, Option<String>)> {
+        let given = json!({ "url": format!("http://{address}"), "query": query, "condition": "== 1" });
+        let kind = "prometheus".parse().unwrap();
+        let complete = verifier.check(&kind, &serde_json::from_value(given).unwrap()).unwrap();
+        let app = AppId { namespace: "shop-test".parse().unwrap(), name: "api".parse().unwrap() };
+        let deploy = DeployId { app: AppUid::from_bits(7), revision: Revision::FIRST };
+        let check = Check::new("errors".parse().unwrap(), kind, complete);
+        let check = check.with(|check| check.every = Duration::from_secs(1));
+        let image = "registry.example.com/api:v1".parse().unwrap();
+        let spec = MeasureSpec::new(&app, deploy, (Target::default(), image), check, now);
+        let times = TimesBefore::new(&spec.check, now);
+        let values = verifier.values_before(&spec, &times).await;
+        assert!(values.iter().all(|past| times.all().any(|at| at == past.at)), "{values:?}");
+        values.into_iter().map(|past| (past.at, past.value)).collect()
+    };
+    let scraped = values(r#"up{namespace="{{namespace}}"}"#).await;
+    assert_eq!(scraped.last(), Some(&(now, Some("1".to_owned()))), "{scraped:?}");
+    assert_eq!(values("vector(2)").await.len(), PAST_VALUES_MAX);
+    for query in ["absent_metric", "sum(", "prometheus_http_requests_total", "vector(0) / 0"] {
+        assert_eq!(values(query).await, [], "{query}");
+    }
+
     let of_app = r#"up{namespace="{{namespace}}",job="{{workload}}"}"#;
     let samples = json!({ "samples_query": "sum(count_over_time(up[{{window}}]))", "minimum": 2 });
     for (query, condition, more, verdict, value, message) in [

@@ -15,7 +15,7 @@ use rollhook_core::{
     app::{AppId, AppUid, Settings, Target},
     check::{Check, Measurement, Verdict},
     deploy::Revision,
-    ports::{DeployId, MeasureSpec, Measured, Verifier},
+    ports::{DeployId, MeasureSpec, Measured, TimesBefore, Verifier},
     time::Timestamp,
 };
 use serde_json::{Value, json};
@@ -364,6 +364,53 @@ async fn value_is_compared_with_that_before_the_deploy() {
         assert_eq!(outcome(&measured.measurement), (verdict, Some(now)), "{before}");
         assert!(!seen[0].body.contains("&time=") && seen[1].body.contains("&time=1699999000.250"), "{}", seen[1].body);
     }
+}
+
+/// Returns the values before the deploy of a check of this kind, by one answer of the API, and the requests.
+async fn before(kind: &str, secret: Option<&str>, body: &str) -> (Vec<Option<String>>, Vec<Seen>) {
+    let (url, seen) = server([answer("200", body)]);
+    let mut given = settings(json!({ "url": url }));
+    if kind == "prometheus" {
+        given.extend(settings(json!({ "query": "rate(errors[{{window}}])", "condition": "<", "than": "before" })));
+    }
+    if secret.is_some() {
+        given.insert("login".to_owned(), "bearer".into());
+    }
+    let verifier = verifier();
+    let complete = verifier.check(&kind.parse().unwrap(), &given).unwrap();
+    let spec = spec(kind, complete).with(|spec| spec.secret = secret.map(|text| text.parse().unwrap()));
+    let times = TimesBefore::new(&spec.check, spec.rollout_began);
+    let values = verifier.values_before(&spec, &times).await;
+    assert!(values.iter().rev().zip(times.all().collect::<Vec<_>>().iter().rev()).all(|(past, at)| past.at == *at));
+    (values.into_iter().map(|past| past.value).collect(), seen.try_iter().collect())
+}
+
+#[tokio::test]
+async fn values_before_the_deploy_are_those_of_one_query_over_a_range() {
+    let matrix =
+        |series: &str| format!(r#"{{"status":"success","data":{{"resultType":"matrix","result":[{series}]}}}}"#);
+    let series = r#"{"metric":{},"values":[[1699998955.25,"9"],[1699998970.25,"0.5"],[1699998985.25,"NaN"],[1699999000.25,"1"]]}"#;
+    let (values, seen) = before("prometheus", None, &matrix(series)).await;
+    assert_eq!(values, [Some("9".to_owned()), Some("0.5".to_owned()), None, Some("1".to_owned())]);
+    assert_eq!(seen[0].line, "POST /api/v1/query_range HTTP/1.1");
+    let form: Vec<(String, String)> = form_urlencoded::parse(seen[0].body.as_bytes()).into_owned().collect();
+    let expected = [
+        ("query", "rate(errors[60s])"),
+        ("timeout", "5s"),
+        ("start", "1699998835.250"),
+        ("end", "1699999000.250"),
+        ("step", "15.000"),
+    ];
+    assert_eq!(form, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    for body in ["<html>".to_owned(), matrix(""), matrix(&format!("{series},{series}")), scalar("1")] {
+        assert_eq!(before("prometheus", None, &body).await.0, Vec::new(), "{body}");
+    }
+    // Its API repeats the secret, which is a number.
+    let told = matrix(r#"{"metric":{},"values":[[1699998985.25,"1"],[1699999000.25,"1234567890"]]}"#);
+    let (values, seen) = before("prometheus", Some("1234567890"), &told).await;
+    assert_eq!((values, seen.len()), (vec![Some("1".to_owned()), None], 1));
+    let (values, seen) = before("http", None, "").await;
+    assert_eq!((values, seen.len()), (Vec::new(), 0), "nobody knows what the route answered");
 }
 
 #[tokio::test]

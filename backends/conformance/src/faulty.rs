@@ -10,7 +10,7 @@ use futures_util::{
 use rollhook_core::{
     Error, Result,
     app::{App, AppId, AppUid, Namespace, Settings, Target},
-    check::{CheckKind, CheckSecret},
+    check::{CheckKind, CheckSecret, PastValue},
     configuration::{ConfigurationId, Variables},
     deploy::{Commit, Deploy, Evidence, Revision},
     disk::DiskSpace,
@@ -22,8 +22,8 @@ use rollhook_core::{
         InstanceLogPart, InstanceLogs, KindOfCheck, ListedApp, Loaded, LogQuery, LoggedWorkload, MeasureSpec, Measured,
         Observation, Page, Registry, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, Resolved, RolloutDriver,
         RolloutFailure, RolloutSpec, Sealing, SettingsRequest, Started, StoreLimits, StoredConfiguration, StoredImages,
-        TagPage, TagQuery, TargetInstance, TargetReader, TargetRequest, TokenMark, TokenMatcher, TokenStore, Validated,
-        Verifier, Version, WebhookSecret,
+        TagPage, TagQuery, TargetInstance, TargetReader, TargetRequest, TimesBefore, TokenMark, TokenMatcher,
+        TokenStore, Validated, Verifier, Version, WebhookSecret,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -444,6 +444,10 @@ impl<T: Verifier + ?Sized> Verifier for Faulty<T> {
 
     async fn measure(&self, spec: &MeasureSpec) -> Result<Measured> {
         self.call("verifier.measure", self.inner.measure(spec)).await
+    }
+
+    async fn values_before(&self, spec: &MeasureSpec, times: &TimesBefore) -> Vec<PastValue> {
+        self.inner.values_before(spec, times).await
     }
 }
 

@@ -8,10 +8,10 @@ use std::{
 use async_trait::async_trait;
 use rollhook_core::{
     app::Settings,
-    check::{Check, CheckKind, CheckName, CheckSecret, Measurement, Verdict},
+    check::{Check, CheckKind, CheckName, CheckSecret, Measurement, PastValue, Verdict},
     deploy::Revision,
     error::{Error, Result},
-    ports::{CheckSetting, Clock, KindOfCheck, MeasureSpec, Measured, Verifier},
+    ports::{CheckSetting, Clock, KindOfCheck, MeasureSpec, Measured, TimesBefore, Verifier},
     time::Timestamp,
 };
 
@@ -175,5 +175,23 @@ impl Verifier for SimulatedVerifier {
             }
         };
         Ok(Measured { request: format!("read {}", spec.check.name), condition: format!("<= {most}"), measurement })
+    }
+
+    async fn values_before(&self, spec: &MeasureSpec, times: &TimesBefore) -> Vec<PastValue> {
+        let source = Arc::clone(&self.lock().source);
+        let mut values = Vec::new();
+        for at in times.all() {
+            let value = match source(&spec.clone().with(|spec| spec.now = at)) {
+                Reading::Value(value) => Some(value.to_string()),
+                Reading::NoData | Reading::Unreadable(_) => None,
+                Reading::Away => {
+                    self.clock.sleep(spec.check.timeout).await;
+                    return Vec::new();
+                }
+                Reading::Broken => return Vec::new(),
+            };
+            values.push(PastValue { at, value });
+        }
+        values
     }
 }

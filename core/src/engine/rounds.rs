@@ -11,9 +11,13 @@ use crate::{
     app::Target,
     check::Check,
     deploy::Deploy,
-    ports::{CheckRun, DeployId, MeasureSpec},
+    ports::{CheckRun, DeployId, MeasureSpec, TimesBefore},
     time::Timestamp,
 };
+
+/// The first measurements of a check, beside which the values of before are asked for: a provider that is away for a moment is
+/// asked again, and one that knows nothing is left alone.
+const BEFORE_TRIES: usize = 3;
 
 /// A version that is measured.
 pub(super) struct Version<'a> {
@@ -104,5 +108,15 @@ fn spec(
         rollout_began: version.rollout_began,
         window: check.window(now.since(version.since) + app.policy.settle),
         now,
+        before: times_before(version, check),
     })
+}
+
+/// Returns the times before the rollout whose values are wanted beside a check's next measurement: with its first ones, until they
+/// are known.
+fn times_before(version: &Version<'_>, check: &Check) -> Option<TimesBefore> {
+    let so_far = version.deploy.verification.as_deref().and_then(|verification| verification.of(check));
+    let is_wanted = so_far.is_none_or(|result| result.before.is_empty() && result.measurements.len() < BEFORE_TRIES);
+    (is_wanted && !version.of.is_watch && !check.kind.is_command())
+        .then(|| TimesBefore::new(check, version.rollout_began))
 }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     app::Policy,
-    check::{Check, CheckMode, CheckName, Measurement, Verdict},
+    check::{Check, CheckMode, CheckName, Measurement, PastValue, Verdict},
     deploy::{CheckResult, Decision, Deploy, Reason, Revision, Ruling, Scale, State as Stored, Trigger, Verification},
     image::Digest,
     ledger::AppState,
@@ -57,6 +57,8 @@ pub struct Answer {
     pub at: Timestamp,
     /// What was measured; or why this process could not measure, as a sentence.
     pub measured: Result<Measured, String>,
+    /// The values of before the rollout, if they were wanted and are known.
+    pub before: Vec<PastValue>,
 }
 
 /// What the checks say of a deploy so far.
@@ -142,6 +144,9 @@ impl VerifyProgress {
                 |result: &&mut CheckResult| result.name == answer.check.name && result.fingerprint == fingerprint;
             let Some(result) = verification.checks.iter_mut().find(is_same) else { continue };
             let Some((measurement, condition)) = taken(self, &answer, now) else { continue };
+            if result.before.is_empty() {
+                result.before = answer.before;
+            }
             // Stored times never decrease, whatever happens to the clock.
             let at = answer.at.max(of.since);
             result.measured(Measurement { at, ..measurement }, condition.unwrap_or_else(|| result.condition.clone()));

@@ -217,6 +217,21 @@ pub struct Measurement {
 
 with_fields!(Measurement);
 
+/// What a check would have measured at a time before a deploy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PastValue {
+    /// The time.
+    pub at: Timestamp,
+    /// The value, as a [`Measurement`] has it, of at most [`PAST_VALUE_MAX`] characters; `None`: there was no number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+}
+
+/// The most [`PastValue`]s that are kept of a check.
+pub const PAST_VALUES_MAX: usize = 12;
+/// The bound of [`PastValue::value`], in characters: a number that is cut would be another one.
+pub const PAST_VALUE_MAX: usize = 32;
+
 /// The bound of [`Measurement::value`], in characters.
 pub const VALUE_MAX: usize = 200;
 /// The bound of [`Measurement::message`], in characters.

@@ -69,4 +69,4 @@ pub use rollout::{
     Validated, WorkloadState,
 };
 pub use tokens::{PreviousToken, Sealing, TokenMark, TokenMatcher, TokenStore, WebhookSecret};
-pub use verifier::{CheckSetting, KindOfCheck, MeasureSpec, Measured, Verifier};
+pub use verifier::{CheckSetting, KindOfCheck, MeasureSpec, Measured, TimesBefore, Verifier};

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use crate::{
     app::{AppId, Settings, Target},
-    check::{Check, CheckKind, CheckSecret, Measurement},
+    check::{Check, CheckKind, CheckSecret, Measurement, PAST_VALUES_MAX, PastValue},
     configuration::Configuration,
     deploy::Commit,
     error::Result,
@@ -70,9 +70,40 @@ pub struct MeasureSpec {
     pub window: Duration,
     /// The time of the measurement.
     pub now: Timestamp,
+    /// The times before the rollout whose [values](Verifier::values_before) are wanted beside the measurement; `None`: they are
+    /// known already, or not wanted.
+    pub before: Option<TimesBefore>,
 }
 
 with_fields!(MeasureSpec);
+
+/// The times before the rollout of a deploy for which a check's values are wanted: [`PAST_VALUES_MAX`], as far apart as its
+/// measurements are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimesBefore {
+    /// The last of them.
+    pub last: Timestamp,
+    /// The time between two of them.
+    pub every: Duration,
+    /// How far back each looks where it is over a time.
+    pub window: Duration,
+}
+
+impl TimesBefore {
+    /// Returns the times before a rollout that began at `last`. The version before had served for long: each looks back for a
+    /// minute, as a measurement by hand does, and without a gap to the one before it.
+    pub fn new(check: &Check, last: Timestamp) -> Self {
+        let window = check.window(check.every.max(Duration::from_secs(60)));
+        Self { last, every: check.every, window }
+    }
+
+    /// Returns the times, the oldest first.
+    pub fn all(&self) -> impl Iterator<Item = Timestamp> {
+        let Self { last, every, .. } = *self;
+        let steps = (0..PAST_VALUES_MAX).rev().map(|step| u32::try_from(step).unwrap_or_default());
+        steps.map(move |step| last.before(every * step))
+    }
+}
 
 impl MeasureSpec {
     /// Returns the specification of a measurement of a deploy whose rollout begins now, over the last minute.
@@ -100,6 +131,7 @@ impl MeasureSpec {
             rollout_began: now,
             window,
             now,
+            before: None,
         }
     }
 }
@@ -165,4 +197,13 @@ pub trait Verifier: Send + Sync {
     /// # Errors
     /// None of what is measured: only if this process itself cannot measure now. It counts as no measurement at all.
     async fn measure(&self, spec: &MeasureSpec) -> Result<Measured>;
+
+    /// Returns what the check would have measured at these times before the rollout, oldest first, for people to compare with:
+    /// nothing is judged by it. Empty if the check measures nothing that is known afterwards, as by default, and if nothing
+    /// can be had of it now. It is called beside [`measure`](Self::measure), with a `spec` whose window is that of the times,
+    /// and dropped once the check's [`timeout`](Check::timeout) is over. Security: as for [`measure`](Self::measure).
+    async fn values_before(&self, spec: &MeasureSpec, times: &TimesBefore) -> Vec<PastValue> {
+        let _ = (spec, times);
+        Vec::new()
+    }
 }

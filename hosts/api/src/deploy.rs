@@ -10,7 +10,7 @@ mod watch;
 
 use std::time::Duration;
 
-pub use checks::{CheckOutcome, Measurement};
+pub use checks::{CheckOutcome, Measurement, PastValue};
 pub use decision::{Decision, VerdictPost};
 pub use post::{DeployPost, Rebuild};
 pub use promote::{Promote, PromoteFrom};

@@ -265,6 +265,7 @@ mod tests {
             value: Some("200".to_owned()),
             message: None,
             measurements: last.map(measurement).into_iter().collect(),
+            before: Vec::new(),
         }
     }
 

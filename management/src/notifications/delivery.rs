@@ -296,13 +296,14 @@ impl<'a> Delivery<'a> {
         event: EventKind,
     ) -> Result<bool, Ended> {
         let (app, revision) = (Arc::clone(&state.app), deploy.revision);
-        let asked_at = deploy.verification.as_ref().and_then(|verification| verification.awaited_since);
-        let at = match asked_at.filter(|_| event == EventKind::AwaitingDecision) {
-            Some(at) => at,
-            None if event == EventKind::Accepted => deploy.created_at,
-            None => deploy.updated_at,
+        let (receiver, asked_at) = (&self.worker.receiver.id, outbox::asked_at(&deploy, event));
+        let (id, at) = match asked_at {
+            Some(at) => (NotificationId::of_question(receiver, &app, revision, at), at),
+            None => {
+                let at = if event == EventKind::Accepted { deploy.created_at } else { deploy.updated_at };
+                (NotificationId::of_deploy(receiver, &app, revision, event), at)
+            }
         };
-        let id = NotificationId::of_deploy(&self.worker.receiver.id, &app, revision, event);
         let content = Content::Deploy { app, deploy, event };
         let reference = stored.cursor.reference(revision).map(str::to_owned);
         let notification = Notification {
@@ -314,7 +315,7 @@ impl<'a> Delivery<'a> {
         };
         let delivered = self.send(&notification, reference.as_deref()).await?;
         let is_delivered = delivered.is_some();
-        stored.cursor.pass(revision, event, delivered.and_then(|delivered| delivered.reference));
+        stored.cursor.pass(revision, (event, asked_at), delivered.and_then(|delivered| delivered.reference));
         self.store(stored).await?;
         Ok(is_delivered)
     }

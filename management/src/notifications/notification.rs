@@ -144,6 +144,12 @@ impl NotificationId {
         Self::of(receiver, &format!("{}/{revision}/{event}", app.uid))
     }
 
+    /// Returns the id of the question that a person was asked at this time of a deploy: one that was withdrawn may be asked anew.
+    pub fn of_question(receiver: &ReceiverId, app: &App, revision: Revision, asked_at: Timestamp) -> Self {
+        let event = EventKind::AwaitingDecision;
+        Self::of(receiver, &format!("{}/{revision}/{event}/{}", app.uid, asked_at.as_millis()))
+    }
+
     /// Returns the id of the revocation of a deploy's verification.
     pub fn of_revocation(receiver: &ReceiverId, app: &App, revision: Revision) -> Self {
         Self::of(receiver, &format!("{}/{revision}/{}", app.uid, EventKind::VerificationRevoked))

@@ -11,6 +11,7 @@ use rollhook_core::{
     app::AppUid,
     deploy::{Deploy, Revision},
     ledger::AppState,
+    time::Timestamp,
 };
 
 use crate::notifications::{EventKind, Events, ReceiverId};
@@ -49,6 +50,9 @@ pub(crate) struct Cursor {
 pub(crate) struct Notified {
     /// The last event.
     pub event: EventKind,
+    /// Of [`EventKind::AwaitingDecision`], when the person was asked of whom the receiver was notified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_at: Option<Timestamp>,
     /// The receiver's name for what it made of the deploy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
@@ -103,7 +107,7 @@ impl Cursor {
                 Some(Some(entry)) => Arc::clone(entry),
                 None => return Next::Read(revision),
                 Some(None) => {
-                    self.pass(revision, EventKind::Cancelled, None);
+                    self.pass(revision, (EventKind::Cancelled, None), None);
                     return Next::Lost(revision);
                 }
             },
@@ -115,10 +119,13 @@ impl Cursor {
             if wanted(accepted) {
                 return Next::Notify(entry, accepted);
             }
-            self.pass(revision, accepted, None);
+            self.pass(revision, (accepted, None), None);
         }
         let event = EventKind::of(&entry);
-        if self.notified(revision).is_none_or(|notified| notified.event == event) {
+        let asked_at = asked_at(&entry, event);
+        // A question that was withdrawn and is asked anew is another one.
+        let is_known = |notified: &Notified| (notified.event, notified.asked_at) == (event, asked_at);
+        if self.notified(revision).is_none_or(is_known) {
             return Next::Nothing;
         }
         // A question that is withdrawn, as the checks were changed, takes no deploy back to the step before.
@@ -129,7 +136,7 @@ impl Cursor {
         if wanted(event) {
             return Next::Notify(entry, event);
         }
-        self.pass(revision, event, None);
+        self.pass(revision, (event, asked_at), None);
         Next::Nothing
     }
 
@@ -147,21 +154,32 @@ impl Cursor {
         self.notified(revision)?.reference.as_deref()
     }
 
-    /// Moves the cursor past an event of a deploy; a new reference replaces the one before.
-    pub(crate) fn pass(&mut self, revision: Revision, event: EventKind, reference: Option<String>) {
+    /// Moves the cursor past an event of a deploy, with [when a person was asked](asked_at); a new reference replaces the one
+    /// before.
+    pub(crate) fn pass(
+        &mut self,
+        revision: Revision,
+        (event, asked_at): (EventKind, Option<Timestamp>),
+        reference: Option<String>,
+    ) {
         self.seen = self.seen.max(Some(revision));
         if is_end(event) {
             self.open.remove(&revision);
             return;
         }
         let reference = reference.or_else(|| self.reference(revision).map(str::to_owned));
-        self.open.insert(revision, Notified { event, reference });
+        self.open.insert(revision, Notified { event, asked_at, reference });
     }
 
     /// Returns whether a state has deploys that the cursor is not past: without a read, and perhaps in vain.
     pub(crate) fn is_behind(&self, state: &AppState) -> bool {
         self.seen < state.latest || !self.open.is_empty() || self.revoked < state.revocations().last()
     }
+}
+
+/// Returns when the person was asked whose decision a deploy waits for; `None` of other events.
+pub(crate) fn asked_at(deploy: &Deploy, event: EventKind) -> Option<Timestamp> {
+    deploy.verification.as_ref()?.awaited_since.filter(|_| event == EventKind::AwaitingDecision)
 }
 
 /// Returns whether an event is the end of a deploy.

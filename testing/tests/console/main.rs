@@ -12,9 +12,12 @@ mod runs;
 mod sessions;
 mod webhook;
 
-use std::io::{BufRead, BufReader};
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader},
+};
 
-use rollhook_testing::{Call, Reply, Server, image, server, until};
+use rollhook_testing::{Call, Reply, Server, fixtures::Receiver, image, server, until};
 use serde_json::json;
 
 const APP: &str = "/apps/shop-test/api";
@@ -321,6 +324,49 @@ fn person_decides_on_the_page_of_a_deploy_that_asks() {
             .post(&format!("{path}/verdict"), &[("verdict", if verdict == "pass" { "fail" } else { "pass" })])
             .expect(409);
     }
+}
+
+#[test]
+fn measurements_are_drawn_behind_what_was_measured_before_the_deploy() {
+    let metrics = Receiver::start();
+    metrics.serve(|call| {
+        let result = if call.request.contains("/api/v1/query_range") {
+            let form: BTreeMap<_, _> = form_urlencoded::parse(call.body.as_bytes()).into_owned().collect();
+            let start: f64 = form["start"].parse().unwrap();
+            let values: Vec<_> = (0_u8..12).map(|step| json!([start + f64::from(step) * 15.0, "0.375"])).collect();
+            json!({ "resultType": "matrix", "result": [{ "metric": {}, "values": values }] })
+        } else {
+            json!({ "resultType": "scalar", "result": [0, "0.25"] })
+        };
+        let head = "200 OK\r\ncontent-type: application/json".to_owned();
+        (head, json!({ "status": "success", "data": result }).to_string())
+    });
+    let server = server!().arguments(["--allow-local-receivers"]).run();
+    server.app("api");
+    let check = json!({
+        "kind": "prometheus", "settings": { "url": metrics.url, "query": "errors", "condition": "< 0.5" },
+    });
+    server.manage("PUT", &format!("{API}/checks/errors")).json(&check).expect(200);
+    let browser = Browser::signed_in(&server);
+    browser.act(&format!("{APP}/deploy"), &[("image", "r.example.com/api:v2")]);
+    assert_eq!(ended(&server, 2), "succeeded");
+    let page = browser.page(&format!("{APP}/deploys/2"));
+    for shown in [
+        "<svg class=\"chart\"",
+        "class=\"before\"",
+        "class=\"deploy\"",
+        "class=\"limit\"",
+        "The upright line is the deploy",
+    ] {
+        assert!(page.contains(shown), "{shown}: {page}");
+    }
+    let count = |text: &str| page.matches(text).count();
+    assert_eq!((count("<tr class=\"before\">"), count("before the deploy</td>"), count("0.375")), (12, 12, 12));
+    let entry = server.manage("GET", &format!("{API}/deploys/2")).expect(200).json();
+    let before = entry["checks"][0]["before"].as_array().unwrap();
+    assert_eq!((before.len(), &before[0]["value"]), (12, &json!("0.375")));
+    let list = server.manage("GET", &format!("{API}/deploys")).expect(200).json();
+    assert_eq!(list["deploys"][0]["checks"][0].get("before"), None, "lists have the last measurement alone");
 }
 
 #[test]

@@ -7,14 +7,17 @@ use super::{
     state::written,
 };
 use crate::{
-    check::{Check, CheckMode, CheckName, MESSAGE_MAX, Measurement, VALUE_MAX, Verdict, WithoutVerdict},
+    check::{
+        Check, CheckMode, CheckName, MESSAGE_MAX, Measurement, PAST_VALUE_MAX, PAST_VALUES_MAX, PastValue, VALUE_MAX,
+        Verdict, WithoutVerdict,
+    },
     text,
     time::Timestamp,
 };
 
 /// The most measurements that are kept of a check.
 pub const MEASUREMENTS_MAX: usize = 20;
-/// The most bytes of all measurements of an entry as JSON writes them. The last one of each check stays all the same.
+/// The most bytes of all measurements and past values of an entry as JSON writes them. The last ones of each check stay all the same.
 const BYTES_MAX: usize = 24 << 10;
 
 /// The verification of a deploy by its app's checks.
@@ -73,6 +76,10 @@ pub struct CheckResult {
     /// The last measurements, oldest first, at most [`MEASUREMENTS_MAX`].
     #[serde(default)]
     pub measurements: Vec<Measurement>,
+    /// The values of the time before the rollout, oldest first, at most [`PAST_VALUES_MAX`]; empty before they are known, and of a
+    /// check that has none. Nothing is judged by them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<PastValue>,
 }
 
 impl Verification {
@@ -176,7 +183,10 @@ impl Verification {
     #[must_use]
     pub fn short(&self) -> Self {
         let mut short = self.clone();
-        short.checks.iter_mut().for_each(|result| result.keep_last(1));
+        for result in &mut short.checks {
+            result.keep_last(1);
+            result.before.clear();
+        }
         short
     }
 
@@ -189,11 +199,18 @@ impl Verification {
                 text::cut(&mut measurement.message, MESSAGE_MAX);
                 measurement.value.iter_mut().for_each(|value| text::cut(value, VALUE_MAX));
             }
+            for past in &mut result.before {
+                past.value = past.value.take().filter(|value| value.chars().count() <= PAST_VALUE_MAX);
+            }
         }
         let mut kept = MEASUREMENTS_MAX;
         loop {
-            self.checks.iter_mut().for_each(|result| result.keep_last(kept));
-            let bytes: usize = self.checks.iter().map(|result| written(&result.measurements)).sum();
+            for result in &mut self.checks {
+                result.keep_last(kept);
+                keep_last(&mut result.before, kept.min(PAST_VALUES_MAX));
+            }
+            let bytes: usize =
+                self.checks.iter().map(|result| written(&result.measurements) + written(&result.before)).sum();
             if kept <= 1 || bytes <= BYTES_MAX {
                 return self;
             }
@@ -221,6 +238,7 @@ impl CheckResult {
             failed: 0,
             silent: 0,
             measurements: Vec::new(),
+            before: Vec::new(),
         }
     }
 
@@ -244,9 +262,13 @@ impl CheckResult {
     }
 
     fn keep_last(&mut self, count: usize) {
-        let surplus = self.measurements.len().saturating_sub(count);
-        self.measurements.drain(..surplus);
+        keep_last(&mut self.measurements, count);
     }
+}
+
+fn keep_last<T>(all: &mut Vec<T>, count: usize) {
+    let surplus = all.len().saturating_sub(count);
+    all.drain(..surplus);
 }
 
 #[cfg(test)]
@@ -271,6 +293,7 @@ mod tests {
                         message: long.clone(),
                         ..Measurement::new(at, Verdict::Fail, "")
                     };
+                    result.before.push(PastValue { at, value: Some(text.repeat(PAST_VALUE_MAX)) });
                     result.measured(measurement, long);
                 }
             }
@@ -284,9 +307,15 @@ mod tests {
         (0..30).for_each(|at| {
             usual.measured(Measurement::new(Timestamp::from_millis(at), Verdict::Pass, "status 200"), String::new())
         });
+        let past = |at| PastValue { at: Timestamp::from_millis(at), value: Some("0.0123456789".to_owned()) };
+        usual.before = (0..30).map(past).collect();
+        usual.before[29].value = Some("1".repeat(PAST_VALUE_MAX + 1));
         let kept = Verification { checks: vec![usual], ..Verification::begin(&[], Timestamp::default()) }.bounded();
         assert_eq!(kept.checks[0].measurements.len(), MEASUREMENTS_MAX);
-        assert_eq!(kept.short().checks[0].measurements.len(), 1);
+        let expected = (30 - PAST_VALUES_MAX as i64..29).map(past).chain([PastValue { value: None, ..past(29) }]);
+        assert_eq!(kept.checks[0].before, expected.collect::<Vec<_>>());
+        let short = kept.short();
+        assert_eq!((short.checks[0].measurements.len(), short.checks[0].before.len()), (1, 0));
     }
 
     #[test]

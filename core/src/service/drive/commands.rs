@@ -144,6 +144,7 @@ impl Deployer {
             check: spec.check,
             at,
             measured: Ok(Measured { request, condition: CONDITION.to_owned(), measurement }),
+            before: Vec::new(),
         }
     }
 

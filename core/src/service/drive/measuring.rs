@@ -11,13 +11,13 @@ use std::{
 
 use futures_util::{
     FutureExt,
-    future::{BoxFuture, MaybeDone, join_all, maybe_done},
+    future::{BoxFuture, MaybeDone, join, join_all, maybe_done},
     select_biased,
 };
 
 use crate::{
     app::Namespace,
-    check::{CheckSecret, Measurement, Verdict},
+    check::{CheckSecret, Measurement, PAST_VALUES_MAX, PastValue, Verdict},
     engine::verifying::{Answer, Round, RoundOf},
     error::{Error, Result},
     ports::{ConfigurationStore, MeasureSpec, Measured, Verifier},
@@ -127,7 +127,8 @@ impl Deployer {
         }
         let Some(verifier) = self.ports.verifier.clone() else {
             let error = "This server cannot measure checks.".to_owned();
-            return std::future::ready(Answer { check: spec.check, at: spec.now, measured: Err(error) }).boxed();
+            let answer = Answer { check: spec.check, at: spec.now, measured: Err(error), before: Vec::new() };
+            return std::future::ready(answer).boxed();
         };
         let (clock, slots, asked) = (self.ports.clock.clone(), self.measuring.clone(), self.ports.clock.elapsed());
         let configurations = self.ports.configurations.clone();
@@ -135,18 +136,28 @@ impl Deployer {
             let _slot = slots.acquire_ranked(&spec.app.namespace, rank).await;
             let at = spec.now.after(clock.elapsed().saturating_sub(asked));
             let spec = MeasureSpec { now: at, ..spec };
-            let measured = select_biased! {
-                measured = measured(&verifier, configurations.as_ref(), &spec).fuse() => measured.map_err(|error| {
-                    // The deploy's page has it too; of a provider that is away, there are many.
-                    tracing::debug!(
-                        app = %spec.app, revision = %spec.deploy.revision, check = %spec.check.name, error = %error.chain(),
-                        "measuring a check failed"
-                    );
-                    error.to_string()
-                }),
-                () = clock.sleep(spec.check.timeout).fuse() => Ok(unanswered(&spec, spec.check.timeout)),
+            let measured = async {
+                select_biased! {
+                    measured = measured(&verifier, configurations.as_ref(), &spec).fuse() => measured.map_err(|error| {
+                        // The deploy's page has it too; of a provider that is away, there are many.
+                        tracing::debug!(
+                            app = %spec.app, revision = %spec.deploy.revision, check = %spec.check.name,
+                            error = %error.chain(), "measuring a check failed"
+                        );
+                        error.to_string()
+                    }),
+                    () = clock.sleep(spec.check.timeout).fuse() => Ok(unanswered(&spec, spec.check.timeout)),
+                }
             };
-            Answer { check: spec.check, at, measured }
+            // A time of its own: what is only shown takes none of the measurement's.
+            let before = async {
+                select_biased! {
+                    before = values_before(&verifier, configurations.as_ref(), &spec).fuse() => before,
+                    () = clock.sleep(spec.check.timeout).fuse() => Vec::new(),
+                }
+            };
+            let (measured, before) = join(measured, before).await;
+            Answer { check: spec.check, at, measured, before }
         }
         .boxed()
     }
@@ -165,6 +176,27 @@ async fn measured(
         Ok(secret) => verifier.measure(&MeasureSpec { secret: Some(secret), ..spec.clone() }).await,
         Err(why) => Ok(unmeasured(spec, &format!("Nothing was measured: {why}."))),
     }
+}
+
+/// Returns the values of before the rollout, if they are wanted and known now.
+async fn values_before(
+    verifier: &Arc<dyn Verifier>,
+    store: Option<&Arc<dyn ConfigurationStore>>,
+    spec: &MeasureSpec,
+) -> Vec<PastValue> {
+    let Some(times) = spec.before else { return Vec::new() };
+    let secret = match spec.check.secret {
+        None => None,
+        Some(_) => match secret_of(verifier, store, spec).await {
+            Ok(Ok(secret)) => Some(secret),
+            // The measurement beside it says so.
+            Ok(Err(_)) | Err(_) => return Vec::new(),
+        },
+    };
+    let spec = MeasureSpec { secret, window: times.window, ..spec.clone() };
+    let mut values = verifier.values_before(&spec, &times).await;
+    values.truncate(PAST_VALUES_MAX);
+    values
 }
 
 /// Returns the secret of a check, as far as it was given for the place that the check's settings name now.

@@ -35,6 +35,22 @@ pub struct CheckOutcome {
     /// The last measurements, oldest first, at most 20; in lists the last one.
     #[serde(default)]
     pub measurements: Vec<Measurement>,
+    /// The values of the same query in the time before the deploy, oldest first, at most 12, for comparison; absent where there are
+    /// none, and in lists.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<PastValue>,
+}
+
+/// What a check would have measured at a time before the deploy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PastValue {
+    /// The time.
+    #[serde(with = "crate::time")]
+    #[schemars(schema_with = "schemas::time")]
+    pub at: Timestamp,
+    /// The value; absent where there was no number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
 }
 
 /// A measurement of a check.
@@ -73,7 +89,14 @@ impl CheckOutcome {
             value: last.and_then(|last| last.value.clone()),
             message: last.map(|last| last.message.clone()),
             measurements: result.measurements.iter().map(Measurement::of).collect(),
+            before: result.before.iter().map(PastValue::of).collect(),
         }
+    }
+}
+
+impl PastValue {
+    fn of(past: &rollhook_core::check::PastValue) -> Self {
+        Self { at: past.at, value: past.value.clone() }
     }
 }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use rollhook_conformance::samples::{admission, admit, app, deploy, revision};
 use rollhook_core::{
-    deploy::{Outage, Reason, State},
+    deploy::{Outage, Reason, State, Verification},
     ledger::Change,
     time::Timestamp,
 };
@@ -122,7 +122,7 @@ proptest! {
                 Attempt::Taken => {
                     notified.push((deploy.revision, event));
                     recorded.insert((deploy.revision, event));
-                    cursor.pass(deploy.revision, event, None);
+                    cursor.pass(deploy.revision, (event, asked_at(&deploy, event)), None);
                     let json = serde_json::to_string(&cursor).unwrap();
                     *stored = serde_json::from_str(&json).unwrap();
                 }
@@ -176,11 +176,38 @@ fn receiver_is_told_only_of_what_follows_its_begin() {
 #[test]
 fn reference_stays_until_the_end_was_told() {
     let mut notified = cursor(None);
-    notified.pass(revision(1), EventKind::Accepted, Some("1700.1".to_owned()));
-    notified.pass(revision(1), EventKind::RollingOut, None);
+    notified.pass(revision(1), (EventKind::Accepted, None), Some("1700.1".to_owned()));
+    notified.pass(revision(1), (EventKind::RollingOut, None), None);
     assert_eq!(notified.reference(revision(1)), Some("1700.1"));
-    notified.pass(revision(1), EventKind::Succeeded, None);
+    notified.pass(revision(1), (EventKind::Succeeded, None), None);
     assert_eq!((notified.reference(revision(1)), notified.open.len()), (None, 0));
+}
+
+#[test]
+fn question_that_is_asked_anew_is_notified_anew() {
+    for events in [Events::new([]), Events::new([EventKind::AwaitingDecision])] {
+        let mut entries = Entries::default();
+        entries.accept();
+        entries.advance(0, 1);
+        let mut at = cursor(None);
+        let mut notified = |awaited_since: Option<Timestamp>| {
+            let mut verification = Verification::begin(&[], NOW);
+            verification.awaited_since = awaited_since;
+            entries.0[0].verification = Some(Box::new(verification));
+            let mut count = 0;
+            while let Next::Notify(deploy, event) = entries.next(&mut at, &events) {
+                count += u32::from(event == EventKind::AwaitingDecision);
+                at.pass(deploy.revision, (event, asked_at(&deploy, event)), None);
+                at = serde_json::from_str(&serde_json::to_string(&at).unwrap()).unwrap();
+            }
+            count
+        };
+        let later = |seconds| Some(NOW.after(Duration::from_secs(seconds)));
+        let withdrawn = None;
+        let asked =
+            [withdrawn, later(1), later(1), withdrawn, withdrawn, later(2), later(2), later(3)].map(&mut notified);
+        assert_eq!(asked, [0, 1, 0, 0, 0, 1, 0, 1]);
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn a_person_deploys_watches_and_rolls_back_in_a_browser() {
     };
     let git = GitHost::start();
     let commit = git.repository("site").push("main");
-    let server = server!().driver("simulated:1500ms").builder(BUILD).run();
+    let server = server!().driver("simulated:1500ms").builder(BUILD).arguments(["--allow-local-receivers"]).run();
     let arguments = json!({
         "address": server.address.to_string(),
         "token": server.admin,

@@ -2,6 +2,8 @@
 
 mod services;
 
+use std::collections::BTreeSet;
+
 use rollhook_testing::{Server, Start, fixtures::Receiver, image, server, until};
 use serde_json::{Value, json};
 
@@ -113,6 +115,37 @@ fn receiver_that_fails_is_told_later_and_others_at_once() {
     }
     let ids: Vec<_> = bad.sent().iter().map(|sent| sent.headers["webhook-id"].clone()).collect();
     assert!(ids.windows(2).any(|pair| pair[0] == pair[1]), "an attempt is repeated under its id");
+}
+
+#[test]
+fn question_that_is_withdrawn_and_asked_anew_is_told_anew() {
+    let (server, receiver) = (start().run(), Receiver::start());
+    let app = server.app("api");
+    add(&server, "ops", &receiver.url);
+    let set = |name: &str, without_verdict: &str| {
+        let settings = json!({ "url": "http://route.invalid/" });
+        let check = json!({
+            "kind": "http", "every": "1s", "failures": 1, "without_verdict": without_verdict, "settings": settings,
+        });
+        server.manage("PUT", &format!("{}/checks/{name}", app.path)).json(&check).expect(200);
+    };
+    let entry = || server.manage("GET", &format!("{}/deploys/2", app.path)).expect(200).json();
+    let told = || receiver.taken().iter().filter(|(kind, _)| kind.ends_with(".awaiting_decision")).count();
+    set("gone", "ask");
+    server.post(&app, &image("v2")).expect(202);
+    until("the question is told", || told() == 1);
+    for times in [2, 3] {
+        set("gone", "wait");
+        until("the question is withdrawn", || entry()["decision"].is_null());
+        set("gone", "ask");
+        until("the question is told again", || told() == times);
+    }
+    let questions = receiver.sent().into_iter().filter(|sent| sent.body.contains("awaiting_decision"));
+    let ids: BTreeSet<_> = questions.map(|sent| sent.headers["webhook-id"].clone()).collect();
+    assert_eq!(ids.len(), 3, "each is another notification");
+    server.manage("POST", &format!("{}/deploys/2/verdict", app.path)).json(&json!({ "verdict": "pass" })).expect(200);
+    until("the end is told", || receiver.taken().ends_with(&events(&[("succeeded", 2)])));
+    assert_eq!(told(), 3);
 }
 
 #[test]
