@@ -48,7 +48,7 @@ impl HistoryStore for JsonStore {
         let contents = self.read()?;
         let archive = contents.apps.get(&app).into_iter().flat_map(|record| record.archive.iter().rev());
         let below = archive.filter(|(revision, _)| page.before.is_none_or(|before| **revision < before));
-        let deploys = below.map(|(_, deploy)| Ok(json(Deploy::deserialize(deploy))?.without_evidence()));
+        let deploys = below.map(|(_, deploy)| Ok(json(Deploy::deserialize(deploy))?.without_logs()));
         let is_wanted = |deploy: &Deploy| !page.succeeded || deploy.status() == Status::Succeeded;
         // A deploy that cannot be read is not left out: it ends the page as an error.
         deploys.filter(|deploy| deploy.as_ref().map_or(true, is_wanted)).take(page.limit).collect()

@@ -47,7 +47,7 @@ macro_rules! stores {
             commit_outlives_an_abrupt_end,
             remove_takes_everything,
             page_is_newest_first,
-            page_has_no_evidence,
+            page_has_no_logs,
             list_is_sorted_and_paged,
             fresh_list_has_what_others_committed,
             work_is_what_no_living_replica_drives,

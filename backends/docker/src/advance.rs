@@ -20,7 +20,7 @@ use crate::{
     disk,
     document::{self, Document},
     engine::{Called, Engine, in_path, in_query},
-    lock,
+    exits, lock,
     pulls::{self, Pull, Pulls},
     readiness::Readiness,
     refusals::Refusals,
@@ -139,7 +139,11 @@ impl Machine {
             Some(own) => self.digest(engine, own, rollout).await?,
             None => None,
         };
-        let work = Work { unready, now: jiff::Timestamp::now(), ..self.work(rollout) };
+        let last_exit = match own.filter(|_| !complete && facts.ready_for.is_none()) {
+            Some(own) => exits::last(engine, own).await,
+            None => None,
+        };
+        let work = Work { unready, last_exit, now: jiff::Timestamp::now(), ..self.work(rollout) };
         Ok(observation::observe(&seen, rollout, &step, facts, &work, digest))
     }
 

@@ -3,11 +3,20 @@
 use std::time::Duration;
 
 use http::Method;
-use rollhook_core::{Result, deploy::Evidence, ports::RolloutFailure};
+use jiff::Timestamp;
+use rollhook_core::{
+    Result,
+    deploy::Evidence,
+    ports::{RolloutFailure, RolloutFailureKind},
+};
 
 use crate::{
     engine::{Engine, in_path},
-    rules::{container::Container, diagnostics, observation},
+    exits::in_seconds,
+    rules::{
+        container::{Container, Process},
+        diagnostics, instances, observation,
+    },
     settings::Rollout,
     target,
 };
@@ -21,13 +30,26 @@ pub(crate) async fn evidence(engine: &Engine, rollout: &Rollout, failure: Option
     let Some(container) = observation::own(&seen, rollout) else {
         return Ok(Evidence { state: failure.map(|failure| failure.message.clone()), ..Evidence::default() });
     };
-    let log = tokio::time::timeout(COLLECT, log(engine, container)).await.unwrap_or_default();
-    let state = Some(diagnostics::state(container));
-    Ok(Evidence { state, events: diagnostics::checks(container), log, ..Evidence::default() })
+    // The lines of the life that begins just now say nothing of the end before it.
+    let is_crash = failure.is_some_and(|failure| failure.kind == RolloutFailureKind::Crash);
+    let until = instances::life_begin(container).filter(|_| is_crash && container.process() == Process::Running);
+    let collected = async {
+        let ended = log(engine, container, until).await;
+        if ended.is_empty() && until.is_some() { log(engine, container, None).await } else { ended }
+    };
+    let log = tokio::time::timeout(COLLECT, collected).await.unwrap_or_default();
+    Ok(Evidence {
+        container: Some(container.name().to_owned()),
+        state: Some(diagnostics::failed_state(container, failure)),
+        events: diagnostics::checks(container),
+        log,
+        ..Evidence::default()
+    })
 }
 
-async fn log(engine: &Engine, container: &Container) -> Vec<String> {
-    let path = format!("/containers/{}/logs?stdout=true&stderr=true&tail=50", in_path(container.id()));
+async fn log(engine: &Engine, container: &Container, until: Option<Timestamp>) -> Vec<String> {
+    let until = until.map(|until| format!("&until={}", in_seconds(until))).unwrap_or_default();
+    let path = format!("/containers/{}/logs?stdout=true&stderr=true&tail=50{until}", in_path(container.id()));
     match engine.bytes(Method::GET, &path, None).await {
         Ok(bytes) => diagnostics::log_lines(&bytes, container.object["Config"]["Tty"] == true),
         Err(failure) => {

@@ -37,6 +37,7 @@ mod document;
 mod engine;
 mod error;
 mod evidence;
+mod exits;
 #[cfg(test)]
 mod fake_engine;
 mod host;

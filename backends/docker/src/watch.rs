@@ -95,14 +95,14 @@ const LINE_MAX: usize = 1024 * 1024;
 
 /// The lines of a stream, as they arrive.
 #[derive(Default)]
-struct Lines {
+pub(crate) struct Lines {
     line: Vec<u8>,
     is_too_long: bool,
 }
 
 impl Lines {
     /// Adds a byte. Returns the line that it ends, unless that is too long.
-    fn push(&mut self, byte: u8) -> Option<Vec<u8>> {
+    pub(crate) fn push(&mut self, byte: u8) -> Option<Vec<u8>> {
         if byte == b'\n' {
             let line = std::mem::take(&mut self.line);
             return (!std::mem::take(&mut self.is_too_long)).then_some(line);

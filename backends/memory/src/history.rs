@@ -56,7 +56,7 @@ impl HistoryStore for MemoryStore {
             page.before.is_none_or(|before| deploy.revision < before)
                 && (!page.succeeded || deploy.status() == Status::Succeeded)
         };
-        Ok(archive.filter(is_wanted).take(page.limit).map(|deploy| deploy.without_evidence()).collect())
+        Ok(archive.filter(is_wanted).take(page.limit).map(|deploy| deploy.without_logs()).collect())
     }
 
     async fn archived(&self, app: AppUid, revision: Revision) -> Result<Option<Deploy>> {

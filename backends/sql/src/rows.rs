@@ -148,7 +148,7 @@ impl DeployRow {
         Ok(Self {
             revision: number(deploy.revision.get())?,
             succeeded: deploy.status() == Status::Succeeded,
-            document: document(&deploy.without_evidence())?,
+            document: document(&deploy.without_logs())?,
             evidence,
         })
     }
@@ -208,14 +208,14 @@ pub fn listed(namespace: &str, name: &str, document: &[u8]) -> Result<ListedApp>
     Ok(state(document).map_err(|error| UnreadableApp { error: located(&id.to_string(), error), id }))
 }
 
-/// Decodes an archived deploy of a page, without its evidence.
+/// Decodes an archived deploy of a page, without its logs.
 ///
 /// # Errors
 /// `Corrupt` if the document is no deploy.
 pub fn deploy(document: &[u8]) -> Result<Deploy> {
     let deploy: Deploy = decode(document, "an archived deploy cannot be read")?;
     // Earlier versions kept the evidence in the document.
-    Ok(deploy.without_evidence())
+    Ok(deploy.without_logs())
 }
 
 /// Decodes an archived deploy with its evidence.

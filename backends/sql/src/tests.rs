@@ -7,7 +7,10 @@ use rollhook_core::{
     Error,
     app::{App, AppUid, Policy, Source, Target},
     check::{Check, Measurement, Verdict},
-    deploy::{Actor, AdmissionId, Deploy, Evidence, Reason, Revision, Scale, State, Trigger, Verification},
+    deploy::{
+        Actor, AdmissionId, Deploy, Evidence, Reason, Revision, Scale, State, Trigger, Verification, WorkloadEnd,
+        WorkloadEvidence,
+    },
     ledger::{AppState, Change, KeyUse, KeyWrite},
     ports::{AppChange, AppCommit, Version},
     replica::ReplicaId,
@@ -80,7 +83,13 @@ fn commit_is_decoded_as_it_was_encoded() {
     let mut stored = AppState::new(registration());
     stored.queued_at = Some(Timestamp::from_millis(6));
     stored.lease = Some(ReplicaId { name: "one".to_owned(), boot: 255 });
-    let evidence = Some(Evidence { log: vec!["out of memory".to_owned()], ..Evidence::default() });
+    let workloads = vec![WorkloadEvidence {
+        name: "Deployment/worker".to_owned(),
+        state: WorkloadEnd::Failed,
+        message: "0 of 1 new pods are ready".to_owned(),
+    }];
+    let evidence =
+        Some(Evidence { log: vec!["out of memory".to_owned()], workloads: workloads.clone(), ..Evidence::default() });
     let failed = State::Failed { reason: Reason::new("Error"), message: "it failed".to_owned(), evidence };
     let verified = |deploy: Deploy| Deploy { verification: Some(Box::new(verification())), ..deploy };
     let succeeded = ended(State::Succeeded { note: None });
@@ -106,7 +115,8 @@ fn commit_is_decoded_as_it_was_encoded() {
     assert_eq!(rows.ended.iter().map(decoded).collect::<Vec<_>>(), deploys);
     let row = &rows.ended[1];
     assert!(row.evidence.is_some() && !row.document.contains("out of memory"), "pages do not read the evidence");
-    assert_eq!(deploy(row.document.as_bytes()).unwrap(), deploys[1].without_evidence());
+    assert_eq!(deploy(row.document.as_bytes()).unwrap().workloads(), workloads, "but the states of the workloads");
+    assert_eq!(deploy(row.document.as_bytes()).unwrap(), deploys[1].without_logs());
     let KeyRow { header, key, request, revision, expires_at, replaces } = &rows.keys[0];
     assert_eq!((*header, key.as_str(), *replaces), (1, "run-1", true));
     assert_eq!(key_use(request, *revision, *expires_at).unwrap(), made);
@@ -119,7 +129,7 @@ fn evidence_in_the_document_of_an_earlier_version_is_read_with_one_deploy_only()
     let stored = ended(State::Failed { reason: Reason::new("Error"), message: "it failed".to_owned(), evidence });
     let document = serde_json::to_vec(&stored).unwrap();
     assert_eq!(deploy_with_evidence(&document, None).unwrap(), stored);
-    assert_eq!(deploy(&document).unwrap(), stored.without_evidence());
+    assert_eq!(deploy(&document).unwrap(), stored.without_logs());
 }
 
 #[test]

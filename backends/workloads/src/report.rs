@@ -161,6 +161,7 @@ fn merged(
     if let Some(index) = failing {
         states[index].is_failing = true;
     }
+    let ending = failure.as_ref().map(|(_, failure)| failure.message.clone());
     let failure = failure.map(|(index, failure)| {
         let message = format!("{}: {}", states[index].name, with_others(&failure.message, &states, index));
         RolloutFailure { message, ..failure }
@@ -170,6 +171,10 @@ fn merged(
         None => format!("all {} workloads are complete", needed.iter().filter(|needed| **needed).count()),
         Some(index) => format!("{}: {}", states[index].name, with_others(&states[index].message, &states, index)),
     };
+    // Between two of its ends a container runs: its failure says more.
+    if let (Some(index), Some(ending)) = (failing, ending) {
+        states[index].message = ending;
+    }
     let moved = seen.iter().map(|(index, seen)| format!("{} {}", states[*index].name, seen.progress));
     let progress = moved.collect::<Vec<_>>().join("; ");
     let leaving = seen

@@ -13,11 +13,15 @@ pub(super) fn with_workloads(
     reason: &Reason,
     collected: Option<Evidence>,
 ) -> Option<Evidence> {
-    let seen = state.rollout.as_ref().filter(|rollout| rollout.revision == deploy.revision);
-    let seen = seen.map_or(&[][..], |rollout| rollout.workloads());
+    let rollout = state.rollout.as_ref().filter(|rollout| rollout.revision == deploy.revision);
+    let seen = rollout.map_or(&[][..], |rollout| rollout.workloads());
     if seen.is_empty() {
         return collected;
     }
+    // The last observation may lie between two ends of a container: then the workload is shown as it was when it failed.
+    let failing = rollout.and_then(|rollout| rollout.failing(reason));
+    let seen: Vec<&WorkloadState> =
+        seen.iter().map(|seen| failing.filter(|failing| failing.name == seen.name).unwrap_or(seen)).collect();
     let is_restarting = reason.as_str() == Reason::RESTARTING && seen.iter().all(|workload| !workload.is_failing);
     let mut workloads: Vec<WorkloadEvidence> = seen
         .iter()
@@ -29,7 +33,13 @@ pub(super) fn with_workloads(
                 () if carries(workload, state, deploy) => WorkloadEnd::Unfinished,
                 () => WorkloadEnd::NotTouched,
             };
-            WorkloadEvidence { name: workload.name.clone(), state, message: workload.message.clone() }
+            let message = match state {
+                WorkloadEnd::Failed if is_restarting => {
+                    format!("its containers were restarted {} times; {}", workload.restarts, workload.message)
+                }
+                _ => workload.message.clone(),
+            };
+            WorkloadEvidence { name: workload.name.clone(), state, message }
         })
         .collect();
     // A stable sort: the others keep their order.

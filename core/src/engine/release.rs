@@ -193,7 +193,7 @@ impl ReleaseProgress {
                 // This driver ends its own deploy's run for nothing else, and one before it may have.
                 let was_overdue = self.calls.cancelled.is_some() || deadline(app_state, since, outage, now) <= now;
                 let ended = if was_overdue && failure.reason.as_str() == Reason::CANCELLED {
-                    with_log(overdue(app_state, deploy, failure.began), failure.log)
+                    with_evidence(overdue(app_state, deploy, failure.began), failure.exit_code, failure.log)
                 } else {
                     failed(deploy, failure)
                 };
@@ -284,10 +284,11 @@ fn done(deploy: &Deploy, digest: Option<Digest>) -> Deploy {
 }
 
 fn failed(deploy: &Deploy, failure: ReleaseFailure) -> Deploy {
-    let ReleaseFailure { began, reason, message, log, .. } = failure;
+    let ReleaseFailure { began, reason, message, exit_code, log } = failure;
     let message = format!("{} Nothing was rolled out.", sentence(&message));
     let ended = deploy.moved(Stored::Failed { reason, message, evidence: None });
-    with_log(Deploy { release: began.then(|| deploy.release.unwrap_or(ReleaseMark::MayHaveRun)), ..ended }, log)
+    let release = began.then(|| deploy.release.unwrap_or(ReleaseMark::MayHaveRun));
+    with_evidence(Deploy { release, ..ended }, exit_code, log)
 }
 
 /// Returns the time at which a release command fails unless it is over.
@@ -327,11 +328,13 @@ fn unknown(deploy: &Deploy, message: String) -> Deploy {
     deploy.moved(Stored::Failed { reason: Reason::new(Reason::RELEASE_UNKNOWN), message, evidence: None })
 }
 
-fn with_log(mut deploy: Deploy, log: Vec<String>) -> Deploy {
+/// Returns the deploy that failed with what its command left: how it ended, and its last lines.
+fn with_evidence(mut deploy: Deploy, exit_code: Option<i32>, log: Vec<String>) -> Deploy {
+    let ended = exit_code.map(|code| format!("terminated: exit code {code}"));
     if let Stored::Failed { evidence, .. } = &mut deploy.state
-        && !log.is_empty()
+        && (ended.is_some() || !log.is_empty())
     {
-        *evidence = Some(Evidence { log, ..Evidence::default() });
+        *evidence = Some(Evidence { state: ended, log, ..Evidence::default() });
     }
     deploy
 }

@@ -111,8 +111,8 @@ pub struct RolloutProgress {
     failure: Option<(Timestamp, Timestamp, RolloutFailure)>,
     /// The time at which the rollout last ceased to be complete, or an instance of it was started again.
     disturbed_at: Timestamp,
-    /// The workload that failed last, of several: another one has its own patience.
-    failing: Option<String>,
+    /// The workload that failed last, of several, as it was then: another one has its own patience.
+    failing: Option<WorkloadState>,
     /// Whether a newer deploy was ready to roll out at the last observation.
     was_followed: bool,
     last: Option<(Timestamp, Observation)>,
@@ -177,12 +177,12 @@ impl RolloutProgress {
             self.progress.clone_from(&seen.progress);
             self.progressed_at = now;
         }
-        let is_same_workload = self.failing.as_deref() == seen.failing_workload();
+        let is_same_workload = self.failing.as_ref().map(|failing| failing.name.as_str()) == seen.failing_workload();
         let goes_on = |before: &RolloutFailure, failure: &RolloutFailure| {
             is_same_workload && (before.kind == failure.kind || (before.kind.may_heal() && failure.kind.may_heal()))
         };
         if seen.failure.is_some() {
-            self.failing = seen.failing_workload().map(str::to_owned);
+            self.failing = seen.workloads.iter().find(|workload| workload.is_failing).cloned();
         }
         self.failure = match (seen.failure.clone(), self.failure.take()) {
             (Some(failure), Some((first, _, before))) if goes_on(&before, &failure) => Some((first, now, failure)),
@@ -213,6 +213,12 @@ impl RolloutProgress {
     /// Returns whether the target is to have no instances, so that it serves nobody.
     pub(super) fn has_no_instances(&self) -> bool {
         self.last.as_ref().and_then(|(_, seen)| seen.instances).is_some_and(|instances| instances.wanted == 0)
+    }
+
+    /// Returns the workload of several whose failure has this reason, as it was when it was last seen to fail.
+    pub(super) fn failing(&self, reason: &Reason) -> Option<&WorkloadState> {
+        let is_reason = self.failure.as_ref().is_some_and(|(_, _, failure)| failure.reason == *reason);
+        self.failing.as_ref().filter(|_| is_reason)
     }
 
     /// Returns the workloads of a target that has several, as of the last observation.
@@ -360,11 +366,13 @@ impl RolloutProgress {
     /// than that.
     fn lasting(&self, last: &Observation, code: &str, message: impl Fn(&str) -> String) -> FailureReport {
         let observed = self.failure.as_ref().map(|(_, _, failure)| failure.clone());
-        let lasting = observed.as_ref().filter(|_| last.failure.is_some());
+        // Between two of its ends, a container of a crash loop runs as if nothing were wrong.
+        let is_loop = |failure: &RolloutFailure| failure.kind == RolloutFailureKind::Crash;
+        let lasting = observed.filter(|failure| last.failure.is_some() || is_loop(failure));
         FailureReport {
-            reason: lasting.map_or_else(|| Reason::new(code), |failure| failure.reason.clone()),
-            message: message(lasting.map_or(&last.message, |failure| &failure.message)),
-            observed,
+            reason: lasting.as_ref().map_or_else(|| Reason::new(code), |failure| failure.reason.clone()),
+            message: message(lasting.as_ref().map_or(&last.message, |failure| &failure.message)),
+            observed: lasting,
         }
     }
 }

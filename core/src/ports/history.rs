@@ -266,8 +266,9 @@ impl Default for StoreLimits {
 /// - `remove_takes_everything`: state, archive, keys and token; name and uid are free, and an app that is registered
 ///   under either starts empty.
 /// - `page_is_newest_first`: `before`, `succeeded` and `limit` narrow it; an unknown app has no archive.
-/// - `page_has_no_evidence`: the deploys of a page lack their evidence, which is long; [`HistoryStore::archived`] returns
-///   one deploy with it. A store reads the evidence of as few deploys as it can at a time.
+/// - `page_has_no_logs`: the deploys of a page are as [`Deploy::without_logs`] returns them: of their evidence, which is long,
+///   they have the states of several workloads alone. [`HistoryStore::archived`] returns one deploy with all of it. A store
+///   reads the evidence of as few deploys as it can at a time.
 /// - `list_is_sorted_and_paged`: by namespace, then name; `namespace` and `after` narrow it.
 /// - `fresh_list_has_what_others_committed`: with `is_fresh`, every registration and commit that was answered before, also
 ///   those of another handle, at once. Release commands of a group take turns by it.
@@ -298,7 +299,7 @@ pub trait HistoryStore: Send + Sync {
     /// store that outlives its process, a commit is answered once it survives a loss of power.
     async fn commit(&self, commits: Vec<AppCommit>) -> Vec<Result<Committed>>;
 
-    /// Returns a part of an app's archive, without evidence.
+    /// Returns a part of an app's archive, of whose evidence the states of several workloads alone.
     async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>>;
 
     /// Returns one archived deploy with its evidence; `None` if the archive has none of this revision.

@@ -242,7 +242,7 @@ impl<T> Source<T> {
         // All of the page may be newer than the list of apps.
         self.oldest = lowest.or(self.oldest);
         for deploy in entries {
-            self.put(deploy, keep);
+            self.put(deploy.without_evidence(), keep);
         }
         self.is_exhausted |= is_last;
         self.page = (self.page * 2).min(PAGE_MAX);

@@ -94,7 +94,7 @@ pub async fn page_is_newest_first(store: &dyn Stores) -> Can {
     assert_eq!(page(&*one, uid, None, false, 10).await, [0; 0]);
     let expected = fill(&*one, uid).await;
     let whole = two.page(uid, Page::newest(10_000)).await.unwrap();
-    assert_eq!(whole, expected.iter().map(Deploy::without_evidence).collect::<Vec<_>>());
+    assert_eq!(whole, expected.iter().map(Deploy::without_logs).collect::<Vec<_>>());
 
     let newest = |from: u64, count: u64| (0..count).map(|number| from - number).collect::<Vec<_>>();
     assert_eq!(page(&*two, uid, None, false, 3).await, newest(520, 3));
@@ -126,8 +126,9 @@ pub async fn page_is_newest_first(store: &dyn Stores) -> Can {
     Ok(())
 }
 
-/// The deploys of a page lack their evidence, however many they are and on whichever handle; one deploy is read with it.
-pub async fn page_has_no_evidence(store: &dyn Stores) -> Can {
+/// The deploys of a page have of their evidence the states of several workloads alone, however many they are and on whichever
+/// handle; one deploy is read with all of it.
+pub async fn page_has_no_logs(store: &dyn Stores) -> Can {
     let ([one, two], uid) = registered(store).await;
     let mut archived = fill(&*one, uid).await;
     let failed = client::admit(&*one, uid, samples::admission(samples::deploy("failed"))).await;
@@ -140,15 +141,15 @@ pub async fn page_has_no_evidence(store: &dyn Stores) -> Can {
     for history in [&*one, &*two, &*store.open().await.history] {
         for limit in [1, 30, 1000] {
             let page = history.page(uid, Page::newest(limit)).await.unwrap();
-            let bare: Vec<Deploy> = archived.iter().take(limit).map(Deploy::without_evidence).collect();
-            assert!(page == bare, "a page of {limit} has the deploys without their evidence");
+            let bare: Vec<Deploy> = archived.iter().take(limit).map(Deploy::without_logs).collect();
+            assert!(page == bare, "a page of {limit} has the deploys without their logs");
         }
         for deploy in [&archived[0], &archived[521 - 500], &archived[521 - 499]] {
             let read = history.archived(uid, deploy.revision).await.unwrap();
             assert_eq!(read.as_ref(), Some(deploy), "one deploy has its evidence");
         }
     }
-    let has_evidence = |deploy: &Deploy| *deploy != deploy.without_evidence();
+    let has_evidence = |deploy: &Deploy| *deploy != deploy.without_logs();
     assert!(has_evidence(&archived[0]) && has_evidence(&archived[521 - 500]), "the archive keeps the evidence");
     Ok(())
 }

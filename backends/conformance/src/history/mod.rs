@@ -23,8 +23,8 @@ use crate::{client, samples, stores::Stores};
 
 pub use apps::{fresh_list_has_what_others_committed, list_is_sorted_and_paged, watch_follows_commits};
 pub use archive::{
-    commit_archives_and_forgets, corrupt_is_an_error, deploy_that_ends_as_it_is_accepted_is_archived,
-    page_has_no_evidence, page_is_newest_first,
+    commit_archives_and_forgets, corrupt_is_an_error, deploy_that_ends_as_it_is_accepted_is_archived, page_has_no_logs,
+    page_is_newest_first,
 };
 pub use commit::{commit_answers_each, commit_on_another_version_conflicts};
 pub use durable::commit_outlives_an_abrupt_end;

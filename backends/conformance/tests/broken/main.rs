@@ -203,8 +203,8 @@ fn lost_ended_deploys_of_a_registration_are_noticed() {
 
 #[test]
 fn page_with_evidence_is_noticed() {
-    let case = history::page_has_no_evidence;
-    store_notices(StorePromise::PagesLackEvidence, case, "has the deploys without their evidence");
+    let case = history::page_has_no_logs;
+    store_notices(StorePromise::PagesLackEvidence, case, "has the deploys without their logs");
 }
 
 #[test]

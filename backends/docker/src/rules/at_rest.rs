@@ -56,7 +56,7 @@ fn observe_before(container: &Container) -> Observation {
     Observation::new(container.deploy(), phase, "", diagnostics::state(container)).with(|found| {
         found.instances = Some(Instances { ready: u32::from(is_ready), wanted: 1 });
         found.restarts = container.restarts();
-        found.failure = diagnostics::failure(container, is_ready);
+        found.failure = diagnostics::failure(container, is_ready, None);
         found.failure.take_if(|failure| is_over(failure.kind, container));
     })
 }

@@ -4,6 +4,7 @@ use rollhook_core::{
     deploy::Reason,
     ports::{RolloutFailure, RolloutFailureKind},
 };
+use serde_json::Value;
 
 use super::container::{Container, Process};
 
@@ -13,8 +14,8 @@ const LINE: usize = 500;
 /// The number of outputs of a health check that are kept.
 const CHECKS: usize = 3;
 
-/// The failure of a deploy's container.
-pub(crate) fn failure(container: &Container, is_ready: bool) -> Option<RolloutFailure> {
+/// The failure of a deploy's container. `last_exit` is the exit code of its last end, if it runs again since and that is known.
+pub(crate) fn failure(container: &Container, is_ready: bool, last_exit: Option<i64>) -> Option<RolloutFailure> {
     let told = |kind, reason: &str, message: String| {
         Some(RolloutFailure { kind, reason: Reason::new(reason), container: None, message })
     };
@@ -35,20 +36,21 @@ pub(crate) fn failure(container: &Container, is_ready: bool) -> Option<RolloutFa
         Process::Running if container.restarts() == 0 => None,
         Process::Running | Process::Restarting | Process::Ended => {
             let reason = if container.is_out_of_memory() { "container-out-of-memory" } else { "container-exited" };
-            let message = format!("the container {name} {}", ended(container));
+            let message = format!("the container {name} {}", ended(container, last_exit));
             told(RolloutFailureKind::Crash, reason, message)
         }
     }
 }
 
-/// How the container ended last.
-pub(crate) fn ended(container: &Container) -> String {
-    let how = match container.exit_code() {
+/// How the container ended last. `last_exit` is the exit code of that end, if the container runs again since.
+fn ended(container: &Container, last_exit: Option<i64>) -> String {
+    // The engine forgets how the run before ended as soon as the next one begins.
+    let code = if container.process() == Process::Running { last_exit } else { Some(container.exit_code()) };
+    let how = match code {
         _ if container.is_out_of_memory() => "ran out of memory and was killed".to_owned(),
-        // The engine forgets how the run before ended as soon as the next one begins.
-        _ if container.process() == Process::Running => "exited".to_owned(),
-        137 => "was killed (exit code 137)".to_owned(),
-        code => format!("exited with code {code}"),
+        None => "exited".to_owned(),
+        Some(137) => "was killed (exit code 137)".to_owned(),
+        Some(code) => format!("exited with code {code}"),
     };
     match container.restarts() {
         0 => how,
@@ -69,8 +71,23 @@ pub(crate) fn state(container: &Container) -> String {
             Some(health) => format!("container {name} runs, {health}; restarts: {}", container.restarts()),
             None => format!("container {name} runs; restarts: {}", container.restarts()),
         },
-        Process::Restarting | Process::Ended => format!("container {name} {}", ended(container)),
+        Process::Restarting | Process::Ended => format!("container {name} {}", ended(container, None)),
     }
+}
+
+/// The state of a container in a sentence, for the evidence of a failure. Where that is an end of the container, the state is the
+/// one that the failure was seen in: until the evidence is read, the container may run again, or have ended once more.
+pub(crate) fn failed_state(container: &Container, failure: Option<&RolloutFailure>) -> String {
+    let crash = failure.filter(|failure| failure.kind == RolloutFailureKind::Crash);
+    let ended = crash.and_then(|failure| failure.message.strip_prefix("the "));
+    let own = ended.filter(|ended| ended.starts_with(&format!("container {} ", container.name())));
+    own.map_or_else(|| state(container), str::to_owned)
+}
+
+/// The exit code that one of the engine's events tells; `None` if it is no end of a container.
+pub(crate) fn exit_of(event: &[u8]) -> Option<i64> {
+    let event: Value = serde_json::from_slice(event).ok()?;
+    event["Actor"]["Attributes"]["exitCode"].as_str()?.parse().ok()
 }
 
 /// The last outputs of the health check, as events.
@@ -112,7 +129,7 @@ mod tests {
     use crate::rules::samples::{container, with};
 
     fn told(container: &Container) -> (RolloutFailureKind, String, String) {
-        let failure = failure(container, false).unwrap();
+        let failure = failure(container, false, None).unwrap();
         (failure.kind, failure.reason.as_str().to_owned(), failure.message)
     }
 
@@ -149,9 +166,34 @@ mod tests {
     #[test]
     fn container_that_runs_again_has_recovered() {
         let restarted = with(container("web", "running"), "/RestartCount", json!(1));
-        assert_eq!(failure(&restarted, true), None);
+        assert_eq!(failure(&restarted, true, None), None);
         assert_eq!(told(&restarted).2, "the container web exited, and was restarted once");
-        assert_eq!(failure(&container("web", "running"), false), None);
+        let known = failure(&restarted, false, Some(3)).unwrap();
+        assert_eq!(known.message, "the container web exited with code 3, and was restarted once");
+        assert_eq!(failure(&container("web", "running"), false, None), None);
+    }
+
+    #[test]
+    fn state_of_a_crash_is_the_end_that_failed_the_deploy() {
+        let ended = with(with(container("web", "restarting"), "/State/ExitCode", json!(3)), "/RestartCount", json!(2));
+        let crash = failure(&ended, false, None).unwrap();
+        let later = with(container("web", "running"), "/RestartCount", json!(3));
+        assert_eq!(
+            failed_state(&later, Some(&crash)),
+            "container web exited with code 3, and was restarted 2 times",
+            "it runs again by now"
+        );
+        assert_eq!(failed_state(&later, None), "container web runs; restarts: 3");
+        let other = RolloutFailure { message: "the container web.2-ab exited with code 4".to_owned(), ..crash };
+        assert_eq!(failed_state(&later, Some(&other)), "container web runs; restarts: 3", "that is another container");
+    }
+
+    #[test]
+    fn exit_is_read_of_events_that_tell_one() {
+        let event = |attributes: Value| json!({ "Action": "die", "Actor": { "Attributes": attributes } }).to_string();
+        assert_eq!(exit_of(event(json!({ "exitCode": "3" })).as_bytes()), Some(3));
+        assert_eq!(exit_of(event(json!({})).as_bytes()), None);
+        assert_eq!(exit_of(b"{"), None);
     }
 
     #[test]

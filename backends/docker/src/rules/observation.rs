@@ -34,6 +34,8 @@ pub(crate) struct Work {
     pub(crate) create_error: Option<String>,
     /// The container's answer to its readiness path, if that says that it is not ready.
     pub(crate) unready: Option<String>,
+    /// The exit code of the container's last end, if it runs again since.
+    pub(crate) last_exit: Option<i64>,
     /// The machine's clock.
     pub(crate) now: Timestamp,
 }
@@ -149,7 +151,7 @@ fn failure(seen: &Seen, rollout: &Rollout, step: &Step, facts: Facts, work: &Wor
         return match connected {
             Some(message) => told(RolloutFailureKind::Config, "container-not-connected", message),
             None if facts.ended_unseen || rollout.rests => None,
-            None => diagnostics::failure(own, facts.is_ready()),
+            None => diagnostics::failure(own, facts.is_ready(), work.last_exit),
         };
     }
     if let Some(error) = &work.pull_error {

@@ -19,8 +19,8 @@ pub(crate) const LOG_LINES: usize = 50;
 /// The longest line that is kept, in characters.
 pub(crate) const LINE: usize = 500;
 
-/// The pod of the rollout's revision, whose pods carry the stamp `own`, that shows best what is wrong: one with the reported failure, else one with any,
-/// else one that restarted, else one that is not ready.
+/// The pod of the rollout's revision, whose pods carry the stamp `own`, that shows best what is wrong: the one that the reported
+/// failure names, else one with the same failure, else one with any, else one that restarted, else one that is not ready.
 pub(crate) fn failing_pod<'a>(
     rollout: &Rollout,
     own: &Stamp,
@@ -33,10 +33,18 @@ pub(crate) fn failing_pod<'a>(
             && found.as_ref().map(|found| (&found.reason, &found.container))
                 == reported.map(|reported| (&reported.reason, &reported.container));
         let is_deleted = pod.metadata.deletion_timestamp.is_some();
-        (!same, found.is_none(), pods::restarts(pod) == 0, pods::is_ready(pod), is_deleted)
+        // Between two ends of its container, the pod has no failure, and another one may.
+        let is_named = reported.is_some_and(|reported| names(&reported.message, pods::name(pod)));
+        (!is_named, !same, found.is_none(), pods::restarts(pod) == 0, pods::is_ready(pod), is_deleted)
     };
     let new = pods.iter().filter(|pod| pods::is_new(rollout, own, pod));
     new.min_by_key(|pod| (rank(pod), pods::name(pod).to_owned()))
+}
+
+/// Whether the message of a failure is about the pod of this name.
+fn names(message: &str, pod: &str) -> bool {
+    let is_whole = |rest: &str| rest.strip_prefix(pod).is_some_and(|rest| rest.starts_with([':', ' ']));
+    message.split("pod ").skip(1).any(is_whole)
 }
 
 /// The container of the pod that shows best what is wrong.
@@ -74,11 +82,11 @@ pub(crate) fn state(pod: &Pod, status: Option<&ContainerStatus>) -> Option<Strin
     };
     let now = status.state.as_ref()?;
     let last = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
-    let before = last.map(|last| format!("; before that {}", terminated(last))).unwrap_or_default();
     let restarts = match status.restart_count {
         0 => String::new(),
         count => format!("; {count} restarts"),
     };
+    let is_over = now.terminated.is_some();
     let present = if let Some(waiting) = &now.waiting {
         let reason = waiting.reason.as_deref().unwrap_or("no reason given");
         let message = waiting.message.as_deref().map(|text| format!(" ({})", shortened(text))).unwrap_or_default();
@@ -90,7 +98,12 @@ pub(crate) fn state(pod: &Pod, status: Option<&ContainerStatus>) -> Option<Strin
     } else {
         "running, not ready".to_owned()
     };
-    Some(line(&format!("{present}{before}{restarts}")))
+    // How the container ended says why; that it waits, or runs for the next few seconds, does not.
+    Some(line(&match last.map(terminated) {
+        Some(last) if is_over => format!("{present}; before that {last}{restarts}"),
+        Some(last) => format!("{last}{restarts}; now {present}"),
+        None => format!("{present}{restarts}"),
+    }))
 }
 
 fn terminated(ended: &ContainerStateTerminated) -> String {
@@ -185,6 +198,12 @@ mod tests {
             failing_pod(&rollout, &Stamp::Deploy(rollout.id), &pods, reported).map(pods::name)
         };
         assert_eq!(failing(5, failure::of_pod(&pods[2]).as_ref()), Some("pull"));
+        let runs = RolloutFailure {
+            message: "container app of pod fine: it exited with code 1, 2 restarts".to_owned(),
+            ..failure::of_pod(&pods[3]).unwrap()
+        };
+        assert_eq!(failing(5, Some(&runs)), Some("fine"), "it runs again, and is the one that failed the deploy");
+        assert!(!names("container app of pod fine-2: it exited", "fine"));
         assert_eq!(failing(5, None), Some("crash"));
         assert_eq!(failing(6, None), None);
         let (restore, kept) = (samples::rollout(6), Stamp::Deploy(samples::rollout(4).id));
@@ -205,7 +224,7 @@ mod tests {
         }
         assert_eq!(
             state(&pod, Some(found)).unwrap(),
-            "waiting: CrashLoopBackOff (back-off 40s); before that terminated: exit code 1; 3 restarts"
+            "terminated: exit code 1; 3 restarts; now waiting: CrashLoopBackOff (back-off 40s)"
         );
     }
 

@@ -195,6 +195,31 @@ fn failure_at_the_deadline_is_what_the_rollout_waited_for() {
 }
 
 #[test]
+fn crash_loop_at_the_deadline_is_the_reason_also_between_two_of_its_ends() {
+    let worker = |is_failing, message: &str| WorkloadState {
+        name: "container/worker".to_owned(),
+        deploy: None,
+        is_complete: false,
+        message: message.to_owned(),
+        restarts: 3,
+        is_failing,
+    };
+    let crashes = failing(RolloutFailureKind::Crash);
+    let crashes = Observation { workloads: vec![worker(true, "exited with code 3")], ..crashes };
+    let runs = Observation { failure: None, workloads: vec![worker(false, "it runs")], ..crashes.clone() };
+    let mut watch = watch();
+    see(&mut watch, crashes, 590, 590);
+    see(&mut watch, runs.clone(), 600, 600);
+    let RolloutOutcome::Failed(report) = outcome(&watch, 600) else { panic!("it has not failed") };
+    assert_eq!(report.observed.map(|failure| failure.reason), Some(report.reason.clone()));
+    assert_eq!(watch.failing(&report.reason).map(|worker| worker.message.as_str()), Some("exited with code 3"));
+    assert_eq!(watch.failing(&Reason::new(Reason::DEADLINE)), None, "something else has failed the deploy");
+    see(&mut watch, runs, 640, 640);
+    let RolloutOutcome::Failed(late) = outcome(&watch, 640) else { panic!("it has not failed") };
+    assert_eq!((late.reason.as_str(), late.observed), (Reason::DEADLINE, None), "that trouble is over");
+}
+
+#[test]
 fn failure_that_turns_into_another_that_may_heal_is_the_same() {
     let mut watch = watch();
     let kinds = [RolloutFailureKind::Crash, RolloutFailureKind::Image];

@@ -97,7 +97,7 @@ impl Deployer {
         })
     }
 
-    /// Returns a part of the app's history, newest first and without evidence, and the app's state at the same point in time.
+    /// Returns a part of the app's history, newest first and without logs, and the app's state at the same point in time.
     /// Callers who list for others first wait for their [turn](Deployer::history_turn).
     ///
     /// # Errors

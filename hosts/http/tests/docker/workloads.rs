@@ -50,10 +50,24 @@ fn worker_that_fails_is_named_and_the_web_container_is_put_back() {
     let message = failed["message"].as_str().unwrap();
     assert!(message.starts_with(&format!("container/{worker}: ")), "{failed}");
     assert!(message.contains(&format!("container/{web} is complete")), "{failed}");
-    assert!(failed["evidence"]["log"].to_string().contains("no queue"), "{failed}");
+    // Reason, evidence and the worker's line say one thing, whether the container runs again by then or not.
+    let evidence = &failed["evidence"];
+    let container = evidence["container"].as_str().unwrap();
+    assert!(container.starts_with(&worker) && message.contains(container), "{failed}");
+    for said in [message, evidence["state"].as_str().unwrap(), evidence["workloads"][0]["message"].as_str().unwrap()] {
+        assert!(said.contains("exited with code 3"), "{said}: {failed}");
+    }
+    assert_eq!(evidence["log"].as_array().unwrap().last(), Some(&json!("no queue")), "{failed}");
     assert_eq!(bench.ended(&app, 3)["status"], "succeeded");
     assert_eq!((bench.version(&web), made_with(&bench, &worker)), ("v1".to_owned(), json!("VERSION=v1")));
     assert_eq!(bench.inspect(&worker).unwrap()["Id"], before, "the old worker serves on");
+    let wide = bench.cli().run(&format!("app history {web} -o wide")).ok().out;
+    let restored = format!(
+        "put right by itself: revision 3 rolled out revision 1 again, app:v1 in container/{worker} and container/{web}"
+    );
+    for line in [format!("container/{worker}: failed: "), format!("container/{web}: complete"), restored] {
+        assert!(wide.contains(&format!("    {line}")), "{line}: {wide}");
+    }
 }
 
 #[test]

@@ -139,7 +139,7 @@ impl Archive {
         self.turns[app.as_bits() as usize % TURNS].lock().await
     }
 
-    /// Returns a part of the archive of an app as it was read, without evidence.
+    /// Returns a part of the archive of an app as it was read, without logs.
     pub(crate) async fn page(&self, record: &AppRecord, page: Page) -> Result<Vec<Deploy>> {
         self.complete(record).await?;
         let archiving = &record.kept.archiving;
@@ -155,9 +155,9 @@ impl Archive {
         while found.len() < page.limit && !left.is_empty() {
             let newest = left.split_off(left.len().saturating_sub(page.limit - found.len()));
             let held = archiving.iter().filter(|deploy| newest.contains(&deploy.revision));
-            found.extend(held.map(|deploy| (deploy.revision, deploy.without_evidence())));
+            found.extend(held.map(|deploy| (deploy.revision, deploy.without_logs())));
             let stored: Vec<Revision> = newest.into_iter().filter(|revision| !found.contains_key(revision)).collect();
-            let read = |object| Ok(object::read(record, object)?.without_evidence());
+            let read = |object| Ok(object::read(record, object)?.without_logs());
             let read = self.each_of(record, &stored, ONE_BY_ONE, read).await?;
             found.extend(read.into_iter().map(|deploy| (deploy.revision, deploy)));
         }
