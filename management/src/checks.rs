@@ -7,6 +7,7 @@ use rollhook_core::{
     app::AppId,
     check::{Check, CheckName, CheckSecret},
     ports::Measured,
+    request::Refusal as CoreRefusal,
     service::Authorized,
     text::escaped,
 };
@@ -39,8 +40,12 @@ impl Management {
         let at = if url.is_empty() { String::new() } else { format!(" {}", escaped(url)) };
         let what = format!("set the check {}, {}{at}, to {}{with}", check.name, check.kind, check.mode);
         let app = self.readable_app(principal, id).await?;
-        let count = || if secret.is_some() { self.count_change(Realm::of_app(&app)) } else { Ok(()) };
-        self.permit_all(principal, &app, &[(Action::Change, Some(&what))], count).await?;
+        // The audit has no check that is refused.
+        let can_be_done = || {
+            self.deployer.check_can_be_set(&app, &check, secret.as_ref())?;
+            if secret.is_some() { self.count_change(Realm::of_app(&app)) } else { Ok(()) }
+        };
+        self.permit_all(principal, &app, &[(Action::Change, Some(&what))], can_be_done).await?;
         let access = Authorized::allow(&app, principal.cause(), &[AppAction::Change]);
         Ok(self.deployer.set_check(&access, check, secret).await?)
     }
@@ -51,7 +56,13 @@ impl Management {
     /// As [`Management::allow`] and [`Deployer::remove_check`](rollhook_core::service::Deployer::remove_check).
     pub async fn remove_check(&self, principal: &Principal, id: &AppId, name: &CheckName) -> Outcome<()> {
         let what = format!("removed the check {name}");
-        let access = self.allow_check(principal, id, &what).await?;
+        let app = self.readable_app(principal, id).await?;
+        let is_there = || match app.policy.checks.iter().any(|check| check.name == *name) {
+            true => Ok(()),
+            false => Err(CoreRefusal::CheckNotFound(name.clone()).into()),
+        };
+        self.permit_all(principal, &app, &[(Action::Change, Some(&what))], is_there).await?;
+        let access = Authorized::allow(&app, principal.cause(), &[AppAction::Change]);
         Ok(self.deployer.remove_check(&access, name).await?)
     }
 
@@ -71,11 +82,5 @@ impl Management {
         self.permit_all(principal, &app, &[(Action::TestCheck, Some(&what))], count).await?;
         let access = Authorized::allow(&app, principal.cause(), &[AppAction::TestCheck]);
         Ok(self.deployer.test_check(&access, name).await?)
-    }
-
-    async fn allow_check(&self, principal: &Principal, id: &AppId, what: &str) -> Outcome<Authorized> {
-        let app = self.readable_app(principal, id).await?;
-        self.permit(principal, &app, Action::Change, Some(what)).await?;
-        Ok(Authorized::allow(&app, principal.cause(), &[AppAction::Change]))
     }
 }

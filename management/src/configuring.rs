@@ -1,14 +1,14 @@
 //! Changes of configurations: who sets which variables is in the audit, without a value.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use rollhook_core::{
     action::Action as AppAction,
-    app::AppId,
-    configuration::{VariableName, VariablesChange},
+    app::{AppId, Settings},
+    configuration::{ShownVariable, VariableName, VariablesChange},
     lock::LockReason,
     request::{ConfigureRequest, Refusal as CoreRefusal},
-    service::{Authorized, Configured},
+    service::{Authorized, Configured, ShownConfiguration},
     text::escaped,
 };
 
@@ -111,9 +111,36 @@ fn remark(request: &ConfigureRequest) -> String {
     let (set, unset) = (set.map(VariableName::as_str), unset.map(VariableName::as_str));
     let settings = change.settings.keys().map(String::as_str);
     let parts = [("set", set.collect()), (unsets, unset.collect()), ("made with", settings.collect())];
-    let parts = parts.into_iter().filter(|(_, names): &(_, Vec<&str>)| !names.is_empty());
-    let parts: Vec<String> = parts.map(|(verb, names)| format!("{verb} {}", listed(&names))).collect();
-    parts.join("; ") + if is_staged { ", for the next deploy" } else { "" }
+    joined(&parts) + if is_staged { ", for the next deploy" } else { "" }
+}
+
+/// Returns the names of what another configuration sets and removes.
+pub(crate) fn difference(from: &ShownConfiguration, to: &ShownConfiguration) -> String {
+    named_difference((&from.variables, &from.settings), (&to.variables, &to.settings))
+}
+
+fn named_difference(
+    (from, from_settings): (&[ShownVariable], &Settings),
+    (to, to_settings): (&[ShownVariable], &Settings),
+) -> String {
+    let is_gone = |known: &&ShownVariable| !to.iter().any(|other| known.name == other.name);
+    let differs = |other: &&ShownVariable| {
+        let is_same = |known: &ShownVariable| known.name == other.name && known.fingerprint == other.fingerprint;
+        !from.iter().any(is_same)
+    };
+    let set = to.iter().filter(differs).map(|variable| variable.name.as_str());
+    let unset = from.iter().filter(is_gone).map(|variable| variable.name.as_str());
+    let names: BTreeSet<&String> = from_settings.keys().chain(to_settings.keys()).collect();
+    let settings = names.into_iter().filter(|name| from_settings.get(*name) != to_settings.get(*name));
+    let settings = settings.map(String::as_str);
+    joined(&[("set", set.collect()), ("unset", unset.collect()), ("made with", settings.collect())])
+}
+
+/// Returns names with what happens to them.
+fn joined(parts: &[(&str, Vec<&str>)]) -> String {
+    let parts = parts.iter().filter(|(_, names)| !names.is_empty());
+    let parts: Vec<String> = parts.map(|(verb, names)| format!("{verb} {}", listed(names))).collect();
+    parts.join("; ")
 }
 
 fn listed(names: &[&str]) -> String {
@@ -129,6 +156,22 @@ mod tests {
     use rollhook_core::configuration::Variable;
 
     use super::*;
+
+    #[test]
+    fn difference_has_the_names_of_what_comes_back() {
+        let variable = |name: &str, fingerprint: &str| ShownVariable {
+            name: name.parse().unwrap(),
+            value: None,
+            length: 7,
+            fingerprint: fingerprint.to_owned(),
+        };
+        let now = [variable("A", "1"), variable("B", "1"), variable("C", "1")];
+        let then = [variable("A", "1"), variable("B", "2"), variable("D", "1")];
+        let (none, memory) = (Settings::new(), [("memory".to_owned(), "1g".into())].into_iter().collect());
+        let changed = named_difference((&now, &none), (&then, &memory));
+        assert_eq!(changed, "set B, D; unset C; made with memory");
+        assert_eq!(named_difference((&now, &none), (&now, &none)), "");
+    }
 
     #[test]
     fn remark_has_the_names_alone_and_not_all_of_very_many() {

@@ -2,14 +2,15 @@
 
 use rollhook_core::{
     action::Action as AppAction,
-    app::AppId,
+    app::{App, AppId},
     request::{Refusal as CoreRefusal, RollbackRequest},
     service::{Accepted, Authorized},
 };
 
 use crate::{
     Management, Outcome, Refusal,
-    access::{Action, Principal},
+    access::{Action, Place, Principal, Realm},
+    configuring,
 };
 
 impl Management {
@@ -23,7 +24,13 @@ impl Management {
         self.permit(principal, &app, Action::Rollback, None).await?;
         let mut actions = vec![AppAction::Rollback];
         if request.with_configuration {
-            self.permit(principal, &app, Action::Configure, None).await?;
+            let realm = Realm::of_app(&app);
+            // Those who may not change the configuration cause no read of two.
+            let remark = match self.may(principal, Action::Configure, Place::app(&app.id, &realm)).await?.is_yes() {
+                true => Some(self.returned_variables(principal, &app, &request).await?),
+                false => None,
+            };
+            self.permit(principal, &app, Action::Configure, remark.as_deref()).await?;
             if self.may_change(principal, &app).await? {
                 actions.push(AppAction::Change);
             }
@@ -37,5 +44,22 @@ impl Management {
             }
             accepted => Ok(accepted?),
         }
+    }
+
+    /// Returns the variables that a rollback with the configuration changes, by name.
+    async fn returned_variables(&self, principal: &Principal, app: &App, request: &RollbackRequest) -> Outcome<String> {
+        let actions = [AppAction::Rollback, AppAction::ReadConfiguration];
+        let access = Authorized::allow(app, principal.cause(), &actions);
+        let to = self.deployer.rollback_target(&access, request).await?.revision;
+        let _turn = self.deployer.configuration_turn(&access).await;
+        let now = self.deployer.configuration(&access, None).await;
+        let then = self.deployer.configuration(&access, Some(to)).await;
+        let changes = match (now, then) {
+            (Ok(now), Ok(then)) => configuring::difference(&now, &then),
+            // The rollback itself says why.
+            (_, _) => String::new(),
+        };
+        let changes = if changes.is_empty() { String::new() } else { format!(": {changes}") };
+        Ok(format!("roll back with the configuration of revision {to}{changes}"))
     }
 }

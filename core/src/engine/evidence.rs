@@ -33,11 +33,10 @@ pub(super) fn with_workloads(
                 () if carries(workload, state, deploy) => WorkloadEnd::Unfinished,
                 () => WorkloadEnd::NotTouched,
             };
-            let message = match state {
-                WorkloadEnd::Failed if is_restarting => {
-                    format!("its containers were restarted {} times; {}", workload.restarts, workload.message)
-                }
-                _ => workload.message.clone(),
+            let message = if is_restarting && state == WorkloadEnd::Failed {
+                format!("its containers were restarted {} times; {}", workload.restarts, workload.message)
+            } else {
+                workload.message.clone()
             };
             WorkloadEvidence { name: workload.name.clone(), state, message }
         })

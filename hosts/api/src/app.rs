@@ -14,6 +14,7 @@ use rollhook_core::{
     ledger::{self, AppState},
     request::{Field, Refusal, Registration},
     service::Condition,
+    text::escaped,
     time::Timestamp,
 };
 use schemars::JsonSchema;
@@ -159,6 +160,21 @@ pub struct AppPatch {
     /// Whether deploys may overwrite the deploy id of another registration that the workload carries now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub take_over: bool,
+}
+
+impl AppPatch {
+    /// Returns the names of what is changed, for the audit: values may be secret.
+    pub fn remark(&self) -> String {
+        let value = serde_json::to_value(self).unwrap_or_default();
+        let mut names = Vec::new();
+        for (name, value) in value.as_object().into_iter().flatten() {
+            match value.as_object() {
+                Some(members) => names.extend(members.keys().map(|member| format!("{name}.{member}"))),
+                None => names.push(name.clone()),
+            }
+        }
+        format!("set {}", escaped(&names.join(", ")))
+    }
 }
 
 /// An app and its state.

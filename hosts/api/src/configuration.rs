@@ -146,6 +146,13 @@ impl SettingDiff {
     }
 }
 
+/// Returns the variables and settings in which two configurations differ, by name and with a sign.
+pub fn signed_differences(from: &Configuration, to: &Configuration) -> Vec<String> {
+    let variables = differences(&from.variables, &to.variables);
+    let settings = setting_differences(&from.settings, &to.settings);
+    variables.iter().map(VariableDiff::signed).chain(settings.iter().map(SettingDiff::signed)).collect()
+}
+
 /// Returns the sign of a difference between what is in the first version and what is in the second.
 fn sign(is_in_first: bool, is_in_second: bool) -> char {
     match (is_in_first, is_in_second) {

@@ -18,7 +18,9 @@ pub use rollback::{Rollback, RollbackAnswer, RolledBackTo};
 use rollhook_core::{
     app::AppId,
     configuration::ConfigurationId,
-    deploy::{self, Evidence, Origin, Reason, ReleaseMark, Revision, Scale, Sequence, State, Status, Trigger},
+    deploy::{
+        self, Evidence, Origin, Reason, ReleaseMark, Revision, Scale, Sequence, State, Status, Trigger, WorkloadEnd,
+    },
     engine::deadline,
     ledger::{AppState, Recovery, restore::Restoration},
     request::Refusal,
@@ -148,6 +150,12 @@ pub struct Restore {
     pub to: Revision,
     /// The image that it rolls out.
     pub image: Option<String>,
+    /// The workloads that the failed deploy had touched, and that the restore brings back; absent for an app that has one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<String>,
+    /// Whether the configuration comes back as well: the failed deploy had another one.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub configures: bool,
     /// The status of the restore; absent while the restore is owed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::status")]
@@ -155,19 +163,23 @@ pub struct Restore {
 }
 
 impl Restore {
-    /// Returns the restore that is owed or was made.
-    pub fn of(restoration: &Restoration) -> Option<Self> {
-        let image = |entry: &deploy::Deploy| entry.image.as_ref().map(ToString::to_string);
-        match restoration {
-            Restoration::NotOwed | Restoration::NothingToRestore => None,
-            Restoration::Owed(to) => Some(Self { revision: None, to: to.effective, image: image(to), status: None }),
-            Restoration::Made(entry) => Some(Self {
-                revision: Some(entry.revision),
-                to: entry.effective,
-                image: image(entry),
-                status: Some(entry.status()),
-            }),
-        }
+    /// Returns the restore of this entry that is owed or was made.
+    fn of(ended: &Deploy, restoration: &Restoration) -> Option<Self> {
+        let (entry, made) = match restoration {
+            Restoration::NotOwed | Restoration::NothingToRestore => return None,
+            Restoration::Owed(to) => (to, None),
+            Restoration::Made(entry) => (entry, Some(entry)),
+        };
+        let states = ended.evidence.iter().flat_map(|evidence| &evidence.workloads);
+        let touched = states.filter(|workload| workload.state != WorkloadEnd::NotTouched);
+        Some(Self {
+            revision: made.map(|made| made.revision),
+            to: entry.effective,
+            image: entry.image.as_ref().map(ToString::to_string),
+            workloads: touched.map(|workload| workload.name.clone()).collect(),
+            configures: entry.configuration.map(ConfigurationId::short) != ended.configuration,
+            status: made.map(|made| made.status()),
+        })
     }
 }
 
@@ -568,7 +580,8 @@ impl Deploy {
     /// Returns the entry with its restore.
     #[must_use]
     pub fn restored(self, restoration: &Restoration) -> Self {
-        Self { restore: Restore::of(restoration), ..self }
+        let restore = Restore::of(&self, restoration);
+        Self { restore, ..self }
     }
 
     /// Returns the entry as lists show it: of its evidence the states of several workloads alone.

@@ -1,13 +1,14 @@
 //! The words in which the command line and the console say the same things.
 
 use rollhook_core::{
+    app::OnFailure,
     check::{CheckMode, Verdict},
     deploy::{Reason, ReleaseMark, Status, WorkloadEvidence},
     image::{Digest, ImageRef},
 };
 use serde_json::Value;
 
-use crate::{CheckOutcome, Deploy, Revoked, WorkloadState, time::absolute};
+use crate::{App, CheckOutcome, Deploy, Restore, Revoked, WorkloadState, time::absolute};
 
 /// Returns the mark of an entry: its status, "current" or "revoked"; `None` for a success that has been replaced.
 pub fn mark(deploy: &Deploy) -> Option<String> {
@@ -53,6 +54,46 @@ pub fn workloads(deploy: &Deploy) -> Vec<String> {
     let ended = deploy.evidence.iter().flat_map(|evidence| evidence.workloads.iter().map(workload_evidence));
     let under_way = deploy.progress.iter().flat_map(|progress| progress.workloads.iter().map(workload_state));
     ended.chain(under_way).collect()
+}
+
+/// Returns what a restore brings back: the image, the workloads that the failed deploy had touched, and the configuration.
+pub fn restored(restore: &Restore) -> String {
+    let image = restore.image.as_deref().map(short_image).unwrap_or_default();
+    let workloads = match restore.workloads.as_slice() {
+        [] => String::new(),
+        [one] => format!(" in {one}"),
+        [first @ .., last] => format!(" in {} and {last}", first.join(", ")),
+    };
+    let configuration = if restore.configures { ", with the configuration of that version" } else { "" };
+    format!("{image}{workloads}{configuration}")
+}
+
+/// Returns what became of a rollout that did not succeed, as a clause: its restore, or that it has recovered by itself. With
+/// the app, also that it was left as it is, and why.
+pub fn outcome(deploy: &Deploy, app: Option<&App>) -> Option<String> {
+    if let Some(at) = deploy.recovered_at {
+        return Some(format!("recovered: its instances run well since {}", absolute(at)));
+    }
+    if let Some(restore) = &deploy.restore {
+        let (what, to) = (restored(restore), restore.to);
+        return Some(match (restore.revision, restore.status) {
+            (None, _) => format!("revision {to} is to be rolled out again: {what}"),
+            (Some(revision), Some(Status::Succeeded)) => {
+                format!("put right by itself: revision {revision} rolled out revision {to} again, {what}")
+            }
+            (Some(revision), status) => {
+                let status = status.map(predicate).unwrap_or_default();
+                format!("revision {revision} restores revision {to}, {what}: it {status}")
+            }
+        });
+    }
+    let app = app.filter(|_| deploy.on_cluster && matches!(deploy.status, Status::Failed | Status::Cancelled))?;
+    match app.policy.on_failure {
+        OnFailure::Leave => Some("left as it is: the policy on-failure is leave".to_owned()),
+        OnFailure::Restore if app.current.is_none() => Some("there was no earlier version to restore".to_owned()),
+        // A restore that failed is not restored again.
+        OnFailure::Restore => None,
+    }
 }
 
 /// Returns the line of a workload while a deploy changes it: `Deployment/web: 1 of 2 new pods are ready`.

@@ -1,7 +1,7 @@
 //! The history and its entries as text.
 
 pub(crate) use rollhook_api::words::{mark, mark_with_reason, predicate, release_predicate, short_commit, short_image};
-use rollhook_api::{Deploy, TakenFrom, terminal::plain, time::absolute, words};
+use rollhook_api::{App, Deploy, TakenFrom, terminal::plain, time::absolute, words};
 use rollhook_core::{
     deploy::{ReleaseMark, Status, Trigger},
     text::escaped,
@@ -62,7 +62,10 @@ pub(crate) fn wide(deploys: &[Deploy], style: Style) -> String {
     let mut text: String = lines.next().map(|heading| format!("{heading}\n")).unwrap_or_default();
     for (row, deploy) in lines.zip(deploys) {
         text.push_str(&format!("{row}\n"));
-        words::workloads(deploy).iter().for_each(|line| text.push_str(&format!("    {}\n", escaped(line))));
+        let mut lines = words::workloads(deploy);
+        // What was restored is a line of theirs.
+        lines.extend(words::outcome(deploy, None).filter(|_| !lines.is_empty()));
+        lines.iter().for_each(|line| text.push_str(&format!("    {}\n", escaped(line))));
     }
     text
 }
@@ -99,11 +102,14 @@ pub(crate) fn configuration(deploy: &Deploy, id: &str) -> String {
     format!("{id}{}", if deploy.configures { " (changed)" } else { "" })
 }
 
-/// Returns the trigger of an entry, and the revision that it repeats.
+/// Returns the trigger of an entry, and where its version was taken from.
 pub(crate) fn cause(deploy: &Deploy) -> String {
-    let repeats = deploy.is_redeploy() || deploy.trigger == Trigger::Config;
-    let same = deploy.from.as_ref().filter(|_| repeats).map(|from| format!(", {}", origin(deploy, from)));
-    format!("{}{}", deploy.trigger, same.unwrap_or_default())
+    let from = deploy.from.as_ref().map(|from| match deploy.trigger {
+        Trigger::Rollback => format!(" to {}", origin(deploy, from)),
+        Trigger::Promotion => format!(" of {}", origin(deploy, from)),
+        Trigger::Webhook | Trigger::Manual | Trigger::Git | Trigger::Config => format!(", {}", origin(deploy, from)),
+    });
+    format!("{}{}", deploy.trigger, from.unwrap_or_default())
 }
 
 fn origin(deploy: &Deploy, from: &TakenFrom) -> String {
@@ -162,10 +168,24 @@ fn watch(deploy: &Deploy) -> Vec<String> {
     lines
 }
 
-/// Returns the reason and the evidence of an entry that did not succeed, in lines.
-pub(crate) fn ending(deploy: &Deploy) -> Vec<String> {
+/// Returns what the step of an unfinished deploy has come to, a line each.
+fn under_way(deploy: &Deploy) -> Vec<String> {
+    let Some(progress) = &deploy.progress else { return Vec::new() };
+    let by = progress.deadline.map(|by| format!("; fails at {} unless it is over", absolute(by)));
+    let mut lines = vec![format!("  since {}{}", absolute(progress.since), by.unwrap_or_default())];
+    if !progress.workloads.is_empty() {
+        lines.push("  workloads:".to_owned());
+        let line = |workload| format!("    {}", escaped(&words::workload_state(workload)));
+        lines.extend(progress.workloads.iter().map(line));
+    }
+    lines
+}
+
+/// Returns the reason and the evidence of an entry that did not succeed, in lines; with its app, also what was left as it is.
+pub(crate) fn ending(deploy: &Deploy, app: Option<&App>) -> Vec<String> {
     let mut lines = vec![summary(deploy)];
-    lines.extend(deploy.recovered_at.map(|at| format!("  recovered: its instances run well since {}", absolute(at))));
+    lines.extend(words::outcome(deploy, app).map(|outcome| format!("  {}", escaped(&outcome))));
+    lines.extend(under_way(deploy));
     lines.extend(checks(deploy));
     lines.extend(watch(deploy));
     let Some(evidence) = &deploy.evidence else { return lines };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::LOCATION};
-use rollhook_api::{Deploy, DeployAnswer, Kind, Local, Operation, Progress, Restore, Standing, ends_within};
+use rollhook_api::{Deploy, DeployAnswer, Kind, Local, Operation, Progress, Standing, ends_within};
 use rollhook_core::{
     deploy::State,
     request::Refusal,
@@ -119,8 +119,9 @@ async fn ended(call: &Call, answer: DeployAnswer, access: Authorized, limit: Dur
     };
     // A standing that cannot be read is left out: the failure is still answered.
     let standing = Standing::read(deployer, &access).await.unwrap_or_default();
-    let failure = failed(kind, what, &waited, Deploy::of(access.app(), waited.last(), &standing));
-    let restore = waited.restore.as_ref().and_then(Restore::of);
+    let entry = Deploy::of(access.app(), waited.last(), &standing);
+    let restore = waited.restore.as_ref().and_then(|restoration| entry.clone().restored(restoration).restore);
+    let failure = failed(kind, what, &waited, entry);
     Err(match restore.and_then(|restore| serde_json::to_value(restore).ok()) {
         Some(restore) => failure.with("restore", restore),
         None => failure,

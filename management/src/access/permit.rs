@@ -98,6 +98,16 @@ impl Management {
         Ok(Authorized::allow(&app, principal.cause(), &[action]))
     }
 
+    /// Returns a principal's proof that it may change an app. The audit has what is changed, such as `set policy.settle`.
+    ///
+    /// # Errors
+    /// As [`Management::allow`].
+    pub async fn allow_change(&self, principal: &Principal, id: &AppId, what: &str) -> Outcome<Authorized> {
+        let app = self.readable_app(principal, id).await?;
+        self.permit(principal, &app, Action::Change, Some(what)).await?;
+        Ok(Authorized::allow(&app, principal.cause(), &[AppAction::Change]))
+    }
+
     /// Returns the proof for deploys to an app in spite of its locks. The audit has the reason.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use futures_util::{FutureExt, select_biased};
 
 use crate::{
     action::Action,
-    app::{Policy, settings_bytes},
+    app::{App, Policy, settings_bytes},
     check::{
         CHECKS_MAX, Check, CheckKind, CheckName, CheckSecret, EVERY, FAILURES, TIMEOUT_MIN, VERIFY_FOR_MAX,
         WATCH_FOR_MAX,
@@ -231,15 +231,44 @@ impl Deployer {
         named(&changed?, &name)
     }
 
-    /// Stores the secret of a check, which is complete, and returns the check with it.
-    async fn keep_secret(&self, access: &Authorized, check: Check, secret: &CheckSecret) -> Outcome<Check> {
+    /// Returns `Ok` if this check can be set for the app as it is now, as [`Deployer::set_check`] judges it. Nothing is stored.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`].
+    pub fn check_can_be_set(&self, app: &App, check: &Check, secret: Option<&CheckSecret>) -> Outcome<()> {
+        let (rules, mut policy) = (self.check_rules(), app.policy.clone());
+        let is_as_before = |known: &Check| Check { secret: None, ..known.clone() } == *check;
+        let complete = match secret {
+            Some(secret) => {
+                let complete = rules.complete(check.clone())?;
+                self.check_secret(&complete, secret)?;
+                complete
+            }
+            None if policy.checks.iter().any(is_as_before) => return Ok(()),
+            None => rules.with_kept_secret(rules.complete(check.clone())?, &policy.checks)?,
+        };
+        policy.checks.retain(|known| known.name != complete.name);
+        policy.checks.push(complete);
+        checked(policy).map(drop)
+    }
+
+    /// Returns the place that the secret of a check, which is complete, is for.
+    fn check_secret(&self, check: &Check, secret: &CheckSecret) -> Outcome<String> {
         let refuse = |why: String| Refusal::InvalidField(Field::CheckSecret, why);
         let verifier = self.ports.verifier.as_ref().ok_or_else(|| refuse(NO_VERIFIER.to_owned()))?;
         verifier.check_secret(&check.kind, &check.settings, secret).map_err(refuse)?;
-        let place = self.check_rules().secret_for(&check);
+        let place = self.check_rules().secret_for(check);
         let place = place.ok_or_else(|| refuse(format!("the settings of {} have no use for one.", check.name)))?;
-        let store = self.ports.configurations.as_ref();
-        let store = store.ok_or_else(|| refuse("this service has no store that keeps one.".to_owned()))?;
+        match self.ports.configurations {
+            Some(_) => Ok(place),
+            None => Err(refuse("this service has no store that keeps one.".to_owned())),
+        }
+    }
+
+    /// Stores the secret of a check, which is complete, and returns the check with it.
+    async fn keep_secret(&self, access: &Authorized, check: Check, secret: &CheckSecret) -> Outcome<Check> {
+        let place = self.check_secret(&check, secret)?;
+        let store = self.ports.configurations.as_ref().ok_or(Refusal::Busy)?;
         let id = ConfigurationId(self.ports.rng.bits());
         // Fingerprints of the app's variables go on to have one key, whichever entry of the store is the newest.
         let turn = self.variables_turn(access).await;

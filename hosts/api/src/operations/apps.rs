@@ -129,10 +129,11 @@ impl Operation for ChangeApp {
 
     async fn perform(caller: &Local, id: &AppId, patch: AppPatch) -> Result<App, Refusal> {
         // The audit has no change that cannot be read.
+        let remark = patch.remark();
         let policy = patch.policy.parse()?;
         let source = patch.source.parse()?;
         let target = patch.workload.parse(patch.take_over);
-        let access = caller.allow(id, Action::Change).await?;
+        let access = caller.management().allow_change(&caller.principal, id, &remark).await?;
         let notes = caller.management().change(&access, policy, source, target).await?.notes;
         Ok(App { notes, ..caller.call(ShowApp, id, ()).await? })
     }

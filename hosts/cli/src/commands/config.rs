@@ -5,7 +5,9 @@ mod given;
 use rollhook_api::{
     ConfigAnswer, ConfigPatch, Configuration, Deploy, Variable,
     configuration::{PostedVariables, SettingDiff, VariableDiff, differences, setting_differences, setting_text},
-    operations::{ChangeConfiguration, ConfigQuery, DiscardConfiguration, ShowConfiguration},
+    operations::{
+        ChangeConfiguration, ConfigQuery, DeploysQuery, DiscardConfiguration, ListDeploys, ShowConfiguration,
+    },
     promotion::missing_variables,
 };
 use rollhook_core::{
@@ -201,6 +203,15 @@ async fn between(session: &Session<'_>, id: &AppId, from: Revision, to: Revision
     let (from, to) = (of(from).await?, of(to).await?);
     let variables = differences(&from.variables, &to.variables);
     Ok(Differences { variables, settings: setting_differences(&from.settings, &to.settings) })
+}
+
+/// Returns in which variables an entry differs from the one before it; `None` if in none, or if that cannot be read.
+pub(super) async fn changed(session: &Session<'_>, id: &AppId, entry: &Deploy) -> Option<String> {
+    entry.configuration.as_ref()?;
+    let page = session.api.call(ListDeploys, id, DeploysQuery::page(Some(entry.revision), 1)).await.ok()?;
+    let before = page.deploys.first().filter(|before| before.configuration != entry.configuration)?;
+    let names = between(session, id, before.revision, entry.revision).await.ok()?.signed();
+    Some(format!("against {}: {names}", before.revision))
 }
 
 /// Prints in which variables the version that a rollback returns to differs from the current one, and which of them it takes.

@@ -1,7 +1,7 @@
 //! Deploys, rollbacks and the history.
 
 use rollhook_api::{
-    Deploy, DeployAnswer, DeployList, DeployPost, Kind, Rollback, RollbackAnswer, VerdictPost, duration, hints,
+    App, Deploy, DeployAnswer, DeployList, DeployPost, Kind, Rollback, RollbackAnswer, VerdictPost, duration, hints,
     operations::{
         CancelDeploy, DecideDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, PlanRollback, RollBack,
         RollbackQuery, ShowDeploy,
@@ -42,35 +42,48 @@ pub(crate) async fn wait(session: &Session<'_>, args: &args::WaitFor) -> Result<
 }
 
 /// Prints one entry with its evidence.
-async fn one(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<(), CliError> {
+async fn one(session: &Session<'_>, (id, app): (&AppId, &App), revision: Revision) -> Result<(), CliError> {
     let entry = session.api.call(ShowDeploy, &(id.clone(), revision), DeployQuery::default()).await?;
+    // A document is the entry as it is.
+    let changed = if session.output.format.is_document() { None } else { config::changed(session, id, &entry).await };
     session.output.data(&entry, || {
         let optional = |name: &str, text: Option<&str>| {
             text.map(|text| format!("{name:10}{}\n", escaped(text))).unwrap_or_default()
         };
         let release = history::release_predicate(&entry).map(|what| format!("its release command {what}"));
-        let configuration = entry.configuration.as_deref().map(|id| history::configuration(&entry, id));
-        let (made, who) = (when::absolute(entry.created_at), escaped(&entry.actor));
-        let ending: String = history::ending(&entry).iter().map(|line| format!("{line}\n")).collect();
+        let against = changed.map(|changed| format!(", {changed}")).unwrap_or_default();
+        let configuration =
+            entry.configuration.as_deref().map(|id| format!("{}{against}", history::configuration(&entry, id)));
+        let time = |at| format!("{} ({})", when::ago(at, when::now()), when::absolute(at));
+        let (made, who) = (time(entry.created_at), escaped(&entry.actor));
+        let ended = entry.status.is_terminal().then(|| time(entry.updated_at));
+        // What every entry of its status is, the first line says.
+        let mark = words::mark(&entry).filter(|mark| mark != entry.status.as_str());
+        let ending: String = history::ending(&entry, Some(app)).iter().map(|line| format!("{line}\n")).collect();
+        let url = Some(app.policy.url.as_str()).filter(|url| !url.is_empty());
         format!(
-            "{ending}\n{}{}{}{}{}{}{}{:10}{} by {who}, {made}\n",
+            "{ending}\n{}{}{}{}{}{}{}{}{:10}{} by {who}, {made}\n{}{}",
+            optional("Mark", mark.as_deref().filter(|_| entry.status.is_terminal())),
             optional("Image", entry.image.as_deref()),
             optional("Digest", entry.digest.as_deref()),
             optional("Commit", entry.commit.as_deref()),
-            optional("Committed", entry.committed_at.map(when::absolute).as_deref()),
+            optional("Committed", entry.committed_at.map(time).as_deref()),
             optional("Sequence", entry.sequence.map(|sequence| sequence.to_string()).as_deref()),
             optional("Release", release.as_deref()),
             optional("Config", configuration.as_deref()),
             "Made",
             history::cause(&entry),
+            optional("Ended", ended.as_deref()),
+            optional("Address", url),
         )
     })
 }
 
 pub(crate) async fn history(session: &Session<'_>, args: &args::History) -> Result<(), CliError> {
-    let (id, limit) = (session.find(&args.target).await?, args.limit as usize);
+    let (app, limit) = (session.app(&args.target).await?, args.limit as usize);
+    let id = args.target.id()?;
     if let Some(revision) = args.revision {
-        return one(session, &id, revision).await;
+        return one(session, (&id, &app), revision).await;
     }
     let mut list = DeployList::default();
     loop {

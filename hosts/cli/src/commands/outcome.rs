@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rollhook_api::{Deploy, Restore, Revoked, operations::ShowApp};
+use rollhook_api::{Deploy, Revoked, operations::ShowApp, words};
 use rollhook_core::{
     app::AppId,
     deploy::{Revision, Status},
@@ -13,7 +13,7 @@ use super::Session;
 use crate::{
     args::Wait,
     exit::CliError,
-    history::{ending, short_image, what},
+    history::{ending, what},
     output::message,
     progress::watch,
 };
@@ -42,7 +42,7 @@ impl Session<'_> {
 
     pub(super) fn print_end(&self, ended: &Deploy) -> Result<(), CliError> {
         if ended.status != Status::Succeeded {
-            ending(ended).iter().for_each(|line| message(line));
+            ending(ended, None).iter().for_each(|line| message(line));
             return Ok(());
         }
         if let Some(revoked) = &ended.revoked {
@@ -81,13 +81,13 @@ impl Session<'_> {
             return Ok(());
         }
         let now = self.api.changed(&(id.clone(), ended.revision), ended, RESTORE_WITHIN).await?;
-        let Some(Restore { revision, image, .. }) = &now.restore else { return Ok(()) };
-        let image = escaped(&image.as_deref().map(short_image).unwrap_or_default());
-        let Some(revision) = revision else {
-            message(&format!("note: the restore of {image} is owed, and has not begun"));
+        let Some(restore) = &now.restore else { return Ok(()) };
+        let what = escaped(&words::restored(restore));
+        let Some(revision) = &restore.revision else {
+            message(&format!("note: the restore of {what} is owed, and has not begun"));
             return Ok(());
         };
-        message(&format!("Revision {revision} restores {image}"));
+        message(&format!("Revision {revision} restores {what}"));
         self.print_end(&watch(self, id, *revision).await?)
     }
 

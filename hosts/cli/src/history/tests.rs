@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use rollhook_core::deploy::{Evidence, Revision, Scale, Status, Trigger, WorkloadEnd, WorkloadEvidence};
 
-use rollhook_api::{Progress, WorkloadState};
+use rollhook_api::{Progress, Restore, WorkloadState};
 
 use super::*;
 use crate::table::Colour;
@@ -187,7 +187,68 @@ fn a_failure_is_told_with_what_was_seen() {
         evidence: Some(evidence),
         ..entry(2, "badbad1", Status::Failed, 1)
     };
-    insta::assert_snapshot!("failure", ending(&failed).join("\n"));
+    insta::assert_snapshot!("failure", ending(&failed, None).join("\n"));
+}
+
+/// A restore of two workloads and of the configuration.
+fn restore() -> Restore {
+    Restore {
+        revision: Revision::new(4),
+        to: Revision::FIRST,
+        image: Some("registry.example.com/api:abc123f".to_owned()),
+        workloads: vec!["Deployment/worker".to_owned(), "Deployment/\u{1b}web".to_owned()],
+        configures: true,
+        status: Some(Status::Succeeded),
+    }
+}
+
+#[test]
+fn outcome_of_a_failed_rollout_is_its_restore() {
+    let failed = Deploy { restore: Some(restore()), ..entry(2, "badbad1", Status::Failed, 1) };
+    let of = |restore: Restore| ending(&Deploy { restore: Some(restore), ..failed.clone() }, None)[1].clone();
+    let bare = || Restore { workloads: Vec::new(), configures: false, ..restore() };
+    assert_eq!(
+        of(bare()),
+        "  put right by itself: revision 4 rolled out revision 1 again, registry.example.com/api:abc123f"
+    );
+    assert_eq!(
+        of(Restore { revision: None, status: None, ..bare() }),
+        "  revision 1 is to be rolled out again: registry.example.com/api:abc123f"
+    );
+    let worker = Restore { workloads: vec!["Deployment/worker".to_owned()], ..bare() };
+    assert_eq!(
+        of(Restore { status: Some(Status::Failed), ..worker }),
+        "  revision 4 restores revision 1, registry.example.com/api:abc123f in Deployment/worker: it failed"
+    );
+}
+
+#[test]
+fn entry_under_way_says_since_when_and_how_its_workloads_are() {
+    let state = WorkloadState {
+        name: "Deployment/web".to_owned(),
+        revision: None,
+        complete: false,
+        message: "0 of 1 new pods are ready".to_owned(),
+    };
+    let progress = Progress {
+        since: NOW,
+        ready: None,
+        wanted: None,
+        message: Some("Deployment/web: 0 of 1 new pods are ready".to_owned()),
+        mark: None,
+        deadline: Some(NOW.after(Duration::from_secs(600))),
+        workloads: vec![state],
+    };
+    let rolling = Deploy { progress: Some(progress), ..entry(3, "def456a", Status::RollingOut, 1) };
+    assert_eq!(
+        ending(&rolling, None),
+        [
+            "Revision 3 rolls out: Deployment/web: 0 of 1 new pods are ready",
+            "  since 2026-01-02T03:04:05Z; fails at 2026-01-02T03:14:05Z unless it is over",
+            "  workloads:",
+            "    Deployment/web: 0 of 1 new pods are ready",
+        ]
+    );
 }
 
 #[test]
@@ -214,7 +275,7 @@ fn wide_history_has_a_line_for_each_of_several_workloads() {
     });
     let history = [
         Deploy { progress, ..entry(3, "def456a", Status::RollingOut, 1) },
-        Deploy { evidence, ..entry(2, "badbad1", Status::Failed, 1) },
+        Deploy { evidence, restore: Some(restore()), ..entry(2, "badbad1", Status::Failed, 1) },
         entry(1, "abc123f", Status::Succeeded, 1),
     ];
     let wide = wide(&history, PLAIN);
@@ -230,7 +291,10 @@ fn wide_history_has_a_line_for_each_of_several_workloads() {
         ),
         "{wide}"
     );
-    assert!(lines[7].starts_with('1') && lines.len() == 8, "{wide}");
+    let restored = "    put right by itself: revision 4 rolled out revision 1 again, registry.example.com/api:abc123f in \
+                    Deployment/worker and Deployment/\\u{1b}web, with the configuration of that version";
+    assert_eq!(lines[7], restored);
+    assert!(lines[8].starts_with('1') && lines.len() == 9, "{wide}");
     assert_eq!(table(&history, NOW, PLAIN).lines().count(), 4, "the narrow one has entries alone");
 }
 
@@ -248,7 +312,7 @@ fn from_tells_a_rollback_from_an_image_that_was_entered_anew() {
     assert_eq!(origin(&of(Trigger::Git, 5), &own), "built as 4");
     assert_eq!(
         (cause(&of(Trigger::Manual, 4)).as_str(), cause(&of(Trigger::Manual, 5)).as_str()),
-        ("manual, same as 4", "manual")
+        ("manual, same as 4", "manual, built as 4")
     );
 }
 
@@ -271,12 +335,12 @@ fn log_of_a_failed_release_command_is_named() {
     let evidence = Some(Evidence { log: vec!["no such table".to_owned()], ..Evidence::default() });
     let failed = Deploy { evidence, ..entry(2, "badbad1", Status::Failed, 9 * MINUTE) };
     let release = Deploy { release: Some(ReleaseMark::MayHaveRun), ..failed.clone() };
-    assert_eq!(ending(&release)[1..], ["  log of the release command:", "    no such table"]);
+    assert_eq!(ending(&release, None)[1..], ["  log of the release command:", "    no such table"]);
     assert_eq!(release_predicate(&release), Some("may have run"));
     let exited = Deploy { reason: Some("release-failed".to_owned()), ..release.clone() };
     assert_eq!(release_predicate(&exited), Some("ran, and failed"));
     let rollout = Deploy { release: Some(ReleaseMark::Done), ..failed };
-    assert_eq!(ending(&rollout)[1], "  log:");
+    assert_eq!(ending(&rollout, None)[1], "  log:");
 }
 
 #[test]
@@ -292,22 +356,22 @@ fn watch_and_a_revoked_verification_are_shown_with_the_entry() {
     let watched =
         Deploy { current: true, watch: Some(Box::new(watch.clone())), ..entry(3, "c", Status::Succeeded, 60) };
     assert_eq!(mark(&watched).as_deref(), Some("current"));
-    assert_eq!(ending(&watched)[1..], ["  watched until 2026-01-02T03:34:05Z".to_owned()]);
+    assert_eq!(ending(&watched, None)[1..], ["  watched until 2026-01-02T03:34:05Z".to_owned()]);
     let early =
         rollhook_api::Watch { reason: Some("revision 4 was accepted".to_owned()), ended: true, ..watch.clone() };
     let early = Deploy { watch: Some(Box::new(early)), ..watched.clone() };
-    assert_eq!(ending(&early)[1..], ["  watched until 2026-01-02T03:34:05Z: revision 4 was accepted".to_owned()]);
+    assert_eq!(ending(&early, None)[1..], ["  watched until 2026-01-02T03:34:05Z: revision 4 was accepted".to_owned()]);
     let observed = Deploy {
         watch: Some(Box::new(rollhook_api::Watch { would_restore: Some(fail.clone()), ..watch.clone() })),
         ..watched.clone()
     };
     let would = "  would have been restored at 2026-01-02T03:04:05Z: The check errors failed 3 times in a row: 0.5, expected \
                  <= 0.01.";
-    assert_eq!(ending(&observed)[2], would);
+    assert_eq!(ending(&observed, None)[2], would);
     let revoked = rollhook_api::Revoked { fail, restore: Some(Revision::new(4).unwrap()), not_restored: None };
     let revoked = Deploy { revoked: Some(revoked), ..watched };
     assert_eq!((mark(&revoked).as_deref(), tint(&revoked)), (Some("current, revoked"), Some(Tint::Bad)));
-    let lines = ending(&revoked);
+    let lines = ending(&revoked, None);
     assert!(
         lines[2].starts_with("  verification revoked at 2026-01-02T03:04:05Z: The check errors failed"),
         "{lines:?}"

@@ -174,7 +174,7 @@ impl Running {
 }
 
 /// Returns a clause as a sentence.
-fn sentence(clause: &str) -> String {
+pub(crate) fn sentence(clause: &str) -> String {
     let clause = escaped(clause);
     let mut letters = clause.chars();
     let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();

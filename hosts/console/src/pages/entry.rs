@@ -3,11 +3,13 @@
 use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
-    App, Deploy, Kind, Restore, VerdictPost,
+    App, Deploy, Kind, VerdictPost,
+    configuration::signed_differences,
     operations::{
-        CancelDeploy, DecideDeploy, DeployQuery, LogQuery, LogStep, LogText, ReadBuildLog, ShowApp, ShowDeploy,
+        CancelDeploy, ConfigQuery, DecideDeploy, DeployQuery, DeploysQuery, ListDeploys, LogQuery, LogStep, LogText,
+        ReadBuildLog, ShowApp, ShowConfiguration, ShowDeploy,
     },
-    words::{self, predicate, release_predicate, short_image, workload_evidence},
+    words::{self, release_predicate, workload_evidence},
 };
 use rollhook_core::{
     app::{AppId, OnFailure, Source},
@@ -47,6 +49,8 @@ struct EntryPage<'a> {
     evidence: Option<Evidence>,
     outcome: Option<String>,
     superseded_by: Option<Revision>,
+    /// The configuration, and the names of what is different in it.
+    configuration: Option<String>,
     /// The knowledge of the release command.
     release: Option<&'static str>,
     log: Option<Log>,
@@ -115,14 +119,34 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId, revision: Revision) -> Res
         watch: words::watch(&deploy).iter().map(|line| escaped(line)).collect(),
         watch_checks: Measured::all(watched, &words::watch_checks(&deploy), frame.now),
         evidence: evidence(&deploy),
-        outcome: outcome(&app, &deploy, frame.targets.platform),
+        outcome: words::outcome(&deploy, Some(&app)).as_deref().map(deploys::sentence),
         superseded_by: deploy.superseded_by,
         release: release_predicate(&deploy),
+        configuration: configuration(call, id, &app, &deploy).await,
         log,
         release_log,
         frame: &frame,
     };
     Ok(reply::html(StatusCode::OK, &page))
+}
+
+/// Returns the configuration that a deploy runs with, and by name the variables in which it differs from that of the entry before,
+/// once the deploy has ended, for a caller who may list variables.
+async fn configuration(call: &Call<'_>, id: &AppId, app: &App, deploy: &Deploy) -> Option<String> {
+    let number = escaped(deploy.configuration.as_deref()?);
+    if !deploy.status.is_terminal() || !call.may_read_configuration(app) {
+        return Some(number);
+    }
+    let operations = call.operations();
+    let before = operations.call(ListDeploys, id, DeploysQuery::page(Some(deploy.revision), 1)).await;
+    let Some(before) = before.ok().and_then(|mut list| list.deploys.pop()) else { return Some(number) };
+    if before.configuration == deploy.configuration {
+        return Some(format!("{number}, that of #{}", before.revision));
+    }
+    let of = |revision| operations.call(ShowConfiguration, id, ConfigQuery { revision: Some(revision) });
+    let (Ok(from), Ok(to)) = (of(before.revision).await, of(deploy.revision).await) else { return Some(number) };
+    let names = signed_differences(&from, &to);
+    Some(format!("{number}, against #{}: {}", before.revision, escaped(&names.join(", "))))
 }
 
 /// Returns how often the page of a deploy is read again; `None` once nothing goes on.
@@ -144,31 +168,6 @@ fn evidence(deploy: &Deploy) -> Option<Evidence> {
     let workloads = evidence.workloads.iter().map(|workload| escaped(&workload_evidence(workload))).collect();
     let evidence = Evidence { facts, events: lines(&evidence.events), source, log: lines(&evidence.log), workloads };
     Some(evidence).filter(|evidence| !evidence.is_empty())
-}
-
-/// Returns what came of a rollout that did not succeed.
-fn outcome(app: &App, deploy: &Deploy, platform: &str) -> Option<String> {
-    if let Some(at) = deploy.recovered_at {
-        return Some(format!("It has recovered: its instances run well since {}.", rollhook_api::time::absolute(at)));
-    }
-    let image = |restore: &Restore| escaped(&restore.image.as_deref().map(short_image).unwrap_or_default());
-    if let (Some(revision), Some(restore)) = (deploys::put_right_by(deploy), &deploy.restore) {
-        return Some(format!("Put right by itself: revision {revision} rolled {} out again.", image(restore)));
-    }
-    match &deploy.restore {
-        Some(Restore { revision: None, .. }) => Some("The version before is to be rolled out again.".to_owned()),
-        Some(restore @ Restore { revision: Some(revision), status, .. }) => {
-            let status = status.map(predicate).unwrap_or_default();
-            Some(format!("Revision {revision} is the restore, of {}: it {status}.", image(restore)))
-        }
-        None if !deploy.on_cluster || !matches!(deploy.status, Status::Failed | Status::Cancelled) => None,
-        None => match app.policy.on_failure {
-            OnFailure::Leave => Some(format!("The {platform} was left as it is: the policy on-failure is leave.")),
-            OnFailure::Restore if app.current.is_none() => Some("There was no earlier version to restore.".to_owned()),
-            // A restore that failed is not restored again.
-            OnFailure::Restore => None,
-        },
-    }
 }
 
 /// Returns the log of a deploy's step from a byte on.

@@ -4,7 +4,7 @@ use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
     App, Deploy, Kind, Rollback,
-    configuration::{differences, setting_differences},
+    configuration::signed_differences,
     operations::{ConfigQuery, DeployQuery, RollBack, ShowApp, ShowConfiguration, ShowDeploy},
     words::{self, short_image},
 };
@@ -109,10 +109,7 @@ async fn planned(call: &Call<'_>, id: &AppId, app: &App, target: &Deploy) -> Pla
     let operations = call.operations();
     let of = |revision| operations.call(ShowConfiguration, id, ConfigQuery { revision });
     let (Ok(from), Ok(to)) = (of(None).await, of(Some(target.revision)).await) else { return plan };
-    let variables = differences(&from.variables, &to.variables);
-    let settings = setting_differences(&from.settings, &to.settings);
-    let names = variables.iter().map(|diff| diff.signed()).chain(settings.iter().map(|diff| diff.signed()));
-    let names: Vec<String> = names.map(|name| escaped(&name)).collect();
+    let names: Vec<String> = signed_differences(&from, &to).iter().map(|name| escaped(name)).collect();
     Plan { variables: (!names.is_empty()).then(|| first(&names)), ..plan }
 }
 
