@@ -150,7 +150,7 @@ fn first_version_whose_worker_had_a_wrong_command_is_put_right_by_another_one() 
         let refused = set(command);
         assert!(refused.code != 0 && refused.err.contains("--command: ") && refused.err.contains(words), "{refused:?}");
     }
-    set(&format!("{worker}='sleep 1000'")).ok();
+    set(&format!("{worker}=sleep 1000")).ok();
     let commands = |name: &str| bench.inspect(name).unwrap()["Config"]["Cmd"].clone();
     assert_eq!((commands(&web), commands(&worker)), (json!(["/app"]), json!(["sleep", "1000"])));
     let only = |name: &String| vec![name.clone()];
