@@ -53,7 +53,7 @@ async fn one(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<()
         let (made, who) = (when::absolute(entry.created_at), escaped(&entry.actor));
         let ending: String = history::ending(&entry).iter().map(|line| format!("{line}\n")).collect();
         format!(
-            "{ending}\n{}{}{}{}{}{}{:10}{} by {who}, {made}\n",
+            "{ending}\n{}{}{}{}{}{}{}{:10}{} by {who}, {made}\n",
             optional("Image", entry.image.as_deref()),
             optional("Digest", entry.digest.as_deref()),
             optional("Commit", entry.commit.as_deref()),
