@@ -92,7 +92,8 @@ fn the_number_of_the_run_is_the_sequence() {
         });
         server.serve(move |_| ("200 OK".to_owned(), late.to_string()));
         let url = format!("{}/api/v1/webhook/shop-test/api", server.url);
-        let variables: [(&[(&str, &str)], Option<u64>); 8] = [
+        type Variables = &'static [(&'static str, &'static str)];
+        let variables: [(Variables, Option<u64>); 8] = [
             (&[], None),
             (&[("GITHUB_RUN_ID", "33")], Some(33)),
             (&[("GITHUB_RUN_ID", "33"), ("GITHUB_RUN_ATTEMPT", "1")], Some(33)),

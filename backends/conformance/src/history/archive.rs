@@ -79,7 +79,7 @@ pub async fn deploy_that_ends_as_it_is_accepted_is_archived(store: &dyn Stores) 
     let late = client::admit(&*one, uid, samples::keyed(key.clone(), run(6))).await;
     assert!(late.is_out_of_order(), "{late:?}");
     for history in [&*one, &*two, &*store.open().await.history] {
-        assert_eq!(client::archive(history, uid).await, [late.clone()]);
+        assert_eq!(client::archive(history, uid).await, std::slice::from_ref(&late));
         assert_eq!(history.archived(uid, late.revision).await.unwrap(), Some(late.clone()));
         let loaded = history.load(AppRef::Uid(uid), Some(&key)).await.unwrap().expect("the app is there");
         assert_eq!(loaded.key.map(|used| used.revision), Some(late.revision));
